@@ -119,9 +119,21 @@ class Steps:
     # --- create
 
     def _create(self, action: PlannedAction) -> tuple[str, str]:
+        self._wait_for_others(action)
         if action.follows is not None and (done := self._one_before(action, action.follows)):
             return done
         return self._create_next(action)
+
+    def _wait_for_others(self, action: PlannedAction) -> None:
+        """Wait until the key's other jobs that are ending have ended; a deleted one has.
+
+        Raises:
+            ActionEnded: one did not end in time.
+            Interrupted: the program is to stop.
+        """
+        for job_id in action.waits_for_jobs:
+            with suppress(NotFound):
+                self._wait(action, self._backend.details(job_id), Goal.ENDED)
 
     def _one_before(self, action: PlannedAction, before: str) -> tuple[str, str] | None:
         """See that the revision before has ended: the service may have restarted it since the plan.
@@ -336,6 +348,8 @@ class Steps:
     # --- replace
 
     def _replace(self, action: PlannedAction) -> tuple[str, str]:
+        # Before anything is ended: if this takes too long, the job that is to be replaced goes on.
+        self._wait_for_others(action)
         if action.replace_order is ReplaceOrder.CREATE_FIRST:
             return self._replace_create_first(action)
         name = _after_name(action)

@@ -9,8 +9,8 @@ from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.outcome import EventType, Status
 from reconciler.core.planning.plan import Action, Plan, Reason
 from reconciler.core.ports import Unreachable
-from reconciler.emulator import Effect, Fault
-from tests.apply.service import CHECK_NAME, CREATE, FIND, Service, marker, the_only
+from reconciler.emulator import Effect, Fault, Job
+from tests.apply.service import CHECK_NAME, CREATE, FIND, PROJECT, Service, marker, the_only
 from tests.builders import a_job, absent
 
 NO_ANSWER = [Effect.LOST_BEFORE, Effect.LOST_AFTER, Effect.ANSWER, Effect.ANSWER_AFTER]
@@ -352,6 +352,46 @@ def test_create_times_out_while_the_old_revision_is_terminating(service: Service
     outcome = the_only(service.apply(a_job(), timeout_s=120))
     assert outcome.status is Status.TIMED_OUT
     assert service.phases() == {"a": "Terminating"}
+
+
+def put_revision(service: Service, number: int, phase: str) -> Job:
+    """A revision of another declaration, as a colleague made it."""
+    before = a_job(algorithm__parameters={"lr": 0.7})
+    job = service.put_job(f"a-r{number}", marker("a", number, before.digest), dict(before.body or {}))
+    service.store.set_phase(job.id, phase)
+    return job
+
+
+def test_create_waits_for_an_older_terminating_revision_behind_an_ended_one(either: Service) -> None:
+    first = either.run(a_job())
+    either.apply(absent())
+    put_revision(either, 2, "Completed")
+    plan = either.plan(a_job())
+    assert plan.actions[0].waits_for_jobs == (first.id,)
+    assert the_only(either.carry_out(plan)).status is Status.DONE
+    assert either.phases() == {"a": "Terminated", "a-r2": "Completed", "a-r3": "Creating"}
+    assert either.store.find(first.id).life.ended_ms <= either.job("a-r3").create_ms
+
+
+def test_create_times_out_while_an_older_revision_is_terminating(either: Service) -> None:
+    first = either.run(a_job())
+    either.apply(absent())
+    put_revision(either, 2, "Completed")
+    either.store.hold(first.id)
+    outcome = the_only(either.apply(a_job(), timeout_s=120))
+    assert (outcome.status, outcome.job) == (Status.TIMED_OUT, first.id)
+    assert either.phases() == {"a": "Terminating", "a-r2": "Completed"}
+
+
+def test_create_goes_on_when_the_older_revision_it_waits_for_is_deleted(either: Service) -> None:
+    first = either.run(a_job())
+    either.apply(absent())
+    put_revision(either, 2, "Completed")
+    plan = either.plan(a_job())
+    either.time.sleep(600)
+    either.store.delete(PROJECT, first.id)
+    assert the_only(either.carry_out(plan)).status is Status.DONE
+    assert either.phases() == {"a-r2": "Completed", "a-r3": "Creating"}
 
 
 def test_job_that_completed_while_it_was_to_be_terminated_is_not_run_again(service: Service) -> None:

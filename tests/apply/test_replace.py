@@ -10,7 +10,7 @@ import pytest
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.outcome import EventType, Status
 from reconciler.core.planning.plan import Action, Reason
-from reconciler.emulator import Effect, Fault
+from reconciler.emulator import Effect, Fault, Job
 from tests.apply.service import CHECK_NAME, CREATE, PROJECT, SHOW, STOP, UPDATE, Service, marker, the_only
 from tests.builders import a_job
 
@@ -42,6 +42,40 @@ def test_replacement_is_created_after_the_old_job_has_ended(either: Service) -> 
     assert either.description("a").endswith(".stopped")
     assert either.description("a-r2") == marker("a", 2, changed().digest)
     assert either.plan(changed()).actions[0].action is Action.KEEP
+
+
+def put_second_job(service: Service) -> Job:
+    """A newer revision that a colleague runs beside the first, of another declaration."""
+    newer = a_job(algorithm__parameters={"lr": 0.7})
+    job = service.put_job("a-r2", marker("a", 2, newer.digest), dict(newer.body or {}))
+    service.store.set_phase(job.id, "Running")
+    return job
+
+
+def test_replace_waits_for_the_superseded_revision_too(either: Service) -> None:
+    jobs = [either.run(a_job()), put_second_job(either)]
+    plan = either.plan(changed())
+    assert [(a.action, a.waits_for_jobs) for a in plan.actions] == [
+        (Action.TERMINATE, ()),
+        (Action.REPLACE, (jobs[0].id,)),
+    ]
+    assert all(outcome.status is Status.DONE for outcome in either.carry_out(plan).outcomes)
+    assert either.phases() == {"a": "Terminated", "a-r2": "Terminated", "a-r3": "Creating"}
+    ended = [either.store.find(job.id).life.ended_ms for job in jobs]
+    assert max(ended) <= either.job("a-r3").create_ms
+
+
+@pytest.mark.parametrize("desired", [changed(), new_first()], ids=["old one first", "new one first"])
+def test_job_is_not_replaced_while_a_superseded_one_does_not_end(
+    either: Service, desired: DesiredJob
+) -> None:
+    first, _ = either.run(a_job()), put_second_job(either)
+    plan = either.plan(desired)
+    either.store.hold(first.id)
+    ended, replaced = either.carry_out(plan, timeout_s=120).outcomes
+    assert (ended.status, replaced.status) == (Status.DONE, Status.TIMED_OUT)
+    assert "a is still Terminating after 120 s" in replaced.detail
+    assert either.phases() == {"a": "Terminating", "a-r2": "Running"}, "the job to be replaced goes on"
 
 
 def test_replace_timeout_creates_no_job_beside_the_old_one(either: Service) -> None:

@@ -111,6 +111,15 @@ def test_older_active_revision_beside_an_aged_out_completed_one_is_superseded() 
     ]
 
 
+def test_create_behind_an_aged_out_revision_waits_for_an_older_terminating_one() -> None:
+    """A colleague without our history started it again as r1, and somebody ended that."""
+    older = seen(BEFORE, phase=T, stopped=True)
+    action = decided(NEW, older, memory=a_memory(past(BEFORE, 2, DONE)))
+    assert outcome(action) == (Action.CREATE, Reason.IMMUTABLE_CHANGED, 3)
+    assert (action.follows, action.waits_for_jobs) == (None, (older.id,))
+    assert action.detail.startswith("waits for the end of r1; ")
+
+
 def test_rerun_creates_an_aged_out_job_again() -> None:
     again = a_job(lifecycle={"rerun": "again"})
     action = decided(again, memory=a_memory(past(NEW)))

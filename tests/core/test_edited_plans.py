@@ -116,6 +116,10 @@ SITUATIONS = {
         memory=a_memory(past(replace(a_job("new"), key="old"), 1, R, job=WIPED)),
     ),
     "replace": one(A.REPLACE, W.IMMUTABLE_CHANGED, NEW, seen(BEFORE)),
+    "replace of two": one(A.REPLACE, W.IMMUTABLE_CHANGED, NEW, seen(BEFORE), seen(BEFORE, revision=2)),
+    "create behind an older one": one(
+        A.CREATE, W.IMMUTABLE_CHANGED, NEW, seen(BEFORE, phase=T), seen(BEFORE, revision=2, phase=DONE)
+    ),
     "replace, create first": one(A.REPLACE, W.IMMUTABLE_CHANGED, CREATE_FIRST, seen(BEFORE)),
     "replace of a renamed one": one(
         A.REPLACE, W.IMMUTABLE_CHANGED, replace(a_job("new", **OLD), formerly=("old",)), was("old")
@@ -243,6 +247,7 @@ def _effect(action: PlannedAction) -> Any:
         action.after,
         body,
         action.follows,
+        action.waits_for_jobs,
         action.replace_order,
         action.formerly,
     )

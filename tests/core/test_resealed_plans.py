@@ -137,6 +137,22 @@ def test_create_of_a_next_revision_names_the_one_before(follows: str | None) -> 
     )
 
 
+@pytest.mark.parametrize("edit", ["no other", "twice", "no id", "the one that is replaced"])
+def test_new_job_waits_once_for_each_job_that_the_plan_terminates(edit: str) -> None:
+    situation = SITUATIONS["replace of two"]
+    data = saved(situation)
+    superseded, replaced = (action["before"]["id"] for action in data["actions"])
+    assert data["actions"][1]["waits_for_jobs"] == [superseded]
+    awaited = {
+        "no other": [],
+        "twice": [superseded, superseded],
+        "no id": [superseded, ""],
+        "the one that is replaced": [superseded, replaced],
+    }[edit]
+    with pytest.raises(ManifestInvalid, match="waits_for_jobs"):
+        read(resealed(changed(data, ("actions", 1, "waits_for_jobs"), awaited)), "p", VERSION, strict=True)
+
+
 @pytest.mark.parametrize("name", ["create the next", "replace", "update", "update of much"])
 def test_change_to_another_value_than_is_declared_is_invalid(name: str) -> None:
     situation = SITUATIONS[name]

@@ -272,6 +272,44 @@ def test_stale_plan_names_the_change(
     assert said.format(id=seen(NEW).id) in "; ".join(found)
 
 
+ENDED = seen(BEFORE, revision=2, phase=DONE)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "said"),
+    [
+        # waited for: it may end, and not run again
+        ([seen(BEFORE, phase=T), ENDED], [seen(BEFORE, phase=T), ENDED], ""),
+        ([seen(BEFORE, phase=T), ENDED], [seen(BEFORE, phase=TD), ENDED], ""),
+        ([seen(BEFORE, phase=T), ENDED], [seen(BEFORE, phase=R), ENDED], "a is Running again"),
+        ([seen(BEFORE, phase=T), ENDED], [ENDED], "the previous job, {id}, is gone"),
+        # not waited for, as it had ended or was not there
+        ([seen(BEFORE, phase=TD), ENDED], [seen(BEFORE, phase=T), ENDED], "a exists, which the plan does"),
+        ([ENDED], [seen(BEFORE, phase=T), ENDED], "a exists, which the plan does not know"),
+        # ended by the plan itself, before the other is replaced
+        (
+            [seen(BEFORE), seen(BEFORE, revision=2)],
+            [seen(BEFORE, phase=T), seen(BEFORE, revision=2)],
+            "a was Running, now Terminating",
+        ),
+        ([seen(BEFORE), seen(BEFORE, revision=2)], [seen(BEFORE, phase=P), seen(BEFORE, revision=2)], ""),
+    ],
+)
+def test_new_job_is_stale_unless_the_others_of_its_key_end(
+    then: list[ObservedJob], now: list[ObservedJob], said: str
+) -> None:
+    found = "; ".join(moved(a_stack(NEW), then, now))
+    assert said.format(id=seen(BEFORE).id) in found
+    assert bool(found) is bool(said)
+
+
+def test_create_behind_an_aged_out_revision_is_stale_when_an_older_one_is_there() -> None:
+    memory = a_memory(past(BEFORE, 2, DONE))
+    assert moved(a_stack(NEW), [], [seen(BEFORE, phase=T)], memory) == (
+        "a: a exists, which the plan does not know",
+    )
+
+
 def test_create_is_stale_when_the_history_has_a_new_revision() -> None:
     stack = a_stack(NEW)
     plan = there_and_back(plan_for(stack)).plan

@@ -89,6 +89,8 @@ class Case(NamedTuple):
         if action.traits.starts_a_job and (why := _name_problem(action)):
             action = self.draft.plain(Action.BLOCKED, Reason.NAME_TOO_LONG, why)
         more = _superseded(self.draft, self.latest)
+        if action.traits.starts_a_job:
+            action = _after_others(action, self.view, self.latest, more)
         touched = {a.before.id for a in (action, *more) if _writes_the_marker(a) and a.before}
         return Decision([action, *more, *_renamed(self.draft, touched)], warnings)
 
@@ -414,6 +416,31 @@ def _superseded(draft: Draft, latest: Revision | None) -> list[PlannedAction]:
         detail = f"terminated once r{latest.number} is running (replace_order: create_first)"
         return [draft.plain(Action.DEFER, Reason.SUPERSEDED, detail, revision=r) for r in others]
     return [draft.end(revision, Reason.SUPERSEDED, "superseded") for revision in others]
+
+
+def _after_others(
+    action: PlannedAction, view: KeyView, latest: Revision | None, more: Iterable[PlannedAction]
+) -> PlannedAction:
+    """Let a new job wait for every other revision that is ending, or that `more` ends: a key has one job.
+
+    Whatever stands for the key: it may have aged out of the service, or have ended, while an older one runs.
+    """
+    superseded = {one.before.id for one in more if one.before and one.traits.stops_a_job}
+    others = [
+        revision
+        for revision in view.owned
+        if revision is not latest
+        and (revision.job.phase is Phase.TERMINATING or revision.job.id in superseded)
+    ]
+    if not others:
+        return action
+    names = ", ".join(f"r{revision.number}" for revision in others)
+    return action.model_copy(
+        update={
+            "waits_for_jobs": tuple(revision.job.id for revision in others),
+            "detail": f"waits for the end of {names}; {action.detail}",
+        }
+    )
 
 
 def _writes_the_marker(action: PlannedAction) -> bool:

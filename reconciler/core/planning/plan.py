@@ -209,6 +209,7 @@ class Source(Frozen):
 _CARRIED_OUT = (
     *("after", "desired", "declared", "replace_order", "elapsed", "nodes"),
     *("lost_node_hours", "lost_time", "cost", "rerun_of", "ended_badly", "scheduled_for"),
+    "waits_for_jobs",
 )
 
 
@@ -251,6 +252,11 @@ class PlannedAction(Frozen):
     desired: dict[str, Any] | None = Field(None, exclude=True)
     replace_order: ReplaceOrder = Field(ReplaceOrder.TERMINATE_FIRST, exclude=True)
     follows: str | None = Field(None, exclude=True, description="Id of the ended revision before it.")
+    waits_for_jobs: tuple[str, ...] = Field(
+        (),
+        exclude=True,
+        description="Ids of the key's other jobs, which have to end before the new one starts.",
+    )
     declared: Declared | None = Field(None, exclude=True, description="What is declared, for the history.")
     formerly: str | None = Field(None, exclude=True, description="Key that the job's marker still names.")
     former_stack: str | None = Field(

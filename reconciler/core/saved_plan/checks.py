@@ -263,9 +263,14 @@ def _order_of(action: PlannedAction) -> tuple[str, int]:
 
 
 def _of_keys(places: list[tuple[str, PlannedAction]]) -> Iterator[str]:
-    """What several actions of one key say of that key, they all say."""
+    """What several actions of one key say of that key, they all say; its new job waits for what they end."""
     for _, group in groupby(places, key=lambda place: place[1].key):
-        (_, first), *others = group
+        of_key = list(group)
+        (_, first), *others = of_key
+        ended = {a.before.id for _, a in of_key if a.before and a.action is Action.TERMINATE}
+        for where, action in of_key:
+            if action.traits.starts_a_job and not ended <= {*action.waits_for_jobs}:
+                yield f"{where}: waits_for_jobs lacks a job that the plan terminates"
         for where, action in others:
             if (action.source, action.former_keys) != (first.source, first.former_keys):
                 yield f"{where}: another action of the key has a different source or different former keys"
@@ -340,6 +345,12 @@ def _lacks_follows(action: PlannedAction) -> bool:
     return is_next and action.follows is None and action.aged_out_as is None
 
 
+def _are_other_jobs(action: PlannedAction) -> bool:
+    """Whether what the new job waits for are different jobs, and none that the action names otherwise."""
+    named = ["", action.follows, action.before.id if action.before else None, *action.waits_for_jobs]
+    return all(named.count(job_id) == 1 for job_id in action.waits_for_jobs)
+
+
 #: What is wrong with an action, beside its parts, and whether it is so.
 _CONTRADICTIONS: tuple[tuple[str, Callable[[PlannedAction], bool]], ...] = (
     ("follows: not a job id", lambda a: a.follows == ""),
@@ -362,6 +373,8 @@ _CONTRADICTIONS: tuple[tuple[str, Callable[[PlannedAction], bool]], ...] = (
         lambda a: a.action is Action.KEEP and (a.before is None) != (a.aged_out_as is not None),
     ),
     ("follows is missing", _lacks_follows),
+    ("waits_for_jobs is not allowed here", lambda a: bool(a.waits_for_jobs) and not a.traits.starts_a_job),
+    ("waits_for_jobs: not the ids of other jobs", lambda a: not _are_other_jobs(a)),
     (
         "follows is not allowed here",
         lambda a: a.follows is not None and a.reason is Reason.NOT_FOUND,

@@ -32,7 +32,7 @@ from reconciler.core.text.secret import save
 #: says nothing.
 _WHOSE = ("formerly", "former_keys", "aged_out_as")
 #: What an action that is carried out needs besides.
-_MORE = (*_WHOSE, "desired", "declared", "replace_order", "follows", "lost_time")
+_MORE = (*_WHOSE, "desired", "declared", "replace_order", "follows", "waits_for_jobs", "lost_time")
 
 #: A body is nested a dozen levels deep.
 _DEEPEST = 100
@@ -104,6 +104,7 @@ def _more(action: PlannedAction, names: Iterable[str]) -> dict[str, Any]:
         "desired": save(action.desired),
         "declared": declared,
         "former_keys": list(action.former_keys),
+        "waits_for_jobs": list(action.waits_for_jobs),
     }
     said = (n for n in names if getattr(action, n) != PlannedAction.model_fields[n].default)
     return {name: as_json.get(name, getattr(action, name)) for name in said}

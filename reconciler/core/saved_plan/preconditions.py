@@ -6,8 +6,8 @@ Source: docs/semantics.md, "Apply".
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Collection, Iterator
+from itertools import chain, groupby
 
 from reconciler.core.declared.digest import CURRENT, is_known
 from reconciler.core.declared.expression import variables_of
@@ -53,10 +53,9 @@ def failed_preconditions(plan: Plan, snapshot: Snapshot, at_s: float) -> tuple[s
         actions = list(of_key)
         view = snapshot.view_of(key, actions[0].former_keys)
         for action in actions:
-            found += (f"{key}: {said}" for said in _moved(action, view, at_s))
+            found += (f"{key}: {said}" for said in _moved(action, view, at_s, known))
         if not all(_stops_looking(action) for action in actions):
-            strange = (r for r in view.owned if _is_live(r) and r.job.id not in known)
-            found += (f"{key}: {r.job.name} exists, which the plan does not know" for r in strange)
+            found += (f"{key}: {said}" for said in _strangers(actions, view, known))
     return tuple(found)
 
 
@@ -65,13 +64,31 @@ def _is_live(revision: Revision) -> bool:
     return bool(may(Operation.TERMINATE, revision.job.phase))
 
 
+def _strangers(actions: Collection[PlannedAction], view: KeyView, known: Collection[str]) -> Iterator[str]:
+    """The active jobs of a key that its actions do not know.
+
+    One whose end somebody has asked for matters only where a new job would start beside it.
+    """
+    starts_a_job = any(action.traits.starts_a_job for action in actions)
+    named = {*known, *chain.from_iterable(map(_awaited, actions))}
+    for revision in view.owned:
+        is_in_the_way = revision.job.is_active if starts_a_job else _is_live(revision)
+        if is_in_the_way and revision.job.id not in named:
+            yield f"{revision.job.name} exists, which the plan does not know"
+
+
+def _awaited(action: PlannedAction) -> tuple[str, ...]:
+    """The jobs that have to end before the action starts one, as far as it does not end them itself."""
+    return action.waits_for_jobs if action.follows is None else (action.follows, *action.waits_for_jobs)
+
+
 def _stops_looking(action: PlannedAction) -> bool:
     """Whether the action may say nothing of the key's other jobs: it came before they were looked at."""
     is_first = action.traits.stands_in_the_way or action.reason is Reason.MARKER_RESTORED
     return is_first or action.action is Action.UNKNOWN
 
 
-def _moved(action: PlannedAction, view: KeyView, at_s: float) -> Iterator[str]:
+def _moved(action: PlannedAction, view: KeyView, at_s: float, known: Collection[str]) -> Iterator[str]:
     if action.action is Action.UNKNOWN:
         return
     if view.unreadable:
@@ -82,6 +99,7 @@ def _moved(action: PlannedAction, view: KeyView, at_s: float) -> Iterator[str]:
     starts_a_job = action.after is not None and action.traits.starts_a_job
     if starts_a_job:
         yield from _name_moved(action, view)
+        yield from _awaited_moved(action, view, known)
     if not action.traits.stands_in_the_way:
         yield from _digests_moved(action, starts_a_job=starts_a_job)
 
@@ -178,14 +196,18 @@ def _name_moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
         yield f"the name {taken} is taken"
     elif view.next_revision != after.revision:
         yield f"r{after.revision} is no longer the next revision; r{view.next_revision} is"
-    elif last := next((r for r in view.owned if r.job.id == action.follows and _is_live(r)), None):
-        yield f"{last.job.name} is {last.job.phase_text} again"
-    elif action.follows and not _is_known(action.follows, view):
-        yield f"the previous job, {action.follows}, is gone"
 
 
-def _is_known(job_id: str, view: KeyView) -> bool:
-    return view.past_of(job_id) is not None or any(r.job.id == job_id for r in view.owned)
+def _awaited_moved(action: PlannedAction, view: KeyView, known: Collection[str]) -> Iterator[str]:
+    """Whether a job that the new one waits for runs again, or is gone; `known` are judged for themselves."""
+    for job_id in _awaited(action):
+        last = next((r for r in view.owned if r.job.id == job_id), None)
+        if job_id in known:
+            continue
+        if last is not None and _is_live(last):
+            yield f"{last.job.name} is {last.job.phase_text} again"
+        elif last is None and view.past_of(job_id) is None:
+            yield f"the previous job, {job_id}, is gone"
 
 
 def _class_before(before: Before) -> str:

@@ -1,0 +1,83 @@
+"""A key has one active job: what a new one waits for, in any world."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from reconciler.core.declared.stack import DesiredJob, ReplaceOrder
+from reconciler.core.observed.job import Observation, ObservedJob
+from reconciler.core.observed.ownership import sort_by_key
+from reconciler.core.observed.phase import TERMINAL, Phase
+from reconciler.core.planning.plan import Action, Plan, PlannedAction
+from reconciler.core.planning.planner import Snapshot
+from reconciler.core.record import PastRevision
+from tests.builders import STACK, a_job, a_stack, seen
+from tests.core.history import a_memory, past
+from tests.core.worlds import World, lifecycles, worlds
+
+
+def beside(plan: Plan, look: Snapshot, jobs: dict[str, DesiredJob]) -> list[str]:
+    """The active jobs that a new one of their key would neither replace nor wait for."""
+    found = []
+    for action in plan.actions:
+        if not action.traits.starts_a_job or action.replace_order is ReplaceOrder.CREATE_FIRST:
+            continue
+        ended = {a.before.id for a in plan.actions if a.before and a.traits.stops_a_job}
+        for revision in look.view(action.key, jobs[action.key]).owned:
+            job = revision.job
+            is_ended = job.phase is Phase.TERMINATING or job.id in ended
+            is_protected = revision.marker.protected  # nobody ends it, and the plan says so
+            if job.is_active and not is_protected and not (is_ended and job.id in awaited(action)):
+                found.append(f"{action.after} beside {job.name} {job.phase_text}")
+    return found
+
+
+def awaited(action: PlannedAction) -> set[str | None]:
+    """The jobs whose end an action waits for."""
+    return {action.follows, *action.waits_for_jobs, action.before.id if action.before else None}
+
+
+@settings(max_examples=200, deadline=None)
+@given(worlds())
+def test_new_job_waits_for_every_active_job_of_its_key(world: World) -> None:
+    assert beside(world.plan(), world.look, dict(world.stack.jobs)) == []
+
+
+@st.composite
+def older_beside_newer(draw: st.DrawFn) -> World:
+    """Revisions of one key in any phases, of which the newest may have aged out of the service."""
+    desired = a_job(lifecycle=draw(lifecycles))
+    there: list[ObservedJob] = []
+    remembered: list[PastRevision] = []
+    last = draw(st.integers(2, 3))
+    for number in range(1, last + 1):
+        made_of = a_job(algorithm__parameters={"lr": draw(st.sampled_from([0.1, 0.5]))})
+        flags: dict[str, Any] = {
+            "stopped": draw(st.booleans()),
+            "protected": draw(st.sampled_from([True, False, False, False])),
+        }
+        is_aged_out = number == last and draw(st.booleans())
+        phase = draw(st.sampled_from(sorted(TERMINAL) if is_aged_out else list(Phase)))
+        job = seen(made_of, revision=number, phase=phase, **flags)
+        if is_aged_out or draw(st.booleans()):
+            remembered.append(past(made_of, number, phase, job=job))
+        if not is_aged_out:
+            there.append(job)
+    stack = a_stack(desired)
+    ownership = sort_by_key(Observation(tuple(there)), STACK, stack.declared_keys)
+    details = {job.id: job for job in there}
+    return World(stack, Snapshot(ownership, details, memory=a_memory(*remembered)))
+
+
+@settings(max_examples=600, deadline=None)
+@given(older_beside_newer())
+def test_new_job_waits_for_older_revisions_whatever_became_of_the_newest(world: World) -> None:
+    plan = world.plan()
+    for action in plan.actions:
+        if action.traits.starts_a_job:
+            event(f"{action.action} waits for {len(action.waits_for_jobs)} others")
+    assert beside(plan, world.look, dict(world.stack.jobs)) == []
+    assert all(a.action in (Action.CREATE, Action.REPLACE) for a in plan.actions if a.waits_for_jobs)
