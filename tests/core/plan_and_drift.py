@@ -65,8 +65,8 @@ BESIDE: dict[tuple[Action, Reason], Beside] = {
     # held back: what is held back is a create or a replace
     (A.DEFER, R.NEEDS_PENDING): Beside({*ENDED, PENDING}, {MODIFIED}),
     (A.BLOCKED, R.NEEDS_FAILED): Beside({*ENDED, PENDING}, {MODIFIED}),
-    # not declared; of a declared key: the replace of a protected job
-    (A.BLOCKED, R.PROTECTED): Beside({ORPHANED, PENDING, DUPLICATE}, {*BAD_END, MODIFIED}),
+    # not declared; of a declared key: the replace of a protected job, or a create beside one
+    (A.BLOCKED, R.PROTECTED): Beside({ORPHANED, PENDING, DUPLICATE}, {*ENDED, MODIFIED}),
     (A.TERMINATE, R.NOT_IN_MANIFEST): Beside({ORPHANED, PENDING}, set()),
     (A.TERMINATE, R.STATE_ABSENT): Beside({ORPHANED, PENDING}, set()),
     (A.UPDATE, R.PROTECTION_RELEASED): Beside({ORPHANED, PENDING, DUPLICATE}, {*BAD_END, MODIFIED}),

@@ -120,6 +120,18 @@ def test_create_behind_an_aged_out_revision_waits_for_an_older_terminating_one()
     assert action.detail.startswith("waits for the end of r1; ")
 
 
+@pytest.mark.parametrize("protect", [None, False, True])
+def test_create_is_blocked_beside_an_older_protected_active_revision(protect: bool | None) -> None:
+    """The declaration completed in r2, and r3, of another one, came after it: it would run again as r4."""
+    desired = a_job(lifecycle={"protect": protect})
+    older = seen(BEFORE, protected=True), seen(desired, revision=2, phase=DONE)
+    plan = plan_for(a_stack(desired), *older, memory=a_memory(past(BEFORE, 3, DONE)))
+    own, beside = sorted(plan.actions, key=lambda action: action.before is not None)
+    assert beside.reason is (Reason.PROTECTION_RELEASED if protect is False else Reason.PROTECTED)
+    assert (own.action, own.reason, own.after) == (Action.BLOCKED, Reason.PROTECTED, None)
+    assert own.detail.startswith("a is active, and protected; ")
+
+
 def test_rerun_creates_an_aged_out_job_again() -> None:
     again = a_job(lifecycle={"rerun": "again"})
     action = decided(again, memory=a_memory(past(NEW)))

@@ -29,8 +29,9 @@ def beside(plan: Plan, look: Snapshot, jobs: dict[str, DesiredJob]) -> list[str]
         for revision in look.view(action.key, jobs[action.key]).owned:
             job = revision.job
             is_ended = job.phase is Phase.TERMINATING or job.id in ended
-            is_protected = revision.marker.protected  # nobody ends it, and the plan says so
-            if job.is_active and not is_protected and not (is_ended and job.id in awaited(action)):
+            # Of two that ran, one of them protected, two still run: a replace adds none.
+            is_left = revision.marker.protected and action.action is Action.REPLACE
+            if job.is_active and not is_left and not (is_ended and job.id in awaited(action)):
                 found.append(f"{action.after} beside {job.name} {job.phase_text}")
     return found
 

@@ -295,7 +295,7 @@ def _decided(case: Case, needed: Mapping[str, PlannedAction | None]) -> KeyDecis
         return KeyDecision(None, actions, warnings, rule)
     chosen, *more = actions
     chosen = _with_next_run(chosen, desired, case.draft.context.at_s)
-    own = held_back(chosen, desired, needed)
+    own = _held_by_protected(held_back(chosen, desired, needed), more)
     if job := case.existing:
         older = upstream_warning(own, desired, job.latest, job.newer_upstream)
         warnings = [*warnings, older] if older else warnings
@@ -312,6 +312,21 @@ def _with_next_run(action: PlannedAction, desired: DesiredJob, at_s: float) -> P
     said = spell_relative(time_s, at_s, schedule.timezone)
     more = {"next_run_at": timestamp(time_s), "timezone": schedule.timezone, "next_run": said}
     return action.model_copy(update=more)
+
+
+def _held_by_protected(action: PlannedAction, more: Sequence[PlannedAction]) -> PlannedAction:
+    """Return a create, or what becomes of it beside a job of the key that is protected, so that it runs on.
+
+    A replace has as many jobs run as before.
+    """
+    if action.action is not Action.CREATE:
+        return action
+    kept = [one for one in more if one.reason in (Reason.PROTECTED, Reason.PROTECTION_RELEASED)]
+    if not kept:
+        return action
+    names = ", ".join(one.before.name for one in kept if one.before)
+    why = f"{names} is active, and protected; set `protect: false` first, in an apply of its own"
+    return action.not_carried_out(Action.BLOCKED, Reason.PROTECTED, why).model_copy(update={"follows": None})
 
 
 def _upstream_first(stack: Stack, keys: Iterable[str]) -> Iterable[str]:
