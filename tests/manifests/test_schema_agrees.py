@@ -61,7 +61,7 @@ SHAPE = frozenset(
     {
         "unknown field", "wrong type", "value not allowed", "invalid key", "invalid OBS path",
         "not allowed in raw", "not allowed in templates", "not allowed in defaults", "invalid stack name",
-        "number out of range",  "description too long", "credential not allowed here",
+        "number out of range",  "description too long", "credential not allowed here", "invalid schedule",
     }
 )  # fmt: skip
 

@@ -14,8 +14,11 @@ _FUNCTIONS = {f"render_{content}": content for content in Content}
 
 
 def _functions_of(module: str) -> set[Content]:
-    path = Path(str(render.__path__[0])) / f"{module}.py"
-    names = {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+    """What a module renders; reports of fleets are rendered by one of the same name in a room of its own."""
+    room = Path(str(render.__path__[0]))
+    paths = [path for path in (room / f"{module}.py", room / "fleet" / f"{module}.py") if path.exists()]
+    nodes = (node for path in paths for node in ast.parse(path.read_text()).body)
+    names = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
     return {_FUNCTIONS[name] for name in names & _FUNCTIONS.keys()}
 
 
