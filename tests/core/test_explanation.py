@@ -12,6 +12,7 @@ from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.diagnostic import Location
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.observed.ownership import sort_by_key
+from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.decide import RULES
 from reconciler.core.planning.plan import Action, Reason
@@ -73,6 +74,28 @@ def test_rules_are_listed_up_to_the_deciding_one(explanation: Explanation, rule:
 def test_every_reason_says_what_would_change_the_decision() -> None:
     assert OTHERWISE.keys() == set(Reason) - NEVER_SAVED
     assert [reason for reason, texts in OTHERWISE.items() if not texts] == [Reason.DESTROYED]
+
+
+@pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.FAILED, Phase.TERMINATED, Phase.RUNNING])
+@pytest.mark.parametrize("on_change", [None, "replace"])
+def test_edit_that_would_wait_for_a_schedule_is_not_said_to_run_again(
+    phase: Phase, on_change: str | None
+) -> None:
+    desired = a_job(lifecycle={"schedule": "0 2 * * *", "on_change": on_change})
+    job = seen(desired, phase=phase, ran_s=HOUR, ended_s_ago=HOUR)
+    said = why(a_stack(desired), job).otherwise
+    of_edits = [text for text in said if "edit the entry" in text or "change a field" in text]
+    assert of_edits
+    assert all(text.startswith("set `lifecycle.on_change: replace`") is (not on_change) for text in of_edits)
+
+
+@pytest.mark.parametrize(("phase", "is_said"), [(Phase.COMPLETED, False), (Phase.RUNNING, True)])
+def test_overlap_is_named_where_a_time_ends_a_job(phase: Phase, is_said: bool) -> None:
+    desired = a_job(lifecycle={"schedule": "0 2 * * *", "overlap": "replace"})
+    job = seen(desired, phase=phase, ran_s=7 * HOUR, ended_s_ago=0)
+    explanation = why(a_stack(desired), job)
+    assert [one.reason for one in explanation.actions] == [Reason.SCHEDULED]
+    assert any("overlap: skip" in text for text in explanation.otherwise) is is_said
 
 
 def test_needs_defer_the_action_of_the_deciding_rule() -> None:

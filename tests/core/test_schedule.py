@@ -271,10 +271,39 @@ def test_between_two_times_the_other_rules_decide_and_an_edit_waits(
     assert action.next_run == "02:00 tomorrow"
 
 
-def test_edit_of_rerun_waits_as_any_other() -> None:
-    desired = a_job(lifecycle={**NIGHTLY, "rerun": "twice"})
+@pytest.mark.parametrize(
+    ("on_change", "reason"), [(None, Reason.WAITS_FOR_SCHEDULE), ("replace", Reason.IMMUTABLE_CHANGED)]
+)
+def test_edit_of_rerun_waits_as_any_other(on_change: str | None, reason: Reason) -> None:
+    desired = a_job(lifecycle={**NIGHTLY, "on_change": on_change, "rerun": "twice"})
     once = a_job(lifecycle={**NIGHTLY, "rerun": "once"})
-    assert decided(desired, ended(once, DONE, AFTER_IT)).reason is Reason.WAITS_FOR_SCHEDULE
+    assert decided(desired, ended(once, DONE, AFTER_IT)).reason is reason
+
+
+@pytest.mark.parametrize("phase", [DONE, F, R])
+def test_plan_warns_of_an_edit_that_waits(phase: Phase) -> None:
+    plan = plan_of(a_job(lifecycle=NIGHTLY), ended(a_job(**OLD), phase, AFTER_IT))
+    assert [(one.key, one.what) for one in plan.warnings] == [("a", "edit waits for the schedule")]
+    text = render_plan(plan, View())
+    assert "algorithm.parameters.lr changed; the next job that lifecycle.schedule starts has it" in text
+    assert "fix: not to wait: lifecycle.on_change: replace" in text
+
+
+@pytest.mark.parametrize(
+    ("edited", "lifecycle", "created_s_ago"),
+    [
+        (False, {}, AFTER_IT),
+        (True, {}, BEFORE_IT),
+        (True, {"on_change": "keep"}, AFTER_IT),
+        (True, {"on_change": "replace"}, AFTER_IT),
+    ],
+)
+def test_plan_does_not_warn_where_no_edit_waits(
+    edited: bool, lifecycle: dict[str, Any], created_s_ago: float
+) -> None:
+    desired = a_job(lifecycle={**NIGHTLY, **lifecycle})
+    plan = plan_of(desired, ended(a_job(**OLD) if edited else desired, DONE, created_s_ago))
+    assert plan.warnings == ()
 
 
 def test_waiting_edit_of_a_failed_job_is_listed_as_kept_although_it_ended_badly() -> None:

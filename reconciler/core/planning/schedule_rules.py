@@ -10,7 +10,7 @@ from __future__ import annotations
 from reconciler.core.declared.schedule import Overlap
 from reconciler.core.declared.stack import OnChange
 from reconciler.core.planning.existing_job_rules import Difference, ExistingJob, Row
-from reconciler.core.planning.plan import Action, Change, Reason, timestamp
+from reconciler.core.planning.plan import Action, Change, PlanWarning, Reason, timestamp
 
 
 def start_unknown(job: ExistingJob) -> Row | None:
@@ -53,7 +53,18 @@ def change_waits(job: ExistingJob, edit: Difference) -> Row | None:
         return None
     bad_end = job.bad_end and f"; {job.bad_end}"
     detail = f"{edit.said}; waits for the next time of the schedule{bad_end}{job.postponed}"
-    return job.keep_or_update(Reason.WAITS_FOR_SCHEDULE, detail, edit.changes)
+    action, warnings = job.keep_or_update(Reason.WAITS_FOR_SCHEDULE, detail, edit.changes)
+    # What is kept is not listed: without a warning, an edit would seem to have been overlooked.
+    return action, [*warnings, _waiting(job, edit)]
+
+
+def _waiting(job: ExistingJob, edit: Difference) -> PlanWarning:
+    return PlanWarning(
+        what="edit waits for the schedule",
+        why=f"{edit.said}; the next job that lifecycle.schedule starts has it",
+        fix="not to wait: lifecycle.on_change: replace",
+        key=job.entry.key,
+    )
 
 
 def _replaces(job: ExistingJob) -> bool:

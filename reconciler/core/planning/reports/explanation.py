@@ -48,15 +48,28 @@ from reconciler.core.planning.reports.objections import (
 )
 from reconciler.core.text.secret import show
 
+_RUN_AGAIN = "edit the entry, or `lifecycle.rerun`, and it runs again as the next revision"
+_COUNT_ANEW = "edit the entry, or `lifecycle.rerun`, and the retries are counted anew"
+_REPLACE_IT = "change a field that is fixed at creation, and the job is replaced"
+_LET_IT_GO_ON = "set `lifecycle.overlap: skip`, and the job goes on"
+_AT_ONCE = (
+    "set `lifecycle.on_change: replace` and edit the entry, or `lifecycle.rerun`, and it runs again at once"
+)
+#: What stands in their place where edits wait for the next time of a schedule.
+_WHERE_EDITS_WAIT: Mapping[str, str] = {
+    _RUN_AGAIN: _AT_ONCE,
+    _COUNT_ANEW: _AT_ONCE,
+    _REPLACE_IT: f"set `lifecycle.on_change: replace` and {_REPLACE_IT}",
+}
 #: What would make an action another one, by its reason; nothing where only time, or the service, can.
 OTHERWISE: Mapping[Reason, tuple[str, ...]] = {
     Reason.NOT_FOUND: ("remove the entry, or set `state: absent`, and nothing is created",),
     Reason.UNCHANGED: (
-        "change a field that is fixed at creation, and the job is replaced",
+        _REPLACE_IT,
         "remove the entry, or set `state: absent`, and the job is terminated",
     ),
-    Reason.COMPLETED: ("edit the entry, or `lifecycle.rerun`, and it runs again as the next revision",),
-    Reason.AGED_OUT: ("edit the entry, or `lifecycle.rerun`, and it runs again as the next revision",),
+    Reason.COMPLETED: (_RUN_AGAIN,),
+    Reason.AGED_OUT: (_RUN_AGAIN,),
     Reason.MUTABLE_CHANGED: ("put the old values back into the entry, and nothing is updated",),
     Reason.MARKER_CHANGED: ("put the old values back into the entry, and nothing is updated",),
     Reason.MARKER_RESTORED: ("nothing else: the marker is needed to tell whose job it is",),
@@ -75,27 +88,27 @@ OTHERWISE: Mapping[Reason, tuple[str, ...]] = {
         "put the old values back, or set `lifecycle.on_change: keep`, and the job is kept",
     ),
     Reason.WAITS_FOR_TERMINATION: ("remove the entry, or set `state: absent`, and nothing is created",),
-    Reason.AUTO_STOPPED: ("edit the entry, or `lifecycle.rerun`, and it runs again as the next revision",),
+    Reason.AUTO_STOPPED: (_RUN_AGAIN,),
     Reason.FAILED: (
         "set `lifecycle.on_failure: retry`, and it is tried again",
-        "edit the entry, or `lifecycle.rerun`, and it runs again as the next revision",
+        _RUN_AGAIN,
     ),
     Reason.RETRY: ("set `lifecycle.on_failure: keep`, and it is not tried again",),
     Reason.RETRY_LATER: ("set a shorter `lifecycle.retry_delay`, and it is tried sooner",),
     Reason.RETRIES_EXHAUSTED: (
         "raise `lifecycle.max_retries`, and it is tried again",
-        "edit the entry, or `lifecycle.rerun`, and the retries are counted anew",
+        _COUNT_ANEW,
     ),
     Reason.DECLARED_AGAIN: ("set `state: absent`, and it stays terminated",),
     Reason.TERMINATED_OUTSIDE: (
         "set `lifecycle.on_terminated: recreate`, and it is started again",
-        "edit the entry, or `lifecycle.rerun`, and it runs again as the next revision",
+        _RUN_AGAIN,
     ),
     Reason.RECREATE: ("set `lifecycle.on_terminated: keep`, and it is not started again",),
     Reason.UPSTREAM_NEWER: ("set `lifecycle.on_upstream: keep`, and it is kept, with a warning",),
     Reason.SCHEDULED: (
         "set a later `lifecycle.schedule`, or remove it, and nothing is started",
-        "set `lifecycle.overlap: skip`, and an active job goes on",
+        _LET_IT_GO_ON,
     ),
     Reason.WAITS_FOR_SCHEDULE: (
         "set `lifecycle.on_change: replace`, and the edit starts a new job at once",
@@ -236,7 +249,7 @@ def explain(key: str, stack: Stack, snapshot: Snapshot, context: PlanContext, pl
         observed=tuple(_observed(view, desired, context.at_s)),
         drift=findings.drift,
         pending=() if findings.pending is None else (findings.pending,),
-        otherwise=_otherwise(decision, key),
+        otherwise=tuple(_otherwise(decision, key, desired)),
         warnings=tuple(_about(key, (*snapshot_warnings(stack, snapshot), *decision.warnings))),
     )
 
@@ -294,6 +307,10 @@ def _ran_s(revision: Revision, at_s: float) -> float | None:
     return round(revision.job.ran_s(at_s), 3) if revision.job.is_active else revision.job.duration_s
 
 
-def _otherwise(decision: KeyDecision, key: str) -> tuple[str, ...]:
+def _otherwise(decision: KeyDecision, key: str, desired: DesiredJob | None) -> Iterator[str]:
     reasons: Iterable[Reason] = dict.fromkeys(action.reason for action in decision.actions)
-    return tuple(text.replace("KEY", key) for reason in reasons for text in OTHERWISE[reason])
+    ends_a_job = any(action.action is Action.REPLACE for action in decision.actions)
+    edits_wait = desired is not None and desired.schedule is not None and desired.lifecycle.on_change is None
+    for text in (text for reason in reasons for text in OTHERWISE[reason]):
+        if text != _LET_IT_GO_ON or ends_a_job:
+            yield (_WHERE_EDITS_WAIT.get(text, text) if edits_wait else text).replace("KEY", key)
