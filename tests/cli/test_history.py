@@ -582,6 +582,18 @@ def test_page_that_cannot_be_written_says_so(
     assert reconciler("plan", "-o", f"html={file}").code == code
 
 
+@pytest.mark.parametrize("file", ["jobs.yaml", "more.YML"])
+def test_page_does_not_take_the_place_of_a_manifest(
+    reconciler: Reconciler, two_revisions: None, file: str
+) -> None:
+    """Who forgets the name of the page gives that of the manifest, which stands behind --html then."""
+    Path(file).write_text(before := Path("jobs.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    said = reconciler("history", "--html", file)
+    assert (said.code, said.out) == (64, "")
+    assert f"{file} is a manifest" in said.err
+    assert Path(file).read_text(encoding="utf-8") == before
+
+
 def test_page_is_written_in_place_of_the_one_before(reconciler: Reconciler, two_revisions: None) -> None:
     Path("page.html").write_text("old", encoding="utf-8")
     before = Path("page.html").stat().st_ino

@@ -119,6 +119,8 @@ def command(
     from reconciler.connection import open_records_of
 
     specs = requested_outputs(outputs, as_json=as_json)
+    if html is not None:
+        _check_is_no_manifest(html)
     loaded, key = _opened(words, variables, var_files, target, records)
     _check_it_fits(key, diff, prune, specs, html)
     with open_records_of(loaded, target, records, runtime()) as place:
@@ -154,6 +156,17 @@ def _check_it_fits(
     if diff and not key:
         why = "revisions are numbered per key"
         raise WrongUsage(Diagnostic("--diff needs KEY", why, "reconciler history KEY --diff 1 2"))
+
+
+def _check_is_no_manifest(page: Path) -> None:
+    """See that the page would not take the place of what stands there, and looks like a manifest.
+
+    Whoever writes `history --html jobs.yaml`, and means the stack, would lose that file.
+    """
+    if page.suffix.lower() in (".yaml", ".yml") and page.exists():
+        why = f"{page} is a manifest, which the page would overwrite"
+        fix = f"reconciler history {page} --html history.html"
+        raise WrongUsage(Diagnostic("--html needs the file of a page", why, fix))
 
 
 # --- KEY, or PATH
