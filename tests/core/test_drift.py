@@ -260,6 +260,20 @@ def test_drift_of_a_failed_job_began_at_its_end() -> None:
     assert item.began_at == "2027-01-15T07:00:00Z"
 
 
+@pytest.mark.parametrize("phase", ["Failed", "Terminated"])
+@pytest.mark.parametrize(
+    ("lifecycle", "waits"),
+    [({}, False), ({"schedule": "0 2 * * *"}, True), ({"schedule": "0 2 * * *", "on_change": "keep"}, False)],
+)
+def test_fix_says_how_to_run_a_scheduled_key_before_its_time(
+    phase: str, lifecycle: dict[str, Any], waits: bool
+) -> None:
+    job = a_job(lifecycle=lifecycle)
+    [item] = report(a_stack(job), seen(job, phase=phase)).drift
+    assert "edit `lifecycle.rerun` of a to run it again" in (item.fix or "")
+    assert ("set `lifecycle.on_change: replace` and edit" in (item.fix or "")) is waits
+
+
 def test_revision_that_runs_again_beside_the_one_that_completed_is_a_warning() -> None:
     found = report(a_stack(NEW), seen(NEW), seen(NEW, revision=2, phase="Completed"))
     [warning] = found.warnings

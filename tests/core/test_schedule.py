@@ -306,6 +306,18 @@ def test_plan_does_not_warn_where_no_edit_waits(
     assert plan.warnings == ()
 
 
+def test_what_starts_a_terminated_job_again_is_said_as_its_edits_are_treated() -> None:
+    lifecycle: tuple[dict[str, Any], ...] = (NIGHTLY, {**NIGHTLY, "on_change": "replace"}, {})
+    said = [
+        decided(job, ended(job, TD, AFTER_IT)).detail for job in (a_job(lifecycle=one) for one in lifecycle)
+    ]
+    ended_so = "terminated outside the manifest"
+    assert said == [
+        f"{ended_so}; `rerun` with `on_change: replace` or `recreate` starts it again",
+        *[f"{ended_so}; `rerun` or `recreate` starts it again"] * 2,
+    ]
+
+
 def test_waiting_edit_of_a_failed_job_is_listed_as_kept_although_it_ended_badly() -> None:
     action = decided(a_job(lifecycle=NIGHTLY), ended(a_job(**OLD), F, AFTER_IT))
     assert action.ended_badly

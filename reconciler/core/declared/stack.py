@@ -528,6 +528,11 @@ class DesiredJob:
         cron = self.lifecycle.schedule
         return None if cron is None else Schedule(cron, self.lifecycle.timezone)
 
+    @property
+    def edits_wait(self) -> bool:
+        """Whether an edit waits for the next time of the schedule."""
+        return self.schedule is not None and self.lifecycle.on_change is None
+
     def covered_by(self, letter: str) -> Canonical:
         """What a digest with that letter covers of the declaration."""
         return covered_by(letter, self.body or {}, self.lifecycle.rerun)

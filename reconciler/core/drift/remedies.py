@@ -27,10 +27,18 @@ REMEDIES: dict[DriftClass, str] = {
 }
 
 
-def remedy_for(class_: DriftClass, key: str, job: str | None) -> str:
-    """What to do about a drift of a key, and of the job with this id."""
+#: An edit alone does nothing before the next time of a schedule.
+_RERUN, _RERUN_NOW = "edit `lifecycle.rerun`", "set `lifecycle.on_change: replace` and edit `lifecycle.rerun`"
+
+
+def remedy_for(class_: DriftClass, key: str, job: str | None, *, edits_wait: bool = False) -> str:
+    """What to do about a drift of a key, and of the job with this id.
+
+    `edits_wait` says that an edit of the key waits for the next time of its schedule.
+    """
     values = {"KEY": key, "JOB": job or "JOB"}
-    return _PLACEHOLDER.sub(lambda found: values[found[0]], REMEDIES[class_])
+    text = REMEDIES[class_].replace(_RERUN, _RERUN_NOW) if edits_wait else REMEDIES[class_]
+    return _PLACEHOLDER.sub(lambda found: values[found[0]], text)
 
 
 _PLACEHOLDER = re.compile(r"\b(?:KEY|JOB)\b")

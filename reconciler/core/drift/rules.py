@@ -100,6 +100,10 @@ class _KeyCheck:
             return self.view.remembered[-1].job in unmanaged
         return bool(unmanaged)
 
+    @property
+    def _edits_wait(self) -> bool:
+        return self.declared is not None and self.declared.edits_wait
+
     # --- what cannot be judged
 
     def unjudged(self) -> _Unjudged | None:
@@ -407,7 +411,7 @@ class _KeyCheck:
                 "detail": detail,
                 "began_at": None if began_at_s is None else timestamp(began_at_s),
                 "node_hours": work,
-                "fix": remedy_for(class_, self.key, job),
+                "fix": remedy_for(class_, self.key, job, edits_wait=self._edits_wait),
                 "changes": changes,
                 "others": others,
             }

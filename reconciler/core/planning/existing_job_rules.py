@@ -207,8 +207,7 @@ class ExistingJob:
     @property
     def edit_waits(self) -> bool:
         """Whether an edit waits for the next time of the schedule; what we stopped and is back does not."""
-        waits = self.entry.schedule is not None and self.entry.lifecycle.on_change is None
-        return waits and not (self.is_ended and self.latest.marker.stopped)
+        return self.entry.edits_wait and not (self.is_ended and self.latest.marker.stopped)
 
     @property
     def postponed(self) -> str:
@@ -380,7 +379,8 @@ def failed(job: ExistingJob) -> Row | None:
 
 def terminated_outside(job: ExistingJob) -> Row | None:
     """Terminated; as declared; not stopped by us; `on_terminated: keep`."""
-    detail = f"{job.bad_end}; `rerun` or `recreate` starts it again"
+    rerun = "`rerun` with `on_change: replace`" if job.edit_waits else "`rerun`"
+    detail = f"{job.bad_end}; {rerun} or `recreate` starts it again"
     return job.keep_or_update(Reason.TERMINATED_OUTSIDE, detail)
 
 

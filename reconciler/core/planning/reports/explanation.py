@@ -310,7 +310,7 @@ def _ran_s(revision: Revision, at_s: float) -> float | None:
 def _otherwise(decision: KeyDecision, key: str, desired: DesiredJob | None) -> Iterator[str]:
     reasons: Iterable[Reason] = dict.fromkeys(action.reason for action in decision.actions)
     ends_a_job = any(action.action is Action.REPLACE for action in decision.actions)
-    edits_wait = desired is not None and desired.schedule is not None and desired.lifecycle.on_change is None
+    edits_wait = desired is not None and desired.edits_wait
     for text in (text for reason in reasons for text in OTHERWISE[reason]):
         if text != _LET_IT_GO_ON or ends_a_job:
             yield (_WHERE_EDITS_WAIT.get(text, text) if edits_wait else text).replace("KEY", key)
