@@ -258,7 +258,7 @@ def _bar(bar: Bar, texts: _Texts, after: Callable[[float], int]) -> tuple[int, .
         _NOT_STARTED if bar.started_s is None else after(bar.started_s) - begin,
         after(bar.end_s) - begin,
         _STATES.index(bar.state),
-        int(bar.is_open),
+        bar.is_open + 2 * bar.is_found,
         bar.track,
         bar.node_count,
         texts.place(bar.digest),

@@ -130,6 +130,22 @@ def test_unseen_revision_begins_with_the_call_that_created_it() -> None:
     assert (bar.begin_s, bar.end_s, bar.run) == (NOW - 20, NOW, 7)
     alone = bar_of(a_revision(created_at_s=None, started_at_s=None, duration_s=None, phase_text=""))
     assert (alone.begin_s, alone.run) == (NOW, None)
+    assert (bar.is_found, alone.is_found) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("more", "begin_s"),
+    [
+        ({"phases": (("Running", NOW - 90.0), ("Completed", NOW - 40.0)), "seen_at_s": NOW - 10}, NOW - 90),
+        ({"seen_at_s": NOW - 10}, NOW - 10),
+        ({"seen_at_s": NOW + 10}, NOW),
+    ],
+)
+def test_revision_whose_creation_is_not_known_begins_when_it_was_seen_first(
+    more: dict[str, Any], begin_s: float
+) -> None:
+    bar = bar_of(a_revision(created_at_s=None, started_at_s=None, duration_s=None, **more))
+    assert (bar.begin_s, bar.is_found) == (begin_s, True)
 
 
 def test_revisions_of_one_time_are_side_by_side() -> None:

@@ -479,6 +479,56 @@ def test_bars_too_narrow_to_be_told_apart_are_counted_and_told_on_zoom(opened: P
     assert focused(opened).startswith("ranking-every-4h r1: completed")
 
 
+def odd_page() -> str:
+    """More revisions at one time than are drawn side by side, a long name, and one without any time."""
+    many = [a_revision("many", number, AT_S - 9 * HOUR_S + 60 * number) for number in range(1, 14)]
+    unknown: dict[str, Any] = {
+        "created_at_s": None,
+        "started_at_s": None,
+        "duration_s": None,
+        "seen_at_s": AT_S - HOUR_S,
+    }
+    others = [replace(a_revision("timeless", 1, AT_S), **unknown), a_revision("a" * 58, 1, AT_S - DAY_S)]
+    return render_timeline(timeline_of(HistoryExcerpt(None, (), (*many, *others))))
+
+
+def test_revisions_at_one_time_do_not_hide_each_other(browser_page: Page, tmp_path: Path) -> None:
+    page = settled(show(browser_page, odd_page(), tmp_path))
+    drawn = "document.querySelectorAll('[data-key=many] [data-kind=bar]')"
+    assert page.run(f"[...{drawn}].map(one => one.group.items.length)") == [1] * 7 + [6]
+    assert page.run(f"[...{drawn}].at(-1).querySelector('text').textContent") in ("C ×6", "C")
+
+
+def test_revision_without_a_known_creation_says_so(browser_page: Page, tmp_path: Path) -> None:
+    page = settled(show(browser_page, odd_page(), tmp_path))
+    page.run("document.querySelector('[data-key=timeless] .key').click()")
+    assert "before 2026-11-21 07:40:00 UTC" in page.run("document.querySelector('.detail').textContent")
+    page.run("document.querySelector('[data-key=timeless] .key').focus()")
+    page.press("ArrowRight", 39)
+    assert "first seen 2026-11-21 07:40:00 UTC" in focused(page)
+
+
+@pytest.mark.parametrize("width", [360, 500, 1280])
+def test_nothing_is_cut_off(browser_page: Page, tmp_path: Path, width: int) -> None:
+    page = show(browser_page, odd_page(), tmp_path)
+    page.call(
+        "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
+    )
+    for _ in range(6):
+        labels = (
+            "(() => { const right = document.querySelector('#axis').getBoundingClientRect().right;"
+            " return [...document.querySelectorAll('#axis .axis-text:not(.outer)')]"
+            ".filter(one => one.getBoundingClientRect().right > right).map(one => one.textContent) })()"
+        )
+        assert settled(page).run(labels) == []
+        page.run("document.getElementById('zoom-in').click()")
+    heights = "[...document.querySelectorAll('.group button')].map(one => one.offsetHeight).filter(Boolean)"
+    assert len(set(page.run(heights))) == 1
+    assert page.run("document.documentElement.scrollWidth") <= width
+    long = "a" * 58
+    assert page.run(f"document.querySelector('[data-key={long}] .key').title") == long
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_enough_contrast(opened: Page, scheme: str) -> None:
     opened.emulate(scheme)

@@ -52,8 +52,9 @@ _STATES: Mapping[Phase | None, BarState] = {
 class Bar:
     """A revision of a key, from its creation to its end.
 
-    `started_s` is None for one that never started, or of which that is not known. One without a known end
-    `is_open`, and lasts until the time of the report or until what came after it. `track` is its place
+    `started_s` is None for one that never started, or of which that is not known. One whose creation is not
+    known `is_found`: it begins with the first look that saw it. One without a known end `is_open`, and lasts
+    until the time of the report or until what came after it. `track` is its place
     beside revisions of the same time, from 0. `run` is the run that created it, if that is on record.
     """
 
@@ -64,6 +65,7 @@ class Bar:
     begin_s: float
     started_s: float | None
     end_s: float
+    is_found: bool
     is_open: bool
     track: int
     node_count: int
@@ -138,6 +140,7 @@ def _bars(
                 begin_s=begin_s,
                 started_s=None if one.started_at_s is None else calendar_time(max(begin_s, one.started_at_s)),
                 end_s=end_s,
+                is_found=one.created_at_s is None and creation is None,
                 is_open=known_s is None,
                 track=_place(free_from_s, begin_s, end_s),
                 node_count=one.node_count,
@@ -149,11 +152,13 @@ def _bars(
 
 
 def _begin_s(one: PastRevision, created: Mapping[str, _Creation], at_s: float) -> float:
-    """When it was created: by the service, else by our call; what is on neither record was made just now."""
+    """When it was created, by the service, else by our call; else when it was seen first."""
     if one.created_at_s is not None:
         return calendar_time(one.created_at_s)
-    creation = created.get(one.name)
-    return calendar_time(creation.at_s if creation else at_s)
+    if creation := created.get(one.name):
+        return calendar_time(creation.at_s)
+    seen_s = one.phases[0][1] if one.phases else one.seen_at_s
+    return calendar_time(at_s if seen_s is None else min(seen_s, at_s))
 
 
 def _open_end_s(one: PastRevision, begin_s: float, later_s: float) -> float:

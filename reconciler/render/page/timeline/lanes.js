@@ -53,7 +53,8 @@ class Lane {
   }
 }
 
-// Bars of a track that are too narrow to be told apart become one.
+// Bars of a track that are too narrow to be told apart become one, and so do those that lie upon each other: of more
+// revisions at one time than there are tracks, none hides another.
 function groupBars(bars) {
   const groups = [];
   const last = new Map();
@@ -61,11 +62,12 @@ function groupBars(bars) {
     const x1 = xOf(bar.begin);
     const x2 = Math.max(xOf(bar.end), x1 + LEAST_BAR);
     const group = last.get(bar.track);
-    if (group && x1 < group.x2 + 0.5 && x2 - group.x1 <= CLUSTER) {
+    if (group && (bar.begin < group.end - 2 || (x1 < group.x2 + 0.5 && x2 - group.x1 <= CLUSTER))) {
       group.items.push(bar);
       group.x2 = Math.max(group.x2, x2);
+      group.end = Math.max(group.end, bar.end);
     } else {
-      const made = { items: [bar], x1, x2, track: bar.track };
+      const made = { items: [bar], x1, x2, end: bar.end, track: bar.track };
       last.set(bar.track, made);
       groups.push(made);
     }
@@ -119,7 +121,8 @@ function barGroup(group, top) {
   if (width >= 13) {
     const left = Math.max(x1, 0);
     const right = Math.min(x2, view.width);
-    const text = width >= 42 && group.items.length === 1 ? `${letter} r${bar.number}` : letter;
+    const more = group.items.length === 1 ? `r${bar.number}` : `×${group.items.length}`;
+    const text = width >= 42 ? `${letter} ${more}` : letter;
     const [x, half] = [(left + right) / 2, text.length * 3 + 3];
     if (HATCHES[word]) made.push(element("rect", { class: "plate", x: x - half, y, width: 2 * half, height }));
     made.push(element("text", { x, y: middle + 3.6 }, text));

@@ -70,7 +70,7 @@ function table(caption, names, rows) {
 function barRow(bar) {
   const from = bar.started === null ? bar.end : bar.started;
   return [
-    `r${bar.number}`, barState(bar), spellTime(bar.begin), from > bar.begin ? spellSpan(from - bar.begin) : "-",
+    `r${bar.number}`, barState(bar), `${bar.found ? "before " : ""}${spellTime(bar.begin)}`, from > bar.begin ? spellSpan(from - bar.begin) : "-",
     bar.started === null ? "-" : spellSpan(bar.end - bar.started), String(bar.nodes),
     DATA.texts[bar.digest], bar.run ? spellRun(bar.run) : "-",
   ];

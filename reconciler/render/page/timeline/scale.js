@@ -9,6 +9,7 @@ const view = { from: BOUNDS.from, to: BOUNDS.to, width: 800 };
 // Seconds; from a month on in months, below zero.
 const STEPS = [60, 300, 900, 1800, 3600, 10800, 21600, 43200, DAY_S, 2 * DAY_S, 7 * DAY_S, 14 * DAY_S, -1, -3, -12, -60];
 const LEAST_TICK = 76;
+const TICK_TEXT = 44;
 
 function element(name, attributes = {}, ...children) {
   const made = document.createElementNS(SVG, name);
@@ -110,7 +111,10 @@ function axisText(text, x, y, more) {
 function drawAxis(svg) {
   const step = stepInView();
   const unit = unitOf(step);
-  const inner = ticks(step).map((at) => axisText(spellTick(at, INNER_FORMATS[unit]), xOf(at) + 3, 31, ""));
+  // What would be cut off at the right edge is not named.
+  const inner = ticks(step)
+    .filter((at) => xOf(at) < view.width - TICK_TEXT)
+    .map((at) => axisText(spellTick(at, INNER_FORMATS[unit]), xOf(at) + 3, 31, ""));
   const outer = ticks(OUTER[unit]);
   const places = outer.map((at) => ({ at, x: xOf(at) + 3 }));
   if (!places.length || places[0].x > 140) places.unshift({ at: view.from, x: 3 });

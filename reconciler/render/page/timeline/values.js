@@ -14,7 +14,7 @@ function readBars(key, numbers, odd) {
   const bars = chunks(numbers, BAR_NUMBERS).map(
     ([number, begin, wait, length, state, open, track, nodes, digest, run]) => ({
       kind: "bar", key, number, begin, end: begin + length, started: wait < 0 ? null : begin + wait,
-      state, open: open === 1, track, nodes, digest, run,
+      state, open: (open & 1) > 0, found: (open & 2) > 0, track, nodes, digest, run,
       name: number === 1 ? key : `${key}-r${number}`, phase: "",
     }));
   chunks(odd, 3).forEach(([place, name, phase]) => {
@@ -70,7 +70,7 @@ function describeBar(bar) {
   return [
     `${bar.key} r${bar.number}: ${barState(bar)}`,
     ...(bar.name !== bar.key ? [`job ${bar.name}`] : []),
-    `created ${spellTime(bar.begin)}${bar.run ? ` by ${spellRun(bar.run)}` : ""}`,
+    `${bar.found ? "first seen" : "created"} ${spellTime(bar.begin)}${bar.run ? ` by ${spellRun(bar.run)}` : ""}`,
     spellSpans(bar),
     `${bar.nodes} ${bar.nodes === 1 ? "node" : "nodes"}, digest ${DATA.texts[bar.digest] || "not known"}`,
   ];
