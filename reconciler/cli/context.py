@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack
 
@@ -15,6 +15,7 @@ from reconciler.cli.final_outputs import final_outputs
 from reconciler.cli.terminal import stray_output
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.reading import reading
+from reconciler.core.diagnostic import ManifestInvalid, ReconcilerError
 from reconciler.core.record import LEASE_S
 from reconciler.core.text.sanitize import printable
 from reconciler.manifests import LoadedStack, load
@@ -35,17 +36,32 @@ def load_stack(
     traced: str | None = None,
 ) -> LoadedStack:
     """Read the manifest as it is on a target; every secret in it is known to the console from then on."""
-    loaded = load(
-        list(paths) or [Path()],
-        variables=dict(variables),
-        var_files=list(var_files),
-        environ=os.environ,
-        offline=offline,
-        learn=console.redact.learn,
-        traced=traced,
-        target=target,
-    )
+    try:
+        loaded = load(
+            list(paths) or [Path()],
+            variables=dict(variables),
+            var_files=list(var_files),
+            environ=os.environ,
+            offline=offline,
+            learn=console.redact.learn,
+            traced=traced,
+            target=target,
+        )
+    except ManifestInvalid:
+        _name_what_is_invalid(paths, var_files, target)
+        raise
     return known(loaded)
+
+
+def _name_what_is_invalid(paths: Sequence[Path], var_files: Sequence[Path], target: str | None) -> None:
+    """Tell the outputs of the end whose manifest it is: metrics of a stack must not vanish when it breaks."""
+    if not final_outputs.is_asked_for:
+        return
+    from reconciler.manifests.outline import outline
+
+    with suppress(ReconcilerError):
+        found = outline(list(paths) or [Path()], var_files)
+        final_outputs.about(found.stack or "", target or found.target)
 
 
 def known(loaded: LoadedStack) -> LoadedStack:

@@ -170,6 +170,11 @@ def directory_in_repository() -> str:
     return here.relative_to(top).as_posix() if top and here.is_relative_to(top) else ""
 
 
+def wants_step_outputs(outputs: Sequence[OutputSpec]) -> bool:
+    """Whether the format of a GitHub workflow is asked for, in a step that has outputs."""
+    return bool(os.environ.get("GITHUB_OUTPUT")) and any(spec.format == "github" for spec in outputs)
+
+
 def _tell_github(content: Content, value: object, outputs: Sequence[OutputSpec], view: View) -> None:
     """Write the summary and the outputs of a step of a GitHub workflow, if its format is asked for."""
     if not any(spec.format == "github" for spec in outputs):

@@ -51,7 +51,28 @@ def test_plan_that_changes_nothing_says_so(reconciler: Reconciler, step: Step) -
     write(manifest("a"))
     assert reconciler("apply", "--yes").code == 0
     assert reconciler("plan", "-o", "github").code == 0
-    assert (step.outputs["has_changes"], step.outputs["digest"]) == ("false", "")
+    assert step.outputs["has_changes"] == "false"
+
+
+def test_plan_that_is_not_saved_has_the_digest_of_its_file_in_the_root(
+    reconciler: Reconciler, step: Step
+) -> None:
+    write(manifest("a"))
+    reconciler("plan", "-o", "github")
+    digest = step.outputs["digest"]
+    reconciler("plan", "-o", "github", "--out", "plan.json")
+    assert step.outputs["digest"] == digest
+    assert reconciler("apply", "--plan", "plan.json", "--approve", digest, "--yes").code == 0
+
+
+def test_plan_that_cannot_be_saved_has_no_digest(
+    reconciler: Reconciler, step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_TOKEN", "nightly")
+    more = "variables: {token: {env: A_TOKEN, sensitive: true}}\n"
+    write(manifest("nightly", more=more).replace("{lr: 0.1}", "{lr: '${var.token}'}"))
+    said = reconciler("plan", "-o", "github")
+    assert (said.code, step.outputs["digest"]) == (0, "")
 
 
 def test_what_other_commands_of_the_step_wrote_stays(reconciler: Reconciler, step: Step) -> None:

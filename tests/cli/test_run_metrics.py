@@ -89,12 +89,23 @@ def test_wrong_credentials(reconciler: Reconciler, service: Service, monkeypatch
     assert Metrics()["reconciler_run_success"] == 0
 
 
-def test_invalid_manifest_of_a_stack_that_nobody_knows(reconciler: Reconciler) -> None:
-    write("stack: test\nnonsense: 1\n")
-    assert reconciler("plan", "-o", f"prometheus={FILE}").code == ExitCode.INVALID
+@pytest.mark.parametrize(
+    ("text", "arguments", "labels"),
+    [
+        ("stack: test\nnonsense: 1\n", (), ("test", "")),
+        (manifest("a") + "nonsense: 1\n", (), ("test", "there")),
+        (manifest("a") + "nonsense: 1\n", ("--target", "there"), ("test", "there")),
+        ("nonsense: 1\n", (), ("", "")),
+    ],
+)
+def test_invalid_manifest_of_a_stack(
+    reconciler: Reconciler, text: str, arguments: tuple[str, ...], labels: tuple[str, str]
+) -> None:
+    write(text)
+    assert reconciler("plan", *arguments, "-o", f"prometheus={FILE}").code == ExitCode.INVALID
     metrics = Metrics()
     assert metrics["reconciler_run_success"] == 0
-    assert metrics.labels == {"stack": "", "target": "", "command": "plan"}
+    assert (metrics.labels["stack"], metrics.labels["target"]) == labels
 
 
 @pytest.mark.usefixtures("stack")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +25,14 @@ from reconciler.cli.options import (
 )
 from reconciler.cli.terminal.console import console
 from reconciler.core import exit_code
+from reconciler.core.diagnostic import Refused
 from reconciler.render import Content
 
 if TYPE_CHECKING:
+    from reconciler.core.planning.allowance import Allowances
     from reconciler.core.planning.plan import Plan
+    from reconciler.reconcile import Context
+    from reconciler.saved_plans import PlanFile
 
 
 @click.command("plan")
@@ -65,7 +70,7 @@ def command(
     """
     from reconciler import reconcile
     from reconciler.cli.context import opened
-    from reconciler.cli.output import requested_outputs, show_digest, show_plan
+    from reconciler.cli.output import requested_outputs, show_digest, show_plan, wants_step_outputs
     from reconciler.cli.terminal.pager import paged
 
     with opened(records=records, **options) as context:
@@ -73,27 +78,36 @@ def command(
         plan = reconcile.plan(context, allowed, with_preflight=preflight)
         if preflight:
             _say_that_it_passed(plan)
-        saved = None
+        specs = requested_outputs(outputs, as_json=as_json)
+        digest = ""
         if plan_file is not None:
-            from reconciler.saved_plans import plan_file_of
-
-            saved = plan_file_of(
-                plan,
-                context.loaded,
-                plan_file,
-                only=context.only,
-                allow=allowed.words,
-                records=records,
-                environ=os.environ,
-                redact=console.redact,
-            )
+            saved = _as_file(plan, context, plan_file, allowed, records)
             saved.write(plan_file)
-    specs = requested_outputs(outputs, as_json=as_json)
+            digest = saved.digest
+        elif wants_step_outputs(specs):
+            # As the Python API has it: that of a file in the stack's root.
+            with suppress(Refused):
+                digest = _as_file(plan, context, context.loaded.root / "plan.json", allowed, records).digest
     with paged(is_wanted=not (outputs or as_json)):
-        if saved is not None:
-            show_digest(saved.digest, specs)
-        show_plan(plan, specs, show_keep=show_keep, digest=saved.digest if saved else "")
+        if plan_file is not None:
+            show_digest(digest, specs)
+        show_plan(plan, specs, show_keep=show_keep, digest=digest)
     return exit_code.of_plan(plan, detailed=detailed_exitcode)
+
+
+def _as_file(plan: Plan, context: Context, file: Path, allowed: Allowances, records: str | None) -> PlanFile:
+    from reconciler.saved_plans import plan_file_of
+
+    return plan_file_of(
+        plan,
+        context.loaded,
+        file,
+        only=context.only,
+        allow=allowed.words,
+        records=records,
+        environ=os.environ,
+        redact=console.redact,
+    )
 
 
 def _say_that_it_passed(plan: Plan) -> None:
