@@ -49,7 +49,11 @@ def compared(
         FoundDrift(entry, content_of(entry, redact), isinstance(entry, IgnoredDrift))
         for entry in (*report.drift, *report.ignored)
     ]
-    comparison = compare(last, found, report.has_judged, at_s=at_s, remind_s=options.remind_s)
+    destinations = context.loaded.destinations() if options.is_notified else ()
+    notified = {name for one in destinations for name in one.on}
+    comparison = compare(
+        last, found, report.has_judged, at_s=at_s, remind_s=options.remind_s, notified=notified
+    )
     report = with_comparison(report, comparison, since_last=options.since_last)
     if last.problem is not None and recording:
         recording.warn(f"{last.problem}; this check is not recorded")

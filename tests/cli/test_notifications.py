@@ -56,6 +56,17 @@ def test_url_that_fails_is_told_and_tried_again_and_changes_no_exit_code(
     assert receiver.titles("chat") == ["test on there: drift, 1 lasting"]
 
 
+def test_url_that_fails_does_not_change_the_exit_code_of_later_checks(
+    reconciler: Reconciler, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notifying("{url: '${var.chat}', on: [missing]}")
+    monkeypatch.setenv("CHAT", receiver.url("broken"))
+    assert [reconciler("drift", "--since-last").code for _ in range(3)] == [2, 0, 0]
+    monkeypatch.setenv("CHAT", receiver.url("chat"))
+    assert [reconciler("drift", "--since-last").code for _ in range(2)] == [0, 0]
+    assert receiver.titles("chat") == ["test on there: drift, 1 lasting"]
+
+
 def test_each_url_is_told_of_its_classes_only(reconciler: Reconciler, receiver: Receiver) -> None:
     notifying(
         f"{{url: '{receiver.url('some')}', on: [failed, apply_failed]}}", f"{{url: '{receiver.url('all')}'}}"

@@ -183,6 +183,29 @@ def test_drift_that_nobody_was_told_of_stays_due() -> None:
     assert (compared.new, keys(compared.due)) == ((), [("a", "failed")])
 
 
+def test_drift_whose_notification_failed_stays_due_and_is_reported_by_the_exit_code_when_that_is_due() -> (
+    None
+):
+    last = after(check(NO_CHECK, an_entry()), is_reported=False)
+    codes = []
+    for hours in (1, 23, 25, 26, 47, 49, 50):
+        compared = check(last, an_entry(), at_s=NOW + hours * HOUR, notified={"failed"})
+        assert keys(compared.due) == [("a", "failed")]
+        codes.append(len(compared.reported))
+        last = after(compared, last, is_reported=False)
+    assert codes == [0, 0, 1, 0, 0, 1, 0]
+
+
+def test_drift_of_a_check_that_could_not_judge_everything_is_reported_by_the_next_exit_code() -> None:
+    last = after(check(NO_CHECK, an_entry("a"), an_entry("b", "unknown")), is_reported=False)
+    assert check(last, an_entry("a"), at_s=NOW + 60, notified={"failed"}).reported
+
+
+def test_drift_that_no_notification_tells_of_is_reported_until_it_was() -> None:
+    last = after(check(NO_CHECK, an_entry()), is_reported=False)
+    assert check(last, an_entry(), at_s=NOW + 60, notified={"missing"}).reported
+
+
 def test_ignored_drift_is_in_no_list_and_is_new_when_its_rule_ends() -> None:
     hidden = check(NO_CHECK, ignored=[an_entry()])
     assert (hidden.new, hidden.lasting, hidden.due) == ((), (), ())

@@ -5,7 +5,7 @@ Source: docs/drift.md, "Since the last check".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -40,7 +40,8 @@ class DriftComparison:
     """What became of each drift since the last check that could compare; drift that is hidden is in none.
 
     `compared_with_s` is the time of that check, None if there was none: everything is new then. `due` are
-    those that have to be reported now: new, changed, never reported, or not for longer than `remind_s`.
+    those that have to be told now: new, changed, never reported, or not for longer than `remind_s`; and
+    `reported` those of them that the exit code reports: not what is due only because a notification failed.
     `standing` is every drift that the check saw, hidden ones and what could not be read included, in the
     order in which it was found. `problem` says why the last check could not be read; then all lists but
     `standing` are empty.
@@ -53,6 +54,7 @@ class DriftComparison:
     gone: tuple[Drift, ...] = ()
     lasting: tuple[Drift, ...] = ()
     due: tuple[Drift, ...] = ()
+    reported: tuple[Drift, ...] = ()
     standing: tuple[StandingDrift, ...] = ()
     removed: tuple[DriftId, ...] = ()
     problem: str | None = None
@@ -85,11 +87,13 @@ def compare(
     *,
     at_s: float,
     remind_s: float = REMIND_S,
+    notified: Collection[str] = (),
 ) -> DriftComparison:
     """Compare what a check found with what stood at the last one.
 
     `is_judged` says of a key whether the check could judge it: of any other one nothing is gone, for nobody
-    saw that it is.
+    saw that it is. `notified` are the classes of drift that count as reported once a notification told of
+    them.
     """
     pairs = _pairs(last.standing, found, at_s)
     seen = {pair.old.id for pair in pairs if pair.old is not None}
@@ -105,11 +109,17 @@ def compare(
     )
     if last.problem is not None:
         return comparison
+    due = [pair for pair in pairs if pair.is_due(at_s, remind_s)]
     return replace(
         comparison,
         **_by_change(pairs),
         gone=_counted(over),
-        due=tuple(pair.now.entry for pair in pairs if pair.is_due(at_s, remind_s)),
+        due=tuple(pair.now.entry for pair in due),
+        reported=tuple(
+            pair.now.entry
+            for pair in due
+            if pair.now.entry.class_.value not in notified or not pair.was_shown(last, at_s, remind_s)
+        ),
     )
 
 
@@ -132,6 +142,19 @@ class _Pair(NamedTuple):
     def is_due(self, at_s: float, remind_s: float) -> bool:
         """Whether it has to be reported now."""
         return self.now.counts and (self.change is not None or self.now.is_due(at_s, remind_s))
+
+    def was_shown(self, last: LastCheck, at_s: float, remind_s: float) -> bool:
+        """Whether the exit code told of it, and it is not time to remind: only a notification is missing.
+
+        A check that could not judge every key had another exit code. The exit code reminds whenever it has
+        lasted for another `remind_s`.
+        """
+        if self.change is not None or self.now.reported_at_s is not None or last.at_s is None or not remind_s:
+            return False
+        if any(one.entry.class_ is DriftClass.UNKNOWN for one in last.standing):
+            return False
+        since_s = self.now.since_s
+        return (at_s - since_s) // remind_s == (last.at_s - since_s) // remind_s
 
 
 def _counted(drift: Iterable[StandingDrift]) -> tuple[Drift, ...]:

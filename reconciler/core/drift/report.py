@@ -80,7 +80,7 @@ class DriftReport(Head):
         """
         if not self.since_last or self.comparison is None:
             return self.has_drifted
-        return bool(self.comparison.due)
+        return bool(self.comparison.reported)
 
     @property
     def cannot_compare(self) -> bool:
