@@ -149,6 +149,15 @@ def test_policy_sees_a_job_with_manifest_names_and_lists_of_name_and_value() -> 
     assert (values["lifecycle"]["on_failure"], values["lifecycle"]["retry_delay"]) == ("retry", "300s")
 
 
+@pytest.mark.parametrize("member", ["parameters", "inputs", "outputs", "environments"])
+def test_members_that_a_job_does_not_have_are_empty_lists(member: str) -> None:
+    expression = f'job.algorithm.{member}.exists(one, one.name == "forbidden")'
+    tasks = [{"role": "worker", "algorithm": {"boot_file": "obs://b/code/worker.py"}}]
+    job = a_job(tasks=tasks)
+    assert planned(job, policies=[a_policy(expression)]).denied == ()
+    assert [job_values(job)["tasks"][0]["algorithm"][member]] == [[]]
+
+
 def test_policy_sees_a_secret_by_its_name_only() -> None:
     secret = SecretText("hunter2-hunter2", "${var.token}")
     job = a_job(algorithm__environments={"TOKEN": secret}, algorithm__parameters={"t": secret})

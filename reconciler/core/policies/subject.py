@@ -112,7 +112,7 @@ def _algorithms(job: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _list_members(algorithm: dict[str, Any]) -> None:
-    """Let parameters, inputs, outputs and environments be lists of name and value."""
+    """Let parameters, inputs, outputs and environments be lists of name and value, empty ones included."""
     environments = algorithm.get("environments")
     if isinstance(environments, Mapping):
         algorithm["environments"] = [{"name": name, "value": value} for name, value in environments.items()]
@@ -120,6 +120,9 @@ def _list_members(algorithm: dict[str, Any]) -> None:
         items = algorithm.get(kind)
         if isinstance(items, list):
             algorithm[kind] = [_with_value(item) for item in items]
+    # Whoever asks whether one of them is of some kind must not deny the jobs that have none.
+    for kind in ("parameters", *_NAMED_LISTS, "environments"):
+        algorithm.setdefault(kind, [])
 
 
 def _with_value(item: Any) -> Any:
