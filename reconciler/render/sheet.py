@@ -77,8 +77,9 @@ class Field(NamedTuple):
 class Row(NamedTuple):
     """One job, or several with the same change (`keys`), and what is said of it.
 
-    `kind` is the action, the class of drift or the status, `rule` the word of a closed list that says why,
-    `words` the kind as people read it. `lines` are what else there is to read, under `lines_title`.
+    `kind` is the action, the class of drift or the status, `action` what has the status; `rule` is the word
+    of a closed list that says why, `words` the kind as people read it. `lines` are what else there is to
+    read, under `lines_title`.
     `is_finding` says that somebody has to do something about it. Where there is no room, what `is_cut_first`
     is left out first, and what `must_stay` last. For people, rows of a low `rank` come first.
     """
@@ -102,6 +103,7 @@ class Row(NamedTuple):
     is_cut_first: bool = False
     is_quiet: bool = False
     rank: int = 0
+    action: str = ""
 
     @property
     def key(self) -> str:

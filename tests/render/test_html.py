@@ -13,7 +13,7 @@ from reconciler.core.planning.plan import Action
 from reconciler.render import Content, formats_of, render
 from reconciler.render.style import View
 from tests.render.browser import Page
-from tests.render.test_golden import drifted, every_action
+from tests.render.test_golden import drifted, every_action, interrupted_result
 from tests.render.test_golden_files import VALUES, recorded
 from tests.render.test_markdown import a_plan, an_action
 
@@ -55,6 +55,13 @@ def test_row_per_drift() -> None:
     assert [(row["data-key"], row["data-action"]) for row in rows if "data-key" in row] == [
         *((entry.key, entry.class_.value) for entry in drifted().drift),
         ("ahead", "pending"),
+    ]
+
+
+def test_row_per_action_of_an_apply_has_how_it_ended_beside_it() -> None:
+    rows = Elements(render(Content.RESULT, interrupted_result(), "html", View())).named("tr")
+    assert [(row["data-action"], row["data-status"]) for row in rows if "data-status" in row] == [
+        *(("replace", "timed_out"), ("update", "failed"), ("create", "done"), ("defer", "skipped"))
     ]
 
 

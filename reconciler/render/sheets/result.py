@@ -69,6 +69,7 @@ def _row_of_outcome(outcome: Outcome, clean: Clean) -> Row:
         level=Level.ERROR if is_bad else Level.NONE,
         is_finding=is_bad,
         must_stay=is_bad,
+        action=action.action.value,
     )
 
 
