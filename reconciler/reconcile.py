@@ -109,7 +109,8 @@ class CheckOptions(NamedTuple):
     With `since_last` only what is new or has changed since the last check that could compare, or has lasted
     for longer than `remind_s` since it was reported last. `is_always_reported` says that everything is told
     to somebody whatever the exit code is, so that it is not told again as something that nobody was told.
-    `is_notified` says that notifications tell of it: what they told of is written down when they have.
+    `is_notified` says that somebody tells of it later, notifications or the report of a fleet: what was told
+    is written down when it has been.
     """
 
     since_last: bool = False

@@ -17,12 +17,12 @@ from reconciler.cli.output import directory_in_repository, requested_outputs, sh
 from reconciler.cli.terminal import stray_output
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.fleet_progress import fleet_progress
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage
+from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError, WrongUsage
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.fleet import FleetReport, StackResult, message_of
 from reconciler.core.text.sanitize import printable
 from reconciler.fleet.in_process import TakeResult, check_here
-from reconciler.fleet.request import FleetRequest, StackTask, as_plain
+from reconciler.fleet.request import FleetRequest, ShownBatch, StackTask, as_plain
 from reconciler.fleet.stack_check import StackRunner
 from reconciler.manifests.sources.stack_roots import StackRoot, find_roots
 from reconciler.render import Content, formats_of
@@ -69,6 +69,7 @@ def check_fleet(
     _check_names(report, options)
     _show_messages(report)
     show_fleet(report, specs)
+    _mark_shown(request, report, tasks, scheduler, is_records_from_environment)
     return report.exit_code
 
 
@@ -91,6 +92,42 @@ def _run(
     check_here(here, request, unclear, take)
     there = [with_digest(task, request) for task in tasks if task not in unclear]
     check_on_cluster(scheduler, to_send, there, take)
+
+
+def _mark_shown(
+    request: FleetRequest,
+    report: FleetReport,
+    tasks: Sequence[StackTask],
+    scheduler: str | None,
+    is_records_from_environment: bool,
+) -> None:
+    """Write down that the drift was shown. Where that is not possible the next check shows it again."""
+    by_root = {task.root: task for task in tasks}
+    to_show = {one.root: one.to_show for one in report.results if one.to_show and one.to_show.drift}
+    shown = tuple((by_root[root], drift) for root, drift in to_show.items())
+    if not shown:
+        return
+    if scheduler is None:
+        runner = StackRunner(os.environ, learn=console.redact.learn)
+        _say_what_was_not_marked([runner.mark_shown(request, task, drift) for task, drift in shown])
+        return
+    from reconciler.fleet.cluster import mark_on_cluster
+    from reconciler.fleet.sent_options import sent
+
+    to_send = sent(request, is_records_from_environment=is_records_from_environment)
+    try:
+        _say_what_was_not_marked(mark_on_cluster(scheduler, ShownBatch(to_send, shown)))
+    except ReconcilerError as error:
+        console.say(printable(f"warning: {error}; the next check reports this drift again"), "warning")
+
+
+def _say_what_was_not_marked(marked: Sequence[StackResult]) -> None:
+    for result in marked:
+        said = [one.text for one in result.messages if one.text and not one.level]
+        problems = [message_of(one) for one in result.errors]
+        said += [f"warning: {one}; the next check reports its drift again" for one in problems]
+        for text in said:
+            console.say(printable(f"{result.root}: {text}"), "warning")
 
 
 def _check_options(options: Mapping[str, Any], specs: Sequence[OutputSpec]) -> None:
@@ -149,7 +186,7 @@ def _unreadable(root: StackRoot, top: Path) -> StackResult:
 
 
 def _say_what_was_found(results: Sequence[StackResult]) -> None:
-    """Say what there will be no report of: a drift check that is recorded counts as one that somebody saw."""
+    """Say what there will be no report of."""
     for result in results:
         if not result.is_quiet:
             said = message_of(result.errors[0]) if result.errors else result.last_line

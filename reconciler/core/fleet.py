@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import Field
 
 from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.drift.check import DriftId
 from reconciler.core.exit_code import ExitCode, first_of
 from reconciler.core.planning.plan import FORMAT_VERSION, Action, Frozen, last_line
 from reconciler.core.record import Scope
@@ -28,6 +29,15 @@ class StackMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class DriftToShow:
+    """The drift of a check at `at_s` that is recorded, and that nobody has seen yet."""
+
+    scope: Scope
+    drift: tuple[DriftId, ...]
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class StackResult:
     """What a command found in one stack; it travels between processes, and holds no secret.
 
@@ -36,7 +46,8 @@ class StackResult:
     none, and `traceback` is that of an internal error. `summary` counts what the command counts, and
     `last_line` says so. `scopes` are what the stack would apply to. `unmatched` are keys that were named and
     that the stack does not have, `undeclared` variables that were given and that it does not declare; both
-    None where that is not known. The run ended at `ended_at_s`, in seconds since 1970.
+    None where that is not known. `to_show` is the drift of the check that the report has to show, before it
+    counts as reported. The run ended at `ended_at_s`, in seconds since 1970.
     """
 
     root: str
@@ -57,6 +68,7 @@ class StackResult:
     ended_at_s: float = 0.0
     duration_s: float = 0.0
     notifications_failed: int = 0
+    to_show: DriftToShow | None = None
 
     @property
     def is_quiet(self) -> bool:
@@ -219,4 +231,5 @@ def _as_error(result: StackResult, scope: Scope, roots: list[str]) -> StackResul
         last_line="",
         has_changes=False,
         parts={},
+        to_show=None,
     )

@@ -11,6 +11,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -20,7 +21,7 @@ from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.fleet import StackResult
 from reconciler.fleet.in_process import AT_ONCE, TakeResult
-from reconciler.fleet.request import FleetBatch, FleetRequest, StackTask
+from reconciler.fleet.request import FleetBatch, FleetRequest, ShownBatch, StackTask
 from reconciler.version import __version__
 
 #: distributed has no types.
@@ -29,6 +30,8 @@ Future = Any
 _ADDRESS = re.compile(r"(tcp|tls)://[^/\s:]+(:[^/\s:]+)*:\d{1,5}|(tcp|tls)://\[[0-9a-fA-F:]+\]:\d{1,5}")
 #: Seconds for the scheduler to answer, and for a worker to appear where there is none.
 CONNECT_S, NO_WORKERS_S = 10.0, 60.0
+#: Seconds for what was shown to be written down.
+MARK_S = 60.0
 #: Seconds between two looks at which workers there are.
 _LOOK_EVERY_S = 1.0
 _WORKER = "reconciler.fleet.worker"
@@ -63,6 +66,23 @@ def check_on_cluster(
         run = _ClusterRun(client, address, request, take)
         run.check_versions()
         run.check(tasks)
+
+
+def mark_on_cluster(address: str, batch: ShownBatch) -> list[StackResult]:
+    """Write down on the cluster what drift was shown; returns what became of each stack.
+
+    Raises:
+        ClusterUnavailable: the scheduler cannot be reached, or did not answer.
+    """
+    from distributed import KilledWorker
+
+    with _connected(address) as client:
+        future = client.submit(_remote(), _WORKER, "mark_shown", batch.to_json(), pure=False)
+        try:
+            results: list[StackResult] = future.result(timeout=MARK_S)
+        except (OSError, ValueError, RuntimeError, CancelledError, KilledWorker) as error:
+            raise _unavailable(f"{address}: {_reason(error)}", "run it again") from None
+    return results
 
 
 @contextmanager
@@ -100,10 +120,12 @@ def _redirect_log() -> None:
 
 
 def _reason(error: BaseException) -> str:
-    cause: BaseException | None = error
+    words, cause = type(error).__name__, error.__cause__
+    for one in (error, cause):
+        words = str(one or "") or words
     while cause is not None and cause.__cause__ is not None:
         cause = cause.__cause__
-    words = str(cause or error) or type(error).__name__
+        words = str(cause) or words
     return words.splitlines()[0]
 
 

@@ -10,15 +10,18 @@ from typing import Any, NamedTuple
 
 from reconciler import reconcile
 from reconciler.backends.target import Runtime
-from reconciler.connection import RecordOptions, connect
+from reconciler.connection import RecordOptions, connect, open_recording, records_url
 from reconciler.core import exit_code
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
+from reconciler.core.drift.check import DriftId
+from reconciler.core.drift.report import DriftReport
 from reconciler.core.exit_code import ExitCode
+from reconciler.core.fleet import DriftToShow
 from reconciler.core.planning.allowance import Allowances
 from reconciler.core.record import REMIND_S, Scope
 from reconciler.manifests import LoadedStack, load_files
 from reconciler.manifests.sources.files import StackFiles
-from reconciler.notifications import check, notify_drift
+from reconciler.notifications import notify_drift
 from reconciler.reconcile import CheckOptions, Context
 from reconciler.render import Content, render
 from reconciler.render.json import redacted
@@ -85,6 +88,7 @@ class Finding(NamedTuple):
     render: Render
     problems: tuple[Diagnostic, ...] = ()
     notifications_failed: int = 0
+    to_show: DriftToShow | None = None
 
 
 def plan(inputs: StackInputs) -> Finding:
@@ -112,11 +116,12 @@ def plan(inputs: StackInputs) -> Finding:
 
 
 def drift(inputs: StackInputs) -> Finding:
-    """What changed on the service."""
+    """What changed on the service. The check is recorded; its drift counts as reported when it was shown."""
     options = inputs.options
     since_last = bool(options.get("since_last"))
+    checked = CheckOptions(since_last, options.get("remind_s", REMIND_S), is_notified=True)
     with _connected(inputs, offline=True) as context:
-        report = check(context, CheckOptions(since_last, options.get("remind_s", REMIND_S)))
+        report = reconcile.drift(context, checked)
         notified = notify_drift(context, report)
     summary = {name.value: number for name, number in report.summary.items()}
     return Finding(
@@ -130,7 +135,29 @@ def drift(inputs: StackInputs) -> Finding:
         scopes=(context.scope,),
         render=partial(_rendered, Content.DRIFT, report),
         notifications_failed=notified.failed,
+        to_show=None if context.loaded.notifies else _to_show(report, context.scope),
     )
+
+
+def _to_show(report: DriftReport, scope: Scope) -> DriftToShow | None:
+    """What the exit code of the report tells of."""
+    comparison = report.comparison
+    if comparison is None or exit_code.of_drift(report) is not ExitCode.CHANGES:
+        return None
+    return DriftToShow(scope, tuple(map(DriftId.of, comparison.visible)), comparison.at_s)
+
+
+def mark_shown(inputs: StackInputs, shown: DriftToShow) -> None:
+    """Write down that somebody has seen the drift of a check."""
+    loaded = inputs.load(offline=True)
+    _, target = loaded.target(inputs.options.get("target"))
+    records = _records(inputs)
+    url = records_url(target, records.url, loaded.records_url, inputs.runtime)
+    recording = open_recording(url, loaded.root, inputs.runtime, records)
+    try:
+        recording.mark_reported(shown.scope, shown.drift, shown.at_s)
+    finally:
+        recording.close()
 
 
 def validate(inputs: StackInputs) -> Finding:
@@ -172,14 +199,18 @@ def _connected(inputs: StackInputs, *, offline: bool) -> Iterator[Context]:
     """Load the stack and connect to its target; keys that it does not have are no wrong use."""
     options, runtime = inputs.options, inputs.runtime
     loaded = inputs.load(offline=offline)
-    url = options.get("records") or runtime.environ.get("RECONCILER_RECORDS") or None
-    records = RecordOptions(url, without_records=bool(options.get("without_records")))
-    with connect(loaded, options.get("target"), runtime, records, offline=offline) as context:
+    with connect(loaded, options.get("target"), runtime, _records(inputs), offline=offline) as context:
         yield context._replace(
             only=tuple(options.get("only") or ()),
             parallelism=options.get("parallelism") or context.parallelism,
             unmatched=inputs.note_unmatched,
         )
+
+
+def _records(inputs: StackInputs) -> RecordOptions:
+    options = inputs.options
+    url = options.get("records") or inputs.runtime.environ.get("RECONCILER_RECORDS") or None
+    return RecordOptions(url, without_records=bool(options.get("without_records")))
 
 
 def _scopes_of(loaded: LoadedStack, target: str | None, runtime: Runtime) -> tuple[Scope, ...]:

@@ -12,6 +12,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from reconciler.core.drift.check import DriftId
+from reconciler.core.fleet import DriftToShow
+from reconciler.core.record import Scope
 from reconciler.version import __version__
 
 
@@ -65,10 +68,43 @@ class FleetBatch:
     def from_json(cls, text: str) -> FleetBatch:
         """Read it again."""
         data = json.loads(text)
-        request = FleetRequest(**{**data["request"], "formats": tuple(data["request"]["formats"])})
         return cls(
-            request, tuple(StackTask(**task) for task in data["tasks"]), data["share"], data["at_once"]
+            _request_of(data),
+            tuple(StackTask(**task) for task in data["tasks"]),
+            data["share"],
+            data["at_once"],
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ShownBatch:
+    """Stacks whose drift the report has shown: one worker writes that down."""
+
+    request: FleetRequest
+    shown: tuple[tuple[StackTask, DriftToShow], ...]
+
+    def to_json(self) -> str:
+        """The batch as text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> ShownBatch:
+        """Read it again."""
+        data = json.loads(text)
+        shown = [
+            (
+                StackTask(**task),
+                DriftToShow(
+                    Scope(**drift["scope"]), tuple(DriftId(*one) for one in drift["drift"]), drift["at_s"]
+                ),
+            )
+            for task, drift in data["shown"]
+        ]
+        return cls(_request_of(data), tuple(shown))
+
+
+def _request_of(data: Mapping[str, Any]) -> FleetRequest:
+    return FleetRequest(**{**data["request"], "formats": tuple(data["request"]["formats"])})
 
 
 def as_plain(value: Any) -> Any:

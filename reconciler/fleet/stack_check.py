@@ -16,11 +16,11 @@ from reconciler.backends.http.retry import RateLimiter
 from reconciler.backends.target import Runtime
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError
 from reconciler.core.exit_code import ExitCode
-from reconciler.core.fleet import StackMessage, StackResult
+from reconciler.core.fleet import DriftToShow, StackMessage, StackResult
 from reconciler.core.text.redaction import without_secrets
 from reconciler.core.text.sanitize import printable, visible
 from reconciler.core.text.secret import Redactor
-from reconciler.fleet.commands import COMMANDS, Finding, StackInputs
+from reconciler.fleet.commands import COMMANDS, Finding, StackInputs, mark_shown
 from reconciler.fleet.request import FleetRequest, StackTask
 from reconciler.manifests.sources.files import FileTree, find_stack
 from reconciler.manifests.sources.stack_roots import files_digest
@@ -53,6 +53,10 @@ class StackRunner:
         """Do the command for one stack. What goes wrong is part of the result; only interrupts are raised."""
         return _StackCheck(self, request, task).run()
 
+    def mark_shown(self, request: FleetRequest, task: StackTask, shown: DriftToShow) -> StackResult:
+        """Write down that the report of the fleet has shown the drift of one stack; says what went wrong."""
+        return _StackCheck(self, request, task).mark_shown(shown)
+
 
 class _KnownSecrets(Redactor):
     """The secrets of one stack; whoever else has to know them is told."""
@@ -79,8 +83,18 @@ class _StackCheck:
         self._started_s = time.monotonic()
 
     def run(self) -> StackResult:
+        return self._guarded(lambda: self._result(COMMANDS[self._request.command](self._inputs())))
+
+    def mark_shown(self, shown: DriftToShow) -> StackResult:
+        def mark() -> StackResult:
+            mark_shown(replace(self._inputs(), warn=lambda _: None), shown)
+            return self._made(ExitCode.DONE, stack=self._task.name)
+
+        return self._guarded(mark)
+
+    def _guarded(self, run: Callable[[], StackResult]) -> StackResult:
         try:
-            return self._result(COMMANDS[self._request.command](self._inputs()))
+            return run()
         except ReconcilerError as error:
             return self._failed(ExitCode(error.exit_code), *error.diagnostics)
         except OSError as error:
@@ -154,6 +168,7 @@ class _StackCheck:
             scopes=found.scopes,
             unmatched=frozenset(self._unmatched),
             notifications_failed=found.notifications_failed,
+            to_show=found.to_show,
         )
 
     def _failed(self, code: ExitCode, *problems: Diagnostic, traceback: str = "") -> StackResult:

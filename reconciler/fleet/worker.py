@@ -14,7 +14,7 @@ from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.fleet import StackResult
 from reconciler.fleet.in_process import check_here
-from reconciler.fleet.request import FleetBatch, FleetRequest, StackTask
+from reconciler.fleet.request import FleetBatch, FleetRequest, ShownBatch, StackTask
 from reconciler.fleet.stack_check import StackRunner
 from reconciler.version import __version__
 
@@ -33,6 +33,13 @@ def check_batch(text: str) -> list[StackResult]:
     runner = StackRunner(os.environ, limiter=limiter_of(batch.share, time.time()))
     check_here(runner, batch.request, batch.tasks, results.append, batch.at_once)
     return results
+
+
+def mark_shown(text: str) -> list[StackResult]:
+    """Write down what was shown, a `ShownBatch` as JSON."""
+    batch = ShownBatch.from_json(text)
+    runner = StackRunner(os.environ)
+    return [runner.mark_shown(batch.request, task, shown) for task, shown in batch.shown]
 
 
 def _other_version(request: FleetRequest, task: StackTask) -> StackResult:

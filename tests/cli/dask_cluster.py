@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[2]
 WORKERS = 3
 #: A stack with such a file ends the worker that checks it.
 FATAL_FILE = "fatal.txt"
+#: One with this file ends it too, once, after the check and before anybody knows of the result.
+FATAL_ONCE_FILE = "fatal-once.txt"
 #: So many workers may be lost with the same task; dask's own default is 3.
 ALLOWED_FAILURES = 1
 
@@ -95,9 +97,14 @@ def main(count: int) -> None:
     check_batch = work.check_batch
 
     def check_or_die(text: str) -> Any:
-        if any((Path(task.directory) / FATAL_FILE).exists() for task in FleetBatch.from_json(text).tasks):
+        directories = [Path(task.directory) for task in FleetBatch.from_json(text).tasks]
+        if any((directory / FATAL_FILE).exists() for directory in directories):
             os.kill(os.getpid(), signal.SIGKILL)
-        return check_batch(text)
+        results = check_batch(text)
+        if fatal := [one for one in directories if (one / FATAL_ONCE_FILE).exists()]:
+            (fatal[0] / FATAL_ONCE_FILE).unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return results
 
     work.check_batch = check_or_die
     with socket.create_server(("127.0.0.1", 0)) as free:

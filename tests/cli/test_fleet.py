@@ -402,6 +402,47 @@ def test_verbose_says_each_stack_as_it_is_done(reconciler: Reconciler) -> None:
     assert {name for _, name in shown} == {"one", "two"}
 
 
+@pytest.mark.parametrize("how", ["interrupt", "unknown variable", "two of one name"])
+def test_drift_that_no_report_has_shown_is_new_to_the_next_check(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    write(stack("one", "a", url=service.url), "one/stack.yaml")
+    assert reconciler("apply", "--yes", "one").code == 0
+    service.store.set_phase(next(iter(service.store.jobs())).id, "Failed")
+    drift = ("drift", "--fleet", "--since-last")
+    if how == "interrupt":
+
+        def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr("reconciler.cli.fleet.show_fleet", interrupted)
+            assert reconciler(*drift).code == 130
+    elif how == "unknown variable":
+        assert reconciler(*drift, "--var", "nobody=1").code == 65
+    else:
+        same = write(stack("one", "a", url=service.url), "two/stack.yaml")
+        assert reconciler(*drift).code == 65
+        same.unlink()
+    assert [reconciler(*drift).code for _ in range(2)] == [2, 0]
+
+
+def test_drift_that_cannot_be_marked_as_shown_is_said(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(stack("one", "a", url=service.url), "one/stack.yaml")
+    assert reconciler("apply", "--yes", "one").code == 0
+    service.store.set_phase(next(iter(service.store.jobs())).id, "Failed")
+
+    def fails(*_: object) -> None:
+        raise OSError(30, "Read-only file system", "records")
+
+    monkeypatch.setattr("reconciler.recording.Recording.mark_reported", fails)
+    said = reconciler("drift", "--fleet")
+    assert said.code == 2
+    assert "one: warning: Read-only file system; the next check reports its drift again" in said.err
+
+
 def test_interrupt_ends_it_without_a_report(reconciler: Reconciler, service: Service) -> None:
     for number in range(30):
         write(stack(f"s{number}", "a", url=service.url), f"s{number}/stack.yaml")

@@ -17,7 +17,7 @@ import pytest
 
 from reconciler.emulator import Effect, Fault, Store, create_app, running
 from tests.cli.conftest import Reconciler, write
-from tests.cli.dask_cluster import FATAL_FILE, DaskCluster, dask_cluster
+from tests.cli.dask_cluster import FATAL_FILE, FATAL_ONCE_FILE, DaskCluster, dask_cluster
 
 TOKEN = "tell-nobody-1"
 SECRET = "swordfish-of-the-worker"
@@ -35,7 +35,7 @@ JOB = """\
     algorithm:
       code_dir: obs://b/code/
       boot_file: obs://b/code/train.py
-      engine: {{engine_id: pytorch}}
+      engine: {{engine_id: pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64}}
       parameters: {{lr: "${{var.lr}}"}}
       environments: {{TOKEN: "${{var.token}}"}}
     spec: {{resource: {{flavor_id: modelarts.vm.cpu.2u}}}}
@@ -117,6 +117,27 @@ def test_stack_that_ends_every_worker_is_an_error_of_that_stack_alone(
     assert said.code == 8
     assert by_root["team-0/s00"]["error"]["message"].startswith("workers were lost: 2 workers were lost")
     assert [entry["exit_code"] for entry in by_root.values()].count(0) == 3
+
+
+def test_drift_that_a_lost_worker_saw_is_reported_once(
+    reconciler: Reconciler,
+    cluster: DaskCluster,
+    slow_service: tuple[str, SlowService],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url, service = slow_service
+    write_stacks(url, 1)
+    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", TOKEN)
+    monkeypatch.setenv("FLEET_TOKEN", SECRET)
+    assert reconciler("apply", "--yes", "fleet").code == 0
+    store = service.app.control.store
+    store.set_phase(next(iter(store.jobs())).id, "Failed")
+    fatal = write("", f"fleet/team-0/s00/{FATAL_ONCE_FILE}")
+    codes = [
+        reconciler("drift", "--fleet", "--since-last", "--scheduler", cluster.address, "fleet").code
+        for _ in range(2)
+    ]
+    assert (codes, fatal.exists()) == ([2, 0], False)
 
 
 class Wire:
@@ -240,6 +261,7 @@ def test_scheduler_that_cannot_be_reached(
     run = reconciler("validate", "--fleet", "--scheduler", address, "fleet")
     assert (run.code, run.out) == (code, "")
     assert said in run.err
+    assert "OSError" not in run.err  # what the system says, in words
 
 
 def test_missing_extra_is_named(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
