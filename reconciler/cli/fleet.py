@@ -162,7 +162,7 @@ def _request(command: str, options: Mapping[str, Any], specs: Sequence[OutputSpe
     return FleetRequest(
         command,
         {name: as_plain(value) for name, value in options.items() if name not in _OF_REPORT},
-        formats=tuple(sorted(wanted - {"json"})),
+        formats=tuple(sorted(wanted)),
         colour=to_stdout and console.style(sys.stdout).colour,
         verbosity=console.verbosity,
         directory=directory_in_repository(),

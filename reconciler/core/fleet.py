@@ -41,19 +41,18 @@ class DriftToShow:
 class StackResult:
     """What a command found in one stack; it travels between processes, and holds no secret.
 
-    `root` is the directory of the stack, relative to PATH. `document` is what the command prints for the
-    stack with --json, and `parts` what it prints in other formats, by their names; `errors` say why there is
-    none, and `traceback` is that of an internal error. `summary` counts what the command counts, and
-    `last_line` says so. `scopes` are what the stack would apply to. `unmatched` are keys that were named and
-    that the stack does not have, `undeclared` variables that were given and that it does not declare; both
-    None where that is not known. `to_show` is the drift of the check that the report has to show, before it
-    counts as reported. The run ended at `ended_at_s`, in seconds since 1970.
+    `root` is the directory of the stack, relative to PATH. `parts` are what the command prints for the
+    stack, by the names of the formats that were asked for; `errors` say why there is none, and
+    `traceback` is that of an internal error. `summary` counts what the command counts, and `last_line`
+    says so. `scopes` are what the stack would apply to. `unmatched` are keys that were named and that
+    the stack does not have, `undeclared` variables that were given and that it does not declare; both
+    None where that is not known. `to_show` is the drift of the check that the report has to show,
+    before it counts as reported. The run ended at `ended_at_s`, in seconds since 1970.
     """
 
     root: str
     stack: str | None
     exit_code: ExitCode
-    document: dict[str, Any] | None = None
     errors: tuple[Diagnostic, ...] = ()
     traceback: str = ""
     target: str = ""
@@ -174,7 +173,7 @@ class FleetReport:
         return f"{counted or 'none'}."
 
     def document(self) -> dict[str, Any]:
-        """The report as plain JSON data, as `--json` shows it. No secret is in it."""
+        """The report as plain JSON data, with null for the documents: their texts are parts of the stacks."""
         codes = Counter(str(int(result.exit_code)) for result in self.results)
         return {
             "format_version": FORMAT_VERSION,
@@ -192,7 +191,7 @@ class FleetReport:
 def _entry(result: StackResult) -> dict[str, Any]:
     head = {"root": result.root, "stack": result.stack, "exit_code": int(result.exit_code)}
     if not result.errors:
-        return {**head, "document": result.document}
+        return {**head, "document": None}
     problems = [asdict(problem) for problem in result.errors]
     return {**head, "error": {"message": message_of(result.errors[0]), "diagnostics": problems}}
 
@@ -225,7 +224,6 @@ def _as_error(result: StackResult, scope: Scope, roots: list[str]) -> StackResul
     return replace(
         result,
         exit_code=ExitCode.INVALID,
-        document=None,
         errors=(problem,),
         summary={},
         last_line="",

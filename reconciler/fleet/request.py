@@ -23,7 +23,7 @@ class FleetRequest:
     """A command, and its options as they are the same for every stack.
 
     `options` are those of the command line by the names of their parameters, as JSON can hold them;
-    `formats` what the report is wanted in, beside JSON. The rest says how texts are to be made:
+    `formats` what the report is wanted in. The rest says how texts are to be made:
     `directory` is where in its repository the current directory is.
     """
 

@@ -26,6 +26,7 @@ from reconciler.manifests.sources.files import FileTree, find_stack
 from reconciler.manifests.sources.stack_roots import files_digest
 from reconciler.manifests.variables.values import read_value_files
 from reconciler.render import FORMATS
+from reconciler.render.json import dump
 from reconciler.render.style import Style, View
 
 Learn = Callable[[Iterable[str]], None]
@@ -160,7 +161,6 @@ class _StackCheck:
             found.exit_code,
             stack=found.stack,
             target=found.target,
-            document=found.document,
             summary=found.summary,
             last_line=found.last_line,
             has_changes=found.has_changes,
@@ -187,6 +187,8 @@ class _StackCheck:
         )
 
     def _part(self, found: Finding, format_: str) -> str:
+        if format_ == "json":
+            return dump(found.document) + "\n"
         request = self._request
         view = View(
             style=Style(request.colour and format_ == "text"),

@@ -21,7 +21,7 @@ from reconciler.render.style import View
 from tests.render.test_golden import every_action
 
 SCHEMAS = Path(__file__).parent / "schemas"
-PARTS = [name for name in formats_of(Content.FLEET) if name != "json"]
+PARTS = formats_of(Content.FLEET)
 
 
 def planned(root: str, **changed: Any) -> StackResult:
@@ -29,7 +29,7 @@ def planned(root: str, **changed: Any) -> StackResult:
     plan = every_action()
     parts = {name: render(Content.PLAN, plan, name, View()) for name in PARTS}
     counts = {action.value: number for action, number in plan.summary.items()}
-    result = StackResult(root, "vision", ExitCode.UNKNOWN, plan.document(), target="prod", summary=counts)
+    result = StackResult(root, "vision", ExitCode.UNKNOWN, target="prod", summary=counts)
     result = replace(result, last_line=plan.last_line, has_changes=True, parts=parts)
     return replace(result, **changed)
 
@@ -96,3 +96,13 @@ def test_comment_fits_and_keeps_a_line_of_as_many_stacks_as_it_can(stacks: int) 
     else:
         assert f"{400 - len(lines)} stacks, the details of" in left_out[0]
         assert len(lines) > 100
+
+
+def test_json_has_the_documents_as_if_all_had_been_written_at_once() -> None:
+    text = shown("json")
+    document = json.loads(text)
+    assert text == json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    assert [list(one)[-1] for one in document["stacks"]] == ["document", "error", "document"]
+    assert document["stacks"][0]["document"] == json.loads(
+        render(Content.PLAN, every_action(), "json", View())
+    )

@@ -41,7 +41,6 @@ from reconciler.core.review.report import NodeCount, Review
 from reconciler.core.text.sanitize import INVISIBLE, visible
 from reconciler.core.text.secret import REDACTED, Redactor
 from reconciler.render import Content, formats_of, render, render_run, step_outputs
-from reconciler.render.json import redacted
 from reconciler.render.markdown import MOST_CHARACTERS
 from reconciler.render.style import PLAIN, Style, View
 from tests.builders import NOW
@@ -239,7 +238,6 @@ def fleet_with(text: str, format_: str, redact: Any = str) -> FleetReport:
         root=f"a/{hidden}",
         stack=plan.stack,
         exit_code=ExitCode.DONE,
-        document=redacted(plan.document(), redact),
         target=f"t{hidden}",
         summary={action.value: number for action, number in plan.summary.items()},
         last_line=redact(plan.last_line),
