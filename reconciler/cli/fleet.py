@@ -62,7 +62,7 @@ def check_fleet(
             tell(result)
         try:
             _run(request, tasks, take, scheduler, is_records_from_environment)
-        except (KeyboardInterrupt, Stopped):
+        except (KeyboardInterrupt, Stopped, ReconcilerError):
             _say_what_was_found(results)
             raise
     report = FleetReport.of(command, results, __version__)

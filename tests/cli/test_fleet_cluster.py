@@ -15,7 +15,11 @@ from typing import Any
 
 import pytest
 
+from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.exit_code import ExitCode
+from reconciler.core.fleet import StackResult
 from reconciler.emulator import Effect, Fault, Store, create_app, running
+from reconciler.fleet.cluster import ClusterUnavailable
 from tests.cli.conftest import Reconciler, write
 from tests.cli.dask_cluster import FATAL_FILE, FATAL_ONCE_FILE, DaskCluster, dask_cluster
 
@@ -243,6 +247,22 @@ def test_interrupt_cancels_what_has_not_begun(
     # The workers are free for others: what was in flight has ended, and nothing else is begun.
     write_stacks(url, 60)
     assert reconciler("validate", "--fleet", "--scheduler", cluster.address, "fleet").code == 0
+
+
+def test_what_was_found_until_the_scheduler_went_is_said(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(address: str, request: Any, tasks: Any, take: Any) -> None:
+        take(
+            StackResult("team-0/s00", "s00", ExitCode.CHANGES, last_line="Drift: 1 failed", has_changes=True)
+        )
+        raise ClusterUnavailable(Diagnostic("the scheduler is unavailable", "it went"))
+
+    monkeypatch.setattr("reconciler.fleet.cluster.check_on_cluster", lost)
+    write_stacks("http://127.0.0.1:1", 2)
+    said = reconciler("drift", "--fleet", "--scheduler", "tcp://127.0.0.1:1", "fleet")
+    assert (said.code, said.out) == (8, "")
+    assert "team-0/s00: Drift: 1 failed" in said.err
 
 
 @pytest.mark.parametrize(
