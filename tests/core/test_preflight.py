@@ -62,6 +62,22 @@ def by_id() -> DesiredJob:
     return replace(good(), body={**(good().body or {}), "algorithm": {"id": "2e5451fe"}})
 
 
+def by_name(version: str) -> DesiredJob:
+    return a_job("a", algorithm__engine={"engine_name": "PyTorch", "engine_version": version})
+
+
+def of_kind(kind: str) -> DesiredJob:
+    return replace(good(), body={**(good().body or {}), "kind": kind})
+
+
+def most(nodes: int | None) -> CatalogAnswers:
+    """So many nodes of the flavor at most."""
+    return replace(OFFERED, offers=Offers({FLAVOR: nodes}, OFFERED.offers.engines))
+
+
+NAMELESS = replace(OFFERED, offers=Offers({FLAVOR: 16}, [EngineOffer(ENGINE, "", "")]))
+
+
 def plan_of(*jobs: DesiredJob, edited: Iterable[DesiredJob] = ()) -> Plan:
     """Creates of some jobs, and replaces of others."""
     ran = [seen(a_job(job.key)) for job in edited]
@@ -93,6 +109,9 @@ IN_POOL = resource(pool_id="pool1")
         (good(), replace(OFFERED, quota=RecordQuota(-1, 10)), []),
         (resource(flavor_id=FLAVOR, node_count=16), OFFERED, []),
         (resource(flavor_id=FLAVOR, node_count=17), OFFERED, [Why.TOO_MANY_NODES]),
+        (resource(flavor_id=FLAVOR, node_count=17), most(None), []),
+        (resource(flavor_id=FLAVOR, node_count=17), most(0), []),
+        (resource(flavor_id=FLAVOR, node_count=17), most(-1), []),
         (resource(flavor_id="other"), OFFERED, [Why.FLAVOR_NOT_OFFERED]),
         (resource(flavor_id="other"), replace(OFFERED, offers=Offers()), []),
         (IN_POOL, OFFERED, []),
@@ -101,9 +120,14 @@ IN_POOL = resource(pool_id="pool1")
         (resource(pool_id="pool1", flavor_id="other"), OFFERED, []),
         (resource(pool_id="pool1", flavor_id="other"), REFUSED_POOL, []),
         (resource(pool_group_id="group", flavor_id="other"), OFFERED, []),
+        (resource(pool_id="pool1", flavor_id={"of": "another type"}), OFFERED, []),
+        *((of_kind(kind), NOTHING_OFFERED, []) for kind in ("edge_job", "mrs_job", "diag_job")),
         (image(), NOTHING_OFFERED, [Why.FLAVOR_NOT_OFFERED]),
         (image(engine_name="PyTorch"), replace(NOTHING_OFFERED, offers=Offers({FLAVOR: 1}, [])), []),
         (by_id(), replace(NOTHING_OFFERED, offers=Offers({FLAVOR: 1}, [])), []),
+        (by_name("1.8"), OFFERED, []),
+        (by_name("1.9"), OFFERED, [Why.ENGINE_NOT_OFFERED]),
+        (by_name("1.9"), NAMELESS, []),
     ],
 )
 def test_findings_against_a_create(job: DesiredJob, answers: CatalogAnswers, reasons: list[Why]) -> None:

@@ -8,6 +8,7 @@ bundle are read once, from the environment handed in.
 
 from __future__ import annotations
 
+import math
 import random
 import re
 import ssl
@@ -197,13 +198,15 @@ class ServiceSession:
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         repeat: RetryPolicy = RetryPolicy.NEVER,
+        patience_s: float = math.inf,
         changes: bool = False,
     ) -> ServiceResponse:
         """Send a request and return its answer of 2xx; `path` is encoded, `body` goes out as JSON.
 
-        `repeat` says when it may be sent again, and `changes` that it is no mere question: it is not sent
-        once the program is to stop. A 401 is followed by one more attempt where the credentials can be
-        renewed: whoever is not known has changed nothing.
+        `repeat` says when it may be sent again, which is not done later than `patience_s` after it was
+        sent first, and `changes` that it is no mere question: it is not sent once the program is to stop. A
+        401 is followed by one more attempt where the credentials can be renewed: whoever is not known has
+        changed nothing.
 
         Raises:
             ServiceError: anything else happened, see `core.ports`.
@@ -221,7 +224,7 @@ class ServiceSession:
             headers={**self._headers, **kind, **(headers or {})},
             body=content,
         )
-        return self._insist(request, repeat, changes=changes)
+        return self._insist(request, repeat, self._clock.now() + patience_s, changes=changes)
 
     def secrets(self) -> Secrets:
         """The values that must never be seen, as far as they are known by now."""
@@ -239,7 +242,9 @@ class ServiceSession:
     def _redact(self, text: str) -> str:
         return self._known(self._redact_elsewhere(text) if self._redact_elsewhere else text)
 
-    def _insist(self, request: Request, repeat: RetryPolicy, *, changes: bool) -> ServiceResponse:
+    def _insist(
+        self, request: Request, repeat: RetryPolicy, until_s: float, *, changes: bool
+    ) -> ServiceResponse:
         attempt, requests_sent, has_renewed = 1, 0, False
         while True:
             requests_sent += 1
@@ -253,7 +258,7 @@ class ServiceSession:
                     raise
                 has_renewed = True
             except ServiceError as failure:
-                if not self._waits_after(failure, attempt, repeat):
+                if not self._waits_after(failure, attempt, repeat, until_s):
                     raise
                 if self._stop.is_set():
                     raise _as_interrupted(failure, changes=changes) from failure.__cause__
@@ -261,15 +266,15 @@ class ServiceSession:
             else:
                 return answer if requests_sent == 1 else replace(answer, requests=requests_sent)
 
-    def _waits_after(self, failure: ServiceError, attempt: int, repeat: RetryPolicy) -> bool:
-        """Wait until the call may be sent again; False at once if it may not.
+    def _waits_after(self, failure: ServiceError, attempt: int, repeat: RetryPolicy, until_s: float) -> bool:
+        """Wait until the call may be sent again; False at once if it may not, or only after `until_s`.
 
         The caller raises: a failure raised here would keep this frame alive, and with it a socket.
         """
         wait_s = self._backoff.wait_s(failure, attempt, repeat, self._chance)
         if self._limiter and isinstance(failure, Throttled):
             self._limiter.pause(self._clock.now(), wait_s or failure.retry_after_s or 0.0)
-        if wait_s is None:
+        if wait_s is None or self._clock.now() + wait_s > until_s:
             return False
         self._clock.sleep(wait_s)
         return True

@@ -6,6 +6,7 @@ which is refused where pool or flavor do not exist, and meant to be asked before
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import AliasChoices, BaseModel, Field
@@ -17,8 +18,12 @@ from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.observed.catalog import EngineOffer, FlavorOffer, Offered, RecordQuota
 from reconciler.core.ports import Rejected
 
-#: The pool is unknown, not for training or not running; it does not have the flavor.
-_POOL_REFUSED = frozenset({"ModelArts.2890", "ModelArts.2886", "ModelArts.2887", "ModelArts.2781"})
+#: The pool is unknown, not for training or not running.
+_POOL_REFUSED = frozenset({"ModelArts.2890", "ModelArts.2886", "ModelArts.2887"})
+#: The pool does not have the flavor. Where none is wanted, this says that the question lacks one.
+_FLAVOR_UNKNOWN = "ModelArts.2781"
+#: What the service calls the records of jobs among its quotas.
+_JOB_RECORDS = "job-num"
 
 
 class Quota(ResponseModel):
@@ -128,6 +133,9 @@ class Engines(ResponseModel):
 class Catalog(OperationGroup):
     """What one project offers; asked anew each time."""
 
+    # Who asks goes on without the answer, with a lock held meanwhile.
+    _patience_s = 15.0
+
     def flavors(self, flavor_type: str | None = None) -> tuple[Flavor, ...]:
         """Return the flavors of the public pools, of one type (CPU, GPU, Ascend) or all."""
         return self.flavor_list(flavor_type).flavors
@@ -157,9 +165,7 @@ class Catalog(OperationGroup):
         """Return the flavors of the public pools; the list may have gaps."""
         listed = self.flavor_list(flavor_type)
         flavors = [_flavor_offer(flavor) for flavor in listed.flavors]
-        return Offered(
-            flavors, any(one.flavor_id for one in flavors) and (listed.total_count or 0) <= len(flavors)
-        )
+        return Offered(flavors, _is_whole([one.flavor_id for one in flavors], listed.total_count))
 
     def engine_offers(self) -> Offered[EngineOffer]:
         """Return the preset engines; the list may have gaps."""
@@ -168,12 +174,16 @@ class Catalog(OperationGroup):
             EngineOffer(one.engine_id, one.engine_name, one.engine_version, one.run_user, _reported(one))
             for one in listed.items
         ]
-        return Offered(engines, any(one.engine_id for one in engines) and (listed.total or 0) <= len(engines))
+        return Offered(engines, _is_whole([one.engine_id for one in engines], listed.total))
 
     def record_quota(self) -> RecordQuota | None:
         """Return how many job records there may be, and are; None where the service says nothing of it."""
-        quotas = self.quotas("job-num")
-        return RecordQuota(quotas[0].quota, quotas[0].used) if quotas else None
+        quotas = self.quotas(_JOB_RECORDS)
+        # The service may list others, whatever it was asked for.
+        found = [one for one in quotas if one.resource == _JOB_RECORDS]
+        if not found and len(quotas) == 1 and not quotas[0].resource:
+            found = [*quotas]
+        return RecordQuota(found[0].quota, found[0].used) if found else None
 
     def pool_refusal(self, pool_id: str, flavor_id: str | None) -> Rejected | None:
         """Why the service would refuse a pool, or a flavor of it; None if nothing is known against it."""
@@ -183,10 +193,15 @@ class Catalog(OperationGroup):
         try:
             self._get(f"{self._root}/training-pool-flavors", query)
         except Rejected as refusal:
-            if refusal.code in _POOL_REFUSED:
+            if refusal.code in _POOL_REFUSED or (flavor_id and refusal.code == _FLAVOR_UNKNOWN):
                 return refusal
             raise
         return None
+
+
+def _is_whole(ids: Sequence[str], total: int | None) -> bool:
+    """Whether what is not on a list is not offered: each entry could be read, and none is left out."""
+    return bool(ids) and all(ids) and (total or 0) <= len(set(ids))
 
 
 def _flavor_offer(flavor: Flavor) -> FlavorOffer:

@@ -5,6 +5,7 @@ What a cloud does not offer is refused here, unsent.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +23,12 @@ _T = TypeVar("_T")
 
 
 class OperationGroup:
-    """Some calls of one workspace, over the session of its backend."""
+    """Some calls of one workspace, over the session of its backend.
+
+    A question is not asked again later than `_patience_s` seconds after it was asked first.
+    """
+
+    _patience_s = math.inf
 
     def __init__(self, backend: ModelArtsBackend) -> None:
         self._backend = backend
@@ -31,7 +37,9 @@ class OperationGroup:
     def _get(
         self, path: str, query: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
     ) -> ServiceResponse:
-        return self._backend.session.call("GET", path, query=query, headers=headers, repeat=RetryPolicy.SAFE)
+        return self._backend.session.call(
+            "GET", path, query=query, headers=headers, repeat=RetryPolicy.SAFE, patience_s=self._patience_s
+        )
 
     def _only_on_huawei(self, what: str) -> None:
         if self._backend.cloud is Cloud.OTC:

@@ -110,6 +110,9 @@ class Missing(NamedTuple):
 
 
 _ENGINE = PreflightReason.ENGINE_NOT_OFFERED
+#: Kinds of jobs that run neither in the public pools nor in a pool of the project: at an edge, on a cluster
+#: of another service, in several pools. Nothing is documented of what they may name.
+_RUN_ELSEWHERE = frozenset({"edge_job", "mrs_job", "federated_pool_job", "diag_job"})
 
 
 class Placed(NamedTuple):
@@ -159,7 +162,9 @@ def pools(body: Mapping[str, Any]) -> Iterator[PoolUse]:
     """The dedicated pools that a body names."""
     for path, resource in _resources(body):
         if isinstance(pool_id := resource.get("pool_id"), str) and pool_id:
-            yield PoolUse(f"{path}.pool_id", pool_id, resource.get("flavor_id") or None)
+            flavor_id = resource.get("flavor_id")
+            wanted = flavor_id if isinstance(flavor_id, str) and flavor_id else None
+            yield PoolUse(f"{path}.pool_id", pool_id, wanted)
 
 
 def missing(body: Mapping[str, Any], offers: Offers) -> list[Missing]:
@@ -175,6 +180,8 @@ def missing(body: Mapping[str, Any], offers: Offers) -> list[Missing]:
 
 
 def _resources(body: Mapping[str, Any]) -> Iterator[Placed]:
+    if _runs_elsewhere(body):
+        return
     spec = _mapping(body.get("spec"))
     if resource := _mapping(spec.get("resource")):
         yield Placed("spec.resource", resource)
@@ -184,6 +191,8 @@ def _resources(body: Mapping[str, Any]) -> Iterator[Placed]:
 
 
 def _engines(body: Mapping[str, Any]) -> Iterator[Placed]:
+    if _runs_elsewhere(body):
+        return
     algorithms = [("algorithm", _mapping(body.get("algorithm")))]
     for index, task in enumerate(_tasks(body)):
         algorithms.append((f"tasks[{index}].algorithm", _mapping(task.get("algorithm"))))
@@ -191,6 +200,10 @@ def _engines(body: Mapping[str, Any]) -> Iterator[Placed]:
         # An algorithm of the service brings its engine; one that is sent beside it has no documented rule.
         if not (algorithm.get("id") or algorithm.get("subscription_id")):
             yield Placed(f"{path}.engine", _mapping(algorithm.get("engine")))
+
+
+def _runs_elsewhere(body: Mapping[str, Any]) -> bool:
+    return body.get("kind") in _RUN_ELSEWHERE
 
 
 def _missing_engine(engine: Placed, offered: Collection[EngineOffer]) -> Iterator[Missing]:
@@ -203,6 +216,8 @@ def _missing_engine(engine: Placed, offered: Collection[EngineOffer]) -> Iterato
         ids = [offer.engine_id for offer in offered]
         if engine_id not in ids:
             yield Missing(_ENGINE, f"{engine.path}.engine_id", engine_id, nearest(engine_id, ids))
+        return
+    if not all(offer.name and offer.version for offer in offered):
         return
     versions = [offer.version for offer in offered if offer.name == name]
     if not versions:
@@ -225,7 +240,7 @@ def _missing_flavor(resource: Placed, most_nodes: Mapping[str, int | None]) -> I
     if flavor_id not in most_nodes:
         reason, near = PreflightReason.FLAVOR_NOT_OFFERED, nearest(flavor_id, list(most_nodes))
         yield Missing(reason, f"{resource.path}.flavor_id", flavor_id, near)
-    elif (most := most_nodes[flavor_id]) and isinstance(nodes, int) and nodes > most:
+    elif (most := most_nodes[flavor_id] or 0) > 0 and isinstance(nodes, int) and nodes > most:
         path, why = f"{resource.path}.node_count", f"is more than {flavor_id} allows"
         yield Missing(PreflightReason.TOO_MANY_NODES, path, str(nodes), str(most), why)
 
