@@ -75,6 +75,8 @@ def most(nodes: int | None) -> CatalogAnswers:
     return replace(OFFERED, offers=Offers({FLAVOR: nodes}, OFFERED.offers.engines))
 
 
+#: A secret of which this run has no value: `why` needs none.
+VALUELESS = SecretText("${var.secret}", "${var.secret}", has_value=False)
 NAMELESS = replace(OFFERED, offers=Offers({FLAVOR: 16}, [EngineOffer(ENGINE, "", "")]))
 
 
@@ -128,6 +130,14 @@ IN_POOL = resource(pool_id="pool1")
         (by_name("1.8"), OFFERED, []),
         (by_name("1.9"), OFFERED, [Why.ENGINE_NOT_OFFERED]),
         (by_name("1.9"), NAMELESS, []),
+        (by_name(VALUELESS), OFFERED, []),
+        (resource(flavor_id=VALUELESS), OFFERED, []),
+        (
+            resource(pool_id=VALUELESS),
+            replace(OFFERED, refused_pools={PoolChoice(VALUELESS, None): "no"}),
+            [],
+        ),
+        (a_job("a", algorithm__engine={"engine_id": VALUELESS}), OFFERED, []),
     ],
 )
 def test_findings_against_a_create(job: DesiredJob, answers: CatalogAnswers, reasons: list[Why]) -> None:
@@ -205,6 +215,13 @@ def test_quota_finding_says_how_many_are_left() -> None:
     [
         ([good()], CatalogQuestions(flavors=True, engines=True, quota=True)),
         ([image()], CatalogQuestions(flavors=True, quota=True)),
+        ([by_name(VALUELESS)], CatalogQuestions(flavors=True, quota=True)),
+        ([resource(flavor_id=VALUELESS)], CatalogQuestions(engines=True, quota=True)),
+        ([resource(pool_id=VALUELESS)], CatalogQuestions(engines=True, quota=True)),
+        (
+            [resource(pool_id="pool1", flavor_id=VALUELESS)],
+            CatalogQuestions(engines=True, pools=(POOL,), quota=True),
+        ),
         ([by_id()], CatalogQuestions(flavors=True, quota=True)),
         ([IN_POOL, replace(IN_POOL, key="b")], CatalogQuestions(engines=True, pools=(POOL,), quota=True)),
     ],

@@ -15,7 +15,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from reconciler.core.text.secret import show
+from reconciler.core.text.secret import SecretText, show
 
 _T = TypeVar("_T")
 
@@ -149,7 +149,8 @@ class PoolUse(NamedTuple):
 def needs_flavors(body: Mapping[str, Any]) -> bool:
     """Whether a body names a flavor of the public pools."""
     return any(
-        _is_public(resource.value) and resource.value.get("flavor_id") for resource in _resources(body)
+        _is_public(resource.value) and _has_value(resource.value.get("flavor_id"))
+        for resource in _resources(body)
     )
 
 
@@ -163,8 +164,9 @@ def pools(body: Mapping[str, Any]) -> Iterator[PoolUse]:
     for path, resource in _resources(body):
         if isinstance(pool_id := resource.get("pool_id"), str) and pool_id:
             flavor_id = resource.get("flavor_id")
-            wanted = flavor_id if isinstance(flavor_id, str) and flavor_id else None
-            yield PoolUse(f"{path}.pool_id", pool_id, wanted)
+            wanted = flavor_id if isinstance(flavor_id, str) and _has_value(flavor_id) else None
+            if _has_value(pool_id):
+                yield PoolUse(f"{path}.pool_id", pool_id, wanted)
 
 
 def missing(body: Mapping[str, Any], offers: Offers) -> list[Missing]:
@@ -229,13 +231,14 @@ def _missing_engine(engine: Placed, offered: Collection[EngineOffer]) -> Iterato
 
 
 def _is_preset(engine: Mapping[str, Any]) -> bool:
-    named = engine.get("engine_id") or (engine.get("engine_name") and engine.get("engine_version"))
-    return bool(named) and not engine.get("image_url")
+    id_, name, version = (engine.get(field) for field in ("engine_id", "engine_name", "engine_version"))
+    is_known = _has_value(id_) if id_ else _has_value(name) and _has_value(version)
+    return is_known and not engine.get("image_url")
 
 
 def _missing_flavor(resource: Placed, most_nodes: Mapping[str, int | None]) -> Iterator[Missing]:
     flavor_id, nodes = resource.value.get("flavor_id"), resource.value.get("node_count")
-    if not isinstance(flavor_id, str) or not flavor_id or not _is_public(resource.value):
+    if not isinstance(flavor_id, str) or not _has_value(flavor_id) or not _is_public(resource.value):
         return
     if flavor_id not in most_nodes:
         reason, near = PreflightReason.FLAVOR_NOT_OFFERED, nearest(flavor_id, list(most_nodes))
@@ -247,6 +250,11 @@ def _missing_flavor(resource: Placed, most_nodes: Mapping[str, int | None]) -> I
 
 def _is_public(resource: Mapping[str, Any]) -> bool:
     return not (resource.get("pool_id") or resource.get("pool_group_id"))
+
+
+def _has_value(text: Any) -> bool:
+    """Whether something is named; a secret to which nothing gave a value can be compared with nothing."""
+    return bool(text) and (text.has_value if isinstance(text, SecretText) else True)
 
 
 def nearest(value: str, offered: Sequence[str]) -> str | None:
