@@ -21,7 +21,7 @@ from reconciler.core.observed.catalog import (
     pools,
 )
 from reconciler.core.planning.plan import PlannedAction
-from reconciler.core.ports import Interrupted, NotOffered, ServiceError
+from reconciler.core.ports import Interrupted, NotOffered, NotSupported, ServiceError
 
 _T = TypeVar("_T")
 
@@ -78,6 +78,8 @@ class CreateChecks:
             return ask()
         except Interrupted:
             raise
+        except NotSupported:  # nothing failed: this target has no such part
+            return None
         except ServiceError as failure:
             with self._lock:
                 is_new = what not in self._unread

@@ -136,6 +136,13 @@ def test_replace_with_a_refused_pool_leaves_the_running_job(
     assert target.service.changes == []
 
 
+def test_pool_is_no_question_and_no_warning_where_the_cloud_has_none() -> None:
+    with strict(Cloud.OTC) as target:
+        target.service.run(good())
+        assert the_only(target.replace(resource(pool_id=POOL))).status is Status.DONE
+        assert target.warnings == []
+
+
 def test_failed_check_names_the_manifest_position(target: Target) -> None:
     from reconciler.core.planning.plan import Source
 

@@ -123,6 +123,7 @@ def test_hundred_jobs_are_deleted_by_one_request(emulator: Application, local: M
         lambda backend: backend.logs.stages(JOB),
         lambda backend: backend.logs.lines(JOB, "worker-0"),
         lambda backend: backend.catalog.quotas(),
+        lambda backend: backend.catalog.pool_refusal("pool", None),
         lambda backend: backend.tags.of_job(JOB),
         lambda backend: backend.tags.add(JOB, {"a": "b"}),
         lambda backend: backend.tags.remove(JOB, ["a"]),

@@ -210,14 +210,18 @@ def test_catalog_that_cannot_be_asked_is_a_warning(
     assert said.out.count("pre-flight is incomplete") == 1
 
 
-def test_cloud_without_a_quota_says_so_only_where_it_was_asked(
+def test_cloud_without_quota_and_pools_says_so_only_where_it_was_asked(
     reconciler: Reconciler, service: Service
 ) -> None:
     object.__setattr__(service.app.settings, "cloud", "otc")
-    write(manifest("a", url=service.url).replace("project_id: p1", "project_id: p1, cloud: otc"))
-    said = reconciler("plan", "--preflight")
+    text = manifest("a", "b", url=service.url).replace("project_id: p1", "project_id: p1, cloud: otc")
+    write(text.replace(f"flavor_id: {FLAVOR}", "pool_id: pool1", 1))
+    said = reconciler("plan", "--preflight", "--json")
     assert said.code == 0
-    assert "quota not checked" in said.out
+    assert [warning["why"].split(" not checked: ")[0] for warning in said.document["warnings"]] == [
+        "pool pool1",
+        "quota",
+    ]
     said = reconciler("apply", "--yes")
     assert said.code == 0
     assert "pre-flight" not in said.out + said.err

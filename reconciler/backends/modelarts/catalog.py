@@ -14,7 +14,6 @@ from pydantic import AliasChoices, BaseModel, Field
 from reconciler.backends.modelarts.lenient import Count, Lenient, Number, ResponseModel, Texts
 from reconciler.backends.modelarts.operation_group import OperationGroup, parsed
 from reconciler.backends.modelarts.tags import Tag
-from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.observed.catalog import EngineOffer, FlavorOffer, Offered, RecordQuota
 from reconciler.core.ports import Rejected
 
@@ -187,8 +186,7 @@ class Catalog(OperationGroup):
 
     def pool_refusal(self, pool_id: str, flavor_id: str | None) -> Rejected | None:
         """Why the service would refuse a pool, or a flavor of it; None if nothing is known against it."""
-        if self._backend.cloud is Cloud.OTC:
-            return None
+        self._only_on_huawei("questions about pools")
         query = {"pool_id": pool_id, "flavor_id": flavor_id}
         try:
             self._get(f"{self._root}/training-pool-flavors", query)
