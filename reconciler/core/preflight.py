@@ -37,6 +37,7 @@ from reconciler.core.planning.plan import (
 #: So many keys stand in a message; the plan names all of them.
 _MOST_KEYS = 20
 INCOMPLETE = "pre-flight is incomplete"
+_DEFERRED = "for a job that is deferred"
 _DELETE = "delete records that are no longer needed (reconciler jobs delete), or ask for a larger quota"
 
 
@@ -187,8 +188,10 @@ def with_findings(
 
 
 def has_passed(plan: Plan) -> bool:
-    """Whether all was asked, and nothing was found."""
-    return plan.preflight == () and not any(warning.what == INCOMPLETE for warning in plan.warnings)
+    """Whether all was asked, and nothing was found, of deferred jobs either."""
+    return plan.preflight == () and not any(
+        warning.what == INCOMPLETE or warning.what.endswith(_DEFERRED) for warning in plan.warnings
+    )
 
 
 def unchecked_warnings(unchecked: Iterable[UncheckedPart]) -> Iterator[PlanWarning]:
@@ -203,7 +206,7 @@ def unchecked_warnings(unchecked: Iterable[UncheckedPart]) -> Iterator[PlanWarni
 def deferred_warnings(found: Iterable[PreflightFinding]) -> Iterator[PlanWarning]:
     """Say what would be refused once a job that waits for another key is started."""
     for one in found:
-        what = f"{one.reason.words}, for a job that is deferred"
+        what = f"{one.reason.words}, {_DEFERRED}"
         yield PlanWarning(what=what, why=one.detail, fix=one.fix, key=one.key)
 
 

@@ -22,6 +22,7 @@ from reconciler.core.preflight import (
     deferred_warnings,
     find,
     find_in_bodies,
+    has_passed,
     is_needed,
     questions_about,
     unchecked_warnings,
@@ -185,6 +186,8 @@ def test_deferred_job_that_would_be_refused_is_a_warning() -> None:
     deferred = deferred_actions(plan.actions, stack)
     [warning] = deferred_warnings(find_in_bodies(deferred, OFFERED, "prod"))
     assert (warning.key, warning.what) == ("b", "flavor not offered, for a job that is deferred")
+    assert has_passed(with_findings(plan, ()))
+    assert not has_passed(with_findings(plan, (), [warning]))
 
 
 # ── the quota is that of the whole plan ────────────────────────────────────────────────────────────
