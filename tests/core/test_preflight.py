@@ -190,6 +190,12 @@ def test_deferred_job_that_would_be_refused_is_a_warning() -> None:
     assert not has_passed(with_findings(plan, (), [warning]))
 
 
+def test_name_of_an_engine_that_is_a_secret_is_shown_by_its_own_name() -> None:
+    job = by_name(SecretText("tell-nobody", "${var.secret}"))
+    [finding] = find(plan := plan_of(job).actions, plan, OFFERED, "prod")
+    assert finding.detail == 'algorithm.engine.engine_version "${var.secret}" is not offered by the target'
+
+
 # ── the quota is that of the whole plan ────────────────────────────────────────────────────────────
 
 

@@ -214,20 +214,28 @@ def _missing_engine(engine: Placed, offered: Collection[EngineOffer]) -> Iterato
     engine_id, name, version = (
         engine.value.get(field) for field in ("engine_id", "engine_name", "engine_version")
     )
-    if engine_id:
-        ids = [offer.engine_id for offer in offered]
-        if engine_id not in ids:
-            yield Missing(_ENGINE, f"{engine.path}.engine_id", engine_id, nearest(engine_id, ids))
-        return
+    if not engine_id:
+        yield from _missing_version(engine, _text(name), _text(version), offered)
+    elif engine_id not in (ids := [offer.engine_id for offer in offered]):
+        yield Missing(_ENGINE, f"{engine.path}.engine_id", engine_id, nearest(engine_id, ids))
+
+
+def _text(value: Any) -> str:
+    """A value of `raw` as text; a secret stays one."""
+    return value if isinstance(value, str) else str(value)
+
+
+def _missing_version(
+    engine: Placed, name: str, version: str, offered: Collection[EngineOffer]
+) -> Iterator[Missing]:
     if not all(offer.name and offer.version for offer in offered):
         return
     versions = [offer.version for offer in offered if offer.name == name]
     if not versions:
-        names = {offer.name for offer in offered}
-        yield Missing(_ENGINE, f"{engine.path}.engine_name", str(name), nearest(str(name), sorted(names)))
+        names = sorted({offer.name for offer in offered})
+        yield Missing(_ENGINE, f"{engine.path}.engine_name", name, nearest(name, names))
     elif version not in versions:
-        near = nearest(str(version), versions)
-        yield Missing(_ENGINE, f"{engine.path}.engine_version", str(version), near)
+        yield Missing(_ENGINE, f"{engine.path}.engine_version", version, nearest(version, versions))
 
 
 def _is_preset(engine: Mapping[str, Any]) -> bool:
