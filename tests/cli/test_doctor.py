@@ -239,7 +239,9 @@ def test_the_wrong_region(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatc
     for command in ("plan", "drift"):
         out = reconciler(command).out
         assert out.count("Name or service not known") == 1, "once for all keys"
-        assert re.search(r"^  (\? )?unknown +a +.*the list could not be read$", out, re.M)
+        assert re.search(
+            r"^  (\? )?unknown +a +.*the list could not be read( \(seen since .*\))?$", out, re.M
+        )
     assert wrong(reconciler("doctor", "--json")) == ["endpoint"]
 
 

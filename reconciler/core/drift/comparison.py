@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import filterfalse
 from typing import Any, NamedTuple
 
 from reconciler.core.drift.check import (
@@ -97,7 +98,7 @@ def compare(
     """
     pairs = _pairs(last.standing, found, at_s)
     seen = {pair.old.id for pair in pairs if pair.old is not None}
-    over = [one for one in last.standing if one.id not in seen and is_judged(one.entry.key)]
+    over = _over(last.standing, seen, is_judged)
     # A drift that is about another job by now stands under another id.
     moved = seen.difference(pair.now.id for pair in pairs)
     comparison = DriftComparison(
@@ -110,16 +111,16 @@ def compare(
     if last.problem is not None:
         return comparison
     due = [pair for pair in pairs if pair.is_due(at_s, remind_s)]
+
+    def was_shown(pair: _Pair) -> bool:
+        return pair.now.entry.class_.value in notified and pair.was_shown(last, at_s, remind_s)
+
     return replace(
         comparison,
         **_by_change(pairs),
         gone=_counted(over),
-        due=tuple(pair.now.entry for pair in due),
-        reported=tuple(
-            pair.now.entry
-            for pair in due
-            if pair.now.entry.class_.value not in notified or not pair.was_shown(last, at_s, remind_s)
-        ),
+        due=_entries(due),
+        reported=_entries(filterfalse(was_shown, due)),
     )
 
 
@@ -155,6 +156,17 @@ class _Pair(NamedTuple):
             return False
         since_s = self.now.since_s
         return (at_s - since_s) // remind_s == (last.at_s - since_s) // remind_s
+
+
+def _over(
+    standing: Iterable[StandingDrift], seen: Collection[DriftId], is_judged: Callable[[str], bool]
+) -> list[StandingDrift]:
+    """What stood at the last check, and is there no more."""
+    return [one for one in standing if one.id not in seen and is_judged(one.entry.key)]
+
+
+def _entries(pairs: Iterable[_Pair]) -> tuple[Drift, ...]:
+    return tuple(pair.now.entry for pair in pairs)
 
 
 def _counted(drift: Iterable[StandingDrift]) -> tuple[Drift, ...]:
