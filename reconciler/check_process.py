@@ -58,6 +58,14 @@ class ProcessStage(StrEnum):
     ENDING = "ending"
 
 
+#: How long a process may go on after it was asked to stop.
+_GRACE_S = {
+    ProcessStage.LOOKING: UNWIND_S,
+    ProcessStage.APPLYING: APPLY_GRACE_S,
+    ProcessStage.ENDING: AFTERMATH_S,
+}
+
+
 class Work:
     """What the work sees of its process: whom it tells, and whether it is to stop.
 
@@ -85,6 +93,11 @@ class Work:
         if self.stop.is_set():
             raise Asked
         self._send({"stage": ProcessStage.APPLYING, "most_s": most_s})
+
+    @property
+    def grace_s(self) -> float:
+        """How long it may go on after it was asked to stop."""
+        return _GRACE_S[self._stage]
 
     @property
     def has_told_result(self) -> bool:
@@ -124,6 +137,7 @@ class _Process:
 
     pid: int
     descriptor: int
+    lifeline: int
     limit_s: float
     ended: Ended = field(default_factory=Ended)
     stage: ProcessStage = ProcessStage.LOOKING
@@ -195,6 +209,7 @@ class _Process:
     def reap(self) -> Ended:
         """Make sure that it is over, and nothing of it is left."""
         os.close(self.descriptor)
+        os.close(self.lifeline)
         if self.stage is not ProcessStage.ENDING or self.ended.is_out_of_time:
             self._signal(signal.SIGKILL)
         _, self.ended.status = os.waitpid(self.pid, 0)
@@ -227,16 +242,21 @@ def _start(work: Callable[[Work], None], waiter: Waiter, limit_s: float) -> _Pro
         with suppress(OSError, ValueError):
             stream.flush()
     reading, writing = os.pipe()
+    watched, lifeline = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reading)
-        _run_and_exit(work, waiter, writing, limit_s)
+        os.close(lifeline)
+        _run_and_exit(work, waiter, writing, watched, limit_s)
     os.close(writing)
+    os.close(watched)
     os.set_blocking(reading, False)
-    return _Process(pid, reading, limit_s)
+    return _Process(pid, reading, lifeline, limit_s)
 
 
-def _run_and_exit(work: Callable[[Work], None], waiter: Waiter, writing: int, limit_s: float) -> NoReturn:
+def _run_and_exit(
+    work: Callable[[Work], None], waiter: Waiter, writing: int, watched: int, limit_s: float
+) -> NoReturn:
     """Do the work in the new process, and end it: nothing of the old one is unwound."""
     code = 1
     try:
@@ -244,10 +264,11 @@ def _run_and_exit(work: Callable[[Work], None], waiter: Waiter, writing: int, li
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
         signal.signal(signal.SIGUSR1, own.handle)
-        # Where the process that watches was killed, nobody else keeps the limit.
+        # Where both threads hang in a library, nobody else keeps the limit.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, limit_s + APPLY_GRACE_S + AFTERMATH_S)
         waiter.release()
+        threading.Thread(target=_end_alone, args=(watched, own), name="lifeline", daemon=True).start()
         work(own)
         code = 0
     except (Asked, BrokenPipeError):
@@ -257,3 +278,11 @@ def _run_and_exit(work: Callable[[Work], None], waiter: Waiter, writing: int, li
             with suppress(OSError, ValueError):
                 stream.flush()
         os._exit(code)
+
+
+def _end_alone(watched: int, work: Work) -> None:
+    """End this process in order when the one that watches has been killed, and asks nobody to stop."""
+    os.read(watched, 1)  # nobody writes: it returns at the end of the other process
+    os.kill(os.getpid(), signal.SIGUSR1)
+    time.sleep(work.grace_s)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -116,3 +118,32 @@ def test_nothing_is_applied_once_the_process_was_asked_to_stop(tmp_path: Path) -
 
     run(work, limit_s=0.2)
     assert not changed.exists()
+
+
+_ORPHAN = """
+import sys, time
+from reconciler.check_process import run_process
+from reconciler.watch import Sleeper
+
+def work(work):
+    if sys.argv[1] == "applying":
+        work.begin_to_apply(None)
+    print("begun", flush=True)
+    print("asked" if work.stop.wait(30) else "over", flush=True)
+
+run_process(work, Sleeper(), 30.0)
+"""
+
+
+@pytest.mark.parametrize(("stage", "said"), [("looking", ""), ("applying", "asked\n")])
+def test_process_ends_in_order_when_the_one_that_watches_is_killed(stage: str, said: str) -> None:
+    began_s = time.monotonic()
+    with subprocess.Popen(
+        [sys.executable, "-c", _ORPHAN, stage], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as watching:
+        assert watching.stdout is not None
+        assert watching.stdout.readline() == "begun\n"
+        watching.kill()
+        # The end of the file is the end of both processes.
+        assert watching.stdout.read() == said
+    assert time.monotonic() - began_s < LONG_S / 3
