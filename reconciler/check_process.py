@@ -95,6 +95,11 @@ class Work:
         self._send({"stage": ProcessStage.APPLYING, "most_s": most_s})
 
     @property
+    def is_given_up(self) -> bool:
+        """Whether it was asked to stop while it only looked, whatever became of `Asked` on the way."""
+        return self.stop.is_set() and self._stage is ProcessStage.LOOKING
+
+    @property
     def grace_s(self) -> float:
         """How long it may go on after it was asked to stop."""
         return _GRACE_S[self._stage]

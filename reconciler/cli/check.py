@@ -50,6 +50,8 @@ def run_check(request: CheckRequest, work: Work) -> None:
     except Asked:
         raise
     except BaseException as error:
+        if work.is_given_up:  # a library made another error of it
+            raise Asked from None
         code = exit_codes.of_exception(error)
         if work.has_told_result:  # what comes afterwards changes nothing of it
             work.tell_more({"notifications_failed": 1})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -16,6 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler import load
 from reconciler import watch as loop
+from reconciler.check_process import Asked, Work
+from reconciler.cli import check as one_check
 from reconciler.cli import cli, watch
 from reconciler.cli.entrypoint import run
 from reconciler.emulator import Effect, Fault, Store
@@ -279,6 +282,21 @@ def test_report_of_each_check_goes_to_its_files(watching: Watching) -> None:
     watching("-o", "json=drift.json", "-o", "html=drift.html")
     assert json.loads(Path("drift.json").read_text(encoding="utf-8"))["summary"]["missing"] == 2
     assert "data-key" in Path("drift.html").read_text(encoding="utf-8")
+
+
+def test_stop_that_a_library_swallows_is_no_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work(-1)
+
+    def opened(**_: object) -> None:
+        try:
+            work.handle(signal.SIGUSR1, None)
+        except Asked:
+            raise RuntimeError from None
+
+    monkeypatch.setattr(one_check, "opened", opened)
+    monkeypatch.setattr(gc, "disable", lambda: None)
+    with pytest.raises(Asked):
+        one_check.run_check(one_check.CheckRequest({}, 0.0), work)
 
 
 @pytest.mark.usefixtures("stack")
