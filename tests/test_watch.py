@@ -19,7 +19,7 @@ from reconciler.core.watch.schedule import CheckInterval
 from reconciler.core.watch.state import WatchState
 from reconciler.render.prometheus import render_metrics
 from reconciler.render.style import PLAIN
-from reconciler.render.watch import render_check
+from reconciler.render.texts.watch import render_check
 from reconciler.watch import Watch
 
 EVERY_S = 900.0

@@ -29,7 +29,7 @@ from reconciler.core.planning.plan import FORMAT_VERSION, Plan
 from reconciler.core.record import RunKind, Scope
 from reconciler.reconcile import Context
 from reconciler.recording import StackLock
-from reconciler.render.warnings import render_warnings
+from reconciler.render.texts.warnings import render_warnings
 from reconciler.rollout import Rollout
 from reconciler.version import __version__
 

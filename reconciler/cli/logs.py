@@ -10,7 +10,7 @@ from reconciler.core.observed.logtail import last_lines, unseen
 from reconciler.core.ports import ServiceError
 from reconciler.core.text.sanitize import printable
 from reconciler.jobs.logs import FOLLOW_EVERY_S, first_task
-from reconciler.render.listing import render_lines
+from reconciler.render.texts.listing import render_lines
 
 if TYPE_CHECKING:
     from reconciler.cli.service_session import TargetSession

@@ -33,7 +33,7 @@ from reconciler.notifications import NOTHING_NOTIFIED, Notified
 from reconciler.render import FORMATS
 from reconciler.render.json import dump
 from reconciler.render.prometheus import render_metrics
-from reconciler.render.watch import render_check
+from reconciler.render.texts.watch import render_check
 from reconciler.watch import Sleeper, SystemWatchClock, Watch, WatchClock
 from reconciler.watch_check import ApplyLimits
 

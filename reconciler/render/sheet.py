@@ -34,10 +34,10 @@ from reconciler.core.planning.plan import (
 )
 from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import show
-from reconciler.render.drift import CHANGED, GONE, NEW, said_of, sections_of, why_ignored
-from reconciler.render.drift import last_line as drift_last_line
 from reconciler.render.style import View
 from reconciler.render.text import sums_of, what_starts
+from reconciler.render.texts.drift import CHANGED, GONE, NEW, said_of, sections_of, why_ignored
+from reconciler.render.texts.drift import last_line as drift_last_line
 
 if TYPE_CHECKING:
     from reconciler.core.diagnostic import Diagnostic

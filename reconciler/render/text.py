@@ -24,9 +24,11 @@ from reconciler.core.planning.groups import (
 from reconciler.core.planning.plan import Action, Plan, PlannedAction
 from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import show
-from reconciler.render.denials import render_denials, render_findings
-from reconciler.render.drift import drift_text
-from reconciler.render.groups import (
+from reconciler.render.layout import fit, pad
+from reconciler.render.style import Style, View
+from reconciler.render.texts.denials import render_denials, render_findings
+from reconciler.render.texts.drift import drift_text
+from reconciler.render.texts.groups import (
     INDENT,
     GroupText,
     KeyList,
@@ -35,14 +37,12 @@ from reconciler.render.groups import (
     render_keys,
     width_of_names,
 )
-from reconciler.render.head import render_head
-from reconciler.render.history import history_text
-from reconciler.render.layout import fit, pad
-from reconciler.render.policy_cases import cases_text
-from reconciler.render.review import review_text
-from reconciler.render.style import Style, View
-from reconciler.render.validation import validation_text
-from reconciler.render.warnings import render_warnings
+from reconciler.render.texts.head import render_head
+from reconciler.render.texts.history import history_text
+from reconciler.render.texts.policy_cases import cases_text
+from reconciler.render.texts.review import review_text
+from reconciler.render.texts.validation import validation_text
+from reconciler.render.texts.warnings import render_warnings
 
 if TYPE_CHECKING:
     from reconciler.core.drift.report import DriftReport

@@ -20,7 +20,7 @@ from reconciler.core.planning.planner import Snapshot, make_plan
 from reconciler.core.planning.reports.explanation import OTHERWISE, Explanation, explain
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.saved_plan.checks import NEVER_SAVED
-from reconciler.render.why import render_why
+from reconciler.render.texts.why import render_why
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 
 EDITED: dict[str, Any] = {"algorithm__parameters": {"lr": 9}}

@@ -11,7 +11,7 @@ from reconciler.core.declared.stack import Limits
 from reconciler.core.planning.allowance import Guard
 from reconciler.core.planning.reports.explanation import Explanation
 from reconciler.core.text.secret import SecretText
-from reconciler.render.why import render_why
+from reconciler.render.texts.why import render_why
 from tests.builders import HOUR, a_job, a_stack, seen
 from tests.core.history import a_memory, past
 from tests.core.test_cost import bounded

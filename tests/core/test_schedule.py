@@ -27,9 +27,9 @@ from reconciler.core.planning.reports.status import WaitKind, make_status
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.review.consequence import changed
 from reconciler.core.saved_plan.document import SavedOptions, document, read
-from reconciler.render.status import render_status
 from reconciler.render.style import View
 from reconciler.render.text import render_plan
+from reconciler.render.texts.status import render_status
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 

@@ -30,8 +30,8 @@ from reconciler.core.text.sanitize import printable
 from reconciler.emulator.server import running
 from reconciler.render import Content, render
 from reconciler.render.json import dump
-from reconciler.render.status import render_status
 from reconciler.render.style import View
+from reconciler.render.texts.status import render_status
 from tests.apply.service import PROJECT, Service, a_service
 from tests.backends.building import an_answer
 from tests.backends.serving import Canned

@@ -19,9 +19,9 @@ from reconciler.core.outcome import Outcome, Result, Status
 from reconciler.core.planning.groups import FOLDED_FROM, fold_alike, without_name
 from reconciler.core.planning.plan import Action, Plan
 from reconciler.render import Content, render
-from reconciler.render.groups import INDENT, WIDTH, KeyList, render_keys
 from reconciler.render.style import View
 from reconciler.render.text import render_result
+from reconciler.render.texts.groups import INDENT, WIDTH, KeyList, render_keys
 from tests.builders import HOUR, a_job, a_stack, seen
 from tests.core.test_decision_table import OLD, plan_for
 from tests.core.test_drift import report

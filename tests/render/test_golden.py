@@ -21,8 +21,8 @@ from reconciler.core.observed.job import Unreadable
 from reconciler.core.outcome import Outcome, Result, Status
 from reconciler.core.planning.plan import Action, Plan, count, last_line, timestamp
 from reconciler.render import Content, render
-from reconciler.render.diagnostics import render_diagnostics
 from reconciler.render.style import Style, View
+from reconciler.render.texts.diagnostics import render_diagnostics
 from tests.builders import HOUR, NOW, a_job, a_stack, absent, seen
 from tests.core.test_decision_table import OLD, plan_for
 from tests.core.test_drift import report

@@ -17,8 +17,8 @@ from reconciler.core.planning.reports.history import (
     make_history,
 )
 from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
-from reconciler.render.history import history_text
 from reconciler.render.style import Style, View
+from reconciler.render.texts.history import history_text
 from tests.builders import NOW
 from tests.render.test_golden import check
 

@@ -37,7 +37,7 @@ def command(
     from reconciler.backends.clock import SystemClock
     from reconciler.cli.context import load_stack
     from reconciler.cli.doctor.checks import Examination
-    from reconciler.render import doctor
+    from reconciler.render.texts import doctor
 
     loaded = load_stack(paths, variables, var_files, target, offline=True)
     name, chosen = loaded.target(target)

@@ -48,7 +48,7 @@ def command(
         with paged(is_wanted=True):
             _explain_origin(words, variables, var_files, target)
         return
-    from reconciler.render import tables
+    from reconciler.render.texts import tables
 
     if words:
         raise click.UsageError(f'got unexpected arguments after "{topic}": {" ".join(words)}')
@@ -65,7 +65,7 @@ def command(
 
 def _explain_key(name: str, others: Sequence[str], style: Style) -> str:
     from reconciler.core.declared.schema.keys import NoSuchKey, find_key
-    from reconciler.render.tables import render_key
+    from reconciler.render.texts.tables import render_key
 
     try:
         return render_key(find_key(name), style)
@@ -87,7 +87,7 @@ def _explain_origin(
     from reconciler.cli.context import load_stack
     from reconciler.core.declared.selection import unknown_key
     from reconciler.core.diagnostic import WrongUsage
-    from reconciler.render.origins import render_origins
+    from reconciler.render.texts.origins import render_origins
 
     if not words:
         raise click.UsageError("origin needs the key of a job: reconciler explain origin KEY [PATH]...")

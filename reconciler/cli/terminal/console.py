@@ -174,7 +174,7 @@ class Console:
             for diagnostic in diagnostics:
                 self.tell(self._json(_log_line(diagnostic), None))
             return
-        from reconciler.render.diagnostics import render_diagnostics
+        from reconciler.render.texts.diagnostics import render_diagnostics
 
         self.say(render_diagnostics(diagnostics, self.style(sys.stderr)).rstrip("\n"))
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.text.sanitize import printable
-from reconciler.render.diagnostics import render_diagnostics
-from reconciler.render.groups import KeyList, render_keys
 from reconciler.render.layout import fit
 from reconciler.render.style import Style, View
+from reconciler.render.texts.diagnostics import render_diagnostics
+from reconciler.render.texts.groups import KeyList, render_keys
 
 if TYPE_CHECKING:
     from reconciler.core.fleet import FleetReport, StackResult

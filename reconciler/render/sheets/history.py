@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from reconciler.core.outcome import spell_status
 from reconciler.core.text.duration import format_duration
-from reconciler.render.history import (
+from reconciler.render.sheet import Clean, Row, Sheet, field_of, harmless, place_of_target
+from reconciler.render.style import View
+from reconciler.render.texts.history import (
     COLOURS,
     call_of,
     declared_spec,
@@ -19,9 +21,7 @@ from reconciler.render.history import (
     rounded,
     what_was_done,
 )
-from reconciler.render.listing import render_tree
-from reconciler.render.sheet import Clean, Row, Sheet, field_of, harmless, place_of_target
-from reconciler.render.style import View
+from reconciler.render.texts.listing import render_tree
 
 if TYPE_CHECKING:
     from reconciler.core.planning.reports.history import HistoryReport, HistoryRevision, HistoryRun

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from reconciler.core.planning.groups import ACTION_ORDER
 from reconciler.core.policies.verdict import refusals_of
-from reconciler.render.review import name_of_side, nodes_lines, settings_lines
 from reconciler.render.sheet import (
     Level,
     Row,
@@ -21,6 +20,7 @@ from reconciler.render.sheet import (
     warning_notes,
 )
 from reconciler.render.style import View
+from reconciler.render.texts.review import name_of_side, nodes_lines, settings_lines
 
 if TYPE_CHECKING:
     from reconciler.core.review.report import Review, ReviewedJob

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from reconciler.core.planning.plan import PlanWarning
-from reconciler.render.groups import printable_line
 from reconciler.render.style import Style
+from reconciler.render.texts.groups import printable_line
 
 
 def render_warnings(warnings: Iterable[PlanWarning], style: Style) -> Iterator[str]:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from reconciler.core.planning.groups import FOLDED_FROM
 from reconciler.core.planning.plan import Denial, PreflightFinding, Source
 from reconciler.core.text.sanitize import printable
-from reconciler.render.groups import INDENT, KeyList, printable_line, render_keys
 from reconciler.render.layout import cell_len, pad
 from reconciler.render.style import Style
+from reconciler.render.texts.groups import INDENT, KeyList, printable_line, render_keys
 
 
 def render_denials(denied: Iterable[Denial], style: Style) -> Iterator[str]:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from reconciler.core.outcome import spell_status
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.sanitize import printable
-from reconciler.render.groups import render_change
-from reconciler.render.head import render_head
 from reconciler.render.layout import fit
-from reconciler.render.listing import render_table, render_tree
 from reconciler.render.style import Style, View
+from reconciler.render.texts.groups import render_change
+from reconciler.render.texts.head import render_head
+from reconciler.render.texts.listing import render_table, render_tree
 
 if TYPE_CHECKING:
     from reconciler.core.planning.reports.history import (

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from reconciler.core.text.sanitize import printable
-from reconciler.render.groups import INDENT, printable_line
 from reconciler.render.style import View
+from reconciler.render.texts.groups import INDENT, printable_line
 
 if TYPE_CHECKING:
     from reconciler.core.policies.cases import CaseResult, CasesReport

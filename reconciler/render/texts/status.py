@@ -8,11 +8,11 @@ from reconciler.core.planning.groups import few
 from reconciler.core.planning.reports.status import JobStatus, LastChange, StatusReport, WaitKind
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.sanitize import printable
-from reconciler.render.head import render_head
 from reconciler.render.layout import fit
-from reconciler.render.listing import render_table
 from reconciler.render.style import PLAIN, Style
-from reconciler.render.warnings import render_warnings
+from reconciler.render.texts.head import render_head
+from reconciler.render.texts.listing import render_table
+from reconciler.render.texts.warnings import render_warnings
 
 COLUMNS = ("KEY", "REVISION", "PHASE", "QUEUED", "RAN", "NODES", "LAST CHANGE", "WAITS FOR")
 

@@ -17,13 +17,13 @@ from reconciler.core.planning.reports.explanation import (
 from reconciler.core.planning.reports.objections import GuardVerdict, PolicyVerdict
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.sanitize import printable
-from reconciler.render.denials import spell_place
-from reconciler.render.drift import said_of
-from reconciler.render.groups import render_change
-from reconciler.render.head import render_head
 from reconciler.render.layout import fit
 from reconciler.render.style import PLAIN, Style
-from reconciler.render.warnings import render_warnings
+from reconciler.render.texts.denials import spell_place
+from reconciler.render.texts.drift import said_of
+from reconciler.render.texts.groups import render_change
+from reconciler.render.texts.head import render_head
+from reconciler.render.texts.warnings import render_warnings
 
 _INDENT = "  "
 _LONGEST_VALUE = 100

@@ -16,11 +16,11 @@ from reconciler.core.planning.groups import (
 )
 from reconciler.core.planning.plan import timestamp
 from reconciler.core.text.sanitize import printable
-from reconciler.render.groups import INDENT, KeyList, printable_line, render_keys, width_of_names
-from reconciler.render.head import render_head
 from reconciler.render.layout import cell_len, fit, fit_line
 from reconciler.render.style import Place, Style, View
-from reconciler.render.warnings import render_warnings
+from reconciler.render.texts.groups import INDENT, KeyList, printable_line, render_keys, width_of_names
+from reconciler.render.texts.head import render_head
+from reconciler.render.texts.warnings import render_warnings
 
 if TYPE_CHECKING:
     from reconciler.core.drift.report import DriftReport

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from reconciler.core.diagnostic import Diagnostic, Location, Snippet
 from reconciler.core.text.sanitize import printable
-from reconciler.render.denials import render_denials
-from reconciler.render.diagnostics import render_diagnostics
 from reconciler.render.layout import fit
 from reconciler.render.style import View
+from reconciler.render.texts.denials import render_denials
+from reconciler.render.texts.diagnostics import render_diagnostics
 
 if TYPE_CHECKING:
     from reconciler.core.planning.reports.validation import ManifestProblem, Validation

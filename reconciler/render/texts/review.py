@@ -14,11 +14,11 @@ from reconciler.core.planning.groups import (
     without_name,
 )
 from reconciler.core.text.sanitize import printable
-from reconciler.render.denials import render_denials
-from reconciler.render.groups import GroupText, render_change, render_group, width_of_names
 from reconciler.render.layout import fit
 from reconciler.render.style import View
-from reconciler.render.warnings import render_warnings
+from reconciler.render.texts.denials import render_denials
+from reconciler.render.texts.groups import GroupText, render_change, render_group, width_of_names
+from reconciler.render.texts.warnings import render_warnings
 
 if TYPE_CHECKING:
     from reconciler.core.review.report import NodeCount, Review, ReviewedJob, ReviewedSide

@@ -10,8 +10,8 @@ from reconciler.core.diagnostic import Location
 from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import show
 from reconciler.render.layout import table
-from reconciler.render.listing import NOTHING
 from reconciler.render.style import PLAIN, Style
+from reconciler.render.texts.listing import NOTHING
 
 
 class OriginRow(Protocol):

@@ -1,0 +1,1 @@
+"""What is shown of one content each, as text for people. The format `text` puts these together."""
