@@ -49,7 +49,7 @@ class SystemWatchClock:
 
 
 class Sleeper:
-    """Waits, and does nothing meanwhile; see `check_process.Waiter`."""
+    """Waits, and does nothing meanwhile; see `checks.process.Waiter`."""
 
     def wait(self, seconds: float, descriptor: int | None = None) -> None:
         """Return when the time is over, when there is something to be read, or a little earlier."""

@@ -167,7 +167,7 @@ LATE: Mapping[str, str] = {
     "recording.py": UNUSED,
     "records/__init__.py": PUBLIC,
     "records/dialects/postgresql.py": UNUSED,
-    "stack_validation.py": UNUSED,
+    "checks/validation.py": UNUSED,
 }
 
 

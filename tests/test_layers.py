@@ -17,15 +17,13 @@ EDGES = frozenset({"manifests", "backends", "apply", "records", "render", "notif
 LOOP = frozenset(
     {
         "adoption",
-        "check_process",
+        "checks",
         "connection",
-        "drift_checks",
         "fleet",
         "job_declaration",
         "jobs",
         "local_target",
         "notifications",
-        "policy_checks",
         "reconcile",
         "record_directory",
         "recording",
@@ -33,10 +31,8 @@ LOOP = frozenset(
         "rollout",
         "run_metadata",
         "saved_plans",
-        "stack_validation",
         "targets",
         "watch",
-        "watch_check",
     }
 )
 #: The version is a text; the package itself has the public API.

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from reconciler.check_process import Asked, Work
+from reconciler.checks.process import Asked, Work
+from reconciler.checks.watch import Applied, ApplyLimits, Hooks, apply_within
 from reconciler.cli import exit_codes
 from reconciler.cli.context import opened
 from reconciler.cli.final_outputs import OutputSpec
@@ -24,7 +25,6 @@ from reconciler.core.watch.check import CheckResult
 from reconciler.notifications import NOTHING_NOTIFIED, Notified, check, notify_apply, notify_drift
 from reconciler.reconcile import CheckOptions, Context
 from reconciler.render.json import redacted
-from reconciler.watch_check import Applied, ApplyLimits, Hooks, apply_within
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from reconciler.check_process import Waiter, Work, run_process
+from reconciler.checks.process import Waiter, Work, run_process
+from reconciler.checks.watch import ApplyLimits
 from reconciler.cli import exit_codes
 from reconciler.cli.check import CheckRequest, run_check
 from reconciler.cli.entrypoint import Stopped
@@ -35,7 +36,6 @@ from reconciler.render.json import dump
 from reconciler.render.prometheus import render_metrics
 from reconciler.render.texts.watch import render_check
 from reconciler.watch import Sleeper, SystemWatchClock, Watch, WatchClock
-from reconciler.watch_check import ApplyLimits
 
 if TYPE_CHECKING:
     from reconciler.metrics.server import MetricsServer
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 #: A gateway that takes the metrics, or does not, is not waited for longer, in seconds.
 _PUSH_LIMIT_S = 15.0
 #: What every check uses is imported once, by the process that makes the processes of the checks.
-_USED_BY_CHECKS = ("reconciler.backends.connect", "reconciler.drift_checks", "reconciler.records.store")
+_USED_BY_CHECKS = ("reconciler.backends.connect", "reconciler.checks.drift", "reconciler.records.store")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from reconciler import reconcile
 from reconciler.backends.target import Runtime
+from reconciler.checks.validation import StackToValidate, validate_stack
 from reconciler.connection import RecordOptions, connect, open_recording, records_url
 from reconciler.core import exit_code
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
@@ -26,7 +27,6 @@ from reconciler.reconcile import CheckOptions, Context
 from reconciler.render import Content, render
 from reconciler.render.json import redacted
 from reconciler.render.style import View
-from reconciler.stack_validation import StackToValidate, validate_stack
 from reconciler.targets import identity_of
 
 Render = Callable[[str, View], str]

@@ -57,7 +57,7 @@ def metrics_app(
 
 
 class MetricsServer:
-    """A bound socket; what comes in is answered while the process waits, see `check_process.Waiter`.
+    """A bound socket; what comes in is answered while the process waits, see `checks.process.Waiter`.
 
     Raises:
         OSError: the address cannot be bound.

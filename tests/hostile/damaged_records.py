@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
+from reconciler.checks.drift import accept
 from reconciler.core.planning.plan import Action, Plan
 from reconciler.core.planning.reports.history import HistoryExcerpt, make_history, newest_revisions
 from reconciler.core.ports import Records
 from reconciler.core.record import RecordsUnavailable, RunKind
-from reconciler.drift_checks import accept
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
 from reconciler.records.null import NoRecords

@@ -35,11 +35,11 @@ def test(
     other commands; default: the current directory. Neither the service nor credentials are needed.
     Exits 1 if a case fails.
     """
+    from reconciler.checks.policies import surroundings_of
     from reconciler.cli.context import load_stack
     from reconciler.cli.output import requested_outputs, show_cases
     from reconciler.core.policies.cases import run_cases
     from reconciler.manifests.policy_cases import read_cases
-    from reconciler.policy_checks import surroundings_of
 
     cases = read_cases(paths)
     directories = [path if path.is_dir() else path.parent for path in paths]

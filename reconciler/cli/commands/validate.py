@@ -32,9 +32,9 @@ def command(
     skipped, with a warning, if its variables or defaults use an environment variable that is not set.
     Policies are asked about every job as if it had to be created.
     """
+    from reconciler.checks.validation import StackToValidate, validate_stack
     from reconciler.cli.context import known
     from reconciler.cli.output import requested_outputs, show_validation
-    from reconciler.stack_validation import StackToValidate, validate_stack
 
     specs = requested_outputs(outputs, as_json=as_json)
     files = list(paths) or [Path()]

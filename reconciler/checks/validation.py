@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from reconciler.checks.policies import check_policies
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.planning.reports.validation import (
@@ -19,7 +20,6 @@ from reconciler.manifests import LoadedStack
 from reconciler.manifests.load import check
 from reconciler.manifests.outline import outline
 from reconciler.manifests.sources.files import StackFiles
-from reconciler.policy_checks import check_policies
 from reconciler.version import __version__
 
 

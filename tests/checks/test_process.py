@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.check_process import Ended, Work, run_process
+from reconciler.checks.process import Ended, Work, run_process
 from reconciler.watch import Sleeper
 
 # Where tests run in several processes, each has a thread by which it is told what to do.
