@@ -243,9 +243,7 @@ def run_process(
 
 
 def _start(work: Callable[[Work], None], waiter: Waiter, limit_s: float) -> _Process:
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
+    _flush_streams()
     reading, writing = os.pipe()
     watched, lifeline = os.pipe()
     pid = os.fork()
@@ -279,9 +277,7 @@ def _run_and_exit(
     except (Asked, BrokenPipeError):
         pass
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
+        _flush_streams()
         os._exit(code)
 
 
@@ -291,3 +287,11 @@ def _end_alone(watched: int, work: Work) -> None:
     os.kill(os.getpid(), signal.SIGUSR1)
     time.sleep(work.grace_s)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _flush_streams() -> None:
+    """Write out what is buffered, so that it is written once, and by the process that said it."""
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    with suppress(OSError, ValueError):
+        sys.stderr.flush()
