@@ -151,6 +151,7 @@ LATE: Mapping[str, str] = {
     "core/declared/schedule.py": UNUSED,
     "cli/completions.py": UNUSED,
     "core/endpoint_url.py": UNUSED,
+    "core/time_zone.py": UNUSED,
     "core/policies/expression.py": UNUSED,
     "core/exit_code.py": OPTIONS,
     "core/text/decoding.py": UNUSED,

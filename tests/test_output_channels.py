@@ -52,7 +52,10 @@ ALLOWED: dict[tuple[str, str], str] = {
     ): "a copy of a manifest in a directory of its owner's, for as long as it is read",
     ("manifests/sources/git.py", "write"): "the same, and the names of objects to git",
     ("checks/process.py", "write"): "a pipe to the process that watches, whose console shows it",
-    ("notify/sender.py", "getLogger"): "the logs of Apprise and of its libraries, made silent while they are used",
+    (
+        "notify/sender.py",
+        "getLogger",
+    ): "the logs of Apprise and of its libraries, made silent while they are used",
     ("metrics/server.py", "getLogger"): "the log of the server's queue, made silent",
     ("fleet/cluster.py", "getLogger"): "the log of dask, led to where that of any library goes",
     ("files.py", "open"): "the file that the console writes",

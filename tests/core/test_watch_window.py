@@ -98,6 +98,8 @@ def test_opening_that_the_clock_leaves_out_is_that_of_the_week_after() -> None:
         ("Mon 07:00-08:00 Europe/Berlim", 'did you mean "Europe/Berlin"?'),
         ("Mon 07:00-08:00 ../etc/passwd", "is not a time zone"),
         ("Mon 07:00-08:00 Europe", "is not a time zone"),
+        ("Mon 07:00-08:00 localtime", "is not a time zone"),
+        ("Mon 07:00-08:00 right/Europe/Berlin", "is not a time zone"),
     ],
 )
 def test_what_is_no_window_is_refused_with_the_reason(text: str, why: str) -> None:

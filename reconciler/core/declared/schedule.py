@@ -6,16 +6,17 @@ daylight saving does to a time is decided by `cronsim`, as Debian's cron does: d
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
+
+from reconciler.core.time_zone import NAME_PATTERN, UTC_NAME, UnknownTimeZone, time_zone
 
 #: Longer than any schedule that says something; every item of a list is looked at by itself.
 _LONGEST = 256
@@ -36,15 +37,11 @@ _MACROS = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-_ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*", re.ASCII)
-#: Names that mean another zone on each machine, and trees that only some machines have.
-_OF_ONE_MACHINE = re.compile(r"(?:localtime|posixrules|Factory)|(?:posix|right)/.*")
 #: Any time; whether an expression ever comes does not depend on it.
 _SOME_TIME_S = 1_767_225_600.0
 #: Up to here calendars go; a service that says otherwise is not believed.
 _LATEST_S = 250_000_000_000.0
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_UTC_NAME = "UTC"
 
 
 class Overlap(StrEnum):
@@ -59,7 +56,7 @@ class Schedule:
     """A valid cron expression of five fields, and the name of the time zone that it is read in."""
 
     expression: str
-    timezone: str = _UTC_NAME
+    timezone: str = UTC_NAME
 
     def next_after(self, at_s: float) -> float | None:
         """The first time after `at_s`, or None where the calendar ends before it."""
@@ -95,15 +92,15 @@ def spell_relative(time_s: float, now_s: float, timezone: str) -> str:
     """Say a time as seen from `now_s`: `02:00 tomorrow Europe/Berlin`; UTC is not named.
 
     Raises:
-        LookupError, ValueError, OSError: there is no zone of that name.
+        UnknownTimeZone: there is no zone of that name.
     """
     local = _local(time_s, timezone)
-    zone = "" if timezone == _UTC_NAME else f" {timezone}"
+    zone = "" if timezone == UTC_NAME else f" {timezone}"
     return f"{local:%H:%M} {_day(local, _local(now_s, timezone))}{zone}"
 
 
 def _local(time_s: float, timezone: str) -> datetime:
-    return datetime.fromtimestamp(min(max(time_s, 0.0), _LATEST_S), _zone(timezone))
+    return datetime.fromtimestamp(min(max(time_s, 0.0), _LATEST_S), time_zone(timezone))
 
 
 def _day(day: datetime, today: datetime) -> str:
@@ -122,26 +119,6 @@ def _times(expression: str, after: datetime) -> Iterator[datetime]:
     from cronsim import CronSim  # only where a job has a schedule
 
     return iter(CronSim(expression, after))
-
-
-def _zone(name: str) -> tzinfo:
-    """The zone of a name.
-
-    Raises:
-        KeyError, ValueError, OSError: there is no zone of that name.
-    """
-    if name == _UTC_NAME:
-        return UTC
-    from zoneinfo import ZoneInfo  # only where a job has a schedule
-
-    return ZoneInfo(name)
-
-
-def time_zones() -> list[str]:
-    """The names of the time zones that may be given, sorted."""
-    from zoneinfo import available_timezones  # only to suggest one
-
-    return sorted(name for name in available_timezones() if not _OF_ONE_MACHINE.fullmatch(name))
 
 
 # --- what may be written
@@ -187,13 +164,11 @@ def _is_expression(text: str) -> bool:
 
 def _check_timezone(name: str) -> str:
     """See that a text is the name of a time zone, on every machine."""
-    is_name = len(name) <= _LONGEST and _ZONE.fullmatch(name) and not _OF_ONE_MACHINE.fullmatch(name)
     try:
-        if is_name and _zone(name):
-            return name
-    except (KeyError, ValueError, OSError):
-        pass
-    raise PydanticCustomError("timezone", "unknown time zone")
+        time_zone(name)
+    except UnknownTimeZone:
+        raise PydanticCustomError("timezone", "unknown time zone") from None
+    return name
 
 
 _CRON_SCHEMA: dict[str, Any] = {
@@ -207,6 +182,6 @@ TimeZoneName = Annotated[
     str,
     AfterValidator(_check_timezone),
     WithJsonSchema(
-        {"type": "string", "pattern": f"^{_ZONE.pattern}$", "$comment": "a name of the IANA database"}
+        {"type": "string", "pattern": f"^{NAME_PATTERN}$", "$comment": "a name of the IANA database"}
     ),
 ]

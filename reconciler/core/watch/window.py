@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from difflib import get_close_matches
-from zoneinfo import ZoneInfo, available_timezones
+
+from reconciler.core.time_zone import UTC_NAME, UnknownTimeZone, time_zone, time_zones
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _WHOLE_NAMES = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -44,7 +45,12 @@ class Window:
     days: frozenset[int]
     opens: int
     closes: int
-    zone: ZoneInfo
+    zone_name: str
+
+    @property
+    def zone(self) -> tzinfo:
+        """The zone of its clock."""
+        return time_zone(self.zone_name)
 
     @classmethod
     def parse(cls, text: str) -> Window:
@@ -63,7 +69,7 @@ class Window:
             raise InvalidWindow(f'"{text}" never opens; for a whole day write 00:00-24:00')
         if closes < opens:
             closes += _DAY_MINUTES
-        return cls(text.strip(), _days(match["days"]), opens, closes, _zone(match["zone"] or "UTC"))
+        return cls(text.strip(), _days(match["days"]), opens, closes, _zone_name(match["zone"]))
 
     def spans(self, at_s: float) -> Iterator[tuple[float, float]]:
         """Yield when it opens and closes around a moment and after it, in seconds since 1970, in order."""
@@ -96,8 +102,7 @@ def opens_at(windows: Sequence[Window], at_s: float) -> float:
 
 def local_text(windows: Sequence[Window], at_s: float) -> str:
     """A moment for people, in the time zone of the first window: `Mon 2026-11-23 07:00 Europe/Berlin`."""
-    zone = windows[0].zone
-    return f"{datetime.fromtimestamp(at_s, zone):%a %Y-%m-%d %H:%M} {zone.key}"
+    return f"{datetime.fromtimestamp(at_s, windows[0].zone):%a %Y-%m-%d %H:%M} {windows[0].zone_name}"
 
 
 def _minutes(text: str) -> int:
@@ -128,16 +133,18 @@ def _day(text: str) -> int:
     raise InvalidWindow(f'"{text}" is not a day of the week; write Mon, Tue, Wed, Thu, Fri, Sat or Sun')
 
 
-def _zone(name: str) -> ZoneInfo:
+def _zone_name(text: str | None) -> str:
+    name = text or UTC_NAME
     try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        near = get_close_matches(name, available_timezones(), n=1)
+        time_zone(name)
+    except UnknownTimeZone:
+        near = get_close_matches(name, time_zones(), n=1)
         hint = f'; did you mean "{near[0]}"?' if near else ""
         raise InvalidWindow(f'"{name}" is not a time zone{hint}') from None
+    return name
 
 
-def _moment(day: date, minutes: int, zone: ZoneInfo, *, fold: int) -> float:
+def _moment(day: date, minutes: int, zone: tzinfo, *, fold: int) -> float:
     """When the clock on the wall shows a time; one that is left out is the moment of the jump."""
     midnight = datetime(day.year, day.month, day.day, tzinfo=zone)
     wall = (midnight + timedelta(minutes=minutes)).replace(fold=fold)
