@@ -55,7 +55,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     (
         "notify/sender.py",
         "getLogger",
-    ): "the logs of Apprise and of its libraries, made silent while they are used",
+    ): "the logs of Apprise and its libraries, made silent while it sends",
     ("metrics/server.py", "getLogger"): "the log of the server's queue, made silent",
     ("fleet/cluster.py", "getLogger"): "the log of dask, led to where that of any library goes",
     ("files.py", "open"): "the file that the console writes",

@@ -7,9 +7,9 @@ from typing import Any
 
 from reconciler.core.declared.drift_rule import DriftSettings, IgnoreRule
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.manifests.diagnostics.problems import Origin, Unexpanded, validated
+from reconciler.manifests.diagnostics.problems import Origin, validated
 from reconciler.manifests.variables.expand import Expander, problems_in
-from reconciler.manifests.variables.problems import NotExpanded
+from reconciler.manifests.variables.unexpanded import expand_partly
 from reconciler.manifests.yaml.document import Document
 from reconciler.manifests.yaml.positions import diagnose, location_of_key
 
@@ -26,7 +26,7 @@ def read_ignore_rules(
         value = document.tree[SECTION]
         problems += _not_expanded(document, value, expander)
         section, found = validated(
-            DriftSettings, _expanded(value, expander), Origin(((document, (SECTION,)),))
+            DriftSettings, expand_partly(value, expander), Origin(((document, (SECTION,)),))
         )
         problems += found
         for position, entry in enumerate(section.ignore if section else ()):
@@ -38,15 +38,3 @@ def read_ignore_rules(
 def _not_expanded(document: Document, value: Any, expander: Expander) -> Iterator[Diagnostic]:
     for steps, problem in problems_in(value, expander, (SECTION,)):
         yield diagnose(document, steps, problem.what, problem.why, problem.fix, text=problem.text)
-
-
-def _expanded(tree: Any, expander: Expander) -> Any:
-    """The values of all expressions; what has none stays as it is written, and is said nothing more of."""
-    if isinstance(tree, dict):
-        return {name: _expanded(value, expander) for name, value in tree.items()}
-    if isinstance(tree, list):
-        return [_expanded(value, expander) for value in tree]
-    try:
-        return expander.tree(tree)
-    except NotExpanded:
-        return Unexpanded(tree)

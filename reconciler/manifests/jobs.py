@@ -8,23 +8,21 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from reconciler.core.declared.body import HOISTED, RAW_FORBIDDEN, create_body, desugar, merge
-from reconciler.core.declared.canonical import FieldRule, rules
+from reconciler.core.declared.body import create_body, desugar, merge
 from reconciler.core.declared.digest import CURRENT, covered_by, digest_of
-from reconciler.core.declared.expression import Reference, UnresolvedText
+from reconciler.core.declared.expression import Reference
 from reconciler.core.declared.scalar import holds_odd_number, odd_numbers, plain, plain_text, scalar_text
 from reconciler.core.declared.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, DesiredJob, JobEntry, Lifecycle
 from reconciler.core.diagnostic import Diagnostic, Severity
 from reconciler.core.observed.identity import room_for_description
 from reconciler.core.text.secret import SecretText
 from reconciler.manifests.diagnostics.problems import (
-    NAMED_LISTS,
     Origin,
-    Unexpanded,
     diagnostics,
     found,
     steps_of,
 )
+from reconciler.manifests.diagnostics.raw import raw_problems
 from reconciler.manifests.links import Links, keys_in
 from reconciler.manifests.merge import DefaultsPart, MergedEntry
 from reconciler.manifests.named_items import check_items
@@ -36,8 +34,16 @@ from reconciler.manifests.variables.budget import BudgetExceeded, measure
 from reconciler.manifests.variables.expand import Expander, problems_in, too_much
 from reconciler.manifests.variables.outputs import MergedJob, Outputs
 from reconciler.manifests.variables.problems import NotExpanded
+from reconciler.manifests.variables.unexpanded import (
+    ANY_KEY,
+    expand_partly,
+    mark_axes,
+    mark_job_key,
+    mark_outputs,
+    mentions_job,
+)
 from reconciler.manifests.yaml.document import Document, shorten
-from reconciler.manifests.yaml.positions import Member, PathStep, location_of_key
+from reconciler.manifests.yaml.positions import PathStep, location_of_key
 
 #: What an absent entry may say without declaring a body.
 _NO_BODY = frozenset({"state", "lifecycle", "description", "extends", "needs", "formerly"})
@@ -47,8 +53,6 @@ _ECHOES = frozenset({"missing", "rule"})
 _SHOWN = ("description", "lifecycle", "state", "kind", "needs", "formerly")
 #: The same, on whatever level.
 _NAMES = ("name", "local_path")
-#: The key of no job: it stands for itself where `defaults` are looked at without a job.
-_ANY_KEY = "${job.key}"
 
 _Secrets = list[tuple[tuple[str | int, ...], SecretText]]
 
@@ -92,7 +96,7 @@ class JobReader:
     def __post_init__(self) -> None:
         self.expander = replace(self.expander, keeps_outputs=True)
         self._outputs = Outputs(self.links, self._merged, self.problems)
-        self._depends_on_job = any(_mentions_job(part.tree) for part in self.defaults)
+        self._depends_on_job = any(mentions_job(part.tree) for part in self.defaults)
 
     def read(self, entry: MergedEntry) -> DesiredJob | None:
         """Return the desired job of an entry, or None if it has problems."""
@@ -117,16 +121,16 @@ class JobReader:
 
     def _check_alone(self, tree: dict[str, Any], origin: Origin, *, is_used: bool) -> None:
         """Look at what jobs inherit, without a job; `is_used`: some job does."""
-        tree, _ = self._expanded(_without_axes(tree), self.expander.for_job(_ANY_KEY), origin)
+        tree, _ = self._expanded(mark_axes(tree), self.expander.for_job(ANY_KEY), origin)
         tree = desugar(tree)
         self._secrets_in(tree)
         if is_used:
-            tree = _without_outputs(tree)  # They are for the jobs to resolve that do not override them.
+            tree = mark_outputs(tree)  # They are for the jobs to resolve that do not override them.
         self._check_part(_without_templates(tree), origin)
 
     def _check_part(self, tree: dict[str, Any], origin: Origin) -> None:
         """Say what is wrong with a part of an entry; what it lacks, a job may have."""
-        part = MergedJob(_without_removed(_without_key(tree)), origin, self.expander.for_job(_ANY_KEY))
+        part = MergedJob(_without_removed(mark_job_key(tree)), origin, self.expander.for_job(ANY_KEY))
         part = self._outputs.resolve(part, None)
         self.links.needs += part.references
         tree = part.tree
@@ -227,7 +231,7 @@ class JobReader:
             says = template.value if isinstance(template.value, dict) else {}
             tree = {name: member for name, member in says.items() if name not in NOT_IN_DEFAULTS}
             part, is_whole = self._expanded(tree, expander, Origin(((template.document, template.steps),)))
-            if _mentions_job(tree):
+            if mentions_job(tree):
                 return desugar(part), is_whole
             self._parts[template.name] = desugar(part), is_whole
         return self._parts[template.name]
@@ -280,7 +284,7 @@ class JobReader:
                 self.problems.append(
                     origin.diagnose(steps, problem.what, problem.why, problem.fix, text=problem.text)
                 )
-            partly: dict[str, Any] = _partly(tree, expander)
+            partly: dict[str, Any] = expand_partly(tree, expander)
             return partly, False
 
     def _validated(self, entry: MergedEntry, job: MergedJob) -> DesiredJob | None:
@@ -384,54 +388,6 @@ def _without_templates(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _mentions_job(tree: Any) -> bool:
-    """Whether an expression in it may have another value in another job."""
-    if isinstance(tree, dict):
-        return any(map(_mentions_job, tree.values()))
-    if isinstance(tree, list):
-        return any(map(_mentions_job, tree))
-    return isinstance(tree, str) and "${" in tree and ("job." in tree or "matrix." in tree)
-
-
-def _partly(tree: Any, expander: Expander) -> Any:
-    """The tree with those expressions replaced that have a value; the other texts are marked."""
-    if isinstance(tree, dict):
-        return {key: _partly(value, expander) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [_partly(value, expander) for value in tree]
-    try:
-        return expander.tree(tree)
-    except NotExpanded:
-        return Unexpanded(tree)
-
-
-def _without_key(tree: Any) -> Any:
-    """The tree with those texts marked that depend on the job: nothing can be said of them."""
-    if isinstance(tree, dict):
-        return {key: _without_key(value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [_without_key(value) for value in tree]
-    return Unexpanded(tree) if type(tree) is str and _ANY_KEY in tree else tree
-
-
-def _without_axes(tree: Any) -> Any:
-    """The tree with those texts marked that depend on the combination of a sweep."""
-    if isinstance(tree, dict):
-        return {key: _without_axes(value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [_without_axes(value) for value in tree]
-    return Unexpanded(tree) if isinstance(tree, str) and "${matrix." in tree else tree
-
-
-def _without_outputs(tree: Any) -> Any:
-    """The tree with those texts marked that name outputs of other jobs."""
-    if isinstance(tree, dict):
-        return {key: _without_outputs(value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [_without_outputs(value) for value in tree]
-    return Unexpanded(tree) if isinstance(tree, UnresolvedText) else tree
-
-
 def _holds_null(tree: Any) -> bool:
     """Whether a null stands anywhere; hardly any job has one, and a look costs less than a copy."""
     for value in tree.values() if tree.__class__ is dict else tree:
@@ -488,55 +444,3 @@ def _number_problems(
             why = f"must be finite, and an integer must fit in 64 bits; got {found(value)}"
             fix = f'if text is intended, quote it: "{shorten(str(scalar_text(value)))}"'
             yield origin.diagnose(steps_of(steps, merged), "number out of range", why, fix)
-
-
-def raw_problems(raw: Any, origin: Origin) -> Iterator[Diagnostic]:
-    """What `raw` must not hold, and members whose type would break the body."""
-    if not isinstance(raw, dict):
-        return
-    if "status" in raw:
-        yield origin.diagnose(
-            ("raw", "status"), "not allowed in raw", "status is reported by the service", at_key=True
-        )
-    metadata = raw.get("metadata", {})
-    if not isinstance(metadata, dict):
-        yield _raw_type(origin, ("raw", "metadata"), metadata, "a mapping")
-        metadata = {}
-    for name in RAW_FORBIDDEN["metadata"]:
-        if name in metadata:
-            why = f"metadata.{name} is part of the job's identity"
-            yield origin.diagnose(("raw", "metadata", name), "not allowed in raw", why, at_key=True)
-    for name in HOISTED:
-        if name in metadata:
-            yield from _raw_types(metadata[name], rules().members[name], origin, ("raw", "metadata", name))
-    for name, value in raw.items():
-        if name not in ("metadata", "status") and (rule := rules().members.get(name)) is not None:
-            yield from _raw_types(value, rule, origin, ("raw", name))
-
-
-def _raw_types(
-    value: Any, rule: FieldRule, origin: Origin, steps: tuple[PathStep, ...]
-) -> Iterator[Diagnostic]:
-    if value is None:
-        return
-    if rule.item is not None:
-        if isinstance(value, dict) and steps[-1] in NAMED_LISTS:
-            return
-        if not isinstance(value, list):
-            yield _raw_type(origin, steps, value, "a list")
-            return
-        for index, item in enumerate(value):
-            step: PathStep = Member(index, None) if steps[-1] in NAMED_LISTS else index
-            if rule.item.members:
-                yield from _raw_types(item, rule.item, origin, (*steps, step))
-    elif rule.members:
-        if not isinstance(value, dict):
-            yield _raw_type(origin, steps, value, "a mapping")
-            return
-        for name, member in rule.members.items():
-            if name in value:
-                yield from _raw_types(value[name], member, origin, (*steps, name))
-
-
-def _raw_type(origin: Origin, steps: tuple[PathStep, ...], value: Any, kind: str) -> Diagnostic:
-    return origin.diagnose(steps, "wrong type", f"expected {kind}, got {found(value)}")

@@ -13,7 +13,7 @@ from reconciler.core.declared.stack import DesiredJob, JobEntry, Lifecycle
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.core.policies.cases import CaseFile, PolicyCase
 from reconciler.manifests.diagnostics.problems import Origin, diagnostics, validated
-from reconciler.manifests.jobs import raw_problems
+from reconciler.manifests.diagnostics.raw import raw_problems
 from reconciler.manifests.sources.files import case_files
 from reconciler.manifests.yaml.document import Document
 from reconciler.manifests.yaml.positions import PathStep, diagnose
