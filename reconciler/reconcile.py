@@ -43,6 +43,7 @@ from reconciler.core.record import (
     is_recorded,
 )
 from reconciler.core.saved_plan.preconditions import StalePlan, failed_preconditions
+from reconciler.core.text.count import format_count
 from reconciler.manifests import LoadedStack
 from reconciler.recording import Recording
 from reconciler.version import __version__
@@ -350,7 +351,7 @@ def observe(
     reader = _SnapshotReader(context, plan_context, with_details=with_details, reports_drift=reports_drift)
     reader.open_history()
     seen = context.target.backend.observe(reader.names, reader.needs_whole_list)
-    context.tell(f"read {len(seen.jobs)} jobs: {seen.strategy}, {_requests(seen.requests)}")
+    context.tell(f"read {len(seen.jobs)} jobs: {seen.strategy}, {format_count(seen.requests, 'request')}")
     snapshot = reader.snapshot(seen)
     reader.record(snapshot)
     return narrow(whole, context.only, snapshot.ownership.owned_keys, context.unmatched), snapshot
@@ -366,7 +367,7 @@ def survey(context: Context) -> tuple[Observation, Snapshot]:
     reader = _SnapshotReader(context, context.plan_context(), with_details=False, reports_drift=True)
     reader.open_history()
     seen = context.target.backend.observe(reader.names, lambda _: True)
-    context.tell(f"read {len(seen.jobs)} jobs: {seen.strategy}, {_requests(seen.requests)}")
+    context.tell(f"read {len(seen.jobs)} jobs: {seen.strategy}, {format_count(seen.requests, 'request')}")
     snapshot = reader.snapshot(seen)
     reader.record(snapshot)
     return seen, snapshot
@@ -511,7 +512,3 @@ def _read(
     with ThreadPoolExecutor(max_workers=max(1, min(parallelism, len(job_ids)))) as pool:
         found = list(pool.map(read, job_ids))
     return {job.id: job for job in found if job is not None}, frozenset(gone)
-
-
-def _requests(count: int) -> str:
-    return "1 request" if count == 1 else f"{count} requests"

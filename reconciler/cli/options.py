@@ -338,6 +338,13 @@ WAIT = option(
     type=GoalType(),
     help="Then wait until every declared job gets there; start retries and dependent jobs meanwhile.",
 )
+
+
+def remind(text: str) -> Callable[[Any], Any]:
+    """--remind: after how long drift that lasts is said again; `text` tells what is done with it."""
+    return option("--remind", "remind_s", type=DurationType(), default="24h", show_default=True, help=text)
+
+
 OUT = option(
     "--out",
     "plan_file",

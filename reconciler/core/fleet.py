@@ -17,6 +17,7 @@ from reconciler.core.drift.check import DriftId
 from reconciler.core.exit_code import ExitCode, first_of
 from reconciler.core.planning.plan import FORMAT_VERSION, Action, Frozen, last_line
 from reconciler.core.record import Scope
+from reconciler.core.text.count import format_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +155,7 @@ class FleetReport:
     @property
     def last_line(self) -> str:
         """The last line of the text: the total."""
-        count = len(self.results)
-        words = ["1 stack" if count == 1 else f"{count} stacks", f"{len(self.changed)} with changes"]
+        words = [format_count(len(self.results), "stack"), f"{len(self.changed)} with changes"]
         if self.command == "validate":
             del words[1:]
         if self.command == "drift":

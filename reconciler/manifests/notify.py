@@ -9,22 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
-from urllib.parse import unquote
 
 from reconciler.core.declared.expression import Reference, parts_of
 from reconciler.core.declared.notification import NOTIFY_CLASSES, Destination, NotifyEntry
 from reconciler.core.declared.scalar import scalar_text
 from reconciler.core.diagnostic import Diagnostic, Location
 from reconciler.core.text.secret import SecretText
+from reconciler.core.text.url_secrets import whole_url_secrets
 from reconciler.manifests.diagnostics.problems import Origin, validated
 from reconciler.manifests.merge import MergedItem
 from reconciler.manifests.variables.expand import Expander, problems_in
 from reconciler.manifests.variables.problems import ENV_NOT_SET, NO_VALUE, NotExpanded, Problem
 from reconciler.manifests.variables.values import VariableValues
 from reconciler.manifests.yaml.positions import diagnose, format_path, location_of_key
-
-#: A shorter part of a URL is no secret, but a word such as `notify`.
-_SHORTEST_PART = 12
 
 
 class _NotifyEntry(NamedTuple):
@@ -68,7 +65,7 @@ class NotifySetting:
         """The URLs, and what in them may be a token, as far as they are known."""
         expander = Expander(self.values, self.environ, takes_credentials=True)
         found = (_destination(entry, expander).url for entry in self.entries)
-        return {part for url in (*found, *self.written) if url for part in parts_of_url(url)}
+        return {part for url in (*found, *self.written) if url for part in whole_url_secrets(url)}
 
     def _problems(self) -> Iterator[Diagnostic]:
         expander = Expander(self.values, self.environ, takes_credentials=True)
@@ -76,18 +73,6 @@ class NotifySetting:
             for _, problem in problems_in(entry.entry.url, expander):
                 if problem.what not in (ENV_NOT_SET, NO_VALUE):
                     yield _diagnosed(entry, problem)
-
-
-def parts_of_url(url: str) -> Iterator[str]:
-    """A URL, and what may be told of it by others: without its scheme, and the long parts between marks."""
-    rest = url.partition("://")[2]
-    yield from (url, rest)
-    text = rest
-    for mark in "/?&=:@;,#":
-        text = text.replace(mark, " ")
-    for part in text.split():
-        if len(part) >= _SHORTEST_PART:
-            yield from (part, unquote(part))
 
 
 def _destination(entry: _NotifyEntry, expander: Expander) -> Destination:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from reconciler.cli.fleet_options import FLEET, with_fleet
-from reconciler.cli.options import TARGET, DurationType, OutputSpec, option, output, with_options
+from reconciler.cli.options import TARGET, OutputSpec, option, output, remind, with_options
 from reconciler.core import exit_code
 from reconciler.render import Content
 
@@ -21,14 +21,7 @@ from reconciler.render import Content
         is_flag=True,
         help="Compare with the last check: only drift that is new, changed or due again counts.",
     ),
-    option(
-        "--remind",
-        "remind_s",
-        type=DurationType(),
-        default="24h",
-        show_default=True,
-        help="With --since-last: report drift that lasts again after this time.",
-    ),
+    remind("With --since-last: report drift that lasts again after this time."),
     output(Content.DRIFT),
     FLEET,
 )

@@ -22,6 +22,7 @@ from reconciler.cli.options import (
 )
 from reconciler.cli.terminal.console import console
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
+from reconciler.core.text.count import format_count
 from reconciler.render import Content
 
 if TYPE_CHECKING:
@@ -313,7 +314,8 @@ def _prune(place: RecordedStack, age_s: float, yes: bool, as_json: bool) -> int:
     before = timestamp(before_s)
     old = store and store.prunable(scope, before_s)
     if store is not None and old:
-        said = f"{_count(old.runs, 'run')} and {_count(old.revisions, 'revision')} that ended before {before}"
+        runs, revisions = format_count(old.runs, "run"), format_count(old.revisions, "revision")
+        said = f"{runs} and {revisions} that ended before {before}"
         if not yes:
             confirm(f"Delete the records of {said}? The newest revision of each key stays.")
         deleted = store.prune(scope, before_s)
@@ -321,12 +323,8 @@ def _prune(place: RecordedStack, age_s: float, yes: bool, as_json: bool) -> int:
         gone = {"deleted_runs": deleted, "deleted_revisions": old.revisions if old else 0}
         console.document({"stack": scope.stack, "before": before, **gone})
     elif old:
-        gone_too = _count(old.revisions, "revision")
-        console.result(f"Deleted {_count(deleted, 'run')} and {gone_too} that ended before {before}.\n")
+        gone_too = format_count(old.revisions, "revision")
+        console.result(f"Deleted {format_count(deleted, 'run')} and {gone_too} that ended before {before}.\n")
     else:
         console.result(f"Nothing on record ended before {before}.\n")
     return 0
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

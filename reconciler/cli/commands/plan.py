@@ -26,6 +26,7 @@ from reconciler.cli.options import (
 from reconciler.cli.terminal.console import console
 from reconciler.core import exit_code
 from reconciler.core.diagnostic import Refused
+from reconciler.core.text.count import format_count
 from reconciler.render import Content
 
 if TYPE_CHECKING:
@@ -114,6 +115,5 @@ def _say_that_it_passed(plan: Plan) -> None:
     from reconciler.core.preflight import has_passed, jobs_to_start
 
     if has_passed(plan):
-        count = len(jobs_to_start(plan.actions))
-        jobs = "1 job" if count == 1 else f"{count} jobs"
+        jobs = format_count(len(jobs_to_start(plan.actions)), "job")
         console.say(f"pre-flight: {jobs} checked, nothing found")

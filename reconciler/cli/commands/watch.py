@@ -16,6 +16,7 @@ from reconciler.cli.options import (
     ParamType,
     option,
     output,
+    remind,
     with_options,
 )
 from reconciler.render import Content
@@ -113,14 +114,7 @@ class _AddressType(ParamType):
         show_default=True,
         help="End a check, its apply included, that takes longer.",
     ),
-    option(
-        "--remind",
-        "remind_s",
-        type=DurationType(),
-        default="24h",
-        show_default=True,
-        help="Notify of drift that lasts again after this time.",
-    ),
+    remind("Notify of drift that lasts again after this time."),
     option("--apply", "applies", is_flag=True, help="Apply changes, without asking; never past a guard."),
     option(
         "--max-actions",

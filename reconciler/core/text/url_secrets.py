@@ -7,6 +7,8 @@ from urllib.parse import unquote
 
 #: Options of a database's driver that hold one.
 PASSWORD_OPTIONS = frozenset(("password", "sslpassword"))
+#: A shorter part of a URL that is a secret as a whole is none, but a word such as `notify`.
+_SHORTEST_PART = 12
 
 
 def user_info_secrets(url: str) -> Iterator[str]:
@@ -25,6 +27,21 @@ def password_secrets(url: str) -> Iterator[str]:
             passwords.append(value)
     for password in filter(None, passwords):
         yield from (password, unquote(password))
+
+
+def whole_url_secrets(url: str) -> Iterator[str]:
+    """Yield a URL that is a secret whatever it is made of, and what others may say of it.
+
+    That is the URL without its scheme, and the long parts between its marks.
+    """
+    rest = url.partition("://")[2]
+    yield from (url, rest)
+    text = rest
+    for mark in "/?&=@:;,#":
+        text = text.replace(mark, " ")
+    for part in text.split():
+        if len(part) >= _SHORTEST_PART:
+            yield from (part, unquote(part))
 
 
 def _user_infos(url: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from reconciler.core.outcome import spell_status
+from reconciler.core.text.count import format_count
 from reconciler.core.text.duration import format_duration
 from reconciler.render.sheet import Clean, Row, Sheet, field_of, harmless, place_of_target
 from reconciler.render.style import View
@@ -45,7 +46,9 @@ def _sheet(report: HistoryReport, view: View, clean: Clean) -> Sheet:
         stack=clean(report.stack),
         target=clean(report.target.name),
         where=clean(place_of_target(report.target)),
-        last_line=clean(f"History{about}: {_count(runs, 'run')}, {_count(revisions, 'revision')}."),
+        last_line=clean(
+            f"History{about}: {format_count(len(runs), 'run')}, {format_count(len(revisions), 'revision')}."
+        ),
         counts={"runs": len(runs), "revisions": len(revisions)},
         has_changes=False,
         created_at=clean(report.created_at),
@@ -73,7 +76,7 @@ def _run(run: HistoryRun, view: View, clean: Clean, *, is_only: bool) -> Row:
         revision="",
         text=clean("; ".join(filter(None, said))),
         lines=tuple(map(clean, lines)),
-        lines_title=_count(run.actions, "action"),
+        lines_title=format_count(len(run.actions), "action"),
     )
 
 
@@ -83,7 +86,7 @@ def _actions(run: HistoryRun) -> Iterator[str]:
 
 
 def _revision(one: HistoryRevision, report: HistoryReport, clean: Clean) -> Row:
-    nodes = "1 node" if one.node_count == 1 else f"{one.node_count} nodes"
+    nodes = format_count(one.node_count, "node")
     said = [f"job {one.job}", f"digest {one.digest}", nodes, ran(one) if one.ended_at else "", *life_of(one)]
     lines = [f"{seen.phase} first observed {seen.seen_at}" for seen in one.phases]
     if report.key and one.declared is not None:
@@ -119,7 +122,3 @@ def _diff(report: HistoryReport, clean: Clean) -> Iterator[Row]:
         text=differences(report, diff),
         changes=tuple(field_of(change, clean) for change in diff.changes),
     )
-
-
-def _count(items: tuple[object, ...], what: str) -> str:
-    return f"{len(items)} {what}" if len(items) == 1 else f"{len(items)} {what}s"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.outcome import spell_status
+from reconciler.core.text.count import format_count
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.sanitize import printable
 from reconciler.render.layout import fit
@@ -156,7 +157,7 @@ def _answer(step: HistoryStep) -> str:
 def _revision(one: HistoryRevision, style: Style) -> Iterator[str]:
     phase = printable(one.phase) if one.phase else "not observed yet"
     yield style.paint(f"r{one.revision}  {printable(one.name)}  {phase}", "bold")
-    nodes = "1 node" if one.node_count == 1 else f"{one.node_count} nodes"
+    nodes = format_count(one.node_count, "node")
     took = f", {ran(one)}" if one.ended_at else ""
     yield from _wrapped("    ", f"job {one.job}, digest {one.digest}, {nodes}{took}", style)
     if told := ", ".join(life_of(one)):

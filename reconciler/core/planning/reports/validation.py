@@ -13,6 +13,7 @@ from pydantic import Field
 from reconciler.core.declared.stack import Stack
 from reconciler.core.diagnostic import Diagnostic, Severity
 from reconciler.core.planning.plan import FORMAT_VERSION, Denial, Frozen, Source
+from reconciler.core.text.count import format_count
 from reconciler.core.text.secret import show
 
 
@@ -82,11 +83,13 @@ class Validation(Frozen):
     @property
     def last_line(self) -> str:
         """What was found, in a line."""
-        files = _count(len(self.files), "file")
+        files = format_count(len(self.files), "file")
         if self.valid:
-            return f"Valid: stack {self.stack}, {_count(self.jobs, 'job')} in view, {files}.{self._denied}"
+            return (
+                f"Valid: stack {self.stack}, {format_count(self.jobs, 'job')} in view, {files}.{self._denied}"
+            )
         about = f"stack {self.stack}, " if self.stack else ""
-        return f"Invalid: {about}{_count(len(self.diagnostics), 'problem')}, {files}."
+        return f"Invalid: {about}{format_count(len(self.diagnostics), 'problem')}, {files}."
 
     @property
     def _denied(self) -> str:
@@ -143,7 +146,3 @@ def _denied_job(stack: Stack, denial: Denial, targets: tuple[str, ...]) -> Denie
     job = stack.find(denial.key)
     place = None if job is None else Source.of(job.location)
     return DeniedJob(**dict(denial), targets=targets, job=place)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
