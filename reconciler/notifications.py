@@ -1,7 +1,7 @@
-"""Telling of drift and of failed applies where the manifest says so: one message per check and URL.
+"""Notifications of drift and of failed applies to the URLs of the manifest: one message per check and URL.
 
-What fails is said, and changes nothing of the result. Drift that could not be told counts as not reported, so
-that the next check tells it.
+A failure is a warning, and changes nothing of the result. Drift that could not be delivered counts as not
+reported, so that the next check sends it.
 Source: docs/watch.md, "Notifications".
 """
 
@@ -19,7 +19,12 @@ from reconciler.core.declared.notification import APPLY_FAILED, Destination
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, Severity
 from reconciler.core.drift.check import DriftId
 from reconciler.core.exit_code import ExitCode
-from reconciler.core.notification import NotificationText, apply_notification, drift_notification, told_of
+from reconciler.core.notification import (
+    NotificationText,
+    apply_notification,
+    drift_notification,
+    drift_of_classes,
+)
 from reconciler.notify.sender import INSTALL, Delivery, NotInstalled, knows, send_all
 from reconciler.reconcile import EVERY_DRIFT, CheckOptions
 
@@ -50,48 +55,49 @@ def check(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
 
 
 class Notified(NamedTuple):
-    """What became of the notifications of a check: how many messages failed, and what is half told.
+    """What became of the notifications of a check: how many messages failed, and what was partly delivered.
 
-    That is, by the digest of the URL, the drift that it was told of while another URL could not be: it does
-    not count as reported, and that URL need not be told again.
+    That is, by the digest of the URL, the drift that this URL was sent while another one failed: it does not
+    count as reported, and is not sent to this URL again.
     """
 
     failed: int = 0
-    half_told: Mapping[str, frozenset[DriftId]] = MappingProxyType({})
+    partly_delivered: Mapping[str, frozenset[DriftId]] = MappingProxyType({})
 
 
 NOTHING_NOTIFIED = Notified()
 
 
 def notify_drift(context: Context, report: DriftReport, before: Notified = NOTHING_NOTIFIED) -> Notified:
-    """Tell what of a drift report has to be told, and write that down; `before` is what the last one left."""
+    """Send what is due of a drift report, and record that; `before` is what the last call returned."""
     destinations = context.loaded.destinations()
     comparison, recording = report.comparison, context.recording
     if not destinations or comparison is None or recording is None:
         return Notified()
     if comparison.problem is not None:
-        recording.warn(f"nothing was notified: {comparison.problem}, so nobody knows what was told before")
+        recording.warn(f"nothing was notified: {comparison.problem}, so it is not known what was sent before")
         return before._replace(failed=len(destinations))
     fresh = {DriftId.of(entry) for entry in (*comparison.new, *comparison.changed)}
-    half_told = {digest: ids - fresh for digest, ids in before.half_told.items()}
+    partly_delivered = {digest: ids - fresh for digest, ids in before.partly_delivered.items()}
     found = [
-        _message(one, report, comparison, half_told.get(_digest(one), frozenset())) for one in destinations
+        _message(one, report, comparison, partly_delivered.get(_digest(one), frozenset()))
+        for one in destinations
     ]
     messages = _sent([message for message in found if message is not None], recording.warn)
     for message in messages:
         if not message.problem:
             digest, ids = _digest(message.destination), _ids(comparison, message.destination)
-            half_told[digest] = half_told.get(digest, frozenset()) | ids
-    told, left = _reported(report, comparison, destinations, half_told)
-    recording.mark_reported(context.scope, told, comparison.at_s)
+            partly_delivered[digest] = partly_delivered.get(digest, frozenset()) | ids
+    reported, left = _reported(report, comparison, destinations, partly_delivered)
+    recording.mark_reported(context.scope, reported, comparison.at_s)
     return Notified(sum(bool(message.problem) for message in messages), left)
 
 
 def _message(
-    destination: Destination, report: DriftReport, comparison: DriftComparison, told: frozenset[DriftId]
+    destination: Destination, report: DriftReport, comparison: DriftComparison, delivered: frozenset[DriftId]
 ) -> _Message | None:
-    """What is told at one place; None if nothing of what it wants is due but what it was told already."""
-    due = tuple(entry for entry in comparison.due if DriftId.of(entry) not in told)
+    """What one URL is sent; None if nothing that it wants is due but what it was sent already."""
+    due = tuple(entry for entry in comparison.due if DriftId.of(entry) not in delivered)
     where = (report.stack, report.target.name)
     said = drift_notification(replace(comparison, due=due), destination.on, *where)
     return None if said is None else _Message(destination, said)
@@ -158,26 +164,26 @@ def _reported(
     report: DriftReport,
     comparison: DriftComparison,
     destinations: Collection[Destination],
-    told: Mapping[str, frozenset[DriftId]],
+    delivered: Mapping[str, frozenset[DriftId]],
 ) -> tuple[set[DriftId], dict[str, frozenset[DriftId]]]:
-    """The drift that everybody was told who wants to know of it, and what is half told.
+    """The drift that was delivered to every URL that wants its class, and what was partly delivered.
 
-    What nobody wants to be told is told by the exit code.
+    Drift of a class that no URL wants is reported by the exit code.
     """
     reported: set[DriftId] = set()
     for entry in comparison.visible:
         id_ = DriftId.of(entry)
         wanting = [one for one in destinations if entry.class_.value in one.on]
-        is_told = all(id_ in told.get(_digest(one), ()) for one in wanting)
-        if is_told if wanting else exit_code.of_drift(report) is ExitCode.CHANGES:
+        is_delivered = all(id_ in delivered.get(_digest(one), ()) for one in wanting)
+        if is_delivered if wanting else exit_code.of_drift(report) is ExitCode.CHANGES:
             reported.add(id_)
-    standing = {DriftId.of(entry) for entry in comparison.visible}
-    left = {digest: ids & standing - reported for digest, ids in told.items()}
+    visible = {DriftId.of(entry) for entry in comparison.visible}
+    left = {digest: ids & visible - reported for digest, ids in delivered.items()}
     return reported, {digest: ids for digest, ids in left.items() if ids}
 
 
 def _ids(comparison: DriftComparison, destination: Destination) -> frozenset[DriftId]:
-    return frozenset(DriftId.of(entry) for entry in told_of(comparison, destination.on))
+    return frozenset(DriftId.of(entry) for entry in drift_of_classes(comparison, destination.on))
 
 
 def _digest(destination: Destination) -> str:

@@ -34,7 +34,7 @@ _CHUNK = 1 << 16
 Message = Mapping[str, Any]
 
 
-class Asked(BaseException):
+class StopRequested(BaseException):
     """The process was asked to stop while it only looked; no error that anybody should catch on the way."""
 
 
@@ -69,7 +69,7 @@ _GRACE_S = {
 class Work:
     """What the work sees of its process: whom it tells, and whether it is to stop.
 
-    While it only looks, being asked to stop raises `Asked`. After `begin_to_apply` it sets `stop`.
+    While it only looks, being asked to stop raises `StopRequested`. After `begin_to_apply` it sets `stop`.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -81,22 +81,22 @@ class Work:
         """Take the signal that asks to stop."""
         self.stop.set()
         if self._stage is ProcessStage.LOOKING:
-            raise Asked
+            raise StopRequested
 
     def begin_to_apply(self, most_s: float | None) -> None:
         """From now on things are changed, for `most_s` seconds at most (None: the limit of the check).
 
         Raises:
-            Asked: the process was asked to stop; nothing may be changed.
+            StopRequested: the process was asked to stop; nothing may be changed.
         """
         self._stage = ProcessStage.APPLYING
         if self.stop.is_set():
-            raise Asked
+            raise StopRequested
         self._send({"stage": ProcessStage.APPLYING, "most_s": most_s})
 
     @property
     def is_given_up(self) -> bool:
-        """Whether it was asked to stop while it only looked, whatever became of `Asked` on the way."""
+        """Whether it was asked to stop while it only looked, whatever became of `StopRequested` on the way."""
         return self.stop.is_set() and self._stage is ProcessStage.LOOKING
 
     @property
@@ -105,17 +105,17 @@ class Work:
         return _GRACE_S[self._stage]
 
     @property
-    def has_told_result(self) -> bool:
-        """Whether the result was told."""
+    def has_sent_result(self) -> bool:
+        """Whether the result was sent."""
         return self._stage is ProcessStage.ENDING
 
-    def tell_result(self, result: Message) -> None:
-        """Say what was found; what comes afterwards changes nothing of it."""
+    def send_result(self, result: Message) -> None:
+        """Send what was found; what comes afterwards changes nothing of it."""
         self._stage = ProcessStage.ENDING
         self._send({"stage": ProcessStage.ENDING, "result": result})
 
-    def tell_more(self, fields: Message) -> None:
-        """Say what was not known when the result was told."""
+    def send_more(self, fields: Message) -> None:
+        """Send what was not known when the result was sent."""
         self._send({"more": fields})
 
     def _send(self, message: Message) -> None:
@@ -130,7 +130,7 @@ class Ended:
 
     result: dict[str, Any] | None = None
     is_out_of_time: bool = False
-    is_asked_to_stop: bool = False
+    is_stop_requested: bool = False
     was_applying: bool = False
     was_killed: bool = False
     status: int = 0
@@ -163,8 +163,8 @@ class _Process:
     def keep_limits(self, stops: int) -> None:
         """End it where its time is over, or all is to stop: in order first, and then at once."""
         now_s = time.monotonic()
-        if stops and not self.ended.is_asked_to_stop:
-            self.ended.is_asked_to_stop = True
+        if stops and not self.ended.is_stop_requested:
+            self.ended.is_stop_requested = True
             self._ask_to_stop(now_s)
         if stops > 1:
             self._kill_s = now_s
@@ -274,7 +274,7 @@ def _run_and_exit(
         threading.Thread(target=_end_alone, args=(watched, own), name="lifeline", daemon=True).start()
         work(own)
         code = 0
-    except (Asked, BrokenPipeError):
+    except (StopRequested, BrokenPipeError):
         pass
     finally:
         _flush_streams()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from reconciler.checks.process import Asked, Work
+from reconciler.checks.process import StopRequested, Work
 from reconciler.checks.watch import Applied, ApplyLimits, Hooks, apply_within
 from reconciler.cli import exit_codes
 from reconciler.cli.context import opened
@@ -39,7 +39,7 @@ class CheckRequest:
 
 
 def run_check(request: CheckRequest, work: Work) -> None:
-    """Check, tell the result, and do what comes after it. Nothing is raised but `Asked`."""
+    """Check, tell the result, and do what comes after it. Nothing is raised but `StopRequested`."""
     gc.disable()  # the process is short
     try:
         with (
@@ -47,29 +47,29 @@ def run_check(request: CheckRequest, work: Work) -> None:
             opened(offline=request.limits is None, stop=work.stop, **request.stack) as context,
         ):
             _check(context, request, work)
-    except Asked:
+    except StopRequested:
         raise
     except BaseException as error:
         if work.is_given_up:  # a library made another error of it
             raise Asked from None
         code = exit_codes.of_exception(error)
-        if work.has_told_result:  # what comes afterwards changes nothing of it
-            work.tell_more({"notifications_failed": 1})
+        if work.has_sent_result:  # what comes afterwards changes nothing of it
+            work.send_more({"notifications_failed": 1})
             return
-        work.tell_result(_as_message(CheckResult(exit_code=code, problem=_words_of(error), is_told=True)))
+        work.send_result(_as_message(CheckResult(exit_code=code, problem=_words_of(error), is_shown=True)))
 
 
 def _check(context: Context, request: CheckRequest, work: Work) -> None:
     report = check(context, CheckOptions(remind_s=request.remind_s, is_always_reported=True))
     show_drift(report, request.files)
     attempt = _apply(context, request.limits, work) if request.limits else _Attempt()
-    work.tell_result(_as_message(_result(report, attempt)))
+    work.send_result(_as_message(_result(report, attempt)))
     notified = notify_drift(context, report, request.notified)
     failed = notified.failed
     if attempt.applied is not None and attempt.applied.result is not None:
         failed += notify_apply(context, attempt.applied.plan, attempt.applied.result)
-    half_told = {digest: sorted(ids) for digest, ids in notified.half_told.items()}
-    work.tell_more({"notifications_failed": failed, "half_told": half_told})
+    partly_delivered = {digest: sorted(ids) for digest, ids in notified.partly_delivered.items()}
+    work.send_more({"notifications_failed": failed, "partly_delivered": partly_delivered})
 
 
 class _Attempt(NamedTuple):
@@ -123,7 +123,7 @@ def _result(report: DriftReport, attempt: _Attempt) -> CheckResult:
         plan=applied.summary if applied else None,
         applied=attempt.words,
         problem=problem,
-        is_told=report.complete,
+        is_shown=report.complete,
     )
 
 

@@ -198,13 +198,15 @@ class _Supervisor:
         )
         if ended.result is not None:
             result = CheckResult.model_validate(ended.result)
-            if result.half_told is not None:
-                half_told = result.half_told.items()
+            if result.partly_delivered is not None:
+                partly_delivered = result.partly_delivered.items()
                 self._notified = Notified(
-                    half_told={digest: frozenset(map(DriftId._make, ids)) for digest, ids in half_told}
+                    partly_delivered={
+                        digest: frozenset(map(DriftId._make, ids)) for digest, ids in partly_delivered
+                    }
                 )
             return result
-        if ended.is_asked_to_stop:
+        if ended.is_stop_requested:
             return None
         limit = format_duration(limit_s)
         return out_of_time(limit) if ended.is_out_of_time else ended_early(ended.status)
@@ -222,7 +224,7 @@ class _Supervisor:
             console.result(dump(report.document(), indent=None) + "\n", is_redacted=True)
         if OutputSpec("text", None) in self.specs:
             console.result(render_check(report, console.style(sys.stdout)))
-        if result.problem and not result.is_told:
+        if result.problem and not result.is_shown:
             console.say(f"error: {result.problem}", "error")
         metrics = watch_figures(state, self.where, self.request.every_s)
         self._publish(metrics)
@@ -241,7 +243,7 @@ class _Supervisor:
             problem = (
                 "the gateway did not answer in time" if ended.result is None else ended.result["problem"]
             )
-            if problem and not ended.is_asked_to_stop:
+            if problem and not ended.is_stop_requested:
                 console.say(f"warning: metrics not pushed: {problem}", "warning")
 
 
@@ -254,6 +256,6 @@ def _pushing(url: str, metrics: Sequence[Measurement], where: MetricSource) -> C
             push(url, metrics, where)
         except PushFailed as failure:
             problem = str(failure)
-        work.tell_result({"problem": problem})
+        work.send_result({"problem": problem})
 
     return push_all

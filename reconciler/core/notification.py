@@ -64,8 +64,8 @@ def drift_notification(
     return NotificationText(_title(title), _bounded([*_section("New", new), *_section("Lasting", lasting)]))
 
 
-def told_of(comparison: DriftComparison, classes: Collection[str]) -> tuple[Drift, ...]:
-    """The drift that a notification tells of."""
+def drift_of_classes(comparison: DriftComparison, classes: Collection[str]) -> tuple[Drift, ...]:
+    """The drift that a notification about these classes lists."""
     return _of(classes, comparison.visible)
 
 

@@ -36,7 +36,7 @@ from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import show
 from reconciler.render.style import View
 from reconciler.render.text import sums_of, what_starts
-from reconciler.render.texts.drift import CHANGED, GONE, NEW, said_of, sections_of, why_ignored
+from reconciler.render.texts.drift import CHANGED, GONE, NEW, sections_of, since_and_cost, why_ignored
 from reconciler.render.texts.drift import last_line as drift_last_line
 
 if TYPE_CHECKING:
@@ -356,7 +356,7 @@ def _row_of_drift(entry: Drift, mark: str, clean: Clean, rank: int) -> Row:
         colour="magenta" if is_unknown else "red",
         rule=entry.class_.value,
         revision="",
-        text=clean(said + said_of(entry) + fix),
+        text=clean(said + since_and_cost(entry) + fix),
         changes=tuple(field_of(change, clean) for change in entry.changes),
         source=place_of(entry.source, clean),
         level=Level.ERROR if is_unknown else Level.WARNING,
@@ -367,12 +367,12 @@ def _row_of_drift(entry: Drift, mark: str, clean: Clean, rank: int) -> Row:
 
 
 def _row_of_gone(entry: Drift, clean: Clean) -> Row:
-    text = clean(f"{entry.class_.value}: {entry.detail}{said_of(entry)}")
+    text = clean(f"{entry.class_.value}: {entry.detail}{since_and_cost(entry)}")
     return Row((clean(entry.key),), GONE, GONE, "=", "green", GONE, "", text, rank=_BEHIND + 1)
 
 
 def _row_of_ignored(entry: IgnoredDrift, clean: Clean) -> Row:
-    text = clean(f"{entry.class_.value}: {entry.detail}{said_of(entry)}; {why_ignored(entry)}")
+    text = clean(f"{entry.class_.value}: {entry.detail}{since_and_cost(entry)}; {why_ignored(entry)}")
     key = (clean(entry.key),)
     return Row(key, "ignored", "ignored", "=", "dim", "ignored", "", text, rank=_BEHIND + 2)
 

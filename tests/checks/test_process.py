@@ -38,8 +38,8 @@ def descriptors() -> int:
 
 def test_result_and_what_is_said_after_it_arrive() -> None:
     def work(work: Work) -> None:
-        work.tell_result({"found": "x" * 200_000})
-        work.tell_more({"failed": 2})
+        work.send_result({"found": "x" * 200_000})
+        work.send_more({"failed": 2})
 
     assert run(work).result == {"found": "x" * 200_000, "failed": 2}
 
@@ -62,7 +62,7 @@ def test_signals_to_the_whole_group_are_left_to_the_process_that_watches() -> No
     def work(work: Work) -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(os.getpid(), number)
-        work.tell_result({"is_alive": True})
+        work.send_result({"is_alive": True})
 
     assert run(work).result == {"is_alive": True}
 
@@ -78,7 +78,7 @@ def applying(most_s: float | None) -> Callable[[Work], None]:
     def work(work: Work) -> None:
         work.begin_to_apply(most_s)
         is_stopped = work.stop.wait(LONG_S)
-        work.tell_result({"is_stopped": is_stopped})
+        work.send_result({"is_stopped": is_stopped})
 
     return work
 

@@ -33,10 +33,10 @@ class CheckResult(Frozen):
     plan: dict[str, int] | None = Field(None, description="With --apply: actions of the plan, by kind.")
     applied: str = Field("", description="With --apply: what became of the plan, for people.")
     problem: str = Field("", description="Why the check failed, for people.")
-    is_told: bool = Field(False, description="Whether the process of the check has told that on stderr.")
+    is_shown: bool = Field(False, description="Whether the process of the check has shown that on stderr.")
     notifications_failed: int = Field(0, description="Notifications that could not be sent.")
-    half_told: dict[str, tuple[tuple[str, str, str], ...]] | None = Field(
-        None, description="Drift that some URLs were told of, by the digest of the URL; null: nobody knows."
+    partly_delivered: dict[str, tuple[tuple[str, str, str], ...]] | None = Field(
+        None, description="Drift that only some URLs were sent, by the digest of the URL; null: not known."
     )
 
     @property

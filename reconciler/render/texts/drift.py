@@ -145,7 +145,7 @@ def _more_of(group: Sequence[Drift]) -> str:
     return (f" ({said})" if said else "") + (f"; cost {spell_work(work)}" if work else "")
 
 
-def said_of(entry: Drift) -> str:
+def since_and_cost(entry: Drift) -> str:
     """Since when it is so, and what it has cost, for people."""
     return _more_of([entry])
 

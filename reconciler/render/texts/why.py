@@ -20,7 +20,7 @@ from reconciler.core.text.sanitize import printable
 from reconciler.render.layout import fit
 from reconciler.render.style import PLAIN, Style
 from reconciler.render.texts.denials import spell_place
-from reconciler.render.texts.drift import said_of
+from reconciler.render.texts.drift import since_and_cost
 from reconciler.render.texts.groups import render_change
 from reconciler.render.texts.head import render_head
 from reconciler.render.texts.warnings import render_warnings
@@ -173,7 +173,7 @@ def _changed_by(action: PlannedAction) -> str:
 
 def _drift(explanation: Explanation) -> Iterator[str]:
     for one in explanation.drift:
-        yield f"{one.class_.value}: {one.detail}{said_of(one)}"
+        yield f"{one.class_.value}: {one.detail}{since_and_cost(one)}"
         if one.fix:
             yield f"  fix: {one.fix}"
     yield from (f"pending: {one.detail}" for one in explanation.pending)
