@@ -9,8 +9,9 @@ from uuid import NAMESPACE_URL, uuid5
 
 from reconciler.core.declared.body import create_body, desugar
 from reconciler.core.declared.digest import CURRENT, covered_by, digest_of
+from reconciler.core.declared.lifecycle import Lifecycle
 from reconciler.core.declared.scalar import walk_texts
-from reconciler.core.declared.stack import DesiredJob, Lifecycle, Stack
+from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.declared.target_kind import LOCAL
 from reconciler.core.observed.identity import Description, Marker, remote_name
 from reconciler.core.observed.job import ObservedJob

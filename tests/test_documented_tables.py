@@ -21,7 +21,8 @@ from reconciler.backends.modelarts.tags import TAG_PAGE
 from reconciler.cli import cli
 from reconciler.core.declared.body import OWN_KEYS
 from reconciler.core.declared.canonical import mutable_paths, walk_rules
-from reconciler.core.declared.stack import Lifecycle, Limits, Manifest, Target, Variable
+from reconciler.core.declared.lifecycle import Lifecycle
+from reconciler.core.declared.stack import Limits, Manifest, Target, Variable
 from reconciler.core.declared.target_kind import MODELARTS
 from reconciler.core.drift.remedies import REMEDIES
 from reconciler.core.drift.report import DriftClass

@@ -19,8 +19,9 @@ from reconciler.apply.marker_checks import check_flags, check_marker, check_not_
 from reconciler.apply.waiter import WaitingForJob, wait_for
 from reconciler.core.declared.digest import is_of_same_form
 from reconciler.core.declared.fields.marks import Cloud
+from reconciler.core.declared.lifecycle import ReplaceOrder
 from reconciler.core.declared.mutable import did_not_take, legal_now, unreported_paths
-from reconciler.core.declared.stack import DesiredJob, ReplaceOrder
+from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.doctor import MAX_SKEW_S
 from reconciler.core.goal import Goal, judge
 from reconciler.core.observed.identity import MAX_DESCRIPTION, Description

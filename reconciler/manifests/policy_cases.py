@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from reconciler.core.declared.body import create_body, desugar
-from reconciler.core.declared.stack import DesiredJob, JobEntry, Lifecycle
+from reconciler.core.declared.lifecycle import Lifecycle
+from reconciler.core.declared.stack import DesiredJob, JobEntry
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.core.policies.cases import CaseFile, PolicyCase
 from reconciler.manifests.diagnostics.problems import Origin, diagnostics, validated

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.stack import DesiredJob, ReplaceOrder, Stack, Target, VariableSource
+from reconciler.core.declared.lifecycle import ReplaceOrder
+from reconciler.core.declared.stack import DesiredJob, Stack, Target, VariableSource
 from reconciler.core.declared.target_kind import LOCAL, TARGET_KINDS
 from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.observed.job import Observation, ObservedJob

@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from reconciler.core.declared.stack import DesiredJob, ReplaceOrder
+from reconciler.core.declared.lifecycle import ReplaceOrder
+from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import TERMINAL, Phase

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.stack import OnChange
+from reconciler.core.declared.lifecycle import OnChange
 from reconciler.core.observed.identity import room_for_description
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 

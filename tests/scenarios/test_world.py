@@ -34,7 +34,8 @@ from hypothesis.stateful import (
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.declared.stack import DesiredJob, ReplaceOrder, Stack, Target
+from reconciler.core.declared.lifecycle import ReplaceOrder
+from reconciler.core.declared.stack import DesiredJob, Stack, Target
 from reconciler.core.declared.target_kind import LOCAL
 from reconciler.core.goal import Goal
 from reconciler.core.observed.identity import Marker, parse_description, remote_name

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from reconciler.core.declared.expression import Reference, parts_of
 from reconciler.core.declared.fields.marks import Cloud
+from reconciler.core.declared.lifecycle import Lifecycle
 from reconciler.core.declared.mutable import MutableChanges, edited_paths, mutable_changes, with_secrets_of
-from reconciler.core.declared.stack import Declared, DesiredJob, Lifecycle
+from reconciler.core.declared.stack import Declared, DesiredJob
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import Revision
 from reconciler.core.planning.plan import Change, PlanWarning

@@ -9,8 +9,9 @@ from typing import Any
 from reconciler.core.declared.body import with_identity
 from reconciler.core.declared.canonical import Canonical, by_name
 from reconciler.core.declared.fields.marks import Cloud
+from reconciler.core.declared.lifecycle import ReplaceOrder
 from reconciler.core.declared.mutable import mutable_part, renewed_marker, update_body
-from reconciler.core.declared.stack import Declared, DesiredJob, Limits, ReplaceOrder
+from reconciler.core.declared.stack import Declared, DesiredJob, Limits
 from reconciler.core.observed.identity import Description, Marker, remote_name
 from reconciler.core.observed.ownership import ConflictingJob, KeyView, OwnershipState, Revision
 from reconciler.core.observed.phase import Operation, Phase, may

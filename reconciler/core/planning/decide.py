@@ -11,8 +11,9 @@ from functools import wraps
 from typing import NamedTuple
 
 from reconciler.core.declared.digest import is_known
+from reconciler.core.declared.lifecycle import ReplaceOrder
 from reconciler.core.declared.schedule import Overlap
-from reconciler.core.declared.stack import DesiredJob, ReplaceOrder
+from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.identity import MAX_NAME, parse_remote_name
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import ConflictingJob, KeyView, Ownership, OwnershipState, Revision

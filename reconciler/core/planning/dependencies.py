@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from reconciler.core.declared.stack import DesiredJob, OnUpstream
+from reconciler.core.declared.lifecycle import OnUpstream
+from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.ownership import KeyView, Revision
 from reconciler.core.observed.phase import Phase, parse_phase
 from reconciler.core.planning.groups import few

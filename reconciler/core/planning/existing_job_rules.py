@@ -13,9 +13,10 @@ from reconciler.core.declared.body import manifest_form
 from reconciler.core.declared.canonical import Canonical, canonical, split
 from reconciler.core.declared.diff import changes_between, comparable_with_details, unreported_among
 from reconciler.core.declared.digest import CURRENT, digest_of, is_known
+from reconciler.core.declared.lifecycle import OnChange, OnUpstream
 from reconciler.core.declared.mutable import MutableChanges, mutable_changes
 from reconciler.core.declared.reconstruction import declared_for
-from reconciler.core.declared.stack import DesiredJob, OnChange, OnUpstream
+from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import KeyView, Revision
 from reconciler.core.observed.phase import Phase

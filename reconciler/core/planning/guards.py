@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from reconciler.core.declared.stack import OnChange, Prices, Stack
+from reconciler.core.declared.lifecycle import OnChange
+from reconciler.core.declared.stack import Prices, Stack
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances, Guard
 from reconciler.core.planning.cost import total_cost, unpriced

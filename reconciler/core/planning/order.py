@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum
 
-from reconciler.core.declared.stack import ReplaceOrder
+from reconciler.core.declared.lifecycle import ReplaceOrder
 from reconciler.core.planning.plan import PlannedAction
 
 

@@ -14,7 +14,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from reconciler.core.declared.body_summary import summarize
-from reconciler.core.declared.stack import Declared, ReplaceOrder
+from reconciler.core.declared.lifecycle import ReplaceOrder
+from reconciler.core.declared.stack import Declared
 from reconciler.core.declared.target_kind import KindName
 from reconciler.core.diagnostic import Diagnostic, Location, first_of_a_kind
 from reconciler.core.observed.catalog import PreflightReason

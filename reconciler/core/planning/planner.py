@@ -8,9 +8,10 @@ from graphlib import TopologicalSorter
 from types import MappingProxyType
 from typing import NamedTuple
 
+from reconciler.core.declared.lifecycle import Lifecycle
 from reconciler.core.declared.mutable import unreported_paths
 from reconciler.core.declared.schedule import spell_relative
-from reconciler.core.declared.stack import DesiredJob, Lifecycle, Stack
+from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import KeyView, Ownership
 from reconciler.core.observed.phase import Phase

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from reconciler.core.declared.stack import DesiredJob, OnFailure, OnTerminated
+from reconciler.core.declared.lifecycle import OnFailure, OnTerminated
+from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import Revision
 from reconciler.core.observed.phase import Phase

@@ -7,8 +7,8 @@ were missed are run together. Source: docs/semantics.md, "Schedules".
 
 from __future__ import annotations
 
+from reconciler.core.declared.lifecycle import OnChange
 from reconciler.core.declared.schedule import Overlap
-from reconciler.core.declared.stack import OnChange
 from reconciler.core.planning.existing_job_rules import Difference, ExistingJob, Row
 from reconciler.core.planning.plan import Action, Change, PlanWarning, Reason, timestamp
 

@@ -11,8 +11,9 @@ from typing import Any
 from reconciler.core.declared.body_summary import summarize
 from reconciler.core.declared.diff import changes_between
 from reconciler.core.declared.digest import CURRENT
+from reconciler.core.declared.lifecycle import Lifecycle, OnChange
 from reconciler.core.declared.mutable import DeclaredChanges, declared_changes
-from reconciler.core.declared.stack import DesiredJob, Lifecycle, Limits, OnChange
+from reconciler.core.declared.stack import DesiredJob, Limits
 from reconciler.core.planning.groups import few
 from reconciler.core.planning.plan import Action, Change, Reason
 from reconciler.core.review.report import ChangeKind, ReviewedJob

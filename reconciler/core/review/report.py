@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from reconciler.core.declared.stack import ReplaceOrder
+from reconciler.core.declared.lifecycle import ReplaceOrder
 from reconciler.core.planning.plan import (
     ACTIONS,
     CREATE_FIRST_SYMBOL,

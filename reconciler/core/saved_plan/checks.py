@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from reconciler.core.declared.stack import ReplaceOrder
+from reconciler.core.declared.lifecycle import ReplaceOrder
 from reconciler.core.observed.identity import (
     key_problem,
     remote_name,

@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import Field
 
 from reconciler.core.declared.body_summary import summarize
-from reconciler.core.declared.stack import DesiredJob, Lifecycle, Stack
+from reconciler.core.declared.lifecycle import Lifecycle
+from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.drift.entry import Drift, Pending
 from reconciler.core.drift.rules import check_key
 from reconciler.core.observed.ownership import KeyView, Revision
