@@ -11,7 +11,6 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from reconciler import reconcile
 from reconciler.core.declared.entry.patch import EntryPatch
 from reconciler.core.declared.selection import suggest_key, unknown_key
 from reconciler.core.declared.stack import DesiredJob
@@ -42,6 +41,7 @@ from reconciler.core.planning.plan import (
 from reconciler.core.planning.planner import Snapshot, unread
 from reconciler.core.ports import NotFound, Rejected, ServiceError, Unauthorized
 from reconciler.core.record import NO_HISTORY, PastRevision, RecordsUnavailable, Scope
+from reconciler.observation import survey
 from reconciler.reconcile import Context
 from reconciler.version import __version__
 
@@ -73,7 +73,7 @@ def adopt_plan(context: Context, key: str, job_id: str, *, takes_as_is: bool = F
         ServiceError: the job could not be read.
     """
     desired = _declared(context, key)
-    seen, snapshot = reconcile.survey(context)
+    seen, snapshot = survey(context)
     job = read_job(context, key, job_id, seen)
     return _plan_of(context, snapshot, [adopt(_candidate(context, snapshot, desired, job, takes_as_is))])
 
@@ -83,7 +83,7 @@ def adopt_all_plan(context: Context, pattern: str, *, takes_as_is: bool = False)
 
     Of several of one key that one is meant which the plan's conflict names, see `adoption_order`.
     """
-    _, snapshot = reconcile.survey(context)
+    _, snapshot = survey(context)
     jobs = context.loaded.stack.jobs
     chosen: list[tuple[DesiredJob, ObservedJob]] = []
     others: list[Adoption] = []
@@ -106,7 +106,7 @@ def release_plan(context: Context, key: str) -> Plan:
     Raises:
         WrongUsage: the key is neither declared nor owned.
     """
-    _, snapshot = reconcile.survey(context)
+    _, snapshot = survey(context)
     stack, ownership = context.loaded.stack, snapshot.ownership
     desired = stack.find(key)
     known = {*stack.whole, *stack.jobs, *stack.declared_keys, *stack.former_keys}
@@ -129,7 +129,7 @@ def move_plan(context: Context, old: str) -> MovePlan:
     """
     stack = context.loaded.stack
     check_old_name(context, old)
-    seen, snapshot = reconcile.survey(context)
+    seen, snapshot = survey(context)
     names = frozenset({*stack.jobs, *stack.former_keys})
     ownership = sort_by_key(seen, old, names)
     scope = old_scope(context, old)

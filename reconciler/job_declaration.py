@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reconciler import reconcile
 from reconciler.adoption import AdoptionPlan, adopt_plan, read_job
 from reconciler.core.declared.entry.manifest_entry import ManifestEntry, manifest_entry
 from reconciler.core.declared.entry.raw_fields import NotDeclarable
@@ -25,6 +24,7 @@ from reconciler.manifests.layout.insertion import insert_members
 from reconciler.manifests.sources.files import StackFiles
 from reconciler.manifests.yaml.document import Document
 from reconciler.manifests.yaml.file_content import read_manifest_file
+from reconciler.observation import survey
 from reconciler.reconcile import Context
 
 #: Reads the stack as if a file held something else, with values for variables that have none.
@@ -92,7 +92,7 @@ def declare_job(
     """
     stack = context.loaded.stack
     _check_new_key(stack, key)
-    seen, _ = reconcile.survey(context)
+    seen, _ = survey(context)
     job = read_job(context, key, job_id, seen)
     variables = SecretVariables(_declared_variables(files.documents))
     try:

@@ -33,6 +33,7 @@ from reconciler.core.planning.supersession import (
 )
 from reconciler.core.ports import NotFound, ServiceError
 from reconciler.core.record import LockHeld, RecordsUnavailable, RunEnd, RunKind
+from reconciler.observation import observe
 from reconciler.reconcile import Context
 from reconciler.recording import plan_digest
 
@@ -279,7 +280,7 @@ class _Wait:
         context = self.rollout.context._replace(is_applied=is_to_act)
         if self._has_manifest:
             return reconcile.plan_with_snapshot(context, self.rollout.allowances)
-        _, snapshot = reconcile.observe(context, context.plan_context())
+        _, snapshot = observe(context, context.plan_context())
         return _as_seen(self.plan, snapshot), snapshot
 
     def _is_due(self, action: PlannedAction) -> bool:

@@ -163,6 +163,7 @@ LATE: Mapping[str, str] = {
     "manifests/yaml/composition.py": UNUSED,
     "manifests/yaml/document.py": UNUSED,
     "notify/sender.py": UNUSED,
+    "observation.py": UNUSED,
     "reconcile.py": UNUSED,
     "render/layout.py": UNUSED,
     "recording.py": UNUSED,

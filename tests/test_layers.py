@@ -24,6 +24,7 @@ LOOP = frozenset(
         "jobs",
         "local_target",
         "notifications",
+        "observation",
         "reconcile",
         "record_directory",
         "recording",

@@ -42,7 +42,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("records/sqlite/store_file.py", "open"): "a database file, to be read",
     ("records/dialects/sqlite.py", "open"): "the database file, made empty",
     ("records/store.py", "write"): "observations that the store redacts",
-    ("reconcile.py", "open"): "the record store",
+    ("observation.py", "open"): "the record store",
     ("record_directory.py", "open"): "files of fixed content",
     ("record_directory.py", "fdopen"): "files of fixed content",
     ("record_directory.py", "write"): "files of fixed content",
