@@ -22,11 +22,13 @@ from reconciler.cli import cli
 from reconciler.core.declared.body import OWN_KEYS
 from reconciler.core.declared.canonical import mutable_paths, walk_rules
 from reconciler.core.declared.lifecycle import Lifecycle
+from reconciler.core.declared.notification import APPLY_FAILED, NOTIFY_CLASSES
 from reconciler.core.declared.stack import Limits, Manifest, Target, Variable
 from reconciler.core.declared.target_kind import MODELARTS
 from reconciler.core.drift.remedies import REMEDIES
 from reconciler.core.drift.report import DriftClass
 from reconciler.core.exit_code import PRECEDENCE, ExitCode
+from reconciler.core.metrics import MetricSource, watch_figures
 from reconciler.core.observed.identity import MAX_DESCRIPTION, MAX_NAME
 from reconciler.core.observed.phase import Phase, parse_phase
 from reconciler.core.outcome import EventType
@@ -36,6 +38,8 @@ from reconciler.core.planning.plan import ACTIONS, Action, Plan, Reason, last_li
 from reconciler.core.review.report import Review, ReviewSummary
 from reconciler.core.text.credential_names import ACCESS_KEYS, PASSWORD, TOKENS
 from reconciler.core.text.duration import parse_duration
+from reconciler.core.watch.check import CheckReport, CheckResult
+from reconciler.core.watch.state import WatchState
 from reconciler.emulator.routes import MORE_ROUTES, ROUTES
 from reconciler.manifests import load
 from tests.pages import ROOT, fenced, names, section, table
@@ -100,6 +104,21 @@ def test_every_remedy_is_that_of_the_page() -> None:
     rows = table("docs/drift.md", "What to do", "class")
     assert {row[0]: row[1] for row in rows} == {one.value: text for one, text in REMEDIES.items()}
     assert set(REMEDIES) == set(DriftClass)
+
+
+def test_every_class_of_drift_may_be_notified_of_but_what_could_not_be_read() -> None:
+    assert set(NOTIFY_CLASSES) == {*DriftClass, APPLY_FAILED} - {DriftClass.UNKNOWN}
+
+
+# ── docs/watch.md ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_metrics_of_the_page_are_those_of_a_watch() -> None:
+    result = CheckResult(exit_code=0, has_compared=True, summary={"failed": 1}, plan={"create": 1})
+    state = WatchState().after(CheckReport(number=1, ended_at_s=0, duration_s=0, result=result), 0.0)
+    exported = watch_figures(state, MetricSource("s", "t"), 900.0)
+    shown = [row[0].strip("`") for row in table("docs/watch.md", "Metrics", "metric")]
+    assert sorted(shown) == sorted(f"{one.name}{{{','.join(one.samples[0][0])}}}" for one in exported)
 
 
 # ── docs/cli.md ──────────────────────────────────────────────────────────────────────────────────────

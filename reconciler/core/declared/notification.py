@@ -1,31 +1,20 @@
-"""The section `notify` of a manifest: where drift, and an apply that failed, is told."""
+"""The section `notify` of a manifest: the URLs that are notified of drift, and of an apply that failed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
+from reconciler.core.declared.drift_rule import IgnorableClass
 from reconciler.core.declared.fields.field_types import Strict
 from reconciler.core.diagnostic import Diagnostic, Location
 
 APPLY_FAILED = "apply_failed"
-#: What can be told. A key that could not be read is no drift, and shows in the exit code and the metrics.
-NotifyClass = Literal[
-    "missing",
-    "failed",
-    "terminated",
-    "modified",
-    "duplicate",
-    "orphaned",
-    "unowned",
-    "stuck",
-    "apply_failed",
-]
-NOTIFY_CLASSES: tuple[str, ...] = (
-    "missing", "failed", "terminated", "modified", "duplicate", "orphaned", "unowned", "stuck", APPLY_FAILED,
-)  # fmt: skip
+#: A key that could not be read is no drift, and shows in the exit code and the metrics.
+NotifyClass = Literal[IgnorableClass, "apply_failed"]
+NOTIFY_CLASSES: tuple[str, ...] = get_args(NotifyClass)
 
 
 class NotifyEntry(Strict):
