@@ -96,7 +96,7 @@ class Work:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether it was asked to stop while it only looked, whatever became of `StopRequested` on the way."""
+        """Whether it was asked to stop while it only looked, whatever became of `StopRequested`."""
         return self.stop.is_set() and self._stage is ProcessStage.LOOKING
 
     @property

@@ -51,7 +51,7 @@ def run_check(request: CheckRequest, work: Work) -> None:
         raise
     except BaseException as error:
         if work.is_given_up:  # a library made another error of it
-            raise Asked from None
+            raise StopRequested from None
         code = exit_codes.of_exception(error)
         if work.has_sent_result:  # what comes afterwards changes nothing of it
             work.send_more({"notifications_failed": 1})

@@ -122,7 +122,7 @@ def test_nothing_is_applied_once_the_process_was_asked_to_stop(tmp_path: Path) -
 
 _ORPHAN = """
 import sys, time
-from reconciler.check_process import run_process
+from reconciler.checks.process import run_process
 from reconciler.watch import Sleeper
 
 def work(work):

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler import load
 from reconciler import watch as loop
-from reconciler.check_process import Asked, Work
+from reconciler.checks.process import StopRequested, Work
 from reconciler.cli import check as one_check
 from reconciler.cli import cli, watch
 from reconciler.cli.entrypoint import run
@@ -290,12 +290,12 @@ def test_stop_that_a_library_swallows_is_no_internal_error(monkeypatch: pytest.M
     def opened(**_: object) -> None:
         try:
             work.handle(signal.SIGUSR1, None)
-        except Asked:
+        except StopRequested:
             raise RuntimeError from None
 
     monkeypatch.setattr(one_check, "opened", opened)
     monkeypatch.setattr(gc, "disable", lambda: None)
-    with pytest.raises(Asked):
+    with pytest.raises(StopRequested):
         one_check.run_check(one_check.CheckRequest({}, 0.0), work)
 
 
