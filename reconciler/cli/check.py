@@ -18,7 +18,7 @@ from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.progress import lines
 from reconciler.cli.terminal.reading import reading
 from reconciler.core import exit_code
-from reconciler.core.diagnostic import ReconcilerError
+from reconciler.core.diagnostic import Diagnostic, ReconcilerError, Severity
 from reconciler.core.drift.report import DriftReport
 from reconciler.core.exit_code import ExitCode, first_of
 from reconciler.core.watch.check import CheckResult
@@ -62,6 +62,8 @@ def run_check(request: CheckRequest, work: Work) -> None:
 def _check(context: Context, request: CheckRequest, work: Work) -> None:
     report = check(context, CheckOptions(remind_s=request.remind_s, is_always_reported=True))
     show_drift(report, request.files)
+    if not report.complete:
+        _show_what_was_not_read(report)
     attempt = _apply(context, request.limits, work) if request.limits else _Attempt()
     work.send_result(_as_message(_result(report, attempt)))
     notified = notify_drift(context, report, request.notified)
@@ -70,6 +72,14 @@ def _check(context: Context, request: CheckRequest, work: Work) -> None:
         failed += notify_apply(context, attempt.applied.plan, attempt.applied.result)
     partly_delivered = {digest: sorted(ids) for digest, ids in notified.partly_delivered.items()}
     work.send_more({"notifications_failed": failed, "partly_delivered": partly_delivered})
+
+
+def _show_what_was_not_read(report: DriftReport) -> None:
+    """Write to stderr why a check could not judge everything: its line says only that."""
+    console.diagnostics(
+        Diagnostic(warning.what, warning.why, warning.fix, severity=Severity.WARNING)
+        for warning in report.warnings
+    )
 
 
 class _Attempt(NamedTuple):

@@ -254,6 +254,15 @@ def test_check_that_runs_out_of_time_is_ended_and_reported(watching: Watching, s
     assert "the check was ended" in said.err
 
 
+def test_check_that_could_read_nothing_says_why(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "t")
+    write(manifest("a", url="http://127.0.0.1:9"))
+    said = watching("--json")
+    assert [check["exit_code"] for check in said.checks] == [8]
+    assert "the service cannot be reached: http://127.0.0.1:9" in said.err
+    assert "error: not everything could be read" in said.err
+
+
 @pytest.mark.usefixtures("stack")
 def test_checks_come_less_often_after_failures(watching: Watching) -> None:
     spoil = [lambda: write("stack: test\njobs: {a: {n: 1}}\n")]
