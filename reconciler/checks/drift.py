@@ -13,6 +13,7 @@ from reconciler.core.drift.entry import Drift, DriftClass, IgnoredBy, IgnoredDri
 from reconciler.core.drift.report import DriftReport, with_acceptance, with_comparison
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.planning.plan import timestamp
+from reconciler.core.planning.planner import PARTIAL_VIEW
 from reconciler.core.record import RecordsUnavailable, RunEnd, Scope
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def accept(context: Context, key: str, reason: str) -> DriftReport:
         RecordsUnavailable: the record store cannot be read or written.
     """
     recording = _recording_of(context)
-    report = reconcile.drift(context._replace(only=(key,)))
+    report = _drift_of(context, key)
     if report.comparison is not None and report.comparison.problem is not None:
         why = f"{report.comparison.problem}; without the records nothing can be accepted"
         raise RecordsUnavailable(Diagnostic("the history could not be read", why))
@@ -114,7 +115,14 @@ def remove_acceptance(context: Context, key: str) -> DriftReport:
         why, fix = f"nothing of {key} is accepted", "reconciler drift lists what is, under Ignored"
         raise WrongUsage(Diagnostic("nothing to remove", why, fix))
     recording.accept(context.scope, context.loaded.manifest_digest, found, None)
-    return reconcile.drift(context._replace(only=(key,)))
+    return _drift_of(context, key)
+
+
+def _drift_of(context: Context, key: str) -> DriftReport:
+    """Look at one key; that the others are out of view was asked for, and is no warning."""
+    report = reconcile.drift(context._replace(only=(key,)))
+    warnings = tuple(warning for warning in report.warnings if warning.what != PARTIAL_VIEW)
+    return report.model_copy(update={"warnings": warnings})
 
 
 def _recording_of(context: Context) -> Recording:

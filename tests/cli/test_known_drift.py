@@ -210,6 +210,12 @@ def test_accepted_drift_is_known_until_it_changes(
     assert (said.code, lists(said)["new"], lists(said)["gone"]) == (2, [("a", "missing")], [])
 
 
+def test_accept_warns_of_no_partial_view(reconciler: Reconciler, failed: Job) -> None:
+    for more in ((), ("--remove",)):
+        said = reconciler("accept", "a", *more)
+        assert (said.code, "partial view" in said.out + said.err) == (0, False)
+
+
 def test_acceptance_can_be_taken_back(reconciler: Reconciler, failed: Job) -> None:
     assert reconciler("accept", "a").code == 0
     assert check(reconciler).code == 0

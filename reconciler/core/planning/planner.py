@@ -38,6 +38,9 @@ from reconciler.core.planning.renames import rename_hints
 from reconciler.core.policies.verdict import judge_plan, refusals_of
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, RecordedRevision, RevisionId
 
+#: The warning that not all of a stack is in view.
+PARTIAL_VIEW = "partial view"
+
 
 class Snapshot(NamedTuple):
     """What was seen: everything observed, sorted by key, and the details that were asked for.
@@ -415,7 +418,7 @@ def partial_view(stack: Stack, ownership: Ownership) -> list[PlanWarning]:
     told = [f"{_keys(left_alone)} owned but not in view; left alone"]
     if stack.chosen is not None:
         told.insert(0, f"{_keys(stack.left_out)} declared but not in view")
-    return [PlanWarning(what="partial view", why=said) for said in told]
+    return [PlanWarning(what=PARTIAL_VIEW, why=said) for said in told]
 
 
 def unread(ownership: Ownership) -> list[PlanWarning]:
