@@ -14,6 +14,7 @@ from pydantic import Field
 
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.drift.check import DriftId
+from reconciler.core.drift.entry import DriftClass
 from reconciler.core.exit_code import ExitCode, first_of
 from reconciler.core.planning.plan import FORMAT_VERSION, Action, Frozen, last_line
 from reconciler.core.record import Scope
@@ -142,7 +143,12 @@ class FleetReport:
     @property
     def changed(self) -> tuple[StackResult, ...]:
         """The stacks with changes, or drift."""
-        return tuple(result for result in self.results if result.has_changes)
+        return tuple(result for result in self.results if result.has_changes and not self._is_unread(result))
+
+    def _is_unread(self, result: StackResult) -> bool:
+        """Whether all that a drift check found is that it could not look."""
+        found = {name for name, number in result.summary.items() if number and name != "pending"}
+        return self.command == "drift" and found == {DriftClass.UNKNOWN.value}
 
     @property
     def counts(self) -> dict[str, int]:

@@ -303,6 +303,18 @@ def test_text_has_a_line_for_what_is_unchanged_the_rest_in_full_and_a_total(reco
     )
 
 
+def test_stack_that_could_not_be_read_has_no_drift(reconciler: Reconciler, service: Service) -> None:
+    write(stack("one", "a", url="http://127.0.0.1:9"), "one/stack.yaml")
+    write(stack("two", "a", url=service.url), "two/stack.yaml")
+    said = reconciler("drift", "--fleet")
+    assert (said.code, said.out.splitlines()[-1]) == (
+        8, "Fleet: 2 stacks, 1 with drift; 1 missing, 1 unknown."
+    )  # fmt: skip
+    assert "Stack one on" in said.out
+    said = reconciler("drift", "--fleet", "--json")
+    assert said.document["summary"]["changed"] == 1
+
+
 def test_stacks_that_fail_for_the_same_reason_are_shown_once(
     reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
