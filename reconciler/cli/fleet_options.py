@@ -15,7 +15,7 @@ FLEET: Sequence[Callable[[Any], Any]] = (
     option(
         "--fleet",
         is_flag=True,
-        help="Do it for every stack in and below PATH, each on its own; one report, one exit code.",
+        help="Process each stack in and below PATH by itself; one report, one exit code.",
     ),
     option(
         "--scheduler",

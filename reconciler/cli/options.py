@@ -231,7 +231,7 @@ COMMON: Sequence[Callable[[Any], Any]] = (
         is_flag=True,
         expose_value=False,
         callback=_no_pager,
-        help="Do not show long text by a pager.",
+        help="Do not use a pager for long output.",
     ),
 )
 

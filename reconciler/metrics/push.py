@@ -32,5 +32,6 @@ def push(url: str, metrics: Iterable[Measurement], where: MetricSource) -> None:
     except Exception as error:
         # The texts of the library may quote the URL, which may hold a password.
         status = getattr(error, "code", None)
-        why = f"HTTP {status}" if status else type(getattr(error, "reason", error)).__name__
-        raise PushFailed(f"the metrics could not be pushed to the gateway: {why}") from None
+        reason = getattr(error, "reason", error)
+        why = (reason.strerror if isinstance(reason, OSError) else None) or type(reason).__name__
+        raise PushFailed(f"the gateway answered HTTP {status}" if status else why) from None

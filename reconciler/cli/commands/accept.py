@@ -23,8 +23,8 @@ _PARALLELISM = 8
     VARIABLES,
     TARGET_NAME,
     RECORDS,
-    option("--reason", default="", metavar="TEXT", help="Why it is known; shown with the drift."),
-    option("--remove", is_flag=True, help="Take it back: the drift of KEY counts again."),
+    option("--reason", default="", metavar="TEXT", help="Why the drift is accepted; shown with it."),
+    option("--remove", is_flag=True, help="Remove the acceptance: the drift of KEY counts again."),
     output(Content.DRIFT),
 )
 def command(

@@ -21,7 +21,7 @@ from reconciler.render import Content
         is_flag=True,
         help="Compare with the last check: only drift that is new, changed or due again counts.",
     ),
-    remind("With --since-last: report drift that lasts again after this time."),
+    remind("With --since-last: report again drift that has lasted for this long."),
     output(Content.DRIFT),
     FLEET,
 )

@@ -102,14 +102,14 @@ def command() -> None:
             "flavors",
             multiple=True,
             metavar="ID",
-            help="List this flavor as well, such as one of another account; repeatable.",
+            help="Also list this flavor, such as one of another account; repeatable.",
         ),
         option(
             "--engine",
             "engines",
             multiple=True,
             metavar="ID",
-            help="List this engine as well; repeatable.",
+            help="Also list this engine; repeatable.",
         ),
         option(
             "--item-offsets",

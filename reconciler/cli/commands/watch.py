@@ -112,9 +112,9 @@ class _AddressType(ParamType):
         type=_IntervalType(),
         default="5m",
         show_default=True,
-        help="End a check, its apply included, that takes longer.",
+        help="Time limit for a check, its apply included.",
     ),
-    remind("Notify of drift that lasts again after this time."),
+    remind("Notify again of drift that has lasted for this long."),
     option("--apply", "applies", is_flag=True, help="Apply changes, without asking; never past a guard."),
     option(
         "--max-actions",
@@ -129,14 +129,14 @@ class _AddressType(ParamType):
         multiple=True,
         type=_WindowType(),
         metavar="WINDOW",
-        help='With --apply: apply only then, e.g. "Mon-Fri 07:00-19:00 Europe/Berlin"; repeatable.',
+        help='With --apply: apply only in this window, e.g. "Mon-Fri 07:00-19:00 Europe/Berlin"; repeatable.',
     ),
     option(
         "--listen",
         type=_AddressType(),
         default=None,
         metavar="HOST:PORT",
-        help="Serve /metrics and /healthz there, e.g. 127.0.0.1:9464.",
+        help="Serve /metrics and /healthz on this address, e.g. 127.0.0.1:9464.",
     ),
     option(
         "--push-gateway",

@@ -1,4 +1,4 @@
-"""The section `notify` of a manifest: the URLs that are notified of drift, and of an apply that failed."""
+"""The section `notify` of a manifest: where notifications of drift and of failed applies are sent."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class NotifyEntry(Strict):
     """One entry under `notify`."""
 
     url: Annotated[str, Field(min_length=1)] = Field(
-        description="An Apprise URL; it is a secret, and shown nowhere.", examples=["${var.slack}"]
+        description="An Apprise URL; it is a secret, and never shown.", examples=["${var.slack}"]
     )
     on: Annotated[list[NotifyClass] | None, Field(min_length=1)] = Field(
         None,
-        description="Classes of drift that are told there, and apply_failed; default: all.",
+        description="What is sent there: classes of drift, and apply_failed; default: all.",
         examples=[["failed", "missing"]],
     )
 

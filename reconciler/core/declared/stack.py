@@ -331,13 +331,13 @@ class Manifest(Strict):
     )
     drift: Annotated[DriftSettings, Edit.OF_DECISION, SeeAlso('docs/drift.md, "Known drift"')] = Field(
         default_factory=lambda: DriftSettings(),
-        description="What drift checks do not count.",
+        description="Settings of drift checks.",
         examples=[{"ignore": [{"key": "lr-sweep-*", "class": "failed", "reason": "known gap in the data"}]}],
     )
     notify: Annotated[list[NotifyEntry], Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Notifications"')] = (
         Field(
             default_factory=list,
-            description="Where drift, and an apply that failed, is told.",
+            description="Where notifications of drift and of failed applies are sent.",
             examples=[[{"url": "${var.slack}", "on": ["failed", "missing"]}]],
         )
     )
