@@ -206,7 +206,8 @@ def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
 def why(context: Context, key: str) -> Explanation:
     """Observe, and say which rule decides about one key, on which values. Nothing is changed.
 
-    Where its job is about to be started, or waits for another key, the catalog is asked as well.
+    Where its job is about to be started, or waits for another key, the catalog is asked as well, unless the
+    target takes what its catalog lacks.
 
     Raises:
         WrongUsage: the key is neither declared nor owned.
@@ -236,7 +237,7 @@ def why(context: Context, key: str) -> Explanation:
     own = [action for action in checked if action.key == key]
     if not own:
         return explanation
-    answers = _catalog_answers(context, own, with_offers=True)
+    answers = _catalog_answers(context, own, with_offers=False)
     found = preflight.find(made.actions, own, answers, made.target.name)
     warnings = (*explanation.warnings, *preflight.unchecked_warnings(answers.unchecked))
     return explanation.model_copy(

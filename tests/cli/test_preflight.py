@@ -269,6 +269,13 @@ def test_findings_that_were_taken_out_of_a_saved_plan_make_it_invalid(
 # ── the local target ───────────────────────────────────────────────────────────────────────────────
 
 
+def test_why_says_of_a_local_target_nothing_that_it_would_not_refuse(reconciler: Reconciler) -> None:
+    write(manifest("a").replace(FLAVOR, TYPO))
+    said = reconciler("why", "a")
+    assert (said.code, "not applied" in said.out, "not offered" in said.out) == (0, False, False)
+    assert reconciler("apply", "--yes").code == 0
+
+
 def test_local_target_takes_what_no_list_has_and_preflight_tells(reconciler: Reconciler) -> None:
     write(manifest("a").replace(FLAVOR, TYPO))
     assert reconciler("plan", "--preflight").code == ExitCode.REFUSED

@@ -139,6 +139,6 @@ class Lifecycle(Strict):
     )
     overlap: Annotated[Overlap, Field(strict=False), SCHEDULES] = Field(
         Overlap.SKIP,
-        description="If the job is active at a time of its schedule: skip lets it finish first, replace ends it.",
+        description="If the job is active at its time: skip lets it finish first, replace ends it.",
         examples=["replace"],
     )
