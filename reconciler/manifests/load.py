@@ -36,8 +36,8 @@ from reconciler.manifests.drift_rules import read_ignore_rules
 from reconciler.manifests.jobs import JobReader
 from reconciler.manifests.links import UNKNOWN, Links
 from reconciler.manifests.loaded_stack import LoadedStack
-from reconciler.manifests.merge import MergedEntry, MergedManifest, merge_files
-from reconciler.manifests.notify import NotifySetting
+from reconciler.manifests.merge import SECTIONS, MergedEntry, MergedManifest, merge_files
+from reconciler.manifests.notify import NotifySetting, misplaced_urls
 from reconciler.manifests.policies import read_policies
 from reconciler.manifests.records import RecordsSetting
 from reconciler.manifests.sources.files import StackFiles, find_stack
@@ -313,7 +313,8 @@ class _Loading:
         # They may stand in a target, and what is wrong there is told.
         secrets.update(service_credentials(environ))
         secrets.update(looks_like_passwords(environ.get("RECONCILER_RECORDS", "")))
-        self._raise_problems(Redactor(secrets | literals))
+        unread = misplaced_urls(documents, SECTIONS)
+        self._raise_problems(Redactor(secrets | literals | unread))
         # What is not declared is terminated: a job may be left out only with a problem that says so.
         assert jobs.keys() == entries.keys()
         found = distinct(in_file_order([*variables.warnings, *reader.warnings]))

@@ -19,6 +19,8 @@ from reconciler.manifests.yaml.positions import Member, PathStep, diagnose, loca
 _MAPPINGS = ("targets", "variables", "limits", "prices", "drift", "defaults", "templates", "jobs")
 _LISTS = ("policies", "notify")
 _TEXTS = ("apiVersion", "stack", "target", "records")
+#: What a manifest may say on its first level.
+SECTIONS = frozenset((*_MAPPINGS, *_LISTS, *_TEXTS))
 #: Sections that all files may add to.
 SETTINGS = ("limits", "prices")
 API_VERSION = "reconciler/v1"

@@ -6,9 +6,9 @@ for drift needs no value of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reconciler.core.declared.expression import Reference, parts_of
 from reconciler.core.declared.notification import NOTIFY_CLASSES, Destination, NotifyEntry
@@ -21,6 +21,7 @@ from reconciler.manifests.merge import MergedItem
 from reconciler.manifests.variables.expand import Expander, problems_in
 from reconciler.manifests.variables.problems import ENV_NOT_SET, NO_VALUE, NotExpanded, Problem
 from reconciler.manifests.variables.values import VariableValues
+from reconciler.manifests.yaml.document import Document
 from reconciler.manifests.yaml.positions import diagnose, format_path, location_of_key
 
 
@@ -73,6 +74,32 @@ class NotifySetting:
             for _, problem in problems_in(entry.entry.url, expander):
                 if problem.what not in (ENV_NOT_SET, NO_VALUE):
                     yield _diagnosed(entry, problem)
+
+
+def misplaced_urls(documents: Iterable[Document], known: Collection[str]) -> set[str]:
+    """URLs of `notify`, and of sections that are not `known` and so may be a misspelt one, and their parts.
+
+    They are kept out of what is said of a manifest, whatever is wrong with it. OBS paths are no such URLs.
+    """
+    found = (
+        text
+        for document in documents
+        for key, value in document.tree.items()
+        if key == "notify" or key not in known
+        for text in _texts_of(value)
+        if "://" in text and not text.startswith("obs://")
+    )
+    return {part for url in found for part in whole_url_secrets(url)}
+
+
+def _texts_of(value: Any) -> Iterator[str]:
+    """Every text in a value, keys included."""
+    if isinstance(value, str):
+        yield str(value)
+    elif isinstance(value, dict):
+        yield from (text for item in value.items() for part in item for text in _texts_of(part))
+    elif isinstance(value, list | tuple):
+        yield from (text for item in value for text in _texts_of(item))
 
 
 def _destination(entry: _NotifyEntry, expander: Expander) -> Destination:

@@ -125,6 +125,24 @@ def test_url_in_the_manifest_is_in_no_message(reconciler: Reconciler, entry: str
     assert SECRET not in said.out + said.err
 
 
+@pytest.mark.parametrize(
+    "section",
+    [
+        f"notify: slack://here/{SECRET}/b",
+        f"notify: {{url: 'slack://here/{SECRET}/b'}}",
+        f"notify: [{{'slack://here/{SECRET}/b': x}}]",
+        f"notfy: [{{url: 'slack://here/{SECRET}/b'}}]",
+        f"notfy: slack://here/{SECRET}/b",
+    ],
+)
+def test_url_where_none_may_stand_is_in_no_message(reconciler: Reconciler, section: str) -> None:
+    write(manifest("a", more=f"{section}\n"))
+    for more in ((), ("--json",)):
+        said = reconciler("validate", *more)
+        assert said.code == 65
+        assert SECRET not in said.out + said.err
+
+
 def test_apply_that_failed_is_told(
     reconciler: Reconciler, service: Service, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
