@@ -161,11 +161,17 @@ def mark_shown(inputs: StackInputs, shown: DriftToShow) -> None:
 
 
 def validate(inputs: StackInputs) -> Finding:
-    """Whether the manifest is valid, and what policies say."""
+    """Whether the manifest is valid, and what policies say.
+
+    Raises:
+        ManifestInvalid: it is not; there is no document of such a stack, whatever the command.
+    """
     target = inputs.options.get("target")
     found = validate_stack(StackToValidate(inputs.files, target=target, **inputs.values()))
     inputs.warn(found.skipped)
     report = found.report
+    if not report.valid:
+        raise ManifestInvalid(*found.problems)
     if found.loaded is not None:
         inputs.known(found.loaded)
     return Finding(
@@ -173,12 +179,12 @@ def validate(inputs: StackInputs) -> Finding:
         target=report.target or "",
         exit_code=found.exit_code,
         document=redacted(report.document(), inputs.runtime.redactor),
-        summary={"jobs": report.jobs, "denied": len(report.denied), "invalid": int(not report.valid)},
+        summary={"jobs": report.jobs, "denied": len(report.denied)},
         last_line=report.last_line,
-        has_changes=bool(report.denied) or not report.valid,
+        has_changes=bool(report.denied),
         scopes=() if found.loaded is None else _scopes_of(found.loaded, target, inputs.runtime),
         render=partial(_rendered, Content.VALIDATION, report),
-        problems=found.problems if report.valid else (),
+        problems=found.problems,
     )
 
 

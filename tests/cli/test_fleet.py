@@ -210,6 +210,19 @@ def test_key_that_no_stack_has_is_wrong_use(reconciler: Reconciler, option: str)
     assert "of any stack of the fleet" in said.err
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_invalid_stack_is_an_error_of_its_entry_whatever_the_command(
+    reconciler: Reconciler, command: str
+) -> None:
+    write(stack("one", "a"), "one/stack.yaml")
+    write(stack("two", "b").replace("jobs:", "jbos:"), "two/stack.yaml")
+    found = entries(reconciler(command, "--fleet", "--json").document)
+    assert set(found["two"]) == {"root", "stack", "exit_code", "error"}
+    assert (found["two"]["stack"], found["two"]["exit_code"]) == ("two", 65)
+    assert "jbos" in found["two"]["error"]["message"]
+    assert set(found["one"]) == {"root", "stack", "exit_code", "document"}
+
+
 def test_variable_goes_to_the_stacks_that_declare_it(reconciler: Reconciler) -> None:
     write(stack("one", "a", more="variables: {x: {default: '1', allowed: ['1', '2']}}\n"), "one/stack.yaml")
     write(stack("two", "b"), "two/stack.yaml")
@@ -491,7 +504,8 @@ def test_values_of_a_stack_go_when_it_is_done(
     before = sum(isinstance(one, Plan | LoadedStack) for one in gc.get_objects())
     monkeypatch.setattr(FleetReport, "of", counted)
     assert reconciler("plan", "--fleet", "--json").code == 0
-    assert alive == [before]
+    # What another test has left may go meanwhile.
+    assert alive <= [before]
 
 
 def test_progress_is_a_line_now_and_then(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
