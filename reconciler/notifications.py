@@ -50,8 +50,11 @@ class _Message(NamedTuple):
 
 
 def check(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
-    """A drift check after which `notify_drift` is called: only what that tells counts as reported."""
-    return reconcile.drift(context, options._replace(is_notified=context.loaded.notifies))
+    """A drift check whose report is written next; then `notify_drift` is called.
+
+    Until then nothing counts as reported, so that a report that nobody got is due again.
+    """
+    return reconcile.drift(context, options._replace(is_reported_later=True))
 
 
 class Notified(NamedTuple):
@@ -69,12 +72,17 @@ NOTHING_NOTIFIED = Notified()
 
 
 def notify_drift(context: Context, report: DriftReport, before: Notified = NOTHING_NOTIFIED) -> Notified:
-    """Send what is due of a drift report, and record that; `before` is what the last call returned."""
+    """Send what is due of a drift report, and record what was reported, by that or by the exit code.
+
+    `before` is what the last call returned.
+    """
     destinations = context.loaded.destinations()
     comparison, recording = report.comparison, context.recording
-    if not destinations or comparison is None or recording is None:
+    if comparison is None or recording is None:
         return Notified()
     if comparison.problem is not None:
+        if not destinations:
+            return Notified()
         recording.warn(f"nothing was notified: {comparison.problem}, so it is not known what was sent before")
         return before._replace(failed=len(destinations))
     fresh = {DriftId.of(entry) for entry in (*comparison.new, *comparison.changed)}

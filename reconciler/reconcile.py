@@ -95,16 +95,13 @@ class CheckOptions(NamedTuple):
     """What counts in a drift check.
 
     With `since_last` only what is new or has changed since the last check that could compare, or has lasted
-    for longer than `remind_s` since it was reported last. `is_always_reported` says that everything is told
-    to somebody whatever the exit code is, so that it is not told again as something that nobody was told.
-    `is_notified` says that somebody tells of it later, notifications or the report of a fleet: what was told
-    is written down when it has been.
+    for longer than `remind_s` since it was reported last. `is_reported_later` says that the report is yet to
+    be written or notified: what was reported is written down when it was, see `notifications.notify_drift`.
     """
 
     since_last: bool = False
     remind_s: float = REMIND_S
-    is_always_reported: bool = False
-    is_notified: bool = False
+    is_reported_later: bool = False
 
 
 EVERY_DRIFT = CheckOptions()

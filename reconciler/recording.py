@@ -206,13 +206,13 @@ class Recording:
             self.warn(f"{unavailable}; this check is not recorded")
 
     def mark_reported(self, scope: Scope, drift: Collection[DriftId], at_s: float) -> None:
-        """Write down that somebody was notified of drifts; what cannot be written stops nothing."""
+        """Write down that drifts were reported to somebody; what cannot be written stops nothing."""
         if not drift:
             return
         try:
             self.writing().mark_reported(scope, drift, at_s)
         except RecordsUnavailable as unavailable:
-            self.warn(f"{unavailable}; what was notified is not recorded, and may be notified again")
+            self.warn(f"{unavailable}; what was reported is not recorded, and may be reported again")
 
     def accept(
         self, scope: Scope, digest: str, drift: Collection[DriftId], reason: str | None

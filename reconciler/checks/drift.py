@@ -50,7 +50,7 @@ def compared(
         FoundDrift(entry, content_of(entry, redact), isinstance(entry, IgnoredDrift))
         for entry in (*report.drift, *report.ignored)
     ]
-    destinations = context.loaded.destinations() if options.is_notified else ()
+    destinations = context.loaded.destinations() if options.is_reported_later else ()
     notified = {name for one in destinations for name in one.on}
     comparison = compare(
         last, found, report.has_judged, at_s=at_s, remind_s=options.remind_s, notified=notified
@@ -59,9 +59,7 @@ def compared(
     if last.problem is not None and recording:
         recording.warn(f"{last.problem}; this check is not recorded")
     elif recording:
-        is_reported = not options.is_notified and (
-            options.is_always_reported or exit_code.of_drift(report) is ExitCode.CHANGES
-        )
+        is_reported = not options.is_reported_later and exit_code.of_drift(report) is ExitCode.CHANGES
         check = comparison.record(compared=report.compared > 0, is_reported=is_reported)
         ended = RunEnd(recording.clock.now(), report.word, counts_of(report, comparison))
         recording.record_check(context.scope, ended, report.manifest_digest, check)

@@ -60,12 +60,12 @@ def run_check(request: CheckRequest, work: Work) -> None:
 
 
 def _check(context: Context, request: CheckRequest, work: Work) -> None:
-    report = check(context, CheckOptions(remind_s=request.remind_s, is_always_reported=True))
-    show_drift(report, request.files)
+    report = check(context, CheckOptions(remind_s=request.remind_s))
+    unwritten = _write(report, request.files)
     if not report.complete:
         _show_what_was_not_read(report)
     attempt = _apply(context, request.limits, work) if request.limits else _Attempt()
-    work.send_result(_as_message(_result(report, attempt)))
+    work.send_result(_as_message(_result(report, attempt, unwritten)))
     notified = notify_drift(context, report, request.notified)
     failed = notified.failed
     if attempt.applied is not None and attempt.applied.result is not None:
@@ -80,6 +80,22 @@ def _show_what_was_not_read(report: DriftReport) -> None:
         Diagnostic(warning.what, warning.why, warning.fix, severity=Severity.WARNING)
         for warning in report.warnings
     )
+
+
+class _Unwritten(NamedTuple):
+    """Why a report could not be written to its files: an exit code, and words for people."""
+
+    code: ExitCode
+    words: str
+
+
+def _write(report: DriftReport, files: tuple[OutputSpec, ...]) -> _Unwritten | None:
+    """Write the report to its files. What cannot be written is shown, and hides nothing of the drift."""
+    try:
+        show_drift(report, files)
+    except (OSError, ReconcilerError) as error:
+        return _Unwritten(exit_codes.of_exception(error), f"the report was not written: {_words_of(error)}")
+    return None
 
 
 class _Attempt(NamedTuple):
@@ -103,8 +119,8 @@ class _Attempt(NamedTuple):
         return self.applied.words if self.applied else ""
 
 
-def _result(report: DriftReport, attempt: _Attempt) -> CheckResult:
-    codes = [exit_code.of_drift(report), *attempt.codes]
+def _result(report: DriftReport, attempt: _Attempt, unwritten: _Unwritten | None) -> CheckResult:
+    codes = [exit_code.of_drift(report), *attempt.codes, *([unwritten.code] if unwritten else [])]
     applied = attempt.applied
     comparison = report.comparison
     assert comparison is not None
@@ -116,10 +132,12 @@ def _result(report: DriftReport, attempt: _Attempt) -> CheckResult:
             "gone": comparison.gone,
         }
     ).document()
-    problem = "" if report.complete else "not everything could be read"
+    problems = [] if report.complete else ["not everything could be read"]
     if comparison.problem is not None:
-        problem = f"not compared with the last check: {comparison.problem}"
+        problems = [f"not compared with the last check: {comparison.problem}"]
         codes.append(ExitCode.UNKNOWN)
+    if unwritten is not None:
+        problems.append(unwritten.words)
     return CheckResult(
         exit_code=first_of(codes),
         stack=report.stack,
@@ -132,7 +150,7 @@ def _result(report: DriftReport, attempt: _Attempt) -> CheckResult:
         gone=tuple(document["gone"]),
         plan=applied.summary if applied else None,
         applied=attempt.words,
-        problem=problem,
+        problem="; ".join(problems),
         is_shown=report.complete,
     )
 
@@ -155,4 +173,6 @@ def _as_message(result: CheckResult) -> Mapping[str, Any]:
 def _words_of(error: BaseException) -> str:
     if isinstance(error, ReconcilerError):
         return "; ".join(one.what for one in error.diagnostics[:3])
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
     return "internal error" if isinstance(error, Exception) else "interrupted"

@@ -22,7 +22,7 @@ from reconciler.core.planning.allowance import Allowances
 from reconciler.core.record import REMIND_S, Scope
 from reconciler.manifests import LoadedStack, load_files
 from reconciler.manifests.sources.files import StackFiles
-from reconciler.notifications import notify_drift
+from reconciler.notifications import NOTHING_NOTIFIED, notify_drift
 from reconciler.reconcile import CheckOptions, Context
 from reconciler.render import Content, render
 from reconciler.render.json import redacted
@@ -119,10 +119,11 @@ def drift(inputs: StackInputs) -> Finding:
     """What changed on the service. The check is recorded; its drift counts as reported when it was shown."""
     options = inputs.options
     since_last = bool(options.get("since_last"))
-    checked = CheckOptions(since_last, options.get("remind_s", REMIND_S), is_notified=True)
+    checked = CheckOptions(since_last, options.get("remind_s", REMIND_S), is_reported_later=True)
     with _connected(inputs, offline=True) as context:
         report = reconcile.drift(context, checked)
-        notified = notify_drift(context, report)
+        # What no notification tells counts as reported when the report of the fleet was shown.
+        notified = notify_drift(context, report) if context.loaded.notifies else NOTHING_NOTIFIED
     summary = {name.value: number for name, number in report.summary.items()}
     return Finding(
         stack=report.stack,

@@ -84,7 +84,7 @@ class MetricsServer:
 
     @property
     def url(self) -> str:
-        """MetricSource it serves, e.g. http://127.0.0.1:9464."""
+        """Where it serves, e.g. http://127.0.0.1:9464."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
@@ -115,7 +115,7 @@ class MetricsServer:
 
 
 class _Requests:
-    """MetricSource waitress leaves what is to be answered; it would be a pool of threads elsewhere."""
+    """Where waitress leaves what is to be answered; it would be a pool of threads elsewhere."""
 
     def __init__(self) -> None:
         self._tasks: list[Any] = []

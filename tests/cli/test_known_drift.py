@@ -79,6 +79,13 @@ def test_drift_that_lasts_is_told_again_after_remind(reconciler: Reconciler, fai
     assert check(reconciler, "--since-last", "--remind", "1h").code == 0
 
 
+def test_report_that_could_not_be_written_is_due_again(reconciler: Reconciler, failed: Job) -> None:
+    assert reconciler("drift", "--since-last", "-o", "html=nowhere/report.html").code == 1
+    said = check(reconciler, "--since-last")
+    assert (said.code, lists(said)["new"], lists(said)["drift"]) == (2, [], A_FAILED)
+    assert check(reconciler, "--since-last").code == 0
+
+
 def test_drift_that_is_repaired_is_gone(reconciler: Reconciler, service: Service, failed: Job) -> None:
     assert check(reconciler, "--since-last").code == 2
     service.store.set_phase(failed.id, "Running")

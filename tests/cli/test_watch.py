@@ -309,6 +309,16 @@ def test_stop_that_a_library_swallows_is_no_internal_error(monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("stack")
+def test_report_that_cannot_be_written_hides_no_drift(watching: Watching) -> None:
+    said = watching("--json", "-o", "markdown=nowhere/report.md")
+    [check] = said.checks
+    assert (check["exit_code"], check["summary"]["missing"]) == (1, 2)
+    assert [one["key"] for one in check["new"]] == ["a", "b"]
+    assert check["problem"] == "the report was not written: No such file or directory"
+    assert said.err.count("No such file or directory") == 1
+
+
+@pytest.mark.usefixtures("stack")
 def test_port_in_use_is_wrong_use(watching: Watching) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         said = watching("--listen", f"127.0.0.1:{taken.getsockname()[1]}")
