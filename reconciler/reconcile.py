@@ -97,11 +97,13 @@ class CheckOptions(NamedTuple):
     With `since_last` only what is new or has changed since the last check that could compare, or has lasted
     for longer than `remind_s` since it was reported last. `is_reported_later` says that the report is yet to
     be written or notified: what was reported is written down when it was, see `notifications.notify_drift`.
+    One that is not `is_recorded` is no check for those that come after it.
     """
 
     since_last: bool = False
     remind_s: float = REMIND_S
     is_reported_later: bool = False
+    is_recorded: bool = True
 
 
 EVERY_DRIFT = CheckOptions()

@@ -58,7 +58,7 @@ def compared(
     report = with_comparison(report, comparison, since_last=options.since_last)
     if last.problem is not None and recording:
         recording.warn(f"{last.problem}; this check is not recorded")
-    elif recording:
+    elif recording and options.is_recorded:
         is_reported = not options.is_reported_later and exit_code.of_drift(report) is ExitCode.CHANGES
         check = comparison.record(compared=report.compared > 0, is_reported=is_reported)
         ended = RunEnd(recording.clock.now(), report.word, counts_of(report, comparison))
@@ -113,12 +113,13 @@ def remove_acceptance(context: Context, key: str) -> DriftReport:
         why, fix = f"nothing of {key} is accepted", "reconciler drift lists what is, under Ignored"
         raise WrongUsage(Diagnostic("nothing to remove", why, fix))
     recording.accept(context.scope, context.loaded.manifest_digest, found, None)
-    return _drift_of(context, key)
+    # It is new for the next check, so this look is none.
+    return _drift_of(context, key, reconcile.EVERY_DRIFT._replace(is_recorded=False))
 
 
-def _drift_of(context: Context, key: str) -> DriftReport:
+def _drift_of(context: Context, key: str, options: CheckOptions | None = None) -> DriftReport:
     """Look at one key; that the others are out of view was asked for, and is no warning."""
-    report = reconcile.drift(context._replace(only=(key,)))
+    report = reconcile.drift(context._replace(only=(key,)), options or reconcile.EVERY_DRIFT)
     warnings = tuple(warning for warning in report.warnings if warning.what != PARTIAL_VIEW)
     return report.model_copy(update={"warnings": warnings})
 

@@ -228,6 +228,8 @@ def test_acceptance_can_be_taken_back(reconciler: Reconciler, failed: Job) -> No
     assert check(reconciler).code == 0
     back = reconciler("accept", "a", "--remove", "--json")
     assert (back.code, lists(back)["drift"]) == (0, A_FAILED)
+    said = check(reconciler, "--since-last")
+    assert (said.code, lists(said)["new"]) == (2, A_FAILED)
     assert check(reconciler).code == 2
     said = reconciler("accept", "a", "--remove")
     assert (said.code, "nothing of a is accepted" in said.err) == (64, True)
