@@ -127,6 +127,7 @@ OTHER_SLEEPS = {
     "apply/steps.py",
     "backends/clock.py",
     "backends/http/session.py",
+    "checks/process.py",
     "cli/commands/status.py",
     "cli/logs.py",
     "emulator/app.py",
