@@ -142,8 +142,11 @@ def test_second_signal_stops_at_once_and_reports_done_and_in_flight_actions(
     assert run.code == EXITS[name], run.err
     last = run.events[-1]
     assert last["type"] == "apply_completed"
-    assert {how: many for how, many in last["summary"].items() if many} == _told(run)
-    assert _told(run)["done"] > 0
+    summary = {how: many for how, many in last["summary"].items() if many}
+    # What waited for its job may have ended its wait between the two signals.
+    assert summary.pop("interrupted", 0) == _told(run)["failed"]
+    assert summary == _told(run) - Counter(failed=1_000)
+    assert summary["done"] > 0
     call = {"Cha": "update", "Sto": "terminate", "Cre": "create"}[operation[:3]]
     in_flight = f"in flight, possibly completed: {call} {request.split()[1]}"
     assert in_flight in run.err
