@@ -67,6 +67,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return WorkStealingScheduling(config, log)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest tests: at the end of a run one worker would wait for another's last ones."""
+    items.sort(key=lambda item: "scenarios" not in item.path.parts)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show what was counted, the sum over all tests, so that a log says how much a green run proves."""
     sums: Counter[str] = Counter()
