@@ -26,6 +26,7 @@ from tests.cli.conftest import Service, manifest, write
 from tests.cli.lock_helpers import held_by
 from tests.cli.test_interrupted import CREATE, asked, interrupted
 from tests.notify.receiver import receiving
+from tests.processes import children
 
 # Where tests run in several processes, each has a thread by which it is told what to do.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -84,13 +85,12 @@ def watching(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str])
     """Run a watch: `watching("--apply", between=[…])` does a check, then one after each of these."""
 
     def call(*arguments: str, between: Sequence[Between] = (), number: int = signal.SIGTERM) -> Watched:
-        machine = TimeMachine(between, number)
+        machine, before = TimeMachine(between, number), children()
         monkeypatch.setattr(watch, "Sleeper", lambda: machine)
         monkeypatch.setattr(watch, "SystemWatchClock", lambda: machine)
         code = run(cli, ["watch", *arguments])
         out, err = capfd.readouterr()
-        with pytest.raises(ChildProcessError):
-            os.waitpid(-1, os.WNOHANG)  # no process is left behind
+        assert children() <= before, "no process is left behind"
         return Watched(code, out, err, machine.waits_s)
 
     return call
