@@ -331,7 +331,12 @@ def test_space_that_yaml_takes_for_text_is_kept() -> None:
 
 
 def test_line_breaks_of_yaml_end_lines() -> None:
-    assert formatted("# one\x85a:  1\x85b: 2\n") == "# one\na: 1\nb: 2\n"
+    assert formatted("# one\ra:  1\r\nb: 2\n") == "# one\na: 1\nb: 2\n"
+
+
+def test_separator_in_quotes_is_kept() -> None:
+    text = "a: 'x\u2028 y\x85'\n\"k\u2029\": 1\n"
+    assert formatted(text.replace(": ", ":  ")) == text
 
 
 def test_key_without_a_value_in_braces_stays_valid() -> None:

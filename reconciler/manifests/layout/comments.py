@@ -8,8 +8,8 @@ from itertools import dropwhile
 from reconciler.manifests.layout.nodes import ValueNode, leaves
 
 #: A comment, and the space before it; between two values a `#` after a space is nothing else.
-_COMMENT = re.compile(r"(?:^|(?<=[ \t\ufeff\u2028\u2029]))#.*$", re.MULTILINE)
-_TRAILING = re.compile(r"[ \t]*(?:^|(?<=[ \t\ufeff\u2028\u2029]))#.*$")
+_COMMENT = re.compile(r"(?:^|(?<=[ \t\ufeff]))#.*$", re.MULTILINE)
+_TRAILING = re.compile(r"[ \t]*(?:^|(?<=[ \t\ufeff]))#.*$")
 #: A directive, the start of the document, or a modeline.
 _HEAD = re.compile(r"%|---|#\s*yaml-language-server\s*:")
 

@@ -17,7 +17,7 @@ from reconciler.manifests.layout.nodes import not_supported, parse_nodes
 from reconciler.manifests.layout.printer import Printer, without_blank_end
 from reconciler.manifests.yaml import document
 
-_LINE_BREAK = re.compile("\r\n|[\r\x85]")
+_LINE_BREAK = re.compile("\r\n?")
 
 
 def format_text(text: str, name: str) -> str:

@@ -11,11 +11,12 @@ from typing import Any
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.manifests.sources.files import StackFiles
 from reconciler.manifests.yaml.document import parse
+from reconciler.manifests.yaml.hidden_characters import DIRECTION
 
 #: What messages call it, and what stands for its file name in digests and plans.
 NAME = "<mapping>"
-#: JSON leaves them as they are; YAML, which it is then read as, forbids them or takes them for line breaks.
-_NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+#: JSON leaves them as they are; in a file, which it is then read as, they are forbidden.
+_NOT_IN_YAML = re.compile(f"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff{DIRECTION}]")
 
 
 def stack_of(mapping: Mapping[str, Any], root: Path) -> StackFiles:

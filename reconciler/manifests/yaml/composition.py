@@ -73,14 +73,17 @@ def compose(text: str) -> Any:
     """
     from ruamel.yaml.error import MarkedYAMLError
 
+    text, meant = _without_separators(text)
     try:
-        return parser()(text).get_single_node()
+        root = parser()(text).get_single_node()
     except MarkedYAMLError:
         shielded = _shield(text)
         if shielded == text:
             raise
-    root = parser()(shielded).get_single_node()
-    _unshield(root)
+        root, meant = parser()(shielded).get_single_node(), meant | _SHIELDS
+    if meant:
+        for node in scalars(root):
+            node.value = node.value.translate(meant)
     return root
 
 
@@ -88,6 +91,7 @@ def parser_events(text: str) -> Iterator[Any]:
     """Yield the parser's events of a text that `compose` accepts; aliases and anchors are still there."""
     from ruamel.yaml.error import MarkedYAMLError
 
+    text, _ = _without_separators(text)
     try:
         yield from list(_events(text))
     except MarkedYAMLError:
@@ -113,9 +117,52 @@ def _shield(text: str) -> str:
     return _INNER_COLON.sub(_COLON, _EXPRESSION.sub(rf"${_OPEN}\1{_CLOSE}", text))
 
 
-def _unshield(root: Any) -> None:
-    for node in scalars(root):
-        node.value = node.value.translate(_SHIELDS)
+#: YAML 1.1, and so libyaml, takes them for line breaks; YAML 1.2, editors and people do not.
+SEPARATORS = "\x85\u2028\u2029"
+#: Of these that the text does not hold, three stand for the separators while it is parsed.
+_STAND_INS = tuple(map(chr, range(0xFDD3, 0xFDF0)))
+
+
+def _without_separators(text: str) -> tuple[str, dict[int, str]]:
+    """The text with something in place of each separator that the parser takes for text, and the way back."""
+    from ruamel.yaml.error import YAMLError
+
+    found = [char for char in SEPARATORS if char in text]
+    free = [char for char in _STAND_INS if char not in text] if found else []
+    if len(free) < len(found):
+        raise YAMLError
+    pairs = list(zip(found, free, strict=False))
+    for char, stand_in in pairs:
+        text = text.replace(char, stand_in)
+    return text, {ord(stand_in): char for char, stand_in in pairs}
+
+
+def quoted_spans(text: str, root: Any) -> tuple[list[tuple[int, int]], int]:
+    """Where quoted text stands, and up to where that is known: all of it, if `root` is what it says."""
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    if root is not None:
+        return [_span(node) for node in scalars(root) if node.style in _QUOTES], len(text)
+    spans: list[tuple[int, int]] = []
+    try:
+        for event in _events(_shield(_without_separators(text)[0])):
+            if type(event).__name__ == "ScalarEvent" and event.style in _QUOTES:
+                spans.append(_span(event))
+    except MarkedYAMLError as error:
+        if "quoted" in str(error.context) and error.context_mark is not None:
+            return spans, error.context_mark.index
+        if error.problem_mark is not None:
+            return spans, error.problem_mark.index + 1
+    except YAMLError:
+        return spans, spans[-1][1] if spans else 0  # a character that YAML forbids, somewhere behind
+    return spans, len(text)
+
+
+_QUOTES = ("'", '"')
+
+
+def _span(node: Any) -> tuple[int, int]:
+    return node.start_mark.index, node.end_mark.index
 
 
 def scalars(root: Any) -> Iterator[Any]:
@@ -138,7 +185,7 @@ def deepest(text: str) -> tuple[int, int]:
     """Where the nesting got too deep: the composer cannot say, so the parser's events are counted."""
     from ruamel.yaml.error import YAMLError
 
-    events = parser()(_shield(text))
+    events = parser()(_shield(_without_separators(text)[0]))
     depth = line = column = 0
     try:
         while depth < MAX_DEPTH:

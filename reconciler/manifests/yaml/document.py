@@ -27,6 +27,7 @@ from reconciler.manifests.yaml.composition import (
     scalars,
 )
 from reconciler.manifests.yaml.file_content import read_manifest_file
+from reconciler.manifests.yaml.hidden_characters import hidden_characters
 from reconciler.manifests.yaml.recognition import (
     is_manifest_text,
     is_manifest_tree,
@@ -38,8 +39,8 @@ from reconciler.manifests.yaml.recognition import (
 MAX_ALIASED_NODES = 100_000
 #: A whole number of more digits is as good as infinite; where text is wanted it stays what it is.
 _MAX_DIGITS = 300
-#: What libyaml takes for the end of a line.
-LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+#: What ends a line, to YAML 1.2 and to editors.
+LINE_BREAK = re.compile("\r\n|[\n\r]")
 _UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 #: How a file begins that an editor saved as UTF-16.
 UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
@@ -55,6 +56,7 @@ _WORDS: dict[str, Any] = {
     **{sign + word: float(sign + "inf") for sign in ("", "+", "-") for word in (".inf", ".Inf", ".INF")},
     **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
 }
+CHARACTER = "character not allowed"
 #: NUL cannot stand in a file, but a text in double quotes can say it.
 _WRITES_NUL = re.compile(r"\\(?:0|x00|u0000|U00000000)")
 _CORE = "tag:yaml.org,2002:"
@@ -199,6 +201,7 @@ def parse(data: bytes, path: Path, file: str) -> Document:
         why = f"byte 0x{data[error.start]:02x} is not UTF-8"
         return _broken(document, len(before) - 1, len(before[-1]), why, "save the file as UTF-8")
     root = _compose(document)
+    _report_hidden_characters(document, root)
     if root is not None:
         _walk(document, root)
     return document
@@ -212,6 +215,26 @@ def _broken(document: Document, line: int, column: int, why: str, fix: str | Non
     document.problems.append(problem)
     document.is_broken = True
     return document
+
+
+#: So many characters of one file are shown, the others counted.
+_MOST_HIDDEN = 20
+
+
+def _report_hidden_characters(document: Document, root: Any) -> None:
+    found = list(hidden_characters(document.text, root))
+    for one in found[:_MOST_HIDDEN]:
+        _report_character(document, one.at, one.why, one.fix)
+    if (more := len(found) - _MOST_HIDDEN) > 0:
+        _report_character(document, found[_MOST_HIDDEN].at, f"{more:,} more like this", None)
+
+
+def _report_character(document: Document, index: int, why: str, fix: str | None) -> None:
+    before = LINE_BREAK.split(document.text[:index])
+    problem = document.diagnostic(len(before) - 1, len(before[-1]), CHARACTER, why, fix=fix)
+    if document.is_broken and says_sensitive(document.text):
+        problem = replace(problem, snippet=None)
+    document.problems.append(problem)
 
 
 def _compose(document: Document) -> Any:
@@ -268,7 +291,7 @@ def _walk(document: Document, root: Any) -> None:
     ):
         for node in places:
             why = "the text contains NUL (U+0000), which neither the service nor the records can store"
-            _report(document, InvalidNode(node, "character not allowed", why, "remove it"))
+            _report(document, InvalidNode(node, CHARACTER, why, "remove it"))
         document.is_broken = True
         return
     walk = _Walk(document)
