@@ -167,11 +167,16 @@ def _forms(secret: str) -> set[str]:
     return {secret, unquote(secret), quote(secret), quote(secret, safe=""), quote_plus(secret)} - {""}
 
 
-def passwords_in(url: str) -> Iterator[str]:
-    """The passwords of a URL that is one, as they are written there."""
+def user_password(url: str) -> str:
+    """The password before the host of a URL that is one, as it is written there; empty if it has none."""
     _, separator, rest = url.partition("://")
     userinfo, at, _ = re.split("[/?#]", rest, maxsplit=1)[0].rpartition("@")
-    if separator and at and (password := userinfo.partition(":")[2]):
+    return userinfo.partition(":")[2] if separator and at else ""
+
+
+def passwords_in(url: str) -> Iterator[str]:
+    """The passwords of a URL that is one, as they are written there."""
+    if password := user_password(url):
         yield password
     for option in url.partition("?")[2].split("&"):
         name, _, value = option.partition("=")

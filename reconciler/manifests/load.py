@@ -52,7 +52,7 @@ from reconciler.manifests.targets import (
     variables_on,
 )
 from reconciler.manifests.templates import Templates
-from reconciler.manifests.variables.expand import Expander
+from reconciler.manifests.variables.expand import Expander, credential_problems
 from reconciler.manifests.variables.outputs import UNKNOWN_OUTPUT
 from reconciler.manifests.variables.problems import ENV_NOT_SET, NO_VALUE, UNKNOWN_VARIABLE
 from reconciler.manifests.variables.section import GivenValues, VariableSection
@@ -279,6 +279,7 @@ class _Loading:
         variables = VariableSection(merged.variables, merged.targets, self._on, self._inputs)
         values = variables.values
         documents = self._files.documents
+        self._problems += credential_problems(documents)
         self._inputs.learn(variables.secrets(documents))
         targets = Targets(merged.targets, self._expanders(values))
         readable, literals = self._checked(targets, variables)
@@ -353,7 +354,7 @@ class _Loading:
         def expander_on(name: str) -> Expander:
             on_target = variables_on(self._merged.targets[name])
             own = values if on_target == values.on_target else values.on(on_target)
-            return Expander(own, environ, takes_secrets=False, takes_credentials=True)
+            return Expander(own, environ, takes_secrets=False)
 
         return expander_on
 

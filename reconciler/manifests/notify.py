@@ -59,17 +59,17 @@ class NotifySetting:
 
     def destinations(self) -> tuple[Destination, ...]:
         """Where something is told, in file order; a URL without a value says why it has none."""
-        expander = Expander(self.values.online(), self.environ, takes_credentials=True)
+        expander = Expander(self.values.online(), self.environ)
         return tuple(_destination(entry, expander) for entry in self.entries)
 
     def secrets(self) -> set[str]:
         """The URLs, and what in them may be a token, as far as they are known."""
-        expander = Expander(self.values, self.environ, takes_credentials=True)
+        expander = Expander(self.values, self.environ)
         found = (_destination(entry, expander).url for entry in self.entries)
         return {part for url in (*found, *self.written) if url for part in whole_url_secrets(url)}
 
     def _problems(self) -> Iterator[Diagnostic]:
-        expander = Expander(self.values, self.environ, takes_credentials=True)
+        expander = Expander(self.values, self.environ)
         for entry in self.entries:
             for _, problem in problems_in(entry.entry.url, expander):
                 if problem.what not in (ENV_NOT_SET, NO_VALUE):

@@ -16,11 +16,19 @@ from reconciler.core.store_url import (
     looks_like_passwords,
     passwords_in,
     store_url_problem,
+    user_password,
     written_passwords,
 )
 from reconciler.core.text.secret import SecretText
-from reconciler.manifests.variables.expand import Expander, Values, problems_in
-from reconciler.manifests.variables.problems import ENV_NOT_SET, NotExpanded, NoValue, Problem
+from reconciler.manifests.variables.expand import Expander, Values, credential_in, problems_in
+from reconciler.manifests.variables.problems import (
+    CREDENTIAL,
+    ENV_NOT_SET,
+    NotExpanded,
+    NoValue,
+    Problem,
+    refused_credential,
+)
 from reconciler.manifests.variables.values import VariableValues
 from reconciler.manifests.yaml.document import Document
 from reconciler.manifests.yaml.positions import diagnose
@@ -72,8 +80,12 @@ class RecordsSetting:
     def _read(self, values: VariableValues) -> tuple[list[Problem], str | None]:
         # Values that are no secret are looked at as if they were written there.
         written = reference_of(self.text, values)
-        problem = _literal_password(self.text) or _open_password(written) or _url_problem(written)
-        if problem:
+        if problem := (
+            misplaced_credential(written)
+            or _literal_password(self.text)
+            or _open_password(written)
+            or _url_problem(written)
+        ):
             return [problem], None
         expander = Expander(values, self.environ, takes_credentials=True)
         try:
@@ -136,6 +148,22 @@ def _open_value(reference: Reference, values: Values) -> str | None:
     except NoValue:
         return None
     return None if isinstance(value, SecretText) or not isinstance(value, str) else value
+
+
+def misplaced_credential(text: str) -> Problem | None:
+    """What is wrong if a credential of reconciler itself stands anywhere but in the password of a URL."""
+    parts = parts_of(text)
+    for number, part in enumerate(parts):
+        if isinstance(part, Reference) and (name := credential_in(part)):
+            others = ((one if isinstance(one, str) else HOLE) for one in parts)
+            url = "".join(_MARK if at == number else one for at, one in enumerate(others))
+            if _MARK not in user_password(url):
+                return Problem(part.text, CREDENTIAL, *refused_credential(name))
+    return None
+
+
+#: No URL holds this character.
+_MARK = "\ufdd4"
 
 
 def skeleton_of(text: str) -> str:

@@ -17,7 +17,7 @@ from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.store_url import looks_like_passwords, passwords_in
 from reconciler.core.text.secret import REDACTED, SecretText, show
 from reconciler.files import NotRegular, TooLarge, read_file
-from reconciler.manifests.records import resolve_url
+from reconciler.manifests.records import misplaced_credential, resolve_url
 from reconciler.manifests.variables.expand import Expander, problems_in
 from reconciler.manifests.variables.problems import NO_VALUE, NotExpanded, NoValue
 from reconciler.manifests.variables.values import VariableValues, problems_of, read_value_files, texts_in
@@ -79,6 +79,8 @@ def resolve_records(
     values = again.values([part.variable for part in parts if part.variable], learn)
     expander = Expander(values, environ, takes_credentials=True)
     try:
+        if problem := misplaced_credential(reference):
+            raise NotExpanded(problem)
         url = resolve_url(reference, expander, root)
     except NotExpanded as error:
         problems = [problem for _, problem in problems_in(reference, expander)] or [error.problem]

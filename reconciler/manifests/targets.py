@@ -15,7 +15,7 @@ from reconciler.core.endpoint_url import endpoint_problem, holds_credentials
 from reconciler.manifests.diagnostics.problems import Origin, Unexpanded, diagnostics, found
 from reconciler.manifests.diagnostics.suggestions import Names, did_you_mean, listed
 from reconciler.manifests.merge import DefaultsPart, MergedEntry, allowed_in_defaults, problems_in_defaults
-from reconciler.manifests.variables.expand import Expander, credentials_in, problems_in
+from reconciler.manifests.variables.expand import Expander, problems_in
 from reconciler.manifests.variables.problems import ENV_NOT_SET, NotExpanded, Problem
 from reconciler.manifests.variables.values import unknown_variable
 from reconciler.manifests.yaml.positions import PathStep, diagnose
@@ -157,8 +157,6 @@ def entry_problems(entry: MergedEntry, declared: Mapping[str, Variable]) -> Iter
             steps = (*entry.steps, VARIABLES, name)
             words = unknown_variable(name, names)
             yield diagnose(entry.document, steps, *words, at_key=True, show_line=show_line)
-    for steps, found_here in credentials_in(variables, (*entry.steps, VARIABLES)):
-        yield diagnose(entry.document, steps, *found_here[1:], text=found_here.text)
     if part := _defaults_part(entry):
         yield from problems_in_defaults(part)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from reconciler.backends import connect
 from reconciler.backends.auth import credential_chain, iam
 from reconciler.core.declared.stack import VariableSource
 from reconciler.core.diagnostic import ManifestInvalid
-from reconciler.core.text.credential_names import ACCESS_KEYS, CREDENTIAL_NAMES, OPTIONS, PASSWORD, TOKENS
+from reconciler.core.text.credential_names import ACCESS_KEYS, CREDENTIAL_NAMES, PASSWORD, TOKENS
 from reconciler.manifests.saved import resolve
 from tests.manifests.conftest import HEAD, JOB, Place, marked
 
@@ -65,15 +66,75 @@ def test_name_of_a_credential_is_refused_where_it_flows_into_jobs(
     assert SECRET not in repr(problems)
 
 
+#: Places of a manifest where an expression may be written: `§` stands for one that names a credential.
+PLACES = {
+    "targets.t.project_id": "targets: {t: {kind: modelarts, endpoint: https://e.example, project_id: §}}",
+    "targets.t.endpoint": "targets: {t: {kind: modelarts, endpoint: 'https://§.example'}}",
+    "targets.t.profile": "targets: {t: {kind: modelarts, region: r, profile: x-§}}",
+    "targets.t.workspace_id": "targets: {t: {kind: modelarts, region: r, workspace_id: §}}",
+    "targets.t.variables.v[0]": """
+        variables: {v: {default: 1}}
+        targets: {t: {kind: local, variables: {v: [§]}}}
+    """,
+    "targets.other.variables.v": """
+        target: t
+        variables: {v: {default: 1}}
+        targets: {t: {kind: local}, other: {kind: local, variables: {v: §}}}
+    """,
+    "targets.t.defaults.description": "targets: {t: {kind: local, defaults: {description: §}}}",
+    "notify[0].url": "notify: [{url: 'json://h/§'}]",
+    "variables.v.description": "variables: {v: {default: 1, description: §}}",
+    "variables.v.allowed[1]": "variables: {v: {default: a, allowed: [a, §]}}",
+    "templates.t.algorithm.environments.X": "templates: {t: {algorithm: {environments: {X: §}}}}",
+    "jobs.a.matrix.x[0]": "jobs: {a: {matrix: {x: [§]}}}",
+    "jobs.a.matrix.include[0].x": "jobs: {a: {matrix: {include: [{x: §}]}}}",
+    "jobs.a.name": "jobs: {a: {matrix: {x: [1]}, name: 'a-${matrix.x}-§'}}",
+    "jobs.a.needs[0]": "jobs: {a: {state: absent, needs: [§]}}",
+    "jobs.a.description": "jobs: {a: {state: absent, description: '${jobs.b.outputs.x} §'}}",
+    "policies[0].deny": """policies: [{name: p, deny: "'§' == ''"}]""",
+    "policies[0].message": "policies: [{name: p, deny: 'false', message: §}]",
+    "drift.ignore[0].reason": "drift: {ignore: [{key: a, class: failed, until: 2030-01-01, reason: §}]}",
+    "prices.currency": "prices: {currency: §, node_hour: {f: 1}}",
+}
+#: The same for places in a URL of `records`.
+IN_RECORDS = {
+    "host": "records: 'postgresql://u:p@§/d'",
+    "host that looks like a password": "records: 'postgresql://h:§/d'",
+    "user": "records: 'postgresql://§@h/d'",
+    "database": "records: 'postgresql://u:p@h/§'",
+    "query": "records: 'postgresql://u@h/d?application_name=§'",
+    "password in the query": "records: 'postgresql://u@h/d?password=§'",
+    "all": "records: §",
+    "file": "records: 'sqlite:///§.db'",
+    "behind a variable": """
+        variables: {v: {default: 'postgresql://evil/d?user='}}
+        records: '${var.v}:§@h/d'
+    """,
+}
+
+
 @pytest.mark.parametrize("name", sorted(CREDENTIAL_NAMES))
-def test_name_of_a_credential_may_stand_in_targets_and_records(place: Place, name: str) -> None:
-    place.write(
-        f"stack: s\ntargets: {{t: {{kind: modelarts, region: r, project_id: '${{env.{name}}}'}}}}\n"
-        f"records: 'postgresql://u:${{env.{name}}}@h/d'\n"
-    )
-    loaded = place.load(environ=ENVIRON)
-    assert loaded.target()[1].project_id == SECRET
-    assert loaded.records_url() == f"postgresql://u:{SECRET}@h/d"
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [*PLACES.items(), *(("records", text) for text in IN_RECORDS.values())],
+    ids=[*PLACES, *IN_RECORDS],
+)
+def test_name_of_a_credential_is_refused_in_every_expression(
+    place: Place, text: str, path: str, name: str
+) -> None:
+    text = textwrap.dedent(text).replace("§", f"${{env.{name}}}")
+    place.write(f"stack: s\n{text}\n")
+    problems = place.problems(environ=ENVIRON)
+    problem = next(one for one in problems if one.what == "credential not allowed here")
+    assert problem.path == path
+    assert name in problem.why
+    assert SECRET not in repr(problems)
+
+
+@pytest.mark.parametrize("name", sorted(CREDENTIAL_NAMES))
+def test_name_of_a_credential_may_stand_in_the_password_of_records(place: Place, name: str) -> None:
+    place.write(f"stack: s\nrecords: 'postgresql://u:x${{env.{name}}}@h/d'\n")
+    assert place.load(environ=ENVIRON).records_url() == f"postgresql://u:x{SECRET}@h/d"
 
 
 @pytest.mark.parametrize("name", ADDRESSES)
@@ -108,17 +169,8 @@ def test_address_of_a_proxy_is_refused_if_it_holds_a_password(
     assert "secret" not in problem.why
 
 
-@pytest.mark.parametrize("name", sorted(CREDENTIAL_NAMES - {"RECONCILER_VAR"} - set(OPTIONS[2:])))
-def test_credential_is_not_shown_where_a_target_is_wrong(place: Place, name: str) -> None:
-    place.write(f"stack: s\ntargets: {{t: {{kind: 'x ${{env.{name}}}'}}}}\n")
-    value = f"postgresql://u:{SECRET}@h/d" if name == "RECONCILER_RECORDS" else SECRET
-    problem = place.problem(environ={name: value})
-    assert problem.what == "value not allowed"
-    assert SECRET not in repr(problem)
-
-
-def test_variable_of_a_credential_is_refused_in_targets_and_records_too(place: Place) -> None:
-    """What a variable holds may flow anywhere; there they say `${env.…}` themselves."""
+def test_variable_of_a_credential_is_refused_in_the_password_of_records_too(place: Place) -> None:
+    """What a variable holds may flow anywhere; there the expression is written itself."""
     place.write(
         "stack: s\nvariables: {pw: {env: OS_PASSWORD, sensitive: true}}\nrecords: 'postgresql://u:${var.pw}@h/d'\n"
     )

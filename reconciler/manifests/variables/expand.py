@@ -9,7 +9,7 @@ shown with the name of the variable in place of the value.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from reconciler.core.declared.expression import (
     parts_of,
 )
 from reconciler.core.declared.scalar import scalar_text, text_released_as
+from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.text.credential_names import holds_credential, is_credential_name
 from reconciler.core.text.secret import SecretText, as_released
 from reconciler.manifests.diagnostics.suggestions import did_you_mean, listed
@@ -39,8 +40,8 @@ from reconciler.manifests.variables.problems import (
     not_utf8,
     refused_credential,
 )
-from reconciler.manifests.yaml.document import shorten
-from reconciler.manifests.yaml.positions import PathStep
+from reconciler.manifests.yaml.document import Document, shorten
+from reconciler.manifests.yaml.positions import PathStep, diagnose
 
 _ALLOWED = (
     "${var.NAME}, ${env.NAME}, ${matrix.AXIS}, ${job.key} and ${jobs.KEY.outputs.NAME} are allowed; "
@@ -67,10 +68,10 @@ class Values(Protocol):
 class Expander:
     """Puts values in the place of expressions.
 
-    `takes_secrets` is False where no sensitive variable may stand, `takes_credentials` True where our own
-    credentials may: nowhere in what a job is made of. A text that names an output of a job is kept as an
-    `UnresolvedText` if `keeps_outputs` (`kept` are those that were), else `outputs` gives the value, and None
-    allows no such expression.
+    `takes_secrets` is False where no sensitive variable may stand, `takes_credentials` True in `records`,
+    whose password may be a credential of reconciler itself. A text that names an output of a job is kept as
+    an `UnresolvedText` if `keeps_outputs` (`kept` are those that were), else `outputs` gives the value, and
+    None allows no such expression.
     """
 
     values: Values
@@ -286,16 +287,32 @@ def problems_in(
                 yield steps, error.problem
 
 
-def credentials_in(
-    tree: Any, steps: tuple[PathStep, ...] = ()
-) -> Iterator[tuple[tuple[PathStep, ...], Problem]]:
-    """Yield every expression that names one of our own credentials, though nothing may expand it yet."""
+def credential_problems(documents: Iterable[Document]) -> Iterator[Diagnostic]:
+    """Yield every expression that names a credential of reconciler itself, wherever it is written.
+
+    The password of `records` is the only place for one, and `manifests.records` looks at that.
+    """
+    for document in documents:
+        for section, value in document.tree.items():
+            if section != "records":
+                for steps, found in _credentials_in(value, (section,)):
+                    yield diagnose(
+                        document, steps, *found[1:], text=found.text, show_line=section != "notify"
+                    )
+
+
+def _credentials_in(tree: Any, steps: tuple[PathStep, ...]) -> Iterator[tuple[tuple[PathStep, ...], Problem]]:
     if isinstance(tree, dict | list):
         for step, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield from credentials_in(value, (*steps, step))
-    elif isinstance(tree, str) and "${" in tree:
+            if value.__class__ is not str or "${" in value:
+                yield from _credentials_in(value, (*steps, step))
+    elif isinstance(tree, str):
         for part in parts_of(tree):
-            if isinstance(part, Reference) and part.inner.startswith("env."):
-                name = part.inner.removeprefix("env.")
-                if is_credential_name(name):
-                    yield steps, Problem(part.text, CREDENTIAL, *refused_credential(name))
+            if isinstance(part, Reference) and (name := credential_in(part)):
+                yield steps, Problem(part.text, CREDENTIAL, *refused_credential(name))
+
+
+def credential_in(reference: Reference) -> str | None:
+    """The name of the environment variable if it holds a credential of reconciler itself."""
+    kind, _, name = reference.inner.partition(".")
+    return name if kind == "env" and is_credential_name(name) else None

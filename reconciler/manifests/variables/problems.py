@@ -52,7 +52,7 @@ def not_utf8(source: str) -> tuple[str, str, str]:
 def refused_credential(name: str) -> tuple[str, str]:
     """Why an environment variable may not be used in a manifest, and what to do."""
     why = (
-        f"{name} contains a credential of reconciler itself; only targets and records may use it, "
-        f"as ${{env.{name}}}"
+        f"{name} contains a credential of reconciler itself; only the password in the URL of records may "
+        f"use it, as ${{env.{name}}}"
     )
-    return why, "give the job its own secret, from a different environment variable"
+    return why, "use a different environment variable"

@@ -13,7 +13,7 @@ from reconciler.core.text.secret import SecretText
 from reconciler.manifests.diagnostics.problems import Origin, validated
 from reconciler.manifests.merge import MergedEntry
 from reconciler.manifests.targets import VARIABLES, variables_on
-from reconciler.manifests.variables.expand import Expander, credentials_in
+from reconciler.manifests.variables.expand import Expander
 from reconciler.manifests.variables.problems import NotExpanded, NoValue
 from reconciler.manifests.variables.saved_sources import saved_source
 from reconciler.manifests.variables.values import (
@@ -87,8 +87,6 @@ class VariableSection:
         if variable is None:
             # One that is invalid is declared all the same, and has a value, or that would be told too.
             return Variable(default="")
-        for steps, found in credentials_in(variable.default, ("default",)):
-            self.problems.append(origin.diagnose(steps, *found[1:], text=found.text))
         if variable.sensitive:
             self._warn_of_literals(name, entry, variable)
         return variable if is_named else Variable(default="")
