@@ -116,7 +116,7 @@ def open_recording(
     options: RecordOptions = RecordOptions(),
 ) -> Recording:
     """The records of the stack whose root file is in `root`. The store is opened when it is first asked."""
-    from reconciler.run_metadata import origin
+    from reconciler.run_metadata import origin, place_of
 
     if url is not None:
         runtime.redactor.learn(passwords_in(url))
@@ -127,6 +127,7 @@ def open_recording(
         runtime.clock,
         runtime.redactor,
         partial(origin, root, runtime.environ, runtime.command),
+        place_of,
         lease_s=options.lease_s,
         goes_on_without=options.without_records,
         warn=runtime.warn,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reconciler.core.drift.check import Acceptance, CheckRecord, DriftId, LastCheck
     from reconciler.core.observed.ownership import Revision
     from reconciler.core.outcome import Outcome
-    from reconciler.core.record import Declared, PastChange, Step, StepEnd
+    from reconciler.core.record import Declared, FinishedWork, PastChange, Step, StepEnd
 
 DATABASE = "records.sqlite3"
 
@@ -58,7 +58,8 @@ class RunMetadata:
 class Recording:
     """Where the records of a stack are, and how to get at them.
 
-    `url` is None for the file beside the root file. `origin` is asked when it is first written down.
+    `url` is None for the file beside the root file. `origin` is asked when it is first written down, and
+    `find_place`, where the manifests in `root` are, when it is first compared.
     `tell` takes what `-v` shows.
     `unavailable` says why nobody knows where the store is: a secret in its address has no value.
     """
@@ -68,6 +69,7 @@ class Recording:
     clock: Clock
     redact: Callable[[str], str] = str
     origin: Callable[[], RunMetadata] = RunMetadata
+    find_place: Callable[[Path], str] = os.path.realpath
     lease_s: float = LEASE_S
     goes_on_without: bool = False
     warn: Callable[[str], None] = lambda _: None
@@ -92,6 +94,33 @@ class Recording:
                 return HistorySnapshot(problem=str(unavailable), fix=unavailable.diagnostics[0].fix)
             self.warn(f"{unavailable}; working without records")
             return NO_HISTORY
+
+    @cached_property
+    def _place(self) -> str:
+        return self.find_place(self.root)
+
+    def finished(self, scope: Scope, digests: Collection[str]) -> Mapping[str, FinishedWork]:
+        """What other stacks completed on the target of a scope, by digest, and do not declare any more.
+
+        Raises:
+            RecordsUnavailable: the store cannot be asked, and nobody said to go on without.
+        """
+        try:
+            records = self.reading()
+            return records.finished(scope, digests, self._place) if records else {}
+        except RecordsUnavailable:
+            # Who works without records is told so where the history is read.
+            if not self.goes_on_without:
+                raise
+            return {}
+
+    def declare(self, scope: Scope, sweeps: Mapping[str, str]) -> None:
+        """Write down what an apply declares, if there is a store; what cannot be written stops nothing."""
+        try:
+            if records := self.reading():
+                records.declare(scope, sweeps, self._place)
+        except RecordsUnavailable as unavailable:
+            self.warn(f"{unavailable}; what is declared is not recorded")
 
     def recorded_revisions(self, scope: Scope) -> Mapping[RevisionId, RecordedRevision] | None:
         """What the store has of each revision, if that can be told cheaply: the file beside the manifest."""

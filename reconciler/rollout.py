@@ -63,6 +63,7 @@ class Rollout:
 
     def run(self, plan: Plan) -> Result:
         """Carry a plan out, wait for the goal if there is one, and close the record."""
+        self._declare(plan)
         journal = self._begin(plan) if plan.applyable or (self.goal and not plan.refusals) else None
         result = self._apply(plan, journal)
         if self.goal is not None and not (result.interrupted or plan.refusals):
@@ -89,6 +90,12 @@ class Rollout:
             journal.end(RunEnd(now_s, result.word, result.summary, result.outcomes))
             if journal.problem and recording:
                 recording.warn(f"not everything could be recorded: {journal.problem}")
+
+    def _declare(self, plan: Plan) -> None:
+        """Write down what is applied, also where nothing is to be done: a key may have moved elsewhere."""
+        recording = self.context.recording
+        if self.kind is RunKind.APPLY and recording is not None and not plan.refusals:
+            recording.declare(self.context.scope, self.context.loaded.declared)
 
     def _begin(self, plan: Plan) -> Journal | None:
         recording = self.context.recording

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,10 @@ from reconciler.recording import RunMetadata
 _WHO = ("GITHUB_ACTOR", "GITLAB_USER_LOGIN", "BUILD_REQUESTEDFOR", "BUILD_USER_ID")
 _COMMIT = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILD_SOURCEVERSION", "GIT_COMMIT")
 _RUN = ("CI_JOB_URL", "BUILD_URL")
+#: `https://user@host:443/path.git`, `ssh://git@host/path` or `git@host:path`.
+_REMOTE = re.compile(
+    r"(?:[a-z+]+://(?:[^/@]*@)?(?P<host>[^/:@]+)(?::\d+)?/|(?:[^/@:]*@)?(?P<scp>[^/:@]{2,}):(?!//))(?P<path>.+)"
+)
 
 
 def origin(root: Path, environ: Mapping[str, str], command: str = "") -> RunMetadata:
@@ -54,6 +59,29 @@ def _commit(root: Path, environ: Mapping[str, str]) -> str:
     if not commit:
         return _first(_COMMIT, environ)
     return commit + "+" * bool(_ask_git(git, root, "status", "--porcelain", "--", "."))
+
+
+def place_of(root: Path) -> str:
+    """Where the manifests of a stack are, wherever they are checked out: the repository and the path in it.
+
+    Outside of a repository that others share it is the directory.
+    """
+    directory = os.path.realpath(root)
+    git = which("git")
+    remote = _ask_git(git, root, "config", "--get", "remote.origin.url") if git is not None else ""
+    if git is None or not remote:
+        return directory
+    prefix = _ask_git(git, root, "rev-parse", "--show-prefix").strip("/")
+    return f"{repository_name(remote)}//{prefix}"
+
+
+def repository_name(remote: str) -> str:
+    """A repository by host and path, however it is reached, and without credentials."""
+    found = _REMOTE.fullmatch(remote)
+    if found is None:
+        return remote
+    path = found["path"].strip("/").removesuffix(".git")
+    return f"{(found['host'] or found['scp']).lower()}/{path}"
 
 
 def _ask_git(git: str, root: Path, *question: str) -> str:

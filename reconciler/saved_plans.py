@@ -96,6 +96,7 @@ def plan_file_of(
         records=None if target.traits.is_embedded else _reference(records, loaded, environ),
         only=only,
         allow=allow,
+        declared=dict(loaded.declared),
         sources={name: _seen_from(directory, source) for name, source in loaded.sources.items()},
     )
     return PlanFile(_without_secrets(saved_document.document(plan, options), redact))
@@ -254,6 +255,7 @@ class ReadPlan:
             secrets=(),
             files=(),
             warnings=(),
+            declared=options.declared,
         )
 
     def resolve(self, values: SecretSources) -> Plan:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from reconciler.core.outcome import Outcome
     from reconciler.core.record import (
         Declared,
+        FinishedWork,
         HistorySnapshot,
         Holder,
         PastChange,
@@ -423,6 +424,17 @@ class Records(Protocol):
         """Write down for a scope what is known of these jobs in another one; return how many were new.
 
         What is known of the scope already stays as it is.
+        """
+        ...
+
+    def declare(self, scope: Scope, sweeps: Mapping[str, str], place: str) -> None:
+        """Write down what an apply declares: each key with its sweep or "", and where the manifest is."""
+        ...
+
+    def finished(self, scope: Scope, digests: Collection[str], place: str) -> Mapping[str, FinishedWork]:
+        """What other stacks completed on the target of a scope, by digest, and do not declare any more.
+
+        Of a stack that was last applied from `place` all that it completed: it had another name then.
         """
         ...
 

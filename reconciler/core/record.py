@@ -290,19 +290,31 @@ class PastRevision:
         return marker.for_job(self.name, self.job)
 
 
+class FinishedWork(NamedTuple):
+    """A revision of another key that completed; `stack` is None for one of the same stack."""
+
+    key: str
+    number: int
+    stack: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class HistorySnapshot:
     """What the store knows of a stack on a target.
 
     `by_key` holds the revisions of each key, oldest first. `elsewhere` are the other targets under
     which the store knows the stack; `local` ones do not count. `problem` says why it could not be asked,
-    `fix` what to do about that.
+    `fix` what to do about that. `sweeps` has the sweep of each key that an apply declared as a member of one.
+    `finished` is what other stacks completed on this target and do not declare any more, by digest, as far
+    as it was asked for.
     """
 
     by_key: Mapping[str, tuple[PastRevision, ...]] = field(default_factory=dict)
     elsewhere: tuple[str, ...] = ()
     problem: str | None = None
     fix: str | None = None
+    sweeps: Mapping[str, str] = field(default_factory=dict)
+    finished: Mapping[str, FinishedWork] = field(default_factory=dict)
     _key_by_job: Mapping[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

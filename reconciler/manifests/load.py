@@ -342,6 +342,7 @@ class _Loading:
             origins=reader.origins,
             differs=any(map(differs, merged.targets.values())),
             undeclared=self._inputs.names - variables.declared.keys(),
+            declared={key: job.sweep or "" for key, job in jobs.items() if not job.is_absent},
             _targets=targets,
             _records=records,
             _notify=notify,

@@ -29,7 +29,7 @@ class LoadedStack:
     `checked` are the same files as `check` read them on each target, where these differ. `origins` says
     where the values of the job come from that `load` was asked to trace. `file_names` are the names of the
     `files` in messages. `undeclared` are the variables that were given a value although no file of the stack
-    declares them.
+    declares them. `declared` has the keys of all files, each with its sweep, or "".
     """
 
     stack: Stack
@@ -47,6 +47,7 @@ class LoadedStack:
     origins: tuple[ValueOrigin, ...] = field(default=(), repr=False)
     differs: bool = False
     undeclared: frozenset[str] = frozenset()
+    declared: Mapping[str, str] = field(default_factory=dict)
     checked: tuple[LoadedStack, ...] = field(default=(), repr=False, compare=False)
     _targets: Targets = field(default_factory=Targets, repr=False, compare=False)
     _records: RecordsSetting = field(default_factory=RecordsSetting, repr=False, compare=False)

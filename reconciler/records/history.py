@@ -29,7 +29,7 @@ from reconciler.core.record import HistorySnapshot, PastRevision, RevisionId, Sc
 from reconciler.records.cells import damaged
 from reconciler.records.database import Database
 from reconciler.records.observation_changes import ObservationChanges
-from reconciler.records.schema import LINES, REVISIONS, RUNS, SCOPES
+from reconciler.records.schema import KEYS, LINES, REVISIONS, RUNS, SCOPES
 from reconciler.records.serialization import read_declared, read_phases
 
 #: So many keys are asked about in one statement.
@@ -46,6 +46,7 @@ class History:
         """What is known of a scope."""
         with self._database.reading() as connection:
             rows = connection.execute(_revisions(scope)).all()
+            sweeps = {row.key: row.sweep for row in connection.execute(_sweeps(scope))}
             scopes = [Scope(*row) for row in connection.execute(_known_scopes(scope.stack))]
             by_key = defaultdict(list)
             for row in rows:
@@ -55,7 +56,9 @@ class History:
             found.place for found in scopes if found != scope and not (found.is_local or scope.is_local)
         )
         return HistorySnapshot(
-            {key: _oldest_first(past) for key, past in sorted(by_key.items())}, tuple(elsewhere)
+            {key: _oldest_first(past) for key, past in sorted(by_key.items())},
+            tuple(elsewhere),
+            sweeps=sweeps,
         )
 
     def revisions(self, scope: Scope, key: str) -> Sequence[PastRevision]:
@@ -154,6 +157,13 @@ def declared_now(new: Any) -> ColumnElement[Any]:
 def _revisions(scope: Scope, without: str = "") -> Select[Any]:
     look = select(*(column for column in REVISIONS.c if column.name != without))
     return look.join(SCOPES, SCOPES.c.id == REVISIONS.c.scope_id).where(is_scope(scope))
+
+
+@lru_cache
+def _sweeps(scope: Scope) -> Select[Any]:
+    """The keys that an apply declared as members of a sweep."""
+    look = select(KEYS.c.key, KEYS.c.sweep).join(SCOPES, SCOPES.c.id == KEYS.c.scope_id)
+    return look.where(is_scope(scope), KEYS.c.sweep != "")
 
 
 @lru_cache

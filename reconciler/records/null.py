@@ -12,6 +12,7 @@ from reconciler.core.outcome import Outcome
 from reconciler.core.record import (
     NO_HISTORY,
     Declared,
+    FinishedWork,
     HistorySnapshot,
     Holder,
     PastChange,
@@ -80,6 +81,13 @@ class NoRecords:
     def take_over(self, scope: Scope, old: Scope, jobs: Collection[str]) -> int:
         """Nothing is known."""
         return 0
+
+    def declare(self, scope: Scope, sweeps: Mapping[str, str], place: str) -> None:
+        """Forget it."""
+
+    def finished(self, scope: Scope, digests: Collection[str], place: str) -> Mapping[str, FinishedWork]:
+        """Nothing is known."""
+        return {}
 
     def last_check(self, scope: Scope) -> LastCheck:
         """No check."""

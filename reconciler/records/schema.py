@@ -78,6 +78,8 @@ SCOPES = Table(
     _place("workspace_id"),
     # When a drift check could compare something last.
     Column("compared_at_s", SecondsCell(nullable=True)),
+    # Where the manifest was of the last apply; NULL where none said what it declared.
+    Column("applied_from", TextCell(nullable=True)),
     UniqueConstraint("stack", "host", "project_id", "workspace_id"),
 )
 
@@ -174,6 +176,17 @@ REVISIONS = Table(
     Column("declared", TextCell(nullable=True)),
     Column("stopped", TruthCell(), nullable=False, server_default=false()),
     Column("released_at_s", SecondsCell(nullable=True)),
+    Index("reconciler_revisions_by_digest", "digest"),
+)
+
+# The keys that were ever applied, each with its sweep; the last apply declared some of them.
+KEYS = Table(
+    "reconciler_keys",
+    METADATA,
+    Column("scope_id", IdCell(), ForeignKey(SCOPES.c.id), primary_key=True),
+    Column("key", NameCell(), primary_key=True),
+    _text("sweep"),
+    Column("is_declared", TruthCell(), nullable=False),
 )
 
 # The drift that stands: a row for each, however many checks saw it.
@@ -197,6 +210,7 @@ DRIFT = Table(
 _COPY_OF_LOCKS = _copy("reconciler_copy_of_locks", LOCKS)
 _COPY_OF_REVISIONS = _copy("reconciler_copy_of_revisions", REVISIONS)
 _COPY_OF_DRIFT = _copy("reconciler_copy_of_drift", DRIFT)
+_COPY_OF_KEYS = _copy("reconciler_copy_of_keys", KEYS)
 
 
 class Statement(NamedTuple):
@@ -257,6 +271,20 @@ MIGRATIONS: tuple[tuple[str | Statement, ...], ...] = (
             "CREATE INDEX reconciler_copy_of_drift ON reconciler_drift"
             " (scope_id, key, class, job, entry, content, since_s, reported_at_s, is_hidden,"
             " accepted_at_s, accepted_by, accept_reason)",
+        ),
+    ),
+    (
+        "ALTER TABLE reconciler_scopes ADD COLUMN applied_from TEXT",
+        "CREATE INDEX reconciler_revisions_by_digest ON reconciler_revisions (digest)",
+        "CREATE TABLE reconciler_keys ("
+        " scope_id BIGINT NOT NULL REFERENCES reconciler_scopes (id),"
+        " key TEXT NOT NULL,"
+        " sweep TEXT DEFAULT '' NOT NULL,"
+        " is_declared BOOLEAN NOT NULL,"
+        " PRIMARY KEY (scope_id, key))",
+        Statement(
+            "sqlite",
+            "CREATE INDEX reconciler_copy_of_keys ON reconciler_keys (scope_id, key, sweep, is_declared)",
         ),
     ),
 )

@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, delete, func, select
 from reconciler.core.drift.check import NO_CHECK, Acceptance, CheckRecord, DriftId, LastCheck
 from reconciler.core.observed.ownership import Revision
 from reconciler.core.record import (
+    FinishedWork,
     HistorySnapshot,
     Holder,
     PastChange,
@@ -24,6 +25,7 @@ from reconciler.core.record import (
 from reconciler.records import HasNow
 from reconciler.records.cells import damaged
 from reconciler.records.database import Database
+from reconciler.records.declarations import forget_keys, read_finished, write_declared
 from reconciler.records.dialect import dialect_of
 from reconciler.records.drift_checks import DriftChecks, read_last_check
 from reconciler.records.errors import unavailable
@@ -108,6 +110,15 @@ class StoredRecords:
         known = self._find(old)
         return 0 if known is None or not jobs else self._history.copy(known, self._id(scope), jobs)
 
+    def declare(self, scope: Scope, sweeps: Mapping[str, str], place: str) -> None:
+        """Write down what an apply declares: each key with its sweep or "", and where the manifest is."""
+        write_declared(self._database, self._id(scope), sweeps, self._texts.text(place))
+
+    def finished(self, scope: Scope, digests: Collection[str], place: str) -> Mapping[str, FinishedWork]:
+        """What other stacks completed on the target of a scope, by digest, and do not declare any more."""
+        with self._database.reading() as connection:
+            return read_finished(connection, scope, digests, self._texts.text(place))
+
     def last_check(self, scope: Scope) -> LastCheck:
         """The drift that stands by earlier checks, and when the last one could compare."""
         known = self._find(scope)
@@ -174,6 +185,7 @@ class StoredRecords:
         with self._database.writing() as connection:
             gone = connection.execute(delete(RUNS).where(is_old)).rowcount
             self._history.prune(connection, known, before_s)
+            forget_keys(connection, known)
         return gone
 
     def check(self) -> None:

@@ -27,10 +27,10 @@ from reconciler.core.record import RecordsUnavailable, Run, RunEnd, RunKind
 from reconciler.records.database import Database
 from reconciler.records.dialect import dialect_of
 from reconciler.records.drift_checks import KEPT_CHECKS
-from reconciler.records.schema import MIGRATIONS
 from reconciler.records.store import StoredRecords
 from tests.builders import NOW
 from tests.records.locations import OTHER_STACK, SCOPE, SECRET, Place, a_run
+from tests.records.test_declarations import UNDO
 
 ENDED = RunEnd(NOW + 1, "drift", {"failed": 1})
 KNOWN = Acceptance(NOW + 5, "alice", "we know")
@@ -212,13 +212,13 @@ def test_store_of_schema_version_5_is_migrated_and_takes_checks(place: Place) ->
     assert database.prepare(create=True)
     with database.writing() as connection:
         for statement in (
+            *UNDO,
             "DROP TABLE reconciler_drift",
             "ALTER TABLE reconciler_scopes DROP COLUMN compared_at_s",
             "UPDATE reconciler_version SET version = 5",
         ):
             connection.execute(text(statement))
     database.close()
-    assert len(MIGRATIONS) == 5
     records = place.open()
     write(records, a_drift("a"))
     records.accept(check_at(kind=RunKind.ACCEPT), ENDED, [a_drift("a").id], KNOWN)

@@ -63,6 +63,9 @@ class SavedOptions(Frozen):
     records: str | None = Field(None, description="Record store, as given in the manifest.")
     only: tuple[str, ...] = Field((), description="Requested keys.")
     allow: tuple[str, ...] = Field((), description="Guards that were allowed to pass.")
+    declared: dict[str, str] = Field(
+        default_factory=dict, description='Declared keys, each with its sweep, or "".'
+    )
     sources: dict[str, VariableSource] = Field(
         default_factory=dict, description="Source of each secret's value."
     )

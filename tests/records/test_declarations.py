@@ -1,0 +1,137 @@
+"""What the last apply of each stack declared, and from where, on every database."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import event, text
+
+from reconciler.core.observed.phase import Phase
+from reconciler.core.record import FinishedWork, Scope
+from reconciler.records.database import Database
+from reconciler.records.dialect import dialect_of
+from reconciler.records.schema import latest
+from reconciler.records.store import StoredRecords
+from tests.builders import NOW
+from tests.records.locations import DIGEST, ELSEWHERE, OTHER_DIGEST, OTHER_STACK, SCOPE, Place, owned
+
+_WRITES = ("INSERT", "UPDATE", "DELETE")
+HERE, THERE = "github.com/o/r//vision", "github.com/o/r//speech"
+
+#: What leads the tables back to version 6.
+UNDO = (
+    "DROP TABLE reconciler_keys",
+    "DROP INDEX reconciler_revisions_by_digest",
+    "ALTER TABLE reconciler_scopes DROP COLUMN applied_from",
+    "UPDATE reconciler_version SET version = 6",
+)
+
+
+def remember(records: StoredRecords, scope: Scope, key: str, phase: Phase = Phase.COMPLETED) -> None:
+    """One revision of a key, as a look at the service showed it."""
+    records.remember(scope, [owned(key, stack=scope.stack, phase=phase, digest=DIGEST)], NOW)
+
+
+def found(records: StoredRecords, place: str = HERE) -> dict[str, FinishedWork]:
+    return dict(records.finished(SCOPE, {DIGEST, OTHER_DIGEST}, place))
+
+
+OF_SPEECH = {DIGEST: FinishedWork("a", 1, OTHER_STACK.stack)}
+
+
+def test_work_of_a_key_that_another_stack_no_longer_declares_is_found_by_its_digest(place: Place) -> None:
+    records = place.open()
+    remember(records, OTHER_STACK, "a")
+    records.declare(OTHER_STACK, {"a": "", "b": ""}, THERE)
+    assert found(records) == {}
+    records.declare(OTHER_STACK, {"b": ""}, THERE)
+    assert found(records) == OF_SPEECH
+    records.declare(OTHER_STACK, {"a": "", "b": ""}, THERE)
+    assert found(records) == {}
+
+
+def test_work_of_a_stack_that_was_applied_from_this_place_is_found_though_declared(place: Place) -> None:
+    records = place.open()
+    remember(records, OTHER_STACK, "a")
+    records.declare(OTHER_STACK, {"a": ""}, HERE)
+    assert found(records) == OF_SPEECH
+    records.declare(OTHER_STACK, {"a": ""}, THERE)
+    assert found(records) == {}
+
+
+@pytest.mark.parametrize("phase", set(Phase) - {Phase.COMPLETED})
+def test_work_that_did_not_complete_is_not_found(place: Place, phase: Phase) -> None:
+    records = place.open()
+    remember(records, OTHER_STACK, "a", phase)
+    records.declare(OTHER_STACK, {}, THERE)
+    assert found(records) == {}
+
+
+@pytest.mark.parametrize("scope", [ELSEWHERE, replace(OTHER_STACK, workspace_id="1"), SCOPE])
+def test_work_of_another_target_or_of_the_stack_itself_is_not_found(place: Place, scope: Scope) -> None:
+    records = place.open()
+    remember(records, scope, "a")
+    records.declare(scope, {}, HERE)
+    assert found(records) == {}
+
+
+def test_stack_of_which_no_apply_recorded_what_it_declares_is_left_out(place: Place) -> None:
+    records = place.open()
+    remember(records, OTHER_STACK, "a")
+    assert found(records) == {}
+
+
+def test_thousands_of_digests_are_asked_in_portions(place: Place) -> None:
+    records = place.open()
+    remember(records, OTHER_STACK, "a")
+    records.declare(OTHER_STACK, {}, THERE)
+    digests = {f"b{number:012x}" for number in range(1200)} | {DIGEST}
+    assert records.finished(SCOPE, digests, HERE) == OF_SPEECH
+
+
+def test_sweep_of_a_key_stays_known_after_it_is_declared_no_more(place: Place) -> None:
+    records = place.open()
+    records.declare(SCOPE, {"lr-sweep-lr-1": "lr-sweep", "plain": ""}, HERE)
+    records.declare(SCOPE, {"plain": ""}, HERE)
+    assert place.open().memory(SCOPE).sweeps == {"lr-sweep-lr-1": "lr-sweep"}
+    assert place.open().memory(OTHER_STACK).sweeps == {}
+
+
+def test_sweep_of_a_key_without_revisions_is_pruned_with_the_history(place: Place) -> None:
+    records = place.open()
+    records.declare(SCOPE, {"gone": "lr-sweep", "there": "lr-sweep", "ran": "lr-sweep"}, HERE)
+    remember(records, SCOPE, "ran")
+    records.declare(SCOPE, {"there": "lr-sweep"}, HERE)
+    records.prune(SCOPE, NOW)
+    assert records.memory(SCOPE).sweeps == {"there": "lr-sweep", "ran": "lr-sweep"}
+
+
+def test_declaration_that_is_recorded_already_writes_nothing(place: Place) -> None:
+    records = place.open()
+    records.declare(SCOPE, {"a": ""}, HERE)
+    written: list[str] = []
+    event.listen(
+        records._database._engine,
+        "before_cursor_execute",
+        lambda *told: written.append(told[2]) if told[2].startswith(_WRITES) else None,
+    )
+    records.declare(SCOPE, {"a": ""}, HERE)
+    assert written == []
+    records.declare(SCOPE, {"a": ""}, THERE)
+    assert len(written) == 1
+
+
+def test_store_of_schema_version_6_is_migrated_and_takes_declarations(place: Place) -> None:
+    database = Database(dialect_of(place.url), place.clock, str)
+    assert database.prepare(create=True)
+    with database.writing() as connection:
+        for statement in UNDO:
+            connection.execute(text(statement))
+    database.close()
+    assert latest() == 7
+    records = place.open()
+    remember(records, OTHER_STACK, "a")
+    records.declare(OTHER_STACK, {}, THERE)
+    assert found(records) == OF_SPEECH
+    records.check()

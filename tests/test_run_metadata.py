@@ -1,0 +1,51 @@
+"""Where the manifests of a stack are: the same place in every checkout, and another one elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reconciler.run_metadata import place_of
+from tests.git_repository import make_repository
+
+
+@pytest.mark.parametrize(
+    "remote",
+    [
+        "https://github.com/o/r",
+        "https://alice:tell-nobody-1@GitHub.com/o/r.git",
+        "ssh://git@github.com:22/o/r.git",
+        "git@github.com:o/r.git",
+        "github.com:o/r",
+    ],
+)
+def test_place_in_a_shared_repository_is_its_name_and_the_path_in_it(
+    remote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git = make_repository(tmp_path / "checkout", monkeypatch)
+    git("remote", "add", "origin", remote)
+    root = tmp_path / "checkout" / "stacks" / "vision"
+    root.mkdir(parents=True)
+    assert place_of(root) == "github.com/o/r//stacks/vision"
+    assert place_of(tmp_path / "checkout") == "github.com/o/r//"
+
+
+@pytest.mark.parametrize("remote", ["/srv/git/r.git", "file:///srv/git/r.git"])
+def test_repository_on_a_disk_is_named_by_its_path(
+    remote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git = make_repository(tmp_path / "checkout", monkeypatch)
+    git("remote", "add", "origin", remote)
+    assert place_of(tmp_path / "checkout") == f"{remote}//"
+
+
+@pytest.mark.parametrize("is_repository", [False, True])
+def test_place_outside_of_a_shared_repository_is_the_directory(
+    is_repository: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_repository:
+        make_repository(tmp_path / "checkout", monkeypatch)
+    (tmp_path / "checkout" / "vision").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "checkout")
+    assert place_of(tmp_path / "link" / "vision") == str((tmp_path / "checkout" / "vision").resolve())
