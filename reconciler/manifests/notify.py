@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 from reconciler.core.declared.expression import Reference, parts_of
 from reconciler.core.declared.notification import NOTIFY_CLASSES, Destination, NotifyEntry
+from reconciler.core.declared.notification_url import refused_url
 from reconciler.core.declared.scalar import scalar_text
 from reconciler.core.diagnostic import Diagnostic, Location
+from reconciler.core.store_url import HOLE
 from reconciler.core.text.secret import SecretText
 from reconciler.core.text.url_secrets import whole_url_secrets
 from reconciler.manifests.diagnostics.problems import Origin, validated
@@ -74,6 +76,8 @@ class NotifySetting:
             for _, problem in problems_in(entry.entry.url, expander):
                 if problem.what not in (ENV_NOT_SET, NO_VALUE):
                     yield _diagnosed(entry, problem)
+            if refused := _refused(_as_far_as_known(entry.entry.url, expander)):
+                yield _diagnosed(entry, refused)
 
 
 def misplaced_urls(documents: Iterable[Document], known: Collection[str]) -> set[str]:
@@ -113,7 +117,29 @@ def _destination(entry: _NotifyEntry, expander: Expander) -> Destination:
     if not isinstance(value, str) or not is_known or not value.strip():
         problem = Problem("", "wrong type", "the URL of a notification must be text with a value", None)
         return Destination(None, on, place, path, _diagnosed(entry, problem))
-    return Destination(str.__str__(value).strip(), on, place, path)
+    url = str.__str__(value).strip()
+    if refused := _refused(url):
+        return Destination(None, on, place, path, _diagnosed(entry, refused))
+    return Destination(url, on, place, path)
+
+
+def _refused(url: str) -> Problem | None:
+    why = refused_url(url)
+    return None if why is None else Problem("", "notification URL not allowed", why, None)
+
+
+def _as_far_as_known(url: str, expander: Expander) -> str:
+    """The URL with something in place of each expression that has no value yet."""
+    return "".join(part if isinstance(part, str) else _known(part, expander) for part in parts_of(url))
+
+
+def _known(reference: Reference, expander: Expander) -> str:
+    try:
+        value = scalar_text(expander.text(reference.text))
+    except NotExpanded:
+        return HOLE
+    is_known = isinstance(value, str) and not (isinstance(value, SecretText) and not value.has_value)
+    return str.__str__(value) if is_known else HOLE
 
 
 def _place(entry: _NotifyEntry) -> Location:

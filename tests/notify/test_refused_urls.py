@@ -1,0 +1,136 @@
+"""The tables of refused services and parameters, compared with the services of the installed Apprise."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import apprise
+import pytest
+
+from reconciler.core.declared.notification_url import (
+    FILE_PARAMETERS,
+    REFUSED_SCHEMES,
+    TEMPLATES_BY_ID,
+    refused_url,
+)
+
+PLUGINS = Path(apprise.__file__).parent / "plugins"
+#: How a plugin gets at something of this machine. What it does with attachments, of which we send none, and
+#: with its own images does not count.
+TOUCHES_MACHINE = re.compile(
+    r"""subprocess | os\.(?:system|popen|exec) | \bctypes\b | ^\s*import\ syslog | \bgi\.repository
+      | SessionBus | win32 | Blink1 | AppriseAttachment\(asset | keyfile(?!=None)
+      | (?<![.\w])open\((?!\s*attach|payload\.path|path,\ "rb"|\)) """,
+    re.VERBOSE | re.MULTILINE,
+)
+#: Parameters that sound like files: what they are instead.
+NO_FILES = {
+    "path": "the path of a URL",
+    "fullpath": "the path of a URL",
+    "workflow_path": "the path of a URL",
+    "attach-as": "the name of a field",
+    "filename": "what the attachment of a URL is called",
+    "profile": "an id",
+    "pgp": "a mode",
+}
+SOUNDS_LIKE_FILE = re.compile("file|path|cert|template|attach|pgp|script|cmd|pem|dir(?!ect)")
+
+
+def services() -> Iterator[tuple[tuple[str, ...], set[str], str]]:
+    """Yield each service of Apprise: its schemes, its parameters and the source of its plugin."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        schemas = apprise.Apprise().details(show_requirements=True, show_disabled=True)["schemas"]
+    sources: dict[str, str] = defaultdict(str)
+    for path in sorted(PLUGINS.rglob("*.py")):
+        name = path.relative_to(PLUGINS).parts[0].removesuffix(".py")
+        sources[name] += path.read_text()
+    manager = apprise.plugins.N_MGR
+    for schema in schemas:
+        schemes = tuple(map(str, (*(schema["protocols"] or ()), *(schema["secure_protocols"] or ()))))
+        module = manager[schemes[0]].__module__.removeprefix("apprise.plugins.").partition(".")[0]
+        details = schema["details"]
+        yield schemes, {*details["args"], *details["tokens"]}, sources[module]
+
+
+SERVICES = list(services())
+
+
+def is_refused(scheme: str, parameter: str = "") -> bool:
+    return refused_url(f"{scheme}://host/x" + (f"?{parameter}=x" if parameter else "")) is not None
+
+
+def test_apprise_is_read_whole() -> None:
+    assert len(SERVICES) > 100
+    assert all(source for _, _, source in SERVICES)
+
+
+@pytest.mark.parametrize(("schemes", "parameters", "source"), SERVICES, ids=[one[0][0] for one in SERVICES])
+def test_service_that_touches_this_machine_is_refused(
+    schemes: tuple[str, ...], parameters: set[str], source: str
+) -> None:
+    """Whole, or the parameters that name the files."""
+    if not TOUCHES_MACHINE.search(source):
+        return
+    of_files = {name for name in parameters if SOUNDS_LIKE_FILE.search(name)} - NO_FILES.keys()
+    for scheme in schemes:
+        assert is_refused(scheme) or (of_files and all(is_refused(scheme, name) for name in of_files)), scheme
+
+
+@pytest.mark.parametrize(("schemes", "parameters", "source"), SERVICES, ids=[one[0][0] for one in SERVICES])
+def test_parameter_that_names_a_file_is_refused(
+    schemes: tuple[str, ...], parameters: set[str], source: str
+) -> None:
+    for name in parameters:
+        if SOUNDS_LIKE_FILE.search(name) and name not in NO_FILES:
+            for scheme in schemes:
+                is_id = name == "template" and scheme in TEMPLATES_BY_ID
+                assert is_id or is_refused(scheme, name), (scheme, name)
+
+
+def test_templates_by_id_belong_to_services_that_open_no_file() -> None:
+    found = {scheme: source for schemes, _, source in SERVICES for scheme in schemes}
+    for scheme in TEMPLATES_BY_ID & found.keys():
+        assert not TOUCHES_MACHINE.search(found[scheme]), scheme
+
+
+def test_most_services_are_allowed() -> None:
+    schemes = [scheme for schemes, _, _ in SERVICES for scheme in schemes]
+    assert len([one for one in schemes if is_refused(one)]) <= len(REFUSED_SCHEMES)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "SysLog://",
+        "  dbus://",
+        "discord://id/token?template=/etc/passwd",
+        "discord://id/token/?x=1&TEMPLATE=/etc/passwd",
+        "discord://id/token?x;%74emplat%65=~/x",
+        "discord://id/token?x=?template=x",
+        "discord://id/token?+template=a&template =b",
+        "https://hooks.slack.com/services/a/b/c?template=x",
+        *(f"json://host/?{name}=x" for name in sorted(FILE_PARAMETERS)),
+    ],
+)
+def test_spelling_of_a_refused_url_does_not_matter(url: str) -> None:
+    assert refused_url(url) is not None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "json://host/file?+keyfile=x&:template=y&-attach=z",
+        "mailto://u:p@host?to=a@b&pgp=no",
+        "slack://a/b/c/#channel?image=no",
+        "sendgrid://key:a@b.c/?template=d-12",
+        "${x}",
+        "",
+    ],
+)
+def test_url_without_files_is_allowed(url: str) -> None:
+    assert refused_url(url) is None
