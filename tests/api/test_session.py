@@ -38,6 +38,7 @@ from reconciler.core.planning.plan import PlannedAction
 from reconciler.emulator import Effect, Fault
 from reconciler.render import Content, formats_of
 from tests.api.conftest import ENVIRON, Service, job, manifest
+from tests.cli.conftest import put_finished_job
 
 ROOT = Path(__file__).parents[2]
 
@@ -76,6 +77,7 @@ def test_plan_equals_that_of_the_command_line(tmp_path: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize("format_", formats_of(Content.PLAN))
 def test_plan_and_drift_are_rendered_in_every_format(service: Service, format_: str) -> None:
+    put_finished_job(service.app.store, project="p1")
     with service.stack("a").connect(environ=ENVIRON) as session:
         plan, report = session.plan(), session.drift()
     assert "create" in plan.render(format_).lower() or format_ in ("sarif", "prometheus", "github")

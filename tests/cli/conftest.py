@@ -111,3 +111,19 @@ def write(text: str, name: str = "jobs.yaml") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def put_finished_job(store: Store | None = None, stack: str = "test", project: str = "local") -> None:
+    """Let the stack have a job that completed, of a key that is not declared any more.
+
+    So the stack is known, and a declared key of which there is nothing is missing.
+    """
+    if store is None:
+        Path(".reconciler").mkdir(mode=0o700, exist_ok=True)
+        with Store(".reconciler/local.sqlite3") as local:
+            put_finished_job(local, stack)
+        return
+    description = f"reconciler.{stack}.earlier.r1.a000000000000"
+    body = {"kind": "job", "metadata": {"name": "earlier", "workspace_id": "0", "description": description}}
+    job = store.create(project, {**body, "algorithm": {}, "spec": {"resource": {"node_count": 1}}})
+    store.set_phase(job.id, "Completed")

@@ -14,7 +14,7 @@ import pytest
 from reconciler.core.exit_code import PRECEDENCE, ExitCode, first_of
 from reconciler.emulator import Effect, Fault
 from reconciler.emulator.operations.lifecycle import Durations
-from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.conftest import Reconciler, Service, manifest, put_finished_job, write
 from tests.cli.terminal import run_on_terminal
 
 
@@ -393,10 +393,12 @@ def test_with_nothing_to_do_nothing_is_asked(reconciler: Reconciler, command: st
 
 def test_drift_is_0_2_or_8(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", url=service.url))
+    assert reconciler("drift").code == 0  # never applied, so it is pending
+    put_finished_job(service.store, project="p1")
     assert reconciler("drift").code == 2  # missing
     assert reconciler("apply", "--yes").code == 0
     assert reconciler("drift").code == 0
-    [job] = service.store.jobs()
+    [_, job] = service.store.jobs()
     service.store.set_phase(job.id, "Failed")
     said = reconciler("drift")
     assert said.code == 2

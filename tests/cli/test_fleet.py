@@ -23,7 +23,7 @@ from reconciler.core.planning.plan import Plan
 from reconciler.emulator import Effect, Fault
 from reconciler.fleet.commands import COMMANDS
 from reconciler.manifests import LoadedStack
-from tests.cli.conftest import JOB, Reconciler, Service, write
+from tests.cli.conftest import JOB, Reconciler, Service, put_finished_job, write
 
 
 def stack(name: str, *keys: str, url: str | None = None, project: str = "p1", more: str = "") -> str:
@@ -319,6 +319,7 @@ def test_text_has_a_line_for_what_is_unchanged_the_rest_in_full_and_a_total(reco
 def test_stack_that_could_not_be_read_has_no_drift(reconciler: Reconciler, service: Service) -> None:
     write(stack("one", "a", url="http://127.0.0.1:9"), "one/stack.yaml")
     write(stack("two", "a", url=service.url), "two/stack.yaml")
+    put_finished_job(service.store, "two", project="p1")
     said = reconciler("drift", "--fleet")
     assert (said.code, said.out.splitlines()[-1]) == (
         8, "Fleet: 2 stacks, 1 with drift; 1 missing, 1 unknown."

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.emulator import Effect, Fault
-from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.conftest import Reconciler, Service, manifest, put_finished_job, write
 from tests.cli.test_interrupted import CREATE
 from tests.notify.receiver import Receiver, receiving
 
@@ -27,6 +27,8 @@ def notifying(*entries: str, keys: tuple[str, ...] = ("a",), url: str | None = N
     lines = "".join(f"  - {entry}\n" for entry in entries)
     variables = "variables: {chat: {env: CHAT, sensitive: true}}\n"
     write(manifest(*keys, url=url, more=f"{variables}notify:\n{lines}"))
+    if url is None:
+        put_finished_job()
 
 
 def test_drift_is_told_once_until_it_is_time_to_remind(reconciler: Reconciler, receiver: Receiver) -> None:

@@ -19,7 +19,7 @@ from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.cli.terminal import links
 from reconciler.cli.terminal.console import console
-from tests.cli.conftest import manifest, write
+from tests.cli.conftest import manifest, put_finished_job, write
 from tests.cli.terminal import run_on_terminal
 
 ROWS, COLUMNS = 20, 60
@@ -121,6 +121,7 @@ def test_reports_about_a_stack_are_paged(
     shown: Shown, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     stack()
+    put_finished_job()
     monkeypatch.setenv("PAGER", MARKS)
     text = shown(*arguments, code=2 if arguments == ("drift",) else 0, rows=5)
     assert all(line.startswith("P:") for line in text.splitlines())

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.cli.final_outputs import OutputSpec, final_outputs
 from reconciler.core.exit_code import ExitCode
-from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.conftest import Reconciler, Service, manifest, put_finished_job, write
 
 FILE = "metrics.prom"
 
@@ -32,6 +32,7 @@ class Metrics(dict[str, float]):
 @pytest.fixture
 def stack() -> None:
     write(manifest("a"))
+    put_finished_job()
 
 
 @pytest.mark.usefixtures("stack")

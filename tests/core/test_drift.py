@@ -15,6 +15,7 @@ from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.action_builder import PlanContext
+from reconciler.core.planning.plan import timestamp
 from reconciler.core.planning.planner import Snapshot
 from reconciler.core.text.secret import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
@@ -35,17 +36,26 @@ def classes(found: DriftReport) -> list[str]:
 NEW = a_job()
 OLD = a_job(algorithm__parameters={"lr": 9})
 PROTECTED = a_job(lifecycle={"protect": True})
+RETRIED = a_job(lifecycle={"on_failure": "retry"})
 STOPPING = a_job(spec__auto_stop={"time_unit": "HOURS", "duration": 2})
 
 
 @pytest.mark.parametrize(
     ("stack", "jobs", "expected"),
     [
-        (a_stack(NEW), [], ["missing"]),
+        (a_stack(NEW, a_job("b")), [seen(a_job("b"))], ["missing"]),
         (a_stack(NEW), [seen(NEW)], []),
         (a_stack(NEW), [seen(NEW, phase="Completed")], []),
         (a_stack(NEW), [seen(NEW, phase="Failed")], ["failed"]),
         (a_stack(NEW), [seen(NEW, phase="Abnormal")], ["failed"]),
+        (a_stack(RETRIED), [seen(RETRIED, phase="Failed", ended_s_ago=60)], []),
+        (a_stack(RETRIED), [seen(RETRIED, phase="Failed")], []),
+        (
+            a_stack(RETRIED),
+            [seen(RETRIED, phase="Failed"), seen(RETRIED, revision=2, phase="Failed")],
+            ["failed"],
+        ),
+        (a_stack(RETRIED), [seen(RETRIED, phase="Terminated")], ["terminated"]),
         (a_stack(STOPPING), [seen(STOPPING, phase="Failed", ran_s=2 * HOUR)], []),
         (a_stack(STOPPING), [seen(STOPPING, phase="Terminated", ran_s=2 * HOUR)], []),
         (a_stack(NEW), [seen(NEW, phase="Terminated")], ["terminated"]),
@@ -72,7 +82,7 @@ STOPPING = a_job(spec__auto_stop={"time_unit": "HOURS", "duration": 2})
         (a_stack(absent()), [seen(NEW)], ["orphaned"]),
         (a_stack(a_job("b")), [seen(NEW, phase="Completed"), seen(a_job("b"))], []),
         (a_stack(NEW), [seen(NEW, description="")], ["unowned"]),
-        (a_stack(NEW), [seen(NEW, stack="other")], ["missing"]),
+        (a_stack(NEW, a_job("b")), [seen(NEW, stack="other"), seen(a_job("b"))], ["missing"]),
         (a_stack(a_job("b")), [seen(NEW, phase="Terminating", ended_s_ago=60), seen(a_job("b"))], []),
         (a_stack(NEW), [seen(NEW, text="edited by hand", phase="Failed", protected=True)], ["failed"]),
         (a_stack(PROTECTED), [seen(PROTECTED, phase="Terminated")], ["terminated"]),
@@ -220,6 +230,27 @@ def test_change_awaiting_an_apply_is_pending_and_no_drift(
     found = report(stack, *jobs)
     assert [item.detail for item in found.pending] == [expected]
     assert classes(found) == (["failed"] if "(Failed)" in expected else [])
+
+
+@pytest.mark.parametrize(
+    ("ended_s_ago", "detail"),
+    [
+        (60.0, f"r1 ended as Failed; retry 1 of 1 at {timestamp(NOW + 60)}"),
+        (600.0, "r1 ended as Failed; attempt 1 of 1 is due"),
+    ],
+)
+def test_failed_job_that_is_retried_is_pending_with_the_time(ended_s_ago: float, detail: str) -> None:
+    found = report(a_stack(RETRIED), seen(RETRIED, phase="Failed", ended_s_ago=ended_s_ago, text="by hand"))
+    assert (classes(found), [item.detail for item in found.pending]) == ([], [detail])
+
+
+def test_stack_that_was_never_applied_is_pending_and_no_drift() -> None:
+    found = report(a_stack(NEW, a_job("b")))
+    assert classes(found) == []
+    assert [(item.key, item.detail) for item in found.pending] == [
+        ("a", "new in the manifest"),
+        ("b", "new in the manifest"),
+    ]
 
 
 def test_edited_manifest_is_pending_and_no_drift() -> None:

@@ -25,9 +25,9 @@ from reconciler.core.observed.phase import RULES, Operation, Phase, may
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.decide import name_holders, newest, rename_problem
 from reconciler.core.planning.existing_job_rules import declared_then
-from reconciler.core.planning.plan import Change, PlanWarning, node_hours, timestamp
+from reconciler.core.planning.plan import Change, PlanWarning, Reason, node_hours, timestamp
 from reconciler.core.planning.planner import Snapshot
-from reconciler.core.planning.retry import stopped_itself
+from reconciler.core.planning.retry import Attempt, bad_run, may_retry, next_attempt, stopped_itself
 
 STUCK_AFTER_S = 3600.0
 
@@ -158,9 +158,15 @@ class _KeyCheck:
         ended = list(self._ended(self.view.aged_out or self.view.owned[-1], self.declared))
         yield from ended
         fields = self._fields
-        if fields and fields.modified and self.latest and not _is_about(ended, self.latest):
+        latest = self.latest
+        if (
+            fields
+            and fields.modified
+            and latest
+            and not (_is_about(ended, latest) or self._retry(latest, self.declared))
+        ):
             detail = f"differs from what {fields.basis}: {spell_changes(fields.modified)}"
-            yield self.entry(DriftClass.MODIFIED, self.latest, detail, changes=fields.modified)
+            yield self.entry(DriftClass.MODIFIED, latest, detail, changes=fields.modified)
 
     def of_undeclared(self) -> Iterator[Drift]:
         """What runs although nothing declares it, unless that is what the next apply will change."""
@@ -238,21 +244,36 @@ class _KeyCheck:
 
     @property
     def _was_never_had(self) -> bool:
-        """Whether the history store, which knows what was applied, says that the stack never had this key.
+        """Whether the stack never had this key: the history store says so, or the stack was never applied.
 
-        One that only looks were recorded in says nothing of what was there before them.
+        A store in which only observations were recorded says nothing of what was there before them. Where
+        neither the service nor a store knows anything of the stack, nothing of it was ever applied.
         """
-        return self.snapshot.memory.knows_applies and not self.view.remembered
+        memory = self.snapshot.memory
+        if memory.knows_applies:
+            return not self.view.remembered
+        return not (self.snapshot.ownership.owned_keys or memory.knows_stack or memory.elsewhere)
 
     def _ended(self, last: Revision, declared: DesiredJob) -> Iterator[Drift]:
         phase = last.job.phase
         if phase is None or stopped_itself(declared, last.job) or (last.is_aged_out and self.is_hidden):
             return
-        if phase.ended_badly:
+        if phase.ended_badly and self._retry(last, declared) is None:
             yield self._ended_entry(DriftClass.FAILED, last, f"{last.job.name} ended as {phase}")
         elif phase is Phase.TERMINATED and not last.marker.stopped:
             detail = f"{last.job.name} was terminated outside reconciler"
             yield self._ended_entry(DriftClass.TERMINATED, last, detail)
+
+    def _retry(self, last: Revision, declared: DesiredJob) -> Attempt | None:
+        """The retry of a job that failed, if one is due or waited for: the next apply makes it."""
+        phase = last.job.phase
+        if phase is None or not phase.ended_badly or not may_retry(last, declared):
+            return None
+        run = bad_run(self.view.ever_owned, declared)
+        if not run or run[0].job.id != last.job.id:
+            return None
+        attempt = next_attempt(run, declared, self.context.at_s)
+        return None if attempt.reason is Reason.RETRIES_EXHAUSTED else attempt
 
     def _ended_entry(self, class_: DriftClass, last: Revision, detail: str) -> Drift:
         """An entry about a revision that has ended, with all the work that it did in vain."""
@@ -323,6 +344,9 @@ class _KeyCheck:
             yield f"{ahead}{self._edited(latest, declared)}"
         elif _was_stopped(latest) and not stopped_itself(declared, latest.job):
             yield f"declared again; r{latest.number} was stopped by us"
+        elif attempt := self._retry(latest, declared):
+            due = " is due" if attempt.reason is Reason.RETRY else ""
+            yield f"r{latest.number} ended as {latest.job.phase}; {attempt.detail}{due}"
 
     def _edited(self, latest: Revision, declared: DesiredJob) -> str:
         """The fields that were edited, as far as the history store says what was declared before."""
