@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from reconciler.core.planning.planner import (
     needs_whole_list,
     rests_on_memory,
 )
+from reconciler.core.planning.reruns import digests_to_start
 from reconciler.core.ports import Backend, NotFound, ServiceError, Unauthorized
 from reconciler.core.record import (
     NO_HISTORY,
@@ -54,7 +56,7 @@ def observe(
     reader.open_history()
     seen = context.target.backend.observe(reader.names, reader.needs_whole_list)
     context.tell(f"read {len(seen.jobs)} jobs: {seen.strategy}, {format_count(seen.requests, 'request')}")
-    snapshot = reader.snapshot(seen)
+    snapshot = reader.with_finished_work(reader.snapshot(seen))
     reader.record(snapshot)
     return narrow(whole, context.only, snapshot.ownership.owned_keys, context.unmatched), snapshot
 
@@ -131,6 +133,13 @@ class _SnapshotReader:
             snapshot = snapshot._replace(details=self._details, gone=self._gone)
         return snapshot
 
+    def with_finished_work(self, snapshot: Snapshot) -> Snapshot:
+        """The same with what other stacks finished of what is about to be new: it may have been renamed."""
+        digests = digests_to_start(self._in_view(snapshot)[0], snapshot) if self._with_details else None
+        if not digests:
+            return snapshot
+        return snapshot._replace(memory=self._history.with_finished_work(snapshot.memory, digests))
+
     def _needed(self, snapshot: Snapshot) -> tuple[str, ...]:
         return details_needed(self._in_view(snapshot)[0], snapshot)
 
@@ -183,15 +192,34 @@ class StackHistory:
         if recording is None:
             return NO_HISTORY
         memory = recording.memory(self._context.scope)
-        if memory.problem is not None and self._context.is_applied:
-            raise RecordsUnavailable(
-                Diagnostic(
-                    "the history could not be read",
-                    f"{memory.problem}; finished work might run again",
-                    f"{memory.fix or 'repair the record store'}; or work without it: --without-records",
-                )
-            )
+        if memory.problem is not None:
+            return self._unreadable(memory.problem, memory.fix)
         return memory if self.recorded is None else memory.limited_to(self.recorded)
+
+    def with_finished_work(self, memory: HistorySnapshot, digests: frozenset[str]) -> HistorySnapshot:
+        """The same with what other stacks completed of these digests, and do not declare any more.
+
+        Raises:
+            RecordsUnavailable: it cannot be read, and what is planned is about to be carried out.
+        """
+        recording = self._context.recording
+        if recording is None or memory.problem is not None:
+            return memory
+        try:
+            return replace(memory, finished=recording.finished(self._context.scope, digests))
+        except RecordsUnavailable as unavailable:
+            return self._unreadable(str(unavailable), unavailable.diagnostics[0].fix)
+
+    def _unreadable(self, problem: str, fix: str | None) -> HistorySnapshot:
+        if not self._context.is_applied:
+            return HistorySnapshot(problem=problem, fix=fix)
+        raise RecordsUnavailable(
+            Diagnostic(
+                "the history could not be read",
+                f"{problem}; finished work might run again",
+                f"{fix or 'repair the record store'}; or work without it: --without-records",
+            )
+        )
 
 
 def _read(

@@ -23,7 +23,7 @@ from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.allowance import Allowances
 from reconciler.core.planning.plan import Plan
 from reconciler.core.ports import Backend, NotFound
-from reconciler.core.record import HistorySnapshot, PastRevision, Scope
+from reconciler.core.record import FinishedWork, HistorySnapshot, PastRevision, Scope
 from reconciler.manifests import LoadedStack
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
@@ -166,6 +166,9 @@ class _Recorded:
 
     def memory(self, scope: Scope) -> HistorySnapshot:
         return self.memory_
+
+    def finished(self, scope: Scope, digests: Collection[str]) -> Mapping[str, FinishedWork]:
+        return self.memory_.finished
 
     def recorded_revisions(self, scope: Scope) -> None:
         return None

@@ -144,10 +144,11 @@ class Group:
             return self.first.would_lose(spell_work(at_stake))
         if self.is_folded and lost:
             return f"{self.first.detail}; discards {spell_work(lost)} of work"
-        waits_for = self.first.waits_for
-        if len(waits_for) < FOLDED_FROM:
-            return self.first.explanation
-        return self.first.explanation.replace(", ".join(waits_for), few(waits_for))
+        # Each runs the work of another key again.
+        first = self.first.model_copy(update={"rerun_of_key": None}) if self.is_folded else self.first
+        if len(first.waits_for) < FOLDED_FROM:
+            return first.explanation
+        return first.explanation.replace(", ".join(first.waits_for), few(first.waits_for))
 
     @property
     def is_harmless(self) -> bool:

@@ -209,8 +209,8 @@ class Source(Frozen):
 #: What an action says only if it is carried out, or kept as it is.
 _CARRIED_OUT = (
     *("after", "desired", "declared", "replace_order", "elapsed", "nodes"),
-    *("lost_node_hours", "lost_time", "cost", "rerun_of", "ended_badly", "scheduled_for"),
-    "waits_for_jobs",
+    *("lost_node_hours", "lost_time", "cost", "ended_badly", "scheduled_for", "waits_for_jobs"),
+    *("rerun_of", "rerun_of_key", "rerun_of_stack"),
 )
 
 
@@ -236,7 +236,13 @@ class PlannedAction(Frozen):
     cost: Cost | None = Field(None, description="For create and replace: what the new job costs.")
     ended_badly: bool = Field(False, description="For keep: whether its job ended badly.")
     rerun_of: int | None = Field(
-        None, description="For create: the newest revision, if it completed and its work runs again."
+        None, description="For create: the completed revision whose work runs again; null: none does."
+    )
+    rerun_of_key: str | None = Field(
+        None, description="Key of that revision, where the key seems to be renamed; null: this key."
+    )
+    rerun_of_stack: str | None = Field(
+        None, description="Stack of that key, where it seems to come from another one; null: this stack."
     )
     scheduled_for: str | None = Field(
         None,
@@ -311,12 +317,20 @@ class PlannedAction(Frozen):
             return self.would_lose(f"{time} on {nodes}")
         parts = [self.detail]
         if self.rerun_of is not None:
-            parts.append("runs finished work again")
+            whose = f" of {self.finished_work}" if self.rerun_of_key else ""
+            parts.append(f"runs finished work{whose} again")
         if self.lost_node_hours:
             parts.append(f"discards {time} of work on {nodes}")
         if self.next_run:
             parts.append(f"next: {self.next_run}")
         return "; ".join(parts)
+
+    @property
+    def finished_work(self) -> str:
+        """The completed revision whose work runs again, for people."""
+        key = "" if self.rerun_of_key is None else f"{self.rerun_of_key} "
+        stack = "" if self.rerun_of_stack is None else f" of stack {self.rerun_of_stack}"
+        return f"{key}r{self.rerun_of}{stack}"
 
     def would_lose(self, work: str) -> str:
         """The detail of a conflict over lost work, with how much that is put before the way out."""

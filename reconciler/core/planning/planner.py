@@ -35,6 +35,7 @@ from reconciler.core.planning.plan import (
     timestamp,
 )
 from reconciler.core.planning.renames import rename_hints
+from reconciler.core.planning.reruns import FinishedElsewhere
 from reconciler.core.policies.verdict import judge_plan, refusals_of
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, RecordedRevision, RevisionId
 
@@ -276,6 +277,7 @@ def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict
     What a key that is held back waits for decides, so only then it is asked whether absence was proved.
     """
     decisions: dict[str, KeyDecision] = {}
+    finished = FinishedElsewhere(stack, snapshot)
     completions: dict[str, Completion | None] = {}
     for key in _upstream_first(stack, keys_with_upstream(stack, snapshot.ownership)):
         desired = stack.find(key)
@@ -286,19 +288,21 @@ def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict
         upstream = tuple(filter(None, map(completions.get, needs)))
         case = Case.of(view, desired, snapshot.ownership, context, snapshot.details, upstream)
         decisions[key] = _decided(
-            case, {other: decisions[other].own for other in needs if other in decisions}
+            case, {other: decisions[other].own for other in needs if other in decisions}, finished
         )
     return decisions
 
 
-def _decided(case: Case, needed: Mapping[str, PlannedAction | None]) -> KeyDecision:
+def _decided(
+    case: Case, needed: Mapping[str, PlannedAction | None], finished: FinishedElsewhere
+) -> KeyDecision:
     """Decide one key; `needed` are the own actions of those that it needs."""
     desired = case.desired
     actions, warnings, rule = decide(case)
     if desired is None or desired.is_absent or not actions:
         return KeyDecision(None, actions, warnings, rule)
     chosen, *more = actions
-    chosen = _with_next_run(chosen, desired, case.draft.context.at_s)
+    chosen = _with_next_run(finished.marked(chosen, desired), desired, case.draft.context.at_s)
     own = _held_by_protected(held_back(chosen, desired, needed), more)
     if job := case.existing:
         older = upstream_warning(own, desired, job.latest, job.newer_upstream)

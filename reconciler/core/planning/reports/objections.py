@@ -106,7 +106,7 @@ _SHARES: Mapping[Guard, Callable[[PlannedAction], str]] = MappingProxyType(
         Guard.FOUND_NOTHING: _starts,
         Guard.TERMINATIONS: _ends,
         Guard.LOST_WORK: lambda action: f"discards {spell_work(action.lost_node_hours)} of work",
-        Guard.RERUNS: lambda action: f"runs the work of r{action.rerun_of} again",
+        Guard.RERUNS: lambda action: f"runs the work of {action.finished_work} again",
         Guard.BUDGET: lambda action: spell_cost(action.cost) if action.cost else "",
     }
 )
