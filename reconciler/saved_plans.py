@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,7 +99,8 @@ def plan_file_of(
         declared=dict(loaded.declared),
         sources={name: _seen_from(directory, source) for name, source in loaded.sources.items()},
     )
-    return PlanFile(_without_secrets(saved_document.document(plan, options), redact))
+    document = _without_secrets(saved_document.document(plan, options), redact)
+    return PlanFile(saved_document.sealed(document))
 
 
 def _seen_from(directory: str, source: VariableSource) -> VariableSource:
@@ -141,36 +142,56 @@ def _check_secrets(plan: Plan) -> None:
         )
 
 
+#: Members of the document, of its actions and of its options that nobody but people reads: a secret in them
+#: is masked. One in any other member would make the plan another one, so such a plan is not written.
+_FOR_PEOPLE = frozenset({"detail", "changes", "source", "warnings", "denied", "preflight", "refusals"})
+
+
 def _without_secrets(document: dict[str, Any], redact: Callable[[str], str]) -> dict[str, Any]:
+    """The document as it is sealed: secrets masked where only people read them.
+
+    Raises:
+        Refused: a secret, or a number that JSON does not know, is in what the plan is carried out by.
+    """
     if not parser.is_json(document):
         why = "a body contains infinity or NaN, which JSON does not allow"
         raise Refused(Diagnostic("a value that cannot be saved", why, "use a finite number, or quoted text"))
     shown: dict[str, Any] = redacted(document, redact)
-    for before, after in zip(document["actions"], shown["actions"], strict=True):
-        if before.get("desired") != after.get("desired"):
-            why = f"jobs.{before['key']}: its body also contains the value of a secret as plain text"
-            fix = "use ${var.…} wherever the secret is intended, or another value where it is not"
-            raise Refused(Diagnostic("a secret that cannot be saved", why, fix))
+    # Elsewhere the text of a sensitive variable is masked as a whole; here it names other variables.
     for name, source in document["options"]["sources"].items():
-        literals = [part for part in parts_of(source.get("text", "")) if isinstance(part, str)]
-        if any(redact(literal) != literal for literal in literals):
-            why = f"variables.{name}: its text also contains the value of a secret as plain text"
-            fix = "use ${var.…} wherever the secret is intended, or `env: NAME`"
-            raise Refused(Diagnostic("a secret that cannot be saved", why, fix))
-        # Elsewhere the text of a sensitive variable is masked as a whole.
-        shown["options"]["sources"][name] = source
-    for name, found in _names(document):
-        if redact(found) != found and (name, found) not in _names(shown):
-            why = f"the {name} has the letters of a secret, and a plan without it could not be carried out"
-            raise Refused(Diagnostic("a secret that cannot be saved", why, "choose another name"))
+        if all(redact(part) == part for part in parts_of(source.get("text", "")) if isinstance(part, str)):
+            shown["options"]["sources"][name] = source
+    if masked := [*_masked(document, shown)]:
+        raise Refused(*map(_not_saved, masked))
     return shown
 
 
-def _names(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a plan is carried out by, each with the word for it."""
-    target = [(f"target's {field}", str(value)) for field, value in document["target"].items()]
-    keys = [("key of a job", str(action["key"])) for action in document["actions"]]
-    return [("name of the stack", str(document["stack"])), *target, *keys]
+def _masked(tree: Any, shown: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Where plain data was masked that is not for people alone; an action goes by its key."""
+    if tree == shown:
+        return
+    if isinstance(tree, Mapping) and tree.keys() == shown.keys():
+        is_read = path in ((), ("options",)) or (path[:1] == ("jobs",) and len(path) == 2)
+        for name, value in tree.items():
+            if not (is_read and name in _FOR_PEOPLE):
+                yield from _masked(value, shown[name], (*path, name))
+    elif path == ("actions",):
+        for action, masked in zip(tree, shown, strict=True):
+            yield from _masked(action, masked, ("jobs", action["key"]))
+    else:
+        yield path
+
+
+def _not_saved(path: tuple[str, ...]) -> Diagnostic:
+    what = "a secret that cannot be saved"
+    if path[:2] == ("options", "sources"):
+        why = f"variables.{path[2]}: its text also contains the value of a secret as plain text"
+        return Diagnostic(what, why, "use ${var.…} wherever the secret is intended, or `env: NAME`")
+    if "desired" in path:
+        why = f"{'.'.join(path[:2])}: its body also contains the value of a secret as plain text"
+        return Diagnostic(what, why, "use ${var.…} wherever the secret is intended, or another value")
+    why = f"{'.'.join(path)} has the letters of a secret, and a plan without it could not be carried out"
+    return Diagnostic(what, why, "choose another name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +230,8 @@ class ReadPlan:
             for name, one in options.sources.items()
         }
         elsewhere = options.model_copy(update={"root": moved(options.root), "sources": sources})
-        return PlanFile(saved_document.with_options(self.document, elsewhere))
+        options_there = elsewhere.model_dump(mode="json", exclude_none=True)
+        return PlanFile(saved_document.sealed({**self.document, "options": options_there}))
 
     @property
     def _base(self) -> Path:
@@ -238,7 +260,7 @@ class ReadPlan:
             ManifestInvalid: the stack's root is not where the plan says.
         """
         plan, options = self.saved
-        keys = {key for action in plan.actions for key in (action.key, *action.former_keys)}
+        keys = {key for action in plan.actions for key in (action.key, *action.former_keys, *action.needs)}
         root = (self._base / options.root).resolve()
         if not os.path.isdir(root):  # noqa: PTH112 - a name that is too long is none, and no error
             why = f"it names {options.root}, as the stack's root, relative to it; {root} is not a directory"
@@ -327,7 +349,13 @@ def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool)
     except parser.NotAPlanFile as error:
         why = f"{file}: {error}"
         raise ManifestInvalid(Diagnostic("invalid plan file", why, "create a new plan")) from None
-    return ReadPlan(file, saved_document.read(document, str(file), __version__, strict=strict), document)
+    saved = saved_document.read(document, str(file), __version__, strict=strict)
+    is_ours = saved_document.made_by_other(document, __version__) is None
+    if not strict and is_ours and saved_document.is_modified(document, saved.plan):
+        why = f"{file}: its seal does not match, so it cannot be applied"
+        modified = Diagnostic("plan file modified since it was written", why, "create a new plan")
+        warn(replace(modified, severity=Severity.WARNING))
+    return ReadPlan(file, saved, document)
 
 
 def _check_access(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from reconciler.core.saved_plan.document import sealed
 from tests.cli.conftest import Reconciler, Service, manifest, write
 from tests.cli.test_saved_plans import CHANGING, PLAN, TOKEN, edited, save, with_token
 from tests.core.test_edited_plans import changed, edits
 
 #: Of the edits of every place, each so-many-th: every place is met, and the run stays short.
-STRIDE = 11
+STRIDE = 53
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def plan(reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPat
     return document
 
 
-def test_edited_file_is_invalid_or_stale_or_still_the_plan(
+def test_edited_file_is_invalid_or_still_the_plan(
     reconciler: Reconciler, service: Service, plan: dict[str, Any]
 ) -> None:
     codes: dict[int, int] = {}
@@ -41,15 +43,34 @@ def test_edited_file_is_invalid_or_stale_or_still_the_plan(
         assert answer.code in (65, 4, 3), f"{said}: {answer.code}\n{answer.err}"
         assert "Traceback" not in answer.err, said
         codes[answer.code] = codes.get(answer.code, 0) + 1
-    assert codes[65] > 300
+    assert codes[65] > 0.9 * sum(codes.values())
     assert not [served for served in service.app.requests if served.operation in CHANGING]
 
 
-def test_shown_file_is_invalid_or_shown(reconciler: Reconciler, plan: dict[str, Any]) -> None:
+def test_edited_file_is_shown_with_a_warning(reconciler: Reconciler, plan: dict[str, Any]) -> None:
     for said, document in list(edits(plan))[::STRIDE]:
         PLAN.write_text(json.dumps(document), encoding="utf-8")
         answer = reconciler("show", str(PLAN))
         assert answer.code in (0, 65), f"{said}: {answer.err}"
+    PLAN.write_text(json.dumps({**plan, "news": 1}), encoding="utf-8")
+    answer = reconciler("show", str(PLAN))
+    assert (answer.code, "+ create" in answer.out) == (0, True)
+    assert "warning: plan file modified since it was written" in answer.err
+
+
+@pytest.mark.parametrize("seal", [sealed, dict], ids=["with a new seal", "as it is"])
+@pytest.mark.parametrize("command", [("apply", "--yes", "--plan"), ("show",)])
+def test_plan_file_without_format_version_is_65(
+    reconciler: Reconciler,
+    plan: dict[str, Any],
+    command: tuple[str, ...],
+    seal: Callable[[dict[str, Any]], dict[str, Any]],
+) -> None:
+    del plan["format_version"]
+    PLAN.write_text(json.dumps(seal(plan)), encoding="utf-8")
+    answer = reconciler(*command, str(PLAN))
+    assert answer.code == 65
+    assert "format_version is missing" in answer.err
 
 
 def deep(levels: int) -> Any:
@@ -84,4 +105,4 @@ def test_hostile_value_is_no_fault(
     steps = (path,) if isinstance(path, str) else path
     PLAN.write_text(json.dumps(changed(plan, steps, value)), encoding="utf-8")
     answer = reconciler(*command.split(), str(PLAN))
-    assert answer.code in ((0, 65) if command == "show" else (65, 4, 3)), answer.err
+    assert answer.code in ((0, 65) if command == "show" else (65,)), answer.err

@@ -15,21 +15,14 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.saved_plan.document import CHECKSUM, seal_of_action, seal_of_options
+from reconciler.core.saved_plan.document import sealed
 from tests.cli.conftest import Reconciler, Service, manifest, write
 from tests.cli.terminal import run_on_terminal
 from tests.cli.test_saved_plans import CHANGING, PLAN, TOKEN, save, with_token
 
 
-def sealed(document: dict[str, Any]) -> dict[str, Any]:
-    """The same document with checksums that fit it: whoever edits a plan can compute them."""
-    for action in document["actions"]:
-        action[CHECKSUM] = seal_of_action(action)
-    document["options"][CHECKSUM] = seal_of_options(document, document["options"])
-    return document
-
-
 def edit(document: dict[str, Any], **options: Any) -> None:
+    """Edit the options, with a seal that fits: whoever edits a plan can compute it."""
     document["options"] |= options
     PLAN.write_text(json.dumps(sealed(document)), encoding="utf-8")
 

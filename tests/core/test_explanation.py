@@ -19,7 +19,6 @@ from reconciler.core.planning.plan import Action, Reason
 from reconciler.core.planning.planner import Snapshot, make_plan
 from reconciler.core.planning.reports.explanation import OTHERWISE, Explanation, explain
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.saved_plan.checks import NEVER_SAVED
 from reconciler.render.texts.why import render_why
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 
@@ -71,8 +70,15 @@ def test_rules_are_listed_up_to_the_deciding_one(explanation: Explanation, rule:
     )
 
 
+#: Reasons of the plans of adopt and release, which decide by no rule.
+OF_ADOPTION = {
+    *(Reason.ADOPTED, Reason.ALREADY_OWNED, Reason.DIFFERS, Reason.KEY_IN_USE, Reason.NOT_ADOPTABLE),
+    *(Reason.RELEASED, Reason.STACK_RENAMED, Reason.WRONG_PHASE),
+}
+
+
 def test_every_reason_says_what_would_change_the_decision() -> None:
-    assert OTHERWISE.keys() == set(Reason) - NEVER_SAVED
+    assert OTHERWISE.keys() == set(Reason) - OF_ADOPTION
     assert [reason for reason, texts in OTHERWISE.items() if not texts] == [Reason.DESTROYED]
 
 

@@ -1,6 +1,6 @@
-"""Plan files that somebody damaged or edited, with checksums that fit or not: shown, applied, or refused.
+"""Plan files that somebody damaged or edited: shown or refused, and applied only if nothing of them changed.
 
-Never internal error, never a secret, and no call that the file itself does not show.
+Never internal error, never a secret, and no call that the plan does not show.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.cli.terminal.console import console
 from reconciler.core.planning.plan import Action, Reason
-from reconciler.core.saved_plan.document import CHECKSUM, seal_of_action, seal_of_options
 from reconciler.core.text.secret import Redactor
 from reconciler.emulator import ManualClock, Store, create_app, running
 from tests.apply.service import SharedTime
@@ -34,8 +33,8 @@ from tests.hostile.sizes import RecordProperty, count_tried, size
 SECRET = "tell nobody/9+x"
 TOKEN = "tell-nobody-1"
 SHOW = (("show",), ("show", "--json"), ("show", "--show-keep"), ("show", "-o", "text", "-o", "json=out.json"))
-#: How a run over a damaged plan may end: done, failed, refused, stale, partial, unauthorized, unknown, wrong.
-APPLIED = {0, 1, 3, 4, 5, 7, 8, 64, 65}
+#: How a run over a damaged plan may end: done, refused, stale, invalid.
+APPLIED = {0, 3, 4, 65}
 PLAN, RECORDS = Path("saved.plan"), Path(".reconciler")
 
 
@@ -242,29 +241,11 @@ def edited(chance: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
     return plan
 
 
-def resealed(chance: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
-    """The plan with checksums that fit it, and often with counts that do."""
-    actions, options, summary = plan.get("actions"), plan.get("options"), plan.get("summary")
-    whole = [a for a in actions if isinstance(a, dict)] if isinstance(actions, list) else []
-    if isinstance(summary, dict) and chance.random() < 0.8:
-        kinds = Counter(str(action.get("action")) for action in whole)
-        plan["summary"] = {kind: kinds[kind] for kind in summary}
-    for action in whole:
-        action[CHECKSUM] = seal_of_action(action)
-    if isinstance(options, dict):
-        options[CHECKSUM] = seal_of_options(plan, options)
-    return plan
-
-
 def attempt(chance: random.Random, plan: dict[str, Any]) -> bytes:
     """One file that somebody might hand in."""
-    kind = chance.randrange(4)
-    if kind == 0:
+    if chance.randrange(2):
         return damaged(chance, json.dumps(plan, indent=2).encode())
-    plan = edited(chance, plan)
-    if kind > 1:
-        plan = resealed(chance, plan)
-    return json.dumps(plan).encode()
+    return json.dumps(edited(chance, plan)).encode()
 
 
 # ── what is looked at ──────────────────────────────────────────────────────────────────────────────
@@ -328,11 +309,11 @@ def test_damaged_plan_is_refused_or_does_what_it_shows(world: World, record_prop
             codes[f"applied {applied.code}"] += 1
             assert applied.code in APPLIED, f"{number}: {applied}"
             assert not leaks(applied), number
-            assert unexpected(world.watch.calls, json.loads(data)) == [], number
+            assert unexpected(world.watch.calls, world.plan) == [], number
             done += bool(world.watch.calls)
             world.put_back()
-    assert done > count // 30
-    assert codes["refused 65"] > count // 3
+    assert done
+    assert codes["refused 65"] > count * 2 // 3
     count_tried(record_property, "plan files, damaged or edited", count)
 
 
