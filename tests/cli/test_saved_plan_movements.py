@@ -1,8 +1,9 @@
 """What may happen between `plan --out` and `apply --plan`, each kind by its name: harmless, stale or refused.
 
-A plan is stale when a precondition of one of its actions moved (the job, the class of its phase, its digest,
-the name that is needed), and when carrying it out would end or overwrite what it did not show. Then nothing
-is sent. Everything else is harmless: what was approved is done, and the next plan shows the rest.
+A plan is stale when what an executed action rests on moved (its job, the class of its phase, its digest, the
+name that is needed, the keys that it needs), and when carrying it out would end or overwrite what it did not
+show. Then nothing is sent. Everything else is harmless, whatever became of kept, deferred and blocked keys:
+what was approved is done, and the next plan shows the rest.
 
 Source: docs/saved-plans.md, "Stale"; docs/semantics.md, "Apply".
 """
@@ -22,6 +23,7 @@ import pytest
 from reconciler.backends.clock import SystemClock
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
+from reconciler.core.saved_plan.document import sealed
 from reconciler.emulator import Job, Store
 from reconciler.emulator.errors import ApiError
 from reconciler.local_target import LOCAL_PROJECT
@@ -32,15 +34,15 @@ from tests.cli.lock_helpers import held_by
 PLAN, MANIFEST, RECORDS = Path("saved.plan"), Path("jobs.yaml"), Path(".reconciler/records.sqlite3")
 JOBS = Path(".reconciler/local.sqlite3")
 
-FIRST = ("change", "gone", "same", "edit", "done", "again", "tried")
+FIRST = ("change", "gone", "same", "edit", "done", "again", "tried", "up")
 #: The phase of each job when the plan is made; `gone` is Running, too.
 PHASES = {
     **{"change": "Running", "gone": "Running", "same": "Pending", "edit": "Running", "done": "Completed"},
-    **{"again": "Completed", "tried": "Failed"},
+    **{"again": "Completed", "tried": "Failed", "up": "Completed"},
 }
 PLANNED = {
     **{"again": "create", "change": "replace", "done": "keep", "edit": "update", "gone": "terminate"},
-    **{"new": "create", "same": "keep", "tried": "defer"},
+    **{"new": "create", "same": "keep", "tried": "defer", "up": "keep", "down": "create"},
 }
 MORE = "variables: {token: {env: A_TOKEN, sensitive: true}, lr: {env: AN_LR, default: 0.1}}\n"
 
@@ -48,11 +50,12 @@ MORE = "variables: {token: {env: A_TOKEN, sensitive: true}, lr: {env: AN_LR, def
 def _jobs(*keys: str) -> str:
     text = manifest(*keys, more=MORE)
     retried = "    lifecycle: {on_failure: retry, retry_delay: 10m}\n"
-    return text.replace("  tried:\n", f"  tried:\n{retried}")
+    text = text.replace("  tried:\n", f"  tried:\n{retried}")
+    return text.replace("  down:\n", "  down:\n    needs: [up]\n")
 
 
 def _edited() -> str:
-    text = _jobs(*(key for key in FIRST if key != "gone"), "new")
+    text = _jobs(*(key for key in FIRST if key != "gone"), "new", "down")
     for key, old, new in (
         ("change", "lr: 0.1", "lr: 0.2"),
         ("again", "lr: 0.1", "lr: 0.2"),
@@ -145,10 +148,10 @@ class Place(NamedTuple):
         """Another manifest."""
         MANIFEST.write_text(text, encoding="utf-8")
 
-    def edit_plan(self, **said: Any) -> None:
-        """As if the plan were another one's."""
+    def edit_plan(self, finish: Callable[[dict[str, Any]], dict[str, Any]] = dict, **said: Any) -> None:
+        """Edit the file of the plan; `finish` is done to its document at last."""
         document = json.loads(PLAN.read_text(encoding="utf-8"))
-        PLAN.write_text(json.dumps({**document, **said}), encoding="utf-8")
+        PLAN.write_text(json.dumps(finish({**document, **said})), encoding="utf-8")
 
     def apply(self, *options: str) -> Said:
         """Carry the plan out."""
@@ -185,18 +188,41 @@ def unmarked(name: str) -> Move:
     return lambda place: place.describe(name, r" ?reconciler\.\S+", "")
 
 
+def without(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda document: sealed({key: value for key, value in document.items() if key != name})
+
+
+def adopt_as(place: Place, name: str, key: str) -> None:
+    """A colleague's job goes over to a key."""
+    place.take(name)
+    marker = f"reconciler.test.{key}.r2.a000000000000.id{place.job(name).id[:8]}"
+    place.describe(name, r"\Z", f" {marker}")
+
+
 HARMLESS: dict[str, Move] = {
     "nothing moved": lambda p: None,
     # phases
     "a kept job went on from Pending to Running": lambda p: p.put("same", "Running"),
     "a kept job went back from Pending to Creating": lambda p: p.put("same", "Creating"),
     "a kept job completed": lambda p: p.put("same", "Completed"),
+    "a kept job failed": lambda p: p.put("same", "Failed"),
+    "a kept job was terminated": lambda p: p.put("same", "Terminated"),
+    "a kept job that completed was restarted by the service": lambda p: p.put("done", "Running"),
+    "a kept job is in an unknown phase": lambda p: p.put("same", "Frozen"),
     "the job to be replaced was queued again": lambda p: p.put("change", "Pending"),
     "the job to be updated was queued again": lambda p: p.put("edit", "Pending"),
     "the job to be terminated was queued again": lambda p: p.put("gone", "Creating"),
     "the job of a deferred retry went from Failed to Abnormal": lambda p: p.put("tried", "Abnormal"),
+    "the job of a deferred retry was restarted by the service": lambda p: p.put("tried", "Running"),
     # records
     "the record of a kept job that completed aged out": lambda p: p.delete("done"),
+    "the record of a kept job that was active is gone": lambda p: (p.put("same", "Failed"), p.delete("same")),
+    "the record of a kept job is gone, and the history does not know it": lambda p: (
+        p.delete("done"),
+        shutil.move(RECORDS, "lost"),
+    ),
+    "the record of the kept job that a new one needs aged out": lambda p: p.delete("up"),
+    "the record of the job of a deferred retry is gone": lambda p: p.delete("tried"),
     "the record of the job before a create aged out": lambda p: p.delete("again"),
     # time
     "the deferred retry has become due": lambda p: p.let_pass(minutes=20),
@@ -212,6 +238,23 @@ HARMLESS: dict[str, Move] = {
         "edit", "edit of the test", "other words"
     ),
     "the kept job was protected": lambda p: p.describe("same", r"\Z", ".protected"),
+    "the kept job that a new one needs was protected": lambda p: p.describe("up", r"\Z", ".protected"),
+    "the marker of a kept job was removed": unmarked("same"),
+    "a kept job went over to another stack": lambda p: p.describe(
+        "same", "reconciler.test.", "reconciler.other."
+    ),
+    "another digest is in the marker of a kept job": lambda p: p.describe(
+        "same", r"\.([a-z])[0-9a-f]{12}", r".\g<1>000000000000"
+    ),
+    "a colleague made another revision of a kept key": lambda p: p.take(
+        "same-r2", "reconciler.test.same.r2.a000000000000"
+    ),
+    "the next name of a kept key was taken": lambda p: p.take("same-r2"),
+    "a colleague released a kept key": lambda p: (
+        p.declare(_edited()),
+        p.reconciler("release", "same", "--yes"),
+        p.declare("not read"),
+    ),
     # what the plan holds already, and what is resolved again
     "the manifest was edited": lambda p: p.declare(manifest("unrelated")),
     "the manifest is invalid": lambda p: p.declare("stack: [\n"),
@@ -219,22 +262,14 @@ HARMLESS: dict[str, Move] = {
     "a policy would deny it now": lambda p: p.declare(_edited() + "policies: [{name: none, deny: 'true'}]\n"),
     "another value of a variable": lambda p: p.patch.setenv("AN_LR", "0.7"),
     "another value of a secret": lambda p: p.patch.setenv("A_TOKEN", "second-secret"),
-    "another patch version of the program": lambda p: p.edit_plan(reconciler_version="0.1.99"),
+    "another patch version of the program": lambda p: p.patch.setattr(
+        "reconciler.saved_plans.__version__", "0.1.99"
+    ),
     "another time of creation": lambda p: p.edit_plan(created_at="2026-01-01T00:00:00Z"),
 }
 
 STALE: dict[str, tuple[Move, str]] = {
     # phases
-    "a kept job failed": (lambda p: p.put("same", "Failed"), "same: same was Pending, now Failed"),
-    "a kept job was terminated": (
-        lambda p: p.put("same", "Terminated"),
-        "same: same was Pending, now Terminated",
-    ),
-    "a kept job that completed was restarted by the service": (
-        lambda p: p.put("done", "Running"),
-        "done: done was Completed, now Running",
-    ),
-    "a kept job is in an unknown phase": (lambda p: p.put("same", "Frozen"), "same: same was Pending, now F"),
     "the job to be replaced has ended": (
         lambda p: p.put("change", "Completed"),
         "change: change was Running, now Completed",
@@ -255,26 +290,9 @@ STALE: dict[str, tuple[Move, str]] = {
         lambda p: p.put("again", "Running"),
         "again: again is Running again",
     ),
-    "the job of a deferred retry was restarted by the service": (
-        lambda p: p.put("tried", "Running"),
-        "tried: tried was Failed, now Running",
-    ),
-    # records and markers
-    "the record of a kept job that was active is gone": (
-        lambda p: (p.put("same", "Failed"), p.delete("same")),
-        "same: same ({same}) is gone or no longer carries our marker",
-    ),
-    "the record of a kept job is gone, and the history does not know it": (
-        lambda p: (p.delete("done"), shutil.move(RECORDS, "lost")),
-        "done: done ({done}) is gone or no longer carries our marker",
-    ),
     "the job to be replaced is gone": (
         lambda p: (p.put("change", "Failed"), p.delete("change")),
         "change: change ({change}) is gone or no longer carries our marker",
-    ),
-    "the marker of a kept job was removed": (
-        unmarked("same"),
-        "same: same ({same}) is gone or no longer carries our marker",
     ),
     "the marker of the job to be replaced was removed": (
         unmarked("change"),
@@ -295,10 +313,6 @@ STALE: dict[str, tuple[Move, str]] = {
     "another digest is in the marker of the job to be replaced": (
         lambda p: p.describe("change", r"\.([a-z])[0-9a-f]{12}", r".\g<1>000000000000"),
         "change: the marker of change has changed",
-    ),
-    "another digest is in the marker of a kept job": (
-        lambda p: p.describe("same", r"\.([a-z])[0-9a-f]{12}", r".\g<1>000000000000"),
-        "same: the marker of same has changed",
     ),
     "the job to be replaced was protected": (
         lambda p: p.describe("change", r"\Z", ".protected"),
@@ -330,14 +344,39 @@ STALE: dict[str, tuple[Move, str]] = {
         lambda p: p.take("again-r4"),
         "again: r2 is no longer the next revision; r5 is",
     ),
+    "the name of a new key was adopted as a revision of a kept key": (
+        lambda p: adopt_as(p, "new", "same"),
+        "new: r1 is no longer the next revision; r2 is",
+    ),
+    # what a new job needs
+    "the kept job that a new one needs was restarted by the service": (
+        lambda p: p.put("up", "Running"),
+        "up: up was Completed, now Running",
+    ),
+    "the kept job that a new one needs failed": (
+        lambda p: p.put("up", "Failed"),
+        "up: up was Completed, now Failed",
+    ),
+    "the kept job that a new one needs lost its marker": (
+        unmarked("up"),
+        "up: up ({up}) is gone or no longer carries our marker",
+    ),
+    "the kept job that a new one needs is gone, and the history does not know it": (
+        lambda p: (p.delete("up"), shutil.move(RECORDS, "lost")),
+        "up: up ({up}) is gone or no longer carries our marker",
+    ),
+    "a colleague runs another revision of the key that a new one needs": (
+        lambda p: p.take("up-r2", "reconciler.test.up.r2.a000000000000"),
+        "up: up-r2 exists, which the plan does not know",
+    ),
+    "another revision of the key that a new one needs failed": (
+        lambda p: (p.take("up-r2", "reconciler.test.up.r2.a000000000000"), p.put("up-r2", "Failed")),
+        "up: needed, and up-r2 is Failed",
+    ),
     # what colleagues did
     "a colleague made the new job": (
         lambda p: p.take("new", "reconciler.test.new.r1.a000000000000"),
         "new: r1 is no longer the next revision; r2 is",
-    ),
-    "a colleague made another revision of a kept key": (
-        lambda p: p.take("same-r2", "reconciler.test.same.r2.a000000000000"),
-        "same: same-r2 exists, which the plan does not know",
     ),
     "a colleague made another revision of the key to be terminated": (
         lambda p: p.take("gone-r2", "reconciler.test.gone.r2.a000000000000"),
@@ -346,10 +385,6 @@ STALE: dict[str, tuple[Move, str]] = {
     "a colleague applied the same edit": (
         lambda p: apply_as_colleague(p, _edited()),
         "change: change was Running, now Terminat",
-    ),
-    "a colleague released a key": (
-        lambda p: (p.declare(_edited()), p.reconciler("release", "same", "--yes"), p.declare("not read")),
-        "same: same ({same}) is gone or no longer carries our marker",
     ),
     # what an update would overwrite
     "the description to be updated was edited": (
@@ -369,11 +404,17 @@ STALE: dict[str, tuple[Move, str]] = {
     ),
     # the plan
     "another minor version of the program": (
+        lambda p: p.patch.setattr("reconciler.saved_plans.__version__", "0.99.0"),
+        "saved.plan was created by reconciler 0.1.0; this is 0.99.0",
+    ),
+    "a plan that says another minor version": (
         lambda p: p.edit_plan(reconciler_version="0.99.0"),
         "saved.plan was created by reconciler 0.99.0",
     ),
     "a plan for another workspace": (
-        lambda p: p.edit_plan(target={**json.loads(PLAN.read_text())["target"], "workspace_id": "7"}),
+        lambda p: p.edit_plan(
+            sealed, target={**json.loads(PLAN.read_text())["target"], "workspace_id": "7"}
+        ),
         "it was created for local, project local, workspace 7; this is local, project local, workspace 0",
     ),
 }  # fmt: skip
@@ -384,8 +425,15 @@ REFUSED: dict[str, tuple[Move, int, str]] = {
     "the history cannot be read": (lambda p: RECORDS.write_bytes(b"no database" * 999), 1, "records.sqlite3"),
     "somebody else holds the lock": (lambda p: p.cleanup.enter_context(held_by("ann")), 6, "ann"),
     "a secret has no value": (lambda p: p.patch.delenv("A_TOKEN"), 65, "A_TOKEN"),
-    "a plan of another stack": (lambda p: p.edit_plan(stack="other"), 65, "not the body of this action"),
-    "an edited file": (lambda p: p.edit_plan(manifest_digest="sha256:0"), 65, "modified since"),
+    "a plan of another stack": (lambda p: p.edit_plan(stack="other"), 65, "modified since it was written"),
+    "a plan that was edited": (lambda p: p.edit_plan(manifest_digest="sha256:0"), 65, "modified since"),
+    "a plan that says another patch version": (
+        lambda p: p.edit_plan(reconciler_version="0.1.99"), 65, "modified since"
+    ),
+    "a plan with a key that is not known": (lambda p: p.edit_plan(sealed, news=1), 65, "news"),
+    "a plan without format_version": (
+        lambda p: p.edit_plan(without("format_version")), 65, "format_version is missing"
+    ),
     "no plan file": (lambda p: PLAN.unlink(), 64, "file not found"),
     "the jobs cannot be read": (
         lambda p: p.patch.setattr(Store, "search", _broken), 8, "cannot verify"
@@ -402,11 +450,11 @@ def test_harmless_movement_changes_nothing_of_what_is_applied(place: Place, move
     HARMLESS[movement](place)
     said = place.apply()
     assert said.code == 0, said.err
-    assert "Applied: 5 succeeded, 1 skipped." in said.out
+    assert "Applied: 6 succeeded, 1 skipped." in said.out
     place.store.clock.advance(seconds=60)  # a terminate does not wait for the end of its job
     phases = {job.name: job.life.phase for job in place.store.jobs()}
     assert phases["gone"] == phases["change"] == "Terminated"
-    assert {"new", "change-r2", "again-r2"} <= set(phases)
+    assert {"new", "down", "change-r2", "again-r2"} <= set(phases)
     assert "tried-r2" not in phases
     assert place.job("edit").body["metadata"]["description"].startswith("other words reconciler.")
 
@@ -435,7 +483,11 @@ def test_plan_that_cannot_be_checked_sends_nothing(place: Place, movement: str) 
 
 
 def test_all_movements_are_listed_together(place: Place) -> None:
-    moved = ("a kept job failed", "the name of a new key was taken", "the job to be terminated was protected")
+    moved = (
+        "the job to be replaced has ended",
+        "the name of a new key was taken",
+        "the job to be terminated was protected",
+    )
     for movement in moved:
         STALE[movement][0](place)
     said = place.apply()

@@ -88,6 +88,7 @@ class Draft:
             former_keys=self.desired.formerly if self.desired else (),
             changes=mask(changes, (past.declared for past in self.view.remembered)),
             source=Source.of(self.desired.location) if self.desired else None,
+            needs=self.desired.needs if self.desired and ACTIONS[action].starts_a_job else (),
             **self._work_at_stake(shown, ACTIONS[action].stops_a_job, reason),
             **more,
         )

@@ -211,6 +211,7 @@ _CARRIED_OUT = (
     *("after", "desired", "declared", "replace_order", "elapsed", "nodes"),
     *("lost_node_hours", "lost_time", "cost", "ended_badly", "scheduled_for", "waits_for_jobs"),
     *("rerun_of", "rerun_of_key", "rerun_of_stack"),
+    "needs",
 )
 
 
@@ -263,6 +264,9 @@ class PlannedAction(Frozen):
         (),
         exclude=True,
         description="Ids of the key's other jobs, which have to end before the new one starts.",
+    )
+    needs: tuple[str, ...] = Field(
+        (), exclude=True, description="Keys that have to be settled when the new job starts."
     )
     declared: Declared | None = Field(None, exclude=True, description="What is declared, for the history.")
     formerly: str | None = Field(None, exclude=True, description="Key that the job's marker still names.")

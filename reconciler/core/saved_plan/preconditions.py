@@ -6,8 +6,9 @@ Source: docs/semantics.md, "Apply".
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, groupby
+from typing import Any
 
 from reconciler.core.declared.digest import CURRENT, is_known
 from reconciler.core.declared.expression import variables_of
@@ -22,7 +23,7 @@ from reconciler.core.observed.phase import Operation, Phase, may, parse_phase
 from reconciler.core.planning.plan import Action, Before, Change, Plan, PlannedAction, Reason
 from reconciler.core.planning.planner import Snapshot
 from reconciler.core.text.duration import format_duration
-from reconciler.core.text.secret import SecretText
+from reconciler.core.text.secret import SecretText, may_have_been
 
 
 class StalePlan(ReconcilerError):
@@ -46,17 +47,44 @@ _KEPT_ALL_THE_SAME = frozenset(
 
 
 def failed_preconditions(plan: Plan, snapshot: Snapshot, at_s: float) -> tuple[str, ...]:
-    """Compare each action's precondition with what is there at `at_s`; say, for people, which fail."""
+    """Compare what each executed action rests on with what is there at `at_s`; say, for people, what differs.
+
+    That is the job, the phase class, the digest and the name of its own key, and the keys that it needs. What
+    else moved (a kept job that failed, a deferred or blocked key) changes nothing of what is executed.
+    """
     found: list[str] = []
     known = {action.before.id for action in plan.actions if action.before}
-    for key, of_key in groupby(plan.actions, key=lambda action: action.key):
-        actions = list(of_key)
-        view = snapshot.view_of(key, actions[0].former_keys)
-        for action in actions:
-            found += (f"{key}: {said}" for said in _moved(action, view, at_s, known))
-        if not all(_stops_looking(action) for action in actions):
-            found += (f"{key}: {said}" for said in _strangers(actions, view, known))
+    needed = {key for action in plan.to_execute for key in action.needs}
+    executed = {action.key for action in plan.to_execute}
+    actions_by_key = {key: [*of_key] for key, of_key in groupby(plan.actions, key=lambda action: action.key)}
+    for key in sorted(executed | needed):
+        actions = actions_by_key.get(key, [])
+        view = snapshot.view_of(key, actions[0].former_keys if actions else ())
+        moved = [*_key_moved(actions, view, at_s, known)]
+        if key in needed and not moved:
+            moved += _unsettled(view)
+        found += (f"{key}: {said}" for said in moved)
     return tuple(found)
+
+
+def _key_moved(
+    actions: Sequence[PlannedAction], view: KeyView, at_s: float, known: Collection[str]
+) -> Iterator[str]:
+    """What moved of a key, as far as its executed actions, or those of the keys that need it, rest on it."""
+    for action in actions:
+        if action.traits.is_executed or action.action is Action.KEEP:
+            yield from _moved(action, view, at_s, known)
+    if actions and not all(_stops_looking(action) for action in actions):
+        yield from _strangers(actions, view, known)
+
+
+def _unsettled(view: KeyView) -> Iterator[str]:
+    """Say why a needed key is not settled any more: its newest revision has to be completed."""
+    newest = view.aged_out or (view.owned[-1] if view.owned else None)
+    if newest is None:
+        yield "needed, and gone"
+    elif newest.job.phase is not Phase.COMPLETED:
+        yield f"needed, and {newest.job.name} is {newest.job.phase_text}"
 
 
 def _is_live(revision: Revision) -> bool:
@@ -89,8 +117,6 @@ def _stops_looking(action: PlannedAction) -> bool:
 
 
 def _moved(action: PlannedAction, view: KeyView, at_s: float, known: Collection[str]) -> Iterator[str]:
-    if action.action is Action.UNKNOWN:
-        return
     if view.unreadable:
         yield f"could not be read: {view.unreadable[0].why}"
         return
@@ -160,9 +186,15 @@ def _marker_or_field_edited(action: PlannedAction, revision: Revision) -> Iterat
     shown = {change.path: change for change in action.changes if not change.forces_new_job}
     for change in _overwritten(action, job):
         then = shown.get(change.path)
-        if then is None or (not then.sensitive and then.before != change.before):
-            found = json.dumps(change.before, ensure_ascii=False)
+        found = json.dumps(change.before, ensure_ascii=False)
+        if then is None or not (then.sensitive or _is_as_shown(then.before, found)):
             yield f"{change.path} of {job.name} has changed, now {found}"
+
+
+def _is_as_shown(before: Any, found: str) -> bool:
+    """Whether a value is what the plan showed, where a secret may have been masked."""
+    shown = json.dumps(before, ensure_ascii=False)
+    return shown == found or may_have_been(shown, found)
 
 
 def _overwritten(action: PlannedAction, job: ObservedJob) -> tuple[Change, ...]:
