@@ -19,6 +19,7 @@ from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.planning.plan import Action, Reason, TargetIdentity
 from reconciler.core.policies.subject import Surroundings, declared
 from reconciler.core.policies.verdict import judge
+from reconciler.expressions.evaluator import evaluate
 
 #: `--check` fails above so many seconds.
 MOST_S = 1.0
@@ -64,7 +65,7 @@ def main() -> int:
     for _ in range(asked.rounds + 1):
         begun = time.perf_counter()
         subjects = (declared(job, kind=Action.CREATE, reason=Reason.NOT_FOUND) for job in jobs)
-        verdicts = judge(policies, [one for one in subjects if one is not None], around)
+        verdicts = judge(policies, [one for one in subjects if one is not None], around, evaluate)
         times.append(time.perf_counter() - begun)
         assert verdicts.denied == ()
     # The first one imports the library.

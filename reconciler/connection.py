@@ -86,7 +86,7 @@ def connect_target(
     with ExitStack() as cleanup:
         cleanup.callback(recording.close)
         place = cleanup.enter_context(connected(name, target, loaded.root, runtime))
-        yield Context(loaded, place, tell=runtime.tell, recording=recording)
+        yield Context(loaded, place, tell=runtime.tell, recording=recording, stop=runtime.stop)
 
 
 def records_url(

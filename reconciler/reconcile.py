@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.backends.target import Connected
@@ -30,6 +31,7 @@ from reconciler.core.record import (
     Scope,
 )
 from reconciler.core.saved_plan.preconditions import StalePlan, failed_preconditions
+from reconciler.expressions.evaluator import evaluate
 from reconciler.manifests import LoadedStack
 from reconciler.observation import StackHistory, observe
 from reconciler.recording import Recording
@@ -51,7 +53,8 @@ class Context(NamedTuple):
     records, if it has any; what is seen is written down there. `is_applied` says that what is planned is
     to be carried out, which a history that cannot be read forbids; `catalog` then keeps what pre-flight was
     answered for the checks before each replace. `unmatched` takes the keys of `only`, and the allowed ones,
-    that the stack does not have, where it is one of several; elsewhere they are wrong use.
+    that the stack does not have, where it is one of several; elsewhere they are wrong use. Once `stop` is set
+    no policy is waited for.
     """
 
     loaded: LoadedStack
@@ -63,6 +66,7 @@ class Context(NamedTuple):
     is_applied: bool = False
     catalog: CatalogReader | None = None
     unmatched: TakeUnmatched | None = None
+    stop: threading.Event | None = None
 
     def to_apply(self) -> Context:
         """The same for one apply: what the catalog answers is asked once for all of it."""
@@ -88,6 +92,7 @@ class Context(NamedTuple):
             at_s=self.target.clock.now(),
             limits=self.loaded.stack.limits,
             allowances=allowances,
+            evaluate=partial(evaluate, stop=self.stop),
         )
 
 

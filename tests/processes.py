@@ -8,9 +8,12 @@ from pathlib import Path
 
 def children() -> set[int]:
     """The children of this process, those that have ended and were not waited for included."""
-    return {
-        int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat") if _parent(path) == os.getpid()
-    }
+    return children_of(os.getpid())
+
+
+def children_of(pid: int) -> set[int]:
+    """The same of another process."""
+    return {int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat") if _parent(path) == pid}
 
 
 def _parent(stat: Path) -> int | None:

@@ -40,6 +40,8 @@ LOOP = frozenset(
 FREE = frozenset({"version"})
 #: How files are read and written, for every room that does so.
 FILES = "files"
+#: How expressions are evaluated, for every room that asks.
+EXPRESSIONS = "expressions"
 
 #: Room → the rooms that it may import, itself and FREE aside.
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
@@ -47,11 +49,12 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     EMULATOR: frozenset(),
     "version": frozenset(),
     FILES: frozenset(),
-    **{edge: frozenset({CORE, FILES}) for edge in EDGES},
-    **{module: LOOP | EDGES | {CORE, EMULATOR, FILES} for module in LOOP},
+    EXPRESSIONS: frozenset({CORE}),
+    **{edge: frozenset({CORE, FILES, EXPRESSIONS}) for edge in EDGES},
+    **{module: LOOP | EDGES | {CORE, EMULATOR, FILES, EXPRESSIONS} for module in LOOP},
     "api_arguments": frozenset({CORE}),
     "api": LOOP | EDGES | {"api_arguments", CORE, FILES},
-    CLI: LOOP | EDGES | {CORE, EMULATOR, FILES, "api", ""},
+    CLI: LOOP | EDGES | {CORE, EMULATOR, FILES, EXPRESSIONS, "api", ""},
     "": LOOP | EDGES | {CORE, EMULATOR, FILES, "api"},
     "__main__": frozenset({CLI}),
 }
@@ -59,7 +62,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 #: Library → where it may be imported, as the beginning of a path below the package.
 ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "apprise": ("notify/",),
-    "cel": ("core/policies/expression.py",),
+    "cel": ("expressions/worker.py",),
     "click": ("cli/",),
     "cronsim": ("core/declared/schedule.py",),
     "distributed": ("fleet/cluster.py",),
@@ -72,7 +75,12 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "ruamel": ("manifests/",),
     "sqlalchemy": ("records/",),
     "sqlite3": ("emulator/", "records/"),
-    "subprocess": ("cli/terminal/pager.py", "manifests/sources/git.py", "run_metadata.py"),
+    "subprocess": (
+        "cli/terminal/pager.py",
+        "expressions/evaluator.py",
+        "manifests/sources/git.py",
+        "run_metadata.py",
+    ),
     "urllib3": ("backends/",),
     "waitress": ("emulator/", "metrics/"),
     "werkzeug": ("emulator/",),

@@ -38,6 +38,8 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/entrypoint.py", "open"): "the null device",
     ("cli/terminal/pager.py", "write"): "what the console cleaned, to the pager",
     ("cli/terminal/wait_table.py", "print"): "what the console cleaned, above what is drawn",
+    ("expressions/evaluator.py", "write"): "to the pipe of a process, which has them by name only",
+    ("expressions/worker.py", "print"): "the pipe of that process",
     ("records/locks/process_lock.py", "open"): "a lock file, which stays empty",
     ("records/sqlite/store_file.py", "open"): "a database file, to be read",
     ("records/dialects/sqlite.py", "open"): "the database file, made empty",

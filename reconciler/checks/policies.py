@@ -9,6 +9,7 @@ from reconciler.core.diagnostic import Diagnostic, Severity
 from reconciler.core.planning.plan import Denial, PlanWarning, few_of_a_kind
 from reconciler.core.policies.subject import Surroundings
 from reconciler.core.policies.verdict import Verdicts, judge_declared, refusals_of
+from reconciler.expressions.evaluator import Evaluator
 from reconciler.manifests import LoadedStack
 from reconciler.targets import known_values
 
@@ -73,14 +74,17 @@ def check_policies(
     """
     if not loaded.stack.policies:
         return PolicyCheck({})
-    return PolicyCheck(
-        {
-            name: judge_declared(
-                one.stack, {} if name is None else known_values(name, one.targets.get(name), environ)
-            )
-            for name, one in _targets(loaded, target)
-        }
-    )
+    with Evaluator() as evaluate:
+        return PolicyCheck(
+            {
+                name: judge_declared(
+                    one.stack,
+                    {} if name is None else known_values(name, one.targets.get(name), environ),
+                    evaluate,
+                )
+                for name, one in _targets(loaded, target)
+            }
+        )
 
 
 def _targets(loaded: LoadedStack, target: str | None) -> Iterator[tuple[str | None, LoadedStack]]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from reconciler.core.observed.ownership import Revision
     from reconciler.core.observed.reports import EventPage, EventQuery, LogEnd, NodeMetric
     from reconciler.core.outcome import Outcome
+    from reconciler.core.policies.expression import Answer, Question
     from reconciler.core.record import (
         Declared,
         FinishedWork,
@@ -163,6 +164,16 @@ class WrongPhase(Rejected):
 
 #: After these it is not known whether the call took effect.
 UNCERTAIN = (Unanswered, ServerError, UnreadableAnswer)
+
+
+class EvaluateExpressions(Protocol):
+    """Answers questions of policies; however an expression fails, that is its answer."""
+
+    def __call__(
+        self, questions: Sequence[Question], values: Sequence[Mapping[str, Any]]
+    ) -> Sequence[Sequence[Answer]]:
+        """For each question, an answer for each of its places."""
+        ...
 
 
 class Clock(Protocol):

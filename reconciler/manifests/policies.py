@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from reconciler.core.declared.policy import Policy, PolicyEntry
 from reconciler.core.diagnostic import Diagnostic, Location
-from reconciler.core.policies.expression import NAMES, Expression, InvalidExpression
+from reconciler.core.policies.expression import NAMES
+from reconciler.expressions.evaluator import find_invalid
 from reconciler.manifests.diagnostics.problems import Origin, validated
 from reconciler.manifests.diagnostics.suggestions import did_you_mean
 from reconciler.manifests.merge import MergedItem
@@ -18,13 +19,14 @@ def read_policies(entries: Iterable[MergedItem]) -> tuple[tuple[Policy, ...], li
     problems: list[Diagnostic] = []
     policies: dict[str, Policy] = {}
     places: dict[str, Location] = {}
+    valid: list[tuple[MergedItem, PolicyEntry]] = []
     for entry in entries:
         origin = Origin(((entry.document, entry.steps),))
         read, found = validated(PolicyEntry, entry.value, origin)
         problems += found
         if read is None:
             continue
-        problems += _compile_problems(entry, read)
+        valid.append((entry, read))
         if read.name in places:
             why = f'the policy "{read.name}" is already defined at {places[read.name]}'
             steps = (*entry.steps, "name")
@@ -33,20 +35,22 @@ def read_policies(entries: Iterable[MergedItem]) -> tuple[tuple[Policy, ...], li
         places[read.name] = location_of_key(entry.document, (*entry.steps, "name"))
         place = location_of_key(entry.document, (*entry.steps, read.effect.value))
         policies[read.name] = Policy.of(read, place)
-    return tuple(policies.values()), problems
+    return tuple(policies.values()), [*problems, *_invalid_expressions(valid)]
 
 
-def _compile_problems(entry: MergedItem, read: PolicyEntry) -> Iterator[Diagnostic]:
-    text = Policy.of(read).expression
-    try:
-        Expression(text)
-    except InvalidExpression as error:
-        unknown = error.unknown_name
-        yield diagnose_inside(
-            entry.document,
-            (*entry.steps, read.effect.value),
-            (error.line, error.column),
-            "invalid expression",
-            error.why,
-            did_you_mean(unknown, NAMES) if unknown else None,
-        )
+def _invalid_expressions(valid: Sequence[tuple[MergedItem, PolicyEntry]]) -> Iterator[Diagnostic]:
+    """What does not compile. Nothing is started for a stack without policies."""
+    if not valid:
+        return
+    found = find_invalid([Policy.of(read).expression for _, read in valid])
+    for (entry, read), problem in zip(valid, found, strict=True):
+        if problem is not None:
+            unknown = problem.unknown_name
+            yield diagnose_inside(
+                entry.document,
+                (*entry.steps, read.effect.value),
+                (problem.line, problem.column),
+                "invalid expression",
+                problem.why,
+                did_you_mean(unknown, NAMES) if unknown else None,
+            )

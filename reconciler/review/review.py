@@ -13,6 +13,7 @@ from reconciler.core.planning.plan import PlanWarning
 from reconciler.core.review.comparison import make_review
 from reconciler.core.review.report import Review, ReviewedSide
 from reconciler.core.review.side import Side
+from reconciler.expressions.evaluator import evaluate
 from reconciler.manifests import LoadedStack, load_files
 from reconciler.manifests.sources.files import StackFiles
 from reconciler.review.sources import ManifestSource, opened
@@ -57,7 +58,7 @@ def review(request: ReviewRequest) -> Review:
             found[0] = None  # What BASE declares is for other targets.
         loaded = _loaded(found, known, request)
         sides = [_side(source, one, request.environ) for source, one in zip(sources, loaded, strict=True)]
-    return make_review(*sides, target=request.target, version=__version__)
+    return make_review(*sides, target=request.target, version=__version__, evaluate=evaluate)
 
 
 def _loaded(

@@ -23,6 +23,7 @@ from reconciler.core.planning.allowance import Allowances
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
 from reconciler.core.planning.planner import Snapshot, make_plan
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
+from reconciler.expressions.evaluator import evaluate
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.crowd import as_recorded, plan_among_foreign_jobs
 
@@ -73,7 +74,9 @@ def plan_for(
     declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
     ownership = sort_by_key(observation, STACK, declared)
     known = {job.id: job for job in jobs} if details is None else details
-    situation = PlanContext(STACK, cloud=cloud, at_s=NOW, limits=stack.limits, allowances=allowances)
+    situation = PlanContext(
+        STACK, cloud=cloud, at_s=NOW, limits=stack.limits, allowances=allowances, evaluate=evaluate
+    )
     return make_plan(
         stack,
         Snapshot(ownership, known, memory=memory),

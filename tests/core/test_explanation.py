@@ -19,6 +19,7 @@ from reconciler.core.planning.plan import Action, Reason
 from reconciler.core.planning.planner import Snapshot, make_plan
 from reconciler.core.planning.reports.explanation import OTHERWISE, Explanation, explain
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
+from reconciler.expressions.evaluator import evaluate
 from reconciler.render.texts.why import render_why
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 
@@ -35,7 +36,7 @@ def why(
     """What is said of one key."""
     ownership = sort_by_key(Observation(jobs, unreadable, True, None), STACK, stack.declared_keys)
     snapshot = Snapshot(ownership, {job.id: job for job in jobs}, memory=memory)
-    context = PlanContext(STACK, at_s=NOW, limits=stack.limits)
+    context = PlanContext(STACK, at_s=NOW, limits=stack.limits, evaluate=evaluate)
     plan = make_plan(stack, snapshot, context, TARGET, manifest_digest="sha256:0", version="1.0")
     return explain(key, stack, snapshot, context, plan)
 

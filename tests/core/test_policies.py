@@ -13,6 +13,7 @@ from reconciler.core.planning.plan import Action, Plan, Reason
 from reconciler.core.policies.subject import Surroundings, declared, job_values
 from reconciler.core.policies.verdict import judge, judge_declared
 from reconciler.core.text.secret import SecretText
+from reconciler.expressions.evaluator import evaluate
 from tests.builders import HOUR, a_job, a_stack, absent, seen
 from tests.core.test_cost import bounded
 from tests.core.test_decision_table import plan_for
@@ -206,21 +207,22 @@ def test_policy_sees_the_lost_node_hours_of_a_replace() -> None:
 
 def test_policies_without_the_service_judge_every_job_in_view_as_a_create() -> None:
     stack = a_stack(a_job(), absent("gone"), policies=(a_policy('action.reason == "not_found"'),))
-    assert [one.key for one in judge_declared(stack, {}).denied] == ["a"]
+    assert [one.key for one in judge_declared(stack, {}, evaluate).denied] == ["a"]
 
 
 @pytest.mark.parametrize("expression", ['target.project_id == "p1"', "action.lost_node_hours > 24"])
 def test_policy_that_needs_the_service_is_skipped_with_a_warning(expression: str) -> None:
     subject = declared(a_job(), kind=Action.REPLACE, reason=Reason.IMMUTABLE_CHANGED)
     assert subject is not None
-    verdicts = judge([a_policy(expression)], [subject], Surroundings("vision", {"name": "prod"}))
+    verdicts = judge([a_policy(expression)], [subject], Surroundings("vision", {"name": "prod"}), evaluate)
     assert verdicts.denied == ()
     assert [one.what for one in verdicts.warnings] == ["policy p"]
     assert "only a plan can ask it" in verdicts.warnings[0].why
 
 
 def test_policy_with_an_unknown_field_denies_without_the_service() -> None:
-    verdicts = judge_declared(a_stack(a_job(), policies=(a_policy("target.nme == ''"),)), {"name": "x"})
+    stack = a_stack(a_job(), policies=(a_policy("target.nme == ''"),))
+    verdicts = judge_declared(stack, {"name": "x"}, evaluate)
     assert [one.problem for one in verdicts.denied] == ['there is no field "nme"']
 
 

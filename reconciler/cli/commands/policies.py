@@ -39,12 +39,14 @@ def test(
     from reconciler.cli.context import load_stack
     from reconciler.cli.output import requested_outputs, show_cases
     from reconciler.core.policies.cases import run_cases
+    from reconciler.expressions.evaluator import Evaluator
     from reconciler.manifests.policy_cases import read_cases
 
     cases = read_cases(paths)
     directories = [path if path.is_dir() else path.parent for path in paths]
     loaded = load_stack(directories, variables, var_files, target, offline=True)
     stack = loaded.stack
-    report = run_cases(cases, stack.policies, surroundings_of(loaded, os.environ), stack.prices)
+    with Evaluator() as evaluate:
+        report = run_cases(cases, stack.policies, surroundings_of(loaded, os.environ), evaluate, stack.prices)
     show_cases(report, requested_outputs(outputs, as_json=as_json))
     return ExitCode.FAILED if report.failed else ExitCode.DONE

@@ -28,6 +28,8 @@ from reconciler.core.planning.plan import (
     Source,
     node_hours,
 )
+from reconciler.core.policies.expression import not_evaluated
+from reconciler.core.ports import EvaluateExpressions
 from reconciler.core.record import PastRevision
 from reconciler.core.text.masking import mask
 from reconciler.core.text.secret import show
@@ -37,7 +39,8 @@ from reconciler.core.text.secret import show
 class PlanContext:
     """What is the same for every key: whose stack, which cloud, what time it is, what was allowed.
 
-    `destroys` says that every job is to end because somebody asked for just that.
+    `destroys` says that every job is to end because somebody asked for just that; `evaluate` answers for
+    policies.
     """
 
     stack: str
@@ -47,6 +50,7 @@ class PlanContext:
     limits: Limits = field(default_factory=Limits)
     allowances: Allowances = NO_ALLOWANCES
     destroys: bool = False
+    evaluate: EvaluateExpressions = not_evaluated
 
 
 @dataclass(frozen=True)

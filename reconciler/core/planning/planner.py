@@ -193,7 +193,7 @@ def make_plan(
     actions = [with_cost(action, stack, snapshot) for action in sorted(actions, key=_by_key_then_revision)]
     cost = total_cost(actions)
     proposal = proposal_of(stack, actions, snapshot)
-    verdicts = judge_plan(stack, target, actions)
+    verdicts = judge_plan(stack, target, actions, context.evaluate)
     refused = (*refusals(proposal, context.allowances), *refusals_of(verdicts.denied))
     return Plan(
         reconciler_version=version,

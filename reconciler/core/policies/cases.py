@@ -14,6 +14,7 @@ from reconciler.core.declared.stack import NO_PRICES, DesiredJob, Prices
 from reconciler.core.planning.plan import Action, Reason, TargetIdentity
 from reconciler.core.policies.subject import Subject, Surroundings, declared
 from reconciler.core.policies.verdict import judge
+from reconciler.core.ports import EvaluateExpressions
 
 
 class CaseAction(Strict):
@@ -99,15 +100,20 @@ def run_cases(
     cases: Iterable[PolicyCase],
     policies: Sequence[Policy],
     around: Surroundings,
+    evaluate: EvaluateExpressions,
     prices: Prices = NO_PRICES,
 ) -> CasesReport:
     """Ask the policies about each case, and compare what they say with what is expected."""
-    results = (CaseResult(case.name, _problems(case, policies, around, prices)) for case in cases)
+    results = (CaseResult(case.name, _problems(case, policies, around, evaluate, prices)) for case in cases)
     return CasesReport(around.stack, tuple(results))
 
 
 def _problems(
-    case: PolicyCase, policies: Sequence[Policy], around: Surroundings, prices: Prices
+    case: PolicyCase,
+    policies: Sequence[Policy],
+    around: Surroundings,
+    evaluate: EvaluateExpressions,
+    prices: Prices,
 ) -> tuple[str, ...]:
     expected, known = case.says.expect, {policy.name for policy in policies}
     unknown = [name for name in (*expected.deny, *expected.warn) if name not in known]
@@ -116,7 +122,7 @@ def _problems(
     if case.says.target is not None:
         target = dict.fromkeys(TargetIdentity.model_fields, "") | case.says.target
         around = Surroundings(around.stack, target)
-    verdicts = judge(policies, [_subject(case, prices)], around)
+    verdicts = judge(policies, [_subject(case, prices)], around, evaluate)
     failed = {one.policy: one.problem for one in verdicts.denied if one.problem is not None}
     denied = {one.policy for one in verdicts.denied} - failed.keys()
     warned = {one.policy for one in verdicts.warned}

@@ -14,8 +14,9 @@ from reconciler.core.declared.stack import Stack
 from reconciler.core.diagnostic import Diagnostic, Location
 from reconciler.core.planning.groups import few
 from reconciler.core.planning.plan import Denial, PlannedAction, PlanWarning, Source, TargetIdentity
-from reconciler.core.policies.expression import Expression, ExpressionValues, NotJudged
+from reconciler.core.policies.expression import Answer, NotJudged, Question
 from reconciler.core.policies.subject import Subject, Surroundings, declared, planned
+from reconciler.core.ports import EvaluateExpressions
 
 DENIED_BY_A_POLICY = "denied by a policy"
 _FIX = "change the jobs, or the policy; --force does not override it"
@@ -57,69 +58,76 @@ class Verdicts:
         return (*warned, *unasked)
 
 
-def judge_plan(stack: Stack, target: TargetIdentity, actions: Iterable[PlannedAction]) -> Verdicts:
+def judge_plan(
+    stack: Stack, target: TargetIdentity, actions: Iterable[PlannedAction], evaluate: EvaluateExpressions
+) -> Verdicts:
     """Ask the policies of a stack about the actions of a plan."""
     if not stack.policies:
         return Verdicts()
     subjects = (planned(action, stack.find(action.key)) for action in actions)
-    return judge(stack.policies, _there(subjects), Surroundings(stack.name, target.model_dump(mode="json")))
+    around = Surroundings(stack.name, target.model_dump(mode="json"))
+    return judge(stack.policies, _there(subjects), around, evaluate)
 
 
-def judge_declared(stack: Stack, target: Mapping[str, object]) -> Verdicts:
+def judge_declared(stack: Stack, target: Mapping[str, object], evaluate: EvaluateExpressions) -> Verdicts:
     """Ask the policies of a stack about all its jobs in view, as if each had to be created.
 
     `target` is the plan's, as far as it is known.
     """
     subjects = (declared(job, stack.prices) for _, job in sorted(stack.jobs.items()))
-    return judge(stack.policies, _there(subjects), Surroundings(stack.name, target))
+    return judge(stack.policies, _there(subjects), Surroundings(stack.name, target), evaluate)
 
 
 def _there(subjects: Iterable[Subject | None]) -> list[Subject]:
     return [subject for subject in subjects if subject is not None]
 
 
-def judge(policies: Sequence[Policy], subjects: Iterable[Subject], around: Surroundings) -> Verdicts:
+def judge(
+    policies: Sequence[Policy],
+    subjects: Sequence[Subject],
+    around: Surroundings,
+    evaluate: EvaluateExpressions,
+) -> Verdicts:
     """Ask each policy about each action of the kinds that it is for."""
-    expressions = [(policy, Expression(policy.expression)) for policy in policies]
+    answers = _answers(policies, subjects, around, evaluate)
     denied: list[Denial] = []
     warned: list[PolicyWarning] = []
     unasked: dict[str, str] = {}
-    for subject in subjects:
-        asked = [(policy, found) for policy, found in expressions if subject.kind in policy.only]
+    for place, subject in enumerate(subjects):
         withheld = subject.withheld | around.withheld
-        for policy, verdict in _verdicts(asked, subject, around):
-            if isinstance(verdict, NotJudged):
-                if verdict.missing in withheld:
-                    unasked.setdefault(policy.name, str(verdict.missing))
+        for policy, by_place in zip(policies, answers, strict=True):
+            answer = by_place.get(place, False)
+            if isinstance(answer, NotJudged):
+                if answer.missing in withheld:
+                    unasked.setdefault(policy.name, str(answer.missing))
                 else:
-                    denied.append(_denial(policy, subject.key, str(verdict)))
-            elif verdict and policy.effect is Effect.DENY:
+                    denied.append(_denial(policy, subject.key, answer.why))
+            elif answer and policy.effect is Effect.DENY:
                 denied.append(_denial(policy, subject.key))
-            elif verdict:
+            elif answer:
                 warned.append(PolicyWarning(subject.key, policy.name, policy.message))
     return Verdicts(tuple(denied), tuple(warned), unasked)
 
 
-def _verdicts(
-    asked: Sequence[tuple[Policy, Expression]], subject: Subject, around: Surroundings
-) -> Iterable[tuple[Policy, bool | NotJudged]]:
-    if not asked:
-        return
-    values: ExpressionValues | NotJudged
-    try:
-        values = ExpressionValues(
-            {"job": subject.job, "action": subject.action, "stack": around.stack, "target": around.target}
-        )
-    except NotJudged as error:
-        values = error
-    for policy, expression in asked:
-        if isinstance(values, NotJudged):
-            yield policy, values
-            continue
-        try:
-            yield policy, expression.holds(values)
-        except NotJudged as error:
-            yield policy, error
+def _answers(
+    policies: Sequence[Policy],
+    subjects: Sequence[Subject],
+    around: Surroundings,
+    evaluate: EvaluateExpressions,
+) -> list[dict[int, Answer]]:
+    """What the expression of each policy gives, by the place of the action that it was asked about."""
+    questions = [
+        Question(policy.expression, [place for place, one in enumerate(subjects) if one.kind in policy.only])
+        for policy in policies
+    ]
+    values = [
+        {"job": one.job, "action": one.action, "stack": around.stack, "target": around.target}
+        for one in subjects
+    ]
+    found = evaluate(questions, values)
+    return [
+        dict(zip(one.places, answers, strict=True)) for one, answers in zip(questions, found, strict=True)
+    ]
 
 
 def _denial(policy: Policy, key: str, problem: str | None = None) -> Denial:

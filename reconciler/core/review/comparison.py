@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from reconciler.core.declared.body_summary import nodes_by_place
 from reconciler.core.declared.stack import DesiredJob, Limits, Stack
 from reconciler.core.planning.plan import Action, Denial, PlanWarning, Source, few_of_a_kind
+from reconciler.core.policies.expression import not_evaluated
 from reconciler.core.policies.subject import Surroundings, declared
 from reconciler.core.policies.verdict import Verdicts, judge
+from reconciler.core.ports import EvaluateExpressions
 from reconciler.core.review.consequence import added, changed, clash, is_present, removed, renamed
 from reconciler.core.review.renames import hints, likely_renames
 from reconciler.core.review.report import (
@@ -25,12 +27,19 @@ from reconciler.core.review.settings import settings_changes, settings_warnings
 from reconciler.core.review.side import Side
 
 
-def make_review(base: Side, head: Side, *, target: str | None, version: str) -> Review:
+def make_review(
+    base: Side,
+    head: Side,
+    *,
+    target: str | None,
+    version: str,
+    evaluate: EvaluateExpressions = not_evaluated,
+) -> Review:
     """Compare two manifests. A manifest that is not there declares nothing."""
     comparison = _Comparison.of(base, head)
     found = sorted(comparison.jobs(), key=lambda job: job.key)
     counts = Counter(job.change.value for job in found)
-    verdicts = _judged(found, head, comparison)
+    verdicts = _judged(found, head, comparison, evaluate)
     warnings = (
         *base.warnings,
         *head.warnings,
@@ -57,7 +66,9 @@ def make_review(base: Side, head: Side, *, target: str | None, version: str) -> 
     )
 
 
-def _judged(found: Iterable[ReviewedJob], head: Side, comparison: _Comparison) -> Verdicts:
+def _judged(
+    found: Iterable[ReviewedJob], head: Side, comparison: _Comparison, evaluate: EvaluateExpressions
+) -> Verdicts:
     """Ask the policies of HEAD about what starts or changes a job, if every job is active."""
     if head.stack is None or not head.stack.policies:
         return Verdicts()
@@ -68,7 +79,8 @@ def _judged(found: Iterable[ReviewedJob], head: Side, comparison: _Comparison) -
         if job.key in after and (job.traits.starts_a_job or job.action is Action.UPDATE)
         if (subject := declared(after[job.key], prices, kind=job.action, reason=job.reason))
     ]
-    return judge(head.stack.policies, subjects, Surroundings(head.stack.name, head.policy_target))
+    around = Surroundings(head.stack.name, head.policy_target)
+    return judge(head.stack.policies, subjects, around, evaluate)
 
 
 def _without_prefix(denial: Denial, prefix: str) -> Denial:

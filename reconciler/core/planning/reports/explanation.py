@@ -242,7 +242,7 @@ def explain(key: str, stack: Stack, snapshot: Snapshot, context: PlanContext, pl
         manifest_digest=plan.manifest_digest,
         key=key,
         actions=tuple(with_cost(action, stack, snapshot) for action in decision.actions),
-        policies=tuple(policy_verdicts(stack, plan.target, own)),
+        policies=tuple(policy_verdicts(stack, plan.target, own, context.evaluate)),
         guards=tuple(guard_verdicts(key, proposal_of(stack, plan.actions, snapshot), context.allowances)),
         rules=tuple(_asked(decision.rule)),
         chosen=chosen.action if chosen is not None and was_changed else None,

@@ -15,9 +15,10 @@ from reconciler.core.planning.cost import spell_cost
 from reconciler.core.planning.groups import spell_work
 from reconciler.core.planning.guards import Proposal, refusals_by_guard
 from reconciler.core.planning.plan import Frozen, PlannedAction, Source, TargetIdentity
-from reconciler.core.policies.expression import fields_in
+from reconciler.core.policies.expression import fields_in, not_evaluated
 from reconciler.core.policies.subject import Subject, planned
 from reconciler.core.policies.verdict import judge_plan
+from reconciler.core.ports import EvaluateExpressions
 
 
 class PolicyVerdict(Frozen):
@@ -47,7 +48,10 @@ class GuardVerdict(Frozen):
 
 
 def policy_verdicts(
-    stack: Stack, target: TargetIdentity, actions: Sequence[PlannedAction]
+    stack: Stack,
+    target: TargetIdentity,
+    actions: Sequence[PlannedAction],
+    evaluate: EvaluateExpressions = not_evaluated,
 ) -> Iterator[PolicyVerdict]:
     """What the policies of a stack say of some actions, those that deny first, with the values they saw."""
     policies = {policy.name: policy for policy in stack.policies}
@@ -56,7 +60,7 @@ def policy_verdicts(
         subject = planned(action, stack.find(action.key))
         if subject is None:
             continue
-        verdicts = judge_plan(stack, target, [action])
+        verdicts = judge_plan(stack, target, [action], evaluate)
         problems = {one.policy: one.problem for one in verdicts.denied}
         for name in (*problems, *(one.policy for one in verdicts.warned)):
             policy = policies[name]

@@ -1,0 +1,279 @@
+"""Expressions asked about values, in a process that can be ended: see `worker`.
+
+What exceeds a limit answers for itself alone: its process is ended, and a new one asks the others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from reconciler.core.policies.expression import Answer, InvalidExpression, NotJudged, Question
+from reconciler.core.ports import Interrupted
+
+if TYPE_CHECKING:
+    import subprocess
+
+#: What all expressions of a plan may take together, and what the process may.
+TIME_LIMIT_S, MEMORY_LIMIT = 10.0, 512 * 1024 * 1024
+#: So many values are with the process at a time.
+_BATCH = 100
+#: A wait is cut into pieces of so many seconds, so that a stop is noticed in time.
+_PIECE_S = 0.1
+#: All that the process gets of the environment: where Python finds its own parts.
+_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME", "SYSTEMROOT")
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from reconciler.expressions.worker import main; main(int(sys.argv[2]), int(sys.argv[3]))"
+)
+_TOO_SLOW = f"it exceeds the limit of {TIME_LIMIT_S:g} s for the policies of a plan"
+_NO_TIME_LEFT = f"others used up the limit of {TIME_LIMIT_S:g} s for the policies of a plan"
+_TOO_LARGE = f"it exceeds the limit of {MEMORY_LIMIT // 1024**2} MB of memory, or is nested too deeply"
+
+_NO_PROCESS = "no process can be started to evaluate it"
+
+
+class _Failed(Exception):
+    """There is no answer, the message says why, and the process is over."""
+
+
+class _TooSlow(_Failed):
+    """No answer came in time."""
+
+
+class Evaluator:
+    """Answers questions (`ports.EvaluateExpressions`), all of them together within one limit of time."""
+
+    def __init__(self, stop: threading.Event | None = None) -> None:
+        self._worker = _Worker(stop)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._worker.end()
+
+    def __call__(
+        self, questions: Sequence[Question], values: Sequence[Mapping[str, Any]]
+    ) -> list[list[Answer]]:
+        """Answer each question about each of its values.
+
+        Each expression has an equal share of the time first. Those for which that is not enough are asked
+        again, one after the other, while there is time left.
+
+        Raises:
+            Interrupted: the program is to stop.
+        """
+        worker = self._worker
+        asked = [number for number, question in enumerate(questions) if question.places]
+        evaluation = _Evaluation(worker, questions, values)
+        slow = evaluation.ask(asked, worker.left_s / max(1, len(asked)))
+        while slow and worker.left_s:
+            first, *slow = slow
+            evaluation.ask([first], worker.left_s / (1 + len(slow)))
+        return [evaluation.answers_of(number) for number in range(len(questions))]
+
+
+def evaluate(
+    questions: Sequence[Question], values: Sequence[Mapping[str, Any]], stop: threading.Event | None = None
+) -> list[list[Answer]]:
+    """Answer the questions of one plan, see `Evaluator`."""
+    with Evaluator(stop) as evaluator:
+        return evaluator(questions, values)
+
+
+def find_invalid(expressions: Sequence[str]) -> list[InvalidExpression | None]:
+    """Say of each expression why it does not compile, None if it does."""
+    found: list[InvalidExpression | None] = []
+    worker = _Worker()
+    try:
+        for text in expressions:
+            try:
+                problem = worker.ask({"compile": text}, worker.left_s / (len(expressions) - len(found)))
+            except _Failed as failed:
+                found.append(InvalidExpression(str(failed)))
+            else:
+                found.append(None if problem is None else InvalidExpression(*problem))
+    finally:
+        worker.end()
+    return found
+
+
+class _Evaluation:
+    """The questions of a plan, and what is known of their answers."""
+
+    def __init__(
+        self, worker: _Worker, questions: Sequence[Question], values: Sequence[Mapping[str, Any]]
+    ) -> None:
+        self._worker, self._questions, self._values = worker, questions, values
+        worker.unload()
+        self._answers: list[dict[int, Answer]] = [{} for _ in questions]
+        self._failed: dict[int, str] = {}
+
+    def ask(self, numbers: Sequence[int], share_s: float) -> list[int]:
+        """Ask some of the questions, each for so many seconds; returns those for which that is too short."""
+        left_s, slow = dict.fromkeys(numbers, share_s), []
+        for begin in range(0, len(self._values), _BATCH):
+            for number in tuple(left_s):
+                batch = range(begin, min(begin + _BATCH, len(self._values)))
+                try:
+                    left_s[number] -= self._ask(number, batch, left_s[number])
+                except _Failed as failed:
+                    self._failed[number] = str(failed)
+                    del left_s[number]
+                    if isinstance(failed, _TooSlow):
+                        slow.append(number)
+        for number in left_s:
+            self._failed.pop(number, None)
+        return slow
+
+    def _ask(self, number: int, batch: range, limit_s: float) -> float:
+        """Ask a question about a batch; returns how long the answers took, in seconds."""
+        question, answers = self._questions[number], self._answers[number]
+        places = [place for place in question.places if place in batch and place not in answers]
+        if not places:
+            return 0.0
+        self._worker.load(batch, self._values)
+        began_s = time.monotonic()
+        request = {"ask": question.expression, "places": [place - batch.start for place in places]}
+        found = self._worker.ask(request, limit_s)
+        answers.update(zip(places, (_answer(one) for one in found), strict=True))
+        return time.monotonic() - began_s
+
+    def answers_of(self, number: int) -> list[Answer]:
+        """The answers to a question: one that exceeds a limit is not judged for any of its values."""
+        question = self._questions[number]
+        if number in self._failed:
+            return [NotJudged(self._failed[number])] * len(question.places)
+        return [self._answers[number][place] for place in question.places]
+
+
+def _answer(found: Any) -> Answer:
+    return found if isinstance(found, bool) else NotJudged(*found)
+
+
+class _Worker:
+    """The process, started when something is asked, and again when it had to be ended."""
+
+    def __init__(self, stop: threading.Event | None = None) -> None:
+        self._stop = stop
+        self._ends_s = time.monotonic() + TIME_LIMIT_S
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lines: SimpleQueue[bytes] = SimpleQueue()
+        self._loaded: range | None = None
+
+    @property
+    def left_s(self) -> float:
+        """How much of the time is left."""
+        return max(0.0, self._ends_s - time.monotonic())
+
+    def load(self, batch: range, values: Sequence[Mapping[str, Any]]) -> None:
+        """Let the process have some of the values.
+
+        Raises:
+            _Failed: it ended.
+        """
+        if self._process is None or self._loaded != batch:
+            self.ask({"values": [values[place] for place in batch]}, self.left_s)
+            self._loaded = batch
+
+    def unload(self) -> None:
+        """Take no values of before for those of now."""
+        self._loaded = None
+
+    def ask(self, request: Mapping[str, Any], limit_s: float) -> Any:
+        """The answer of the process to a request.
+
+        Raises:
+            _Failed: it takes longer, or has ended.
+            Interrupted: the program is to stop.
+        """
+        process = self._process or self._start()
+        return self._exchange(process, request, limit_s)
+
+    def _exchange(self, process: subprocess.Popen[bytes], request: Mapping[str, Any], limit_s: float) -> Any:
+        ends_s = min(self._ends_s, time.monotonic() + limit_s)
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):  # why it ended is found out below
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+        if line := self._line(ends_s):
+            return json.loads(line)
+        self.end()
+        raise _Failed(_TOO_LARGE)
+
+    def _line(self, ends_s: float) -> bytes:
+        """The next line of the process, empty at its end."""
+        while True:
+            if self._stop is not None and self._stop.is_set():
+                raise Interrupted("while policies were evaluated")
+            left_s = ends_s - time.monotonic()
+            with suppress(Empty):
+                return self._lines.get(timeout=max(0.0, min(left_s, _PIECE_S)))
+            if left_s <= 0:
+                self.end()
+                raise _TooSlow(_TOO_SLOW)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """Start it, and wait until it is ready.
+
+        Raises:
+            _Failed: it cannot be started, or not in time.
+        """
+        if not self.left_s:
+            raise _TooSlow(_NO_TIME_LEFT)
+        import subprocess  # most plans have no policies
+
+        limits = str(int(TIME_LIMIT_S) + 1), str(MEMORY_LIMIT)
+        try:
+            path = json.dumps([str(Path(place).absolute()) for place in sys.path])
+            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                [sys.executable or "", "-P", "-s", "-c", _START, path, *limits],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                cwd=os.sep,
+                env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+            )
+        except OSError as error:
+            raise _Failed(f"{_NO_PROCESS}: {error.strerror or error}") from None
+        self._process, self._lines, self._loaded = process, SimpleQueue(), None
+        threading.Thread(target=_read, args=(process, self._lines), name="expressions", daemon=True).start()
+        try:
+            self._exchange(process, {"values": []}, self.left_s)
+        except _TooSlow:
+            raise
+        except _Failed:
+            raise _Failed(f"{_NO_PROCESS} (exit code {process.returncode})") from None
+        return process
+
+    def end(self) -> None:
+        """End it, whatever it does, and wait until it is gone."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        process.wait()
+
+
+def _read(process: subprocess.Popen[bytes], lines: SimpleQueue[bytes]) -> None:
+    """Take the lines of a process, and an empty one at its end."""
+    assert process.stdout is not None
+    with process.stdout as stdout:
+        for line in stdout:
+            lines.put(line)
+    lines.put(b"")

@@ -1,0 +1,200 @@
+"""The process that evaluates expressions: the one module that knows the library.
+
+The library stops no expression that runs for long or takes much memory, and a deep one ends the process that
+it runs in. So this process limits itself before it takes anything, and whoever started it ends it when it
+takes too long. Requests come on stdin and answers go to stdout, each a line of JSON: nothing is unpickled.
+It imports next to nothing of ours, since it is started for each plan that has policies.
+
+    {"values": [{"job": …, "action": …, …}, …]}   null; the questions that follow are about these
+    {"ask": TEXT, "places": [0, 2]}               [true, ["it divides by zero", null]]: a `NotJudged`
+    {"compile": TEXT}                             null, or an `InvalidExpression`
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import ModuleType
+from typing import Any, TypeVar
+
+from reconciler.core.policies.expression import NAMES, Answer, InvalidExpression, NotJudged
+
+#: Names that are no variables.
+_TYPES = frozenset({"int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type", "type"})
+_GAP = r"(?:\s|//[^\n]*)*"
+#: The name that a macro gives to a member.
+_BOUND = re.compile(rf"\.{_GAP}(?:all|exists|exists_one|existsOne|filter|map){_GAP}\({_GAP}(\w+){_GAP},")
+_REPORTED = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
+#: What the parser says beside what is wrong.
+_ASIDE = re.compile(r"^Syntax error: | expecting \{.*$")
+_PARSER_WORDS = (
+    ("mismatched input '<EOF>'", "unexpected end"),
+    ("mismatched input", "unexpected"),
+    ("extraneous input", "unexpected"),
+    ("'<EOF>'", "the end"),
+    ("<EOF>", "the end"),
+)
+_LONGEST_REASON = 200
+_PR_SET_PDEATHSIG = 1
+_Value = TypeVar("_Value")
+
+
+class _LibraryFailed(Exception):
+    """The library failed, and why."""
+
+    def __init__(self, why: str, missing: str | None = None) -> None:
+        self.problem = NotJudged(why, missing)
+        super().__init__(why)
+
+
+def main(cpu_s: int, memory_bytes: int) -> None:
+    """Answer until stdin ends."""
+    _limit(cpu_s, memory_bytes)
+    library = _library()
+    values: list[Any] = []
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer: Any = None
+        if "values" in request:
+            values = [_converted(library, one) for one in request["values"]]
+        elif "compile" in request:
+            answer = _compile_problem(library, request["compile"])
+        else:
+            answer = _answers(library, request["ask"], [values[place] for place in request["places"]])
+        print(json.dumps(answer), flush=True)  # noqa: T201 - who started it reads its stdout
+
+
+def _limit(cpu_s: int, memory_bytes: int) -> None:
+    """Limit this process, and have it end with the one that started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the one that started it
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError, ImportError):
+            from ctypes import CDLL
+
+            CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    try:
+        import resource
+    except ImportError:
+        return
+    for kind, most in (("RLIMIT_CPU", cpu_s), ("RLIMIT_AS", memory_bytes), ("RLIMIT_CORE", 0)):
+        with suppress(OSError, ValueError, AttributeError):  # a lower limit holds, or there is no such limit
+            resource.setrlimit(getattr(resource, kind), (most, most))
+
+
+def _library() -> Any:
+    # Its command line takes ten times as long to import as the library does.
+    sys.modules["cel.cli"] = ModuleType("cel.cli")
+    import cel
+
+    return cel
+
+
+def _converted(library: Any, values: Mapping[str, Any]) -> Any:
+    """Values as the library takes them, converted once for all expressions."""
+    try:
+        return _called(lambda: library.Context(values))
+    except _LibraryFailed as failed:
+        return failed.problem
+
+
+def _answers(library: Any, text: str, values: list[Any]) -> list[Answer]:
+    try:
+        program = _called(lambda: library.compile(text))
+    except _LibraryFailed:
+        return [NotJudged("it does not compile")] * len(values)
+    return [_judge(program, one) for one in values]
+
+
+def _judge(program: Any, values: Any) -> Answer:
+    if isinstance(values, NotJudged):
+        return values
+    try:
+        found = _called(lambda: program.execute(values))
+    except _LibraryFailed as failed:
+        return failed.problem
+    return found if isinstance(found, bool) else NotJudged(f"its value is {_kind(found)}, not true or false")
+
+
+def _compile_problem(library: Any, text: str) -> InvalidExpression | None:
+    try:
+        program = _called(lambda: library.compile(text), ValueError)
+    except _LibraryFailed as failed:
+        return InvalidExpression(failed.problem.why)
+    except ValueError as error:
+        return _parser_problem(str(error), text)
+    unknown = set(program.variables()) - {*NAMES, *_TYPES, *_BOUND.findall(text)}
+    found = [place for name in unknown if (place := _place_of(library, text, name)) is not None]
+    if not found:
+        return None
+    start, name = min(found)
+    before = text[:start].split("\n")
+    why = f'"{_short(name)}" is not one of {", ".join(NAMES)}'
+    return InvalidExpression(why, len(before), len(before[-1]) + 1, name)
+
+
+def _place_of(library: Any, text: str, name: str) -> tuple[int, str] | None:
+    """Where a variable stands: in a text or a comment, another name would make no other variable."""
+    other = f"{name}_"
+    for found in re.finditer(rf"(?<![\w.]){re.escape(name)}\b", text):
+        renamed = text[: found.start()] + other + text[found.end() :]
+        with suppress(ValueError, _LibraryFailed):
+            if other in _called(lambda: library.compile(renamed), ValueError).variables():  # noqa: B023
+                return found.start(), name
+    return None
+
+
+def _parser_problem(said: str, text: str) -> InvalidExpression:
+    # The text stands in front, and may hold whatever the parser could say.
+    found = _REPORTED.search(said.removeprefix(f"Failed to parse expression '{text}'"))
+    if found is None:
+        return InvalidExpression("it is not valid CEL")
+    if "Recursion" in found[3]:
+        return InvalidExpression("it is nested too deeply")
+    why = _ASIDE.sub("", found[3])
+    for theirs, ours in _PARSER_WORDS:
+        why = why.replace(theirs, ours)
+    return InvalidExpression(_short(why), int(found[1]), int(found[2]))
+
+
+def _called(call: Callable[[], _Value], passed_on: type[Exception] | None = None) -> _Value:
+    """Call the library; whatever it raises is `_LibraryFailed`, also where its own code gave up."""
+    try:
+        return call()
+    except MemoryError:
+        raise
+    except BaseException as error:
+        if passed_on is not None and type(error) is passed_on:
+            raise
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise _in_words(error) from None
+
+
+def _in_words(error: BaseException) -> _LibraryFailed:
+    text = str(error.args[0]) if error.args else str(error)
+    if isinstance(error, KeyError):
+        return _LibraryFailed(f'there is no field "{_short(text)}"', missing=text)
+    if isinstance(error, ZeroDivisionError):
+        return _LibraryFailed("it divides by zero")
+    if isinstance(error, TypeError):
+        return _LibraryFailed("it compares or joins values of different types, or null")
+    if (undefined := re.match(r"Undefined variable or function: '(\w+)'", text)) is not None:
+        return _LibraryFailed(f'"{undefined[1]}" is not known, or not for a value of this type')
+    return _LibraryFailed(_short(text))
+
+
+def _short(text: str) -> str:
+    """The first line of what the library says, or as much of it as a person reads."""
+    line = text.split("\n", 1)[0].rstrip(" .:")
+    return line if len(line) <= _LONGEST_REASON else f"{line[: _LONGEST_REASON - 1]}…"
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    kinds = {str: "text", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
+    return kinds.get(type(value), "something else")

@@ -1,0 +1,363 @@
+"""docs/policies.md, "Expressions": what compiles, what it says of a job, and what it may take."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.policies.expression import Answer, InvalidExpression, NotJudged, Question, fields_in
+from reconciler.core.ports import Interrupted
+from reconciler.expressions import evaluator
+from reconciler.expressions.evaluator import evaluate, find_invalid
+from tests.conftest import FIGURE
+from tests.processes import children, children_of
+
+ROOT = Path(__file__).parents[2]
+
+VALUES: dict[str, Any] = {
+    "job": {
+        "key": "train",
+        "description": "",
+        "spec": {"resource": {"flavor_id": "gpu", "node_count": 9}},
+        "algorithm": {"parameters": [{"name": "lr", "value": "0.1"}], "code_dir": "obs://b/code/"},
+        "lifecycle": {"retry_delay": "120s"},
+    },
+    "action": {"kind": "create", "node_hours": None, "cost": 12.5, "lost_node_hours": 0.0},
+    "stack": "vision",
+    "target": {"name": "prod"},
+}
+
+
+def answer(text: str, values: Mapping[str, Any] = VALUES) -> Answer:
+    [[found]] = evaluate([Question(text, [0])], [values])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("job.spec.resource.node_count > 8", True),
+        ("job.spec.resource.node_count > 8.5", True),
+        ("job.spec.resource.node_count > 9", False),
+        ('!(job.spec.resource.flavor_id in ["cpu", "gpu"])', False),
+        ('job.description == ""', True),
+        ("size(job.key) == 5", True),
+        ("has(job.spec.auto_stop)", False),
+        ("has(job.spec.auto_stop) && job.spec.auto_stop.duration > 3", False),
+        ("action.node_hours == null || action.node_hours > 500", True),
+        ("action.cost > 12", True),
+        ('action.kind == "replace" && action.lost_node_hours > 24', False),
+        ('job.algorithm.parameters.exists(p, p.name == "lr" && double(p.value) > 0.05)', True),
+        ('job.algorithm.code_dir.startsWith("obs://b/")', True),
+        ('job.key.matches("^tr.*n$")', True),
+        ('duration(job.lifecycle.retry_delay) < duration("1h")', True),
+        ('stack == "vision" && target.name == "prod"', True),
+        ('"all(x, all(y, all(z, 1)))" == job.key', False),
+        ("true // job.a.all(x, job.b.all(y, job.c.all(z, true)))", True),
+    ],
+)
+def test_expression_is_evaluated_to_true_or_false(text: str, verdict: bool) -> None:
+    assert answer(text) is verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "missing"),
+    [
+        ("job.spec.auto_stop.duration > 3", 'there is no field "auto_stop"', "auto_stop"),
+        ("action.node_hours > 500", "it compares or joins values of different types, or null", None),
+        ('job.key + 1 == ""', "it compares or joins values of different types, or null", None),
+        ("1 / 0 == 1", "it divides by zero", None),
+        ("job.algorithm.parameters[3].name == ''", "index out of bounds: 3", None),
+        ("job.key.nonsense()", '"nonsense" is not known, or not for a value of this type', None),
+        ("job.key", "its value is text, not true or false", None),
+        ("job.spec.resource.node_count", "its value is a number, not true or false", None),
+        ("action.node_hours", "its value is null, not true or false", None),
+        ("job.algorithm.parameters", "its value is a list, not true or false", None),
+        ("job.spec", "its value is a mapping, not true or false", None),
+        ('duration("1h")', "its value is something else, not true or false", None),
+        ('job.key.matches("(")', "Function 'matches' error: '(' not a valid regex", None),
+    ],
+)
+def test_expression_that_fails_on_a_job_says_why(text: str, why: str, missing: str | None) -> None:
+    assert answer(text) == NotJudged(why, missing)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "why"),
+    [
+        ("", (1, 1), "unexpected end"),
+        ("1 +", (1, 4), "unexpected end"),
+        ("true\n && &&", (2, 5), "unexpected '&&'"),
+        ("job.key == 'a' 'b'", (1, 16), "unexpected"),
+        ("((true)", (1, 8), "missing ')' at the end"),
+        ("'日本' == @", (1, 9), "token recognition error at: '@'"),
+        ("jbo.key == 'a'", (1, 1), '"jbo" is not one of job, action, stack, target'),
+        ("job.key == 'a' &&\n  foo", (2, 3), '"foo" is not one of job, action, stack, target'),
+        ("job.key == 'ERROR: <input>:9:9: x", (1, 12), None),
+        ("job.key == 'jbo' || // jbo\n stack == jbo", (2, 11), '"jbo" is not one of'),
+        ("now() > timestamp('2026-01-01T00:00:00Z') || p", (1, 46), '"p" is not one of'),
+    ],
+)
+def test_expression_that_does_not_compile_says_where(
+    text: str, place: tuple[int, int], why: str | None
+) -> None:
+    [problem] = find_invalid([text])
+    assert problem is not None
+    assert (problem.line, problem.column) == place
+    if why is not None:
+        assert problem.why.startswith(why)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "job.algorithm.parameters.all(job2, job2.name != 'x')",
+        "job.algorithm.parameters. // each of them\n all // now\n (\n p, p.name != 'x')",
+        "type(job.algorithm.parameters) == list",
+    ],
+)
+def test_variable_of_a_macro_and_type_are_known_names(text: str) -> None:
+    assert find_invalid([text]) == [None]
+    assert answer(text) is True
+
+
+def test_job_value_that_is_no_text_of_cel_is_not_judged() -> None:
+    [[broken, whole]] = evaluate(
+        [Question("job.x == 'a'", [0, 1])], [{"job": {"x": "\ud800"}}, {"job": {"x": "a"}}]
+    )
+    assert isinstance(broken, NotJudged)
+    assert whole is True
+
+
+@pytest.mark.parametrize("value", [10**18, 1e308, "\ufffd", "x" * 100_000, True, None])
+def test_expression_on_an_odd_job_value_is_false(value: Any) -> None:
+    assert answer("job.x == 'other'", {"job": {"x": value}}) is False
+
+
+def test_more_values_than_are_sent_at_once_are_answered_in_order() -> None:
+    values = [{"job": {"n": number}} for number in range(250)]
+    odd, late = evaluate([Question("job.n % 2 == 1", range(250)), Question("job.n == 249", [0, 249])], values)
+    assert odd == [number % 2 == 1 for number in range(250)]
+    assert late == [False, True]
+
+
+# ── limits ─────────────────────────────────────────────────────────────────────────────────────────
+
+LONG: Mapping[str, Any] = {"job": {"l": list(range(1000)), "text": "a" * 50_000}}
+ENDLESS = "job.l.all(a, job.l.all(b, job.l.all(c, job.l.all(d, a + b + c + d >= 0))))"
+#: Each would take hours or gigabytes.
+ENDLESS_OR_LARGE = {
+    "nested macros": ENDLESS,
+    "list that doubles": "[[1]" + ".map(x, [x, x])" * 60 + "].size() == 1",
+    "text that doubles": "[job.text]" + ".map(t, t + t + t + t)" * 12 + ".size() == 1",
+    "list of lists": "job.l.map(a, job.l.map(b, job.l.map(c, job.text))).size() == 1",
+    "regular expression": "job.text.matches('(a*)*(a*)*(a*)*(a*)*(a*)*b')",
+    "regular expression for each member": "job.l.all(x, job.l.all(y, !job.text.matches('(.*){500}b')))",
+    "large regular expression": "job.text.matches('((((a{100}){100}){100}){100}){100}')",
+}
+#: Each is large for its parser, or nested deeper than there is a stack.
+LARGE_OR_DEEP = {
+    "brackets": "(" * 10_000 + "true" + ")" * 10_000,
+    "lists in lists": "[" * 10_000 + "]" * 10_000 + " == []",
+    "conditions": "true?false:" * 10_000 + "true",
+    "negations": "!" * 1_000_000 + "true",
+    "path": "job" + ".a" * 500_000 + " == 1",
+    "sum": "+".join(["1"] * 500_000) + " > 0",
+    "literal": "'" + "x" * 20_000_000 + "' == job.text",
+}
+#: 512 MB, and what is not counted as memory of the process' own.
+MANY_MB = 600
+
+
+def most_mb() -> int:
+    """The most memory that any process took that was started and has ended."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+
+
+@pytest.fixture
+def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A limit of four seconds, so that nobody waits for ten; afterwards no process is left."""
+    monkeypatch.setattr(evaluator, "TIME_LIMIT_S", 4.0)
+    before = children()
+    yield
+    assert children() <= before
+
+
+@pytest.mark.usefixtures("limited")
+@pytest.mark.parametrize("name", ENDLESS_OR_LARGE)
+def test_hostile_expression_ends_within_the_limits_and_harms_no_other(
+    name: str, record_property: Any
+) -> None:
+    questions = [Question(ENDLESS_OR_LARGE[name], [0, 1]), Question("job.l.size() == 1000", [0, 1])]
+    begun_s = time.monotonic()
+    hostile, harmless = evaluate(questions, [LONG, LONG])
+    assert time.monotonic() - begun_s < evaluator.TIME_LIMIT_S + 3
+    assert harmless == [True, True]
+    # The library's regular expressions do not go back.
+    assert hostile == [False, False] if name == "regular expression" else are_not_judged(hostile)
+    assert most_mb() < MANY_MB
+    record_property(FIGURE, ["hostile expressions of policies", 1])
+
+
+def are_not_judged(answers: Sequence[Answer]) -> bool:
+    return all(isinstance(one, NotJudged) for one in answers)
+
+
+@pytest.mark.parametrize("name", LARGE_OR_DEEP)
+def test_hostile_expression_is_compiled_or_invalid_within_the_limits(name: str, record_property: Any) -> None:
+    begun_s = time.monotonic()
+    _, harmless = find_invalid([LARGE_OR_DEEP[name], "job.l.size() == 1000"])
+    assert time.monotonic() - begun_s < evaluator.TIME_LIMIT_S + 3
+    assert harmless is None
+    assert most_mb() < MANY_MB
+    record_property(FIGURE, ["hostile expressions of policies", 1])
+
+
+def test_expression_that_is_nested_too_deeply_is_invalid() -> None:
+    assert find_invalid([LARGE_OR_DEEP["brackets"]]) == [InvalidExpression("it is nested too deeply")]
+
+
+def test_expression_that_exceeds_a_limit_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert answer(ENDLESS_OR_LARGE["text that doubles"], LONG) == NotJudged(
+        "it exceeds the limit of 512 MB of memory, or is nested too deeply"
+    )
+    monkeypatch.setattr(evaluator, "TIME_LIMIT_S", 2.0)
+    assert answer(ENDLESS, LONG) == NotJudged("it exceeds the limit of 10 s for the policies of a plan")
+
+
+@pytest.mark.usefixtures("limited")
+def test_expression_that_exceeds_the_limit_on_one_job_is_judged_for_none() -> None:
+    small = {"job": {"l": [1]}}
+    [answers] = evaluate([Question(ENDLESS, [0, 1, 2])], [small, LONG, small])
+    assert are_not_judged(answers)
+
+
+@pytest.mark.usefixtures("limited")
+def test_expressions_that_are_all_hostile_end_within_the_limit() -> None:
+    begun_s = time.monotonic()
+    answers = evaluate([Question(ENDLESS, [0])] * 100, [LONG])
+    assert time.monotonic() - begun_s < evaluator.TIME_LIMIT_S + 3
+    assert all(are_not_judged(one) for one in answers)
+
+
+def test_expression_that_takes_more_than_its_share_of_the_time_has_what_is_left() -> None:
+    """A share is a tenth of a second here, and counting to a million takes longer."""
+    slow = Question("job.l.all(a, job.l.all(b, a + b >= 0))", [0])
+    answers = evaluate([slow, *([Question("job.l.size() == 1000", [0])] * 99)], [LONG])
+    assert answers == [[True]] * 100
+
+
+@pytest.mark.usefixtures("limited")
+def test_stop_ends_an_evaluation_at_once() -> None:
+    stop = threading.Event()
+    threading.Timer(0.3, stop.set).start()
+    begun_s = time.monotonic()
+    with pytest.raises(Interrupted):
+        evaluate([Question(ENDLESS, [0])], [LONG], stop)
+    assert time.monotonic() - begun_s < 1.5
+
+
+def test_evaluations_in_several_threads_do_not_meet() -> None:
+    def one(number: int) -> list[list[Answer]]:
+        return evaluate(
+            [Question(f"job.n == {number}", [0, 1])], [{"job": {"n": number}}, {"job": {"n": -1}}]
+        )
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(one, range(8))) == [[[True, False]]] * 8
+
+
+@pytest.mark.usefixtures("limited")
+def test_interpreter_that_cannot_be_started_denies_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    why = "no process can be started to evaluate it: No such file or directory"
+    assert answer("true") == NotJudged(why)
+    assert find_invalid(["true"]) == [InvalidExpression(why)]
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert answer("true") == NotJudged("no process can be started to evaluate it (exit code 1)")
+
+
+def test_nothing_is_started_where_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    assert evaluate([Question("true", [])], [LONG]) == [[]]
+    assert find_invalid([]) == []
+
+
+# ── the process ────────────────────────────────────────────────────────────────────────────────────
+
+_ENDLESS_IN_A_PROCESS = """\
+from reconciler.core.policies.expression import Question
+from reconciler.expressions.evaluator import evaluate
+from tests.expressions.test_evaluator import ENDLESS, LONG
+evaluate([Question(ENDLESS, [0])], [LONG])
+"""
+
+
+def evaluating(environ: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int]:
+    """A process that evaluates, and the id of the one that it has started."""
+    process = subprocess.Popen([sys.executable, "-c", _ENDLESS_IN_A_PROCESS], cwd=ROOT, env=dict(environ))
+    ends_s = time.monotonic() + 20
+    while not (found := children_of(process.pid)) and time.monotonic() < ends_s:
+        time.sleep(0.02)
+    [child] = found
+    time.sleep(0.5)
+    return process, child
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process ends within two seconds."""
+    ends_s = time.monotonic() + 2
+    while (is_there := Path(f"/proc/{pid}").exists()) and time.monotonic() < ends_s:
+        time.sleep(0.02)
+    return not is_there
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_process_ends_with_the_one_that_started_it(number: int) -> None:
+    process, child = evaluating(os.environ)
+    process.send_signal(number)
+    process.wait(timeout=5)
+    assert is_gone(child)
+
+
+def test_process_has_nothing_of_the_environment_and_no_directory_of_ours() -> None:
+    process, child = evaluating({**os.environ, "HUAWEICLOUD_SDK_SK": "hunter2", "HF_TOKEN": "hunter2"})
+    try:
+        environ = Path(f"/proc/{child}/environ").read_bytes()
+        names = {one.partition(b"=")[0] for one in environ.split(b"\0") if one}
+        assert names <= {name.encode() for name in evaluator._ENVIRONMENT}
+        assert Path(f"/proc/{child}/cwd").readlink() == Path("/")
+    finally:
+        process.kill()
+        process.wait()
+
+
+# ── for people ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("job.spec.resource.node_count > 8", ("job.spec.resource.node_count",)),
+        ("job.key == stack || job.key == target.name", ("job.key", "stack", "target.name")),
+        ('job.description.startsWith("x")', ("job.description",)),
+        ('job.algorithm.parameters.exists(p, p.name == "job.key")', ("job.algorithm.parameters",)),
+        ("has(job.spec.volumes)", ("job.spec.volumes",)),
+        ('job["spec"].resource == null', ("job",)),
+        ("true", ()),
+        ("// job.key\naction.cost > 1.0", ("action.cost",)),
+    ],
+)
+def test_fields_that_an_expression_names(text: str, fields: tuple[str, ...]) -> None:
+    assert fields_in(text) == fields
