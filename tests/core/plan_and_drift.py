@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from reconciler.core.drift.report import DriftReport
@@ -41,6 +41,7 @@ BESIDE: dict[tuple[Action, Reason], Beside] = {
     (A.KEEP, R.RETRIES_EXHAUSTED): Beside({*ENDED, PENDING}, {MODIFIED}),
     (A.CREATE, R.RETRY): Beside({FAILED, MISSING, PENDING}, set()),
     (A.CREATE, R.RECREATE): Beside({TERMINATED, MISSING}, {PENDING}),
+    # a check of drift reads no details, so it may not know that what the key needs was edited
     (A.CREATE, R.UPSTREAM_NEWER): Beside(set(), {*ENDED, MODIFIED, PENDING}),
     (A.CREATE, R.SCHEDULED): Beside(set(), {*ENDED, MODIFIED, PENDING}),
     (A.REPLACE, R.SCHEDULED): Beside(set(), {*BAD_END, MODIFIED, PENDING}),
@@ -62,9 +63,6 @@ BESIDE: dict[tuple[Action, Reason], Beside] = {
     (A.CREATE, R.NOT_FOUND): Beside({MISSING, PENDING}, set()),
     (A.UPDATE, R.MARKER_RESTORED): Beside({UNOWNED}, {*ENDED, MODIFIED, PENDING}),
     (A.CONFLICT, R.NAME_TAKEN): Beside(set(), {*ENDED, MODIFIED, PENDING}),
-    # held back: what is held back is a create or a replace
-    (A.DEFER, R.NEEDS_PENDING): Beside({*ENDED, PENDING}, {MODIFIED}),
-    (A.BLOCKED, R.NEEDS_FAILED): Beside({*ENDED, PENDING}, {MODIFIED}),
     # not declared; of a declared key: the replace of a protected job, or a create beside one
     (A.BLOCKED, R.PROTECTED): Beside({ORPHANED, PENDING, DUPLICATE}, {*ENDED, MODIFIED}),
     (A.TERMINATE, R.NOT_IN_MANIFEST): Beside({ORPHANED, PENDING}, set()),
@@ -78,14 +76,23 @@ BESIDE: dict[tuple[Action, Reason], Beside] = {
     (A.UNKNOWN, R.UNREADABLE): Beside({UNKNOWN, PENDING}, {*ENDED, MODIFIED}),
 }
 
+#: Held back because of what the key needs: beside it stands what would stand beside the start itself.
+HELD_BACK = {R.NEEDS_PENDING, R.NEEDS_FAILED}
+
 
 def contradictions(
-    plan: Plan, report: DriftReport, ending: Collection[str], *, history_is_known: bool = True
+    plan: Plan,
+    report: DriftReport,
+    ending: Collection[str],
+    chosen_by_key: Mapping[str, PlannedAction | None],
+    *,
+    history_is_known: bool = True,
 ) -> list[str]:
     """What the two say of the same moment that cannot both be.
 
-    `ending` are the keys of which a job is being terminated: a plan decides as if it were terminated
-    already, and it has not drifted yet.
+    `chosen_by_key` are the actions that the rules chose, before `needs` held any of them back. `ending` are
+    the keys of which a job is being terminated: a plan decides as if it were terminated already, and it has
+    not drifted yet.
     """
     found: defaultdict[str, set[str]] = defaultdict(set)
     for entry in report.drift:
@@ -98,7 +105,7 @@ def contradictions(
         by_key[action.key].append(action)
     said = []
     for key, actions in by_key.items():
-        rows = [_row(action) for action in actions]
+        rows = [_row(_started(action, chosen_by_key)) for action in actions]
         here = found[key] | ({DUPLICATE} if key in warned else set())
         # What rests on a history that cannot be read is unknown.
         if not history_is_known and UNKNOWN in here:
@@ -117,6 +124,11 @@ def contradictions(
     quiet = found.keys() - by_key.keys()
     said += [f"{key}: no action beside {sorted(found[key])}" for key in quiet if found[key] - {STUCK}]
     return said
+
+
+def _started(action: PlannedAction, chosen_by_key: Mapping[str, PlannedAction | None]) -> PlannedAction:
+    chosen = chosen_by_key.get(action.key) if action.reason in HELD_BACK else None
+    return chosen or action
 
 
 def _row(action: PlannedAction) -> Beside:

@@ -23,6 +23,7 @@ from tests.core.test_decision_table import around as around  # the three workspa
 RERUN = {"on_upstream": "rerun"}
 STARTS = (Action.CREATE, Reason.UPSTREAM_NEWER)
 COMPLETED = (Action.KEEP, Reason.COMPLETED)
+DEFERRED = (Action.DEFER, Reason.NEEDS_PENDING)
 FIX = "`lifecycle.on_upstream: rerun` runs it again, and so does an edit of `lifecycle.rerun`"
 
 UP = a_job("up")
@@ -114,19 +115,27 @@ def test_running_job_is_announced_to_rerun_after_it_has_ended() -> None:
     "upstream",
     [
         [OLDER],
-        [OLDER, seen(UP, revision=2, phase=R)],
         [OLDER, seen(UP, revision=2, phase=F, ended_s_ago=20 * HOUR)],
         [OLDER, seen(UP, revision=2, phase=TD, ended_s_ago=20 * HOUR)],
         [OLDER, replace(NEWER, started_at_s=None, created_at_s=None)],
-        [],
     ],
-    ids=["one revision", "running", "failed", "terminated", "no times", "none"],
+    ids=["one revision", "failed", "terminated", "no times"],
 )
 @pytest.mark.parametrize("lifecycle", [{}, RERUN])
 def test_upstream_without_a_newer_completion_changes_nothing(
     upstream: list[ObservedJob], lifecycle: dict[str, Any]
 ) -> None:
     desired = down(lifecycle=lifecycle)
+    plan = plan_for(a_stack(UP, desired), *upstream, made(desired))
+    assert outcome(of_down(plan)) == COMPLETED
+    assert warned(plan) == []
+
+
+@pytest.mark.parametrize(
+    "upstream", [[OLDER, seen(UP, revision=2, phase=R)], []], ids=["running", "not there yet"]
+)
+def test_upstream_that_runs_again_changes_nothing_for_a_job_that_keeps(upstream: list[ObservedJob]) -> None:
+    desired = down(lifecycle={})
     plan = plan_for(a_stack(UP, desired), *upstream, made(desired))
     assert outcome(of_down(plan)) == COMPLETED
     assert warned(plan) == []
@@ -174,18 +183,27 @@ def test_edited_job_follows_on_change_and_a_rerun_includes_an_ignored_edit(
 
 
 @pytest.mark.parametrize(
-    ("upstream", "expected"),
+    ("upstream", "expected", "detail"),
     [
-        (seen(UP, revision=3, phase=R), (Action.DEFER, Reason.NEEDS_PENDING)),
-        (seen(UP, revision=3, phase=F), (Action.BLOCKED, Reason.NEEDS_FAILED)),
+        (seen(UP, revision=3, phase=R), DEFERRED, "up runs again"),
+        (
+            seen(UP, revision=3, phase=F),
+            (Action.BLOCKED, Reason.NEEDS_FAILED),
+            "needs up, which ended as Failed; blocks create: made from an older up; on_upstream: rerun",
+        ),
+        (
+            seen(key="up-r3", description="by hand"),
+            DEFERRED,
+            "waiting for up, then create: made from an older up; on_upstream: rerun",
+        ),
     ],
+    ids=["running", "failed", "in conflict"],
 )
 def test_upstream_not_completed_defers_or_blocks_the_rerun(
-    upstream: ObservedJob, expected: tuple[Action, Reason]
+    upstream: ObservedJob, expected: tuple[Action, Reason], detail: str
 ) -> None:
     action = decided(down(), OLDER, NEWER, upstream, made())
-    assert outcome(action) == expected
-    assert "create: made from an older up" in action.detail
+    assert (outcome(action), action.detail) == (expected, detail)
 
 
 def test_single_newer_upstream_causes_a_rerun_that_waits_for_the_others() -> None:
@@ -194,7 +212,7 @@ def test_single_newer_upstream_causes_a_rerun_that_waits_for_the_others() -> Non
     jobs = (OLDER, NEWER, made())
     settled = seen(other, phase=DONE, ended_s_ago=30 * HOUR)
     assert outcome(of_down(plan_for(stack, *jobs, settled))) == STARTS
-    assert of_down(plan_for(stack, *jobs, seen(other))).detail.startswith("waiting for other, then create")
+    assert of_down(plan_for(stack, *jobs, seen(other))).detail == "other runs again"
 
 
 def test_many_newer_upstreams_are_counted() -> None:

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from dataclasses import replace
+from typing import Any
 
-from reconciler.core.drift.report import make_drift_report
+from hypothesis import example, given, settings
+
 from reconciler.core.observed.ownership import KeyView
 from reconciler.core.observed.phase import Phase
-from reconciler.core.planning.action_builder import PlanContext
-from tests.builders import NOW, STACK, TARGET
+from tests.builders import HOUR, a_job, a_stack, seen
 from tests.core.plan_and_drift import contradictions
-from tests.core.worlds import World, worlds
+from tests.core.worlds import World, a_world, worlds
+
+
+def held_back(**lifecycle: Any) -> World:
+    """`down` has completed and would start again, but `new`, which was `old`, completed since and runs."""
+    new = replace(a_job("new"), formerly=("old",))
+    down = replace(a_job("down", lifecycle=lifecycle), needs=("new",))
+    return a_world(
+        a_stack(new, down),
+        seen(new, phase="Completed", ended_s_ago=46 * HOUR),
+        seen(new, revision=2),
+        seen(down, phase="Completed", ended_s_ago=48 * HOUR),
+    )
 
 
 @settings(max_examples=500, deadline=None)
 @given(worlds())
+@example(held_back(schedule="0 2 * * *"))
+@example(held_back(on_upstream="rerun"))
 def test_plan_and_drift_agree(world: World) -> None:
-    report = make_drift_report(
-        world.stack, world.look, PlanContext(STACK, at_s=NOW), TARGET, manifest_digest="sha256:0", version="0"
-    )
+    report = world.drift()
     is_known = world.look.memory.problem is None
     ending = {key for key, job in world.stack.jobs.items() if _is_ending(world.look.view(key, job))}
-    assert contradictions(world.plan(), report, ending, history_is_known=is_known) == []
+    found = contradictions(world.plan(), report, ending, world.chosen(), history_is_known=is_known)
+    assert found == []
 
 
 def _is_ending(view: KeyView) -> bool:

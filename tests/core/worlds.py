@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,19 +10,20 @@ from hypothesis import strategies as st
 
 from reconciler.core.declared.scalar import spelled
 from reconciler.core.declared.stack import DesiredJob, Stack
+from reconciler.core.drift.report import DriftReport, make_drift_report
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
-from reconciler.core.planning.plan import Plan
-from reconciler.core.planning.planner import Snapshot, make_plan
-from reconciler.core.record import HistorySnapshot
+from reconciler.core.planning.plan import Plan, PlannedAction
+from reconciler.core.planning.planner import Snapshot, decisions_of, make_plan
+from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.text.secret import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 
-#: `new` was `old`, `down` needs it, `gone` is never declared.
-KEYS = ("new", "old", "down", "gone")
+#: `new` was `old`, `down` needs it, `last` needs that one, `gone` is never declared.
+KEYS = ("new", "old", "down", "last", "gone")
 PHASES = ("Creating", "Pending", "Running", "Terminating", "Completed", "Failed", "Terminated", "Abnormal")
 
 
@@ -33,12 +35,28 @@ class World:
     look: Snapshot
     allowances: Allowances = NO_ALLOWANCES
 
+    @property
+    def context(self) -> PlanContext:
+        """When it is looked at, and what is allowed."""
+        return PlanContext(STACK, at_s=NOW, allowances=self.allowances)
+
+    def chosen(self) -> dict[str, PlannedAction | None]:
+        """What the rules choose for each key, before what it needs holds anything back."""
+        decisions = decisions_of(self.stack, self.look, self.context)
+        return {key: decision.chosen for key, decision in decisions.items()}
+
+    def drift(self) -> DriftReport:
+        """What has drifted."""
+        return make_drift_report(
+            self.stack, self.look, self.context, TARGET, manifest_digest="sha256:0", version="0"
+        )
+
     def plan(self) -> Plan:
         """What is planned for it."""
         return make_plan(
             self.stack,
             self.look,
-            PlanContext(STACK, at_s=NOW, allowances=self.allowances),
+            self.context,
             TARGET,
             manifest_digest="sha256:0",
             version="0",
@@ -128,9 +146,10 @@ def worlds(draw: st.DrawFn) -> World:
     declared = [
         draw(entries("new", formerly=("old",))),
         draw(entries("down", needs=("new",))),
+        draw(entries("last", needs=("down",))),
     ]
     stack = a_stack(*(entry for entry in declared if entry is not None))
-    places = draw(st.sets(st.tuples(st.sampled_from(KEYS), st.integers(1, 3)), max_size=7))
+    places = draw(st.sets(st.tuples(st.sampled_from(KEYS), st.integers(1, 3)), max_size=8))
     there, remembered = [], []
     for key, revision in sorted(places):
         job, owner, made_of = draw(jobs(key, revision))
@@ -142,11 +161,20 @@ def worlds(draw: st.DrawFn) -> World:
     memory = draw(
         st.sampled_from([a_memory(*remembered), a_memory(), HistorySnapshot(problem="unavailable")])
     )
-    names = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
-    ownership = sort_by_key(Observation(tuple(there), unreadable), STACK, names)
     details = {job.id: job for job in there if draw(st.integers(0, 9))}
-    return World(
-        stack,
-        Snapshot(ownership, details, memory=memory),
-        allowances=Allowances.of(force=draw(st.booleans()), allow_empty=True),
-    )
+    world = a_world(stack, *there, unreadable=unreadable, details=details, memory=memory)
+    return replace(world, allowances=Allowances.of(force=draw(st.booleans()), allow_empty=True))
+
+
+def a_world(
+    stack: Stack,
+    *jobs: ObservedJob,
+    unreadable: tuple[Unreadable, ...] = (),
+    details: Mapping[str, ObservedJob] | None = None,
+    memory: HistorySnapshot = NO_HISTORY,
+) -> World:
+    """A stack and the jobs that are there; left out, all details can be read."""
+    names = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
+    ownership = sort_by_key(Observation(jobs, unreadable), STACK, names)
+    known = {job.id: job for job in jobs} if details is None else details
+    return World(stack, Snapshot(ownership, known, memory=memory))

@@ -43,6 +43,7 @@ from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import Result, Status, WaitEnd
 from reconciler.core.planning.allowance import EVERY_GUARD, NO_ALLOWANCES, Allowances
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, without_growing
+from reconciler.core.planning.planner import decisions_of
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision, RunKind, Scope
 from reconciler.core.saved_plan import document as saved_document
 from reconciler.core.saved_plan.document import SavedOptions
@@ -392,7 +393,10 @@ class World(RuleBasedStateMachine):
         context = self._context(self._stack(self._manifest))
         report = reconcile.drift(context)
         ending = {self._key(job) for job in self._ours() if job.life.phase == "Terminating"}
-        assert contradictions(reconcile.plan(context, EVERY_GUARD), report, ending) == []
+        plan, snapshot = reconcile.plan_with_snapshot(context, EVERY_GUARD)
+        decisions = decisions_of(context.loaded.stack, snapshot, context.plan_context())
+        chosen = {key: decision.chosen for key, decision in decisions.items()}
+        assert contradictions(plan, report, ending, chosen) == []
         self.told["drift checks"] += 1
 
     @rule(force=st.booleans())

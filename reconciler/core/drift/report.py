@@ -30,7 +30,13 @@ from reconciler.core.planning.plan import (
     few_of_a_kind,
     timestamp,
 )
-from reconciler.core.planning.planner import Snapshot, keys_in_view, keys_owned_in_view, snapshot_warnings
+from reconciler.core.planning.planner import (
+    Snapshot,
+    keys_in_view,
+    keys_owned_in_view,
+    snapshot_warnings,
+    upstream_reruns,
+)
 from reconciler.core.text.secret import show
 
 #: What only a report has that was compared with the last check.
@@ -137,7 +143,8 @@ def make_drift_report(
 ) -> DriftReport:
     """Look at every key in view and at what the stack owns."""
     keys = sorted({*keys_in_view(stack, snapshot.ownership), *keys_owned_in_view(stack, snapshot.ownership)})
-    found = [check_key(key, stack.jobs.get(key), snapshot, context) for key in keys]
+    reruns = upstream_reruns(stack, snapshot, context)
+    found = [check_key(key, stack.jobs.get(key), snapshot, context, reruns.get(key, "")) for key in keys]
     every = [_placed(entry, stack) for entry in chain.from_iterable(one.drift for one in found)]
     at_s = context.at_s
     drift, ignored = _without_ignored(every, stack.ignored_drift, at_s)

@@ -40,13 +40,16 @@ class Findings(NamedTuple):
     warnings: tuple[PlanWarning, ...] = ()
 
 
-def check_key(key: str, desired: DesiredJob | None, snapshot: Snapshot, context: PlanContext) -> Findings:
+def check_key(
+    key: str, desired: DesiredJob | None, snapshot: Snapshot, context: PlanContext, rerun: str = ""
+) -> Findings:
     """Compare one key with what was left.
 
-    `desired` is None for a key that no file declares.
+    `desired` is None for a key that no file declares. `rerun` says why the key is about to run again because
+    of what it needs: how its job ended is no drift then.
     """
     view = snapshot.view(key, desired)
-    check = _KeyCheck(key, desired, view, snapshot, context)
+    check = _KeyCheck(key, desired, view, snapshot, context, rerun)
     if why := check.unjudged():
         return Findings((*check.unowned(), check.entry(DriftClass.UNKNOWN, why.revision, why.detail)))
     drift = [*(check.of_declared() if check.declared else check.of_undeclared()), *check.stuck()]
@@ -74,6 +77,7 @@ class _KeyCheck:
     view: KeyView
     snapshot: Snapshot
     context: PlanContext
+    rerun: str = ""
 
     @property
     def declared(self) -> DesiredJob | None:
@@ -163,7 +167,7 @@ class _KeyCheck:
             fields
             and fields.modified
             and latest
-            and not (_is_about(ended, latest) or self._retry(latest, self.declared))
+            and not (self.rerun or _is_about(ended, latest) or self._retry(latest, self.declared))
         ):
             detail = f"differs from what {fields.basis}: {spell_changes(fields.modified)}"
             yield self.entry(DriftClass.MODIFIED, latest, detail, changes=fields.modified)
@@ -222,7 +226,7 @@ class _KeyCheck:
 
     def _missing(self, declared: DesiredJob) -> Iterator[Drift]:
         """The key is declared, and nothing of it is there."""
-        if self.is_hidden or self._was_never_had:
+        if self.is_hidden or self._was_never_had or self.rerun:
             return
         latest = self.latest
         if latest is None:
@@ -257,6 +261,8 @@ class _KeyCheck:
     def _ended(self, last: Revision, declared: DesiredJob) -> Iterator[Drift]:
         phase = last.job.phase
         if phase is None or stopped_itself(declared, last.job) or (last.is_aged_out and self.is_hidden):
+            return
+        if self.rerun and self.latest and self.latest.job.id == last.job.id:
             return
         if phase.ended_badly and self._retry(last, declared) is None:
             yield self._ended_entry(DriftClass.FAILED, last, f"{last.job.name} ended as {phase}")
@@ -331,7 +337,10 @@ class _KeyCheck:
             return
         if latest.is_aged_out and self.is_hidden:
             return
-        yield from self._pending_revision(latest, declared)
+        if self.rerun:
+            yield self.rerun
+        if not (self.rerun and declared.is_declared_by(latest.marker.digest)):
+            yield from self._pending_revision(latest, declared)
         former = sorted({one.marker.key for one in self.view.owned} - {self.key})
         if former:
             yield f"formerly {', '.join(former)}: the marker follows"

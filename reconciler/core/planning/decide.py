@@ -61,11 +61,13 @@ class Case(NamedTuple):
         context: PlanContext,
         details: Mapping[str, ObservedJob],
         upstream: Collection[Completion] = (),
+        upstream_reruns: Sequence[str] = (),
     ) -> Case:
         """`desired` is None for a key that no file declares.
 
-        `details` holds the jobs that `needs_details` asked for, as far as they could be read, and `upstream`
-        the last completions of the keys that this one needs.
+        `details` holds the jobs that `needs_details` asked for, as far as they could be read, `upstream` the
+        last completions of the keys that this one needs, and `upstream_reruns` those of these keys that are
+        about to complete once more.
         """
         latest = newest(view, desired)
         draft = Draft(view, desired, context, latest)
@@ -74,7 +76,14 @@ class Case(NamedTuple):
             job, is_same = latest.job, desired.is_declared_by(latest.marker.digest)
             newer = completed_since(latest, upstream)
             existing = ExistingJob(
-                draft, desired, latest, latest.job.phase, details.get(job.id), is_same, newer
+                draft,
+                desired,
+                latest,
+                latest.job.phase,
+                details.get(job.id),
+                is_same,
+                newer,
+                tuple(upstream_reruns),
             )
         return cls(view, desired, ownership, latest, draft, existing)
 

@@ -78,6 +78,7 @@ def upstream_warning(
 def standing_of(action: PlannedAction | None) -> Upstream:
     """Judge a needed key by its own action: settled is kept, with its newest revision Completed.
 
+    One that is about to run again because of its own `needs` is deferred, and so is not settled.
     None stands for a key that is to be absent. An update of a job that has completed starts nothing.
     """
     if action is None:
@@ -88,6 +89,24 @@ def standing_of(action: PlannedAction | None) -> Upstream:
     if not stays or phase is None or not phase.is_terminal:
         return Upstream.OPEN
     return Upstream.SETTLED if phase is Phase.COMPLETED else Upstream.FAILED
+
+
+def runs_again(action: PlannedAction | None) -> bool:
+    """Whether a needed key is about to complete once more: its job runs, or one is yet to be started.
+
+    What a person has to settle first, or could not be read, is not about to run.
+    """
+    if action is None or action.action is Action.UNKNOWN:
+        return False
+    if action.traits.starts_a_job or action.action is Action.DEFER:
+        return True
+    phase = parse_phase(action.before.phase) if action.before else None
+    return phase is not None and phase.is_active and phase is not Phase.TERMINATING
+
+
+def spell_reruns(keys: Sequence[str]) -> str:
+    """Say, for people, which needed keys run again first."""
+    return f"{few(keys)} {'runs' if len(keys) == 1 else 'run'} again"
 
 
 def held_back(
@@ -106,10 +125,14 @@ def held_back(
     if failed:
         said = ", ".join(_how_it_failed(key, action_by_key.get(key)) for key in failed)
         return _instead(action, Action.BLOCKED, Reason.NEEDS_FAILED, f"needs {said}; blocks")
-    if waiting:
+    if not waiting:
+        return action
+    reruns = [key for key in waiting if runs_again(action_by_key.get(key))]
+    if action.reason is Reason.UPSTREAM_NEWER and reruns:
+        held = action.not_carried_out(Action.DEFER, Reason.NEEDS_PENDING, spell_reruns(reruns))
+    else:
         held = _instead(action, Action.DEFER, Reason.NEEDS_PENDING, f"waiting for {', '.join(waiting)}, then")
-        return held.model_copy(update={"waits_for": tuple(waiting)})
-    return action
+    return held.model_copy(update={"waits_for": tuple(waiting)})
 
 
 def _how_it_failed(key: str, upstream: PlannedAction | None) -> str:

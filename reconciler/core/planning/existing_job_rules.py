@@ -21,7 +21,7 @@ from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import KeyView, Revision
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.action_builder import Draft
-from reconciler.core.planning.dependencies import Completion, made_from_older
+from reconciler.core.planning.dependencies import Completion, made_from_older, spell_reruns
 from reconciler.core.planning.plan import (
     LOSS_WAY_OUT,
     Action,
@@ -107,7 +107,8 @@ class ExistingJob:
 
     `details` are those of the newest revision, needed where its digest differs and the history store does
     not know what was declared then; None if there are none. `newer_upstream` are the completions of needed
-    keys that came after the newest revision was created.
+    keys that came after the newest revision was created, and `upstream_reruns` the needed keys that are about
+    to complete once more.
     """
 
     draft: Draft
@@ -117,6 +118,7 @@ class ExistingJob:
     details: ObservedJob | None
     has_declared_digest: bool
     newer_upstream: tuple[Completion, ...] = ()
+    upstream_reruns: tuple[str, ...] = ()
 
     # --- what the rules ask
 
@@ -310,17 +312,23 @@ def unchanged(job: ExistingJob) -> Row | None:
 
 
 def upstream_newer(job: ExistingJob) -> Row | None:
-    """Ended; a needed key has completed a newer revision since; `on_upstream: rerun`.
+    """Ended; a needed key has completed a newer revision since, or is about to; `on_upstream: rerun`.
 
-    An edit has its own rules, but for one that `on_change: keep` ignores, or that waits for a schedule.
+    While one is about to, `needs` holds the create back. An edit has its own rules, but for one that
+    `on_change: keep` ignores, or that waits for a schedule.
     """
-    if not job.is_ended or not job.newer_upstream or job.entry.lifecycle.on_upstream is OnUpstream.KEEP:
+    if not job.is_ended or job.entry.lifecycle.on_upstream is OnUpstream.KEEP:
         return None
     is_left_alone = job.entry.lifecycle.on_change is OnChange.KEEP or job.edit_waits
     if job.edit is not None and not is_left_alone:
         return None
+    changes = job.edit.changes if job.edit else ()
+    if job.upstream_reruns:
+        return job.draft.create(Reason.UPSTREAM_NEWER, spell_reruns(job.upstream_reruns), changes), []
+    if not job.newer_upstream:
+        return None
     detail = f"{made_from_older(job.newer_upstream)}; on_upstream: rerun"
-    return job.next_revision(Reason.UPSTREAM_NEWER, detail, job.edit.changes if job.edit else ())
+    return job.next_revision(Reason.UPSTREAM_NEWER, detail, changes)
 
 
 def completed(job: ExistingJob) -> Row | None:

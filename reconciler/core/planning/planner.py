@@ -8,7 +8,7 @@ from graphlib import TopologicalSorter
 from types import MappingProxyType
 from typing import NamedTuple
 
-from reconciler.core.declared.lifecycle import Lifecycle
+from reconciler.core.declared.lifecycle import Lifecycle, OnUpstream
 from reconciler.core.declared.mutable import unreported_paths
 from reconciler.core.declared.schedule import spell_relative
 from reconciler.core.declared.stack import DesiredJob, Stack
@@ -19,7 +19,13 @@ from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.allowance import EVERY_GUARD
 from reconciler.core.planning.cost import cost_of, total_cost
 from reconciler.core.planning.decide import Case, decide, needs_details, newest, rests_on_absence
-from reconciler.core.planning.dependencies import Completion, completion_of, held_back, upstream_warning
+from reconciler.core.planning.dependencies import (
+    Completion,
+    completion_of,
+    held_back,
+    runs_again,
+    upstream_warning,
+)
 from reconciler.core.planning.guards import Proposal, refusals
 from reconciler.core.planning.guards import warnings as guard_warnings
 from reconciler.core.planning.plan import (
@@ -258,6 +264,12 @@ class KeyDecision(NamedTuple):
     def actions(self) -> Sequence[PlannedAction]:
         return self.more if self.own is None else [self.own, *self.more]
 
+    @property
+    def upstream_rerun(self) -> str:
+        """Why the key is about to run again because of what it needs, for people; "" if it is not."""
+        is_rerun = self.chosen is not None and self.chosen.reason is Reason.UPSTREAM_NEWER
+        return self.chosen.detail if self.chosen and is_rerun else ""
+
 
 def _decide_all(
     stack: Stack, snapshot: Snapshot, context: PlanContext
@@ -286,11 +298,19 @@ def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict
         completions[key] = None if desired is None or desired.is_absent else completion_of(view)
         needs = desired.needs if desired else ()
         upstream = tuple(filter(None, map(completions.get, needs)))
-        case = Case.of(view, desired, snapshot.ownership, context, snapshot.details, upstream)
-        decisions[key] = _decided(
-            case, {other: decisions[other].own for other in needs if other in decisions}, finished
-        )
+        needed = {other: decisions[other].own for other in needs if other in decisions}
+        reruns = [other for other, own in needed.items() if runs_again(own)]
+        case = Case.of(view, desired, snapshot.ownership, context, snapshot.details, upstream, reruns)
+        decisions[key] = _decided(case, needed, finished)
     return decisions
+
+
+def upstream_reruns(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict[str, str]:
+    """The keys that are about to run again because of what they need, each with why, for people."""
+    if all(job.lifecycle.on_upstream is OnUpstream.KEEP for job in stack.jobs.values()):
+        return {}
+    decisions = decisions_of(stack, snapshot, context)
+    return {key: why for key, decision in decisions.items() if (why := decision.upstream_rerun)}
 
 
 def _decided(

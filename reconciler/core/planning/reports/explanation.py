@@ -53,6 +53,8 @@ _RUN_AGAIN = "edit the entry, or `lifecycle.rerun`, and it runs again as the nex
 _COUNT_ANEW = "edit the entry, or `lifecycle.rerun`, and the retries are counted anew"
 _REPLACE_IT = "change a field that is fixed at creation, and the job is replaced"
 _LET_IT_GO_ON = "set `lifecycle.overlap: skip`, and the job goes on"
+_DO_NOT_WAIT = "remove `needs`, or the reference to an output, and it starts at once"
+_KEEP_IT = "set `lifecycle.on_upstream: keep`, and it is kept, with a warning"
 _AT_ONCE = (
     "set `lifecycle.on_change: replace` and edit the entry, or `lifecycle.rerun`, and it runs again at once"
 )
@@ -106,7 +108,7 @@ OTHERWISE: Mapping[Reason, tuple[str, ...]] = {
         _RUN_AGAIN,
     ),
     Reason.RECREATE: ("set `lifecycle.on_terminated: keep`, and it is not started again",),
-    Reason.UPSTREAM_NEWER: ("set `lifecycle.on_upstream: keep`, and it is kept, with a warning",),
+    Reason.UPSTREAM_NEWER: (_KEEP_IT,),
     Reason.SCHEDULED: (
         "set a later `lifecycle.schedule`, or remove it, and nothing is started",
         _LET_IT_GO_ON,
@@ -129,11 +131,11 @@ OTHERWISE: Mapping[Reason, tuple[str, ...]] = {
     Reason.RENAME_CLASH: ("remove `formerly`, or let one of the keys go first",),
     Reason.NEEDS_PENDING: (
         "wait until the needed keys have completed",
-        "remove `needs`, or the reference to an output, and it starts at once",
+        _DO_NOT_WAIT,
     ),
     Reason.NEEDS_FAILED: (
         "run the needed keys again (edit them, or their `lifecycle.rerun`)",
-        "remove `needs`, or the reference to an output, and it starts at once",
+        _DO_NOT_WAIT,
     ),
     Reason.PROTECTED: ("set `protect: false`, apply, and plan again",),
     Reason.UNKNOWN_PHASE: ("use a version of reconciler that knows the phase",),
@@ -230,7 +232,7 @@ def explain(key: str, stack: Stack, snapshot: Snapshot, context: PlanContext, pl
     is_in_view = key in keys_in_view(stack, snapshot.ownership)
     decision = decisions_of(stack, snapshot, context)[key] if is_in_view else _NOT_IN_VIEW
     view = snapshot.view(key, desired)
-    findings = check_key(key, desired, snapshot, context)
+    findings = check_key(key, desired, snapshot, context, decision.upstream_rerun)
     chosen = decision.chosen
     was_changed = chosen is not None and chosen is not decision.own
     own = [action for action in plan.actions if action.key == key]
@@ -313,5 +315,7 @@ def _otherwise(decision: KeyDecision, key: str, desired: DesiredJob | None) -> I
     ends_a_job = any(action.action is Action.REPLACE for action in decision.actions)
     edits_wait = desired is not None and desired.edits_wait
     for text in (text for reason in reasons for text in OTHERWISE[reason]):
+        if text == _DO_NOT_WAIT and decision.upstream_rerun:
+            text = _KEEP_IT
         if text != _LET_IT_GO_ON or ends_a_job:
             yield (_WHERE_EDITS_WAIT.get(text, text) if edits_wait else text).replace("KEY", key)
