@@ -22,6 +22,7 @@ from reconciler.core.observed.phase import Phase, parse_phase
 from reconciler.core.outcome import EventType, Result, Status, Waited, WaitEnd, skipped
 from reconciler.core.planning.action_builder import before_of
 from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
+from reconciler.core.planning.groups import few
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, count
 from reconciler.core.planning.planner import Snapshot
 from reconciler.core.planning.supersession import (
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from reconciler.recording import StackLock
 
 Show = Callable[[tuple[Waited, ...]], None]
+Judge = Callable[[str], Waited | None]
 
 
 @dataclass
@@ -315,9 +317,14 @@ class _Wait:
         def judge_key(key: str) -> Waited | None:
             if key not in found:
                 action = self._as_left(own[key], snapshot)
+                job = _job_of(action, snapshot)
+                action = self._without_rerun(action, job, judge_needed)
                 upstream = [judge_key(needed) for needed in self._needs(action) if needed in own]
-                found[key] = self._judge(action, _job_of(action, snapshot), upstream)
+                found[key] = self._judge(action, job, upstream)
             return found[key]
+
+        def judge_needed(key: str) -> Waited | None:
+            return judge_key(key) if key in own else None
 
         return tuple(waited for key in own if (waited := judge_key(key)) is not None)
 
@@ -327,12 +334,26 @@ class _Wait:
         owned = snapshot.view_of(action.key, action.former_keys).owned
         revision = next((one for one in owned if one.job.id == followed.job), None)
         rests_on = action.before.id if action.before else action.follows
-        if revision is None or followed.is_deferred or followed.job != rests_on:
+        if revision is None or not followed.is_kept or followed.job != rests_on:
             return action
-        if not action.traits.starts_a_job or not _is_for_the_next_apply(action, revision.job):
+        if not _is_for_the_next_apply(action, revision.job):
             return action
         kept = action.not_carried_out(Action.KEEP, action.reason, f"{action.detail}, by the next apply")
         return kept.model_copy(update={"before": before_of(revision)})
+
+    def _without_rerun(
+        self, action: PlannedAction, job: ObservedJob | None, judge_key: Judge
+    ) -> PlannedAction:
+        """The action; blocked where the plan announced a rerun, and its upstream did not complete."""
+        is_kept = action.action in (Action.KEEP, Action.UPDATE)
+        if not is_kept or not self._followed[action.key].is_deferred or job is None or job.is_active:
+            return action
+        desired = self.rollout.context.loaded.stack.find(action.key)
+        missing = [key for key in (desired.needs if desired else ()) if not _is_reached(judge_key(key))]
+        if not missing:
+            return action
+        why = f"not run again, since {few(missing)} did not complete; {job.name} stays {job.phase_text}"
+        return action.not_carried_out(Action.BLOCKED, Reason.NEEDS_FAILED, why)
 
     def _needs(self, action: PlannedAction) -> Sequence[str]:
         desired = self.rollout.context.loaded.stack.find(action.key)
@@ -409,9 +430,16 @@ class _Wait:
 
 def _is_for_the_next_apply(action: PlannedAction, job: ObservedJob) -> bool:
     """Whether what would start the followed job's successor is none of what a wait may start."""
+    if not action.traits.starts_a_job:
+        is_held_back = action.reason in (Reason.NEEDS_PENDING, Reason.NEEDS_FAILED)
+        return is_held_back and job.phase is Phase.COMPLETED
     if action.reason is Reason.UPSTREAM_NEWER or action.scheduled_for is not None:
         return True
     return action.action is Action.CREATE and job.phase is Phase.COMPLETED
+
+
+def _is_reached(waited: Waited | None) -> bool:
+    return waited is not None and waited.end is WaitEnd.REACHED
 
 
 def _goes_on(waited: Waited | None) -> bool:
@@ -469,12 +497,16 @@ def _as_seen(plan: Plan, snapshot: Snapshot) -> Plan:
     """A saved plan's keys as they are now: the job that was kept or made, or what stood in its way."""
     actions = []
     for action in plan.actions:
-        is_made = action.traits.starts_a_job
-        if is_made or action.action is Action.UPDATE:
-            made = action.after.revision if is_made and action.after else 0
-            owned = snapshot.view_of(action.key, action.former_keys).owned
+        owned = snapshot.view_of(action.key, action.former_keys).owned
+        if action.traits.starts_a_job:
+            made = action.after.revision if action.after else 0
             newest = owned[-1] if owned and owned[-1].number >= made else None
-            before = before_of(newest) if is_made else action.before
+            action = action.model_copy(update={"action": Action.KEEP, "before": before_of(newest)})
+        elif action.action in (Action.KEEP, Action.UPDATE):
+            mine = next((one for one in owned if action.before and one.job.id == action.before.id), None)
+            # What failed may have been retried elsewhere.
+            has_failed = mine is not None and mine.job.phase is not None and mine.job.phase.ended_badly
+            before = before_of(owned[-1]) if has_failed else action.before
             action = action.model_copy(update={"action": Action.KEEP, "before": before})
         actions.append(action)
     return _only(plan, actions)

@@ -333,22 +333,80 @@ def test_deferred_action_done_within_the_wait_has_one_outcome(service: Service) 
 RERUN = {"lifecycle": {"on_upstream": "rerun"}}
 
 
-def test_rerun_not_in_the_plan_is_left_to_the_next_apply(service: Service) -> None:
-    b, c = needing("a", key="b", **RERUN), needing("b", key="c", **RERUN)
-    rollout(service, a_job("a"), b, c)
-    told = rollout(service, a_job("a", **NEW), b, c)
-    assert told.done == [("a", Action.CREATE)]
+CHAIN = (needing("a", key="b", **RERUN), needing("b", key="c", **RERUN))
+
+
+@pytest.mark.parametrize("goal", [Goal.COMPLETED, Goal.RUNNING])
+def test_chain_of_reruns_is_carried_through_by_one_wait(service: Service, goal: Goal) -> None:
+    rollout(service, a_job("a"), *CHAIN)
+    told = rollout(service, a_job("a", **NEW), *CHAIN, goal=goal)
+    assert told.done == [("a", Action.CREATE), ("b", Action.CREATE), ("c", Action.CREATE)]
     assert set(told.ends.values()) == {"reached"}
-    told = rollout(service, a_job("a", **NEW), b, c)
+    assert set(service.phases()) == {"a", "a-r2", "b", "b-r2", "c", "c-r2"}
+    jobs = [service.job(f"{key}-r2") for key in "abc"]
+    assert all(sooner.life.ended_ms <= later.create_ms for sooner, later in pairwise(jobs))
+    service.time.sleep(RUNS_S)
+    assert rollout(service, a_job("a", **NEW), *CHAIN).done == []
+
+
+def test_chain_of_reruns_is_carried_through_by_repeated_applies(service: Service) -> None:
+    rollout(service, a_job("a"), *CHAIN)
+    done: list[tuple[str, Action]] = []
+    for _ in range(12):
+        done += rollout(service, a_job("a", **NEW), *CHAIN, goal=None).done
+        service.time.sleep(RUNS_S / 2)
+    assert done == [("a", Action.CREATE), ("b", Action.CREATE), ("c", Action.CREATE)]
+    assert set(service.phases().values()) == {"Completed"}
+
+
+def test_chain_of_reruns_waits_for_a_retry_of_its_first_link(service: Service) -> None:
+    retried = a_job("a", lifecycle={"on_failure": "retry", "retry_delay": "1m"}, **NEW)
+    rollout(service, a_job("a"), *CHAIN)
+    service.time.at(8, failing(service, "a-r2"))
+    told = rollout(service, retried, *CHAIN)
+    assert told.done == [*[("a", Action.CREATE)] * 2, ("b", Action.CREATE), ("c", Action.CREATE)]
+    assert set(told.ends.values()) == {"reached"}
+
+
+def test_chain_of_reruns_is_blocked_where_its_first_link_fails(service: Service) -> None:
+    rollout(service, a_job("a"), *CHAIN)
+    service.time.at(8, failing(service, "a-r2"))
+    told = rollout(service, a_job("a", **NEW), *CHAIN, timeout_s=3600)
+    assert told.ends == {"a": "ended_badly", "b": "blocked", "c": "blocked"}
+    assert {waited.key: waited.detail for waited in told.result.waits if waited.key != "a"} == {
+        "b": "not run again, since a did not complete; b stays Completed",
+        "c": "not run again, since b did not complete; c stays Completed",
+    }
+    assert service.phases() == {"a": "Completed", "a-r2": "Failed", "b": "Completed", "c": "Completed"}
+    assert rollout(service, a_job("a", **NEW), *CHAIN, goal=None).done == []
+
+
+def test_diamond_of_reruns_runs_each_key_once(service: Service) -> None:
+    slow = {"algorithm__environments": {"EMULATOR_RUN_SECONDS": "100"}}
+    branches = needing("a", key="l", **slow, **RERUN), needing("a", key="r", **RERUN)
+    bottom = needing("l", "r", key="z", **RERUN)
+    rollout(service, a_job("a"), *branches, bottom)
+    told = rollout(service, a_job("a", **NEW), *branches, bottom)
+    assert sorted(told.done) == [(key, Action.CREATE) for key in "alrz"]
+    assert set(told.ends.values()) == {"reached"}
+
+
+def test_rerun_not_in_the_plan_is_left_to_the_next_apply(service: Service) -> None:
+    """What runs when the plan is made is kept, and may be made from an older one when it has ended."""
+    slow = {"algorithm__environments": {"EMULATOR_RUN_SECONDS": "100"}}
+    b = needing("a", key="b", **slow, **RERUN)
+    service.run(a_job("a"), a_job("b", **slow))
+    told = rollout(service, a_job("a", lifecycle={"on_change": "replace"}, **NEW), b)
+    assert told.done == [("a", Action.REPLACE)]
+    assert set(told.ends.values()) == {"reached"}
+    told = rollout(service, a_job("a", lifecycle={"on_change": "replace"}, **NEW), b)
     assert told.done == [("b", Action.CREATE)]
-    assert rollout(service, a_job("a", **NEW), b, c).done == [("c", Action.CREATE)]
-    assert rollout(service, a_job("a", **NEW), b, c).done == []
 
 
 def test_deferred_rerun_starts_within_the_wait(service: Service) -> None:
     b, c = needing("a", "x", key="b", **RERUN), needing("b", key="c")
     rollout(service, a_job("a"), a_job("x"), b, c)
-    rollout(service, a_job("a", **NEW), a_job("x"), b, c)
+    rollout(service, a_job("a", **NEW), a_job("x"), b, c, goal=None)
     told = rollout(service, a_job("a", **NEW), a_job("x", **NEW), b, c)
     assert told.done == [("x", Action.CREATE), ("b", Action.CREATE)]
 
@@ -453,6 +511,16 @@ def test_deferred_replace_is_done_when_its_upstream_has_completed(service: Servi
     again = a_job("a", lifecycle={"rerun": "again", "on_change": "replace"})
     told = rollout(service, again, needing("a", key="b", lifecycle={"on_change": "replace"}, **NEW))
     assert told.done == [("a", Action.REPLACE), ("b", Action.CREATE)]
+    assert told.ends == {"a": "reached", "b": "reached"}
+
+
+def test_job_that_was_terminated_before_the_plan_starts_when_its_upstream_has_completed(
+    service: Service,
+) -> None:
+    service.run(a_job("a"), a_job("b"))
+    service.store.set_phase(service.job("b").id, "Terminated")
+    told = rollout(service, a_job("a"), needing("a", key="b", **NEW))
+    assert told.done == [("b", Action.CREATE)]
     assert told.ends == {"a": "reached", "b": "reached"}
 
 

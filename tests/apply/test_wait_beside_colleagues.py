@@ -97,18 +97,82 @@ def test_completed_job_has_reached_its_goal_whatever_follows(service: Service) -
     assert set(service.phases()) == {"a", "a-r2", "slow"}
 
 
-def test_retry_made_by_another_process_ends_the_wait_and_is_not_retried(service: Service) -> None:
-    job = a_job(**RETRIED)
+def retried_elsewhere(service: Service, phase: str | None = None, job: DesiredJob | None = None) -> None:
+    """The job fails, and another process tries it again; that revision ends, too, if a phase is given."""
+    service.store.set_phase(service.job("a").id, "Failed")
+    service.put_job("a-r2", marker("a", 2, (job or a_job(**RETRIED)).digest))
+    if phase is not None:
+        service.store.set_phase(service.job("a-r2").id, phase)
 
-    def fails_and_is_retried_elsewhere() -> None:
-        service.store.set_phase(service.job("a").id, "Failed")
-        service.put_job("a-r2", marker("a", 2, job.digest))
-        service.store.set_phase(service.job("a-r2").id, "Failed")
 
-    service.time.at(8, fails_and_is_retried_elsewhere)
-    told = rollout(service, job)
-    assert superseded(told).describe(0) == "a-r2 was made elsewhere"
+def made_again_elsewhere(service: Service) -> None:
+    """The same, but somebody ends the retry, and the next revision is no retry any more."""
+    retried_elsewhere(service, "Terminated")
+    service.put_job("a-r3", marker("a", 3, a_job().digest))
+
+
+@pytest.mark.parametrize("lifecycle", [RETRIED, {}], ids=["retried", "kept here"])
+def test_retry_made_by_another_process_is_followed(service: Service, lifecycle: dict[str, Any]) -> None:
+    service.time.at(8, lambda: retried_elsewhere(service))
+    told = rollout(service, a_job(**lifecycle), needing("a", key="b"))
+    assert told.ends == {"a": "reached", "b": "reached"}
+    assert told.done == [("a", Action.CREATE), ("b", Action.CREATE)]
+    assert set(service.phases()) == {"a", "a-r2", "b"}
+
+
+def test_retry_made_by_another_process_that_fails_is_retried(service: Service) -> None:
+    service.time.at(8, lambda: retried_elsewhere(service, "Failed"))
+    told = rollout(service, a_job(**RETRIED))
+    assert told.ends == {"a": "reached"}
+    assert service.phases() == {"a": "Failed", "a-r2": "Failed", "a-r3": "Completed"}
+
+
+def test_retry_made_by_another_process_that_fails_ends_badly_without_a_retry_left(service: Service) -> None:
+    service.time.at(8, lambda: retried_elsewhere(service, "Failed", a_job()))
+    told = rollout(service, a_job())
+    assert told.ends == {"a": "ended_badly"}
     assert set(service.phases()) == {"a", "a-r2"}
+
+
+def test_retry_of_a_kept_job_made_by_another_process_is_followed_by_a_saved_plan(service: Service) -> None:
+    service.run(a_job())
+    plan = service.plan(a_job())
+    service.time.at(4, lambda: retried_elsewhere(service))
+    told = rollout(service, plan=plan)
+    assert told.ends == {"a": "reached"}
+    assert service.phases() == {"a": "Failed", "a-r2": "Completed"}
+
+
+@pytest.mark.parametrize(
+    "replaced",
+    [
+        lambda service: retried_elsewhere(service, job=a_job(**NEW)),
+        lambda service: retried_elsewhere(service, "Terminated"),
+        made_again_elsewhere,
+    ],
+    ids=["of another declaration", "retry ended elsewhere", "retry ended elsewhere and made again"],
+)
+def test_replacement_made_by_another_process_ends_the_wait(
+    service: Service, replaced: Callable[[Service], object]
+) -> None:
+    service.time.at(8, lambda: replaced(service))
+    told = rollout(service, a_job(**RETRIED))
+    assert "made elsewhere" in superseded(told).describe(0)
+    assert service.asked(CREATE) == 1
+
+
+def test_deferred_rerun_started_by_another_process_is_waited_for(service: Service) -> None:
+    rerun = needing("a", key="b", lifecycle={"on_upstream": "rerun"})
+    rollout(service, a_job("a"), rerun)
+
+    def starts_the_rerun() -> None:
+        service.store.set_phase(service.job("a-r2").id, "Completed")
+        service.put_job("b-r2", marker("b", 2, rerun.digest))
+
+    service.time.at(8, starts_the_rerun)
+    told = rollout(service, a_job("a", **NEW), rerun)
+    assert told.ends == {"a": "reached", "b": "reached"}
+    assert set(service.phases()) == {"a", "a-r2", "b", "b-r2"}
 
 
 @pytest.mark.parametrize(

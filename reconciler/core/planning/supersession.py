@@ -23,13 +23,15 @@ class Followed:
 
     `job` is the id of the revision that the plan kept or made, None where there is none yet; `had_ended`
     says that it was over before the plan. `after` is the revision that an action tried to make.
-    `is_deferred`: the plan said that something is done about the key later.
+    `is_deferred`: the plan said that something is done about the key later. `is_kept`: the plan keeps that
+    revision, or the wait has made it or goes on with it.
     """
 
     job: str | None = None
     had_ended: bool = False
     after: After | None = None
     is_deferred: bool = False
+    is_kept: bool = True
 
     @classmethod
     def of(cls, action: PlannedAction) -> Followed:
@@ -37,8 +39,10 @@ class Followed:
         job = action.before.id if action.before else action.follows
         phase = action.before.phase if action.before else ""
         ended = {one.value for one in Phase if one.is_terminal or one is Phase.TERMINATING}
-        had_ended = phase in ended or action.action is Action.CREATE
-        return cls(job, had_ended, is_deferred=action.action is Action.DEFER)
+        # A create, deferred or not, follows a revision that has ended.
+        had_ended = phase in ended or action.before is None
+        is_kept = action.action in (Action.KEEP, Action.UPDATE)
+        return cls(job, had_ended, is_deferred=action.action is Action.DEFER, is_kept=is_kept)
 
 
 class ReplacementState(Enum):
@@ -47,7 +51,7 @@ class ReplacementState(Enum):
     CURRENT = auto()
     """It stands for the key."""
     MADE = auto()
-    """There is a revision now that the plan announced: that one is followed from now on."""
+    """There is a revision now that the plan announced, or a retry: that one is followed from now on."""
     UNSEEN = auto()
     """It is not in the list, which may lag behind: its details tell more."""
     SUPERSEDED = auto()
@@ -74,9 +78,10 @@ def judge_followed(
     newest = _with_id(owned, action.before.id if action.before else action.follows)
     mine = _with_id(owned, followed.job)
     if newest is not None and newest is not mine:
-        if _is_announced(followed, newest, digest):
+        is_newer = mine is None or newest.number > mine.number
+        if is_newer and (_is_announced(followed, newest, digest) or _is_retry(mine, newest, owned)):
             return Replacement(ReplacementState.MADE, newest)
-        if mine is None or newest.number > mine.number:
+        if is_newer:
             return Replacement(ReplacementState.SUPERSEDED, newest, f"{newest.job.name} was made elsewhere")
     if mine is None:
         return Replacement(ReplacementState.UNSEEN if followed.job else ReplacementState.CURRENT)
@@ -91,10 +96,23 @@ def _with_id(owned: Sequence[Revision], job_id: str | None) -> Revision | None:
 
 def _is_announced(followed: Followed, revision: Revision, digest: str | None) -> bool:
     """Whether it is what an action tried to make (its answer was lost, say), or what the key waited for."""
-    if followed.after is not None:
-        made = followed.after
-        return (revision.job.name, revision.marker.digest) == (made.name, made.digest)
-    return followed.job is None and revision.marker.digest == digest
+    made = followed.after
+    if made is not None and (revision.job.name, revision.marker.digest) == (made.name, made.digest):
+        return True
+    is_waited_for = followed.job is None or (followed.is_deferred and followed.had_ended)
+    return made is None and is_waited_for and revision.marker.digest == digest
+
+
+def _is_retry(mine: Revision | None, newest: Revision, owned: Sequence[Revision]) -> bool:
+    """Whether the followed revision ended badly by itself, and somebody else tried the same again.
+
+    So did each revision between the two. What somebody ended is no retry, and nothing goes on with it.
+    """
+    if mine is None or newest.job.phase in _ENDED_BY_SOMEBODY:
+        return False
+    tries = [revision for revision in owned if mine.number <= revision.number < newest.number]
+    are_the_same = all(one.marker.digest == newest.marker.digest for one in tries)
+    return are_the_same and all(one.job.phase and one.job.phase.ended_badly for one in tries)
 
 
 def _was_ended_elsewhere(followed: Followed, action: PlannedAction, mine: Revision) -> bool:
