@@ -20,6 +20,8 @@ import pyte
 ROOT = Path(__file__).parents[2]
 #: No run takes so many seconds; one that hangs must not hang the tests.
 _LONGEST_S = 60
+#: A screen that nothing changes for so long is what a person would look at, and press the next key.
+_STILL_S = 0.5
 
 
 class Seen(NamedTuple):
@@ -49,7 +51,7 @@ def run_on_terminal(
 ) -> Seen:
     """Run `reconciler` in a directory, on a terminal of its own; `stdout` may be a file instead.
 
-    `keys` are pressed when a screen is as asked, several one by one: Ctrl-C.
+    `keys` are pressed when a screen is as asked, several one by one, for each that is drawn or stays: Ctrl-C.
     """
     pid, terminal = pty.fork()
     if pid == 0:  # the program
@@ -66,10 +68,11 @@ def run_on_terminal(
     waiting = [keys] if isinstance(keys, bytes) else [*keys]
     until_s = time.monotonic() + _LONGEST_S
     try:
-        while data := _read(terminal, until_s):
-            stream.feed(data)
-            screens.append([line.rstrip() for line in screen.display])
-            if waiting and interrupt_when and interrupt_when(screens[-1]):
+        while time.monotonic() < until_s and (data := _read(terminal)) is not None:
+            if data:
+                stream.feed(data)
+                screens.append([line.rstrip() for line in screen.display])
+            if waiting and interrupt_when and screens and interrupt_when(screens[-1]):
                 os.write(terminal, waiting.pop(0))
     finally:
         os.close(terminal)
@@ -81,10 +84,11 @@ def run_on_terminal(
     return Seen(os.waitstatus_to_exitcode(status), screens, scrolled, last, screen.cursor.hidden)
 
 
-def _read(terminal: int, until_s: float) -> bytes:
-    """The next that is written; nothing once the program has ended, or time is up."""
-    ready, _, _ = select.select([terminal], [], [], max(0.0, until_s - time.monotonic()))
-    try:
-        return os.read(terminal, 65_536) if ready else b""
-    except OSError:  # the other end is closed
+def _read(terminal: int) -> bytes | None:
+    """The next that is written; nothing while the screen stays as it is, None once the program has ended."""
+    if not select.select([terminal], [], [], _STILL_S)[0]:
         return b""
+    try:
+        return os.read(terminal, 65_536) or None
+    except OSError:  # the other end is closed
+        return None
