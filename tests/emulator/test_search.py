@@ -34,6 +34,10 @@ def at(ms: int, **shift: float) -> str:
     return (datetime.fromtimestamp(ms / 1000, UTC) + timedelta(**shift)).isoformat()
 
 
+def between(first: str, last: str) -> dict[str, Any]:
+    return {"key": "create_time", "operator": "between", "value": [first, last]}
+
+
 def test_empty_search_returns_the_first_page_with_defaults(client: Client, create: Create) -> None:
     create("one")
     answer = client.post(SEARCH, json={}).json
@@ -189,16 +193,20 @@ def test_jobs_can_be_filtered_by_create_time(client: Client, create: Create, clo
         ({"tags": [{"key": "k"}, {"key": "k", "values": ["v"]}]}, "2788"),
         ({"tags": [{"key": "k", "values": ["v", "v"]}]}, "2788"),
         ({"host_ips": [f"192.168.0.{n}" for n in range(1, 12)]}, "2816"),
-        ({"filters": [{"key": "create_time", "operator": "between", "value": ["2026-01-01"]}]}, "2809"),
-        ({"filters": [{"key": "create_time", "operator": "between", "value": ["x", "y"]}]}, "2809"),
         (
-            {
-                "filters": [
-                    {"key": "create_time", "operator": "between", "value": ["2026-01-01", "2026-02-02"]}
-                ]
-            },
+            {"filters": [{"key": "create_time", "operator": "between", "value": ["2026-01-01T00:00:00Z"]}]},
             "2809",
         ),
+        ({"filters": [between("2026-W01-1", "2026-W01-2")]}, "2809"),
+        ({"filters": [between("20260101", "20260102")]}, "2809"),
+        ({"filters": [{"key": "kind", "operator": "in", "value": ["Job"]}]}, "2809"),
+        ({"filters": [{"key": "priority", "operator": "in", "value": ["4"]}]}, "2809"),
+        ({"filters": [{"key": "runtime_type", "operator": "not", "value": ["x"]}]}, "2809"),
+        ({"tags": [{"values": ["v"]}]}, "2788"),
+        ({"host_ips": ["nowhere"]}, "2788"),
+        ({"host_ips": ["192.168.0.99999999999999999999"]}, "2788"),
+        ({"filters": [between("x", "y")]}, "2809"),
+        ({"filters": [between("2026-01-01T00:00:00Z", "2026-02-02T00:00:00Z")]}, "2809"),
     ],
 )
 def test_invalid_search_is_refused(client: Client, body: dict[str, Any], code: str) -> None:
@@ -260,4 +268,4 @@ def test_jobs_can_be_searched_by_host_address(client: Client, create: Create, st
     store.set_phase(create("two-nodes", {"spec.resource.node_count": 2}), "Running")
     create("queued")
     assert names(client, host_ips=["192.168.0.2"]) == ["two-nodes"]
-    assert names(client, host_ips=["192.168.0.3"]) == names(client, host_ips=["nowhere"]) == []
+    assert names(client, host_ips=["192.168.0.3"]) == names(client, host_ips=["10.0.0.1"]) == []

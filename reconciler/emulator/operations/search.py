@@ -6,14 +6,16 @@ values of one filter ORed, and empty values have no effect.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from ipaddress import IPv4Address
 from typing import Any, NamedTuple
 
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.operations.lifecycle import SECONDARY
-from reconciler.emulator.operations.validation import check_workspace
+from reconciler.emulator.operations.validation import KINDS, check_workspace
 
 MAX_LIMIT = 50
 DEFAULT_LIMIT = 10
@@ -47,8 +49,14 @@ KEYS = {
     "training_experiment_id": FilterKey("experiment_id", _EXACT),
     "priority": FilterKey("priority", _EXACT),
 }
-PHASES = frozenset(SECONDARY)
-"""What a filter by phase may ask for."""
+VALUES = {
+    "phase": frozenset(SECONDARY),
+    "kind": KINDS,
+    "runtime_type": frozenset({"production", "debug"}),
+    "priority": frozenset({"1", "2", "3"}),
+}
+"""What a filter by these keys may ask for; any other value is refused."""
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
 MAX_CHOICES = 10
 """How many values one filter may name, and how many tags, values of a tag and addresses one search."""
 
@@ -152,6 +160,8 @@ def _conditions(body: Mapping[str, Any], now_ms: int) -> Iterator[Condition]:
     _check_count("host_ips", hosts)
     _check_count("tags", tags)
     for tag in tags:
+        if not tag.get("key"):
+            raise invalid("tags[].key must be given")
         _check_count("tags[].values", tag.get("values") or ())
     check_tags_differ(tags)
     yield from map(has_tag, tags)
@@ -177,8 +187,8 @@ def _filter_values(name: str, given: Sequence[str]) -> tuple[str, ...]:
     if len(given) > MAX_CHOICES:
         raise ApiError("ModelArts.2809", f"A condition takes at most {MAX_CHOICES} values.")
     values = tuple(filter(None, given))
-    if name == "phase" and (unknown := set(values) - PHASES):
-        raise ApiError("ModelArts.2809", f"Condition value {min(unknown)} is not supported for phase.")
+    if name in VALUES and (unknown := set(values) - VALUES[name]):
+        raise ApiError("ModelArts.2809", f"Condition value {min(unknown)} is not supported for {name}.")
     return values
 
 
@@ -248,7 +258,9 @@ def milliseconds_of(text: str) -> int:
     Raises:
         ValueError: it is none.
     """
-    moment = datetime.fromisoformat(text)
+    if not _RFC_3339.fullmatch(text):
+        raise ValueError(text)
+    moment = datetime.fromisoformat(text.upper())
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)
@@ -284,8 +296,12 @@ def has_tag(tag: Mapping[str, Any]) -> Condition:
 
 def _on_hosts(addresses: list[str]) -> Condition:
     """Task n of every started job lies on host 192.168.0.(n + 1)."""
-    parts = [address.rpartition(".") for address in addresses]
-    numbers = [int(last) for net, _, last in parts if net == "192.168.0" and last.isdecimal() and int(last)]
-    least = min(numbers, default=None)
-    sql = "started_ms > 0 AND node_count >= ?"
-    return Condition(sql, (least if least is not None else 1 << 31,), is_about_life=True)
+    try:
+        numbers = [int(IPv4Address(address)) - _FIRST_HOST for address in addresses]
+    except ValueError:
+        raise invalid("host_ips must be IPv4 addresses") from None
+    least = min((number for number in numbers if 0 < number < 256), default=1 << 31)
+    return Condition("started_ms > 0 AND node_count >= ?", (least,), is_about_life=True)
+
+
+_FIRST_HOST = int(IPv4Address("192.168.0.0"))
