@@ -7,8 +7,7 @@ an apply unless somebody says to go on without.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.planning.plan import Plan, without_growing
-from reconciler.core.ports import Clock, Journal, Records
+from reconciler.core.ports import Clock, Journal, Records, ScopeLock
 from reconciler.core.record import (
     LEASE_S,
     NO_HISTORY,
@@ -163,9 +162,7 @@ class Recording:
             try:
                 self._opened = self._open(create=True)
             except RecordsUnavailable as unavailable:
-                if not self.goes_on_without:
-                    raise
-                self._opened = self._nothing(unavailable)
+                self.go_on_without(unavailable)
         assert self._opened is not None
         return self._opened
 
@@ -270,26 +267,22 @@ class Recording:
             self.warn(f"{unavailable}; the last changes are not shown")
             return {}
 
-    @contextmanager
-    def locked(self, scope: Scope, on_lost: Callable[[], None]) -> Iterator[None]:
-        """Hold the lock of a scope.
-
-        Raises:
-            LockHeld: somebody else does.
-            RecordsUnavailable: the store is unavailable, and nobody said to go on without.
-        """
+    def scope_lock(self, scope: Scope, on_lost: Callable[[], None]) -> ScopeLock:
+        """The lock of a scope in the store, for who runs this; not taken yet."""
         origin = self._origin
         holder = Holder(origin.who, origin.where, origin.command, 0.0, 0.0)
-        with ExitStack() as held:
-            try:
-                lock = self.writing().locked(scope, holder, lease_s=self.lease_s, on_lost=on_lost)
-                held.enter_context(lock)
-            except RecordsUnavailable as unavailable:
-                if not self.goes_on_without:
-                    raise
-                self.close()
-                self._opened = self._nothing(unavailable)
-            yield
+        return self.writing().locked(scope, holder, lease_s=self.lease_s, on_lost=on_lost)
+
+    def go_on_without(self, unavailable: RecordsUnavailable) -> None:
+        """Work without the store from now on.
+
+        Raises:
+            RecordsUnavailable: nobody said to do so.
+        """
+        if not self.goes_on_without:
+            raise unavailable
+        self.close()
+        self._opened = self._nothing(unavailable)
 
     def lock(self, scope: Scope, on_lost: Callable[[], None]) -> StackLock:
         """The lock of a scope, not taken yet; `on_lost` is called if it is lost while it is held."""
@@ -324,7 +317,7 @@ class StackLock:
 
     def __init__(self, recording: Recording, scope: Scope, on_lost: Callable[[], None]) -> None:
         self._recording, self._scope, self._on_lost = recording, scope, on_lost
-        self._held = ExitStack()
+        self._lock: ScopeLock | None = None
 
     def take(self) -> None:
         """Take it.
@@ -333,14 +326,26 @@ class StackLock:
             LockHeld: another process holds it.
             RecordsUnavailable: the store is unavailable, and nobody said to go on without.
         """
-        self._held.enter_context(self._recording.locked(self._scope, self._on_lost))
+        recording = self._recording
+        try:
+            self._lock = recording.scope_lock(self._scope, self._on_lost)
+            self._lock.take()
+        except RecordsUnavailable as unavailable:
+            recording.go_on_without(unavailable)
+            self._lock = None
 
     def release(self) -> None:
-        """Let it go; doing so twice is no harm."""
-        self._held.close()
+        """Let it go, however far taking it came; doing so twice is no harm."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def __enter__(self) -> StackLock:
-        self.take()
+        try:
+            self.take()
+        except BaseException:
+            self.release()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

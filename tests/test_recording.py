@@ -37,7 +37,7 @@ def test_directory_that_cannot_be_made_stops_an_apply(blocked: Path) -> None:
     recording = Recording(None, blocked, Now())
     with (
         pytest.raises(RecordsUnavailable, match="cannot be written"),
-        recording.locked(scope(), lambda: None),
+        recording.lock(scope(), lambda: None),
     ):
         pass
 
@@ -45,7 +45,7 @@ def test_directory_that_cannot_be_made_stops_an_apply(blocked: Path) -> None:
 def test_unavailable_records_stop_no_run_that_goes_on_without_them(blocked: Path) -> None:
     warned: list[str] = []
     recording = Recording(None, blocked, Now(), goes_on_without=True, warn=warned.append)
-    with recording.locked(scope(), lambda: None):
+    with recording.lock(scope(), lambda: None):
         assert recording.begin(scope(), RunKind.APPLY, "sha256:0").problem is None
     [warning] = warned
     assert "continuing without lock, journal and history" in warning
@@ -59,7 +59,7 @@ def test_file_that_is_a_link_to_itself_is_not_an_empty_store(tmp_path: Path) -> 
     assert "cannot be reached" in (recording.memory(scope()).problem or "")
     with (
         pytest.raises(RecordsUnavailable, match="cannot be reached"),
-        recording.locked(scope(), lambda: None),
+        recording.lock(scope(), lambda: None),
     ):
         pass
 

@@ -45,7 +45,7 @@ def apply_saved(
             read.check_approved(approved)
             plan, context = _opened(read, cleanup, interrupt, options, yes=asked.yes)
             reconcile.check_target(context, plan)
-            hold = cleanup.enter_context(hold_lock(context, interrupt))
+            hold = hold_lock(cleanup, context, interrupt)
             reconcile.check_preconditions(context, plan)
             plan = reconcile.preflight(context, plan)
         return carry_out(context, plan, asked._replace(digest=read.digest), hold)

@@ -84,9 +84,8 @@ class HeldLock(NamedTuple):
     lock: StackLock
 
 
-@contextmanager
-def hold_lock(context: Context, interrupt: Interrupt, *more: Scope) -> Iterator[HeldLock]:
-    """Hold the lock of the stack; losing it interrupts what is being done.
+def hold_lock(cleanup: ExitStack, context: Context, interrupt: Interrupt, *more: Scope) -> HeldLock:
+    """Take the lock of the stack, to be let go by `cleanup`; losing it interrupts what is being done.
 
     `more` are other scopes whose locks are held, too. All who hold several take them in the same order, so
     that none waits for one who waits for it.
@@ -98,10 +97,11 @@ def hold_lock(context: Context, interrupt: Interrupt, *more: Scope) -> Iterator[
     assert context.recording is not None
     scopes = sorted({context.scope, *more})
     locks = {scope: context.recording.lock(scope, interrupt.lock_lost) for scope in scopes}
-    with ExitStack() as held:
-        for lock in locks.values():
-            held.enter_context(lock)
-        yield HeldLock(interrupt, locks[context.scope])
+    for lock in locks.values():
+        # First what lets it go: a signal may come between the two.
+        cleanup.callback(lock.release)
+        lock.take()
+    return HeldLock(interrupt, locks[context.scope])
 
 
 def carry_out(

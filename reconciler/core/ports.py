@@ -393,18 +393,35 @@ class Journal(Protocol):
         ...
 
 
+class ScopeLock(Protocol):
+    """The lock of a scope. As a context manager it is held in the block."""
+
+    def take(self) -> None:
+        """Take it, and keep its lease alive.
+
+        Raises:
+            LockHeld: somebody else holds it; the words say who, since when, from where, and for how long yet.
+        """
+        ...
+
+    def release(self) -> None:
+        """Let it go, however far taking it came; doing so twice is no harm."""
+        ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
 class Records(Protocol):
     """One store for journal, lock and history. Any method may raise `RecordsUnavailable`."""
 
     def locked(
         self, scope: Scope, holder: Holder, *, lease_s: float, on_lost: Callable[[], None]
-    ) -> AbstractContextManager[None]:
-        """Hold the lock of a scope, and keep its lease alive; `on_lost` is called if that fails.
+    ) -> ScopeLock:
+        """The lock of a scope, not taken yet; `on_lost` is called if its lease cannot be kept alive.
 
         `since_s` and `expires_s` of the holder are the store's to set.
-
-        Raises:
-            LockHeld: somebody else does; the words say who, since when, from where, and for how long yet.
         """
         ...
 

@@ -69,6 +69,8 @@ class Database:
         try:
             yield
         except (SQLAlchemyError, ImportError) as error:
+            if (interrupt := _interrupt_behind(error)) is not None:
+                raise interrupt from None
             raise self.unavailable(error) from None
         except (UnicodeError, OverflowError, MemoryError) as error:
             # The driver for SQLite met a text, number or length that no value can hold.
@@ -81,3 +83,11 @@ class Database:
     def close(self) -> None:
         """Close every connection."""
         self._engine.dispose()
+
+
+def _interrupt_behind(error: BaseException) -> BaseException | None:
+    """What interrupted a statement, where a failing rollback took its place."""
+    found: BaseException | None = error
+    while found is not None and isinstance(found, Exception):
+        found = found.__context__
+    return found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count
 
 from reconciler.core.drift.check import NO_CHECK, Acceptance, CheckRecord, DriftId, LastCheck
@@ -49,15 +48,28 @@ class NoJournal:
         """Forget it."""
 
 
+class NoLock:
+    """A lock that excludes nobody."""
+
+    def take(self) -> None:
+        """Exclude nobody."""
+
+    def release(self) -> None:
+        """Let nobody in."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
 class NoRecords:
     """What `core.ports.Records` asks for, without a store."""
 
-    @contextmanager
-    def locked(
-        self, scope: Scope, holder: Holder, *, lease_s: float, on_lost: Callable[[], None]
-    ) -> Iterator[None]:
+    def locked(self, scope: Scope, holder: Holder, *, lease_s: float, on_lost: Callable[[], None]) -> NoLock:
         """Exclude nobody."""
-        yield
+        return NoLock()
 
     def holder(self, scope: Scope) -> Holder | None:
         """Nobody."""

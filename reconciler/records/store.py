@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from sqlalchemy import ColumnElement, delete, func, select
@@ -33,7 +32,7 @@ from reconciler.records.examination import check_everything
 from reconciler.records.history import History, is_scope, old_revisions
 from reconciler.records.journal import StoredJournal
 from reconciler.records.locks.liveness import Liveness
-from reconciler.records.locks.lock import Heartbeat, Lease, Locks
+from reconciler.records.locks.lock import Lease, Locks, ScopeLock
 from reconciler.records.observation_changes import observation_changes
 from reconciler.records.runs import insert_run, read_last_changes, read_runs
 from reconciler.records.schema import RUNS, SCOPES
@@ -49,24 +48,17 @@ class StoredRecords:
         self._history = History(database)
         self._scope_ids: dict[Scope, int] = {}
         self._leases: dict[Scope, Lease] = {}
+        self._scope_locks: list[ScopeLock] = []
         self._alive: list[Liveness] = []
 
-    @contextmanager
     def locked(
         self, scope: Scope, holder: Holder, *, lease_s: float, on_lost: Callable[[], None]
-    ) -> Iterator[None]:
-        """Hold the lock of a scope, and keep its lease alive; `on_lost` is called if that fails."""
+    ) -> ScopeLock:
+        """The lock of a scope, not taken yet; `on_lost` is called if its lease cannot be kept alive."""
         lease = self._locks.lease(scope, self._id(scope), holder, lease_s)
-        heartbeat = Heartbeat(lease, self._database.clock.now, on_lost)
-        lease.take()
-        try:
-            self._leases[scope] = lease
-            heartbeat.start()
-            yield
-        finally:
-            heartbeat.stop()
-            self._leases.pop(scope, None)
-            lease.release()
+        lock = ScopeLock(lease, self._leases, self._database.clock.now, on_lost)
+        self._scope_locks.append(lock)
+        return lock
 
     def holder(self, scope: Scope) -> Holder | None:
         """Who holds the lock; None if nobody does, or the holder is known to be dead."""
@@ -195,6 +187,8 @@ class StoredRecords:
 
     def close(self) -> None:
         """Let go of what is held."""
+        for lock in self._scope_locks:
+            lock.release()
         for liveness in self._alive:
             liveness.end()
         self._database.close()

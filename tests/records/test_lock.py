@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import threading
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
+from itertools import count
 
 import pytest
+from sqlalchemy import Connection
 
-from reconciler.core.record import LockHeld, LockLost, RecordsUnavailable
+from reconciler.core.record import Holder, LockHeld, LockLost, RecordsUnavailable
+from reconciler.records.database import Database
 from reconciler.records.locks import process_lock
 from reconciler.records.locks.lock import Heartbeat, Lease
 from reconciler.records.store import StoredRecords
 from tests.builders import NOW
+from tests.hostile.sizes import RecordProperty, count_tried
 from tests.records.locations import (
     ALICE,
     BOB,
@@ -324,3 +333,93 @@ def test_stopped_holder_keeps_its_process_lock_but_not_the_lock(sqlite: Place) -
             assert third.holder(SCOPE) is not None
             with pytest.raises(LockHeld):
                 _locked(third)
+
+
+class _Interrupt(BaseException):
+    """What a signal raises."""
+
+
+@contextmanager
+def _signals_are_raised() -> Iterator[threading.Event]:
+    is_raised = threading.Event()
+
+    def interrupt(number: int, frame: object) -> None:
+        is_raised.set()
+        raise _Interrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield is_raised
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _hold(records: StoredRecords, holder: Holder = ALICE) -> None:
+    with records.locked(SCOPE, holder, lease_s=LEASE_S, on_lost=nothing_lost):
+        pass
+
+
+def _calls_until_interrupted(deed: Callable[[], None], at: int) -> int:
+    """Do something that a signal interrupts at one of its function calls; returns how many there were."""
+    calls = 0
+
+    def profile(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+        if event == "call" and calls == at:
+            signal.raise_signal(signal.SIGTERM)
+
+    with _signals_are_raised(), suppress(_Interrupt):
+        try:
+            sys.setprofile(profile)
+            deed()
+        finally:
+            sys.setprofile(None)
+    return calls
+
+
+def test_lock_is_free_after_a_signal_at_any_call_that_takes_it_or_lets_it_go(
+    place: Place, record_property: RecordProperty
+) -> None:
+    records, other = place.open(), place.open()
+    _hold(records)
+    # The calls of the main thread are the same on any database.
+    calls = range(1, _calls_until_interrupted(partial(_hold, records), 0), 1 if place.path else 4)
+    for at in calls:
+        _calls_until_interrupted(partial(_hold, records), at)
+        records.close()
+        _hold(other, BOB)
+        records = place.open()
+        records.holder(SCOPE)  # reads what the scope is called, once
+    count_tried(record_property, "signals while a lock is taken or let go", len(calls))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("write", ["taken", "let go"])
+def test_lock_is_free_after_a_signal_around_the_commit_that_takes_it_or_lets_it_go(
+    place: Place, monkeypatch: pytest.MonkeyPatch, when: str, write: str
+) -> None:
+    records, writes = place.open(), count(1)
+    _hold(records)
+    writing = Database.writing
+
+    @contextmanager
+    def watched(database: Database) -> Iterator[Connection]:
+        is_it = next(writes) == (1 if write == "taken" else 2)
+        with writing(database) as connection:
+            yield connection
+            if is_it and when == "before":
+                interrupt()
+        if is_it and when == "after":
+            interrupt()
+
+    def interrupt() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert is_raised.wait(10)
+
+    monkeypatch.setattr(Database, "writing", watched)
+    with _signals_are_raised() as is_raised, pytest.raises(_Interrupt):
+        _hold(records)
+    monkeypatch.undo()
+    records.close()
+    assert place.open().holder(SCOPE) is None

@@ -174,7 +174,7 @@ def _adopt(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) ->
         with nothing_done(asked), abortable(interrupt):
             context = cleanup.enter_context(opened(stop=interrupt.stop, **opening))
             context = context._replace(is_applied=True)
-            hold = cleanup.enter_context(hold_lock(context, interrupt))
+            hold = hold_lock(cleanup, context, interrupt)
             if request.every:
                 adoption = adopt_all_plan(context, request.pattern or "*", takes_as_is=request.accept)
             else:
@@ -213,7 +213,7 @@ def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) 
                     target=opening["target"],
                 )
 
-            hold = cleanup.enter_context(hold_lock(context, interrupt))
+            hold = hold_lock(cleanup, context, interrupt)
             declared = declare_job(
                 context, key, job_id, files, document, load, lambda text: console.redact(text) != text
             )
@@ -245,7 +245,7 @@ def _rename_stack(old: str, asked: ApplyRequest, opening: StackOptions) -> int:
             context = cleanup.enter_context(opened(offline=True, stop=interrupt.stop, **opening))
             context = context._replace(is_applied=True)
             check_old_name(context, old)
-            hold = cleanup.enter_context(hold_lock(context, interrupt, old_scope(context, old)))
+            hold = hold_lock(cleanup, context, interrupt, old_scope(context, old))
             move = move_plan(context, old)
         if move.forgotten:
             asked = asked._replace(on_confirmed=lambda: take_over_history(context, move))

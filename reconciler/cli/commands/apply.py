@@ -109,7 +109,7 @@ def command(
         with nothing_done(asked), abortable(interrupt):
             context = cleanup.enter_context(opened(stop=interrupt.stop, **options))
             context = context.to_apply()
-            hold = cleanup.enter_context(hold_lock(context, interrupt))
+            hold = hold_lock(cleanup, context, interrupt)
             plan = reconcile.plan(context, allowed)
         return carry_out(context, plan, asked, hold, allowed)
 

@@ -38,6 +38,6 @@ def command(
         with nothing_done(asked), abortable(interrupt):
             context = cleanup.enter_context(opened(offline=True, stop=interrupt.stop, **options))
             context = context._replace(is_applied=True)
-            hold = cleanup.enter_context(hold_lock(context, interrupt))
+            hold = hold_lock(cleanup, context, interrupt)
             plan = reconcile.destroy_plan(context)
         return carry_out(context, plan, asked, hold)

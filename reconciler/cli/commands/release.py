@@ -51,6 +51,6 @@ def command(
         with nothing_done(asked), abortable(interrupt):
             context = cleanup.enter_context(opened(offline=True, stop=interrupt.stop, only=(), **options))
             context = context._replace(is_applied=True)
-            hold = cleanup.enter_context(hold_lock(context, interrupt))
+            hold = hold_lock(cleanup, context, interrupt)
             plan = release_plan(context, key)
         return carry_out(context, plan, asked, hold)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import secrets
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
@@ -78,6 +80,7 @@ class Lease:
         self._token = secrets.token_hex(16)
         self._ours = (LOCKS.c.scope_id == scope_id) & (LOCKS.c.token == self._token)
         self._process_lock: ProcessLock | None = None
+        self._may_be_ours = False
         self.is_lost = False
         #: By our own clock; later than that nobody who asks may find it ours.
         self.good_until_s = 0.0
@@ -104,6 +107,8 @@ class Lease:
                     "expires_s": row.now_s + self.lease_s,
                     "lifeline": self._process_lock.name if self._process_lock else "",
                 }
+                # From here on it may be ours: of a commit that is made we may never hear.
+                self._may_be_ours = True
                 connection.execute(update(LOCKS).where(LOCKS.c.scope_id == self._scope_id).values(values))
         except BaseException:
             self._let_go()
@@ -137,11 +142,16 @@ class Lease:
         return not self.is_lost
 
     def release(self) -> None:
-        """Let the lock go, if it is still ours. A store that is unavailable ends it by the lease."""
+        """Let the lock go, if it may be ours; doing so twice is no harm.
+
+        A store that is unavailable ends it by the lease.
+        """
         # The process lock first: nobody is to find the lock free, and its process lock held.
         self._let_go()
-        with suppress(RecordsUnavailable), self._database.writing() as connection:
-            connection.execute(update(LOCKS).where(self._ours).values(_FREE))
+        if self._may_be_ours:
+            with suppress(RecordsUnavailable), self._database.writing() as connection:
+                connection.execute(update(LOCKS).where(self._ours).values(_FREE))
+            self._may_be_ours = False
 
     def _let_go(self) -> None:
         if self._process_lock is not None:
@@ -192,6 +202,91 @@ class Heartbeat:
         if not self._stop.is_set():
             self._on_lost()
         return None
+
+
+class ScopeLock:
+    """The lock of a scope, with its heartbeat, as somebody takes it and lets it go.
+
+    `held` are the leases that this process holds. A signal cuts neither short; letting go is right however
+    far taking it came. Closing the store does it, too, if a signal came before it was begun.
+    """
+
+    def __init__(
+        self,
+        lease: Lease,
+        held: dict[Scope, Lease],
+        clock_now: Callable[[], float],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._lease, self._held, self._heartbeat = lease, held, Heartbeat(lease, clock_now, on_lost)
+        self._taking, self._releasing = _Uninterrupted(self._take), _Uninterrupted(self._release)
+
+    def take(self) -> None:
+        """Take it, and keep its lease alive.
+
+        Raises:
+            LockHeld: another process holds it.
+        """
+        self._taking.finish()
+
+    def release(self) -> None:
+        """Let it go, if it was taken; doing so twice is no harm."""
+        if self._taking.has_begun():
+            self._releasing.finish()
+
+    def _take(self) -> None:
+        self._lease.take()
+        self._held[self._lease.scope] = self._lease
+        self._heartbeat.start()
+
+    def _release(self) -> None:
+        self._heartbeat.stop()
+        if self._held.get(self._lease.scope) is self._lease:
+            del self._held[self._lease.scope]
+        self._lease.release()
+
+    def __enter__(self) -> None:
+        try:
+            self.take()
+        except BaseException:
+            self.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class _Uninterrupted:
+    """What is done once, and not cut short by a signal: those are raised in the main thread only."""
+
+    def __init__(self, do: Callable[[], None]) -> None:
+        self._do = do
+        self._future: Future[None] | None = None
+
+    def finish(self) -> None:
+        """Do it, or wait until it is done; what it raises is raised."""
+        # One whose thread was never started is cancelled, and begun anew.
+        if self._future is None or self._future.cancel():
+            self._future = Future()
+            _thread.start_new_thread(_carry_out, (self._future, self._do))
+        self._future.result()
+
+    def has_begun(self) -> bool:
+        """Whether it was done, now that it has ended; if it was not begun, it never is."""
+        if self._future is None or self._future.cancel():
+            return False
+        self._future.exception()
+        return True
+
+
+def _carry_out(future: Future[None], do: Callable[[], None]) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            do()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
 
 
 def _read(
