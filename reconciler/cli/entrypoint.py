@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -14,6 +15,8 @@ from typing import NoReturn
 import click
 
 from reconciler.core.exit_code import ExitCode, first_of
+
+_SIGNALS = [getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name)]
 
 
 class Stopped(BaseException):
@@ -24,19 +27,27 @@ class Stopped(BaseException):
         self.number = number
 
 
-def _stopped(number: int, frame: FrameType | None) -> None:
-    raise Stopped(number)
+def number_of_signal(error: BaseException | None) -> int | None:
+    """The signal that an exception came of; in some places Python wraps what is raised."""
+    while error is not None:
+        if isinstance(error, Stopped):
+            return error.number
+        if isinstance(error, KeyboardInterrupt):
+            return signal.SIGINT
+        error = error.__cause__ or error.__context__
+    return None
 
 
-def main(command: click.Command) -> NoReturn:
-    """Run the command line of this process."""
+def main(command: click.Group) -> NoReturn:
+    """Run the command line of this process.
+
+    Signals end it at once while nothing has been begun, and once all is done (`__main__`); in between they
+    are raised, so that it ends in order.
+    """
     # A run is short and keeps what it reads: a collection would find nothing, and cost a tenth of it.
     gc.disable()
     # Looking for plugins of pydantic reads the metadata of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    signal.signal(signal.SIGTERM, _stopped)
-    if (hang_up := getattr(signal, "SIGHUP", None)) and signal.getsignal(hang_up) is not signal.SIG_IGN:
-        signal.signal(hang_up, _stopped)
     # A stream that the caller closed is a stream that nobody reads.
     sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
     if sys.stdout is None:
@@ -49,7 +60,8 @@ def main(command: click.Command) -> NoReturn:
         from reconciler.cli.terminal.signals import restore_on_signals
 
         restore_on_signals()
-    code = run(command, sys.argv[1:])
+    _import_command(command, sys.argv[1:])
+    code = _run_in_order(command, sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -58,6 +70,41 @@ def main(command: click.Command) -> NoReturn:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     # Everything is written and closed; the system frees what was read faster than the interpreter does.
     os._exit(code)
+
+
+def _import_command(command: click.Group, args: list[str]) -> None:
+    """Import what is run, and what tells how it ended: an exception of a signal may be lost in an import."""
+    if not _names_a_command(args):
+        return
+    for name in ("final_outputs", "exit_codes"):
+        import_module(f"reconciler.cli.{name}")
+    from reconciler.cli.terminal import stray_output
+
+    sys.unraisablehook = stray_output.not_raised
+    with suppress(Exception):  # what is wrong with it is told when it is run
+        any(command.get_command(click.Context(command), word) for word in args)
+
+
+def _run_in_order(command: click.Group, args: list[str]) -> int:
+    """Run a click command, with the signals raised; one more while it ends cuts that short."""
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    handlers = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
+    try:
+        try:
+            for number in handlers:
+                signal.signal(number, _raise)
+            return run(command, args)
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except Stopped as stopped:
+        return 128 + stopped.number
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt if number == signal.SIGINT else Stopped(number)
 
 
 def run(command: click.Command, args: list[str]) -> int:

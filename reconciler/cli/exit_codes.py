@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from reconciler.cli.entrypoint import Stopped
+from reconciler.cli.entrypoint import number_of_signal
 from reconciler.cli.terminal.console import console
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError
 from reconciler.core.exit_code import ExitCode
@@ -36,11 +36,11 @@ _SIGNAL_WORDS = {
 
 def of_exception(error: BaseException) -> ExitCode:
     """Show what ended a run, and return its code; never a traceback."""
+    if (number := number_of_signal(error)) is not None:
+        return _of_signal(SIGNALS[number])
     match error:
-        case click.Abort() | KeyboardInterrupt():
+        case click.Abort():
             return _of_signal(ExitCode.INTERRUPTED)
-        case Stopped():
-            return _of_signal(SIGNALS[error.number])
         case click.ClickException():
             _show_usage(error)
             return ExitCode.WRONG_USAGE

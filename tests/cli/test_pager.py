@@ -187,9 +187,7 @@ def test_less_shows_one_screen_and_is_quit_by_a_key(tmp_path: Path, monkeypatch:
     # Ctrl-C is the pager's; then it is quit. While less deals with Ctrl-C it drops what is typed, so whoever
     # sees it waiting still presses the key again.
     keys = (b"\x03", *[b"q"] * 20)
-    found = run_on_terminal(
-        tmp_path, *LONG, rows=ROWS, columns=COLUMNS, interrupt_when=is_waiting, keys=keys
-    )
+    found = run_on_terminal(tmp_path, *LONG, rows=ROWS, columns=COLUMNS, interrupt_when=is_waiting, keys=keys)
     assert found.code == 0
     assert any(is_waiting(screen) for screen in found.screens)
     assert found.last[0].startswith("#")

@@ -6,12 +6,15 @@ quote what it was given.
 
 from __future__ import annotations
 
+import _thread
+import os
 import sys
 import threading
 import traceback
 import warnings
 from typing import TYPE_CHECKING, Any, TextIO
 
+from reconciler.cli.entrypoint import number_of_signal
 from reconciler.cli.terminal.console import console
 from reconciler.core.text.sanitize import printable, printable_lines
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 def redirect() -> None:
     """Have everything said through the console from now on."""
     threading.excepthook = _thread_failed
-    sys.unraisablehook = _not_raised
+    sys.unraisablehook = not_raised
     warnings.showwarning = _warn
     _redirect_loggers()
 
@@ -31,7 +34,12 @@ def _thread_failed(failed: threading.ExceptHookArgs) -> None:
     _say_failure(failed.exc_value, f"in the thread {failed.thread.name if failed.thread else '?'}")
 
 
-def _not_raised(failed: sys.UnraisableHookArgs) -> None:
+def not_raised(failed: sys.UnraisableHookArgs) -> None:
+    """Take an exception of a destructor or callback. That of a signal was lost there: it is sent again."""
+    if (number := number_of_signal(failed.exc_value)) is not None:
+        # From a thread, to come when the callback is over.
+        _thread.start_new_thread(os.kill, (os.getpid(), number))
+        return
     _say_failure(failed.exc_value, failed.err_msg or "in a destructor or callback")
 
 
