@@ -32,7 +32,7 @@ from reconciler.records.examination import check_everything
 from reconciler.records.history import History, is_scope, old_revisions
 from reconciler.records.journal import StoredJournal
 from reconciler.records.locks.liveness import Liveness
-from reconciler.records.locks.lock import Lease, Locks, ScopeLock
+from reconciler.records.locks.lock import Lease, Locks, StoredLock
 from reconciler.records.observation_changes import observation_changes
 from reconciler.records.runs import insert_run, read_last_changes, read_runs
 from reconciler.records.schema import RUNS, SCOPES
@@ -48,15 +48,15 @@ class StoredRecords:
         self._history = History(database)
         self._scope_ids: dict[Scope, int] = {}
         self._leases: dict[Scope, Lease] = {}
-        self._scope_locks: list[ScopeLock] = []
+        self._scope_locks: list[StoredLock] = []
         self._alive: list[Liveness] = []
 
     def locked(
         self, scope: Scope, holder: Holder, *, lease_s: float, on_lost: Callable[[], None]
-    ) -> ScopeLock:
+    ) -> StoredLock:
         """The lock of a scope, not taken yet; `on_lost` is called if its lease cannot be kept alive."""
         lease = self._locks.lease(scope, self._id(scope), holder, lease_s)
-        lock = ScopeLock(lease, self._leases, self._database.clock.now, on_lost)
+        lock = StoredLock(lease, self._leases, self._database.clock.now, on_lost)
         self._scope_locks.append(lock)
         return lock
 

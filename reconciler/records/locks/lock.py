@@ -204,7 +204,7 @@ class Heartbeat:
         return None
 
 
-class ScopeLock:
+class StoredLock:
     """The lock of a scope, with its heartbeat, as somebody takes it and lets it go.
 
     `held` are the leases that this process holds. A signal cuts neither short; letting go is right however
