@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from shutil import which
 
+from reconciler.manifests.sources.git import git_command, git_environment
 from reconciler.recording import RunMetadata
 
 #: Variables in which CI systems say who started the job, and for which commit; the first that is set.
@@ -58,7 +59,7 @@ def _commit(root: Path, environ: Mapping[str, str]) -> str:
     commit = _ask_git(git, root, "rev-parse", "HEAD")
     if not commit:
         return _first(_COMMIT, environ)
-    return commit + "+" * bool(_ask_git(git, root, "status", "--porcelain", "--", "."))
+    return commit + "+" * _is_edited(git, root)
 
 
 def place_of(root: Path) -> str:
@@ -84,16 +85,35 @@ def repository_name(remote: str) -> str:
     return f"{(found['host'] or found['scp']).lower()}/{path}"
 
 
-def _ask_git(git: str, root: Path, *question: str) -> str:
+def _is_edited(git: str, root: Path) -> bool:
+    """Whether anything in the directory differs from the commit.
+
+    Git compares by filters, which may be anybody's programs: they are left out.
+    """
+    filters = _ask_git(
+        git, root, "config", "--name-only", "--get-regexp", r"^filter\..*\.(clean|process|required)$"
+    )
+    given = os.environ.get("GIT_CONFIG_COUNT", "")
+    first = int(given) if given.isdecimal() else 0
+    environ: dict[str, str] = {}
+    for number, name in enumerate(filters.splitlines(), start=first):
+        environ |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": ""}
+        environ["GIT_CONFIG_COUNT"] = str(number + 1)
+    question = ("status", "--porcelain", "--ignore-submodules", "--", ".")
+    return bool(_ask_git(git, root, *question, environ=environ))
+
+
+def _ask_git(git: str, root: Path, *question: str, environ: Mapping[str, str] | None = None) -> str:
     try:
-        # A hook or a file-system monitor of somebody's repository must not be run for this.
         told = subprocess.run(  # noqa: S603 - a fixed program and fixed arguments
-            [git, "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(root), *question],
+            [*git_command(git, root), *question],
+            env=git_environment(os.environ) | dict(environ or {}),
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=5,
             check=False,
         )
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, ValueError, subprocess.SubprocessError):
         return ""
     return told.stdout.strip() if told.returncode == 0 else ""

@@ -55,7 +55,15 @@ _OF_GIT = {
     "--show-prefix",
     "--verify",
 }
-_OF_GIT |= {"--quiet", "--full-tree", "--batch"}
+_OF_GIT |= {
+    "--quiet",
+    "--full-tree",
+    "--batch",
+    "--get",
+    "--get-regexp",
+    "--name-only",
+    "--ignore-submodules",
+}
 _OF_OTHERS = frozenset({*_OF_GIT, "--upgrade"})
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.manifests.sources.files import FileTree, StackFiles, find_stack
-from reconciler.manifests.sources.git import CommitFiles, Repository, copy_manifests
+from reconciler.manifests.sources.git import CommitFiles, Repository, copy_manifests, shortened
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class ManifestSource:
             return {}
         below = root.relative_to(self.copy.tree.directory).parts
         return {
-            self.file_prefix + path: why
+            self.file_prefix + shortened(path): why
             for path, why in sorted(self.copy.files.left_out.items())
             if Path(path).parts[: len(below)] == below
         }

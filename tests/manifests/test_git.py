@@ -9,6 +9,8 @@ import pytest
 
 from reconciler.manifests.sources.git import GitFailed, Repository, copy_manifests
 from tests.git_repository import Git, commit, write
+from tests.hostile.sizes import RecordProperty, count_tried
+from tests.processes import children
 
 
 def repository() -> Repository:
@@ -217,3 +219,129 @@ def test_file_that_is_too_large_is_not_copied_whole(
     copy_manifests(repository(), made, directory)
     assert (directory / "a.yaml").read_bytes() == b"1234\0\0"
     assert (directory / "b.yaml").read_bytes() == b"b"
+
+
+# ── a repository that is not what it seems, or makes git wait ──────────────────────────────────────
+
+
+def test_object_that_is_replaced_by_another_is_read_as_it_is(git: Git, directory: Path) -> None:
+    first = commit(git, {"a.yaml": "as reviewed"})
+    shown = git("rev-parse", "HEAD:a.yaml")
+    git("replace", shown, git("hash-object", "-w", "--stdin", feed=b"something else"))
+    other = git("commit-tree", git("mktree", feed=b""), "-m", "empty")
+    git("replace", "-f", first, other)
+    copy_manifests(repository(), first, directory)
+    assert copied(directory) == {"a.yaml": "as reviewed"}
+
+
+def test_parent_that_is_grafted_on_is_no_parent(git: Git) -> None:
+    first = commit(git, {"a.yaml": "a"})
+    second = commit(git, {"a.yaml": "b"})
+    other = git("commit-tree", git("mktree", feed=b""), "-m", "other")
+    Path(".git/info/grafts").write_text(f"{second} {other}\n", encoding="utf-8")
+    assert repository().commit("HEAD~1") == first
+
+
+#: Files of a repository, in whose place a pipe makes git wait for somebody who writes to it.
+BLOCKING = (
+    *("config", "HEAD", "commondir", "refs/heads/main", "packed-refs", "objects/info/alternates", "shallow"),
+    "included",
+)
+
+
+@pytest.mark.parametrize("name", BLOCKING)
+def test_pipe_that_nobody_writes_to_makes_git_wait_for_a_limited_time(
+    git: Git, directory: Path, monkeypatch: pytest.MonkeyPatch, name: str, record_property: RecordProperty
+) -> None:
+    made = commit(git, {"a.yaml": "a"})
+    git("config", "include.path", "included")
+    Path(".git", name).unlink(missing_ok=True)
+    os.mkfifo(Path(".git", name))
+    before = children()
+    monkeypatch.setattr("reconciler.manifests.sources.git._LIMIT_S", 0.5)
+    with pytest.raises(GitFailed, match="did not end within"):
+        _read_all(made, directory)
+    assert children() == before
+    count_tried(record_property, "pipes in a repository that git waits for", 1)
+
+
+def _read_all(made: str, directory: Path) -> None:
+    found = repository()
+    found.commit("main")
+    copy_manifests(found, made, directory)
+
+
+LONG = "x" * 10_000
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        (f"{LONG}.yaml", "a name in it has more than 255 bytes"),
+        (f"{'é' * 150}.yaml", "a name in it has more than 255 bytes"),
+        ("/".join(["x" * 200] * 30) + "/a.yaml", "its path has more than 4095 bytes"),
+        ("d/" * 1000 + "a.yaml", "it lies more than 200 directories deep"),
+    ],
+    ids=["name", "name in bytes", "path", "depth"],
+)
+@pytest.mark.parametrize("mode", ["100644", "120000"])
+def test_path_of_any_length_is_left_out_with_the_reason(
+    git: Git, directory: Path, path: str, why: str, mode: str, record_property: RecordProperty
+) -> None:
+    oid = git("hash-object", "-w", "--stdin", feed=b"jobs.yaml")
+    *above, name = path.split("/")
+    tree = raw_tree(git, (mode, name, oid))
+    for part in reversed(above):
+        tree = raw_tree(git, ("40000", part, tree))
+    beside = git("ls-tree", git("commit-tree", tree, "-m", "x")).split()
+    top = raw_tree(git, ("100644", "!.yaml", oid), (beside[0].lstrip("0"), path.split("/")[0], beside[2]))
+    files = copy_manifests(repository(), git("commit-tree", top, "-m", "crafted"), directory)
+    assert files.left_out == {path: why}
+    assert copied(directory) == {"!.yaml": "jobs.yaml"}
+    count_tried(record_property, "names and links of any length in a commit", 1)
+
+
+@pytest.mark.parametrize("target", [LONG, "../" * 2000, "x/" * 10_000_000], ids=["name", "up", "20 MB"])
+def test_link_of_any_length_is_left_out(
+    git: Git, directory: Path, target: str, record_property: RecordProperty
+) -> None:
+    oid = git("hash-object", "-w", "--stdin", feed=target.encode())
+    made = tree_of(git, ("120000", "link.yaml", oid))
+    files = copy_manifests(repository(), made, directory)
+    assert files.left_out == {"link.yaml": f"it is a link to {target[:255]}…, outside the repository"}
+    assert copied(directory) == {}
+    count_tried(record_property, "names and links of any length in a commit", 1)
+
+
+def test_tree_that_holds_itself_many_times_over_is_refused(
+    git: Git, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.manifests.sources.git._MAX_LISTING_BYTES", 1_000_000)
+    tree = raw_tree(git, ("100644", "a.yaml", git("hash-object", "-w", "--stdin", feed=b"a")))
+    for _ in range(9):
+        tree = raw_tree(git, *[("40000", str(number), tree) for number in range(10)])
+    with pytest.raises(GitFailed, match="the list of all paths is larger"):
+        copy_manifests(repository(), git("commit-tree", tree, "-m", "bomb"), directory)
+
+
+def test_environment_of_the_caller_changes_nothing_of_what_git_does(
+    git: Git, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = commit(git, {"a.yaml": "a"})
+    trace = directory.parent / "trace"
+    for name in ("GIT_TRACE", "GIT_TRACE2_EVENT", "GIT_TRACE_SETUP"):
+        monkeypatch.setenv(name, str(trace))
+    monkeypatch.setenv("GIT_CONFIG_PARAMETERS", "'core.fsmonitor'='touch sprung'")
+    copy_manifests(repository(), made, directory)
+    assert not trace.exists()
+
+
+def test_repository_that_the_environment_calls_safe_is_read(
+    git: Git, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = commit(git, {"a.yaml": "a"})
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    for name, value in (("COUNT", "1"), ("KEY_0", "safe.directory"), ("VALUE_0", str(Path.cwd()))):
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+    copy_manifests(repository(), made, directory)
+    assert copied(directory) == {"a.yaml": "a"}
