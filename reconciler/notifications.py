@@ -88,7 +88,7 @@ def notify_drift(context: Context, report: DriftReport, before: Notified = NOTHI
     fresh = {DriftId.of(entry) for entry in (*comparison.new, *comparison.changed)}
     partly_delivered = {digest: ids - fresh for digest, ids in before.partly_delivered.items()}
     found = [
-        _message(one, report, comparison, partly_delivered.get(_digest(one), frozenset()))
+        _message(one, report, comparison, partly_delivered.get(_digest(one), frozenset()), recording.redact)
         for one in destinations
     ]
     messages = _sent([message for message in found if message is not None], recording.warn)
@@ -102,23 +102,30 @@ def notify_drift(context: Context, report: DriftReport, before: Notified = NOTHI
 
 
 def _message(
-    destination: Destination, report: DriftReport, comparison: DriftComparison, delivered: frozenset[DriftId]
+    destination: Destination,
+    report: DriftReport,
+    comparison: DriftComparison,
+    delivered: frozenset[DriftId],
+    redact: Callable[[str], str],
 ) -> _Message | None:
     """What one URL is sent; None if nothing that it wants is due but what it was sent already."""
     due = tuple(entry for entry in comparison.due if DriftId.of(entry) not in delivered)
     where = (report.stack, report.target.name)
-    said = drift_notification(replace(comparison, due=due), destination.on, *where)
+    said = drift_notification(replace(comparison, due=due), destination.on, *where, redact)
     return None if said is None else _Message(destination, said)
 
 
 def notify_apply(context: Context, plan: Plan, result: Result) -> int:
     """Tell of an apply that failed; return how many messages failed."""
     wanting = [one for one in context.loaded.destinations() if APPLY_FAILED in one.on]
-    said = apply_notification(result.outcomes, "", plan.stack, plan.target.name) if wanting else None
+    recording = context.recording
+    if not wanting or recording is None:
+        return 0
+    said = apply_notification(result.outcomes, "", plan.stack, plan.target.name, recording.redact)
     if said is None:
         return 0
-    warn = context.recording.warn if context.recording else context.tell
-    return sum(bool(message.problem) for message in _sent([_Message(one, said) for one in wanting], warn))
+    messages = [_Message(one, said) for one in wanting]
+    return sum(bool(message.problem) for message in _sent(messages, recording.warn))
 
 
 def check_destinations(loaded: LoadedStack) -> tuple[Diagnostic, ...]:

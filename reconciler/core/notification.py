@@ -1,13 +1,14 @@
 """What a notification says: a title, and a text that is short enough for every service and holds no markup.
 
-What is new comes first, then what lasts, each by class.
+What is new comes first, then what lasts, each by class. `redact` takes the secrets out of each line before
+its markup is replaced and its end is cut off: either would make another text of a secret.
 Source: docs/watch.md, "Notifications".
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from reconciler.core.drift.comparison import DriftComparison
@@ -15,6 +16,7 @@ from reconciler.core.drift.entry import Drift
 from reconciler.core.outcome import Outcome, Status
 from reconciler.core.text.sanitize import printable
 
+Redact = Callable[[str], str]
 #: What the strictest services take of one message, in bytes of UTF-8, and of its title.
 MOST_BYTES, MOST_TITLE = 1800, 120
 #: One line does not keep the others out.
@@ -51,7 +53,7 @@ def plain_text(text: str) -> str:
 
 
 def drift_notification(
-    comparison: DriftComparison, classes: Collection[str], stack: str, target: str
+    comparison: DriftComparison, classes: Collection[str], stack: str, target: str, redact: Redact = str
 ) -> NotificationText | None:
     """What is told of these classes of drift; None where nothing of them has to be told now."""
     if not any(entry.class_.value in classes for entry in comparison.due):
@@ -61,7 +63,8 @@ def drift_notification(
     counts = [f"{len(new)} new"] if new else []
     counts += [f"{len(lasting)} lasting"] if lasting else []
     title = f"{stack} on {target}: drift, {', '.join(counts)}"
-    return NotificationText(_title(title), _bounded([*_section("New", new), *_section("Lasting", lasting)]))
+    lines = [*_section("New", new, redact), *_section("Lasting", lasting, redact)]
+    return NotificationText(_title(title, redact), _bounded(lines))
 
 
 def drift_of_classes(comparison: DriftComparison, classes: Collection[str]) -> tuple[Drift, ...]:
@@ -70,26 +73,26 @@ def drift_of_classes(comparison: DriftComparison, classes: Collection[str]) -> t
 
 
 def apply_notification(
-    outcomes: Iterable[Outcome], problem: str, stack: str, target: str
+    outcomes: Iterable[Outcome], problem: str, stack: str, target: str, redact: Redact = str
 ) -> NotificationText | None:
     """What is told of an apply that failed; None if all went well. `problem` kept it from beginning."""
     failed = [outcome for outcome in outcomes if outcome.status in _BADLY]
     if not failed and not problem:
         return None
-    lines = [plain_text(problem)] if problem else []
+    lines = [plain_text(redact(problem))] if problem else []
     for outcome in failed:
         why = outcome.message or outcome.detail
         said = f"{outcome.action.action.value} {outcome.key}: {_BADLY[outcome.status]}"
-        lines.append(_line(f"{said}, {why}" if why else said))
+        lines.append(_line(f"{said}, {why}" if why else said, redact))
     count = f", {len(failed)} of its actions" if failed else ""
-    return NotificationText(_title(f"{stack} on {target}: apply failed{count}"), _bounded(lines))
+    return NotificationText(_title(f"{stack} on {target}: apply failed{count}", redact), _bounded(lines))
 
 
 def _of(classes: Collection[str], entries: Sequence[Drift]) -> tuple[Drift, ...]:
     return tuple(entry for entry in entries if entry.class_.value in classes)
 
 
-def _section(word: str, entries: Sequence[Drift]) -> Iterator[str]:
+def _section(word: str, entries: Sequence[Drift], redact: Redact) -> Iterator[str]:
     """A heading, then each class with its entries."""
     if entries:
         yield f"{word}:"
@@ -98,16 +101,16 @@ def _section(word: str, entries: Sequence[Drift]) -> Iterator[str]:
         yield f"- {class_.value} ({len(of_class)})"
         for entry in of_class:
             since = f" (since {entry.since})" if entry.since and word == "Lasting" else ""
-            yield _line(f"  {entry.key}: {entry.detail}{since}")
+            yield _line(f"  {entry.key}: {entry.detail}{since}", redact)
 
 
-def _line(text: str) -> str:
-    line = plain_text(text)
+def _line(text: str, redact: Redact) -> str:
+    line = plain_text(redact(text))
     return line if len(line) <= _MOST_LINE else f"{line[: _MOST_LINE - 1]}…"
 
 
-def _title(text: str) -> str:
-    return plain_text(text)[:MOST_TITLE]
+def _title(text: str, redact: Redact) -> str:
+    return plain_text(redact(text))[:MOST_TITLE]
 
 
 def _bounded(lines: Sequence[str]) -> str:

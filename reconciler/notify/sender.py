@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import Redactor
@@ -95,7 +96,8 @@ class _Sending(threading.Thread):
         if is_taken:
             return ""
         words = said[0] if said else "the service did not take it"
-        return printable(Redactor(_PART.findall(message.url))(words))[:_MOST_WORDS]
+        parts = {*_PART.findall(message.url), *_PART.findall(unquote(message.url))}
+        return printable(Redactor(parts)(words))[:_MOST_WORDS]
 
 
 def _service(url: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from reconciler.core.observed.ownership import Revision
@@ -36,9 +36,12 @@ class ObservationChanges(NamedTuple):
 
 
 def observation_changes(
-    known: Mapping[RevisionId, RecordedRow], seen: Iterable[Revision], at_s: float
+    known: Mapping[RevisionId, RecordedRow],
+    seen: Iterable[Revision],
+    at_s: float,
+    to_text: Callable[[str], str] = storable_text,
 ) -> ObservationChanges:
-    """Compare a look with what is known.
+    """Compare a look with what is known; `to_text` makes of a phase that nobody knows what may be written.
 
     A job that stands under another key or number now has been renamed (`formerly`): it takes its past along.
     """
@@ -53,7 +56,7 @@ def observation_changes(
     }
     found = ObservationChanges([], [], set())
     for place, one in by_place.items():
-        row, now = known.get(place), _now(place, one)
+        row, now = known.get(place), _now(place, one, to_text)
         was = place_by_job.get(now["job"])
         past: tuple[RecordedRow | None, ...] = (row,)
         if was is not None:
@@ -69,7 +72,7 @@ def observation_changes(
     return found
 
 
-def _now(place: RevisionId, one: Revision) -> dict[str, Any]:
+def _now(place: RevisionId, one: Revision, to_text: Callable[[str], str]) -> dict[str, Any]:
     """The columns that a look fills."""
     job = one.job
     return {
@@ -77,7 +80,7 @@ def _now(place: RevisionId, one: Revision) -> dict[str, Any]:
         "name": storable_text(job.name),
         "job": storable_text(job.id),
         "digest": one.marker.digest,
-        "phase": storable_text(job.phase_text),
+        "phase": to_text(job.phase_text) if job.phase is None else job.phase_text,
         "created_at_s": job.created_at_s,
         "started_at_s": job.started_at_s,
         "duration_s": job.duration_s,

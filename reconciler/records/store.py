@@ -93,7 +93,7 @@ class StoredRecords:
         if seen := list(seen):
             known = self._history.known(scope)
             with self._database.translating_errors():
-                found = observation_changes(known, seen, at_s)
+                found = observation_changes(known, seen, at_s, self._texts.text)
             if found.rows:
                 self._history.write(self._id(scope), found)
 

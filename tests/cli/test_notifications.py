@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
+from reconciler.cli import cli, watch
+from reconciler.cli.entrypoint import run
 from reconciler.emulator import Effect, Fault
 from tests.cli.conftest import Reconciler, Service, manifest, put_finished_job, write
 from tests.cli.test_interrupted import CREATE
+from tests.cli.test_watch import TimeMachine
+from tests.hostile.spellings_of_secrets import leak_of
 from tests.notify.receiver import Receiver, receiving
 
 SECRET = "tell-nobody-4711"
@@ -157,6 +165,65 @@ def test_apply_that_failed_is_told(
     assert message["message"].startswith("create a: failed")
     assert reconciler("apply", "--yes").code == 0
     assert len(receiver.messages["chat"]) == 1
+
+
+HUSH = "tell/nobody+9!x"
+#: The forms in which a service may repeat it: as it is, as a part of a URL, as base64, escaped.
+FORMS = {
+    "as it is": HUSH,
+    "in a URL": quote(HUSH, safe=""),
+    "in base64": base64.b64encode(HUSH.encode()).decode(),
+    "escaped": json.dumps(HUSH).replace("/", "\\/")[1:-1],
+    "at the end of a line that is cut": "word " * 34 + HUSH,
+}
+
+
+def repeating(service: Service, receiver: Receiver, form: str) -> None:
+    """A stack whose job has a description, seen on the service, that holds the secret."""
+    variables = "variables: {token: {env: THE_TOKEN, sensitive: true}}\n"
+    url = receiver.url("chat")
+    write(manifest("a", url=service.url, more=f"{variables}notify: [{{url: '{url}'}}]\n"))
+    assert run(cli, ["apply", "--yes"]) == 0
+    [job] = service.store.jobs()
+    text = job.body["metadata"]["description"].replace("a of the test", FORMS[form])
+    service.store.edit(job.id, lambda body: body["metadata"].update(description=text))
+
+
+UPDATE = "ChangeTrainingJobDescription"
+COMMANDS = {
+    "drift": ("drift",),
+    "fleet": ("drift", "--fleet", "."),
+    "watch": ("watch", "--every", "15m"),
+    "apply_failed": ("apply", "--yes"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_secret_that_the_service_repeats_is_in_no_notification(
+    reconciler: Reconciler,
+    service: Service,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    form: str,
+) -> None:
+    monkeypatch.setenv("THE_TOKEN", HUSH)
+    repeating(service, receiver, form)
+    machine = TimeMachine((), signal.SIGTERM)  # which comes after the first check
+    monkeypatch.setattr(watch, "Sleeper", lambda: machine)
+    monkeypatch.setattr(watch, "SystemWatchClock", lambda: machine)
+    if kind == "apply_failed":
+        said = f"no: {FORMS[form]}"
+        service.app.faults.add(
+            Fault(Effect.ANSWER, operation=UPDATE, status=400, code="x", message=said, count=None)
+        )
+    reconciler(*COMMANDS[kind])
+    [message] = receiver.messages["chat"]
+    said = json.dumps(message, ensure_ascii=False)
+    assert any(mark in said for mark in ("(sensitive)", "(masked: ", "…"))
+    assert leak_of(HUSH, said) is None
 
 
 def test_saved_plan_holds_no_url(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:

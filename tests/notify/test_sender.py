@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pytest
 
@@ -13,6 +14,7 @@ from reconciler.notify.sender import Delivery, NotInstalled, knows, send_all
 from tests.notify.receiver import Receiver, receiving
 
 SECRET = "tell-nobody-4711"
+PUNCTUATED = "tell+nobody 4712"
 
 
 @pytest.fixture
@@ -37,14 +39,16 @@ def test_failure_of_one_is_told_without_its_url_and_keeps_no_other_back(
         receiver.url("good"),
         f"json://user:{SECRET}@127.0.0.1:1/{SECRET}",
         f"nonsense://{SECRET}",
+        receiver.url(f"broken/{quote(PUNCTUATED, safe='')}"),
     )
     with caplog.at_level(logging.DEBUG):
         problems = send_all([Delivery(url, "title", "text") for url in urls])
-    assert [bool(problem) for problem in problems] == [True, False, True, True]
+    assert [bool(problem) for problem in problems] == [True, False, True, True, True]
     assert "500" in problems[0]
     assert receiver.titles("good") == ["title"]
     said = "".join((*problems, caplog.text, *capfd.readouterr()))
     assert SECRET not in said
+    assert PUNCTUATED not in said
 
 
 def test_service_that_does_not_answer_in_time_has_failed(receiver: Receiver) -> None:
