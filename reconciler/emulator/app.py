@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.http import http_date
 from werkzeug.routing import MapAdapter
 from werkzeug.wrappers import Request, Response
 
@@ -164,6 +165,8 @@ class _RequestHandler:
         text = "" if given.status == 204 else given.text
         response = Response(text, given.status, mimetype=JSON)
         response.headers["X-Request-Id"] = self.request_id
+        if self.app.settings.tells_time:
+            response.headers["Date"] = http_date(self.app.store.clock.now_ms() / 1000)
         if self.fault and self.fault.retry_after_s is not None:
             response.headers["Retry-After"] = str(self.fault.retry_after_s)
         if self.fault and self.fault.effect is Effect.TRUNCATED:

@@ -22,7 +22,8 @@ class Settings:
     flavors, engines, algorithms, pools and workspaces that the catalogue lacks, and on a public pool
     what needs a dedicated one. `flavors` and `engines`: ids that are listed as well, such as those of another
     account; for a catalogue that is not strict, which takes them anyway. `control`: offer the control API.
-    `now` is the real time, for the age of a signature; `sleep` waits real seconds, for delays.
+    `tells_time`: each answer says by which time the jobs live, as the service's do (else the server says the
+    real one). `now` is the real time, for the age of a signature; `sleep` waits real seconds, for delays.
 
     Raises:
         ValueError: an unknown cloud, one half of a key pair, or more offers of a strict catalogue.
@@ -38,6 +39,7 @@ class Settings:
     flavors: tuple[str, ...] = ()
     engines: tuple[str, ...] = ()
     control: bool = False
+    tells_time: bool = False
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     sleep: Callable[[float], None] = time.sleep
 
@@ -65,5 +67,6 @@ class SettingsArguments(TypedDict, total=False):
     flavors: tuple[str, ...]
     engines: tuple[str, ...]
     control: bool
+    tells_time: bool
     now: Callable[[], datetime]
     sleep: Callable[[float], None]

@@ -184,6 +184,7 @@ def serve(
         engines=engines,
         offset_counts="items" if item_offsets else "pages",
         control=is_loopback(host),
+        tells_time=True,
         faults=emulator.chaos(chaos, chaos_seed) if chaos else (),
     )
 
