@@ -233,7 +233,8 @@ def _candidate(
     context: Context, snapshot: Snapshot, desired: DesiredJob, job: ObservedJob, takes_as_is: bool
 ) -> Candidate:
     view = snapshot.view(desired.key, desired)
-    return Candidate(desired, job, view, snapshot.ownership, context.plan_context(), takes_as_is)
+    plan_context = replace(context.plan_context(), skew_s=snapshot.skew_s)
+    return Candidate(desired, job, view, snapshot.ownership, plan_context, takes_as_is)
 
 
 def _second_choice(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
@@ -12,8 +12,9 @@ from reconciler.core.declared.selection import is_glob, narrow
 from reconciler.core.declared.stack import Stack
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.observed.ownership import sort_by_key
+from reconciler.core.observed.ownership import Revision, sort_by_key
 from reconciler.core.planning.action_builder import PlanContext
+from reconciler.core.planning.decide import newest
 from reconciler.core.planning.planner import (
     Snapshot,
     details_needed,
@@ -21,7 +22,7 @@ from reconciler.core.planning.planner import (
     rests_on_memory,
 )
 from reconciler.core.planning.reruns import digests_to_start
-from reconciler.core.ports import Backend, NotFound, ServiceError, Unauthorized
+from reconciler.core.ports import Backend, NotFound, ServiceError, SupportsClockSkew, Unauthorized
 from reconciler.core.record import (
     NO_HISTORY,
     HistorySnapshot,
@@ -117,10 +118,11 @@ class _SnapshotReader:
 
     def snapshot(self, observation: Observation) -> Snapshot:
         """What was observed, and what the decisions about it rest on besides."""
-        snapshot = Snapshot(sort_by_key(observation, self._stack.name, self.names), self._details, self._gone)
+        ownership = sort_by_key(observation, self._stack.name, self.names)
+        snapshot = Snapshot(ownership, self._details, self._gone, skew_s=self._skew_s)
         # A report on drift needs what was last applied, whatever is declared now.
-        at_s = self._plan_context.at_s
-        if self._reports_drift or rests_on_memory(self._stack, snapshot, self._history.recorded, at_s):
+        service_s = self._plan_context.at_s - self._skew_s
+        if self._reports_drift or rests_on_memory(self._stack, snapshot, self._history.recorded, service_s):
             snapshot = snapshot._replace(memory=self._history.memory)
         if not self._with_details:
             return snapshot
@@ -140,6 +142,29 @@ class _SnapshotReader:
             return snapshot
         return snapshot._replace(memory=self._history.with_finished_work(snapshot.memory, digests))
 
+    def _begun_schedules(self, snapshot: Snapshot) -> Iterator[Revision]:
+        """The latest revisions that only the history knows: a schedule that was edited counts from now on.
+
+        Of a job that is there its marker says so.
+        """
+        service_s = self._plan_context.at_s - self._skew_s
+        for key, desired in self._in_view(snapshot)[0].jobs.items():
+            view = snapshot.view(key, desired)
+            latest = newest(view, desired)
+            past = view.past_of(latest.job.id) if latest and latest.is_aged_out else None
+            if desired.is_absent or latest is None or past is None:
+                continue
+            mark = desired.renewed_schedule_mark(past.schedule, service_s)
+            if mark != past.schedule:
+                job = replace(latest.job, phase_text=past.phase_text or latest.job.phase_text)
+                yield replace(latest, job=job, marker=replace(latest.marker, schedule=mark))
+
+    @cached_property
+    def _skew_s(self) -> float:
+        """How far our clock is ahead of the service's, by its first answer: all is decided by one time."""
+        backend = self._context.target.backend
+        return (backend.skew_s or 0.0) if isinstance(backend, SupportsClockSkew) else 0.0
+
     def _needed(self, snapshot: Snapshot) -> tuple[str, ...]:
         return details_needed(self._in_view(snapshot)[0], snapshot)
 
@@ -152,6 +177,8 @@ class _SnapshotReader:
     def record(self, snapshot: Snapshot) -> None:
         """Write down how the owned revisions were seen, if the store does not have it yet."""
         seen = [revision for view in snapshot.ownership.views.values() for revision in view.owned]
+        if self._context.is_applied:
+            seen += self._begun_schedules(snapshot)
         recording = self._context.recording
         if recording and not is_recorded(seen, self._history.recorded):
             recording.remember(self._context.scope, seen, self._plan_context.at_s)

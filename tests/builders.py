@@ -13,7 +13,7 @@ from reconciler.core.declared.lifecycle import Lifecycle
 from reconciler.core.declared.scalar import walk_texts
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.declared.target_kind import LOCAL
-from reconciler.core.observed.identity import Description, Marker, remote_name
+from reconciler.core.observed.identity import Description, Marker, ScheduleMark, remote_name
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.plan import TargetIdentity
@@ -96,6 +96,8 @@ def seen(
     protected: bool = False,
     stopped: bool = False,
     id_part: str | None = None,
+    schedule: ScheduleMark | None = None,
+    has_schedule: bool = True,
     name: str | None = None,
     job_id: str | None = None,
     text: str | None = None,
@@ -105,7 +107,10 @@ def seen(
     ended_s_ago: float = HOUR * 24,
     body: Mapping[str, Any] | None = None,
 ) -> ObservedJob:
-    """A job of ours as the service reports it, made from `desired`; `description` overrides the marker."""
+    """A job of ours as the service reports it, made from `desired`; `description` overrides the marker.
+
+    Its marker has the schedule of `desired` or another one, unless it is one that had none then.
+    """
     key = key or (desired.key if desired else "a")
     name = name or remote_name(key, revision)
     job_id = job_id or str(uuid5(NAMESPACE_URL, f"{stack} {name}"))
@@ -115,6 +120,7 @@ def seen(
         revision,
         digest or (desired.digest if desired else "a" + "0" * 12),
         id_part=id_part,
+        schedule=schedule or (desired.schedule_mark if desired and has_schedule else None),
         protected=protected,
         stopped=stopped,
     )

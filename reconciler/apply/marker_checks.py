@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from reconciler.apply.action_end import ActionEnded
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.observed.marker_flags import Flags, flags_before, takes_back_the_stop
+from reconciler.core.observed.marker_flags import has_flags_before, takes_back_the_stop
 from reconciler.core.outcome import Status
 from reconciler.core.planning.plan import PlannedAction, Reason
 
@@ -54,10 +54,10 @@ def check_flags(action: PlannedAction, job: ObservedJob) -> None:
     Raises:
         ActionEnded: somebody did.
     """
-    marker, planned = job.marker, flags_before(action)
+    marker = job.marker
     if action.reason in _WHATEVER_FLAGS:
         return
-    if marker is None or Flags(marker.protected, marker.stopped) != planned:
+    if marker is None or not has_flags_before(action, marker):
         raise _changed(job)
     has_ended = job.phase is not None and job.phase.is_terminal
     if takes_back_the_stop(action) and has_ended:

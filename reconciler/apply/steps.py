@@ -187,7 +187,8 @@ class Steps:
     def _await_time(self, action: PlannedAction) -> None:
         """Let the service's clock reach the time that a scheduled job is for, where ours is ahead of it.
 
-        A job that was created before its time, by the service's clock, would be started for it once more.
+        A job that was created before its time, by the service's clock, would be started for it once more, and
+        one that it replaces runs until then.
         """
         if action.scheduled_for is None or not isinstance(self._backend, SupportsClockSkew):
             return
@@ -360,6 +361,7 @@ class Steps:
         new = self._settled(action, name)
         if new is None and self._name_check(name):
             new = self._holder(action, name)
+        self._await_time(action)
         old = self._end(action)
         if new:
             return new

@@ -19,7 +19,7 @@ from reconciler.core.declared.stack import Declared as Declared
 from reconciler.core.declared.target_kind import LOCAL
 from reconciler.core.diagnostic import ReconcilerError
 from reconciler.core.exit_code import ExitCode
-from reconciler.core.observed.identity import Marker, remote_name
+from reconciler.core.observed.identity import Marker, ScheduleMark, remote_name
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.phase import Phase, parse_phase
 from reconciler.core.outcome import Outcome
@@ -228,6 +228,7 @@ class PastRevision:
     `phases` are the phases in which it was seen, each with the time of the first look that saw it;
     `stopped` says that we terminated it ourselves. `released_at_s` is when its marker was taken off because
     somebody asked for that: from then on it is no revision of ours, and only its number stays taken.
+    `schedule` is what its marker says of the schedule.
     """
 
     key: str
@@ -245,6 +246,7 @@ class PastRevision:
     phases: tuple[tuple[str, float], ...] = ()
     stopped: bool = False
     released_at_s: float | None = None
+    schedule: ScheduleMark | None = None
 
     def says_more_than(self, other: PastRevision | None) -> bool:
         """Whether this is worth keeping in the place of another record: a later look at the same job."""
@@ -286,7 +288,15 @@ class PastRevision:
 
     def marker(self, stack: str, key: str, protected: bool = False) -> Marker:
         """The marker that such a revision bears, as one of `key`."""
-        marker = Marker(stack, key, self.number, self.digest, protected=protected, stopped=self.stopped)
+        marker = Marker(
+            stack,
+            key,
+            self.number,
+            self.digest,
+            schedule=self.schedule,
+            protected=protected,
+            stopped=self.stopped,
+        )
         return marker.for_job(self.name, self.job)
 
 
@@ -357,6 +367,7 @@ class RecordedRevision(NamedTuple):
     digest: str
     phase_text: str
     stopped: bool
+    schedule: ScheduleMark | None = None
     is_released: bool = False
 
 
@@ -364,7 +375,9 @@ def is_recorded(seen: Iterable[Revision], recorded: Mapping[RevisionId, Recorded
     """Whether the store has all of these revisions as they were seen. None: it is not known what it has."""
     return recorded is not None and all(
         recorded.get(RevisionId(one.marker.key, one.number))
-        == RecordedRevision(one.job.id, one.marker.digest, one.job.phase_text, one.marker.stopped)
+        == RecordedRevision(
+            one.job.id, one.marker.digest, one.job.phase_text, one.marker.stopped, one.marker.schedule
+        )
         for one in seen
     )
 

@@ -370,7 +370,7 @@ def _idle_options(lifecycle: Lifecycle, origin: Origin) -> Iterator[Diagnostic]:
     own = origin.parts[0].get("lifecycle") if origin.parts else None
     if lifecycle.schedule is not None or not isinstance(own, Mapping):
         return
-    for name in ("timezone", "overlap"):
+    for name in ("timezone", "overlap", "starting_deadline"):
         if own.get(name) is not None:
             why = f"{name} is about a schedule, and the job has none"
             problem = origin.diagnose(("lifecycle", name), "option without effect", why, at_key=True)

@@ -24,6 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.dml import Insert
 
+from reconciler.core.observed.identity import read_schedule_mark
 from reconciler.core.observed.phase import parse_phase
 from reconciler.core.record import HistorySnapshot, PastRevision, RevisionId, Scope
 from reconciler.records.cells import damaged
@@ -182,7 +183,9 @@ def read_revision(row: Row[Any]) -> PastRevision:
     Raises:
         Damaged: it says what no look at a job can have shown.
     """
-    phases = read_phases(row.phases)
+    phases, schedule = read_phases(row.phases), read_schedule_mark(row.schedule)
+    if row.schedule and schedule is None:
+        raise damaged("the schedule of a revision is not one that a marker can have")
     if row.phase != (phases[-1][0] if phases else ""):
         raise damaged("the phase of a revision differs from the last one observed")
     return PastRevision(
@@ -201,6 +204,7 @@ def read_revision(row: Row[Any]) -> PastRevision:
         phases=phases,
         stopped=row.stopped,
         released_at_s=row.released_at_s,
+        schedule=schedule,
     )
 
 

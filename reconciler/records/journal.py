@@ -10,8 +10,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Executable, bindparam, case, func, insert, update
 
+from reconciler.core.observed.identity import parse_description
 from reconciler.core.outcome import Outcome, Status
-from reconciler.core.planning.plan import After, Before, Reason
+from reconciler.core.planning.plan import After, Before, PlannedAction, Reason
 from reconciler.core.record import Call, Declared, RecordsUnavailable, RunEnd, Step, StepEnd
 from reconciler.records.database import Database
 from reconciler.records.group_commit import GroupCommit, PendingWrite
@@ -143,6 +144,7 @@ class StoredJournal:
                 "job": storable_text(outcome.job),
                 "digest": action.after.digest,
                 "declared": self._texts.declared(declared),
+                "schedule": _schedule_written(action),
             }
             rows.append((Move.REVISION, revision))
         self._hand_in(Rows(*rows))
@@ -209,6 +211,12 @@ def _maybe(text: str | None) -> str | None:
     return None if text is None else storable_text(text)
 
 
+def _schedule_written(action: PlannedAction) -> str:
+    """What the marker says of the schedule that an action writes."""
+    marker = parse_description(str((action.desired or {}).get("description", ""))).marker
+    return "" if marker is None or marker.schedule is None else str(marker.schedule)
+
+
 def _about(step: Step) -> Before | After | None:
     """The revision that a call is about: a replace first marks and ends the job that is there."""
     action = step.action
@@ -259,7 +267,7 @@ def _made_or_changed(database: Database) -> Executable:
         return {
             "declared": declared_now(new),
             **{name: case((old.job == new.job, old[name]), else_=new[name]) for name in seen},
-            **{name: new[name] for name in ("name", "job", "digest", "released_at_s")},
+            **{name: new[name] for name in ("name", "job", "digest", "released_at_s", "schedule")},
         }
 
     return database.dialect.upsert(REVISIONS, changes)

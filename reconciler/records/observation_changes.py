@@ -86,6 +86,7 @@ def _now(place: RevisionId, one: Revision, to_text: Callable[[str], str]) -> dic
         "duration_s": job.duration_s,
         "node_count": max(0, min(job.node_count, _MOST)),
         "stopped": one.marker.stopped,
+        "schedule": "" if one.marker.schedule is None else str(one.marker.schedule),
         "released_at_s": None,
     }
 

@@ -176,6 +176,7 @@ REVISIONS = Table(
     Column("declared", TextCell(nullable=True)),
     Column("stopped", TruthCell(), nullable=False, server_default=false()),
     Column("released_at_s", SecondsCell(nullable=True)),
+    _text("schedule"),
     Index("reconciler_revisions_by_digest", "digest"),
 )
 
@@ -285,6 +286,16 @@ MIGRATIONS: tuple[tuple[str | Statement, ...], ...] = (
         Statement(
             "sqlite",
             "CREATE INDEX reconciler_copy_of_keys ON reconciler_keys (scope_id, key, sweep, is_declared)",
+        ),
+    ),
+    (
+        "ALTER TABLE reconciler_revisions ADD COLUMN schedule TEXT NOT NULL DEFAULT ''",
+        Statement("sqlite", "DROP INDEX IF EXISTS reconciler_copy_of_revisions"),
+        Statement(
+            "sqlite",
+            "CREATE INDEX reconciler_copy_of_revisions ON reconciler_revisions"
+            " (scope_id, key, number, name, job, digest, phase, created_at_s, started_at_s, duration_s,"
+            " node_count, seen_at_s, phases, declared, stopped, released_at_s, schedule)",
         ),
     ),
 )

@@ -52,6 +52,7 @@ def past(
         seen_at_s=job.created_at_s,
         declared=known,
         stopped=is_stopped,
+        schedule=job.marker.schedule if job.marker else None,
     )
 
 

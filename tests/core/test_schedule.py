@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from hashlib import sha256
+from itertools import cycle, pairwise
 from typing import Any
 
 import pytest
@@ -17,16 +18,19 @@ from reconciler.core.declared.schedule import Schedule, spell_relative
 from reconciler.core.declared.stack import DesiredJob, Limits, Target
 from reconciler.core.declared.target_kind import LOCAL
 from reconciler.core.diagnostic import ManifestInvalid
+from reconciler.core.drift.entry import DriftClass
+from reconciler.core.drift.rules import check_key
+from reconciler.core.observed.identity import ScheduleMark
 from reconciler.core.observed.job import Observation, ObservedJob
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.action_builder import PlanContext
-from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, without_growing
+from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, timestamp, without_growing
 from reconciler.core.planning.planner import Snapshot, make_plan, rests_on_memory
 from reconciler.core.planning.reports.status import WaitKind, make_status
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.review.consequence import changed
-from reconciler.core.saved_plan.document import SavedOptions, document, read
+from reconciler.core.saved_plan.document import SavedOptions, document, read, sealed
 from reconciler.render.style import View
 from reconciler.render.text import render_plan
 from reconciler.render.texts.status import render_status
@@ -35,7 +39,7 @@ from tests.core.history import a_memory, past
 
 # NOW is 2027-01-15T08:00Z, so a nightly time came six hours ago.
 NIGHTLY: dict[str, Any] = {"schedule": "0 2 * * *"}
-OLD: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
+OLD: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}, "lifecycle": NIGHTLY}
 BEFORE_IT, AFTER_IT = 7 * HOUR, 5 * HOUR
 
 C, P, R, T = Phase.CREATING, Phase.PENDING, Phase.RUNNING, Phase.TERMINATING
@@ -129,11 +133,65 @@ def test_time_is_due_after_the_start_and_not_after_now(since: float, now: float,
     assert (Schedule("0 2 * * *").due(time_s + since, time_s + now) is not None) is is_due
 
 
-def test_of_several_missed_times_the_first_is_named_whatever_time_it_is() -> None:
-    schedule, since_s = Schedule("0 2 * * *"), at("2026-05-01T03:00Z")
-    assert {schedule.due(since_s, since_s + days * 86_400) for days in (1, 2, 30)} == {
-        at("2026-05-02T02:00Z")
-    }
+@pytest.mark.parametrize(
+    ("deadline_s", "now", "due"),
+    [
+        # by default half of the interval to the next time, which is a day
+        (None, "05-02T14:00:00", "05-02T02:00"),
+        (None, "05-02T14:00:01", None),
+        (None, "05-03T01:59:59", None),
+        (None, "05-03T02:00:00", "05-03T02:00"),
+        (None, "05-31T03:00:00", "05-31T02:00"),
+        (60.0, "05-02T02:01:00", "05-02T02:00"),
+        (60.0, "05-02T02:01:01", None),
+        # of several that are due the first is named
+        (3 * 86_400.0, "05-05T01:00:00", "05-02T02:00"),
+        (3 * 86_400.0, "05-05T02:00:00", "05-02T02:00"),
+        (3 * 86_400.0, "05-05T02:00:01", "05-03T02:00"),
+    ],
+)
+def test_time_is_due_until_its_starting_deadline(deadline_s: float | None, now: str, due: str | None) -> None:
+    schedule = Schedule("0 2 * * *", starting_deadline_s=deadline_s)
+    found = schedule.due(at("2026-05-01T03:00Z"), at(f"2026-{now}Z"))
+    assert found == (None if due is None else at(f"2026-{due}Z"))
+
+
+def test_half_of_an_uneven_interval_is_that_to_the_next_time() -> None:
+    schedule, since_s = Schedule("0 8,10 * * *"), at("2026-05-01T00:00Z")
+    assert schedule.start_by(at("2026-05-01T08:00Z")) == at("2026-05-01T09:00Z")
+    assert schedule.start_by(at("2026-05-01T10:00Z")) == at("2026-05-01T21:00Z")
+    assert schedule.missed(since_s, at("2026-05-01T09:00Z")) is None
+    assert schedule.missed(since_s, at("2026-05-01T09:01Z")) == at("2026-05-01T08:00Z")
+
+
+@pytest.mark.parametrize("cron", ["* * * * *", "* 2 * * *", "0 0 29 2 *", "0 0 1 1 *", "*/7 */5 * * *"])
+@pytest.mark.parametrize("zone", ["UTC", BERLIN, LORD_HOWE])
+def test_last_time_of_years_is_found_without_walking_all(cron: str, zone: str) -> None:
+    schedule, now_s = Schedule(cron, zone), at("2027-01-15T08:00Z")
+    last_s = schedule._last(at("1999-01-01T00:00Z"), now_s)
+    assert last_s is not None
+    assert last_s <= now_s
+    next_s = schedule.next_after(last_s)
+    assert next_s is None or next_s > now_s
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        (Schedule("0 2 * * *"), Schedule(" 0  2 * *\t* "), True),
+        (Schedule("0 2 * * *"), Schedule("0 2 * * *", starting_deadline_s=60), True),
+        (Schedule("0 2 * * *"), Schedule("0 3 * * *"), False),
+        (Schedule("0 2 * * *"), Schedule("0 2 * * *", BERLIN), False),
+    ],
+)
+def test_digest_of_a_schedule_covers_fields_and_time_zone(
+    one: Schedule, other: Schedule, is_same: bool
+) -> None:
+    assert (one.digest == other.digest) is is_same
+
+
+def test_digest_of_a_schedule_is_the_beginning_of_a_sha256() -> None:
+    assert Schedule("0 2 * * *", BERLIN).digest == sha256(b"0 2 * * * Europe/Berlin").hexdigest()[:4]
 
 
 @pytest.mark.parametrize("at_s", [-1e300, -1.0, 0.0, 2.4e11, 2.5e11, 1e300])
@@ -182,6 +240,7 @@ def plan_of(
     memory: HistorySnapshot = NO_HISTORY,
     details: Mapping[str, ObservedJob] | None = None,
     others: tuple[DesiredJob, ...] = (),
+    skew_s: float = 0.0,
 ) -> Plan:
     stack = a_stack(desired, *others)
     ownership = sort_by_key(Observation(jobs), STACK, stack.declared_keys)
@@ -189,7 +248,7 @@ def plan_of(
     context = PlanContext(STACK, at_s=at_s, limits=stack.limits)
     return make_plan(
         stack,
-        Snapshot(ownership, known, memory=memory),
+        Snapshot(ownership, known, memory=memory, skew_s=skew_s),
         context,
         TARGET,
         manifest_digest="sha256:0",
@@ -546,8 +605,8 @@ def test_scheduled_starts_of_finished_work_are_not_counted_as_reruns() -> None:
 def test_plan_is_the_same_at_any_moment_between_two_times() -> None:
     desired = a_job(lifecycle=NIGHTLY)
     job = ended(desired, DONE, BEFORE_IT)
-    plans = [plan_of(desired, job, at_s=NOW + hours * HOUR).document() for hours in (0, 1, 17, 40)]
-    assert plans[0]["actions"][0]["next_run_at"] != plans[-1]["actions"][0]["next_run_at"]
+    # It may be started until 14:00, and is due again at 02:00.
+    plans = [plan_of(desired, job, at_s=NOW + hours * HOUR).document() for hours in (0, 1, 6)]
     assert all(without_growing(plan) == without_growing(plans[0]) for plan in plans)
 
 
@@ -563,7 +622,7 @@ def test_saved_plan_is_shown_as_it_was(created_s_ago: float) -> None:
     plan = plan_of(desired, ended(desired, DONE, created_s_ago))
     plan = plan.model_copy(update={"reconciler_version": "0.1.0"})
     options = SavedOptions(target=Target(kind=LOCAL), root=".")
-    data = json.loads(json.dumps(document(plan, options)))
+    data = json.loads(json.dumps(sealed(document(plan, options))))
     shown = read(data, "plan.json", "0.1.0", strict=True).plan
     assert [one.explanation for one in shown.actions] == [one.explanation for one in plan.actions]
     assert shown.actions[0].explanation.endswith("; next: 02:00 tomorrow Europe/Berlin")
@@ -576,7 +635,6 @@ def test_saved_plan_is_shown_as_it_was(created_s_ago: float) -> None:
         ("scheduled_for", None),
         ("scheduled_for", "soon"),
         ("scheduled_for", "2027-01-14T02:00:00Z"),
-        ("next_run_at", "soon"),
         ("timezone", None),
         ("timezone", "Europe/Paris"),
     ],
@@ -586,7 +644,7 @@ def test_edited_time_of_a_saved_plan_is_invalid(name: str, value: str | None) ->
     plan = plan_of(desired, ended(desired, DONE, BEFORE_IT)).model_copy(
         update={"reconciler_version": "0.1.0"}
     )
-    data = json.loads(json.dumps(document(plan, SavedOptions(target=Target(kind=LOCAL), root="."))))
+    data = json.loads(json.dumps(sealed(document(plan, SavedOptions(target=Target(kind=LOCAL), root=".")))))
     data["actions"][0][name] = value
     with pytest.raises(ManifestInvalid):
         read(data, "plan.json", "0.1.0", strict=True)
@@ -636,7 +694,7 @@ def test_status_says_when_a_key_starts_next(
 )
 def test_review_says_that_an_edit_waits(on_change: str | None, expected: tuple[Action, Reason]) -> None:
     after = a_job(lifecycle={**NIGHTLY, "on_change": on_change})
-    job = changed(a_job(**OLD, lifecycle={**NIGHTLY, "on_change": on_change}), after, Limits())
+    job = changed(a_job(**{**OLD, "lifecycle": {**NIGHTLY, "on_change": on_change}}), after, Limits())
     assert job is not None
     assert (job.action, job.reason) == expected
 
@@ -661,52 +719,123 @@ def test_plan_names_the_next_times_of_keys_that_are_not_listed() -> None:
 # --- whatever happens
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    cron=st.sampled_from(
+SCHEDULES = st.builds(
+    lambda cron, zone, deadline: {"schedule": cron, "timezone": zone, "starting_deadline": deadline},
+    st.sampled_from(
         ["0 2 * * *", "30 2 * * *", "15 */3 * * *", "0 1,2,3 * * *", "*/30 * * * *", "0 3 * * SUN"]
     ),
-    zone=st.sampled_from(["UTC", BERLIN, NEW_YORK, ADELAIDE]),
+    st.sampled_from(["UTC", BERLIN, NEW_YORK, ADELAIDE]),
+    st.sampled_from([None, None, "10m", "5h", "3d"]),
+)
+
+
+@dataclass
+class Story:
+    """A key whose schedule is edited; it is applied at any moment, and its jobs last as long as they like."""
+
+    lasting: Iterator[tuple[int, Phase]]
+    jobs: list[ObservedJob] = field(default_factory=list)
+    starts: list[tuple[float, PlannedAction]] = field(default_factory=list)
+    began_s: float = 0.0
+    applied: Schedule | None = None
+
+    def observed(self, now_s: float) -> list[ObservedJob]:
+        return [replace(job, phase_text=_phase_at(job, now_s)) for job in self.jobs]
+
+    def is_active(self, at_s: float) -> bool:
+        return any((job.created_at_s or 0.0) <= at_s < (job.ended_at_s() or 0.0) for job in self.jobs)
+
+    def apply(self, desired: DesiredJob, now_s: float, skew_s: float) -> PlannedAction:
+        assert desired.schedule is not None
+        action = decided(desired, *self.observed(now_s), at_s=now_s + skew_s, skew_s=skew_s)
+        if self.applied is None or desired.schedule.digest != self.applied.digest:
+            self.began_s = now_s
+        self.applied = desired.schedule
+        if action.action is Action.UPDATE:
+            assert action.before is not None
+            assert action.desired is not None
+            text = action.desired["description"]
+            self.jobs = [
+                replace(job, description=text) if job.id == action.before.id else job for job in self.jobs
+            ]
+        if action.action is Action.CREATE:
+            assert action.after is not None
+            assert action.after.revision == len(self.jobs) + 1
+            lasting_min, phase = next(self.lasting)
+            job = seen(desired, revision=len(self.jobs) + 1, phase=phase)
+            self.jobs.append(
+                replace(job, created_at_s=now_s, started_at_s=now_s, duration_s=lasting_min * 60.0)
+            )
+            self.starts.append((now_s, action))
+        return action
+
+    def open_times(self, desired: DesiredJob, now_s: float) -> list[float]:
+        """The times that no start has settled, of the schedule as it counts."""
+        assert desired.schedule is not None
+        since_s = max(self.starts[-1][0] if self.starts else now_s, self.began_s)
+        found, time_s = [], desired.schedule.next_after(since_s)
+        while time_s is not None and time_s <= now_s:
+            found.append(time_s)
+            time_s = desired.schedule.next_after(time_s)
+        return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(
     begin=st.sampled_from(
         ["2026-03-07T12:00Z", "2026-03-28T12:00Z", "2026-10-03T12:00Z", "2026-10-24T12:00Z"]
     ),
-    looks=st.lists(st.tuples(st.integers(1, 400), st.integers(-20, 0)), min_size=1, max_size=12),
+    schedules=st.lists(SCHEDULES, min_size=1, max_size=3),
+    looks=st.lists(
+        st.tuples(st.integers(1, 900), st.integers(-900, 900), st.integers(0, 9)), min_size=1, max_size=12
+    ),
     runs=st.lists(st.tuples(st.sampled_from([1, 20, 90, 600]), st.sampled_from([DONE, F, TD])), min_size=1),
 )
-def test_each_time_is_started_at_most_once_and_lost_only_with_a_later_one(
-    cron: str,
-    zone: str,
+def test_each_time_is_started_once_in_time_or_listed_as_missed(
     begin: str,
-    looks: list[tuple[int, int]],
+    schedules: list[dict[str, Any]],
+    looks: list[tuple[int, int, int]],
     runs: list[tuple[int, Phase]],
 ) -> None:
-    """Runners look at any moment, with clocks that are behind; jobs last as long as they like."""
-    desired = a_job(lifecycle={"schedule": cron, "timezone": zone})
-    schedule, now_s = Schedule(cron, zone), at(begin)
-    jobs: list[ObservedJob] = []
-    starts: list[float] = []
-    ends_s = 0.0
-
-    def observed() -> list[ObservedJob]:
-        return [replace(job, phase_text=_phase_at(job, now_s)) for job in jobs]
-
-    for pause_min, behind_min in [(0, 0), *looks, (3000, 0)]:
+    """Whoever applies goes by the service's clock, and now and then the schedule has been edited."""
+    now_s, story, later = at(begin), Story(cycle(runs)), iter(schedules[1:])
+    desired = a_job(lifecycle=schedules[0])
+    for pause_min, skew_s, edit in [(0, 0, 9), *looks, (6000, 0, 9)]:
         now_s += pause_min * 60
-        action = decided(desired, *observed(), at_s=now_s + behind_min * 60)
-        if action.action is not Action.CREATE:
-            continue
-        assert now_s >= ends_s
-        assert action.after is not None
-        assert action.after.revision == len(jobs) + 1
-        lasting_min, phase = runs[len(jobs) % len(runs)]
-        ends_s = now_s + lasting_min * 60
-        job = seen(desired, revision=len(jobs) + 1, phase=phase)
-        jobs.append(replace(job, created_at_s=now_s, started_at_s=now_s, duration_s=lasting_min * 60.0))
-        starts.append(now_s)
-    # Between two starts a time has come: none was started twice.
-    assert all(schedule.due(one, other) is not None for one, other in pairwise(starts))
-    # The last look was long after everything: no time lies between the last start and it.
-    assert schedule.due(starts[-1], now_s) is None
+        missed = _missed(desired, story, now_s)
+        open_times, was_active = story.open_times(desired, now_s), story.is_active(now_s)
+        schedule = desired.schedule
+        assert schedule is not None
+        # What passed by while nothing ran is drift, from its deadline on, until something was started.
+        lost = [t for t in open_times if now_s > schedule.start_by(t) and not story.is_active(t)]
+        assert missed == bool(lost and not was_active)
+        if edit == 0:
+            desired = a_job(lifecycle=next(later, schedules[0]))
+        is_new = story.applied is None or desired.schedule_mark != a_mark(story.applied)
+        action = story.apply(desired, now_s, float(skew_s))
+        startable = [t for t in open_times if now_s <= schedule.start_by(t)]
+        if is_new or was_active:
+            assert action.action is not Action.CREATE or not story.jobs[:-1]
+        elif desired.schedule == schedule:
+            assert (action.action is Action.CREATE) == bool(startable)
+            assert action.scheduled_for == (timestamp(startable[0]) if startable else None)
+        # Whatever was updated or started: nothing is left to do.
+        again = decided(desired, *story.observed(now_s), at_s=now_s)
+        assert again.action is Action.KEEP
+    times_s = [at(action.scheduled_for) for _, action in story.starts if action.scheduled_for]
+    assert all(one < other for one, other in pairwise(times_s)), "no time is run twice"
+
+
+def a_mark(schedule: Schedule) -> ScheduleMark:
+    return ScheduleMark(schedule.digest)
+
+
+def _missed(desired: DesiredJob, story: Story, now_s: float) -> bool:
+    stack = a_stack(desired)
+    jobs = Observation(tuple(story.observed(now_s)))
+    snapshot = Snapshot(sort_by_key(jobs, STACK, stack.declared_keys))
+    found = check_key(desired.key, desired, snapshot, PlanContext(STACK, at_s=now_s))
+    return DriftClass.MISSED in {one.class_ for one in found.drift}
 
 
 def _phase_at(job: ObservedJob, now_s: float) -> str:

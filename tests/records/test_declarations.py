@@ -21,6 +21,8 @@ HERE, THERE = "github.com/o/r//vision", "github.com/o/r//speech"
 
 #: What leads the tables back to version 6.
 UNDO = (
+    "DROP INDEX IF EXISTS reconciler_copy_of_revisions",
+    "ALTER TABLE reconciler_revisions DROP COLUMN schedule",
     "DROP TABLE reconciler_keys",
     "DROP INDEX reconciler_revisions_by_digest",
     "ALTER TABLE reconciler_scopes DROP COLUMN applied_from",
@@ -129,7 +131,7 @@ def test_store_of_schema_version_6_is_migrated_and_takes_declarations(place: Pla
         for statement in UNDO:
             connection.execute(text(statement))
     database.close()
-    assert latest() == 7
+    assert latest() == 8
     records = place.open()
     remember(records, OTHER_STACK, "a")
     records.declare(OTHER_STACK, {}, THERE)

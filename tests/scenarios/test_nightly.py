@@ -24,6 +24,7 @@ from reconciler.core.declared.fields.marks import Cloud
 from reconciler.core.declared.schedule import Schedule
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.goal import Goal
+from reconciler.core.observed.identity import parse_description
 from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import Result, Status
 from reconciler.core.planning.allowance import NO_ALLOWANCES
@@ -59,16 +60,17 @@ class Runner(Service):
         finally:
             recording.close()
 
-    def look(self, job: DesiredJob) -> Plan:
+    def look(self, *jobs: DesiredJob) -> Plan:
         """Plan."""
         with self._recording() as recording:
-            context = self.context(a_stack(job))._replace(recording=recording)
+            context = self.context(a_stack(*jobs))._replace(recording=recording)
             return reconcile.plan(context)
 
-    def do(self, job: DesiredJob, plan: Plan | None = None) -> Result:
+    def do(self, job: DesiredJob, plan: Plan | None = None, *others: DesiredJob) -> Result:
         """Apply, what was planned before if a plan is given."""
         with self._recording() as recording:
-            context = self.context(a_stack(job))._replace(recording=recording)
+            stack = a_stack(job, *others)
+            context = self.context(stack)._replace(recording=recording).to_apply()
             stream = EventStream(self.time, lambda _: None)
             run = Rollout(context, RunKind.APPLY, stream, self.stop, 600, NO_ALLOWANCES, None, lambda _: None)
             return run.run(plan or reconcile.plan(context))
@@ -188,12 +190,12 @@ def test_times_that_nobody_was_there_for_are_run_once_together(tmp_path: Path) -
 
 def test_time_that_came_while_the_job_ran_is_run_once_it_has_ended(tmp_path: Path) -> None:
     job = a_job(lifecycle=NIGHTLY)
-    with runners("2026-05-01T12:00Z", tmp_path, running=30 * HOUR) as ours:
+    with runners("2026-05-01T12:00Z", tmp_path, running=20 * HOUR) as ours:
         ours[0].do(job)
-        ours[0].time.sleep(20 * HOUR)
+        ours[0].time.sleep(18 * HOUR)
         [kept] = ours[1].look(job).actions
         assert (kept.action, kept.reason) == (Action.KEEP, Reason.UNCHANGED)
-        ours[0].time.sleep(11 * HOUR)
+        ours[0].time.sleep(3 * HOUR)
         one_after_the_other(job, ours)
         assert set(ours[0].phases()) == {"a", "a-r2"}
 
@@ -227,23 +229,138 @@ class _AheadTime(SharedTime):
         return super().now() + self._ahead_s
 
 
-@pytest.mark.parametrize("ahead_s", [0.5, 30, 800])
-def test_runner_whose_clock_is_ahead_creates_no_job_before_its_time(ahead_s: float, tmp_path: Path) -> None:
+def _is_ahead(runner: Runner, ahead_s: float) -> None:
+    runner.time = _AheadTime(runner.clock, ahead_s)
+    runner.backend.session._clock = runner.time
+
+
+@pytest.mark.parametrize("ahead_s", [2, 30, 800, 7200, -7200])
+@pytest.mark.parametrize("lifecycle", [{}, {"overlap": "replace"}], ids=str)
+def test_runner_goes_by_the_clock_of_the_service(
+    ahead_s: float, lifecycle: dict[str, Any], tmp_path: Path
+) -> None:
     """A job that was created before 02:30, by the service's clock, would be started for 02:30 once more."""
-    job = a_job(lifecycle=NIGHTLY)
-    with runners("2026-05-01T12:00Z", tmp_path, 2) as (right, ahead):
+    job = a_job(lifecycle={**NIGHTLY, **lifecycle})
+    with runners("2026-05-01T12:00Z", tmp_path, 2, running=1e6 if lifecycle else HOUR) as (right, other):
         right.do(job)
         due_s = SCHEDULE.next_after(right.time.now())
         assert due_s is not None
-        right.time.sleep(due_s - ahead_s + 0.25 - right.time.now())
-        ahead.time = _AheadTime(ahead.clock, ahead_s)
-        ahead.backend.session._clock = ahead.time
-        _tells_the_time(ahead)
-        ahead.do(job)
+        _is_ahead(other, ahead_s)
+        _tells_the_time(other)
+        right.time.sleep(due_s - 1 - right.time.now())
+        assert other.look(job).to_execute == ()
+        right.time.sleep(1)
+        other.do(job)
         assert set(right.phases()) == {"a", "a-r2"}
-        assert _created_s(right.job("a-r2")) >= due_s
+        assert due_s <= _created_s(right.job("a-r2")) < due_s + 60
         right.time.sleep(3 * HOUR)
         assert right.look(job).to_execute == ()
+
+
+@pytest.mark.parametrize("order", ["terminate_first", "create_first"])
+@pytest.mark.parametrize("lifecycle", [{}, {"overlap": "replace"}], ids=str)
+def test_plan_that_knew_only_a_clock_ahead_waits_for_that_of_the_service(
+    lifecycle: dict[str, Any], order: str, tmp_path: Path
+) -> None:
+    job = a_job(lifecycle={**NIGHTLY, **lifecycle, "replace_order": order})
+    with runners("2026-05-01T12:00Z", tmp_path, 2, running=1e6 if lifecycle else HOUR) as (right, ahead):
+        right.do(job)
+        due_s = SCHEDULE.next_after(right.time.now())
+        assert due_s is not None
+        right.time.sleep(due_s - 600 - right.time.now())
+        _is_ahead(ahead, 700)
+        plan = ahead.look(job)
+        assert [action.reason for action in plan.to_execute] == [Reason.SCHEDULED]
+        _tells_the_time(ahead)
+        phases = []
+        ahead.time.at(590, lambda: phases.append(right.phases()["a"]))
+        ahead.do(job, plan)
+        assert phases == ["Running" if lifecycle else "Completed"]
+        assert set(right.phases()) == {"a", "a-r2"}
+        assert _created_s(right.job("a-r2")) >= due_s
+
+
+HOURLY = {"schedule": "0 * * * *"}
+
+
+def marks(runner: Runner) -> list[str | None]:
+    """What the marker of each job says of the schedule, the oldest first."""
+    found = (
+        parse_description(str(one.body["metadata"]["description"])).marker for one in runner.store.jobs()
+    )
+    return [None if one is None or one.schedule is None else str(one.schedule) for one in found]
+
+
+@pytest.mark.parametrize("edit", [{}, HOURLY, {"schedule": "30 2 * * *", "timezone": "UTC"}], ids=str)
+def test_schedule_that_is_added_or_edited_starts_nothing_of_the_past(
+    edit: dict[str, Any], tmp_path: Path
+) -> None:
+    """The night was long ago, or an hour came just now; another runner knows nothing of the history."""
+    before, after = a_job(lifecycle=edit), a_job(lifecycle=NIGHTLY)
+    with runners("2026-05-01T10:00Z", tmp_path, 2, running=60) as (runner, other):
+        runner.do(before)
+        runner.time.sleep(20 * HOUR + 10)
+        now_s = int(runner.time.now())
+        [update] = other.look(after).to_execute
+        assert (update.action, update.reason) == (Action.UPDATE, Reason.MARKER_CHANGED)
+        assert [(one.path, one.after) for one in update.changes] == [("marker.schedule", SCHEDULE.digest)]
+        one_after_the_other(after, [runner, other])
+        assert marks(runner) == [f"{SCHEDULE.digest}{now_s:08x}"]
+        assert other.look(after).to_execute == ()
+        due_s = SCHEDULE.next_after(now_s)
+        assert due_s is not None
+        runner.time.sleep(due_s - 1 - runner.time.now())
+        assert other.look(after).to_execute == ()
+        runner.time.sleep(1)
+        one_after_the_other(after, [runner, other])
+        assert set(runner.phases()) == {"a", "a-r2"}
+        assert marks(runner)[1] == SCHEDULE.digest
+
+
+def test_schedule_that_is_removed_goes_from_the_marker(tmp_path: Path) -> None:
+    with runners("2026-05-01T12:00Z", tmp_path, 1) as [runner]:
+        runner.do(a_job(lifecycle=NIGHTLY))
+        runner.time.sleep(2 * HOUR)
+        assert [one.action.action for one in runner.do(a_job()).outcomes] == [Action.UPDATE]
+        assert marks(runner) == [None]
+        assert runner.look(a_job()).to_execute == ()
+
+
+MONTHLY = {"schedule": "0 0 1 * *"}
+
+
+def test_monthly_job_whose_record_has_aged_out_starts_at_its_time(tmp_path: Path) -> None:
+    job, other = a_job(lifecycle=MONTHLY), a_job("b")
+    with runners("2026-05-10T12:00Z", tmp_path, 1) as [runner]:
+        runner.do(job, None, other)
+        runner.time.sleep(5 * 24 * HOUR)
+        assert runner.look(job, other).to_execute == ()
+        runner.backend.delete(runner.job("a").id)
+        runner.time.sleep(10 * 24 * HOUR)
+        assert runner.look(job, other).to_execute == ()
+        runner.time.sleep(7 * 24 * HOUR)
+        [create] = runner.look(job, other).to_execute
+        assert (create.action, create.scheduled_for) == (Action.CREATE, "2026-06-01T00:00:00Z")
+        runner.do(job, None, other)
+        assert set(runner.phases()) == {"a-r2", "b"}
+        assert runner.look(job, other).to_execute == ()
+
+
+def test_schedule_edited_when_the_record_has_aged_out_counts_from_the_next_apply(tmp_path: Path) -> None:
+    job, edited = a_job(lifecycle=MONTHLY), a_job(lifecycle=NIGHTLY)
+    with runners("2026-05-10T12:00Z", tmp_path, 1) as [runner]:
+        runner.do(job)
+        runner.time.sleep(2 * HOUR)
+        assert runner.look(job).to_execute == ()
+        runner.backend.delete(runner.job("a").id)
+        runner.time.sleep(60)
+        runner.time.sleep(13 * HOUR)
+        assert runner.look(edited).to_execute == ()
+        runner.do(edited)
+        assert runner.phases() == {}
+        runner.time.sleep(22 * HOUR)
+        [create] = runner.look(edited).to_execute
+        assert create.scheduled_for == "2026-05-12T00:30:00Z"
 
 
 def _tells_the_time(runner: Runner) -> None:

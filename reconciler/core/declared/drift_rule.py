@@ -18,7 +18,7 @@ from reconciler.core.diagnostic import Location
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 #: The classes of drift that a rule may ignore: what could not be read is never taken for known.
 IgnorableClass = Literal[
-    "missing", "failed", "terminated", "modified", "duplicate", "orphaned", "unowned", "stuck"
+    "missing", "failed", "terminated", "missed", "modified", "duplicate", "orphaned", "unowned", "stuck"
 ]
 
 

@@ -129,16 +129,22 @@ class Lifecycle(Strict):
     rerun: Annotated[RerunText | None, Edit.NEW_JOB] = Field(
         None, description="Any text; edit it to run the same thing again.", examples=["2026-11-21"]
     )
-    schedule: Annotated[CronText | None, SCHEDULES] = Field(
+    schedule: Annotated[CronText | None, Edit.OF_MARKER, SCHEDULES] = Field(
         None,
         description="Cron expression of five fields; at each of its times the next revision starts.",
         examples=["0 2 * * *"],
     )
-    timezone: Annotated[TimeZoneName, SCHEDULES] = Field(
+    timezone: Annotated[TimeZoneName, Edit.OF_MARKER, SCHEDULES] = Field(
         "UTC", description="Time zone that the schedule is read in.", examples=["Europe/Berlin"]
     )
     overlap: Annotated[Overlap, Field(strict=False), SCHEDULES] = Field(
         Overlap.SKIP,
         description="If the job is active at its time: skip lets it finish first, replace ends it.",
         examples=["replace"],
+    )
+    starting_deadline: Annotated[Duration | None, Field(gt=0), SCHEDULES] = Field(
+        None,
+        description="How late a time may be started; default: half of the interval to the next time. A later "
+        "start is left to the next time.",
+        examples=["2h"],
     )

@@ -20,16 +20,19 @@ from reconciler.core.declared.canonical import (
 )
 from reconciler.core.declared.diff import changes_between
 from reconciler.core.declared.fields.marks import Cloud
+from reconciler.core.declared.schedule import Schedule
 from reconciler.core.declared.stack import Declared, DesiredJob
 from reconciler.core.observed.identity import Description, Marker, parse_description
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.phase import Phase, may
-from reconciler.core.planning.plan import Change, PlanWarning
+from reconciler.core.planning.plan import MARKER_SCHEDULE, Change, PlanWarning
 from reconciler.core.text.secret import REDACTED, SecretText, holds_secret, show
 
 DESCRIPTION = ("description",)
 _PROTECT, _STOPPED, _KEY = "lifecycle.protect", "marker.stopped", "marker.key"
-MARKER_PATHS = frozenset({_PROTECT, _STOPPED, _KEY})
+#: What a review says in place of it: the declarations, for there is no marker.
+SCHEDULE_OPTIONS = ("lifecycle.schedule", "lifecycle.timezone")
+MARKER_PATHS = frozenset({_PROTECT, _STOPPED, _KEY, MARKER_SCHEDULE, *SCHEDULE_OPTIONS})
 
 
 def is_changeable(path: tuple[str, ...], phase: Phase, cloud: Cloud) -> bool:
@@ -192,6 +195,11 @@ def _marker_changes(desired: DesiredJob, job: ObservedJob, marker: Marker) -> tu
     if marker.stopped and job.phase is not None and job.phase.is_active:
         # We meant to end it once and did not; left there, a stop by somebody else would look like ours.
         changes.append(_flag(_STOPPED, before=True, after=False))
+    there, wanted = marker.schedule, desired.schedule_mark
+    if (there and there.digest) != (wanted and wanted.digest):
+        # The time from which it counts is that of the plan: as any time that grows it is not shown.
+        before, after = (str(one) if one else None for one in (there, wanted))
+        changes.append(Change(path=MARKER_SCHEDULE, before=before, after=after))
     return tuple(changes)
 
 
@@ -199,14 +207,17 @@ def _flag(path: str, before: bool, after: bool) -> Change:
     return Change(path=path, before=str(before).lower(), after=str(after).lower())
 
 
-def renewed_marker(desired: DesiredJob, job: ObservedJob, marker: Marker, digest: str) -> Marker:
-    """The marker as an update writes it."""
+def renewed_marker(
+    desired: DesiredJob, job: ObservedJob, marker: Marker, digest: str, service_s: float
+) -> Marker:
+    """The marker as an update writes it at `service_s`, by the service's clock."""
     protect = desired.lifecycle.protect
     ended = job.phase is not None and job.phase.is_terminal
     renewed = replace(
         marker,
         key=desired.key,
         digest=digest,
+        schedule=desired.renewed_schedule_mark(marker.schedule, service_s),
         protected=marker.protected if protect is None else protect,
         stopped=marker.stopped and ended,
     )
@@ -302,7 +313,14 @@ def declared_changes(before: DesiredJob, after: DesiredJob) -> DeclaredChanges:
         sent.append(_flag(_PROTECT, was_protected, protect))
     elif protect is None and was_protected:
         left.append(Change(path=_PROTECT, before="true"))
+    if before.schedule_mark != after.schedule_mark:
+        pairs = zip(SCHEDULE_OPTIONS, _spelled(before.schedule), _spelled(after.schedule), strict=True)
+        sent += [Change(path=option, before=was, after=now) for option, was, now in pairs if was != now]
     return DeclaredChanges(tuple(sent), tuple(left))
+
+
+def _spelled(schedule: Schedule | None) -> tuple[str | None, str | None]:
+    return (None, None) if schedule is None else (schedule.expression, schedule.timezone)
 
 
 def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

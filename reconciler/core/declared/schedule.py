@@ -6,11 +6,15 @@ daylight saving does to a time is decided by `cronsim`, as Debian's cron does: d
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
+from hashlib import sha256
+from itertools import takewhile
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, WithJsonSchema
@@ -41,6 +45,7 @@ _MACROS = {
 _SOME_TIME_S = 1_767_225_600.0
 #: Up to here calendars go; a service that says otherwise is not believed.
 _LATEST_S = 250_000_000_000.0
+_MINUTE_S = 60.0
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
@@ -53,21 +58,72 @@ class Overlap(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A valid cron expression of five fields, and the name of the time zone that it is read in."""
+    """A valid cron expression of five fields, and the name of the time zone that it is read in.
+
+    `starting_deadline_s` is how late one of its times may be started; None: half of the interval to the next.
+    """
 
     expression: str
     timezone: str = UTC_NAME
+    starting_deadline_s: float | None = None
+
+    @property
+    def digest(self) -> str:
+        """The first 4 hex digits of SHA-256 over the fields of the expression and the time zone.
+
+        They are separated by one space each. Source: docs/semantics.md, "Ownership".
+        """
+        text = " ".join((*self.expression.split(), self.timezone))
+        return sha256(text.encode()).hexdigest()[:4]
 
     def next_after(self, at_s: float) -> float | None:
         """The first time after `at_s`, or None where the calendar ends before it."""
-        return next((time_s for time_s in self._from(at_s) if time_s > at_s), None)
+        return next(self._after(at_s), None)
 
     def due(self, since_s: float, now_s: float) -> float | None:
-        """The first time after `since_s` and not after `now_s`, or None if there is none."""
+        """The first time after `since_s` that is to be started at `now_s`; None if there is none.
+
+        It has come, and is not late by more than the starting deadline.
+        """
         if now_s <= since_s:
             return None
-        time_s = self.next_after(since_s)
+        if self.starting_deadline_s is None:
+            # Any earlier one is late by more than its whole interval.
+            time_s = self._last(since_s, now_s)
+            return None if time_s is None or now_s > self.start_by(time_s) else time_s
+        earliest_s = now_s - self.starting_deadline_s
+        times = self._from(max(since_s, earliest_s - _MINUTE_S))
+        time_s = next((time_s for time_s in times if time_s > since_s and time_s >= earliest_s), None)
         return None if time_s is None or time_s > now_s else time_s
+
+    def missed(self, since_s: float, now_s: float) -> float | None:
+        """The first time after `since_s` that is too late to be started at `now_s`; None if there is none."""
+        time_s = self.next_after(since_s)
+        return None if time_s is None or now_s <= self.start_by(time_s) else time_s
+
+    def start_by(self, time_s: float) -> float:
+        """Until when one of its times may be started."""
+        if self.starting_deadline_s is not None:
+            return time_s + self.starting_deadline_s
+        next_s = self.next_after(time_s)
+        return math.inf if next_s is None else time_s + (next_s - time_s) / 2
+
+    def _last(self, since_s: float, now_s: float) -> float | None:
+        """The last time after `since_s` and not after `now_s`, or None if there is none."""
+        since_s, now_s, span_s = max(since_s, 0.0), min(now_s, _LATEST_S), _MINUTE_S
+        last = None
+        while last is None and now_s > since_s:
+            # A wider look each time: of a schedule that comes every minute not all times are walked.
+            from_s = max(since_s, now_s - span_s)
+            times = takewhile(lambda time_s: time_s <= now_s, self._after(from_s))
+            last = next(iter(deque(times, maxlen=1)), None)
+            if from_s <= since_s:
+                break
+            span_s *= 2
+        return last
+
+    def _after(self, at_s: float) -> Iterator[float]:
+        return (time_s for time_s in self._from(at_s) if time_s > at_s)
 
     def spell(self, time_s: float) -> str:
         """Say one of its times: `2026-03-29T03:00 Europe/Berlin`.

@@ -29,6 +29,7 @@ from reconciler.core.declared.policy import Policy, PolicyEntry
 from reconciler.core.declared.schedule import Schedule
 from reconciler.core.declared.target_kind import TARGET_KINDS, KindName, TargetKind
 from reconciler.core.diagnostic import Diagnostic, Location
+from reconciler.core.observed.identity import ScheduleMark
 from reconciler.core.text.credential_names import is_credential_name
 
 
@@ -395,7 +396,31 @@ class DesiredJob:
     def schedule(self) -> Schedule | None:
         """The times at which it is started again; None if it has none."""
         cron = self.lifecycle.schedule
-        return None if cron is None else Schedule(cron, self.lifecycle.timezone)
+        if cron is None:
+            return None
+        return Schedule(cron, self.lifecycle.timezone, self.lifecycle.starting_deadline)
+
+    @property
+    def schedule_mark(self) -> ScheduleMark | None:
+        """What the marker of a new job says of the schedule: it counts from the creation of the job."""
+        return None if self.schedule is None else ScheduleMark(self.schedule.digest)
+
+    def renewed_schedule_mark(self, there: ScheduleMark | None, at_s: float) -> ScheduleMark | None:
+        """What the marker of a job that exists is to say: another schedule counts from `at_s` on."""
+        now = self.schedule_mark
+        if now is None or (there is not None and there.digest == now.digest):
+            return there if now else None
+        return now.counting_from(at_s)
+
+    def schedule_counts_from(self, there: ScheduleMark | None) -> float | None:
+        """From when the schedule counts by the marker of a job; None: its marker has none, or another.
+
+        What was created before the job does not count: it may be earlier than the job.
+        """
+        now = self.schedule_mark
+        if now is None or there is None or there.digest != now.digest:
+            return None
+        return 0.0 if there.since_s is None else float(there.since_s)
 
     @property
     def edits_wait(self) -> bool:

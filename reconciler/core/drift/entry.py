@@ -19,6 +19,7 @@ class DriftClass(StrEnum):
     MISSING = "missing"
     FAILED = "failed"
     TERMINATED = "terminated"
+    MISSED = "missed"
     MODIFIED = "modified"
     DUPLICATE = "duplicate"
     ORPHANED = "orphaned"

@@ -14,7 +14,7 @@ from reconciler.core.declared.mutable import MutableChanges, edited_paths, mutab
 from reconciler.core.declared.stack import Declared, DesiredJob
 from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import Revision
-from reconciler.core.planning.plan import Change, PlanWarning
+from reconciler.core.planning.plan import MARKER_SCHEDULE, Change, PlanWarning
 from reconciler.core.text.masking import mask
 from reconciler.core.text.secret import may_have_been, show
 
@@ -45,12 +45,15 @@ def compare_fields(
     as_named = replace(declared, key=marker.key)
     sent = applied.mutable if applied else None
     wanted = mutable_changes(as_named, job, marker, cloud, sent)
+    # What the marker says of the schedule was written by an apply, as its digest was: the manifest is ahead.
+    schedule = tuple(change for change in wanted.now if change.path == MARKER_SCHEDULE)
     if applied is None:
-        return FieldDrift(tuple(map(_turned, mask(wanted.now))), (), "is declared", wanted)
+        return FieldDrift(_modified(mask(wanted.now)), schedule, "is declared", wanted)
     since = mutable_changes(_as_applied(as_named, revision, applied), job, marker, cloud, sent)
     edited = edited_paths(declared, applied)
     pending = tuple(change for change in mask(wanted.now, [applied]) if _is_below(change.path, edited))
-    return FieldDrift(tuple(map(_turned, mask(since.now, [applied]))), pending, "was last applied", wanted)
+    modified = _modified(mask(since.now, [applied]))
+    return FieldDrift(modified, (*pending, *schedule), "was last applied", wanted)
 
 
 def _as_applied(declared: DesiredJob, revision: Revision, applied: Declared) -> DesiredJob:
@@ -96,6 +99,10 @@ def _of_type(kind: type, values: Iterable[Any]) -> list[Any]:
 
 def _is_below(path: str, fields: Iterable[str]) -> bool:
     return any(path == field or path.startswith(f"{field}.") for field in fields)
+
+
+def _modified(changes: Iterable[Change]) -> tuple[Change, ...]:
+    return tuple(_turned(change) for change in changes if change.path != MARKER_SCHEDULE)
 
 
 def _turned(change: Change) -> Change:

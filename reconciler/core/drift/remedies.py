@@ -16,6 +16,8 @@ REMEDIES: dict[DriftClass, str] = {
     "or set `lifecycle.on_failure: retry`",
     DriftClass.TERMINATED: "edit `lifecycle.rerun` of KEY to run it again, set "
     "`lifecycle.on_terminated: recreate`, or remove KEY from the manifest",
+    DriftClass.MISSED: "reconciler why KEY shows what holds it back, if anything; run reconciler apply more "
+    "often, or set a longer `lifecycle.starting_deadline`",
     DriftClass.MODIFIED: "reconciler apply --only KEY restores it; or declare the new value and apply",
     DriftClass.DUPLICATE: "reconciler apply --only KEY terminates all but one revision",
     DriftClass.ORPHANED: "declare KEY to keep it, reconciler release KEY to let it go on unmanaged, "

@@ -9,7 +9,7 @@ Source: docs/drift.md; docs/semantics.md, "Phases".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -49,6 +49,7 @@ def check_key(
     of what it needs: how its job ended is no drift then.
     """
     view = snapshot.view(key, desired)
+    context = replace(context, skew_s=snapshot.skew_s)
     check = _KeyCheck(key, desired, view, snapshot, context, rerun)
     if why := check.unjudged():
         return Findings((*check.unowned(), check.entry(DriftClass.UNKNOWN, why.revision, why.detail)))
@@ -157,10 +158,12 @@ class _KeyCheck:
         yield from self._duplicates()
         yield from self.unowned()
         if not self.view.owned:
-            yield from self._missing(self.declared)
+            missing = list(self._missing(self.declared))
+            yield from missing or self._missed(self.declared)
             return
         ended = list(self._ended(self.view.aged_out or self.view.owned[-1], self.declared))
         yield from ended
+        yield from self._missed(self.declared)
         fields = self._fields
         latest = self.latest
         if (
@@ -280,6 +283,26 @@ class _KeyCheck:
             return None
         attempt = next_attempt(run, declared, self.context.at_s)
         return None if attempt.reason is Reason.RETRIES_EXHAUSTED else attempt
+
+    def _missed(self, declared: DesiredJob) -> Iterator[Drift]:
+        """A time of the schedule at which nothing was active, and for which nothing was started in time."""
+        latest, schedule, since_s = self.latest, declared.schedule, self.view.last_start_s
+        if latest is None or schedule is None or since_s is None or self.is_hidden:
+            return
+        counts_from_s = declared.schedule_counts_from(latest.marker.schedule)
+        if counts_from_s is None or any(revision.job.is_active for revision in self.view.owned):
+            return
+        ends = (self._ended_at_s(revision) for revision in self.view.ever_owned)
+        time_s = schedule.missed(max(since_s, counts_from_s, *ends), self.context.service_s)
+        if time_s is not None:
+            detail = f"scheduled for {schedule.spell(time_s)}, and not started in time"
+            yield self.entry(DriftClass.MISSED, latest, detail, began_at_s=time_s)
+
+    def _ended_at_s(self, revision: Revision) -> float:
+        """When a revision ended; one whose end nobody saw was active until it was seen last."""
+        past = self.view.past_of(revision.job.id) if revision.is_aged_out else None
+        last_seen_s = past.seen_at_s if past is not None and not past.has_ended else None
+        return max(revision.job.ended_at_s() or 0.0, last_seen_s or 0.0)
 
     def _ended_entry(self, class_: DriftClass, last: Revision, detail: str) -> Drift:
         """An entry about a revision that has ended, with all the work that it did in vain."""

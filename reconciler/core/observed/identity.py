@@ -2,7 +2,7 @@
 
 The marker ends the description of every job we create::
 
-    ResNet-50, nightly reconciler.vision.resnet50.r2.a3f9a2c1b7d4e.protected
+    ResNet-50, nightly reconciler.vision.resnet50.r2.a3f9a2c1b7d4e.s3b1f.protected
 
 It holds letters, digits, `-`, `_` and `.` only, the one character set that every description field
 of the service accepts, and no part contains a dot, so it reads back in one way only.
@@ -21,6 +21,8 @@ MAX_KEY = 58
 MAX_REVISION = 9999
 #: The service's limit.
 MAX_NAME = 64
+#: A marker has eight hex digits for a time: until 2106.
+_LATEST_SINCE_S = 0xFFFF_FFFF
 
 _STACK = r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?"
 _KEY = r"[A-Za-z0-9_-]{1,58}"
@@ -30,9 +32,13 @@ _REVISION_SUFFIX = re.compile(r"-r[0-9]+\Z", re.IGNORECASE | re.ASCII)
 _REMOTE_NAME = re.compile(r"(?P<key>.+)-r(?P<revision>[1-9][0-9]{0,8})\Z", re.ASCII | re.DOTALL)
 _DIGEST = r"[a-z][0-9a-f]{12}"
 DIGEST_PATTERN = re.compile(_DIGEST, re.ASCII)
+_SCHEDULE = r"(?P<schedule>[0-9a-f]{4})(?P<since>[0-9a-f]{8})?"
+_SCHEDULE_MARK = re.compile(_SCHEDULE, re.ASCII)
 _MARKER = re.compile(
     rf"(?:\A|(?<= ))reconciler\.(?P<stack>{_STACK})\.(?P<key>{_KEY})\.r(?P<revision>[1-9][0-9]{{0,8}})"
-    rf"\.(?P<digest>{_DIGEST})(?:\.id(?P<id>[0-9a-f]{{8}}))?(?P<protected>\.protected)?(?P<stopped>\.stopped)?\Z",
+    rf"\.(?P<digest>{_DIGEST})(?:\.id(?P<id>[0-9a-f]{{8}}))?"
+    rf"(?:\.s{_SCHEDULE})?"
+    r"(?P<protected>\.protected)?(?P<stopped>\.stopped)?\Z",
     re.ASCII,
 )
 
@@ -80,6 +86,24 @@ def parse_remote_name(name: str) -> RemoteName:
     return RemoteName(name, 1)
 
 
+class ScheduleMark(NamedTuple):
+    """Which schedule counts from a job on: by the first 4 hex digits of its digest.
+
+    `since_s` is the time, in whole seconds, from which it counts where it was added, edited or adopted after
+    the job was created; None: it counts from the creation of the job.
+    """
+
+    digest: str
+    since_s: int | None = None
+
+    def __str__(self) -> str:
+        return self.digest if self.since_s is None else f"{self.digest}{self.since_s:08x}"
+
+    def counting_from(self, at_s: float) -> ScheduleMark:
+        """The same schedule, counting from a time that may be any number."""
+        return self._replace(since_s=int(min(max(at_s, 0.0), _LATEST_SINCE_S)))
+
+
 @dataclass(frozen=True, slots=True)
 class Marker:
     """Who owns a job, as its description says. `digest` is the algorithm's letter and 12 hex digits."""
@@ -89,6 +113,7 @@ class Marker:
     revision: int
     digest: str
     id_part: str | None = None
+    schedule: ScheduleMark | None = None
     protected: bool = False
     stopped: bool = False
 
@@ -96,6 +121,8 @@ class Marker:
         text = f"{MARKER_BEGIN}{self.stack}.{self.key}.r{self.revision}.{self.digest}"
         if self.id_part:
             text += f".id{self.id_part}"
+        if self.schedule:
+            text += f".s{self.schedule}"
         if self.protected:
             text += ".protected"
         if self.stopped:
@@ -145,6 +172,7 @@ def parse_description(description: str) -> Description:
         revision=int(match["revision"]),
         digest=match["digest"],
         id_part=match["id"],
+        schedule=_schedule_of(match),
         protected=match["protected"] is not None,
         stopped=match["stopped"] is not None,
     )
@@ -152,7 +180,27 @@ def parse_description(description: str) -> Description:
     return Description(before.removesuffix(" "), marker)
 
 
+def read_schedule_mark(text: str) -> ScheduleMark | None:
+    """Read what stands behind `.s` in a marker; None if there is nothing, or something else."""
+    match = _SCHEDULE_MARK.fullmatch(text)
+    return None if match is None else _schedule_of(match)
+
+
+def _schedule_of(match: re.Match[str]) -> ScheduleMark | None:
+    digest, since = match["schedule"], match["since"]
+    return None if digest is None else ScheduleMark(digest, None if since is None else int(since, 16))
+
+
 def room_for_description(stack: str, key: str) -> int:
     """How many characters a person may write: all optional parts of the marker must still fit."""
-    widest = Marker(stack, key, MAX_REVISION, "a" + "0" * 12, id_part="0" * 8, protected=True, stopped=True)
+    widest = Marker(
+        stack,
+        key,
+        MAX_REVISION,
+        "a" + "0" * 12,
+        id_part="0" * 8,
+        schedule=ScheduleMark("0" * 4, 0),
+        protected=True,
+        stopped=True,
+    )
     return MAX_DESCRIPTION - len(str(widest)) - 1

@@ -40,7 +40,7 @@ class PlanContext:
     """What is the same for every key: whose stack, which cloud, what time it is, what was allowed.
 
     `destroys` says that every job is to end because somebody asked for just that; `evaluate` answers for
-    policies.
+    policies. `at_s` is by our clock, and `skew_s` how far that is ahead of the service's.
     """
 
     stack: str
@@ -51,6 +51,12 @@ class PlanContext:
     allowances: Allowances = NO_ALLOWANCES
     destroys: bool = False
     evaluate: EvaluateExpressions = not_evaluated
+    skew_s: float = 0.0
+
+    @property
+    def service_s(self) -> float:
+        """What time it is by the service's clock, as far as that is known."""
+        return self.at_s - self.skew_s
 
 
 @dataclass(frozen=True)
@@ -214,7 +220,13 @@ class Draft:
         changes: tuple[Change, ...] = (),
         digest: str | None = None,
     ) -> PlannedAction:
-        marker = renewed_marker(desired, revision.job, revision.marker, digest or revision.marker.digest)
+        marker = renewed_marker(
+            desired,
+            revision.job,
+            revision.marker,
+            digest or revision.marker.digest,
+            self.context.service_s,
+        )
         after = After(name=revision.job.name, revision=revision.number, digest=marker.digest)
         body = update_body(desired, revision.job, marker, self.context.cloud)
         return self.plain(
@@ -262,6 +274,7 @@ class Draft:
             self.view.key,
             number,
             desired.digest,
+            schedule=desired.schedule_mark,
             protected=desired.lifecycle.protect is True,
         )
         return with_identity(

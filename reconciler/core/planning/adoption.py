@@ -81,6 +81,7 @@ class Candidate:
             self.view.next_revision,
             desired.digest,
             id_part=self.job.id[:8].lower(),
+            schedule=desired.renewed_schedule_mark(None, self.context.service_s),
             protected=desired.lifecycle.protect is True,
         )
         return Revision(self.job, marker)

@@ -203,9 +203,19 @@ class ExistingJob:
 
     @cached_property
     def due_s(self) -> float | None:
-        """The first time of its schedule since the key was last started that has come; None if none has."""
+        """The first time of its schedule that is to be started now; None if there is none.
+
+        It has come since the key was last started, and since the schedule began to count.
+        """
         schedule, since_s = self.entry.schedule, self.draft.view.last_start_s
-        return None if schedule is None or since_s is None else schedule.due(since_s, self.draft.context.at_s)
+        if schedule is None or since_s is None or self.counts_from_s is None:
+            return None
+        return schedule.due(max(since_s, self.counts_from_s), self.draft.context.service_s)
+
+    @property
+    def counts_from_s(self) -> float | None:
+        """From when its schedule counts; None if its marker has none, or another one."""
+        return self.entry.schedule_counts_from(self.latest.marker.schedule)
 
     @property
     def edit_waits(self) -> bool:
@@ -287,6 +297,8 @@ class ExistingJob:
             return self.keep(reason, detail, ignored)[0], warnings
         reason = Reason.MARKER_CHANGED if found.are_of_marker_only else Reason.MUTABLE_CHANGED
         detail = f"{', '.join(change.path for change in found.now)} changed"
+        if self.entry.schedule is not None and self.counts_from_s is None:
+            detail += "; the schedule counts from now on"
         digest = None
         if self._is_marker_outdated:
             detail, digest = "only the marker is outdated, not the job", self.entry.digest

@@ -7,6 +7,7 @@ Source of the format: docs/cli.md, "Plan document".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
@@ -19,6 +20,7 @@ from reconciler.core.declared.stack import Declared
 from reconciler.core.declared.target_kind import KindName
 from reconciler.core.diagnostic import Diagnostic, Location, first_of_a_kind
 from reconciler.core.observed.catalog import PreflightReason
+from reconciler.core.observed.identity import Description, parse_description
 from reconciler.core.text.duration import format_duration
 from reconciler.core.text.secret import show
 
@@ -131,6 +133,8 @@ class Reason(StrEnum):
     STACK_RENAMED = "stack_renamed"
 
 
+#: The path of a change that writes another schedule into the marker.
+MARKER_SCHEDULE = "marker.schedule"
 #: What an action says only if its key has a schedule.
 OF_SCHEDULES = ("scheduled_for", "next_run_at", "timezone")
 
@@ -488,10 +492,22 @@ def spoken(action: Mapping[str, Any]) -> dict[str, Any]:
 def without_growing(document: Mapping[str, Any]) -> dict[str, Any]:
     """A plan's document without what grows with time: the same for the same inputs, byte for byte."""
     actions = [
-        {name: value for name, value in action.items() if name not in GROWING}
+        {name: value for name, value in _without_start(action).items() if name not in GROWING}
         for action in document["actions"]
     ]
     return {name: value for name, value in document.items() if name not in GROWING} | {"actions": actions}
+
+
+def _without_start(action: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An action's document without the time from which a schedule counts that the action writes."""
+    desired, changes = action.get("desired"), action.get("changes", ())
+    if not desired or not any(change.get("path") == MARKER_SCHEDULE for change in changes):
+        return action
+    text, marker = parse_description(str(desired.get("description", "")))
+    if marker is None or marker.schedule is None:
+        return action
+    timeless = replace(marker, schedule=marker.schedule._replace(since_s=None))
+    return {**action, "desired": {**desired, "description": str(Description(text, timeless))}}
 
 
 def node_hours(elapsed_s: float | None, nodes: int | None) -> float:

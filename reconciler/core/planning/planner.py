@@ -13,7 +13,7 @@ from reconciler.core.declared.mutable import unreported_paths
 from reconciler.core.declared.schedule import spell_relative
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.observed.ownership import KeyView, Ownership
+from reconciler.core.observed.ownership import KeyView, Ownership, Revision
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.allowance import EVERY_GUARD
@@ -53,13 +53,14 @@ class Snapshot(NamedTuple):
     """What was seen: everything observed, sorted by key, and the details that were asked for.
 
     `gone` are jobs that the service listed and then did not know any more; `memory` is what the history
-    store knows, as far as it was asked.
+    store knows, as far as it was asked. `skew_s` is how far our clock was ahead of the service's.
     """
 
     ownership: Ownership
     details: Mapping[str, ObservedJob] = MappingProxyType({})
     gone: frozenset[str] = frozenset()
     memory: HistorySnapshot = NO_HISTORY
+    skew_s: float = 0.0
 
     def view(self, key: str, desired: DesiredJob | None = None) -> KeyView:
         """What was seen of a key and of those it had before, without the jobs that are gone."""
@@ -124,9 +125,11 @@ def rests_on_memory(
     stack: Stack,
     snapshot: Snapshot,
     recorded: Mapping[RevisionId, RecordedRevision] | None,
-    at_s: float = 0.0,
+    service_s: float = 0.0,
 ) -> bool:
-    """Whether the history store could change a decision; it cannot where all is as declared at `at_s`.
+    """Whether the history store could change a decision; it cannot where all is as declared.
+
+    `service_s` is the time by the service's clock.
 
     `recorded` is what the store has of each revision, or None where that is not known. An unchanged plan
     is spared the whole of the store.
@@ -137,13 +140,17 @@ def rests_on_memory(
     for key, number in recorded:
         newest_recorded[key] = max(number, newest_recorded.get(key, 0))
     return not all(
-        _is_as_declared(snapshot, key, stack.find(key), newest_recorded, at_s)
+        _is_as_declared(snapshot, key, stack.find(key), newest_recorded, service_s)
         for key in keys_with_upstream(stack, snapshot.ownership)
     )
 
 
 def _is_as_declared(
-    snapshot: Snapshot, key: str, desired: DesiredJob | None, newest_recorded: Mapping[str, int], at_s: float
+    snapshot: Snapshot,
+    key: str,
+    desired: DesiredJob | None,
+    newest_recorded: Mapping[str, int],
+    service_s: float,
 ) -> bool:
     if desired is None or desired.is_absent:
         return True  # what is to be absent is judged by what is there
@@ -152,7 +159,7 @@ def _is_as_declared(
     if latest is None or view.conflicting_jobs or not desired.is_declared_by(latest.marker.digest):
         return False
     phase = latest.job.phase
-    if _is_due(desired, view, at_s):
+    if _is_due(desired, view, latest, service_s):
         return False
     if latest is not view.owned[-1] or newest_recorded.get(key, 0) > latest.number:
         return False
@@ -163,10 +170,12 @@ def _is_as_declared(
     return is_reported and latest.job.is_active and phase is not Phase.TERMINATING
 
 
-def _is_due(desired: DesiredJob, view: KeyView, at_s: float) -> bool:
+def _is_due(desired: DesiredJob, view: KeyView, latest: Revision, service_s: float) -> bool:
     """Whether a schedule may start the key; when that was last started, the store may know better."""
-    schedule = desired.schedule
-    return schedule is not None and schedule.due(view.last_start_s or 0.0, at_s) is not None
+    counts_from_s = desired.schedule_counts_from(latest.marker.schedule)
+    if desired.schedule is None or counts_from_s is None:
+        return False
+    return desired.schedule.due(max(view.last_start_s or 0.0, counts_from_s), service_s) is not None
 
 
 def needs_whole_list(
@@ -288,6 +297,7 @@ def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict
 
     What a key that is held back waits for decides, so only then it is asked whether absence was proved.
     """
+    context = replace(context, skew_s=snapshot.skew_s)
     decisions: dict[str, KeyDecision] = {}
     finished = FinishedElsewhere(stack, snapshot)
     completions: dict[str, Completion | None] = {}
@@ -322,7 +332,7 @@ def _decided(
     if desired is None or desired.is_absent or not actions:
         return KeyDecision(None, actions, warnings, rule)
     chosen, *more = actions
-    chosen = _with_next_run(finished.marked(chosen, desired), desired, case.draft.context.at_s)
+    chosen = _with_next_run(finished.marked(chosen, desired), desired, case.draft.context)
     own = _held_by_protected(held_back(chosen, desired, needed), more)
     if job := case.existing:
         older = upstream_warning(own, desired, job.latest, job.newer_upstream)
@@ -332,12 +342,12 @@ def _decided(
     return KeyDecision(_unproven(own), [], warnings, rule, chosen, is_proven=False)
 
 
-def _with_next_run(action: PlannedAction, desired: DesiredJob, at_s: float) -> PlannedAction:
+def _with_next_run(action: PlannedAction, desired: DesiredJob, context: PlanContext) -> PlannedAction:
     """Say when the schedule starts the key next, if it has one."""
     schedule = desired.schedule
-    if schedule is None or (time_s := schedule.next_after(at_s)) is None:
+    if schedule is None or (time_s := schedule.next_after(context.service_s)) is None:
         return action
-    said = spell_relative(time_s, at_s, schedule.timezone)
+    said = spell_relative(time_s, context.at_s, schedule.timezone)
     more = {"next_run_at": timestamp(time_s), "timezone": schedule.timezone, "next_run": said}
     return action.model_copy(update=more)
 

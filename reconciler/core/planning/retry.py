@@ -61,9 +61,10 @@ def bad_run(revisions: Sequence[Revision], desired: DesiredJob) -> list[Revision
 def _was_scheduled(revision: Revision, before: Revision, desired: DesiredJob) -> bool:
     """Whether a time of the schedule had come when a revision followed the one before it."""
     started_s, since_s = revision.job.created_at_s, before.job.created_at_s
-    if desired.schedule is None or started_s is None or since_s is None:
+    counts_from_s = desired.schedule_counts_from(before.marker.schedule)
+    if desired.schedule is None or counts_from_s is None or started_s is None or since_s is None:
         return False
-    return desired.schedule.due(since_s, started_s) is not None
+    return desired.schedule.due(max(since_s, counts_from_s), started_s) is not None
 
 
 def _ended_badly(revision: Revision, desired: DesiredJob) -> bool:

@@ -1,8 +1,9 @@
 """The rules for a declared key that has a schedule, and of which a revision is owned.
 
-A time of the schedule is decided from the jobs alone: it has come if it lies after the key was last started
-and not after now. Who starts a job for it settles all of these, so each time is run once, and those that
-were missed are run together. Source: docs/semantics.md, "Schedules".
+A time of the schedule is decided from the jobs alone: it has come if it lies after the key was last started,
+after the schedule began to count, and not after now by the service's clock. Who starts a job for it settles
+all of these, so each time is run once. One that is late by more than the starting deadline is left to the
+next. Source: docs/semantics.md, "Schedules".
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from reconciler.core.planning.plan import Action, Change, PlanWarning, Reason, t
 
 def start_unknown(job: ExistingJob) -> Row | None:
     """Scheduled; when its newest job was created is not known, and a start depends on it."""
-    if job.entry.schedule is None or job.draft.view.last_start_s is not None:
+    if job.counts_from_s is None or job.draft.view.last_start_s is not None:
         return None
     if not job.is_ended and not _replaces(job):
         return None

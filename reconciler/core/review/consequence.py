@@ -12,7 +12,7 @@ from reconciler.core.declared.body_summary import summarize
 from reconciler.core.declared.diff import changes_between
 from reconciler.core.declared.digest import CURRENT
 from reconciler.core.declared.lifecycle import Lifecycle, OnChange
-from reconciler.core.declared.mutable import DeclaredChanges, declared_changes
+from reconciler.core.declared.mutable import SCHEDULE_OPTIONS, DeclaredChanges, declared_changes
 from reconciler.core.declared.stack import DesiredJob, Limits
 from reconciler.core.planning.groups import few
 from reconciler.core.planning.plan import Action, Change, Reason
@@ -154,8 +154,10 @@ def _policy_changes(before: DesiredJob, after: DesiredJob) -> list[Change]:
     """What differs of how the job is treated: it shows in later plans."""
     found = []
     was, now = _policy(before), _policy(after)
+    # Another schedule is written into the marker.
+    in_marker = SCHEDULE_OPTIONS if before.schedule_mark != after.schedule_mark else ()
     for path in was:
-        if was[path] != now[path]:
+        if was[path] != now[path] and path not in in_marker:
             found.append(Change(path=path, before=was[path], after=now[path]))
     return found
 

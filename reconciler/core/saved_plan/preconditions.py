@@ -17,7 +17,7 @@ from reconciler.core.declared.scalar import walk_texts
 from reconciler.core.diagnostic import ReconcilerError
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.observed.job import ObservedJob
-from reconciler.core.observed.marker_flags import Flags, flags_before
+from reconciler.core.observed.marker_flags import has_flags_before
 from reconciler.core.observed.ownership import KeyView, Revision
 from reconciler.core.observed.phase import Operation, Phase, may, parse_phase
 from reconciler.core.planning.plan import Action, Before, Change, Plan, PlannedAction, Reason
@@ -181,7 +181,7 @@ def _marker_or_field_edited(action: PlannedAction, revision: Revision) -> Iterat
         yield f"{job.name} is now protected"
     if action.action is not Action.UPDATE:
         return
-    if Flags(marker.protected, marker.stopped) != flags_before(action):
+    if not has_flags_before(action, marker):
         yield f"the marker of {job.name} has changed"
     shown = {change.path: change for change in action.changes if not change.forces_new_job}
     for change in _overwritten(action, job):

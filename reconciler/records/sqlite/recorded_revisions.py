@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
+from reconciler.core.observed.identity import read_schedule_mark
 from reconciler.core.record import RecordedRevision, RevisionId, Scope
 
 _QUERY = """\
 SELECT revision.key, revision.number, revision.job, revision.digest, revision.phase, revision.stopped,
-    revision.released_at_s IS NOT NULL
+    revision.schedule, revision.released_at_s IS NOT NULL
 FROM reconciler_revisions AS revision
 JOIN reconciler_scopes AS scope ON scope.id = revision.scope_id
 WHERE (scope.stack, scope.host, scope.project_id, scope.workspace_id) = (?, ?, ?, ?)
@@ -36,14 +37,18 @@ def read_revisions(file: Path, scope: Scope) -> Mapping[RevisionId, RecordedRevi
     if not all(map(_is_sound, rows)):
         return None
     return {
-        RevisionId(key, number): RecordedRevision(job, digest, phase, bool(stopped), bool(released))
-        for key, number, job, digest, phase, stopped, released in rows
+        RevisionId(key, number): RecordedRevision(
+            job, digest, phase, bool(stopped), read_schedule_mark(schedule), bool(released)
+        )
+        for key, number, job, digest, phase, stopped, schedule, released in rows
     }
 
 
 def _is_sound(row: tuple[object, ...]) -> bool:
     """Whether a store can have written these cells: a damaged file may hold anything in any of them."""
-    key, number, job, digest, phase, stopped, _ = row
+    key, number, job, digest, phase, stopped, schedule, _ = row
     is_named = isinstance(key, str) and isinstance(job, str) and isinstance(digest, str)
     is_numbered = isinstance(number, int) and number >= 1
+    if schedule != "" and not (isinstance(schedule, str) and read_schedule_mark(schedule)):
+        return False
     return is_named and is_numbered and isinstance(phase, str) and stopped in (0, 1)
