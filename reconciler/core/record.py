@@ -314,9 +314,8 @@ class HistorySnapshot:
 
     `by_key` holds the revisions of each key, oldest first. `elsewhere` are the other targets under
     which the store knows the stack; `local` ones do not count. `problem` says why it could not be asked,
-    `fix` what to do about that. `sweeps` has the sweep of each key that an apply declared as a member of one.
-    `finished` is what other stacks completed on this target and do not declare any more, by digest, as far
-    as it was asked for.
+    `fix` what to do about that. `sweeps` has the sweep of each key that was ever applied, or "". `finished`
+    is what other stacks completed on this target and do not declare any more, by digest, as far as asked.
     """
 
     by_key: Mapping[str, tuple[PastRevision, ...]] = field(default_factory=dict)

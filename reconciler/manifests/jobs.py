@@ -29,7 +29,7 @@ from reconciler.manifests.merge import DefaultsPart, MergedEntry
 from reconciler.manifests.named_items import check_items
 from reconciler.manifests.origins import ValueOrigin, implied_needs, origins_of
 from reconciler.manifests.sweeps.matrix import MATRIX
-from reconciler.manifests.sweeps.member_names import with_member_keys
+from reconciler.manifests.sweeps.member_names import value_texts, with_member_keys
 from reconciler.manifests.templates import EXTENDS, Templates, extended_by
 from reconciler.manifests.variables.budget import BudgetExceeded, measure
 from reconciler.manifests.variables.expand import Expander, problems_in, too_much
@@ -321,6 +321,7 @@ class JobReader:
             formerly=keys_in(merged.get("formerly")),
             location=location_of_key(entry.document, entry.steps),
             sweep=entry.entry,
+            matrix=value_texts(entry.matrix or {}),
         )
 
     def _body(self, merged: dict[str, Any], origin: Origin) -> dict[str, Any] | None:

@@ -162,9 +162,9 @@ def _revisions(scope: Scope, without: str = "") -> Select[Any]:
 
 @lru_cache
 def _sweeps(scope: Scope) -> Select[Any]:
-    """The keys that an apply declared as members of a sweep."""
+    """The keys that were ever applied, each with its sweep or ""."""
     look = select(KEYS.c.key, KEYS.c.sweep).join(SCOPES, SCOPES.c.id == KEYS.c.scope_id)
-    return look.where(is_scope(scope), KEYS.c.sweep != "")
+    return look.where(is_scope(scope))
 
 
 @lru_cache

@@ -378,7 +378,7 @@ class DesiredJob:
     in it are `SecretText`. It is None where the entry says `state: absent` and declares nothing else.
     `description` is the text a person wrote, without our marker. `needs` are keys that have to be settled
     before this one starts, `formerly` keys whose revisions count as this one's. `sweep` is the entry whose
-    `matrix` it is a member of.
+    `matrix` it is a member of, and `matrix` its values there, as keys spell them.
     """
 
     key: str
@@ -391,6 +391,7 @@ class DesiredJob:
     formerly: tuple[str, ...] = ()
     location: Location | None = None
     sweep: str | None = None
+    matrix: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def schedule(self) -> Schedule | None:

@@ -37,6 +37,7 @@ from reconciler.core.planning.planner import (
     snapshot_warnings,
     upstream_reruns,
 )
+from reconciler.core.planning.sweep_members import SweepEntries
 from reconciler.core.text.secret import show
 
 #: What only a report has that was compared with the last check.
@@ -144,7 +145,18 @@ def make_drift_report(
     """Look at every key in view and at what the stack owns."""
     keys = sorted({*keys_in_view(stack, snapshot.ownership), *keys_owned_in_view(stack, snapshot.ownership)})
     reruns = upstream_reruns(stack, snapshot, context)
-    found = [check_key(key, stack.jobs.get(key), snapshot, context, reruns.get(key, "")) for key in keys]
+    entries, recorded = SweepEntries(stack), snapshot.memory.sweeps
+    found = [
+        check_key(
+            key,
+            stack.jobs.get(key),
+            snapshot,
+            context,
+            reruns.get(key, ""),
+            entries.former_entry(key, recorded),
+        )
+        for key in keys
+    ]
     every = [_placed(entry, stack) for entry in chain.from_iterable(one.drift for one in found)]
     at_s = context.at_s
     drift, ignored = _without_ignored(every, stack.ignored_drift, at_s)

@@ -41,16 +41,22 @@ class Findings(NamedTuple):
 
 
 def check_key(
-    key: str, desired: DesiredJob | None, snapshot: Snapshot, context: PlanContext, rerun: str = ""
+    key: str,
+    desired: DesiredJob | None,
+    snapshot: Snapshot,
+    context: PlanContext,
+    rerun: str = "",
+    former_entry: DesiredJob | None = None,
 ) -> Findings:
     """Compare one key with what was left.
 
-    `desired` is None for a key that no file declares. `rerun` says why the key is about to run again because
-    of what it needs: how its job ended is no drift then.
+    `desired` is None for a key that no file declares, `former_entry` then a job of the entry that no longer
+    produces it, if it was a member of one. `rerun` says why the key is about to run again because of what it
+    needs: how its job ended is no drift then.
     """
     view = snapshot.view(key, desired)
     context = replace(context, skew_s=snapshot.skew_s)
-    check = _KeyCheck(key, desired, view, snapshot, context, rerun)
+    check = _KeyCheck(key, desired, view, snapshot, context, rerun, former_entry)
     if why := check.unjudged():
         return Findings((*check.unowned(), check.entry(DriftClass.UNKNOWN, why.revision, why.detail)))
     drift = [*(check.of_declared() if check.declared else check.of_undeclared()), *check.stuck()]
@@ -79,6 +85,7 @@ class _KeyCheck:
     snapshot: Snapshot
     context: PlanContext
     rerun: str = ""
+    former_entry: DesiredJob | None = None
 
     @property
     def declared(self) -> DesiredJob | None:
@@ -186,11 +193,13 @@ class _KeyCheck:
 
     @property
     def _removal_is_pending(self) -> bool:
-        """Whether the last apply that dealt with the key declared it.
+        """Whether the last apply that dealt with the key declared it, or its entry did before an edit.
 
         One that did not has begun to end the job: a job that runs all the same was started again.
         """
-        was_declared = any(past.declared is not None for past in self.view.remembered)
+        was_declared = self.former_entry is not None or any(
+            p.declared is not None for p in self.view.remembered
+        )
         return was_declared and bool(self.live) and not any(one.marker.stopped for one in self.live)
 
     def _duplicates(self) -> Iterator[Drift]:
@@ -344,7 +353,10 @@ class _KeyCheck:
         return Pending(key=self.key, job=job, detail="; ".join(said))
 
     def _pending_removal(self) -> Iterator[str]:
-        if self._removal_is_pending:
+        if self._removal_is_pending and self.former_entry is not None:
+            names = ", ".join(f"{one.job.name} ({one.job.phase_text})" for one in self.live)
+            yield f"no longer produced by {self.former_entry.sweep or self.former_entry.key}; {names}"
+        elif self._removal_is_pending:
             removed = "state: absent" if self.desired else "no longer in the manifest"
             names = ", ".join(f"{one.job.name} ({one.job.phase_text})" for one in self.live)
             yield f"{removed}; {names} will be terminated"

@@ -9,7 +9,7 @@ from typing import Any
 from reconciler.core.declared.body import with_identity
 from reconciler.core.declared.canonical import Canonical, by_name
 from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.declared.lifecycle import ReplaceOrder
+from reconciler.core.declared.lifecycle import OnChange, ReplaceOrder
 from reconciler.core.declared.mutable import mutable_part, renewed_marker, update_body
 from reconciler.core.declared.stack import Declared, DesiredJob, Limits
 from reconciler.core.observed.identity import Description, Marker, remote_name
@@ -19,6 +19,7 @@ from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
 from reconciler.core.planning.plan import (
     ACTIONS,
     BAD_ENDS,
+    LOSS_WAY_OUT,
     Action,
     After,
     Before,
@@ -131,15 +132,45 @@ class Draft:
         detail = f"{job.name} is taken by job {job.id} ({conflicting_job.why}); {way_out}, or rename the key"
         return self.plain(Action.CONFLICT, Reason.NAME_TAKEN, detail)
 
-    def end(self, revision: Revision, reason: Reason, said: str) -> PlannedAction:
-        """Terminate an active revision; a protected one is blocked, and released if that is declared."""
-        protect = self.desired.lifecycle.protect if self.desired else None
+    def end(
+        self, revision: Revision, reason: Reason, said: str, entry: DesiredJob | None = None
+    ) -> PlannedAction:
+        """Terminate an active revision; a protected one is blocked, and released if that is declared.
+
+        What is declared for a key that is none any more is what `entry` says, whose member it was.
+        """
+        declared = entry or self.desired
+        protect = declared.lifecycle.protect if declared else None
         if revision.marker.protected and protect is False:
             return self._release(revision)
         if revision.marker.protected or protect:
             detail = f"{said}, and protected; set `protect: false` first, in an apply of its own"
             return self.plain(Action.BLOCKED, Reason.PROTECTED, detail, revision=revision)
         return self.plain(Action.TERMINATE, reason, said, revision=revision)
+
+    def end_member(self, revision: Revision, entry: DesiredJob) -> PlannedAction:
+        """End an active member that its entry no longer produces, as far as an edit of the entry may."""
+        said = f"no longer produced by {entry.sweep or entry.key}"
+        ended = self.end(revision, Reason.NOT_IN_MANIFEST, said, entry)
+        if ended.action is not Action.TERMINATE:
+            return ended
+        match entry.lifecycle.on_change:
+            case OnChange.REPLACE:
+                return ended
+            case OnChange.KEEP:
+                after = After(name=revision.job.name, revision=revision.number, digest=revision.marker.digest)
+                detail = f"{said}; on_change: keep"
+                return self.plain(Action.KEEP, Reason.CHANGE_IGNORED, detail, revision=revision, after=after)
+            case OnChange.FAIL:
+                detail = f"{said}; on_change: fail"
+                return self.plain(Action.CONFLICT, Reason.CHANGE_REFUSED, detail, revision=revision)
+        if self.context.allowances.permits_loss(self.view.key):
+            return ended
+        lost_time = self.context.limits.lost_time
+        if revision.job.ran_s(self.context.at_s) <= lost_time:
+            return ended.model_copy(update={"lost_time": lost_time})
+        detail = said + LOSS_WAY_OUT
+        return self.plain(Action.CONFLICT, Reason.WOULD_LOSE_WORK, detail, revision=revision)
 
     def _release(self, revision: Revision) -> PlannedAction:
         marker = self._as_own(replace(revision.marker, protected=False), revision)

@@ -42,7 +42,7 @@ class Case(NamedTuple):
     """One key, and all that a rule may look at.
 
     `latest` is the revision that stands for the key, and `existing` compares it with the entry; None where
-    there is none, or its phase is not known.
+    there is none, or its phase is not known. `entry` is a job of the entry that no longer produces the key.
     """
 
     view: KeyView
@@ -51,6 +51,7 @@ class Case(NamedTuple):
     latest: Revision | None
     draft: Draft
     existing: ExistingJob | None
+    entry: DesiredJob | None = None
 
     @classmethod
     def of(
@@ -62,6 +63,7 @@ class Case(NamedTuple):
         details: Mapping[str, ObservedJob],
         upstream: Collection[Completion] = (),
         upstream_reruns: Sequence[str] = (),
+        entry: DesiredJob | None = None,
     ) -> Case:
         """`desired` is None for a key that no file declares.
 
@@ -85,7 +87,7 @@ class Case(NamedTuple):
                 newer,
                 tuple(upstream_reruns),
             )
-        return cls(view, desired, ownership, latest, draft, existing)
+        return cls(view, desired, ownership, latest, draft, existing, entry)
 
     @property
     def conflicting_jobs(self) -> list[ConflictingJob]:
@@ -213,6 +215,20 @@ def unknown_digest(case: Case) -> Decision | None:
     return Decision([case.draft.plain(Action.BLOCKED, Reason.UNKNOWN_DIGEST, detail, revision=newer)])
 
 
+def no_longer_produced(case: Case) -> Decision | None:
+    """Its entry no longer produces it; active; an edit of the entry, which ends it or not."""
+    if case.entry is None:
+        return None
+    live = [r for r in case.view.owned if may(Operation.TERMINATE, r.job.phase)]
+    ends = (
+        case.draft.end_member(revision, case.entry)
+        if revision is case.latest
+        else case.draft.end(revision, Reason.SUPERSEDED, "superseded", case.entry)
+        for revision in live
+    )
+    return Decision([*ends]) if live else None
+
+
 def absent(case: Case) -> Decision | None:
     """Not declared, or `state: absent`; what is active ends, unless it is protected."""
     if case.desired and not case.desired.is_absent:
@@ -312,6 +328,9 @@ RULES = (
     Rule.of(unreadable, Action.UNKNOWN),
     Rule.of(unknown_phase, Action.BLOCKED),
     Rule.of(unknown_digest, Action.BLOCKED),
+    Rule.of(
+        no_longer_produced, Action.TERMINATE, Action.CONFLICT, Action.KEEP, Action.UPDATE, Action.BLOCKED
+    ),
     Rule.of(absent, Action.TERMINATE, Action.UPDATE, Action.BLOCKED),
     Rule.of(rename_clash, Action.CONFLICT),
     Rule.of(history_unreadable, Action.UNKNOWN),

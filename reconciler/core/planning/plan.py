@@ -291,7 +291,7 @@ class PlannedAction(Frozen):
     lost_time: float | None = Field(
         None,
         exclude=True,
-        description="For a replace that was not requested explicitly: how long its job may have run.",
+        description="Where the end of a job was not requested explicitly: how long it may have run.",
     )
 
     @property

@@ -42,6 +42,7 @@ from reconciler.core.planning.plan import (
 )
 from reconciler.core.planning.renames import rename_hints
 from reconciler.core.planning.reruns import FinishedElsewhere
+from reconciler.core.planning.sweep_members import SweepEntries
 from reconciler.core.policies.verdict import judge_plan, refusals_of
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, RecordedRevision, RevisionId
 
@@ -141,8 +142,17 @@ def rests_on_memory(
         newest_recorded[key] = max(number, newest_recorded.get(key, 0))
     return not all(
         _is_as_declared(snapshot, key, stack.find(key), newest_recorded, service_s)
+        and not _may_be_former_member(key, stack, snapshot)
         for key in keys_with_upstream(stack, snapshot.ownership)
     )
+
+
+def _may_be_former_member(key: str, stack: Stack, snapshot: Snapshot) -> bool:
+    """Whether an active job may have been a member of an entry: the store knows better than its name."""
+    if stack.find(key) or not any(revision.job.is_active for revision in snapshot.view(key).owned):
+        return False
+    entries = (stack.whole or stack.jobs).items()
+    return any(job.sweep is not None or key.startswith(f"{name}-") for name, job in entries)
 
 
 def _is_as_declared(
@@ -227,7 +237,7 @@ def make_plan(
             (
                 *snapshot_warnings(stack, snapshot),
                 *guard_warnings(proposal),
-                *rename_hints(stack, snapshot.ownership),
+                *rename_hints(stack, snapshot),
                 *verdicts.warnings,
                 *warnings,
             )
@@ -299,7 +309,7 @@ def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict
     """
     context = replace(context, skew_s=snapshot.skew_s)
     decisions: dict[str, KeyDecision] = {}
-    finished = FinishedElsewhere(stack, snapshot)
+    finished, entries = FinishedElsewhere(stack, snapshot), SweepEntries(stack)
     completions: dict[str, Completion | None] = {}
     for key in _upstream_first(stack, keys_with_upstream(stack, snapshot.ownership)):
         desired = stack.find(key)
@@ -310,7 +320,8 @@ def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict
         upstream = tuple(filter(None, map(completions.get, needs)))
         needed = {other: decisions[other].own for other in needs if other in decisions}
         reruns = [other for other, own in needed.items() if runs_again(own)]
-        case = Case.of(view, desired, snapshot.ownership, context, snapshot.details, upstream, reruns)
+        entry = entries.former_entry(key, snapshot.memory.sweeps)
+        case = Case.of(view, desired, snapshot.ownership, context, snapshot.details, upstream, reruns, entry)
         decisions[key] = _decided(case, needed, finished)
     return decisions
 

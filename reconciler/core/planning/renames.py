@@ -1,74 +1,152 @@
-"""Keys that look renamed: one that is no longer declared, and a new one that is declared as its job was."""
+"""Keys that look renamed: one that is no longer declared, and a new one that takes its place."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from reconciler.core.declared.digest import digest_of, is_known
 from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.observed.ownership import Ownership, Revision
+from reconciler.core.observed.ownership import Revision
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.decide import newest
+from reconciler.core.planning.groups import few
 from reconciler.core.planning.plan import PlanWarning
+from reconciler.core.planning.sweep_members import Renaming, SweepEntries, find_renaming
+
+if TYPE_CHECKING:
+    from reconciler.core.planning.planner import Snapshot
 
 #: What a hint at a renaming says first, of a review as of a plan.
 MAY_BE_RENAME = "may be a rename"
 
 
-def rename_hints(stack: Stack, ownership: Ownership) -> Iterator[PlanWarning]:
-    """Yield a hint at `formerly` for each new key whose job a key that is gone has, running or completed.
+def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
+    """Yield a hint at `formerly` for each new key whose job a key that is gone may have.
 
-    Of several that are declared alike each is one new key's, in the order of their names. The members of a
-    sweep get one hint together, for their entry is where `formerly` has to stand.
+    That is one that was declared alike, running or completed; of several each is one new key's, in the order
+    of their names. And it is a former member of an entry, where one expression names one for each new member.
+    The members of a sweep get one hint together, for their entry is where `formerly` has to stand.
     """
-    told: set[str] = set()
-    for revision, job in _pairs(stack, ownership):
-        if (job.sweep or job.key) not in told:
-            told.add(job.sweep or job.key)
-            yield _hint(revision, job)
+    hints = _Hints(stack, snapshot)
+    if hints.gone and hints.new:
+        yield from hints.of_entries()
+        yield from hints.of_keys()
 
 
-def _pairs(stack: Stack, ownership: Ownership) -> Iterator[tuple[Revision, DesiredJob]]:
-    gone = _gone_by_digest(stack, ownership)
-    letters = sorted({digest[:1] for digest in gone})
-    for key, job in sorted(stack.jobs.items()) if gone else ():
-        if job.is_absent or job.formerly or ownership.view(key).owned:
-            continue
-        for digest in (_digest_by(job, letter) for letter in letters):
-            if gone.get(digest):
-                yield gone[digest].pop(0), job
-                break
+class _Hints:
+    """The keys of a stack that are new, and those that are gone."""
+
+    def __init__(self, stack: Stack, snapshot: Snapshot) -> None:
+        self._stack, self._snapshot = stack, snapshot
+        self._entries = SweepEntries(stack)
+        self._taken: set[str] = set()
+        self._told: set[str] = set()
+
+    @cached_property
+    def new(self) -> Mapping[str, DesiredJob]:
+        """The declared jobs of which nothing is owned or on record, by key."""
+        return {key: job for key, job in sorted(self._stack.jobs.items()) if self._is_new(job)}
+
+    def _is_new(self, job: DesiredJob) -> bool:
+        if job.is_absent or job.formerly or self._snapshot.ownership.view(job.key).owned:
+            return False
+        return not self._snapshot.view(job.key, job).remembered
+
+    @cached_property
+    def gone(self) -> Mapping[str, Revision]:
+        """The newest revision of each key that nobody declares, by key."""
+        stack, snapshot = self._stack, self._snapshot
+        declared = {*stack.declared_keys, *stack.whole, *stack.jobs, *stack.former_keys}
+        found = {}
+        for key in sorted({*snapshot.ownership.owned_keys, *snapshot.memory.by_key} - declared):
+            revision = newest(snapshot.view(key), None)
+            if revision is not None and is_known(revision.marker.digest):
+                found[key] = revision
+        return found
+
+    # --- former members of an entry that is still there
+
+    def of_entries(self) -> Iterator[PlanWarning]:
+        """Yield a hint for each entry whose members came and went."""
+        left = defaultdict[str, dict[str, str]](dict)
+        for key, revision in self.gone.items():
+            if (job := self._entries.former_entry(key, self._snapshot.memory.sweeps)) is not None:
+                left[job.sweep or job.key][key] = revision.marker.digest
+        for entry, gone in left.items():
+            # Where not every new member has a former one, `formerly` is no way out.
+            self._told.add(entry)
+            came = self._came(entry)
+            if renaming := self._renaming(entry, came, gone, entry):
+                old = sorted(renaming.pairs.values())
+                self._taken |= {*old}
+                count = "1 member" if len(came) == 1 else f"{len(came)} members"
+                why = f"{count} of {entry} would start, and as many are no longer produced: {few(old)}"
+                yield PlanWarning(what=MAY_BE_RENAME, why=why, fix=_fix(entry, renaming), key=came[0])
+
+    def _came(self, entry: str) -> list[str]:
+        return sorted(job.key for job in self._entries.members.get(entry, ()) if self._is_new(job))
+
+    def _renaming(
+        self, entry: str, came: Collection[str], gone: Mapping[str, str], former: str
+    ) -> Renaming | None:
+        members = self._entries.members.get(entry, [])
+        return find_renaming(members, came, gone, former, self._stack.declared_keys) if came else None
+
+    # --- keys that were declared alike
+
+    def of_keys(self) -> Iterator[PlanWarning]:
+        """Yield a hint for each new key that is declared as one that is gone was."""
+        waiting = self._waiting()
+        letters = sorted({digest[:1] for digest in waiting})
+        for key, job in self.new.items():
+            for digest in (_digest_by(job, letter) for letter in letters):
+                if waiting.get(digest):
+                    revision = waiting[digest].pop(0)
+                    if (job.sweep or key) not in self._told:
+                        self._told.add(job.sweep or key)
+                        yield self._hint(revision, job)
+                    break
+
+    def _waiting(self) -> dict[str, list[Revision]]:
+        """The revisions that are worth keeping, by their digests."""
+        found: defaultdict[str, list[Revision]] = defaultdict(list)
+        for key, revision in self.gone.items():
+            phase = revision.job.phase
+            is_active = revision.job.is_active and phase is not Phase.TERMINATING
+            if key not in self._taken and (is_active or phase is Phase.COMPLETED):
+                found[revision.marker.digest].append(revision)
+        return found
+
+    def _hint(self, revision: Revision, job: DesiredJob) -> PlanWarning:
+        old, new = revision.marker.key, job.key
+        has_completed = revision.job.phase is Phase.COMPLETED
+        loss = (
+            "which has completed, runs again"
+            if has_completed
+            else "which is active, starts from the beginning"
+        )
+        why = f"{old} is no longer declared, and {new} is new and declared alike: its work, {loss}"
+        fix = f"add `formerly: {old}` to {new} to keep its job"
+        if job.sweep is not None:
+            fix = self._fix_of_renamed_entry(old, job, job.sweep)
+        return PlanWarning(what=MAY_BE_RENAME, why=why, fix=fix, key=new)
+
+    def _fix_of_renamed_entry(self, old: str, job: DesiredJob, entry: str) -> str:
+        """What keeps the jobs of an entry whose name, or all of whose axes, were changed."""
+        gone = {key: revision.marker.digest for key, revision in self.gone.items() if key not in self._taken}
+        recorded = self._snapshot.memory.sweeps.get(old)
+        for former in (recorded, old.removesuffix(job.key.removeprefix(entry)), entry):
+            if former and (renaming := self._renaming(entry, self._came(entry), gone, former)):
+                return _fix(entry, renaming)
+        return f"add `formerly` to {entry}, with ${{matrix.AXIS}} where {old} has a value, to keep its jobs"
 
 
-def _gone_by_digest(stack: Stack, ownership: Ownership) -> dict[str, list[Revision]]:
-    """The revisions that stand for keys which nobody declares, and are worth keeping; by their digests."""
-    found: defaultdict[str, list[Revision]] = defaultdict(list)
-    declared = {*stack.declared_keys, *stack.whole, *stack.jobs, *stack.former_keys}
-    for key in ownership.owned_keys:
-        revision = None if key in declared else newest(ownership.view(key), None)
-        if revision is None or not is_known(revision.marker.digest):
-            continue
-        phase = revision.job.phase
-        if phase is Phase.COMPLETED or (revision.job.is_active and phase is not Phase.TERMINATING):
-            found[revision.marker.digest].append(revision)
-    return found
+def _fix(entry: str, renaming: Renaming) -> str:
+    return f'add `formerly: "{renaming.expression}"` to {entry} to keep its jobs'
 
 
 def _digest_by(job: DesiredJob, letter: str) -> str:
     return job.digest if job.digest[:1] == letter else digest_of(job.covered_by(letter), letter)
-
-
-def _hint(revision: Revision, job: DesiredJob) -> PlanWarning:
-    old, new = revision.marker.key, job.key
-    has_completed = revision.job.phase is Phase.COMPLETED
-    loss = (
-        "which has completed, runs again" if has_completed else "which is active, starts from the beginning"
-    )
-    why = f"{old} is no longer declared, and {new} is new and declared alike: its work, {loss}"
-    fix = f"add `formerly: {old}` to {new} to keep its job"
-    if job.sweep is not None:
-        fix = (
-            f"add `formerly` to {job.sweep}, with ${{matrix.AXIS}} where {old} has a value, to keep its jobs"
-        )
-    return PlanWarning(what=MAY_BE_RENAME, why=why, fix=fix, key=new)

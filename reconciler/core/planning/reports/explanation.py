@@ -47,6 +47,7 @@ from reconciler.core.planning.reports.objections import (
     guard_verdicts,
     policy_verdicts,
 )
+from reconciler.core.planning.sweep_members import SweepEntries
 from reconciler.core.text.secret import show
 
 _RUN_AGAIN = "edit the entry, or `lifecycle.rerun`, and it runs again as the next revision"
@@ -144,6 +145,27 @@ OTHERWISE: Mapping[Reason, tuple[str, ...]] = {
 }
 
 
+_TERMINATE_IT = "set `lifecycle.on_change: replace` on its entry, and the job is terminated"
+_PRODUCE_IT = (
+    "let the entry produce the key again, and the job is kept",
+    "name the key under `formerly` of the entry, and the job is that of a new member",
+)
+#: The same for a key that its entry no longer produces.
+_OF_A_MEMBER: Mapping[Reason, tuple[str, ...]] = {
+    Reason.NOT_IN_MANIFEST: (
+        *_PRODUCE_IT,
+        "set `lifecycle.on_change: keep` on its entry, and the job is kept",
+    ),
+    Reason.WOULD_LOSE_WORK: (
+        f"{_TERMINATE_IT}; or pass `--allow lost-work=KEY`",
+        *_PRODUCE_IT,
+    ),
+    Reason.CHANGE_REFUSED: (_TERMINATE_IT, *_PRODUCE_IT),
+    Reason.CHANGE_IGNORED: (_TERMINATE_IT,),
+    Reason.PROTECTED: OTHERWISE[Reason.PROTECTED],
+}
+
+
 #: Nothing is done about a key that PATH does not cover, whatever the rules would say.
 _NOT_IN_VIEW = KeyDecision(None, (), (), "")
 
@@ -232,7 +254,8 @@ def explain(key: str, stack: Stack, snapshot: Snapshot, context: PlanContext, pl
     is_in_view = key in keys_in_view(stack, snapshot.ownership)
     decision = decisions_of(stack, snapshot, context)[key] if is_in_view else _NOT_IN_VIEW
     view = snapshot.view(key, desired)
-    findings = check_key(key, desired, snapshot, context, decision.upstream_rerun)
+    entry = SweepEntries(stack).former_entry(key, snapshot.memory.sweeps)
+    findings = check_key(key, desired, snapshot, context, decision.upstream_rerun, entry)
     chosen = decision.chosen
     was_changed = chosen is not None and chosen is not decision.own
     own = [action for action in plan.actions if action.key == key]
@@ -252,7 +275,7 @@ def explain(key: str, stack: Stack, snapshot: Snapshot, context: PlanContext, pl
         observed=tuple(_observed(view, desired, context.at_s)),
         drift=findings.drift,
         pending=() if findings.pending is None else (findings.pending,),
-        otherwise=tuple(_otherwise(decision, key, desired)),
+        otherwise=tuple(_otherwise(decision, key, desired, entry)),
         warnings=tuple(_about(key, (*snapshot_warnings(stack, snapshot), *decision.warnings))),
     )
 
@@ -310,8 +333,13 @@ def _ran_s(revision: Revision, at_s: float) -> float | None:
     return round(revision.job.ran_s(at_s), 3) if revision.job.is_active else revision.job.duration_s
 
 
-def _otherwise(decision: KeyDecision, key: str, desired: DesiredJob | None) -> Iterator[str]:
+def _otherwise(
+    decision: KeyDecision, key: str, desired: DesiredJob | None, entry: DesiredJob | None
+) -> Iterator[str]:
     reasons: Iterable[Reason] = dict.fromkeys(action.reason for action in decision.actions)
+    if entry is not None:
+        yield from (text.replace("KEY", key) for reason in reasons for text in _OF_A_MEMBER.get(reason, ()))
+        return
     ends_a_job = any(action.action is Action.REPLACE for action in decision.actions)
     edits_wait = desired is not None and desired.edits_wait
     for text in (text for reason in reasons for text in OTHERWISE[reason]):

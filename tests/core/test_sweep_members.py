@@ -1,0 +1,327 @@
+"""docs/semantics.md, "Decisions", sweeps: what becomes of members that their entry no longer produces."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from reconciler.core.declared.stack import DesiredJob, Stack
+from reconciler.core.drift.report import make_drift_report
+from reconciler.core.observed.job import Observation, ObservedJob
+from reconciler.core.observed.ownership import sort_by_key
+from reconciler.core.planning.action_builder import PlanContext
+from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
+from reconciler.core.planning.planner import Snapshot, make_destroy_plan, rests_on_memory
+from reconciler.core.planning.sweep_members import SweepEntries, values_in
+from reconciler.core.record import HistorySnapshot, RecordedRevision, RevisionId
+from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
+from tests.core.history import a_memory, past
+from tests.core.test_decision_table import DONE, C, F, P, R, T, around, plan_for
+
+__all__ = ["around"]  # every row in three workspaces
+
+LONG = 5 * HOUR
+
+
+def sweep(
+    entry: str = "s", lifecycle: Mapping[str, Any] | None = None, **axes: Collection[object]
+) -> list[DesiredJob]:
+    """The members of an entry; every axis named lr is a parameter, and whatever else changes nothing."""
+    found = []
+    for values in product(*axes.values()):
+        texts = {axis: str(value).replace(".", "_") for axis, value in zip(axes, values, strict=True)}
+        key = "-".join((entry, *(f"{axis}-{texts[axis]}" for axis in sorted(axes))))
+        lr = texts.get("lr") or texts.get("rate") or "0"
+        job = a_job(key, lifecycle=lifecycle, algorithm__parameters={"lr": lr})
+        found.append(replace(job, sweep=entry, matrix=texts))
+    return found
+
+
+BEFORE = sweep(lr=[0.1, 0.01])
+#: The same entry with an axis more, and one value of it.
+AFTER = sweep(lr=[0.1, 0.01], batch=[64])
+
+
+def running(jobs: Collection[DesiredJob], ran_s: float = LONG, **said: Any) -> list[ObservedJob]:
+    return [seen(job, ran_s=ran_s, **said) for job in jobs]
+
+
+def left_over(plan: Plan) -> list[PlannedAction]:
+    """The actions for the keys that are gone."""
+    return [action for action in plan.actions if action.key in {job.key for job in BEFORE}]
+
+
+def outcomes(plan: Plan) -> set[tuple[Action, Reason]]:
+    return {(action.action, action.reason) for action in left_over(plan)}
+
+
+CONFLICT = (Action.CONFLICT, Reason.WOULD_LOSE_WORK)
+TERMINATE = (Action.TERMINATE, Reason.NOT_IN_MANIFEST)
+
+
+@pytest.mark.parametrize("phase", [C, P, R])
+@pytest.mark.parametrize(
+    ("lifecycle", "ran_s", "expected"),
+    [
+        ({}, LONG, CONFLICT),
+        ({}, HOUR, TERMINATE),
+        ({"on_change": "replace"}, LONG, TERMINATE),
+        ({"on_change": "fail"}, 60, (Action.CONFLICT, Reason.CHANGE_REFUSED)),
+        ({"on_change": "keep"}, LONG, (Action.KEEP, Reason.CHANGE_IGNORED)),
+        ({"protect": True}, 60, (Action.BLOCKED, Reason.PROTECTED)),
+        ({"protect": True, "on_change": "replace"}, LONG, (Action.BLOCKED, Reason.PROTECTED)),
+    ],
+)
+def test_member_that_its_entry_no_longer_produces_ends_as_an_edit_does(
+    phase: str, lifecycle: dict[str, Any], ran_s: float, expected: tuple[Action, Reason]
+) -> None:
+    after = sweep(lr=[0.1, 0.01], batch=[64], lifecycle=lifecycle)
+    assert outcomes(plan_for(a_stack(*after), *running(BEFORE, ran_s, phase=phase))) == {expected}
+
+
+def test_conflict_says_which_entry_and_what_would_be_lost() -> None:
+    plan = plan_for(a_stack(*AFTER), *running(BEFORE))
+    assert {action.explanation for action in left_over(plan)} == {
+        "no longer produced by s; would lose 5 h on 1 node; "
+        "set `on_change: replace`, or pass `--allow lost-work`"
+    }
+    assert plan.lost_node_hours == 0
+
+
+def test_value_taken_out_is_an_edit_of_the_entry() -> None:
+    plan = plan_for(a_stack(*sweep(lr=[0.1])), *running(BEFORE))
+    assert [(a.key, a.action) for a in plan.actions] == [
+        ("s-lr-0_01", Action.CONFLICT),
+        ("s-lr-0_1", Action.KEEP),
+    ]
+
+
+@pytest.mark.parametrize("allow", ["lost-work", "lost-work=s-lr-0_1"])
+def test_loss_of_a_member_is_allowed_for_all_or_by_key(allow: str) -> None:
+    plan = plan_for(a_stack(*AFTER), *running(BEFORE), allow=(allow,))
+    [action] = [action for action in left_over(plan) if action.key == "s-lr-0_1"]
+    assert (action.action, action.reason) == TERMINATE
+
+
+@pytest.mark.parametrize("phase", [DONE, F, T])
+def test_member_that_has_ended_is_left_alone(phase: str) -> None:
+    assert left_over(plan_for(a_stack(*AFTER), *running(BEFORE, phase=phase))) == []
+
+
+def test_protected_member_is_blocked() -> None:
+    plan = plan_for(a_stack(*AFTER), *running(BEFORE, 60, protected=True))
+    assert outcomes(plan) == {(Action.BLOCKED, Reason.PROTECTED)}
+
+
+def test_protection_that_the_entry_takes_back_is_released_first() -> None:
+    after = sweep(lr=[0.1, 0.01], batch=[64], lifecycle={"protect": False})
+    plan = plan_for(a_stack(*after), *running(BEFORE, 60, protected=True))
+    assert outcomes(plan) == {(Action.UPDATE, Reason.PROTECTION_RELEASED)}
+
+
+def test_older_active_revision_of_a_former_member_is_superseded() -> None:
+    older = seen(BEFORE[0], ran_s=LONG)
+    newer = seen(BEFORE[0], revision=2, ran_s=LONG)
+    assert [(a.action, a.reason) for a in left_over(plan_for(a_stack(*AFTER), older, newer))] == [
+        (Action.TERMINATE, Reason.SUPERSEDED),
+        CONFLICT,
+    ]
+
+
+# --- whose member a key was
+
+
+def entry_of(key: str, *jobs: DesiredJob, recorded: Mapping[str, str] | None = None) -> str | None:
+    job = SweepEntries(a_stack(*jobs)).former_entry(key, recorded or {})
+    return None if job is None else job.sweep or job.key
+
+
+@pytest.mark.parametrize(
+    ("key", "entry"),
+    [
+        ("s-lr-0_5", "s"),
+        ("s-batch-64-lr-0_5", "s"),
+        ("s-lr-0_5-seed-1", "s"),
+        ("s-old", None),
+        ("s-lr", None),
+        ("s-old-lr", None),
+        ("s-seed-1", None),  # no axis of the entry
+        ("s-seed-1-lr-0_5", None),  # not in alphabetical order
+        ("s-lr-0_5-lr-1", None),
+        ("s-lr-0_5-x", None),
+        ("slr-0_5", None),
+        ("s", None),
+        ("other-lr-0_5", None),
+        ("s-lr-0_1", None),  # declared
+    ],
+)
+def test_key_spelled_as_those_of_a_declared_sweep_was_a_member_of_it(key: str, entry: str | None) -> None:
+    assert entry_of(key, *sweep(lr=[0.1])) == entry
+
+
+def test_axis_with_a_hyphen_is_found_in_a_key() -> None:
+    assert values_in("s-a-b-1-lr-2", "s", {"a-b", "lr"}) == {"a-b": "1", "lr": "2"}
+
+
+def test_key_of_two_sweeps_is_a_member_of_the_one_with_the_longer_name() -> None:
+    jobs = [*sweep("s", lr=[1], a=[1]), *sweep("s-a-1", lr=[1])]
+    assert entry_of("s-a-1-lr-2", *jobs) == "s-a-1"
+
+
+def test_history_knows_members_whatever_their_names() -> None:
+    recorded = {"x": "s", "s-lr-0_5": "", "gone": "other"}
+    jobs = sweep(lr=[0.1])
+    assert [entry_of(key, *jobs, recorded=recorded) for key in recorded] == ["s", None, None]
+
+
+def test_entry_that_is_no_sweep_any_more_is_still_the_entry() -> None:
+    assert entry_of("s-lr-0_5", a_job("s"), recorded={"s-lr-0_5": "s"}) == "s"
+    assert entry_of("s-lr-0_5", absent("s"), recorded={"s-lr-0_5": "s"}) is None
+
+
+def test_plain_key_that_is_removed_is_terminated_as_ever() -> None:
+    plan = plan_for(a_stack(*BEFORE), seen(a_job("s-old"), ran_s=LONG), allow=("lost-work",))
+    [action] = [action for action in plan.actions if action.key == "s-old"]
+    assert (action.action, action.detail) == (Action.TERMINATE, "not in the manifest")
+
+
+# --- what keeps the jobs
+
+
+def hints(plan: Plan) -> list[str | None]:
+    return [one.fix for one in plan.warnings if one.what == "may be a rename"]
+
+
+def fix(expression: str, entry: str = "s") -> list[str]:
+    return [f'add `formerly: "{expression}"` to {entry} to keep its jobs']
+
+
+RATES = sweep(rate=[0.1, 0.01])
+GRID = sweep(batch=[64, 128], lr=[0.1, 0.01])
+SEEDED = sweep(batch=[64, 128], lr=[0.1, 0.01], seed=[1])
+
+
+@pytest.mark.parametrize("phase", [R, DONE, F])
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (BEFORE, AFTER, fix("s-lr-${matrix.lr}")),
+        (AFTER, BEFORE, fix("s-batch-64-lr-${matrix.lr}")),
+        (
+            GRID,
+            sweep(batch=[64, 128], lr=[0.1, 0.01], seed=[1]),
+            fix("s-batch-${matrix.batch}-lr-${matrix.lr}"),
+        ),
+        (GRID, sweep(size=[64, 128], lr=[0.1, 0.01]), fix("s-batch-${matrix.size}-lr-${matrix.lr}")),
+        # more came than went, or other ones
+        (BEFORE, sweep(lr=[0.1, 0.01], batch=[64, 128]), []),
+        (BEFORE, sweep(lr=[0.1, 0.01, 0.5]), []),
+        (BEFORE, sweep(lr=[0.1, 0.02]), []),
+        (BEFORE, sweep(lr=[0.1]), []),
+        # one that stays would take over what is gone
+        (sweep(lr=[1, 2]), sweep(lr=[2, 3]), []),
+    ],
+)
+def test_plan_names_the_expression_that_keeps_the_jobs(
+    phase: str, before: list[DesiredJob], after: list[DesiredJob], expected: list[str]
+) -> None:
+    assert hints(plan_for(a_stack(*after), *running(before, phase=phase))) == expected
+
+
+def test_expression_is_the_one_that_gives_each_job_its_own_declaration() -> None:
+    """Two axes with the same values: only the declarations tell which of them was called `rate` before."""
+    before = sweep(lr=[1, 2], x=[1, 2])
+    after = [
+        replace(
+            job,
+            key=f"s-a-{job.matrix['x']}-b-{job.matrix['lr']}",
+            matrix={"a": job.matrix["x"], "b": job.matrix["lr"]},
+        )
+        for job in before
+    ]
+    memory = HistorySnapshot(sweeps={job.key: "s" for job in before})
+    plan = plan_for(a_stack(*after), *running(before), memory=memory)
+    assert hints(plan) == fix("s-lr-${matrix.b}-x-${matrix.a}")
+
+
+def test_renamed_axis_is_known_by_the_history_and_by_equal_declarations() -> None:
+    memory = a_memory(*(past(job, phase=R) for job in BEFORE))
+    memory = replace(memory, sweeps={job.key: "s" for job in BEFORE})
+    for known in (memory, HistorySnapshot()):
+        plan = plan_for(a_stack(*RATES), *running(BEFORE, 60), memory=known)
+        assert hints(plan) == fix("s-lr-${matrix.rate}")
+
+
+def test_renamed_entry_keeps_its_jobs_by_one_expression() -> None:
+    plan = plan_for(a_stack(*sweep("new", lr=[0.1, 0.01])), *running(BEFORE, 60))
+    assert hints(plan) == fix("s-lr-${matrix.lr}", "new")
+
+
+def followed(jobs: Collection[DesiredJob], former: Mapping[str, str]) -> Stack:
+    return a_stack(*(replace(job, formerly=(former[job.key],)) for job in jobs))
+
+
+@pytest.mark.parametrize("phase", [R, DONE])
+def test_hint_that_is_followed_leaves_updates_only(phase: str) -> None:
+    former = {job.key: f"s-lr-{job.matrix['lr']}" for job in AFTER}
+    plan = plan_for(followed(AFTER, former), *running(BEFORE, phase=phase))
+    assert {action.action for action in plan.actions} == {Action.UPDATE}
+    assert hints(plan) == []
+
+
+# --- drift, and destroy
+
+
+def look(stack: Stack, *jobs: ObservedJob, memory: HistorySnapshot) -> Snapshot:
+    declared = stack.declared_keys | frozenset(stack.jobs)
+    return Snapshot(sort_by_key(Observation(tuple(jobs)), STACK, declared), memory=memory)
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_member_in_conflict_is_pending_and_no_drift(is_recorded: bool) -> None:
+    memory = a_memory(*(past(job, phase=R) for job in BEFORE)) if is_recorded else HistorySnapshot()
+    stack = a_stack(*AFTER)
+    report = make_drift_report(
+        stack,
+        look(stack, *running(BEFORE), memory=memory),
+        PlanContext(STACK, at_s=NOW),
+        TARGET,
+        manifest_digest="sha256:0",
+        version="0",
+    )
+    assert [entry for entry in report.drift if entry.key in {job.key for job in BEFORE}] == []
+    assert {one.key: one.detail for one in report.pending if one.key in {job.key for job in BEFORE}} == {
+        job.key: f"no longer produced by s; {job.key} (Running)" for job in BEFORE
+    }
+
+
+def test_destroy_ends_former_members_whatever_they_have_done() -> None:
+    stack = a_stack(*AFTER)
+    plan = make_destroy_plan(
+        stack,
+        look(stack, *running(BEFORE), memory=HistorySnapshot()),
+        PlanContext(STACK, at_s=NOW, destroys=True),
+        TARGET,
+        manifest_digest="sha256:0",
+        version="0",
+    )
+    assert {(a.action, a.reason) for a in plan.actions} == {(Action.TERMINATE, Reason.DESTROYED)}
+
+
+@pytest.mark.parametrize(
+    ("stack", "asks"),
+    [(a_stack(*AFTER), True), (a_stack(a_job("s")), True), (a_stack(a_job("other")), False)],
+    ids=["a sweep", "the entry without its matrix", "none"],
+)
+def test_active_job_that_may_be_a_former_member_asks_the_history(stack: Stack, asks: bool) -> None:
+    jobs = [*running(BEFORE), *(seen(job) for job in stack.jobs.values())]
+    known = {
+        RevisionId(job.marker.key, 1): RecordedRevision(job.id, job.marker.digest, job.phase_text, False)
+        for job in jobs
+        if job.marker
+    }
+    assert rests_on_memory(stack, look(stack, *jobs, memory=HistorySnapshot()), known) is asks
