@@ -31,7 +31,7 @@ from reconciler.manifests.origins import ValueOrigin, implied_needs, origins_of
 from reconciler.manifests.sweeps.matrix import MATRIX
 from reconciler.manifests.sweeps.member_names import value_texts, with_member_keys
 from reconciler.manifests.templates import EXTENDS, Templates, extended_by
-from reconciler.manifests.variables.budget import BudgetExceeded, measure
+from reconciler.manifests.variables.budget import LINK, BudgetExceeded, measure
 from reconciler.manifests.variables.expand import Expander, problems_in, too_much
 from reconciler.manifests.variables.outputs import MergedJob, Outputs
 from reconciler.manifests.variables.problems import NotExpanded
@@ -146,6 +146,9 @@ class JobReader:
         if merged is None:
             return None
         job = self._outputs.resolve(merged, entry.name)
+        keys = (*keys_in(job.tree.get("needs")), *keys_in(job.tree.get("formerly")))
+        if not self._is_affordable(LINK * len(keys), job.origin):
+            return None
         self.links.take(entry, job.tree, job.references)
         if entry.name == self.traced:
             values = origins_of(job.tree, job.origin, self._sources_for(entry, job))
@@ -170,7 +173,8 @@ class JobReader:
         if not has_body:
             under = {"lifecycle": under["lifecycle"]} if "lifecycle" in under else {}
         self._defaults_are_used |= has_body
-        if under and not self._is_affordable(under, own, is_shared=inherited.is_shared):
+        size = self.expander.budget.size_of if inherited.is_shared else measure
+        if under and not self._is_affordable(size(under), own):
             return None
         own_part = desugar(_without_templates(value))
         merged = merge(under, own_part)
@@ -196,13 +200,13 @@ class JobReader:
 
         return source
 
-    def _is_affordable(self, under: dict[str, Any], origin: Origin, *, is_shared: bool) -> bool:
-        """Whether what is inherited may stand in one more job; a problem if not."""
+    def _is_affordable(self, size: int, origin: Origin) -> bool:
+        """Whether one more job may come to so much, beside its expressions; a problem if not."""
         budget = self.expander.budget
         try:
-            budget.spend(budget.size_of(under) if is_shared else measure(under))
+            budget.spend(size)
         except BudgetExceeded:
-            problem = too_much()
+            problem = too_much(budget.limit)
             self.problems.append(origin.diagnose((), problem.what, problem.why, at_key=True))
             return False
         return True

@@ -11,7 +11,8 @@ import gc
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -52,7 +53,8 @@ from reconciler.manifests.targets import (
     variables_on,
 )
 from reconciler.manifests.templates import Templates
-from reconciler.manifests.variables.expand import Expander, credential_problems
+from reconciler.manifests.variables.budget import ExpansionBudget, settings_budget
+from reconciler.manifests.variables.expand import TOO_MUCH, Expander, credential_problems, too_much
 from reconciler.manifests.variables.outputs import UNKNOWN_OUTPUT
 from reconciler.manifests.variables.problems import ENV_NOT_SET, NO_VALUE, UNKNOWN_VARIABLE
 from reconciler.manifests.variables.section import GivenValues, VariableSection
@@ -68,6 +70,9 @@ from reconciler.manifests.yaml.document import Document
 _Model = TypeVar("_Model", bound=BaseModel)
 #: What may be told only because a broken file does not say what it would say.
 _ECHOES_OF_BROKEN = frozenset({"missing", "rule"})
+
+#: A list of thousands of keys that are wrong may stand in each of thousands of jobs.
+_MOST_LINK_PROBLEMS = 1000
 
 
 def load(
@@ -213,6 +218,7 @@ class _Inputs(GivenValues):
 
     learn: Callable[[Iterable[str]], None]
     traced: str | None = None
+    jobs: ExpansionBudget = field(default_factory=ExpansionBudget, kw_only=True)
 
     @property
     def names(self) -> frozenset[str]:
@@ -281,7 +287,7 @@ class _Loading:
         documents = self._files.documents
         self._problems += credential_problems(documents)
         self._inputs.learn(variables.secrets(documents))
-        targets = Targets(merged.targets, self._expanders(values))
+        targets = Targets(merged.targets, self._expanders(values, values.budget))
         readable, literals = self._checked(targets, variables)
         target_name = self._target_name(target, targets)
         records = self._records(values)
@@ -290,12 +296,12 @@ class _Loading:
         policies, problems = read_policies(merged.policies)
         self._problems += problems
         ignored_drift, problems = read_ignore_rules(
-            merged.drift, Expander(values, environ, takes_secrets=False)
+            merged.drift, Expander(values, environ, takes_secrets=False, budget=values.budget)
         )
         self._problems += problems
         notify, problems = NotifySetting.read(merged.notify, values, environ)
         self._problems += problems
-        expander = Expander(values, environ)
+        expander = Expander(values, environ, budget=self._inputs.jobs)
         sweeps = Sweeps(expander)
         entries = sweeps.expand(merged.jobs)
         reader = JobReader(
@@ -310,6 +316,7 @@ class _Loading:
         )
         jobs = {key: job for key, entry in entries.items() if (job := reader.read(entry)) is not None}
         self._take_problems(reader, sweeps, variables)
+        self._note_exceeded(self._inputs.settings, self._inputs.jobs)
         secrets = reader.secrets | variables.secrets(documents) | records.secrets() | notify.secrets()
         # They may stand in a target, and what is wrong there is told.
         secrets.update(service_credentials(environ))
@@ -343,19 +350,21 @@ class _Loading:
             differs=any(map(differs, merged.targets.values())),
             undeclared=self._inputs.names - variables.declared.keys(),
             declared={key: job.sweep or "" for key, job in jobs.items() if not job.is_absent},
-            _targets=targets,
+            _targets=Targets(merged.targets, self._expanders(values)),
             _records=records,
             _notify=notify,
         )
 
-    def _expanders(self, values: VariableValues) -> Callable[[str], Expander]:
+    def _expanders(
+        self, values: VariableValues, budget: ExpansionBudget | None = None
+    ) -> Callable[[str], Expander]:
         """What puts values into the entry of a target: those that hold on it."""
         environ = self._inputs.environ
 
         def expander_on(name: str) -> Expander:
             on_target = variables_on(self._merged.targets[name])
             own = values if on_target == values.on_target else values.on(on_target)
-            return Expander(own, environ, takes_secrets=False)
+            return Expander(own, environ, takes_secrets=False, budget=budget or settings_budget())
 
         return expander_on
 
@@ -379,10 +388,19 @@ class _Loading:
         self._problems += sweeps.problems
         self._problems += reader.templates.problems()
         self._problems += reader.problems
-        self._problems += reader.links.problems()
+        self._problems += islice(reader.links.problems(), _MOST_LINK_PROBLEMS)
         # That a variable has no value is told where it is declared, and not wherever it is used.
         self._problems = [problem for problem in self._problems if problem.what != NO_VALUE]
         self._problems += variables.value_problems()
+
+    def _note_exceeded(self, *budgets: ExpansionBudget) -> None:
+        """Tell once that a manifest comes to too much, wherever that showed."""
+        told = [problem for problem in self._problems if problem.what == TOO_MUCH]
+        exceeded = next((one for one in budgets if one.is_exceeded), None)
+        if exceeded is not None:
+            _, what, why, fix = too_much(exceeded.limit)
+            first = (*in_file_order(told), Diagnostic(what, why, fix))[0]
+            self._problems = [first, *(one for one in self._problems if one.what != TOO_MUCH)]
 
     def _raise_problems(self, redact: Redactor) -> None:
         problems = self._problems

@@ -66,12 +66,12 @@ class NotifySetting:
 
     def secrets(self) -> set[str]:
         """The URLs, and what in them may be a token, as far as they are known."""
-        expander = Expander(self.values, self.environ)
+        expander = Expander(self.values, self.environ, budget=self.values.budget)
         found = (_destination(entry, expander).url for entry in self.entries)
         return {part for url in (*found, *self.written) if url for part in whole_url_secrets(url)}
 
     def _problems(self) -> Iterator[Diagnostic]:
-        expander = Expander(self.values, self.environ)
+        expander = Expander(self.values, self.environ, budget=self.values.budget)
         for entry in self.entries:
             for _, problem in problems_in(entry.entry.url, expander):
                 if problem.what not in (ENV_NOT_SET, NO_VALUE):

@@ -74,7 +74,7 @@ class RecordsSetting:
         """The passwords in the URL, as far as they are known."""
         if self.document is None:
             return set()
-        expander = Expander(self.values, self.environ, takes_credentials=True)
+        expander = Expander(self.values, self.environ, takes_credentials=True, budget=self.values.budget)
         return {form for one in _passwords_of(self.text, expander) for form in (one, unquote(one)) if one}
 
     def _read(self, values: VariableValues) -> tuple[list[Problem], str | None]:
@@ -87,7 +87,7 @@ class RecordsSetting:
             or _url_problem(written)
         ):
             return [problem], None
-        expander = Expander(values, self.environ, takes_credentials=True)
+        expander = Expander(values, self.environ, takes_credentials=True, budget=values.budget)
         try:
             return [], resolve_url(self.text, expander, self.root)
         except NotExpanded as error:

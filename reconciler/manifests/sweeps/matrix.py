@@ -23,7 +23,8 @@ from reconciler.manifests.diagnostics.problems import found
 from reconciler.manifests.diagnostics.suggestions import did_you_mean
 from reconciler.manifests.merge import MergedEntry
 from reconciler.manifests.sweeps.member_names import value_texts
-from reconciler.manifests.variables.expand import Expander, problems_in
+from reconciler.manifests.variables.budget import LINK, MEMBER, BudgetExceeded
+from reconciler.manifests.variables.expand import Expander, problems_in, too_much
 from reconciler.manifests.variables.problems import NotExpanded
 from reconciler.manifests.yaml.document import shorten
 from reconciler.manifests.yaml.positions import PathStep, diagnose, location_of_key
@@ -33,6 +34,8 @@ MATRIX, NAME = "matrix", "name"
 INCLUDE, EXCLUDE = "include", "exclude"
 #: More jobs than this are no sweep that anybody means.
 MAX_MEMBERS = 10_000
+#: The value of an axis stands in the names of jobs.
+_LONGEST_VALUE = 1000
 _INVALID = "invalid matrix"
 _AXIS = re.compile(AXIS_NAME)
 _ALIKE = (
@@ -125,6 +128,12 @@ class Sweeps:
             why = f"{matrix.count:,} combinations; at most {MAX_MEMBERS:,} are allowed"
             self._report(entry, (MATRIX,), _INVALID, why, "split it into entries of their own")
             return []
+        try:
+            self.expander.budget.spend(matrix.count * (MEMBER + LINK * len(matrix.includes)))
+        except BudgetExceeded:
+            problem = too_much(self.expander.budget.limit)
+            self._report(entry, (MATRIX,), problem.what, problem.why, "split the stack")
+            return []
         combinations = matrix.combinations()
         if not combinations:
             self._report(entry, (MATRIX, EXCLUDE), _INVALID, "exclude leaves no combination", None)
@@ -167,6 +176,9 @@ class Sweeps:
         else:
             for number, value in enumerate(values):
                 self._check_value(entry, (*steps, number), value)
+                if isinstance(value, str) and len(value) > _LONGEST_VALUE:
+                    why = f"a value of {len(value):,} characters cannot name a job"
+                    self._report(entry, (*steps, number), "value too long", why, None)
 
     def _check_name(self, entry: MergedEntry, steps: tuple[PathStep, ...], name: str) -> None:
         if not _AXIS.fullmatch(name):

@@ -9,8 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-#: So many bytes, as estimated, may come of expressions and of defaults.
-MAX_EXPANDED = 500_000_000
+#: So many bytes, as estimated, may come of expressions and of defaults in the jobs of all targets.
+MAX_EXPANDED = 150_000_000
+#: The same for the values of variables, and for all that is no job: targets, records, notifications.
+MAX_SETTINGS = 10_000_000
+#: What a member of a sweep takes, beside what comes of its expressions, and what a key that a job names.
+MEMBER, LINK = 4_000, 200
 #: What a value takes beside its text.
 _VALUE = 100
 
@@ -21,8 +25,9 @@ class BudgetExceeded(Exception):
 
 @dataclass
 class ExpansionBudget:
-    """What is left for one manifest; one that was exceeded stays so."""
+    """What is left for one manifest, on whatever target it is read; one that was exceeded stays so."""
 
+    limit: int = field(default_factory=lambda: MAX_EXPANDED)
     spent: int = 0
     _sizes: dict[int, tuple[Any, int]] = field(default_factory=dict, repr=False)
 
@@ -33,13 +38,13 @@ class ExpansionBudget:
             BudgetExceeded: this is too much.
         """
         self.spent += amount
-        if self.spent > MAX_EXPANDED:
+        if self.spent > self.limit:
             raise BudgetExceeded
 
     @property
     def is_exceeded(self) -> bool:
         """Whether there was too much."""
-        return self.spent > MAX_EXPANDED
+        return self.spent > self.limit
 
     def size_of(self, value: Any) -> int:
         """Estimate the bytes of plain data; what was asked for before is known."""
@@ -65,3 +70,8 @@ def measure(tree: Any) -> int:
         elif isinstance(value, list):
             waiting.extend(value)
     return size
+
+
+def settings_budget() -> ExpansionBudget:
+    """What there is for variables, and for all that is no job."""
+    return ExpansionBudget(MAX_SETTINGS)

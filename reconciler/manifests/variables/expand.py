@@ -129,7 +129,8 @@ class Expander:
             return value
         texts = [self._text(part) if isinstance(part, Reference) else part for part in parts]
         # Before they are joined: a megabyte may be said a thousand times in one line.
-        self._spend("", sum(map(len, texts)))
+        first = next((part.text for part in parts if isinstance(part, Reference)), "")
+        self._spend(first, sum(map(len, texts)))
         joined, released = _join(texts), _join([as_released(text) for text in texts])
         if isinstance(joined, SecretText) and isinstance(released, SecretText):
             reference = text_released_as(joined.reference, released.reference)
@@ -140,7 +141,7 @@ class Expander:
         try:
             self.budget.spend(amount)
         except BudgetExceeded:
-            raise NotExpanded(too_much(text)) from None
+            raise NotExpanded(too_much(self.budget.limit, text)) from None
 
     def _text(self, reference: Reference) -> str:
         value = self._value(reference)
@@ -223,12 +224,13 @@ class Expander:
         return value
 
 
-def too_much(text: str = "") -> Problem:
+def too_much(limit: int, text: str = "") -> Problem:
     """The words for a manifest that comes to more than anybody means."""
-    why = (
-        f"expressions and defaults expand to more than {budget.MAX_EXPANDED // 1_000_000} MB in this manifest"
+    at = f", reached at {shorten(text)}" if text else ""
+    what = "variables and settings" if limit == budget.MAX_SETTINGS else "expressions and defaults"
+    return Problem(
+        text, TOO_MUCH, f"{what} expand to more than {limit / 1_000_000:g} MB in this manifest{at}", None
     )
-    return Problem(text, TOO_MUCH, why, None)
 
 
 def _join(texts: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reconciler.core.declared.stack import Variable, VariableSource
@@ -13,6 +13,7 @@ from reconciler.core.text.secret import SecretText
 from reconciler.manifests.diagnostics.problems import Origin, validated
 from reconciler.manifests.merge import MergedEntry
 from reconciler.manifests.targets import VARIABLES, variables_on
+from reconciler.manifests.variables.budget import ExpansionBudget, settings_budget
 from reconciler.manifests.variables.expand import Expander
 from reconciler.manifests.variables.problems import NotExpanded, NoValue
 from reconciler.manifests.variables.saved_sources import saved_source
@@ -50,6 +51,7 @@ class GivenValues:
     value_files: tuple[Document, ...]
     environ: Mapping[str, str]
     offline: bool
+    settings: ExpansionBudget = field(default_factory=settings_budget, kw_only=True)
 
 
 class VariableSection:
@@ -72,7 +74,13 @@ class VariableSection:
         files = outside.value_files
         from_files = {name: value for document in files for name, value in document.tree.items()}
         self.values = VariableValues(
-            self.declared, outside.given, from_files, outside.environ, outside.offline, variables_on(target)
+            self.declared,
+            outside.given,
+            from_files,
+            outside.environ,
+            outside.offline,
+            variables_on(target),
+            outside.settings,
         )
 
     def _variable(self, name: str, entry: MergedEntry) -> Variable:
@@ -152,9 +160,9 @@ class VariableSection:
         What another target or another source gives it counts as well: a job may take that from elsewhere.
         """
         secrets = self.values.secrets()
-        here = Expander(self.values, self._outside.environ)
+        here = Expander(self.values, self._outside.environ, budget=self.values.budget)
         there = [
-            (variables_on(one), Expander(self._values_on(one), here.environ))
+            (variables_on(one), Expander(self._values_on(one), here.environ, budget=here.budget))
             for one in self._targets.values()
         ]
         for document in documents:

@@ -24,6 +24,7 @@ from reconciler.core.diagnostic import Diagnostic, WrongUsage
 from reconciler.core.text.secret import SecretText
 from reconciler.manifests.diagnostics.suggestions import Names, listed
 from reconciler.manifests.links import cycles
+from reconciler.manifests.variables.budget import ExpansionBudget, settings_budget
 from reconciler.manifests.variables.expand import Expander, problems_in
 from reconciler.manifests.variables.problems import (
     ENV_NOT_SET,
@@ -89,6 +90,7 @@ class VariableValues:
     environ: Mapping[str, str] = field(default_factory=dict)
     offline: bool = False
     on_target: Mapping[str, Any] = field(default_factory=dict)
+    budget: ExpansionBudget = field(default_factory=settings_budget)
     _known: dict[str, Any] = field(default_factory=dict)
     _is_resolved: bool = False
     _problems: list[ValueProblem] = field(default_factory=list)
@@ -124,7 +126,9 @@ class VariableValues:
 
     def online(self) -> VariableValues:
         """The same, for what is to be sent: each variable needs its value."""
-        return replace(self, offline=False, _known={}, _is_resolved=False, _problems=[])
+        return replace(
+            self, offline=False, budget=settings_budget(), _known={}, _is_resolved=False, _problems=[]
+        )
 
     def sources(self, name: str, env: Any) -> Iterator[Any]:
         """Yield whatever is given for a name from outside, though another source may outdo it."""
@@ -168,7 +172,7 @@ class VariableValues:
         for cycle in cycles(made_of, tuple(self.declared)):
             self._refuse_cycle(cycle, raw[cycle[0]][0])
             made_of.update(dict.fromkeys(cycle, ()))
-        expander = Expander(self, self.environ)
+        expander = Expander(self, self.environ, budget=self.budget)
         order = TopologicalSorter(made_of).static_order() if any(made_of.values()) else ()
         for name in dict.fromkeys((*order, *self.declared)):
             if name not in self._known:

@@ -1,0 +1,99 @@
+"""A small manifest that comes to very much is refused while it grows: soon, and in little memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.sizes import RecordProperty, count_tried
+
+#: Of the processor and of memory. On an idle machine the slowest takes 4 s, and the largest 320 MB.
+MOST_S, MOST_KB = 12.0, 400_000
+
+HEAD = "stack: s\ntargets: {local: {kind: local}}\n"
+BODY = (
+    "algorithm: {code_dir: obs://b/c/, boot_file: obs://b/c/t.py, engine: {engine_id: p}OUTPUTS}, "
+    "spec: {resource: {flavor_id: g}}"
+)
+ONES = "[" + "1, " * 1000 + "1]"
+KEYS = "[j" + ", j".join(map(str, range(3000))) + "]"
+
+
+def rows(row: str, *numbers: int) -> str:
+    """The row once for each number of the range: `#` stands for it, `<` for the one before."""
+    return "".join(f"{row}\n".replace("#", str(n)).replace("<", str(n - 1)) for n in range(*numbers))
+
+
+def variable(value: str) -> str:
+    return f"variables: {{v: {{default: {value}}}}}\n"
+
+
+def doubling(first: str, step: str, count: int, marks: str = "") -> str:
+    """Variables each of which holds the one before it twice."""
+    before = f"  v0: {{{marks}default: {first}}}\n"
+    return f"variables:\n{before}" + rows(f"  v#: {{{marks}default: {step}}}", 1, count)
+
+
+def jobs(count: int, more: str, outputs: str = "") -> str:
+    return "jobs:\n" + rows(f"  j#: {{{BODY.replace('OUTPUTS', outputs)}, {more}}}", count)
+
+
+TEXT = doubling("x" * 100, "'${var.v<}${var.v<}'", 16)
+SWELLING = {
+    "texts of variables": HEAD + doubling("x" * 100, "'${var.v<}${var.v<}'", 30),
+    "lists of variables": HEAD + doubling("[x, x]", "['${var.v<}', '${var.v<}']", 30),
+    "lists with a type": HEAD + doubling("[x, x]", "['${var.v<}', '${var.v<}']", 30, "type: list, "),
+    "mappings of variables": HEAD + doubling("{a: 1}", "{a: '${var.v<}', b: '${var.v<}'}", 30),
+    "secrets": HEAD + doubling("x" * 100, "'${var.v<}${var.v<}'", 30, "sensitive: true, "),
+    "variables of targets": "stack: s\ntarget: t0\n" + doubling("x", "'${var.v<}${var.v<}'", 15)
+    + "targets:\n" + rows(f"  t#: {{kind: local, variables: {{v0: '#{'y' * 1000}'}}}}", 300),
+    "targets": "stack: s\n" + TEXT
+    + "targets:\n" + rows("  t#: {kind: modelarts, region: r, project_id: '${var.v15}#'}", 500),
+    "notifications": HEAD + TEXT + "notify:\n" + rows("  - {url: 'json://h/#${var.v15}'}", 500),
+    "reasons of ignored drift": HEAD + TEXT + "drift:\n  ignore:\n"
+    + rows("    - {key: a, class: failed, until: 2030-01-01, reason: '${var.v15}'}", 500),
+    "texts of jobs": HEAD + TEXT + jobs(1000, "raw: {x: '${var.v12}${job.key}'}"),
+    "lists of jobs": HEAD + variable(ONES) + jobs(2000, "raw: {x: '${var.v}'}"),
+    "defaults": HEAD + "defaults: {raw: {x: " + ONES.replace("1", "'${job.key}'") + "}}\n"
+    + jobs(2000, "state: present"),
+    "templates": HEAD + f"templates:\n  t0: {{raw: {{x0: {ONES}}}}}\n"
+    + rows(f"  t#: {{extends: t<, raw: {{x#: {ONES}}}}}", 1, 100) + jobs(1000, "extends: t99"),
+    "members of sweeps": HEAD + "jobs:\n"
+    + rows("  a#: {matrix: {x: &x# [1,2,3,4,5,6,7,8,9,0], y: *x#, z: *x#, w: *x#}, state: absent}", 100),
+    "included combinations": HEAD + "jobs:\n  a:\n    matrix:\n      x:\n" + rows("        - #", 9000)
+    + "      include:\n" + rows("        - {y#: 1}", 900),
+    "axis of long values": HEAD + variable("x" * 1_000_000)
+    + "jobs: {a: {matrix: {x: [1,2,3,4,5,6,7,8,9,0], c: ['${var.v}']}, name: 'a-${matrix.x}-${matrix.c}'}}\n",
+    "keys that jobs name": HEAD + variable(KEYS)
+    + "jobs:\n" + rows("  j#: {state: absent, formerly: '${var.v}', needs: '${var.v}'}", 3000),
+    "outputs": HEAD + "variables: {v: {default: 'obs://b/x/'}}\n"
+    + jobs(28, "state: present", ", outputs: {o: '${jobs.j<.outputs.o}${jobs.j<.outputs.o}'}")
+    .replace("${jobs.j-1.outputs.o}", "${var.v}"),
+    "aliases": HEAD + "x0: &x0 [1,2,3,4,5,6,7,8,9]\n" + rows("x#: &x# [*x<,*x<,*x<,*x<,*x<,*x<]", 1, 12),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SWELLING.values(), ids=SWELLING)
+def test_manifest_that_swells_is_refused_soon_and_in_little_memory(
+    tmp_path: Path, text: str, record_property: RecordProperty
+) -> None:
+    (tmp_path / "m.yaml").write_text(text)
+    command = [sys.executable, "-m", "reconciler", "validate", str(tmp_path)]
+    with (tmp_path / "messages").open("w+") as messages:
+        process = subprocess.Popen(command, stdout=messages, stderr=messages)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        messages.seek(0)
+        text = messages.read()
+    assert process.returncode == 65, text[:2000]
+    assert used.ru_utime + used.ru_stime < MOST_S
+    assert used.ru_maxrss < MOST_KB
+    assert len(text) < 500_000
+    assert "MB in this manifest" in text or "more than" in text or "characters cannot name" in text, text[
+        :2000
+    ]
+    count_tried(record_property, "manifests that swell", 1)
