@@ -1,7 +1,8 @@
 """The stacks of a fleet on the workers of a dask.distributed cluster.
 
 Plain text travels: which stacks, and the options of the command. The scheduler needs nothing of ours, the
-workers need the same version. What a lost worker had to do is done by another one.
+workers need the same version. What a lost worker had to do is done by another one. What comes back is text,
+too, and no pickle of a worker is read (`plain_data`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from typing import Any
 from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.fleet import StackResult
+from reconciler.core.text.sanitize import printable
 from reconciler.fleet.in_process import AT_ONCE, TakeResult
+from reconciler.fleet.plain_data import InvalidAnswer, no_unpickling, results_from
 from reconciler.fleet.request import FleetBatch, FleetRequest, ShownBatch, StackTask
 from reconciler.version import __version__
 
@@ -74,15 +77,15 @@ def mark_on_cluster(address: str, batch: ShownBatch) -> list[StackResult]:
     Raises:
         ClusterUnavailable: the scheduler cannot be reached, or did not answer.
     """
-    from distributed import KilledWorker
-
     with _connected(address) as client:
         future = client.submit(_remote(), _WORKER, "mark_shown", batch.to_json(), pure=False)
         try:
-            results: list[StackResult] = future.result(timeout=MARK_S)
-        except (OSError, ValueError, RuntimeError, CancelledError, KilledWorker) as error:
+            return results_from(
+                _answer(future.result(timeout=MARK_S)), [task.root for task, _ in batch.shown]
+            )
+        # What it failed of on a worker is an exception of any kind, since it is not read.
+        except (Exception, CancelledError) as error:
             raise _unavailable(f"{address}: {_reason(error)}", "run it again") from None
-    return results
 
 
 @contextmanager
@@ -98,18 +101,23 @@ def _connected(address: str) -> Iterator[Client]:
             Diagnostic("the extra fleet is not installed", why, "pip install 'reconciler[fleet]'")
         ) from None
     _redirect_log()
-    try:
-        client: Client = distributed.Client(  # type: ignore[no-untyped-call]
-            address, timeout=CONNECT_S, set_as_default=False, name="reconciler"
-        )
-    except (OSError, ValueError) as error:
-        fix = "start it with `dask scheduler`, or correct the address"
-        raise _unavailable(f"{address}: {_reason(error)}", fix) from None
-    try:
-        yield client
-    finally:
-        with suppress(Exception):
-            client.close(timeout=2)
+    with no_unpickling():
+        try:
+            client: Client = distributed.Client(  # type: ignore[no-untyped-call]
+                address,
+                timeout=CONNECT_S,
+                set_as_default=False,
+                name="reconciler",
+                deserializers=["msgpack", "error"],
+            )
+        except (OSError, ValueError) as error:
+            fix = "start it with `dask scheduler`, or correct the address"
+            raise _unavailable(f"{address}: {_reason(error)}", fix) from None
+        try:
+            yield client
+        finally:
+            with suppress(Exception):
+                client.close(timeout=2)
 
 
 def _redirect_log() -> None:
@@ -134,14 +142,43 @@ def _unavailable(why: str, fix: str) -> ClusterUnavailable:
 
 
 def _remote() -> Callable[..., Any]:
-    """A function that travels by value, so that who passes it on needs nothing of ours."""
+    """A function that travels by value, so that who passes it on needs nothing of ours.
 
-    def call(module: str, function: str, *arguments: Any) -> Any:
+    It answers as `_answer` reads it: an exception would come back as a pickle.
+    """
+
+    def call(module: str, function: str, *arguments: Any) -> list[str]:
         from importlib import import_module
 
-        return getattr(import_module(module), function)(*arguments)
+        try:
+            return ["", getattr(import_module(module), function)(*arguments)]
+        except Exception as error:
+            return [type(error).__name__, str(getattr(error, "name", None) or ""), str(error)]
 
     return call
+
+
+class _FailedThere(Exception):
+    """A call failed on a worker: the name of its exception, and of the module that is missing, if one is."""
+
+    def __init__(self, kind: str, module: str, why: str) -> None:
+        self.kind, self.module = kind, module
+        super().__init__(why)
+
+
+def _answer(found: object) -> str:
+    """What a call of `_remote` returned.
+
+    Raises:
+        _FailedThere: it failed.
+        InvalidAnswer: it is none.
+    """
+    match found:
+        case ("", str(text)):
+            return text
+        case (str(kind), str(module), str(why)):
+            raise _FailedThere(kind, module, why)
+    raise InvalidAnswer("it is no text")
 
 
 @dataclass
@@ -173,13 +210,9 @@ class _ClusterRun:
         Raises:
             OtherVersion: one has another, or none.
         """
-        answers = self.client.run(self._call, _WORKER, "version", on_error="return")
-        # Any other failure is that of a worker which was lost meanwhile.
-        answers = {
-            worker: answer
-            for worker, answer in answers.items()
-            if isinstance(answer, str | ImportError | AttributeError)
-        }
+        found = self.client.run(self._call, _WORKER, "version", on_error="return")
+        # What raises here is the connection of a worker that was lost meanwhile.
+        answers = {worker: _version(one) for worker, one in found.items() if not isinstance(one, Exception)}
         if wrong := [worker for worker in sorted(answers) if answers[worker] != __version__]:
             raise OtherVersion(*(_other_version(worker, answers[worker]) for worker in wrong))
 
@@ -252,49 +285,63 @@ class _ClusterRun:
         Raises:
             ClusterUnavailable: the scheduler has gone.
         """
-        from distributed import KilledWorker
-
         if future.cancelled():
             raise self._lost(None)
         error = future.exception()
-        if error is None:
-            for result in future.result():
-                self.take(result)
-        elif isinstance(error, KilledWorker) and len(batch.tasks) > 1:
+        if error is not None and _is_lost(error) and len(batch.tasks) > 1:
             # One of them may be why: each by itself does no harm to the others.
             self._waiting.extendleft((task,) for task in reversed(batch.tasks))
         else:
-            problem = _problem_of(error)
-            for task in batch.tasks:
-                self.take(StackResult(task.root, task.name, ExitCode.UNKNOWN, errors=(problem,)))
+            for result in self._results(future, error, batch):
+                self.take(result)
         future.release()
+
+    def _results(self, future: Future, error: BaseException | None, batch: FleetBatch) -> list[StackResult]:
+        """The results of a batch; where it has none, why that is so, for each of its stacks."""
+        try:
+            if error is not None:
+                raise error
+            return results_from(_answer(future.result()), [task.root for task in batch.tasks])
+        except Exception as failure:
+            problem = _problem_of(failure)
+            return [
+                StackResult(task.root, task.name, ExitCode.UNKNOWN, errors=(problem,)) for task in batch.tasks
+            ]
 
     def _lost(self, error: BaseException | None) -> ClusterUnavailable:
         why = f": {_reason(error)}" if error is not None else ""
         return _unavailable(f"the connection to {self.address} was lost{why}", "run it again")
 
 
-def _other_version(worker: str, answer: object) -> Diagnostic:
-    has = answer if isinstance(answer, str) else "none that knows --fleet"
-    if isinstance(answer, ModuleNotFoundError) and answer.name == "reconciler":
-        has = "none"
-    why = f"{worker} has {has}, and this is {__version__}"
+def _version(found: object) -> str:
+    """The version of a worker, or what it has instead."""
+    try:
+        return _answer(found)
+    except _FailedThere as failed:
+        return "none" if failed.module == "reconciler" else "none that knows --fleet"
+    except InvalidAnswer as invalid:
+        return f"an answer that cannot be read ({invalid})"
+
+
+def _other_version(worker: str, has: str) -> Diagnostic:
+    why = f"{worker} has {printable(has)}, and this is {__version__}"
     return Diagnostic("another version on a worker", why, _INSTALL)
+
+
+def _is_lost(error: BaseException) -> bool:
+    """Whether dask gave up because workers were lost: its KilledWorker, which comes as an unread pickle."""
+    return bool(error.args) and isinstance(error.args[0], bytes) and b"KilledWorker" in error.args[0]
 
 
 def _problem_of(error: BaseException) -> Diagnostic:
     """Why a worker has no result."""
-    from distributed import KilledWorker
-
-    if isinstance(error, KilledWorker):
-        times = error.allowed_failures + 1
-        why = f"{times} workers were lost while they checked it"
+    if _is_lost(error):
+        why = "workers were lost again and again while they checked it"
         return Diagnostic("workers were lost", why, "check the memory of the workers, and their logs")
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("reconciler"):
-        why = "it cannot import reconciler"
-        return Diagnostic(
-            "the worker has no reconciler",
-            why,
-            f"install it on all workers: pip install reconciler=={__version__}",
-        )
-    return Diagnostic("the worker failed", f"{type(error).__name__}: {_reason(error)}")
+    if isinstance(error, _FailedThere):
+        if error.kind == "ModuleNotFoundError" and error.module.startswith("reconciler"):
+            return Diagnostic("the worker has no reconciler", "it cannot import reconciler", _INSTALL)
+        return Diagnostic("the worker failed", printable(f"{error.kind}: {_reason(error)}"))
+    if isinstance(error, InvalidAnswer):
+        return Diagnostic("the worker's answer cannot be read", printable(str(error)))
+    return Diagnostic("the worker failed", "it could not run the check", "read the logs of the workers")

@@ -14,6 +14,7 @@ from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.fleet import StackResult
 from reconciler.fleet.in_process import check_here
+from reconciler.fleet.plain_data import to_json
 from reconciler.fleet.request import FleetBatch, FleetRequest, ShownBatch, StackTask
 from reconciler.fleet.stack_check import StackRunner
 from reconciler.version import __version__
@@ -24,22 +25,22 @@ def version() -> str:
     return __version__
 
 
-def check_batch(text: str) -> list[StackResult]:
-    """Check the stacks of a `FleetBatch`, given as JSON."""
+def check_batch(text: str) -> str:
+    """Check the stacks of a `FleetBatch`; it and the results are JSON."""
     batch = FleetBatch.from_json(text)
     if batch.request.version != __version__:  # a worker that came after the others were asked
-        return [_other_version(batch.request, task) for task in batch.tasks]
+        return to_json([_other_version(batch.request, task) for task in batch.tasks])
     results: list[StackResult] = []
     runner = StackRunner(os.environ, limiter=limiter_of(batch.share, time.time()))
     check_here(runner, batch.request, batch.tasks, results.append, batch.at_once)
-    return results
+    return to_json(results)
 
 
-def mark_shown(text: str) -> list[StackResult]:
-    """Write down what was shown, a `ShownBatch` as JSON."""
+def mark_shown(text: str) -> str:
+    """Write down what was shown, a `ShownBatch`; it and the results are JSON."""
     batch = ShownBatch.from_json(text)
     runner = StackRunner(os.environ)
-    return [runner.mark_shown(batch.request, task, shown) for task, shown in batch.shown]
+    return to_json([runner.mark_shown(batch.request, task, shown) for task, shown in batch.shown])
 
 
 def _other_version(request: FleetRequest, task: StackTask) -> StackResult:

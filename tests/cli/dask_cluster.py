@@ -9,6 +9,7 @@ end.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import select
 import signal
@@ -16,7 +17,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,8 +28,62 @@ WORKERS = 3
 FATAL_FILE = "fatal.txt"
 #: One with this file ends it too, once, after the check and before anybody knows of the result.
 FATAL_ONCE_FILE = "fatal-once.txt"
+#: One with this file makes the worker answer with what the file says: `HOSTILE`.
+HOSTILE_FILE = "hostile.txt"
 #: So many workers may be lost with the same task; dask's own default is 3.
 ALLOWED_FAILURES = 1
+
+
+def leave_trace(path: str) -> Exception:
+    """What a pickle does to whoever reads it: its process id is in the file then."""
+    with Path(path).open("a", encoding="utf-8") as file:
+        file.write(f"{os.getpid()}\n")
+    return RuntimeError("a trace was left")
+
+
+class HostileValue:
+    """A value whose pickle runs code where it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> Any:
+        return leave_trace, (self.path,)
+
+
+class HostileError(BaseException):
+    """An exception of that kind, which nothing on the way catches."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        super().__init__(self.path)
+
+    def __reduce__(self) -> Any:
+        return leave_trace, (self.path,)
+
+
+def _fail(path: Path) -> NoReturn:
+    raise HostileError(path)
+
+
+def _as_pickle(path: Path) -> HostileValue:
+    """A result that travels as a pickle, whatever the client says that it reads."""
+    from distributed.protocol.serialize import families
+
+    families["msgpack"] = families["pickle"]
+    return HostileValue(path)
+
+
+#: What a worker answers that somebody else controls, by the text of the file; it gets the path of the trace.
+HOSTILE: Mapping[str, Callable[[Path], Any]] = {
+    "value": HostileValue,
+    "pickle": _as_pickle,
+    "error": _fail,
+    "text": lambda path: "no JSON",
+    "number": lambda path: 7,
+    "other fields": lambda path: json.dumps([{"root": "team-0/s00", "exit_code": "zero"}]),
+    "other stack": lambda path: json.dumps([{"root": "team-1/s01", "stack": None, "exit_code": 0}]),
+}
 
 
 class DaskCluster:
@@ -100,6 +155,9 @@ def main(count: int) -> None:
         directories = [Path(task.directory) for task in FleetBatch.from_json(text).tasks]
         if any((directory / FATAL_FILE).exists() for directory in directories):
             os.kill(os.getpid(), signal.SIGKILL)
+        for file in (directory / HOSTILE_FILE for directory in directories):
+            if file.exists():
+                return HOSTILE[file.read_text(encoding="utf-8")](file.with_suffix(".trace"))
         results = check_batch(text)
         if fatal := [one for one in directories if (one / FATAL_ONCE_FILE).exists()]:
             (fatal[0] / FATAL_ONCE_FILE).unlink()

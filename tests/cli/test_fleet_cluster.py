@@ -21,7 +21,15 @@ from reconciler.core.fleet import StackResult
 from reconciler.emulator import Effect, Fault, Store, create_app, running
 from reconciler.fleet.cluster import ClusterUnavailable
 from tests.cli.conftest import Reconciler, write
-from tests.cli.dask_cluster import FATAL_FILE, FATAL_ONCE_FILE, DaskCluster, dask_cluster
+from tests.cli.dask_cluster import (
+    FATAL_FILE,
+    FATAL_ONCE_FILE,
+    HOSTILE,
+    HOSTILE_FILE,
+    DaskCluster,
+    dask_cluster,
+)
+from tests.conftest import FIGURE
 
 TOKEN = "tell-nobody-1"
 SECRET = "swordfish-of-the-worker"
@@ -119,8 +127,37 @@ def test_stack_that_ends_every_worker_is_an_error_of_that_stack_alone(
     said = reconciler("plan", "--fleet", "--json", "--scheduler", cluster.address, "fleet")
     by_root = {entry["root"]: entry for entry in said.document["stacks"]}
     assert said.code == 8
-    assert by_root["team-0/s00"]["error"]["message"].startswith("workers were lost: 2 workers were lost")
+    assert by_root["team-0/s00"]["error"]["message"].startswith("workers were lost: workers were lost again")
     assert [entry["exit_code"] for entry in by_root.values()].count(0) == 3
+
+
+@pytest.fixture
+def hostile_cluster() -> Iterator[DaskCluster]:
+    """A worker that somebody else controls, and one that nobody does."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("RECONCILER_")}
+    with dask_cluster(
+        {**environ, "MODELARTS_AUTH_TOKEN": TOKEN, "FLEET_TOKEN": SECRET}, 2
+    ) as running_cluster:
+        yield running_cluster
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_answer_of_a_hostile_worker_runs_nothing_in_the_client_and_fails_its_stack(
+    reconciler: Reconciler,
+    hostile_cluster: DaskCluster,
+    slow_service: tuple[str, SlowService],
+    record_property: Any,
+    kind: str,
+) -> None:
+    write_stacks(slow_service[0], 2)
+    file = write(kind, f"fleet/team-0/s00/{HOSTILE_FILE}")
+    said = reconciler("plan", "--fleet", "--json", "--scheduler", hostile_cluster.address, "fleet")
+    codes = {entry["root"]: entry["exit_code"] for entry in said.document["stacks"]}
+    assert (said.code, codes) == (8, {"team-0/s00": 8, "team-1/s01": 0})
+    trace = file.with_suffix(".trace")
+    readers = trace.read_text(encoding="utf-8").split() if trace.exists() else []
+    assert str(os.getpid()) not in readers
+    record_property(FIGURE, ["answers of hostile workers", 1])
 
 
 def test_drift_that_a_lost_worker_saw_is_reported_once(

@@ -9,7 +9,8 @@ import pytest
 
 from reconciler.core.diagnostic import WrongUsage
 from reconciler.core.exit_code import ExitCode
-from reconciler.fleet.cluster import _problem_of
+from reconciler.fleet.cluster import _answer, _FailedThere, _problem_of, _remote
+from reconciler.fleet.plain_data import results_from
 from reconciler.fleet.request import FleetBatch, FleetRequest, StackTask, as_plain
 from reconciler.fleet.sent_options import check_variables, sent, with_digest
 from reconciler.fleet.stack_check import StackRunner
@@ -61,7 +62,9 @@ def test_worker_that_does_not_see_the_stack_says_so(task: StackTask, tmp_path: P
 def test_batch_travels_as_text_and_comes_back_as_results(task: StackTask) -> None:
     batch = FleetBatch(FleetRequest("validate", {"target": "here"}), (task, replace(task, root="b")), 0.5, 2)
     assert FleetBatch.from_json(batch.to_json()) == batch
-    assert sorted((one.root, int(one.exit_code)) for one in check_batch(batch.to_json())) == [
+    assert sorted(
+        (one.root, int(one.exit_code)) for one in results_from(check_batch(batch.to_json()), ["a", "b"])
+    ) == [
         ("a", 0),
         ("b", 0),
     ]
@@ -69,14 +72,16 @@ def test_batch_travels_as_text_and_comes_back_as_results(task: StackTask) -> Non
 
 def test_worker_of_another_version_that_came_later_checks_nothing(task: StackTask) -> None:
     batch = FleetBatch(FleetRequest("validate", version="9.9.9"), (task,))
-    [result] = check_batch(batch.to_json())
+    [result] = results_from(check_batch(batch.to_json()), [task.root])
     assert (result.exit_code, result.errors[0].what) == (1, "another version on a worker")
     assert "was started with 9.9.9" in result.errors[0].why
 
 
 def test_worker_without_reconciler_is_named() -> None:
-    missing = ModuleNotFoundError("No module named 'reconciler'", name="reconciler")
-    assert _problem_of(missing).what == "the worker has no reconciler"
+    missing = _remote()("reconciler_that_is_not_there", "version")
+    with pytest.raises(_FailedThere) as caught:
+        _answer(missing)
+    assert _problem_of(caught.value).what == "the worker has no reconciler"
 
 
 def test_option_that_is_no_plain_data_is_not_sent() -> None:
