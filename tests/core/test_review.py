@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -200,6 +200,49 @@ def test_renamed_sweep_gets_one_hint() -> None:
 def test_another_value_of_a_sweep_is_no_rename() -> None:
     found = reviewed(members("sweep", 6)[:5], members("sweep", 6)[1:])
     assert (found.summary.added, found.summary.removed, found.warnings) == (1, 1, ())
+
+
+def of_axes(*axes: str, lifecycle: Mapping[str, Any] | None = None) -> list[DesiredJob]:
+    """The members of a sweep over two values of its first axis; the others have one."""
+    found = []
+    for lr in ("1", "2"):
+        texts = {axis: lr if axis == axes[0] else "64" for axis in axes}
+        key = "-".join(("s", *(f"{axis}-{texts[axis]}" for axis in sorted(axes))))
+        job = a_job(key, lifecycle=lifecycle, algorithm__parameters={"lr": lr, "axes": len(axes)})
+        found.append(replace(job, sweep="s", matrix=texts))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "action", "detail"),
+    [
+        ({}, Action.TERMINATE, "; terminated if active; refused after 60 min of work"),
+        ({"on_change": "replace"}, Action.TERMINATE, "; terminated if active"),
+        ({"on_change": "fail"}, Action.CONFLICT, "; on_change: fail"),
+        ({"on_change": "keep"}, Action.KEEP, "; on_change: keep"),
+        ({"protect": True}, Action.BLOCKED, ", and protected; "),
+    ],
+)
+def test_former_member_of_a_sweep_ends_as_an_edit_does(
+    lifecycle: dict[str, Any], action: Action, detail: str
+) -> None:
+    found = reviewed(of_axes("lr"), of_axes("lr", "batch", lifecycle=lifecycle))
+    gone = [job for job in found.jobs if job.change is ChangeKind.REMOVED]
+    assert [job.key for job in gone] == ["s-lr-1", "s-lr-2"]
+    assert {job.action for job in gone} == {action}
+    assert all(job.detail.startswith(f"no longer produced by s{detail}") for job in gone)
+
+
+def test_axis_added_to_a_sweep_gets_a_hint_at_the_expression_that_keeps_its_jobs() -> None:
+    [hint] = reviewed(of_axes("lr"), of_axes("lr", "batch")).warnings
+    assert hint.fix == 'add `formerly: "s-lr-${matrix.lr}"` to s to keep its jobs'
+
+
+def test_removed_sweep_is_terminated_as_ever() -> None:
+    found = reviewed(of_axes("lr"), [a_job("other", **FOUR)])
+    assert {job.detail for job in found.jobs if job.change is ChangeKind.REMOVED} == {
+        "removed; terminated if active"
+    }
 
 
 # ── totals and settings ────────────────────────────────────────────────────────────────────────────

@@ -12,15 +12,11 @@ from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.observed.ownership import Revision
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.decide import newest
-from reconciler.core.planning.groups import few
 from reconciler.core.planning.plan import PlanWarning
-from reconciler.core.planning.sweep_members import Renaming, SweepEntries, find_renaming
+from reconciler.core.planning.sweep_members import MAY_BE_RENAME, Renaming, SweepEntries, find_renaming
 
 if TYPE_CHECKING:
     from reconciler.core.planning.planner import Snapshot
-
-#: What a hint at a renaming says first, of a review as of a plan.
-MAY_BE_RENAME = "may be a rename"
 
 
 def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
@@ -80,11 +76,8 @@ class _Hints:
             self._told.add(entry)
             came = self._came(entry)
             if renaming := self._renaming(entry, came, gone, entry):
-                old = sorted(renaming.pairs.values())
-                self._taken |= {*old}
-                count = "1 member" if len(came) == 1 else f"{len(came)} members"
-                why = f"{count} of {entry} would start, and as many are no longer produced: {few(old)}"
-                yield PlanWarning(what=MAY_BE_RENAME, why=why, fix=_fix(entry, renaming), key=came[0])
+                self._taken |= {*renaming.pairs.values()}
+                yield renaming.hint(entry, came[0])
 
     def _came(self, entry: str) -> list[str]:
         return sorted(job.key for job in self._entries.members.get(entry, ()) if self._is_new(job))
@@ -140,12 +133,8 @@ class _Hints:
         recorded = self._snapshot.memory.sweeps.get(old)
         for former in (recorded, old.removesuffix(job.key.removeprefix(entry)), entry):
             if former and (renaming := self._renaming(entry, self._came(entry), gone, former)):
-                return _fix(entry, renaming)
+                return renaming.fix(entry)
         return f"add `formerly` to {entry}, with ${{matrix.AXIS}} where {old} has a value, to keep its jobs"
-
-
-def _fix(entry: str, renaming: Renaming) -> str:
-    return f'add `formerly: "{renaming.expression}"` to {entry} to keep its jobs'
 
 
 def _digest_by(job: DesiredJob, letter: str) -> str:

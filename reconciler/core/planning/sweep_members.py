@@ -15,7 +15,11 @@ from typing import NamedTuple
 
 from reconciler.core.declared.expression import AXIS_NAME
 from reconciler.core.declared.stack import DesiredJob, Stack
+from reconciler.core.planning.groups import few
+from reconciler.core.planning.plan import PlanWarning
 
+#: What a hint at a renaming says first, of a review as of a plan.
+MAY_BE_RENAME = "may be a rename"
 _AXIS = re.compile(AXIS_NAME)
 _VALUE = re.compile(r"[A-Za-z0-9_]*")
 #: So many ways to write an expression are tried, with so many constants in one place of it.
@@ -89,6 +93,17 @@ class Renaming(NamedTuple):
 
     expression: str
     pairs: Mapping[str, str]
+
+    def fix(self, entry: str) -> str:
+        """What to add to the entry."""
+        return f'add `formerly: "{self.expression}"` to {entry} to keep its jobs'
+
+    def hint(self, entry: str, key: str) -> PlanWarning:
+        """A hint at it, shown with the first new member."""
+        old = sorted(self.pairs.values())
+        count = "1 member" if len(old) == 1 else f"{len(old)} members"
+        why = f"{count} of {entry} would start, and as many are no longer produced: {few(old)}"
+        return PlanWarning(what=MAY_BE_RENAME, why=why, fix=self.fix(entry), key=key)
 
 
 def find_renaming(

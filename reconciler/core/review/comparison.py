@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from reconciler.core.declared.body_summary import nodes_by_place
 from reconciler.core.declared.stack import DesiredJob, Limits, Stack
 from reconciler.core.planning.plan import Action, Denial, PlanWarning, Source, few_of_a_kind
+from reconciler.core.planning.sweep_members import SweepEntries
 from reconciler.core.policies.expression import not_evaluated
 from reconciler.core.policies.subject import Surroundings, declared
 from reconciler.core.policies.verdict import Verdicts, judge
 from reconciler.core.ports import EvaluateExpressions
-from reconciler.core.review.consequence import added, changed, clash, is_present, removed, renamed
-from reconciler.core.review.renames import hints, likely_renames
+from reconciler.core.review.consequence import added, changed, clash, dropped, is_present, removed, renamed
+from reconciler.core.review.renames import hints, likely_renames, renamed_members
 from reconciler.core.review.report import (
     ChangeKind,
     NodeCount,
@@ -45,7 +47,7 @@ def make_review(
         *head.warnings,
         *settings_warnings(base, head, target),
         *_warnings(base, head, comparison),
-        *hints(likely_renames(*comparison.removed_and_added(found))),
+        *_rename_hints(comparison, found),
         *verdicts.warnings,
     )
     actions = Counter(job.action for job in found if not _is_quiet(job))
@@ -64,6 +66,18 @@ def make_review(
         denied=tuple(_without_prefix(one, head.file_prefix) for one in verdicts.denied),
         warnings=few_of_a_kind(warnings),
     )
+
+
+def _rename_hints(comparison: _Comparison, found: Iterable[ReviewedJob]) -> Iterator[PlanWarning]:
+    """Keys that may have been renamed without `formerly`: members of sweeps, and others."""
+    gone, new = comparison.removed_and_added(found)
+    taken: set[str] = set()
+    if comparison.head is not None and comparison.entries is not None:
+        for hint, pairs in renamed_members(gone, new, comparison.entries, comparison.head.declared_keys):
+            taken |= {*pairs, *pairs.values()}
+            yield hint
+    rest = ([job for job in jobs if job.key not in taken] for jobs in (gone, new))
+    yield from hints(likely_renames(*rest))
 
 
 def _judged(
@@ -104,6 +118,7 @@ class _Comparison:
     limits: Limits
     former: Mapping[str, str]
     prefixes: tuple[str, str]
+    head: Stack | None = None
 
     @classmethod
     def of(cls, base: Side, head: Side) -> _Comparison:
@@ -116,7 +131,7 @@ class _Comparison:
             if is_present(job) and is_present(before.get(old)) and not is_present(after.get(old))
         }
         limits = head.stack.limits if head.stack else Limits()
-        return cls(before, after, limits, former, (base.file_prefix, head.file_prefix))
+        return cls(before, after, limits, former, (base.file_prefix, head.file_prefix), head.stack)
 
     @property
     def count(self) -> int:
@@ -148,9 +163,20 @@ class _Comparison:
                 return added(before, after)
             case True, False:
                 assert before is not None
-                return removed(before, after)
+                entry = self._entry_without(before)
+                return removed(before, after) if entry is None else dropped(before, entry, self.limits)
         # Of a key that only HEAD has, and as absent, there may be a job: it ends.
         return removed(after, after) if after is not None and before is None else None
+
+    @cached_property
+    def entries(self) -> SweepEntries | None:
+        """The sweeps of HEAD; None if it has no manifest."""
+        return None if self.head is None else SweepEntries(self.head)
+
+    def _entry_without(self, before: DesiredJob) -> DesiredJob | None:
+        """A job of the entry that no longer produces a member of its sweep."""
+        recorded = {before.key: before.sweep or ""}
+        return None if self.entries is None else self.entries.former_entry(before.key, recorded)
 
     def _source(self, key: str) -> Source | None:
         job, prefix = self.after.get(key), self.prefixes[1]

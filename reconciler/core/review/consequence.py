@@ -24,6 +24,7 @@ from reconciler.core.text.masking import mask_declared
 _NOT_POLICY = frozenset({"rerun", "protect"})
 _PROTECTED = "protected; set `protect: false` first, in an apply of its own"
 _IF_ACTIVE = "terminated if active"
+_REFUSED_AFTER = "; refused after {} of work"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,26 @@ def added(before: DesiredJob | None, after: DesiredJob) -> ReviewedJob:
 def removed(before: DesiredJob, after: DesiredJob | None) -> ReviewedJob:
     """A key that HEAD does not declare, or declares as absent."""
     return _reviewed(ChangeKind.REMOVED, after or before, _end(before, after))
+
+
+def dropped(before: DesiredJob, entry: DesiredJob, limits: Limits) -> ReviewedJob:
+    """A member of a sweep that its entry, of which `entry` is a job, no longer produces in HEAD."""
+    return _reviewed(ChangeKind.REMOVED, before, _end_of_member(before, entry, limits))
+
+
+def _end_of_member(before: DesiredJob, entry: DesiredJob, limits: Limits) -> Consequence:
+    """The job of such a key ends as one does that is edited."""
+    said, on_change = f"no longer produced by {before.sweep}", entry.lifecycle.on_change
+    if before.lifecycle.protect or entry.lifecycle.protect:
+        return Consequence(Action.BLOCKED, Reason.PROTECTED, f"{said}, and {_PROTECTED}")
+    if on_change is OnChange.KEEP:
+        return Consequence(Action.KEEP, Reason.CHANGE_IGNORED, f"{said}; on_change: keep")
+    if on_change is OnChange.FAIL:
+        return Consequence(Action.CONFLICT, Reason.CHANGE_REFUSED, f"{said}; on_change: fail")
+    detail = f"{said}; {_IF_ACTIVE}"
+    if on_change is None:
+        detail += _REFUSED_AFTER.format(format_duration(limits.lost_time))
+    return Consequence(Action.TERMINATE, Reason.NOT_IN_MANIFEST, detail)
 
 
 def _end(before: DesiredJob, after: DesiredJob | None) -> Consequence:
@@ -124,7 +145,7 @@ def _changed(
         return Consequence(Action.BLOCKED, Reason.PROTECTED, f"{said}, and {_PROTECTED}", changes)
     detail = f"{said}; replaced if active, else run again"
     if on_change is None:
-        detail += f"; refused after {format_duration(limits.lost_time)} of work"
+        detail += _REFUSED_AFTER.format(format_duration(limits.lost_time))
     return Consequence(Action.REPLACE, Reason.IMMUTABLE_CHANGED, detail, changes)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from reconciler.core.declared.diff import changes_between
@@ -11,7 +11,7 @@ from reconciler.core.declared.digest import CURRENT
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.planning.groups import FOLDED_FROM, few
 from reconciler.core.planning.plan import PlanWarning
-from reconciler.core.planning.renames import MAY_BE_RENAME
+from reconciler.core.planning.sweep_members import MAY_BE_RENAME, SweepEntries, find_renaming
 
 #: Two declarations of which so much is equal may be of the same job.
 _ALIKE = 0.8
@@ -73,6 +73,21 @@ def _leaves(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
             yield from _leaves(member, (*path, str(name)))
     else:
         yield path, str(tree)
+
+
+def renamed_members(
+    removed: Sequence[DesiredJob],
+    added: Sequence[DesiredJob],
+    entries: SweepEntries,
+    declared: Collection[str],
+) -> Iterator[tuple[PlanWarning, Mapping[str, str]]]:
+    """Hint at the `formerly` that keeps the jobs of a sweep whose members came and went; with its pairs."""
+    for entry, members in entries.members.items():
+        came = [job.key for job in added if job.sweep == entry and not job.formerly]
+        gone = {job.key: job.digest for job in removed if job.sweep == entry}
+        renaming = find_renaming(members, came, gone, entry, declared) if came and gone else None
+        if renaming is not None:
+            yield renaming.hint(entry, came[0]), renaming.pairs
 
 
 def hints(pairs: Iterable[RenamePair]) -> Iterator[PlanWarning]:
