@@ -1,8 +1,9 @@
-"""The processes that a test started and left behind."""
+"""The processes that a test started and left behind, and how long one has waited for something."""
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 
@@ -23,3 +24,32 @@ def _parent(stat: Path) -> int | None:
         return None
     # The name of the program, in brackets, may hold anything.
     return int(text.rpartition(")")[2].split()[1])
+
+
+class Waited:
+    """How long a process has waited since this was made, the time aside in which it ran or was not let run.
+
+    A busy machine makes no wait longer. Asked last when the process has ended, and before it is waited for.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._began_s = pid, 0.0
+        self._began_s = self.seconds
+
+    @property
+    def seconds(self) -> float:
+        """So far, by its main thread."""
+        ran_s, held_up_s = _scheduled_s(self._pid)
+        # When it has ended we may not be let run for a while, either.
+        return time.monotonic() - ran_s - held_up_s - _scheduled_s(os.getpid())[1] - self._began_s
+
+
+def _scheduled_s(pid: int) -> tuple[float, float]:
+    """How long the main thread of a process has run, and how long it could have and did not."""
+    ran, held_up, *_ = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()
+    return int(ran) / 1e9, int(held_up) / 1e9
+
+
+def wait_without_reaping(pid: int) -> None:
+    """Wait until a process has ended; what the system knows of it stays."""
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)

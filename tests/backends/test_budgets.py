@@ -44,9 +44,9 @@ def old_project() -> Iterator[Service]:
 @contextmanager
 def measured(service: Service, at_most_s: float = 10.0) -> Iterator[None]:
     service.forget_requests()
-    began = time.perf_counter()
+    began = time.process_time()
     yield
-    assert time.perf_counter() - began < at_most_s
+    assert time.process_time() - began < at_most_s
 
 
 def plan(service: Service, jobs: list[DesiredJob]) -> Plan:

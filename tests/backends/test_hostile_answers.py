@@ -232,7 +232,7 @@ def test_slowly_dripping_answer_is_unanswered(dripping: str) -> None:
         began = time.monotonic()
         with pytest.raises(Unanswered, match=r"was not complete after 0\.3 s") as failure:
             session.call("POST", "/x", body={})
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
     assert not isinstance(failure.value, Unreachable)
 
 

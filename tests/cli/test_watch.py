@@ -248,7 +248,7 @@ def test_check_that_runs_out_of_time_is_ended_and_reported(watching: Watching, s
     write(manifest("a", url=silent_service))
     began_s = time.monotonic()
     said = watching("--check-timeout", "1s", "--json")
-    assert time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s < 20
     [check] = said.checks
     assert check["exit_code"] == 8
     assert "--check-timeout" in check["problem"]

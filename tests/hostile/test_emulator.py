@@ -511,9 +511,9 @@ def test_fault_pattern_matches_with_wildcards(pattern: str, path: str, fits: boo
 @pytest.mark.parametrize("pattern", ["*a" * 5000 + "b", "*" * 10_000 + "b", "a" * 100_000])
 def test_fault_pattern_matching_takes_bounded_time(store: Store, pattern: str) -> None:
     app = create_app(store, faults=[Fault(Effect.ANSWER, path=pattern)])
-    began = time.monotonic()
+    began = time.process_time()
     assert Client(app).get(f"/v2/p1/training-jobs/{quote('a' * 60_000)}").status_code == 400
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "^/v2/", "x|y", "[a]", "a?", "a\\"])

@@ -309,6 +309,6 @@ def test_combinations_are_found_without_comparing_each_with_each(section: str) -
     listed: dict[str, list[dict[str, Any]]] = {"include": [], "exclude": []}
     listed[section] = [{"x": value + 0.5} for value in values]
     matrix = _Matrix({"x": values}, listed["include"], listed["exclude"])
-    started = time.perf_counter()
+    started = time.process_time()
     assert len(matrix.combinations()) == 4000 + len(listed["include"])
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2

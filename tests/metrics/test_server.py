@@ -154,5 +154,5 @@ def test_wait_ends_when_there_is_something_to_be_read(served: Served) -> None:
         theirs.send(b"x")
         began_s = time.monotonic()
         served.server.wait(10.0, ours.fileno())
-        assert time.monotonic() - began_s < 0.2
+        assert time.monotonic() - began_s < 5
         assert ours.recv(1) == b"x"

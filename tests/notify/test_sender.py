@@ -59,7 +59,7 @@ def test_service_that_does_not_answer_in_time_has_failed(receiver: Receiver) -> 
     ]
     problems = send_all(deliveries, limit_s=0.5)
     assert problems == ("no answer within 0.5 s", "")
-    assert time.monotonic() - began_s < 2
+    assert time.monotonic() - began_s < 10
 
 
 def test_log_of_others_who_use_apprise_goes_where_it_went(caplog: pytest.LogCaptureFixture) -> None:
