@@ -10,11 +10,11 @@ from reconciler.core.drift.report import DriftReport
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
 
 PENDING = "pending"
-MISSING, FAILED, TERMINATED, MODIFIED = "missing", "failed", "terminated", "modified"
+MISSING, FAILED, TERMINATED, MODIFIED, MISSED = "missing", "failed", "terminated", "modified", "missed"
 DUPLICATE, ORPHANED, UNOWNED, STUCK, UNKNOWN = "duplicate", "orphaned", "unowned", "stuck", "unknown"
 
 #: What can be found of any key that owns jobs, whatever its own action is.
-ANYWHERE = {DUPLICATE, UNOWNED, STUCK}
+ANYWHERE = {DUPLICATE, UNOWNED, STUCK, MISSED}
 #: A bad end of a newer revision than the one that counts.
 BAD_END = {FAILED, TERMINATED}
 #: A job that was terminated outside and is not there any more, or has failed, and the service forgot it.

@@ -9,8 +9,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from reconciler.core.declared.scalar import spelled
+from reconciler.core.declared.schedule import Schedule
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.drift.report import DriftReport, make_drift_report
+from reconciler.core.observed.identity import ScheduleMark
 from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.planning.action_builder import PlanContext
@@ -108,6 +110,10 @@ declarations: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     },
 )
 flags = st.sampled_from(["", "", "", "protected", "stopped"])
+_NIGHTLY = Schedule("0 2 * * *").digest
+schedule_marks = st.sampled_from(
+    [None, ScheduleMark(_NIGHTLY), ScheduleMark(_NIGHTLY, int(NOW - 3 * HOUR)), ScheduleMark("0000")]
+)
 whose = st.sampled_from(["ours", "ours", "ours", "ours", "renamed", "wiped", "foreign", "unknown digest"])
 
 
@@ -124,6 +130,7 @@ def jobs(draw: st.DrawFn, key: str, revision: int) -> tuple[ObservedJob, str, De
         "phase": phase,
         "protected": flag == "protected",
         "stopped": flag == "stopped",
+        "schedule": draw(schedule_marks),
         "ran_s": draw(st.sampled_from([60.0, 2 * HOUR])),
         "ended_s_ago": draw(st.sampled_from([1.0, 24 * HOUR])),
     }
