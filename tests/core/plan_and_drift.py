@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from reconciler.core.drift.report import DriftReport
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
+from reconciler.core.planning.planner import KeyDecision
 
 PENDING = "pending"
 MISSING, FAILED, TERMINATED, MODIFIED, MISSED = "missing", "failed", "terminated", "modified", "missed"
 DUPLICATE, ORPHANED, UNOWNED, STUCK, UNKNOWN = "duplicate", "orphaned", "unowned", "stuck", "unknown"
+MISSED = "missed"
 
 #: What can be found of any key that owns jobs, whatever its own action is.
 ANYWHERE = {DUPLICATE, UNOWNED, STUCK, MISSED}
@@ -78,21 +80,22 @@ BESIDE: dict[tuple[Action, Reason], Beside] = {
 
 #: Held back because of what the key needs: beside it stands what would stand beside the start itself.
 HELD_BACK = {R.NEEDS_PENDING, R.NEEDS_FAILED}
+#: The rule for a time of a schedule that comes while the job is active: nothing has drifted then.
+OVERLAPPING = "overlapping"
 
 
 def contradictions(
     plan: Plan,
     report: DriftReport,
     ending: Collection[str],
-    chosen_by_key: Mapping[str, PlannedAction | None],
+    decisions: Mapping[str, KeyDecision],
     *,
     history_is_known: bool = True,
 ) -> list[str]:
     """What the two say of the same moment that cannot both be.
 
-    `chosen_by_key` are the actions that the rules chose, before `needs` held any of them back. `ending` are
-    the keys of which a job is being terminated: a plan decides as if it were terminated already, and it has
-    not drifted yet.
+    `decisions` say what the rules chose, before `needs` held anything back. `ending` are the keys of which a
+    job is being terminated: a plan decides as if it were terminated already, and it has not drifted yet.
     """
     found: defaultdict[str, set[str]] = defaultdict(set)
     for entry in report.drift:
@@ -105,7 +108,7 @@ def contradictions(
         by_key[action.key].append(action)
     said = []
     for key, actions in by_key.items():
-        rows = [_row(_started(action, chosen_by_key)) for action in actions]
+        rows = [_row(action, decisions.get(key)) for action in actions]
         here = found[key] | ({DUPLICATE} if key in warned else set())
         # What rests on a history that cannot be read is unknown.
         if not history_is_known and UNKNOWN in here:
@@ -126,12 +129,11 @@ def contradictions(
     return said
 
 
-def _started(action: PlannedAction, chosen_by_key: Mapping[str, PlannedAction | None]) -> PlannedAction:
-    chosen = chosen_by_key.get(action.key) if action.reason in HELD_BACK else None
-    return chosen or action
-
-
-def _row(action: PlannedAction) -> Beside:
+def _row(action: PlannedAction, decision: KeyDecision | None) -> Beside:
     pair = action.action, action.reason
+    if decision and decision.chosen and action.reason in HELD_BACK:
+        pair = decision.chosen.action, decision.chosen.reason
+    elif decision and decision.rule == OVERLAPPING and action.reason is R.PROTECTED:
+        pair = A.REPLACE, R.SCHEDULED
     assert pair in BESIDE, f"{pair[0]} for {pair[1]} needs a row of BESIDE in tests/core/plan_and_drift.py"
     return BESIDE[pair]

@@ -25,6 +25,7 @@ from tests.core.test_decision_table import around as around  # the three workspa
 from tests.core.worlds import a_world
 
 RERUN = {"on_upstream": "rerun"}
+NIGHTLY = {"schedule": "0 2 * * *"}
 KEPT = (Action.KEEP, "completed")
 
 
@@ -85,7 +86,7 @@ def links(made: Iterable[ObservedJob] = (), **more: Any) -> dict[str, tuple[Acti
         (prepare(lifecycle={"on_failure": "retry"}), [seen(prepare(), phase=F, ended_s_ago=60)]),
         (prepare(lifecycle={"on_terminated": "recreate"}), [done(prepare(), 24, phase=TD)]),
         (prepare(), [done(prepare(), 24, phase=TD, stopped=True)]),
-        (prepare(lifecycle={"schedule": "0 2 * * *"}), [done(prepare(), 48)]),
+        (prepare(lifecycle=NIGHTLY), [done(prepare(lifecycle=NIGHTLY), 48)]),
         (prepare(), [done(prepare(), 24), seen(prepare(), revision=2, phase=C)]),
         (prepare(), [done(prepare(), 24), seen(prepare(), revision=2, phase=P)]),
         (prepare(), [done(prepare(), 24), seen(prepare(), revision=2, phase=R)]),
@@ -347,7 +348,7 @@ def test_link_that_has_aged_out_is_part_of_the_chain(forgotten: str) -> None:
 
 
 def test_scheduled_link_waits_for_its_upstream_to_run_again() -> None:
-    train = link("train", "prepare", lifecycle={**RERUN, "schedule": "0 2 * * *"})
+    train = link("train", "prepare", lifecycle={**RERUN, **NIGHTLY})
     found = decided(plan_for(a_stack(prepare(**OLD), train), done(prepare(), 70), done(train, 60)))
     assert found["train"][0] is Action.DEFER
     assert found["train"][1].startswith("waiting for prepare, then create: scheduled for")
@@ -408,6 +409,6 @@ def test_status_of_a_deferred_link_names_what_it_waits_for() -> None:
 
 def test_cost_of_a_deferred_link_is_known() -> None:
     world = a_world(a_stack(prepare(**OLD), *CHAIN), done(prepare(), 24), done(TRAIN, 22), done(REPORT, 20))
-    chosen = world.chosen()["report"]
+    chosen = world.decisions()["report"].chosen
     assert chosen is not None
     assert with_cost(chosen, world.stack, world.look).cost is not None

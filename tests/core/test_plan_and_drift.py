@@ -26,15 +26,22 @@ def held_back(**lifecycle: Any) -> World:
     )
 
 
+def scheduled_over_a_protected_job() -> World:
+    """A time comes, and the job is to end for it, but is protected: the start is blocked."""
+    new = a_job("new", lifecycle={"schedule": "0 2 * * *", "overlap": "replace"})
+    return a_world(a_stack(new), seen(new, phase="Creating", protected=True, ran_s=24 * HOUR))
+
+
 @settings(max_examples=500, deadline=None)
 @given(worlds())
 @example(held_back(schedule="0 2 * * *"))
 @example(held_back(on_upstream="rerun"))
+@example(scheduled_over_a_protected_job())
 def test_plan_and_drift_agree(world: World) -> None:
     report = world.drift()
     is_known = world.look.memory.problem is None
     ending = {key for key, job in world.stack.jobs.items() if _is_ending(world.look.view(key, job))}
-    found = contradictions(world.plan(), report, ending, world.chosen(), history_is_known=is_known)
+    found = contradictions(world.plan(), report, ending, world.decisions(), history_is_known=is_known)
     assert found == []
 
 

@@ -17,8 +17,8 @@ from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
-from reconciler.core.planning.plan import Plan, PlannedAction
-from reconciler.core.planning.planner import Snapshot, decisions_of, make_plan
+from reconciler.core.planning.plan import Plan
+from reconciler.core.planning.planner import KeyDecision, Snapshot, decisions_of, make_plan
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.text.secret import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, made_by_0_1_0, seen
@@ -42,10 +42,9 @@ class World:
         """When it is looked at, and what is allowed."""
         return PlanContext(STACK, at_s=NOW, allowances=self.allowances)
 
-    def chosen(self) -> dict[str, PlannedAction | None]:
-        """What the rules choose for each key, before what it needs holds anything back."""
-        decisions = decisions_of(self.stack, self.look, self.context)
-        return {key: decision.chosen for key, decision in decisions.items()}
+    def decisions(self) -> dict[str, KeyDecision]:
+        """What the rules decide about each key."""
+        return decisions_of(self.stack, self.look, self.context)
 
     def drift(self) -> DriftReport:
         """What has drifted."""

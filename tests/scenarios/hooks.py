@@ -141,6 +141,8 @@ class _Watch:
                 return f"{operation[str(request.method)]} {self.names.get(job_id, job_id)}"
             case ["training-jobs", job_id, "actions"]:
                 return f"StopTrainingJob {self.names.get(job_id, job_id)}"
+            case ["training-jobs", job_id, "tasks", _, "logs", "preview"]:
+                return f"ShowTrainingJobLogsPreview {self.names.get(job_id, job_id)}"
         raise AssertionError(f"no name for {request.method} {request.url}")
 
 

@@ -69,3 +69,23 @@ def test_job_edited_by_another_process_is_not_reverted_by_the_wait(service: Serv
     assert (run.code, ends(run)) == (10, {"a": "superseded_elsewhere"}), run.err
     service.store.clock.advance(seconds=60)
     assert service.phases() == {"a": "Terminated", "a-r2": "Running"}
+
+
+def test_retry_made_by_another_process_is_followed_by_the_wait(service: Service, tmp_path: Path) -> None:
+    """A cron job applies the same manifest every few minutes, while somebody waits for it."""
+    quick = entry(needs=["a"])
+    quick["algorithm"]["environments"] = {"EMULATOR_RUN_SECONDS": "20"}
+    jobs = {"a": entry(lifecycle={"on_failure": "retry", "retry_delay": "0s"}), "b": quick}
+
+    def fails_and_is_retried(home: Path) -> Run:
+        [job] = service.store.jobs()
+        service.store.set_phase(job.id, "Failed")
+        colleague = service.run(home, *APPLY)
+        [again] = [one for one in service.store.jobs() if one.name == "a-r2"]
+        service.store.set_phase(again.id, "Completed")
+        return colleague
+
+    run, colleague = waited(service, tmp_path, jobs, fails_and_is_retried)
+    assert colleague.code == 0, colleague.err
+    assert (run.code, ends(run)) == (0, {"a": "reached", "b": "reached"}), run.err
+    assert service.phases() == {"a": "Failed", "a-r2": "Completed", "b": "Completed"}
