@@ -81,7 +81,7 @@ def apply_all(roots: list[Path]) -> None:
     """Make all jobs, so that every plan keeps them."""
     for root in roots:
         with reconciler.load(root).connect(environ={"MODELARTS_AUTH_TOKEN": TOKEN}) as session:
-            session.apply(session.plan(allow_empty=True)).raise_for_failures()
+            session.apply(session.plan(allow="empty")).raise_for_failures()
 
 
 def delay(url: str, seconds: float) -> None:

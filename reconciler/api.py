@@ -311,18 +311,17 @@ class Session:
     def plan(
         self,
         only: str | Sequence[str] = (),
-        force: bool = False,
-        allow_empty: bool = False,
         *,
         allow: str | Sequence[str] = (),
+        force: bool = False,
         preflight: bool = False,
     ) -> Plan:
         """Observe, and decide what `apply` would do; nothing is changed.
 
         `only` narrows the view to some keys, `allow` names guards that let the plan pass, as `--allow`
-        does, `force` is all of them, and `allow_empty` allows a manifest without jobs. With `preflight` the
-        target's catalog is asked, as by `--preflight`: quota, flavors, engines and pools. What that finds,
-        what a guard refuses, and what could not be read, is said in the plan.
+        does, and `force` is all of them. With `preflight` the target's catalog is asked, as by `--preflight`:
+        quota, flavors, engines and pools. What that finds, what a guard refuses or blocks, and what could not
+        be read, is said in the plan.
 
         Raises:
             ManifestInvalid: a sensitive variable has no value.
@@ -330,7 +329,7 @@ class Session:
             ServiceError: the target does not let us read at all.
         """
         context = self._context._replace(only=names_of("keys", only))
-        allowances = allowances_of(allow, force=force, allow_empty=allow_empty)
+        allowances = allowances_of(allow, force=force)
         return self._plan(context, allowances, with_preflight=preflight)
 
     def _plan(self, context: Context, allowances: Allowances, *, with_preflight: bool = False) -> Plan:
@@ -356,7 +355,8 @@ class Session:
         new is begun, what is in flight ends and is recorded, then KeyboardInterrupt is raised.
 
         Raises:
-            Refused: a guard, a policy or pre-flight refuses the plan; nothing was done.
+            Refused: a guard refuses the whole plan; nothing was done. Keys that a guard, a policy or
+                pre-flight blocks are left out, and everything else is done: see `Result.ok`.
             WrongUsage: the plan is for another stack, or the session is closed.
             StalePlan: something moved, or the plan is for another target; nothing was done.
             LockHeld: another process holds the lock.
@@ -566,7 +566,7 @@ class Plan:
 
     @property
     def applyable(self) -> bool:
-        """Whether at least one action would be executed, and no guard refuses."""
+        """Whether at least one action would be executed, and no guard refuses the whole plan."""
         return self._core.applyable
 
     @property
@@ -576,7 +576,7 @@ class Plan:
 
     @property
     def refusals(self) -> tuple[Diagnostic, ...]:
-        """What guards, policies and pre-flight say against it."""
+        """Why guards refuse the whole plan; what they block is an action `blocked`."""
         return without_secrets(self._core.refusals, self._redactor)
 
     @property
@@ -693,8 +693,11 @@ class Result:
         """Do nothing if all is well.
 
         Raises:
-            ApplyFailed: something was not done, or a job that was waited for ended badly.
+            Refused: everything else was done, and a key was blocked, or in conflict.
+            ApplyFailed: something failed, or a job that was waited for ended badly.
         """
+        if self.exit_code is ExitCode.REFUSED:
+            raise Refused(*self._failures())
         if not self.ok:
             raise ApplyFailed(self)
 

@@ -113,14 +113,14 @@ def names_of(what: str, values: str | Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def allowances_of(allow: str | Sequence[str], *, force: bool, allow_empty: bool) -> Allowances:
+def allowances_of(allow: str | Sequence[str], *, force: bool) -> Allowances:
     """Which guards let a plan pass.
 
     Raises:
         WrongUsage: there is no such guard.
     """
     try:
-        return Allowances.of(names_of("guards", allow), force=force, allow_empty=allow_empty)
+        return Allowances.of(names_of("guards", allow), force=force)
     except ValueError as error:
         raise WrongUsage(Diagnostic("unknown guard", str(error))) from None
 

@@ -14,16 +14,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.backends.target import Connected
 from reconciler.core.declared.selection import TakeUnmatched, check_keys, narrow
+from reconciler.core.declared.stack import Stack
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.ownership import sort_by_key
 from reconciler.core.outcome import Result
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
+from reconciler.core.planning.blocking import CatalogCheck
 from reconciler.core.planning.plan import Plan, PlannedAction
 from reconciler.core.planning.planner import (
+    ProposedPlan,
     Snapshot,
+    guarded_plan,
     make_destroy_plan,
-    make_plan,
+    propose_plan,
 )
 from reconciler.core.ports import Journal, ServiceError
 from reconciler.core.record import (
@@ -119,33 +123,47 @@ def plan(context: Context, allowances: Allowances = NO_ALLOWANCES, *, with_prefl
 
     The catalog is asked about what is about to be carried out, and `with_preflight` about any plan.
     """
-    made, _ = plan_with_snapshot(context, allowances)
-    return preflight(context, made, is_wanted=with_preflight)
+    proposed = propose(context, allowances)
+    stack, actions = proposed.stack, proposed.actions
+    return _guarded(context, proposed, _check_catalog(context, actions, stack, is_wanted=with_preflight))
 
 
-def preflight(context: Context, plan: Plan, *, is_wanted: bool = False) -> Plan:
-    """Ask the target's catalog what it would refuse of a plan: any finding refuses the plan.
+def preflight(context: Context, plan: Plan) -> Plan:
+    """Ask the target's catalog, before an apply, what it would refuse of a plan that was made before.
 
-    It is asked before an apply that creates something, and where `is_wanted`. Then replaces are held
-    against it as well, and so is a target that takes more than its catalog lists; what the target has no
-    way to say is a warning. Apply leaves replaces to the checks right before each.
+    What it finds blocks the keys that it is about.
 
     Raises:
         Interrupted: the program is to stop.
     """
+    from reconciler.core.preflight import with_check  # an unchanged plan needs none of it
+
+    checked = _check_catalog(context, plan.actions, context.loaded.stack)
+    return plan if checked is None else with_check(plan, checked, context.loaded.stack)
+
+
+def _check_catalog(
+    context: Context, actions: Sequence[PlannedAction], stack: Stack, *, is_wanted: bool = False
+) -> CatalogCheck | None:
+    """Ask the target's catalog what it would refuse of some actions; None where it is not asked.
+
+    It is asked before an apply that creates something, and where `is_wanted`. Then replaces are held
+    against it as well, and so is a target that takes more than its catalog lists; what the target has no
+    way to say is a warning. Apply leaves replaces to the checks right before each.
+    """
     from reconciler.core import preflight as core  # an unchanged plan needs none of it
 
-    if plan.preflight or not (is_wanted or (context.is_applied and core.is_needed(plan))):
-        return plan
-    checked = core.checked_actions(plan.actions, with_replaces=is_wanted)
-    deferred = core.deferred_actions(plan.actions, context.loaded.stack) if is_wanted else []
+    if not (is_wanted or (context.is_applied and core.is_needed(actions))):
+        return None
+    checked = core.checked_actions(actions, with_replaces=is_wanted)
+    deferred = core.deferred_actions(actions, stack) if is_wanted else []
     answers = _catalog_answers(context, [*checked, *deferred], with_offers=is_wanted)
-    target = plan.target.name
+    target = context.target.identity.name
     warnings = [
         *core.unchecked_warnings(one for one in answers.unchecked if is_wanted or not one.is_lacking),
         *core.deferred_warnings(core.find_in_bodies(deferred, answers, target)),
     ]
-    return core.with_findings(plan, core.find(plan.actions, checked, answers, target), warnings)
+    return CatalogCheck(core.find(actions, checked, answers, target), tuple(warnings))
 
 
 def _catalog_answers(
@@ -159,20 +177,23 @@ def _catalog_answers(
     return answers_to(context.catalog or context.new_catalog_reader(), questions)
 
 
-def plan_with_snapshot(context: Context, allowances: Allowances = NO_ALLOWANCES) -> tuple[Plan, Snapshot]:
-    """The same, with what the plan rests on."""
+def propose(context: Context, allowances: Allowances = NO_ALLOWANCES) -> ProposedPlan:
+    """Observe, decide every key, and ask the policies."""
     plan_context = context.plan_context(allowances)
     stack, snapshot = observe(context, plan_context, with_details=True)
-    check_keys(allowances.lost_work_keys, stack, snapshot.ownership.owned_keys, context.unmatched)
-    made = make_plan(
-        stack,
-        snapshot,
-        plan_context,
-        context.target.identity,
-        manifest_digest=context.loaded.manifest_digest,
-        version=__version__,
-    )
-    return made, snapshot
+    check_keys(allowances.named_keys, stack, snapshot.ownership.owned_keys, context.unmatched)
+    return propose_plan(stack, snapshot, plan_context, context.target.identity)
+
+
+def plan_with_snapshot(context: Context, allowances: Allowances = NO_ALLOWANCES) -> tuple[Plan, Snapshot]:
+    """What apply would do, with what that rests on; the catalog is not asked."""
+    proposed = propose(context, allowances)
+    return _guarded(context, proposed), proposed.snapshot
+
+
+def _guarded(context: Context, proposed: ProposedPlan, checked: CatalogCheck | None = None) -> Plan:
+    digest = context.loaded.manifest_digest
+    return guarded_plan(proposed, manifest_digest=digest, version=__version__, checked=checked)
 
 
 def destroy_plan(context: Context) -> Plan:
@@ -217,36 +238,34 @@ def why(context: Context, key: str) -> Explanation:
         WrongUsage: the key is neither declared nor owned.
     """
     from reconciler.checks.drift import seen_since
-    from reconciler.core import preflight  # a plan needs none of it
     from reconciler.core.planning.reports.explanation import explain  # a plan needs none of it
 
     plan_context = context.plan_context()
     stack, snapshot = observe(context, plan_context, with_details=True, with_drift=True)
     check_keys({key}, stack, snapshot.ownership.owned_keys)
-    made = make_plan(
-        stack,
-        snapshot,
-        plan_context,
-        context.target.identity,
-        manifest_digest=context.loaded.manifest_digest,
-        version=__version__,
-    )
-    explanation = explain(key, stack, snapshot, plan_context, made)
+    proposed = propose_plan(stack, snapshot, plan_context, context.target.identity)
+    checked = _check_key(context, proposed, key)
+    explanation = explain(key, proposed, _guarded(context, proposed, checked))
     drift = seen_since(explanation.drift, context.recording, context.scope)
-    explanation = explanation.model_copy(update={"drift": drift})
-    checked = [
-        *preflight.checked_actions(made.actions, with_replaces=True),
-        *preflight.deferred_actions(made.actions, stack),
+    return explanation.model_copy(update={"drift": drift})
+
+
+def _check_key(context: Context, proposed: ProposedPlan, key: str) -> CatalogCheck | None:
+    """Ask the catalog about the job that one key is to start, now or later; None where it starts none."""
+    from reconciler.core import preflight  # a plan needs none of it
+
+    actions = proposed.actions
+    starting = preflight.checked_actions(actions, with_replaces=True)
+    own = [
+        action
+        for action in (*starting, *preflight.deferred_actions(actions, proposed.stack))
+        if action.key == key
     ]
-    own = [action for action in checked if action.key == key]
     if not own:
-        return explanation
+        return None
     answers = _catalog_answers(context, own, with_offers=False)
-    found = preflight.find(made.actions, own, answers, made.target.name)
-    warnings = (*explanation.warnings, *preflight.unchecked_warnings(answers.unchecked))
-    return explanation.model_copy(
-        update={"preflight": tuple(one for one in found if one.key == key), "warnings": warnings}
-    )
+    found = preflight.find(actions, own, answers, proposed.target.name)
+    return CatalogCheck(found, tuple(preflight.unchecked_warnings(answers.unchecked)))
 
 
 def status(context: Context) -> StatusReport:

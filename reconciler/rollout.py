@@ -79,7 +79,7 @@ class Rollout:
                 raise
         self._end(journal, result)
         if journal is None and (recording := self.context.recording):
-            word = "refused" if plan.refusals else "nothing to do"
+            word = "refused" if plan.refusals or plan.blocked else "nothing to do"
             ended = RunEnd(recording.clock.now(), word, result.summary, result.outcomes)
             recording.note(self.context.scope, self.kind, ended, plan_digest(plan))
         return result
@@ -374,15 +374,10 @@ class _Wait:
             self._timers.pop(key, None)
         elif self._is_late(action, job):
             end = WaitEnd.TIMED_OUT
-        waited = Waited(key, action.action, end, self._explanation(action), job)
+        waited = Waited(key, action.action, end, action.explanation, job)
         if end is WaitEnd.REACHED and job is not None and not job.is_active:
             self._over[key] = waited
         return waited
-
-    def _explanation(self, action: PlannedAction) -> str:
-        """Why, for people; of what is to be started now and is denied, which policy does so."""
-        denial = next((one for one in self._newest.denied if one.key == action.key), None)
-        return f"denied by policy {denial.policy}: {denial.explanation}" if denial else action.explanation
 
     def _end_of(
         self, action: PlannedAction, job: ObservedJob | None, upstream: Sequence[Waited | None]

@@ -27,8 +27,6 @@ Listener = Callable[[ApplyEvent], None]
 #: A look that is older is taken again, right before the call.
 FRESH_FOR_S = 1.0
 REFUSED = "the plan is refused by a guard"
-DENIED = "the plan is denied by a policy"
-NOT_OFFERED = "the plan is refused by pre-flight"
 DEPENDS = "an earlier action of the same key did not succeed"
 
 
@@ -189,8 +187,7 @@ class Execution:
             if before is not None and not before.done():
                 turn.pause()
                 before.exception()  # waits for its end
-            refused = DENIED if plan.denied else NOT_OFFERED if plan.preflight else REFUSED
-            why_not = refused if plan.refusals else INTERRUPTED if self._stop.is_set() else None
+            why_not = REFUSED if plan.refusals else INTERRUPTED if self._stop.is_set() else None
             if why_not is None and action.key in self._held_up:
                 why_not = DEPENDS
             if why_not is None:

@@ -16,6 +16,7 @@ from reconciler.core import exit_code
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.exit_code import ExitCode, first_of
 from reconciler.core.outcome import Result
+from reconciler.core.planning.blockers import blockers
 from reconciler.core.planning.plan import Plan
 from reconciler.core.record import RunKind
 from reconciler.core.watch.window import Window, closes_at, local_text, opens_at
@@ -88,8 +89,8 @@ def apply_within(context: Context, limits: ApplyLimits, hooks: Hooks) -> Applied
     context = context._replace(is_applied=True)
     with recording.lock(context.scope, lose_lock) as lock:
         plan = limited(reconcile.plan(context), limits.max_actions)
-        if plan.refusals:
-            hooks.refused(plan.refusals)
+        if found := blockers(plan):
+            hooks.refused(found)
         now_s = clock.now()
         if _is_closed(limits, now_s):
             return _outside(plan, limits, now_s)

@@ -396,21 +396,20 @@ GUARDS: Sequence[Callable[[Any], Any]] = (
         multiple=True,
         metavar="GUARD",
         type=GuardType(),
-        help="Override one guard: lost-work (or lost-work=KEY), terminations, reruns, found-nothing, empty, "
-        "budget; repeatable. Policies cannot be overridden.",
+        help="Override one guard: lost-work (or lost-work=KEY), reruns (or reruns=KEY), budget, "
+        "terminations, found-nothing, empty; repeatable. Policies cannot be overridden.",
     ),
     FORCE,
-    option("--allow-empty", is_flag=True, help="Allow a manifest with no jobs; same as --allow empty."),
 )
 DETAILED = option("--detailed-exitcode", is_flag=True, help="Exit 2 if there are changes.")
 SHOW_KEEP = option("--show-keep", is_flag=True, help="Also list unchanged jobs.")
 
 
-def allowances(allow: Sequence[str], *, force: bool, allow_empty: bool) -> Allowances:
+def allowances(allow: Sequence[str], *, force: bool) -> Allowances:
     """What the options of GUARDS allow."""
     from reconciler.core.planning.allowance import Allowances
 
-    return Allowances.of(allow, force=force, allow_empty=allow_empty)
+    return Allowances.of(allow, force=force)
 
 
 def with_options(*groups: Sequence[Callable[[Any], Any]] | Callable[[Any], Any]) -> Callable[[F], F]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.cli.final_outputs import OutputSpec, final_outputs
 from reconciler.cli.terminal.console import console
+from reconciler.core.planning.blockers import blockers
 from reconciler.core.policies.verdict import refusals_of
 from reconciler.core.text.sanitize import printable
 from reconciler.files import append_file
@@ -33,14 +34,14 @@ if TYPE_CHECKING:
 def show_plan(
     plan: Plan, outputs: Sequence[OutputSpec], *, show_keep: bool = False, digest: str = ""
 ) -> None:
-    """Write a plan to the outputs, see `requested_outputs`, and its refusals to stderr.
+    """Write a plan to the outputs, see `requested_outputs`, and what refuses it or blocks keys to stderr.
 
     `digest` is that of the plan's file, if it has one.
     """
     final_outputs.about(plan.stack, plan.target.name)
     _show(Content.PLAN, plan, outputs, View(show_keep=show_keep, digest=digest))
-    if plan.refusals:
-        console.diagnostics(plan.refusals)
+    if found := blockers(plan):
+        console.diagnostics(found)
 
 
 def show_digest(digest: str, outputs: Sequence[OutputSpec]) -> None:

@@ -69,10 +69,13 @@ def first_of(codes: Iterable[ExitCode]) -> ExitCode:
 
 
 def of_plan(plan: Plan, *, detailed: bool) -> ExitCode:
-    """The code of `plan`: unknown, refused, changes; conflicts and blocked keys only show in the plan."""
+    """The code of `plan`: unknown, refused, changes.
+
+    What a guard, a policy or pre-flight blocks counts as refused; conflicts and other blocked keys only show.
+    """
     if not plan.complete:
         return ExitCode.UNKNOWN
-    if plan.refusals:
+    if plan.refusals or plan.blocked:
         return ExitCode.REFUSED
     return ExitCode.CHANGES if detailed and plan.to_execute else ExitCode.DONE
 

@@ -22,6 +22,7 @@ from reconciler.core.observed.catalog import (
     needs_flavors,
     pools,
 )
+from reconciler.core.planning.blocking import CatalogCheck, block, blocks_of_findings, sums_of
 from reconciler.core.planning.groups import FOLDED_FROM, few
 from reconciler.core.planning.order import in_order
 from reconciler.core.planning.plan import (
@@ -77,12 +78,12 @@ def jobs_to_start(actions: Iterable[PlannedAction]) -> list[PlannedAction]:
     return [action for action in in_order(actions) if action.traits.starts_a_job]
 
 
-def is_needed(plan: Plan) -> bool:
+def is_needed(actions: Iterable[PlannedAction]) -> bool:
     """Whether an apply asks the catalog first. A replace has checks of its own, right before it ends a job.
 
     Source: docs/semantics.md, "Apply", point 4.
     """
-    return any(action.action is Action.CREATE for action in plan.actions)
+    return any(action.action is Action.CREATE for action in actions)
 
 
 def checked_actions(actions: Iterable[PlannedAction], *, with_replaces: bool) -> list[PlannedAction]:
@@ -117,9 +118,14 @@ def questions_about(checked: Sequence[PlannedAction], *, with_offers: bool = Tru
 def find(
     actions: Iterable[PlannedAction], checked: Iterable[PlannedAction], answers: CatalogAnswers, target: str
 ) -> tuple[PreflightFinding, ...]:
-    """What a target would refuse of a plan's actions, sorted by key, then in the order of the body."""
-    found = [*find_in_bodies(checked, answers, target), *_over_quota(jobs_to_start(actions), answers.quota)]
-    return tuple(sorted(found, key=lambda one: one.key))
+    """What a target would refuse of a plan's actions, sorted by key, then in the order of the body.
+
+    A job that is refused for its body takes no record of the quota.
+    """
+    found = [*find_in_bodies(checked, answers, target)]
+    refused = {one.key for one in found}
+    starting = [action for action in jobs_to_start(actions) if action.key not in refused]
+    return tuple(sorted((*found, *_over_quota(starting, answers.quota)), key=lambda one: one.key))
 
 
 def find_in_bodies(
@@ -156,14 +162,16 @@ def _list_of(reason: PreflightReason, target: str) -> str | None:
 
 
 def _over_quota(starting: Sequence[PlannedAction], quota: RecordQuota | None) -> Iterator[PreflightFinding]:
-    """The jobs for which no record is left, the last ones to begin; a negative quota is none."""
+    """All jobs that draw on the quota, where it does not suffice for all of them; a negative one is none."""
     if quota is None or quota.quota is None or quota.used is None or quota.quota < 0:
         return
     left = max(0, quota.quota - quota.used)
+    if len(starting) <= left:
+        return
     detail = (
         f"{left} of {quota.quota} job records are left in the project, and {len(starting)} would be created"
     )
-    for action in starting[left:]:
+    for action in starting:
         yield PreflightFinding(
             key=action.key,
             reason=PreflightReason.QUOTA_EXCEEDED,
@@ -173,18 +181,13 @@ def _over_quota(starting: Sequence[PlannedAction], quota: RecordQuota | None) ->
         )
 
 
-def with_findings(
-    plan: Plan, found: tuple[PreflightFinding, ...], warnings: Iterable[PlanWarning] = ()
-) -> Plan:
-    """The plan with what pre-flight found: anything refuses it."""
-    return plan.model_copy(
-        update={
-            "preflight": found,
-            "warnings": tuple(dict.fromkeys((*plan.warnings, *few_of_a_kind(warnings)))),
-            "refusals": (*plan.refusals, *refusals_of(found)),
-            "applyable": plan.applyable and not found,
-        }
-    )
+def with_check(plan: Plan, checked: CatalogCheck, stack: Stack) -> Plan:
+    """A plan whose guards were asked before, with the keys blocked of which pre-flight found something."""
+    actions = block(plan.actions, blocks_of_findings(checked.found), stack)
+    warnings = tuple(dict.fromkeys((*plan.warnings, *few_of_a_kind(checked.warnings))))
+    found = sorted((*(plan.preflight or ()), *checked.found), key=lambda one: one.key)
+    more = {"preflight": tuple(found), "warnings": warnings}
+    return plan.model_copy(update={**sums_of(actions, plan.refusals), **more})
 
 
 def has_passed(plan: Plan) -> bool:
@@ -211,7 +214,7 @@ def deferred_warnings(found: Iterable[PreflightFinding]) -> Iterator[PlanWarning
 
 
 def refusals_of(found: Iterable[PreflightFinding]) -> tuple[Diagnostic, ...]:
-    """Why a plan must not be applied: each finding at its place; the same of many jobs once."""
+    """Why keys are blocked: each finding at its place; the same of many jobs once."""
     groups: dict[Hashable, list[PreflightFinding]] = {}
     for one in found:
         groups.setdefault(one.model_copy(update={"key": "", "source": None}), []).append(one)

@@ -347,6 +347,17 @@ class HistorySnapshot:
         return any(past.released_at_s is None for of_key in self.by_key.values() for past in of_key)
 
     @property
+    def seen_active(self) -> tuple[str, ...]:
+        """The keys, sorted, of which a revision had not ended when it was seen last, and was not released."""
+        return tuple(
+            sorted(
+                key
+                for key, of_key in self.by_key.items()
+                if any(past.released_at_s is None and not past.has_ended for past in of_key)
+            )
+        )
+
+    @property
     def knows_applies(self) -> bool:
         """Whether it was recorded what was applied, and not only what was seen."""
         return any(past.declared is not None for of_key in self.by_key.values() for past in of_key)

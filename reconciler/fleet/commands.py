@@ -19,6 +19,7 @@ from reconciler.core.drift.report import DriftReport
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.fleet import DriftToShow
 from reconciler.core.planning.allowance import Allowances
+from reconciler.core.planning.blockers import blockers
 from reconciler.core.record import REMIND_S, Scope
 from reconciler.manifests import LoadedStack, load_files
 from reconciler.manifests.sources.files import StackFiles
@@ -94,11 +95,7 @@ class Finding(NamedTuple):
 def plan(inputs: StackInputs) -> Finding:
     """What apply would do."""
     options = inputs.options
-    allowed = Allowances.of(
-        options.get("allow") or (),
-        force=bool(options.get("force")),
-        allow_empty=bool(options.get("allow_empty")),
-    )
+    allowed = Allowances.of(options.get("allow") or (), force=bool(options.get("force")))
     with _connected(inputs, offline=False) as context:
         made = reconcile.plan(context, allowed, with_preflight=bool(options.get("preflight")))
     return Finding(
@@ -111,7 +108,7 @@ def plan(inputs: StackInputs) -> Finding:
         has_changes=bool(made.to_execute) or not made.complete or bool(made.in_the_way or made.refusals),
         scopes=(context.scope,),
         render=partial(_rendered, Content.PLAN, made),
-        problems=made.refusals,
+        problems=blockers(made),
     )
 
 

@@ -29,6 +29,7 @@ from reconciler.core.planning.plan import (
     Denial,
     PlannedAction,
     PreflightFinding,
+    Reason,
     Source,
     TargetIdentity,
 )
@@ -169,7 +170,7 @@ class Sheet(NamedTuple):
     @property
     def findings(self) -> list[Row]:
         """What somebody has to do something about, what policies deny and pre-flight found included."""
-        return [*(row for row in self.rows if row.is_finding), *self.denied]
+        return [*(row for row in self.rows if row.is_finding and row.level is not Level.NONE), *self.denied]
 
 
 def sheet_of_plan(plan: Plan, view: View) -> Sheet:
@@ -227,6 +228,8 @@ def _row_of_action(group: Group, clean: Clean) -> Row:
     actions, action, traits = group.actions, group.first, group.first.traits
     shown = action.after or action.before
     needs_help = traits.stands_in_the_way or action.action is Action.UNKNOWN
+    # What policies deny and pre-flight found is an error in rows of its own.
+    is_error = needs_help and action.reason not in (Reason.DENIED, Reason.PREFLIGHT)
     ends_work = traits.stops_a_job
     return Row(
         keys=tuple(clean(one.key) for one in actions),
@@ -234,13 +237,13 @@ def _row_of_action(group: Group, clean: Clean) -> Row:
         words=traits.summary,
         symbol=action.symbol,
         colour=traits.colour,
-        rule=action.reason.value,
+        rule=clean(action.blocked_by[0]) if action.blocked_by else action.reason.value,
         revision=f"r{shown.revision}" if shown and len(actions) == 1 else "",
         text=clean(group.explanation),
         starts=clean(_starts(actions)),
         changes=tuple(field_of(change, clean) for change in action.changes),
         source=place_of(action.source, clean),
-        level=Level.ERROR if needs_help else Level.WARNING if ends_work else Level.NONE,
+        level=Level.ERROR if is_error else Level.WARNING if ends_work else Level.NONE,
         is_finding=needs_help,
         must_stay=ends_work or traits.stands_in_the_way,
         is_cut_first=traits.is_executed and not ends_work,

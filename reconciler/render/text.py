@@ -26,7 +26,6 @@ from reconciler.core.text.sanitize import printable
 from reconciler.core.text.secret import show
 from reconciler.render.layout import fit, pad
 from reconciler.render.style import Style, View
-from reconciler.render.texts.denials import render_denials, render_findings
 from reconciler.render.texts.drift import drift_text
 from reconciler.render.texts.groups import (
     INDENT,
@@ -70,8 +69,6 @@ def render_plan(plan: Plan, view: View) -> str:
     if shown:
         lines.append("")
     lines += render_warnings(plan.warnings, style)
-    lines += render_denials(plan.denied, style)
-    lines += render_findings(plan.preflight, style)
     lines += _next_runs(plan, view)
     lines += sums_of(plan)
     lines.append(plan.last_line)
@@ -95,7 +92,8 @@ def sums_of(plan: Plan) -> Iterator[str]:
     if plan.lost_node_hours:
         yield f"Discards {spell_work(plan.lost_node_hours)} of work."
     # Of one action the sum says what its own line says.
-    if plan.cost is not None and sum(action.cost is not None for action in plan.actions) > 1:
+    counted = sum(_shows_cost(one) for one in plan.actions if one.action is not Action.BLOCKED)
+    if plan.cost is not None and counted > 1:
         yield f"Starts {spell_cost(plan.cost)}."
 
 
@@ -123,8 +121,14 @@ def _text_of(group: Group) -> GroupText:
 
 def what_starts(action: PlannedAction) -> str:
     """What an action starts, and what that costs."""
-    cost = spell_cost(action.cost) if action.cost is not None else ""
+    cost = spell_cost(action.cost) if action.cost is not None and _shows_cost(action) else ""
     return "; ".join(part for part in (action.starts, cost) if part)
+
+
+def _shows_cost(action: PlannedAction) -> bool:
+    """Whether an action says what its job costs: a deferred or blocked one does if that is bounded."""
+    cost = action.cost
+    return cost is not None and (action.traits.starts_a_job or cost.node_hours_max is not None)
 
 
 def _revision(action: PlannedAction) -> str:

@@ -31,7 +31,7 @@ UPDATE, STOP, CHECK_NAME = "ChangeTrainingJobDescription", "StopTrainingJob", "V
 
 
 #: A stack without jobs is what a test means where it says so.
-UNFORCED = Allowances.of(allow_empty=True)
+UNFORCED = Allowances.of(["empty"])
 
 
 class SharedTime:

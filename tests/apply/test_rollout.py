@@ -429,7 +429,7 @@ def test_stage_denied_by_a_policy_in_its_turn_blocks_the_pipeline(service: Servi
     assert told.done == [("a", Action.CREATE)]
     assert told.took_s < 60
     waited = next(one for one in told.result.waits if one.key == "b")
-    assert waited.detail == "denied by policy not-b: not now"
+    assert waited.detail == "denied by not-b: not now; blocks create"
 
 
 def test_apply_without_wait_starts_the_first_stage_and_skips_the_rest(service: Service) -> None:

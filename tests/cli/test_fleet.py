@@ -116,7 +116,7 @@ def test_exit_code_is_the_first_by_the_order_of_the_table_over_all_stacks(
     write(stack("changes", "a"), "changes/stack.yaml")
     assert reconciler("plan", "--fleet").code == 0
     write(stack("empty"), "empty/stack.yaml")
-    assert reconciler("plan", "--fleet", "--detailed-exitcode", "--allow-empty").code == 2
+    assert reconciler("plan", "--fleet", "--detailed-exitcode", "--allow", "empty").code == 2
     assert reconciler("plan", "--fleet", "--detailed-exitcode").code == 3  # a manifest without jobs
     write(stack("broken") + "oops: 1\n", "broken/stack.yaml")
     said = reconciler("plan", "--fleet", "--detailed-exitcode", "--json")

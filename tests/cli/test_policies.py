@@ -35,35 +35,58 @@ def started(service: Service) -> list[str]:
 # ── plan and apply ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_denied_plan_is_shown_with_policy_message_place_and_keys(reconciler: Reconciler) -> None:
+def test_denied_key_is_shown_with_policy_message_and_place(reconciler: Reconciler) -> None:
     write(stack("a", "b", two_nodes="b"))
     said = reconciler("plan", "--detailed-exitcode")
     assert said.code == ExitCode.REFUSED
-    assert "denied: policy one-node: one is enough (jobs.yaml:5:29)\n        b\n" in said.out
-    assert said.out.endswith("Plan: 2 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep.\n")
+    assert "  ! blocked   b       denied by one-node: one is enough; blocks create\n" in said.out
+    assert said.out.endswith(
+        "Plan: 1 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep. 1 blocked.\n"
+    )
     assert "error: denied by a policy\n  --> jobs.yaml:5:29  policies.one-node\n" in said.err
     assert "one-node denies b: one is enough" in said.err
 
 
-def test_document_of_a_denied_plan_names_them_and_is_not_applyable(reconciler: Reconciler) -> None:
+def test_document_of_a_plan_names_what_is_denied_and_what_it_would_have_been(reconciler: Reconciler) -> None:
     write(stack("a", "b", two_nodes="b"))
     said = reconciler("plan", "--json")
     jsonschema.validate(said.document, schema("plan"))
-    assert said.document["applyable"] is False
+    assert said.document["applyable"] is True
+    a, b = said.document["actions"]
+    assert (a["action"], "blocked_action" in a) == ("create", False)
+    assert (b["action"], b["reason"], b["blocked_action"]) == ("blocked", "denied", "create")
+    assert (b["blocked_by"], b["detail"]) == (
+        ["one-node"],
+        "denied by one-node: one is enough; blocks create",
+    )
     [denial] = said.document["denied"]
     assert (denial["key"], denial["policy"], denial["message"]) == ("b", "one-node", "one is enough")
     assert denial["source"] == {"file": "jobs.yaml", "line": 5, "column": 29}
 
 
 @pytest.mark.parametrize("options", [(), ("--force",), ("--allow", "budget"), ("--allow", "lost-work")])
-def test_apply_of_a_denied_plan_starts_nothing_whatever_is_allowed(
+def test_apply_starts_all_but_the_denied_key_whatever_is_allowed(
     reconciler: Reconciler, service: Service, options: tuple[str, ...]
 ) -> None:
     write(stack("a", "b", two_nodes="b", url=service.url))
     said = reconciler("apply", "--yes", *options)
     assert said.code == ExitCode.REFUSED
-    assert started(service) == []
-    assert "skipped, the plan is denied by a policy" in said.err
+    assert started(service) == ["a"]
+    assert "denied by one-node: one is enough" in said.err
+
+
+def test_one_denied_job_among_twenty_does_not_hide_the_nineteen(
+    reconciler: Reconciler, service: Service
+) -> None:
+    keys = [f"job-{number:02}" for number in range(20)]
+    write(stack(*keys, two_nodes="job-07", url=service.url))
+    for _ in range(2):
+        said = reconciler("apply", "--yes")
+        assert said.code == ExitCode.REFUSED
+        assert sorted(started(service)) == [key for key in keys if key != "job-07"]
+    write(stack(*keys, url=service.url))
+    assert reconciler("apply", "--yes").code == ExitCode.DONE
+    assert sorted(started(service)) == keys
 
 
 def test_events_of_a_denied_apply_say_that_all_was_skipped(reconciler: Reconciler) -> None:
@@ -153,18 +176,18 @@ def test_junit_of_a_plan_fails_the_denied_job(reconciler: Reconciler) -> None:
 def test_page_and_comment_say_what_is_denied(reconciler: Reconciler, format_: str) -> None:
     write(stack("a", "b", two_nodes="b"))
     said = reconciler("plan", "-o", format_)
-    assert "one-node denies b: one is enough" in said.out
+    assert "denied by one-node: one is enough" in said.out
 
 
 # ── saved plans ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_saved_plan_that_was_denied_cannot_be_applied(reconciler: Reconciler, service: Service) -> None:
+def test_saved_plan_holds_what_was_denied(reconciler: Reconciler, service: Service) -> None:
     write(stack("a", two_nodes="a", url=service.url))
     assert reconciler("plan", "--out", "saved.plan").code == ExitCode.REFUSED
     Path("jobs.yaml").unlink()
     shown = reconciler("show", "saved.plan")
-    assert "denied: policy one-node: one is enough" in shown.out
+    assert "denied by one-node: one is enough" in shown.out
     assert reconciler("apply", "--plan", "saved.plan", "--yes").code == ExitCode.REFUSED
     assert started(service) == []
 
@@ -177,15 +200,16 @@ def test_saved_plan_is_judged_by_the_policies_of_its_time(reconciler: Reconciler
     assert started(service) == ["a"]
 
 
-def without_refusals(document: dict[str, Any]) -> None:
-    document["options"]["refusals"] = []
+def without_blocked(document: dict[str, Any]) -> None:
+    document["actions"] = []
+    document["summary"]["blocked"] = 0
 
 
 def without_denials(document: dict[str, Any]) -> None:
     document["denied"] = []
 
 
-@pytest.mark.parametrize("edit", [without_refusals, without_denials])
+@pytest.mark.parametrize("edit", [without_blocked, without_denials])
 def test_saved_plan_whose_denials_were_edited_is_invalid(
     reconciler: Reconciler, service: Service, edit: Any
 ) -> None:

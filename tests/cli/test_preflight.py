@@ -51,7 +51,7 @@ def test_plan_says_key_place_value_and_nearest_offer(reconciler: Reconciler, ser
     assert said.code == ExitCode.REFUSED
     detail = f'spec.resource.flavor_id "{TYPO}" is not offered by the target'
     hint = f'did you mean "{FLAVOR}"?'
-    assert f"refused: {detail}; {hint}\n        b  jobs.yaml:15:3\n" in said.out
+    assert f"  ! blocked   b       pre-flight: {detail}; {hint}; blocks create\n" in said.out
     assert (
         f"error: flavor not offered\n  --> jobs.yaml:15:3  jobs.b.spec.resource.flavor_id\n"
         f"  why: b: {detail}\n  fix: {hint}\n"
@@ -63,7 +63,13 @@ def test_document_of_a_plan_has_the_findings(reconciler: Reconciler, service: Se
     write(stack(service, "a", "b", typo="b"))
     document = reconciler("plan", "--preflight", "--json").document
     jsonschema.validate(document, schema("plan"))
-    assert document["applyable"] is False
+    assert document["applyable"] is True
+    blocked = document["actions"][1]
+    assert (blocked["action"], blocked["reason"], blocked["blocked_action"]) == (
+        "blocked",
+        "preflight",
+        "create",
+    )
     [finding] = document["preflight"]
     assert (finding["key"], finding["reason"]) == ("b", "flavor_not_offered")
     assert finding["source"] == {"file": "jobs.yaml", "line": 15, "column": 3}
@@ -90,8 +96,8 @@ def test_plan_in_which_nothing_is_found_says_so(reconciler: Reconciler, service:
         ("sarif", '"ruleId": "flavor_not_offered"'),
         ("junit", 'type="refused: flavor_not_offered"'),
         ("github", "::error file=jobs.yaml,line=6,col=3,title=refused a::spec.resource.flavor_id"),
-        ("markdown", "> **Refused:** flavor not offered: a: spec.resource.flavor_id"),
-        ("html", "flavor not offered"),
+        ("markdown", "pre-flight: spec.resource.flavor_id"),
+        ("html", "pre-flight: spec.resource.flavor_id"),
     ],
 )
 def test_finding_is_in_each_format(reconciler: Reconciler, service: Service, output: str, words: str) -> None:
@@ -124,7 +130,7 @@ def test_plan_tells_of_replaces_and_apply_leaves_them_to_their_own_checks(
 
 
 @pytest.mark.parametrize("options", [(), ("--force",), ("--parallelism", "1")])
-def test_apply_is_refused_before_anything_is_changed(
+def test_apply_leaves_the_key_of_a_finding_as_it_is_and_does_all_else(
     reconciler: Reconciler, service: Service, options: tuple[str, ...]
 ) -> None:
     write(stack(service, "a", "b", "gone"))
@@ -134,10 +140,13 @@ def test_apply_is_refused_before_anything_is_changed(
     service.app.requests.clear()
     said = reconciler("apply", "--yes", "--json", *options)
     assert said.code == ExitCode.REFUSED
-    assert nothing_was_changed(service)
-    assert [event["detail"] for event in said.events if event["type"] == "action_skipped"] == [
-        "the plan is refused by pre-flight"
-    ] * 3
+    [skipped] = [event for event in said.events if event["type"] == "action_skipped"]
+    assert (skipped["key"], skipped["action"]) == ("b", "blocked")
+    assert skipped["detail"].startswith(f'pre-flight: spec.resource.flavor_id "{TYPO}"')
+    assert {job.name: job.life.phase for job in service.store.jobs()} == {
+        "a": "Creating",
+        "gone": "Terminating",
+    }
     assert "jobs.yaml:15:3" in said.err
     assert asked(service, FLAVORS, ENGINES, QUOTAS) == [1, 1, 1]
 
@@ -152,8 +161,8 @@ def test_apply_without_a_create_asks_for_nothing(reconciler: Reconciler, service
     assert asked(service, FLAVORS, ENGINES, QUOTAS) == [0, 0, 0]
 
 
-@pytest.mark.parametrize(("quota", "refused"), [(3, ""), (2, "c"), (0, "abc")])
-def test_quota_is_that_of_all_jobs_together(
+@pytest.mark.parametrize(("quota", "refused"), [(3, ""), (2, "abc"), (0, "abc")])
+def test_quota_that_does_not_suffice_for_all_stops_all(
     reconciler: Reconciler, service: Service, quota: int, refused: str
 ) -> None:
     write(stack(service, "a", "b", "c"))
@@ -230,7 +239,7 @@ def test_cloud_without_quota_and_pools_says_so_only_where_it_was_asked(
 # ── saved plans ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_saved_plan_is_refused_by_what_its_target_says_now(reconciler: Reconciler, service: Service) -> None:
+def test_saved_plan_is_blocked_by_what_its_target_says_now(reconciler: Reconciler, service: Service) -> None:
     write(stack(service, "a", "b"))
     assert reconciler("plan", "--preflight", "--out", "plan.json").code == 0
     service.store.quota = 1
@@ -242,12 +251,14 @@ def test_saved_plan_is_refused_by_what_its_target_says_now(reconciler: Reconcile
     assert reconciler("apply", "--plan", "plan.json", "--yes").code == 0
 
 
-def test_findings_of_a_saved_plan_are_shown_and_refuse_it(reconciler: Reconciler, service: Service) -> None:
+def test_findings_of_a_saved_plan_are_shown_and_block_its_keys(
+    reconciler: Reconciler, service: Service
+) -> None:
     write(stack(service, "a", typo="a"))
     planned = reconciler("plan", "--preflight", "--out", "plan.json")
     assert planned.code == ExitCode.REFUSED
     shown = reconciler("show", "plan.json")
-    assert f'refused: spec.resource.flavor_id "{TYPO}" is not offered by the target' in shown.out
+    assert f'pre-flight: spec.resource.flavor_id "{TYPO}" is not offered by the target' in shown.out
     document = reconciler("show", "plan.json", "--json").document
     assert [one["key"] for one in document["preflight"]] == ["a"]
     said = reconciler("apply", "--plan", "plan.json", "--yes")
@@ -285,18 +296,14 @@ def test_local_target_takes_what_no_list_has_and_preflight_tells(reconciler: Rec
 # ── the Python API ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_python_api_plans_with_findings_and_refuses_to_apply(service: Service) -> None:
-    write(stack(service, "a", typo="a"))
+@pytest.mark.parametrize("given", ["with findings", "without", "none"])
+def test_python_api_does_all_but_the_key_of_a_finding(service: Service, given: str) -> None:
+    write(stack(service, "a", "b", typo="a"))
     with api.load().connect() as session:
-        plan = session.plan(preflight=True)
-        assert (plan.applyable, plan.exit_code) == (False, ExitCode.REFUSED)
-        assert [one["reason"] for one in plan.to_dict()["preflight"]] == ["flavor_not_offered"]
-        with pytest.raises(api.Refused) as refused:
-            session.apply(plan)
-        assert refused.value.diagnostics[0].what == "flavor not offered"
-        plan = session.plan()
+        plan = session.plan(preflight=given == "with findings")
         assert plan.applyable
-        for given in (plan, None):
-            with pytest.raises(api.Refused):
-                session.apply(given)
-    assert nothing_was_changed(service)
+        result = session.apply(None if given == "none" else plan)
+        assert (result.ok, result.exit_code) == (False, ExitCode.REFUSED)
+        with pytest.raises(api.Refused, match="a: pre-flight"):
+            result.raise_for_failures()
+    assert [job.name for job in service.store.jobs()] == ["b"]

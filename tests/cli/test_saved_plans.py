@@ -300,7 +300,7 @@ def test_show_lists_what_is_kept_and_what_guards_said(reconciler: Reconciler, se
     save(reconciler, code=3)
     said = reconciler("show", str(PLAN))
     assert said.code == 0
-    assert "--allow-empty" in said.err
+    assert "--allow empty" in said.err
 
 
 def test_show_reads_what_a_later_version_wrote(reconciler: Reconciler, service: Service) -> None:
@@ -755,7 +755,6 @@ def test_file_that_is_not_there_is_64(
         ["--force"],
         ["--target", "there"],
         ["-t", "there"],
-        ["--allow-empty"],
         ["--allow", "reruns"],
     ],
 )

@@ -15,10 +15,10 @@ from reconciler.core.declared.selection import narrow
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.observed.job import ObservedJob, Unreadable
 from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
-from reconciler.core.planning.planner import with_cost
+from reconciler.core.planning.planner import propose_plan, with_cost
 from reconciler.core.planning.reports.explanation import explain
 from reconciler.core.planning.reports.status import WaitKind, make_status
-from tests.builders import HOUR, a_job, a_stack, absent, seen
+from tests.builders import HOUR, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, plan_for
 from tests.core.test_decision_table import around as around  # the three workspaces
@@ -387,7 +387,8 @@ def test_link_that_keeps_is_neither_pending_nor_drift() -> None:
 
 def test_why_of_a_deferred_link_names_its_rule_and_its_way_out() -> None:
     world = a_world(a_stack(prepare(**OLD), *CHAIN), done(prepare(), 24), done(TRAIN, 22), done(REPORT, 20))
-    said = explain("train", world.stack, world.look, world.context, world.plan())
+    proposed = propose_plan(world.stack, world.look, world.context, TARGET)
+    said = explain("train", proposed, world.plan())
     assert (said.rules[-1].name, said.chosen) == ("upstream-newer", Action.CREATE)
     assert said.actions[0].detail == "prepare runs again"
     assert said.otherwise == (

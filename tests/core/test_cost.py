@@ -1,4 +1,4 @@
-"""docs/semantics.md, "Costs": what a plan would spend, and the budget that refuses it."""
+"""docs/semantics.md, "Costs": what a plan would spend, and the budget that blocks it."""
 
 from __future__ import annotations
 
@@ -151,16 +151,19 @@ def test_costs_are_not_part_of_the_plan_digest() -> None:
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
-        ({"node_hours": 383}, "up to 384.0 node-hours would be started; the limit is 383"),
-        ({"cost": 959}, "up to CNY 960.00 would be spent; the limit is 959"),
+        (
+            {"node_hours": 383},
+            "guard budget: more than 383 node-hours would be started in all; add --allow budget",
+        ),
+        ({"cost": 959}, "guard budget: more than CNY 959 would be spent in all; add --allow budget"),
         ({"node_hours": 384, "cost": 960}, None),
         ({}, None),
     ],
 )
-def test_plan_over_budget_is_refused(limits: dict[str, float], said: str | None) -> None:
+def test_create_over_budget_is_blocked(limits: dict[str, float], said: str | None) -> None:
     stack = a_stack(bounded(), prices=PRICES, limits=Limits.model_validate(limits))
     plan = plan_for(stack)
-    assert [refusal.why for refusal in plan.refusals] == ([said] if said else [])
+    assert [str(said) in action.detail for action in plan.blocked] == ([True] if said else [])
     assert plan.applyable is (said is None)
     assert plan_for(stack, allow=("budget",)).applyable
 
@@ -168,21 +171,20 @@ def test_plan_over_budget_is_refused(limits: dict[str, float], said: str | None)
 @pytest.mark.parametrize("limits", [{"node_hours": 1e9}, {"cost": 1e9}])
 def test_job_without_auto_stop_exceeds_every_limit(limits: dict[str, float]) -> None:
     stack = a_stack(bounded("a"), a_job("endless"), prices=PRICES, limits=Limits.model_validate(limits))
-    (refusal,) = plan_for(stack).refusals
-    assert refusal.why == "endless may run without end, which exceeds every limit"
-    assert refusal.fix == "set spec.auto_stop, or add --allow budget"
+    said = "endless may run without end, which exceeds every limit; set spec.auto_stop, or add --allow budget"
+    assert [said in action.detail for action in plan_for(stack).blocked] == [True, True]
 
 
 def test_flavor_without_a_price_exceeds_a_limit_of_cost() -> None:
     resource = {"flavor_id": "new.flavor", "node_count": 1}
     job = a_job(spec={"resource": resource, "auto_stop": {"time_unit": "HOURS", "duration": 1}})
-    (refusal,) = plan_for(a_stack(job, prices=PRICES, limits=Limits(cost=100))).refusals
-    assert refusal.why == "what it costs is unknown: no price for new.flavor"
+    [action] = plan_for(a_stack(job, prices=PRICES, limits=Limits(cost=100))).blocked
+    assert "what it costs is unknown: no price for new.flavor; add it to prices.node_hour" in action.detail
 
 
 def test_plan_without_creates_is_within_every_budget() -> None:
     job = a_job()
-    assert plan_for(a_stack(job, limits=Limits(node_hours=0, cost=0)), seen(job)).refusals == ()
+    assert plan_for(a_stack(job, limits=Limits(node_hours=0, cost=0)), seen(job)).blocked == ()
 
 
 # --- words

@@ -395,7 +395,7 @@ def test_replace_of_a_declaration_that_failed_before_counts_aged_out_failures() 
 
 
 KNOWN, ELSEWHERE = (
-    a_memory(past(BEFORE, 1, F)),
+    a_memory(past(BEFORE, 1, R)),
     a_memory(elsewhere=("other.example, project p, workspace 0",)),
 )
 
@@ -406,6 +406,7 @@ KNOWN, ELSEWHERE = (
         (KNOWN, [], True),
         (ELSEWHERE, [], False),  # the first apply to a second target
         (NO_HISTORY, [], False),
+        (a_memory(past(BEFORE, 1, F)), [], False),  # aged out of the service
         (KNOWN, [seen(a_job("b"))], False),
         (ELSEWHERE, [seen(a_job("b"), phase=DONE)], False),
         (KNOWN, [seen(a_job("b"), stack="other")], True),
@@ -428,7 +429,7 @@ def test_stack_known_on_another_target_only_is_a_warning_that_names_it() -> None
 
 
 def test_stack_known_on_both_targets_is_refused_and_warns_of_neither() -> None:
-    plan = plan_for(a_stack(NEW), memory=a_memory(past(BEFORE, 1, F), elsewhere=("other.example",)))
+    plan = plan_for(a_stack(NEW), memory=a_memory(past(BEFORE, 1, R), elsewhere=("other.example",)))
     assert "--allow found-nothing" in str(plan.refusals[0].fix)
     assert not plan.warnings
 

@@ -16,7 +16,7 @@ from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.decide import RULES
 from reconciler.core.planning.plan import Action, Reason
-from reconciler.core.planning.planner import Snapshot, make_plan
+from reconciler.core.planning.planner import Snapshot, guarded_plan, propose_plan
 from reconciler.core.planning.reports.explanation import OTHERWISE, Explanation, explain
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.expressions.evaluator import evaluate
@@ -37,8 +37,8 @@ def why(
     ownership = sort_by_key(Observation(jobs, unreadable, True, None), STACK, stack.declared_keys)
     snapshot = Snapshot(ownership, {job.id: job for job in jobs}, memory=memory)
     context = PlanContext(STACK, at_s=NOW, limits=stack.limits, evaluate=evaluate)
-    plan = make_plan(stack, snapshot, context, TARGET, manifest_digest="sha256:0", version="1.0")
-    return explain(key, stack, snapshot, context, plan)
+    proposed = propose_plan(stack, snapshot, context, TARGET)
+    return explain(key, proposed, guarded_plan(proposed, manifest_digest="sha256:0", version="1.0"))
 
 
 def one(desired: DesiredJob, **seen_as: Any) -> Explanation:

@@ -448,15 +448,14 @@ def test_rename_hint_compares_a_job_of_an_older_version_by_its_own_digest() -> N
     assert [key for key, _ in hints(plan_for(a_stack(a_job("new")), job))] == ["new"]
 
 
-def test_undeclared_rename_of_a_long_running_job_is_refused_with_a_hint() -> None:
+def test_undeclared_rename_of_a_long_running_job_ends_nothing_and_gives_a_hint() -> None:
     job = was(ran_s=30 * HOUR)
     plan = plan_for(a_stack(a_job("new")), job)
     assert lines(plan) == [
         (Action.CREATE, Reason.NOT_FOUND, None, "new"),
-        (Action.TERMINATE, Reason.NOT_IN_MANIFEST, "old", None),
+        (Action.BLOCKED, Reason.GUARD, "old", None),
     ]
-    assert [refusal.what for refusal in plan.refusals] == ["too much work would be lost"]
-    assert not plan.applyable
+    assert [action.blocked_by for action in plan.blocked] == [("lost-work",)]
     assert hints(plan) == [("new", "add `formerly: old` to new to keep its job")]
     plan = plan_for(a_stack(renamed()), job)
     assert lines(plan) == [(Action.UPDATE, Reason.MARKER_CHANGED, "old", "old")]

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
 
+from reconciler.core import exit_code
+from reconciler.core.declared.lifecycle import Lifecycle
+from reconciler.core.declared.policy import Policy
 from reconciler.core.declared.stack import DesiredJob, Limits, Stack
-from reconciler.core.observed.job import ObservedJob
+from reconciler.core.exit_code import ExitCode
+from reconciler.core.observed.catalog import PreflightReason
+from reconciler.core.observed.job import Observation, ObservedJob
+from reconciler.core.observed.ownership import sort_by_key
+from reconciler.core.observed.phase import Phase
+from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.allowance import Allowances, Guard
+from reconciler.core.planning.blockers import blockers
+from reconciler.core.planning.blocking import CatalogCheck
 from reconciler.core.planning.groups import fold
-from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
-from reconciler.core.planning.planner import make_destroy_plan
+from reconciler.core.planning.guards import REFUSES_THE_PLAN
+from reconciler.core.planning.plan import Action, Plan, PlannedAction, PreflightFinding, Reason
+from reconciler.core.planning.planner import Snapshot, guarded_plan, make_destroy_plan, propose_plan
+from reconciler.core.planning.said_in_words import WORDS
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from tests.builders import HOUR, TARGET, a_job, a_stack, absent, seen
+from tests.builders import HOUR, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
+from tests.core.test_cost import bounded
 from tests.core.test_decision_table import plan_for
+from tests.core.test_policies import a_policy
 
 OLD: dict[str, Any] = {"algorithm__parameters": {"lr": 9}}
 
@@ -57,40 +73,287 @@ def rerunning(again: int, keys: int, **limits: float) -> Case:
 
 def losing_sight() -> Case:
     """The history knows the stack, and nothing of it is there."""
-    return Case(a_stack(a_job("new")), [], a_memory(past(a_job("old"))))
+    return Case(a_stack(a_job("new")), [], a_memory(past(a_job("old"), phase=Phase.RUNNING)))
 
 
-CASES = {
-    Guard.EMPTY: Case(a_stack(), [seen(a_job())]),
-    Guard.FOUND_NOTHING: losing_sight(),
-    Guard.TERMINATIONS: ending(5, 16),
-    Guard.LOST_WORK: losing(24.5),
-    Guard.RERUNS: rerunning(5, 16),
+class Stops(NamedTuple):
+    """What a guard stops of a plan: all of it, or some keys and nothing else."""
+
+    case: Case
+    keys: tuple[str, ...] = ()
+
+
+def with_more(case: Case, *jobs: DesiredJob) -> Case:
+    """The same with further entries in the manifest."""
+    stack = case.stack
+    return case._replace(stack=a_stack(*stack.jobs.values(), *jobs, limits=stack.limits))
+
+
+def over_budget() -> Case:
+    return Case(a_stack(bounded("big", hours=100, nodes=1), limits=Limits(node_hours=50)), [])
+
+
+def by_id(jobs: Iterable[ObservedJob]) -> dict[str, ObservedJob]:
+    return {job.id: job for job in jobs}
+
+
+STOPS = {
+    Guard.EMPTY: Stops(Case(a_stack(), [seen(a_job())])),
+    Guard.FOUND_NOTHING: Stops(losing_sight()),
+    Guard.TERMINATIONS: Stops(ending(5, 16)),
+    Guard.LOST_WORK: Stops(with_more(losing(24.5), a_job("new")), ("a",)),
+    Guard.RERUNS: Stops(with_more(rerunning(5, 15), a_job("new")), tuple(f"edited-{n}" for n in range(5))),
+    Guard.BUDGET: Stops(with_more(over_budget(), absent("gone")), ("big",)),
 }
+BY_KEY = [guard for guard, stops in STOPS.items() if stops.keys]
 
 
-@pytest.mark.parametrize("guard", CASES)
-def test_guard_refuses_by_name_and_passes_when_allowed(guard: Guard) -> None:
-    case = CASES[guard]
-    plan = case.plan()
+def test_every_guard_stops_the_plan_or_keys_of_it() -> None:
+    assert STOPS.keys() == set(Guard)
+    assert {*STOPS} - {*BY_KEY} == REFUSES_THE_PLAN
+
+
+@pytest.mark.parametrize("guard", sorted(REFUSES_THE_PLAN))
+def test_guard_that_doubts_all_of_a_plan_refuses_it_and_blocks_nothing(guard: Guard) -> None:
+    plan = STOPS[guard].case.plan()
     [refusal] = plan.refusals
     assert f"--allow {guard.value}" in str(refusal.fix)
     assert plan.to_execute
     assert not plan.applyable
-    for others in Guard:
-        allowed = case.plan(allow=(others.value,))
-        assert bool(allowed.refusals) is (others is not guard)
-        assert allowed.applyable is (others is guard)
-    assert case.plan(force=True).applyable
+    assert not plan.blocked
+    assert exit_code.of_plan(plan, detailed=False) is ExitCode.REFUSED
+
+
+@pytest.mark.parametrize("guard", BY_KEY)
+def test_guard_that_doubts_some_keys_blocks_them_and_nothing_else(guard: Guard) -> None:
+    case, keys = STOPS[guard]
+    plan, free = case.plan(), case.plan(force=True)
+    assert not plan.refusals
+    assert tuple(action.key for action in plan.blocked) == keys
+    wanted = {action.key: action for action in free.actions}
+    for action in plan.actions:
+        if action.key not in keys:
+            assert action == wanted[action.key]
+            continue
+        assert (action.action, action.reason) == (Action.BLOCKED, Reason.GUARD)
+        assert (action.blocked_action, action.blocked_by) == (wanted[action.key].action, (guard.value,))
+        assert action.detail.startswith(f"guard {guard.value}: ")
+        assert f"--allow {guard.value}" in action.detail
+        assert (action.after, action.desired, action.lost_node_hours) == (None, None, 0)
+    assert plan.summary[Action.BLOCKED] == len(keys)
+    assert f"{len(keys)} blocked" in plan.last_line
+    assert "again" not in plan.last_line
+    assert exit_code.of_plan(plan, detailed=True) is ExitCode.REFUSED
+
+
+@pytest.mark.parametrize("guard", BY_KEY)
+def test_plan_whose_every_key_is_blocked_is_not_applyable(guard: Guard) -> None:
+    case, keys = STOPS[guard]
+    assert case.plan().applyable is bool(case.plan().to_execute)
+    only = Case(a_stack(*(case.stack.jobs[key] for key in keys), limits=case.stack.limits), case.jobs)
+    plan = only.plan()
+    assert {action.key for action in plan.blocked} == {*keys}
+    assert not any(action.key in keys for action in plan.to_execute)
+
+
+@pytest.mark.parametrize("guard", STOPS)
+def test_guard_lets_pass_what_is_allowed_by_its_name_alone(guard: Guard) -> None:
+    case = STOPS[guard].case
+    for other in Guard:
+        plan = case.plan(allow=(other.value,))
+        assert bool(plan.refusals or plan.blocked) is (other is not guard)
+    assert not case.plan(force=True).refusals
+    assert not case.plan(force=True).blocked
 
 
 def test_refusals_of_several_guards_name_each_guard() -> None:
-    jobs = [seen(a_job(f"end-{n}"), ran_s=HOUR, node_count=9) for n in range(5)]
+    jobs = [seen(a_job(f"end-{n}"), ran_s=HOUR, node_count=1) for n in range(5)]
     refusals = plan_for(a_stack(), *jobs).refusals
-    named = [str(refusal.fix).partition("--allow ")[2].split(",")[0].split(" ")[0] for refusal in refusals]
-    assert named == ["empty", "terminations", "lost-work"]
-    passed = plan_for(a_stack(), *jobs, allow=("empty", "terminations", "lost-work"))
-    assert passed.applyable
+    named = [str(refusal.fix).partition("--allow ")[2] for refusal in refusals]
+    assert named == ["empty", "terminations"]
+    assert plan_for(a_stack(), *jobs, allow=("empty", "terminations")).applyable
+
+
+def test_detail_of_a_blocked_key_says_what_it_would_be_and_holds_no_figure_that_grows() -> None:
+    stack, jobs, _ = losing(24.5)
+    [early], [late] = (
+        plan_for(stack, replace(job, duration_s=(job.duration_s or 0) + more)).actions
+        for job in jobs
+        for more in (0, 60)
+    )
+    assert early.detail == late.detail
+    assert early.detail == (
+        "guard lost-work: more than 24 node-hours of work would be discarded in all; add --allow lost-work, "
+        "or --allow lost-work=KEY for one key; blocks replace: algorithm.parameters.lr changed"
+    )
+    assert early.explanation.endswith("; would discard 30 min of work on 49 nodes")
+
+
+@pytest.mark.parametrize("guard", BY_KEY)
+def test_what_a_guard_blocks_is_told_once_with_its_keys_and_its_name(guard: Guard) -> None:
+    case, keys = STOPS[guard]
+    [said] = blockers(case.plan())
+    assert f"blocks {', '.join(keys)}: " in said.why
+    assert f"--allow {guard.value}" in str(said.fix)
+
+
+# --- the order: policies and pre-flight, lost-work, reruns, budget, terminations
+
+
+def denied(*keys: str) -> tuple[Policy, ...]:
+    return (a_policy(" || ".join(f'job.key == "{key}"' for key in keys)),)
+
+
+def test_key_that_a_policy_denies_is_not_counted_by_a_guard() -> None:
+    stack, jobs, _ = rerunning(5, 5)
+    plan = plan_for(replace(stack, policies=denied("edited-0")), *jobs)
+    assert {action.key: action.reason for action in plan.blocked} == {"edited-0": Reason.DENIED}
+    assert plan.summary[Action.CREATE] == 4
+    assert plan.last_line.endswith("1 blocked. 4 of them run finished work again.")
+
+
+def test_key_that_preflight_blocks_is_not_counted_by_a_guard() -> None:
+    stack, jobs, _ = rerunning(5, 5)
+    snapshot = Snapshot(sort_by_key(Observation(tuple(jobs)), STACK, stack.declared_keys), by_id(jobs))
+    proposed = propose_plan(stack, snapshot, PlanContext(STACK, limits=stack.limits), TARGET)
+    finding = PreflightFinding(key="edited-0", reason=PreflightReason.FLAVOR_NOT_OFFERED, detail="no")
+    plan = guarded_plan(proposed, manifest_digest="", version="0", checked=CatalogCheck((finding,)))
+    assert {action.key: action.reason for action in plan.blocked} == {"edited-0": Reason.PREFLIGHT}
+    assert plan.summary[Action.CREATE] == 4
+
+
+def test_key_that_reruns_blocks_is_not_counted_by_the_budget() -> None:
+    before = [a_job(str(n), **OLD) for n in range(5)]
+    again = [bounded(str(n), hours=10, nodes=1) for n in range(5)]
+    new = bounded("new", hours=10, nodes=1)
+    stack = a_stack(*again, new, limits=Limits(node_hours=45))
+    done = [seen(job, phase="Completed") for job in before]
+    assert {one.blocked_by for one in plan_for(stack, *done).blocked} == {("reruns",)}
+    assert [one.key for one in plan_for(stack, *done).to_execute] == ["new"]
+    allowed = plan_for(stack, *done, allow=("reruns",))
+    assert {one.blocked_by for one in allowed.blocked} == {("budget",)}
+    assert allowed.summary[Action.BLOCKED] == 6
+
+
+def test_key_that_lost_work_blocks_is_not_counted_by_terminations() -> None:
+    jobs = [seen(a_job(f"end-{n}"), ran_s=HOUR, node_count=9) for n in range(5)]
+    plan = plan_for(a_stack(a_job("new")), *jobs)
+    assert {one.blocked_by for one in plan.blocked} == {("lost-work",)}
+    assert not plan.refusals
+    [refusal] = plan_for(a_stack(a_job("new")), *jobs, allow=("lost-work",)).refusals
+    assert "--allow terminations" in str(refusal.fix)
+
+
+# --- what needs a blocked key
+
+
+def test_create_that_needs_a_blocked_key_is_deferred() -> None:
+    stack = replace(
+        a_stack(a_job("first"), replace(a_job("then"), needs=("first",))), policies=denied("first")
+    )
+    first, then = plan_for(stack).actions
+    assert (first.action, first.blocked_action) == (Action.BLOCKED, Action.CREATE)
+    assert (then.action, then.reason) == (Action.DEFER, Reason.NEEDS_PENDING)
+
+
+@pytest.mark.parametrize("lifecycle", [{}, {"on_change": "replace"}])
+def test_replace_that_needs_a_key_whose_update_is_denied_is_deferred(lifecycle: dict[str, Any]) -> None:
+    first = a_job("first", lifecycle={"protect": True})
+    then = replace(a_job("then", lifecycle=lifecycle), needs=("first",))
+    stack = replace(a_stack(first, then), policies=denied("first"))
+    jobs = [seen(a_job("first"), phase="Completed"), seen(a_job("then", **OLD))]
+    update, deferred = plan_for(stack, *jobs).actions
+    assert (update.action, update.blocked_action) == (Action.BLOCKED, Action.UPDATE)
+    assert (deferred.action, deferred.waits_for) == (Action.DEFER, ("first",))
+    assert deferred.detail.startswith("waiting for first, which is blocked; then replace")
+
+
+# --- said in words: one notion for all guards
+
+
+def said(word: str, key: str, *, is_active: bool) -> tuple[list[DesiredJob], list[ObservedJob]]:
+    """A key of which the manifest says so in words, and what there is of it: active, or completed."""
+    loss: dict[str, Any] = {"ran_s": HOUR / 2, "node_count": 10} if is_active else {"phase": "Completed"}
+    before = a_job(key, **OLD)
+    match word:
+        case "nothing":
+            return [a_job(key)], [seen(before, **loss)]
+        case "on_change: replace":
+            return [a_job(key, lifecycle={"on_change": "replace"})], [seen(before, **loss)]
+        case "overlap: replace":
+            life = {"schedule": "* * * * *", "overlap": "replace"}
+            job = a_job(key, lifecycle=life)
+            return [job], [seen(job, **loss)]
+        case "state: absent":
+            return [absent(key)], [seen(before, **loss)]
+        case "schedule":
+            job = a_job(key, lifecycle={"schedule": "* * * * *"})
+            return [job], [seen(job, **loss)]
+        case "on_upstream: rerun":
+            up = a_job(f"{key}-up")
+            job = replace(a_job(key, lifecycle={"on_upstream": "rerun"}), needs=(up.key,))
+            made = seen(up, phase="Completed", ended_s_ago=HOUR)
+            return [up, job], [made, seen(job, **loss)]
+        case "rerun":
+            return [a_job(key, lifecycle={"rerun": "2"})], [seen(a_job(key), **loss)]
+    raise AssertionError(word)
+
+
+def of_words(word: str, *, is_active: bool) -> Plan:
+    """Five keys of which the manifest says the same, of which the first is edited silently, too."""
+    entries, jobs = [], []
+    for n in range(5):
+        more_entries, more_jobs = said(word, str(n), is_active=is_active)
+        entries += more_entries
+        jobs += more_jobs
+    return plan_for(a_stack(*entries), *jobs)
+
+
+ENDS = ["on_change: replace", "overlap: replace", "state: absent", "rerun"]
+RERUNS = ["on_change: replace", "schedule", "overlap: replace", "on_upstream: rerun", "rerun"]
+
+
+def test_every_word_ends_jobs_or_runs_finished_work_again() -> None:
+    assert {*ENDS, *RERUNS} == WORDS.keys()
+
+
+def test_ends_and_reruns_that_no_word_says_are_counted() -> None:
+    assert {one.blocked_by for one in of_words("nothing", is_active=True).blocked} == {("lost-work",)}
+    assert {one.blocked_by for one in of_words("nothing", is_active=False).blocked} == {("reruns",)}
+
+
+@pytest.mark.parametrize("word", ENDS)
+def test_end_that_is_said_in_words_is_counted_by_neither_lost_work_nor_terminations(word: str) -> None:
+    plan = of_words(word, is_active=True)
+    assert sum(action.traits.stops_a_job for action in plan.actions) == 5
+    assert plan.lost_node_hours == 25
+    assert (plan.refusals, plan.blocked) == ((), ())
+
+
+@pytest.mark.parametrize("word", RERUNS)
+def test_rerun_that_is_said_in_words_is_not_counted(word: str) -> None:
+    plan = of_words(word, is_active=False)
+    assert plan.summary[Action.CREATE] == 5
+    assert (plan.refusals, plan.blocked) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "allow", "action"),
+    [
+        ({}, (), Action.CONFLICT),
+        ({"rerun": "2"}, (), Action.CONFLICT),
+        ({"on_change": "replace"}, (), Action.REPLACE),
+        ({}, ("lost-work",), Action.REPLACE),
+        ({}, ("lost-work=a",), Action.REPLACE),
+        ({}, ("reruns", "terminations"), Action.CONFLICT),
+    ],
+)
+def test_conflict_over_lost_work_asks_for_on_change_replace_or_lost_work_alone(
+    lifecycle: dict[str, Any], allow: tuple[str, ...], action: Action
+) -> None:
+    long_run = seen(a_job(**OLD), ran_s=2 * HOUR)
+    [found] = plan_for(a_stack(a_job(lifecycle=lifecycle)), long_run, allow=allow).actions
+    assert found.action is action
 
 
 # --- terminations
@@ -120,6 +383,11 @@ def test_terminations_are_refused_by_the_limits_of_the_stack() -> None:
     assert not ending(50, 100, terminations_percent=51).plan().refusals
 
 
+def test_terminations_said_in_words_are_not_counted() -> None:
+    said_so = [absent(str(n)) for n in range(5)]
+    assert not plan_for(a_stack(a_job("new"), *said_so), *(seen(a_job(str(n))) for n in range(5))).refusals
+
+
 def test_replacements_count_as_terminations() -> None:
     stack = a_stack(*(a_job(str(n)) for n in range(5)))
     assert plan_for(stack, *(seen(a_job(str(n), **OLD)) for n in range(5))).refusals
@@ -135,7 +403,7 @@ def test_ended_jobs_are_not_counted_among_the_active_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "is_refused"),
+    ("case", "is_blocked"),
     [
         (losing(24), False),  # over the limit, not at it
         (losing(24.5), True),
@@ -144,17 +412,17 @@ def test_ended_jobs_are_not_counted_among_the_active_ones() -> None:
         (losing(100, lifecycle={"on_change": "replace"}), False),
     ],
 )
-def test_lost_work_over_the_limit_is_refused_unless_requested(case: Case, is_refused: bool) -> None:
-    plan = case.plan()
-    assert [action.action for action in plan.actions] == [Action.REPLACE]
-    assert bool(plan.refusals) is is_refused
+def test_lost_work_over_the_limit_blocks_the_replace(case: Case, is_blocked: bool) -> None:
+    [action] = case.plan().actions
+    assert action.action is (Action.BLOCKED if is_blocked else Action.REPLACE)
+    assert action.blocked_action is (Action.REPLACE if is_blocked else None)
 
 
 LOSS: dict[str, Any] = {"ran_s": 10 * HOUR, "node_count": 3}
 
 
 @pytest.mark.parametrize(
-    ("entries", "jobs", "reason", "is_refused"),
+    ("entries", "jobs", "reason", "is_blocked"),
     [
         ([absent()], [seen(a_job(), **LOSS)], Reason.STATE_ABSENT, False),
         ([], [seen(a_job(), **LOSS)], Reason.NOT_IN_MANIFEST, True),
@@ -168,22 +436,31 @@ LOSS: dict[str, Any] = {"ran_s": 10 * HOUR, "node_count": 3}
     ],
 )
 def test_lost_work_of_a_terminate_is_allowed_only_by_state_absent(
-    entries: list[DesiredJob], jobs: list[ObservedJob], reason: Reason, is_refused: bool
+    entries: list[DesiredJob], jobs: list[ObservedJob], reason: Reason, is_blocked: bool
 ) -> None:
-    plan = plan_for(a_stack(a_job("other"), *entries), *jobs)
-    [ended] = [action for action in plan.actions if action.traits.stops_a_job]
+    stack = a_stack(a_job("other"), *entries)
+    [ended] = [action for action in plan_for(stack, *jobs, force=True).actions if action.traits.stops_a_job]
     assert (ended.reason, ended.lost_node_hours) == (reason, 30)
     assert "discards 10 h of work on 3 nodes" in ended.explanation
-    assert bool(plan.refusals) is is_refused
+    blocked = plan_for(stack, *jobs).blocked
+    assert [one.before for one in blocked] == ([ended.before] if is_blocked else [])
+
+
+def test_superseded_end_that_is_blocked_leaves_the_other_revision_as_it_is() -> None:
+    jobs = [seen(a_job(**OLD), **LOSS), seen(a_job(), revision=2)]
+    ended, kept = plan_for(a_stack(a_job()), *jobs).actions
+    assert (ended.action, ended.blocked_action) == (Action.BLOCKED, Action.TERMINATE)
+    assert (kept.action, kept.reason) == (Action.KEEP, Reason.UNCHANGED)
 
 
 def test_lost_work_is_summed_without_the_allowed_keys() -> None:
     jobs = [seen(a_job(key), ran_s=HOUR, node_count=nodes) for key, nodes in (("x", 10), ("y", 15))]
     stack = a_stack(a_job("other"))
-    [refusal] = plan_for(stack, *jobs).refusals
-    assert "25.0 node-hours of running work would be discarded, most of them of y" in refusal.why
-    assert not plan_for(stack, *jobs, allow=("lost-work=x",)).refusals
-    assert plan_for(stack, *jobs, allow=("lost-work=other",)).refusals
+    assert [one.key for one in plan_for(stack, *jobs).blocked] == ["x", "y"]
+    [said] = blockers(plan_for(stack, *jobs))
+    assert said.why == "blocks x, y: 25.0 node-hours of running work would be discarded"
+    assert not plan_for(stack, *jobs, allow=("lost-work=x",)).blocked
+    assert plan_for(stack, *jobs, allow=("lost-work=other",)).blocked
 
 
 def test_discarded_work_is_shown_per_action_and_in_total() -> None:
@@ -191,7 +468,7 @@ def test_discarded_work_is_shown_per_action_and_in_total() -> None:
         seen(a_job("a"), ran_s=30 * HOUR, node_count=8),
         seen(a_job("b"), ran_s=HOUR, node_count=2),
     ]
-    plan = plan_for(a_stack(a_job("new")), *jobs)
+    plan = plan_for(a_stack(a_job("new")), *jobs, allow=("lost-work",))
     said = {action.key: action.explanation for action in plan.actions}
     assert said["a"] == "not in the manifest; discards 30 h of work on 8 nodes"
     assert said["b"] == "not in the manifest; discards 60 min of work on 2 nodes"
@@ -216,7 +493,7 @@ def test_same_change_on_many_jobs_states_their_total_loss(
 ) -> None:
     stack = a_stack(*(a_job(str(n)) for n in range(5)))
     jobs = [seen(a_job(str(n), **OLD), ran_s=ran_h * HOUR, node_count=8) for n, ran_h in enumerate(hours)]
-    [group] = fold(plan_for(stack, *jobs).actions)
+    [group] = fold(plan_for(stack, *jobs, allow=("terminations",)).actions)
     assert group.first.action is action
     assert said in group.explanation
 
@@ -225,7 +502,7 @@ def test_same_change_on_many_jobs_states_their_total_loss(
 
 
 @pytest.mark.parametrize(
-    ("case", "is_refused"),
+    ("case", "is_blocked"),
     [
         (rerunning(4, 4), False),
         (rerunning(5, 5), True),
@@ -236,18 +513,24 @@ def test_same_change_on_many_jobs_states_their_total_loss(
         (rerunning(50, 100, reruns_percent=51), False),
     ],
 )
-def test_reruns_are_refused_from_5_keys_and_30_percent(case: Case, is_refused: bool) -> None:
-    assert bool(case.plan().refusals) is is_refused
+def test_reruns_are_blocked_from_5_keys_and_30_percent(case: Case, is_blocked: bool) -> None:
+    assert bool(case.plan().blocked) is is_blocked
 
 
-def test_reruns_are_counted_in_the_refusal_and_in_the_last_line() -> None:
+def test_reruns_are_counted_in_the_detail_and_in_the_last_line() -> None:
     stack, jobs, _ = rerunning(6, 8)
-    plan = plan_for(stack, *jobs[:7])
-    [refusal] = plan.refusals
-    assert refusal.why.startswith(
-        "6 of the 7 jobs to start run finished work again, of 8 keys of stack vision"
-    )
+    blocked = plan_for(stack, *jobs[:7]).blocked
+    assert "6 of 8 keys would run finished work again; the limits are 5 keys and 30 %" in blocked[0].detail
+    plan = plan_for(stack, *jobs[:7], allow=("reruns",))
     assert plan.last_line.endswith("1 to keep. 6 of them run finished work again.")
+
+
+def test_reruns_are_counted_without_the_allowed_keys() -> None:
+    stack, jobs, _ = rerunning(6, 8)
+    allowed = plan_for(stack, *jobs, allow=("reruns=edited-0",))
+    assert [one.key for one in allowed.to_execute] == ["edited-0"]
+    assert len(allowed.blocked) == 5
+    assert not plan_for(stack, *jobs, allow=("reruns=edited-0", "reruns=edited-1")).blocked
 
 
 def test_creates_of_failed_or_new_jobs_are_no_reruns() -> None:
@@ -255,15 +538,86 @@ def test_creates_of_failed_or_new_jobs_are_no_reruns() -> None:
     failed = [seen(a_job(str(n), **OLD), phase="Failed") for n in range(6)]
     plan = plan_for(stack, *failed)
     assert plan.summary[Action.CREATE] == 12
-    assert not plan.refusals
 
 
 def test_create_after_an_aged_out_completed_job_counts_as_rerun() -> None:
     keys = [str(n) for n in range(5)]
     stack = a_stack(*map(a_job, keys), a_job("other"))
     known = a_memory(*(past(a_job(key, **OLD)) for key in keys))
-    [refusal] = plan_for(stack, seen(a_job("other")), memory=known).refusals
-    assert "--allow reruns" in str(refusal.fix)
+    blocked = plan_for(stack, seen(a_job("other")), memory=known).blocked
+    assert [one.blocked_by for one in blocked] == [("reruns",)] * 5
+
+
+# --- nothing found
+
+
+@pytest.mark.parametrize(
+    ("phases", "is_refused"),
+    [
+        ([Phase.RUNNING], True),
+        ([Phase.COMPLETED, Phase.PENDING], True),
+        ([Phase.COMPLETED, Phase.FAILED, Phase.TERMINATED, Phase.ABNORMAL], False),
+        ([], False),
+    ],
+)
+def test_nothing_found_is_refused_only_where_something_was_active_when_seen_last(
+    phases: list[Phase], is_refused: bool
+) -> None:
+    known = a_memory(*(past(a_job(f"old-{n}", **OLD), phase=phase) for n, phase in enumerate(phases)))
+    plan = plan_for(a_stack(a_job("new")), memory=known)
+    assert bool(plan.refusals) is is_refused
+    assert plan.warnings == ()
+
+
+def test_stack_that_is_known_on_another_target_only_is_a_warning() -> None:
+    plan = plan_for(a_stack(a_job("new")), memory=a_memory(elsewhere=("prod",)))
+    assert (plan.refusals, plan.applyable) == ((), True)
+    assert [warning.what for warning in plan.warnings] == ["first apply to this target"]
+
+
+# --- budget
+
+
+@pytest.mark.parametrize(
+    ("chosen", "jobs"),
+    [
+        ("create", []),
+        ("replace", [seen(a_job("then", **OLD))]),
+    ],
+)
+def test_budget_counts_what_is_deferred(chosen: str, jobs: list[ObservedJob]) -> None:
+    then = replace(bounded("then", hours=30, nodes=1), needs=("first",))
+    stack = a_stack(bounded("first", hours=10, nodes=1), then, limits=Limits(node_hours=35))
+    first, deferred = plan_for(stack, *jobs).actions
+    assert deferred.action is Action.DEFER
+    assert chosen in deferred.detail
+    assert deferred.cost is not None
+    assert deferred.cost.node_hours_max == 30
+    assert (first.action, first.blocked_by) == (Action.BLOCKED, ("budget",))
+    enough = plan_for(replace(stack, limits=Limits(node_hours=40)), *jobs)
+    assert not enough.blocked
+    assert enough.cost is not None
+    assert enough.cost.node_hours_max == 40
+
+
+def test_budget_counts_a_retry_that_is_due_later() -> None:
+    retried = bounded("retried", hours=30, nodes=1)
+    retried = replace(
+        retried, lifecycle=Lifecycle.model_validate({"on_failure": "retry", "retry_delay": "9h"})
+    )
+    stack = a_stack(bounded("new", hours=10, nodes=1), retried, limits=Limits(node_hours=35))
+    new, later = plan_for(stack, seen(retried, phase="Failed", ended_s_ago=0)).actions
+    assert (later.action, later.reason) == (Action.DEFER, Reason.RETRY_LATER)
+    assert new.blocked_by == ("budget",)
+
+
+def test_budget_stops_no_end_of_a_job() -> None:
+    stack, jobs = over_budget().stack, [seen(a_job("gone"))]
+    plan = plan_for(stack, *jobs)
+    assert [(one.key, one.action) for one in plan.actions] == [
+        ("big", Action.BLOCKED),
+        ("gone", Action.TERMINATE),
+    ]
 
 
 # --- an empty manifest
@@ -283,8 +637,8 @@ def test_manifest_without_jobs_is_refused_unless_allowed() -> None:
         (["lost-wrok"], 'did you mean "lost-work"?'),
         (["everything"], "lost-work, terminations, reruns, found-nothing, empty, budget"),
         ([""], "is not one of"),
-        (["lost-work="], "lost-work=KEY"),
-        (["terminations=a"], "lost-work=KEY"),
+        (["lost-work="], "lost-work=KEY or reruns=KEY"),
+        (["terminations=a"], "lost-work=KEY or reruns=KEY"),
     ],
 )
 def test_unknown_guard_name_is_refused(words: list[str], said: str) -> None:
@@ -294,7 +648,7 @@ def test_unknown_guard_name_is_refused(words: list[str], said: str) -> None:
 
 
 def test_allowances_round_trip_through_their_words() -> None:
-    for allowances in (Allowances.of(["lost-work=b", "reruns"], allow_empty=True), Allowances.of(force=True)):
+    for allowances in (Allowances.of(["lost-work=b", "reruns=a", "empty"]), Allowances.of(force=True)):
         assert Allowances.of(allowances.words) == allowances
 
 
@@ -342,11 +696,6 @@ def _is_about(action: PlannedAction, job: ObservedJob) -> bool:
 
 
 def test_destroy_is_exempt_from_guards_and_keeps_protected_jobs() -> None:
-    from reconciler.core.observed.job import Observation
-    from reconciler.core.observed.ownership import sort_by_key
-    from reconciler.core.planning.action_builder import PlanContext
-    from reconciler.core.planning.planner import Snapshot
-
     jobs = [seen(a_job(str(n)), ran_s=30 * HOUR, node_count=8) for n in range(6)]
     jobs += [
         seen(a_job("marked"), protected=True),
@@ -366,4 +715,4 @@ def test_destroy_is_exempt_from_guards_and_keeps_protected_jobs() -> None:
     assert by_action[Action.TERMINATE] == [str(n) for n in range(6)]
     assert by_action[Action.BLOCKED] == ["declared", "marked", "released"]
     assert len(plan.actions) == 9
-    assert not plan.refusals
+    assert (plan.refusals, plan.applyable) == ((), True)

@@ -9,6 +9,8 @@ import pytest
 from reconciler.core.declared.policy import Effect
 from reconciler.core.declared.stack import Limits
 from reconciler.core.planning.allowance import Guard
+from reconciler.core.planning.guards import REFUSES_THE_PLAN
+from reconciler.core.planning.plan import Action
 from reconciler.core.planning.reports.explanation import Explanation
 from reconciler.core.text.secret import SecretText
 from reconciler.render.texts.why import render_why
@@ -36,7 +38,7 @@ def test_policy_that_denies_is_named_with_expression_values_and_place() -> None:
     assert (policy.policy, policy.effect, policy.message) == ("p", Effect.DENY, "too large")
     assert (policy.expression, policy.values) == (NODES, {"job.spec.resource.node_count": 9})
     text = render_why(found)
-    assert "  not applied: denied by policy p\n" in text
+    assert "  not applied: denied by p\n" in text
     assert (
         f"  p denies: too large (jobs.yaml:5:7)\n    {NODES}\n    job.spec.resource.node_count: 9\n" in text
     )
@@ -89,14 +91,15 @@ BUDGET = a_stack(bounded(hours=10, nodes=1), limits=Limits(node_hours=5))
     ids=[guard.value for guard in (Guard.TERMINATIONS, Guard.LOST_WORK, Guard.RERUNS, Guard.FOUND_NOTHING)]
     + [Guard.BUDGET.value, Guard.EMPTY.value],
 )
-def test_guard_that_refuses_the_plan_because_of_the_key_is_named_with_its_share(
+def test_guard_that_blocks_the_key_or_refuses_the_plan_is_named_with_its_share(
     explanation: Explanation, guard: Guard, share: str
 ) -> None:
     [found] = explanation.guards
     assert (found.guard, found.share) == (guard, share)
     assert f"--allow {guard.value}" in (found.fix or "")
     text = render_why(explanation)
-    assert f"  not applied: refused by guard {guard.value}\n" in text
+    word = "refused" if guard in REFUSES_THE_PLAN else "blocked"
+    assert f"  not applied: {word} by guard {guard.value}\n" in text
     assert f"    this key: {share}\n" in text
 
 
@@ -113,7 +116,7 @@ def test_guard_that_has_nothing_to_do_with_the_key_is_not_named(case: Case, key:
     assert of_case(case, key).guards == ()
 
 
-def test_work_that_the_manifest_gives_up_is_no_reason_for_a_refusal() -> None:
+def test_work_that_the_manifest_gives_up_blocks_nothing() -> None:
     asked: dict[str, Any] = {"on_change": "replace"}
     assert of_case(losing(25, lifecycle=asked), "a").guards == ()
 
@@ -123,6 +126,21 @@ def test_action_shows_what_the_job_costs() -> None:
     assert action.cost is not None
     assert action.cost.node_hours_max == 10
     assert why(a_stack(a_job()), seen(a_job(**EDITED), ran_s=HOUR / 2)).actions[0].lost_node_hours == 0.5
+
+
+@pytest.mark.parametrize(
+    ("explanation", "otherwise"),
+    [
+        (of_case(losing(25), "a"), "review the plan, then pass `--allow lost-work`"),
+        (why(a_stack(BIG, policies=(a_policy(NODES),))), "change the job, or the policy"),
+    ],
+)
+def test_blocked_key_says_what_the_rule_chose_and_what_would_make_it_otherwise(
+    explanation: Explanation, otherwise: str
+) -> None:
+    assert explanation.actions[0].action is Action.BLOCKED
+    assert explanation.chosen is explanation.actions[0].blocked_action
+    assert explanation.otherwise[0].startswith(otherwise)
 
 
 def test_memory_of_another_key_is_no_guard() -> None:

@@ -223,15 +223,14 @@ def test_many_newer_upstreams_are_counted() -> None:
     assert warned(plan) == ["made from an older up-0, up-1, up-2 and 2 more"]
 
 
-def test_reruns_are_counted_by_their_guard() -> None:
+def test_reruns_that_on_upstream_asks_for_are_not_counted_by_their_guard() -> None:
     keys = [f"down-{n}" for n in range(5)]
     entries = [replace(a_job(key, lifecycle=RERUN), needs=("up",)) for key in keys]
     jobs = [seen(entry, phase=DONE, ended_s_ago=22 * HOUR) for entry in entries]
     stack = a_stack(UP, *entries)
-    assert [one.what for one in plan_for(stack, NEWER, *jobs).refusals] == [
-        "too much finished work would run again"
-    ]
-    assert plan_for(stack, NEWER, *jobs, allow=("reruns",)).applyable
+    plan = plan_for(stack, NEWER, *jobs)
+    assert (plan.summary[Action.CREATE], plan.blocked) == (5, ())
+    assert plan.last_line.endswith("5 of them run finished work again.")
 
 
 def test_job_declared_absent_is_not_rerun() -> None:

@@ -9,6 +9,7 @@ import pytest
 from reconciler.core.declared.policy import POLICY_ACTIONS, Effect, Policy
 from reconciler.core.declared.stack import Prices
 from reconciler.core.diagnostic import Location
+from reconciler.core.planning.blockers import blockers
 from reconciler.core.planning.plan import Action, Plan, Reason
 from reconciler.core.policies.subject import Surroundings, declared, job_values
 from reconciler.core.policies.verdict import judge, judge_declared
@@ -36,13 +37,18 @@ def denied(plan: Plan) -> list[tuple[str, str]]:
 # ── what follows ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_denied_plan_is_not_applyable_and_names_policy_and_job() -> None:
+def test_denied_key_is_blocked_and_the_others_are_not() -> None:
     policy = a_policy("job.spec.resource.node_count > 8", message="too large")
     big = a_job("big", spec={"resource": {"flavor_id": "gpu", "node_count": 9}})
     plan = planned(big, a_job("small"), policies=[policy])
     assert denied(plan) == [("big", "p")]
-    assert not plan.applyable
-    [refusal] = plan.refusals
+    assert {one.key: (one.action, one.reason, one.blocked_action) for one in plan.actions} == {
+        "big": (Action.BLOCKED, Reason.DENIED, Action.CREATE),
+        "small": (Action.CREATE, Reason.NOT_FOUND, None),
+    }
+    assert plan.actions[0].detail == "denied by p: too large; blocks create"
+    assert plan.applyable
+    [refusal] = blockers(plan)
     assert (refusal.what, refusal.why) == ("denied by a policy", "p denies big: too large")
     assert (refusal.location, refusal.path) == (PLACE, "policies.p")
     assert plan.document()["denied"] == [
@@ -79,14 +85,22 @@ def test_job_on_which_the_expression_fails_is_denied(expression: str, problem: s
     )
 
 
-def test_denied_plan_is_not_applyable_with_force() -> None:
+def test_denied_key_is_blocked_with_force_as_well() -> None:
     plan = plan_for(a_stack(a_job(), policies=(a_policy(),)), force=True)
+    assert [action.reason for action in plan.actions] == [Reason.DENIED]
     assert not plan.applyable
+
+
+def test_key_that_several_policies_deny_names_all_of_them() -> None:
+    plan = planned(a_job(), policies=[a_policy(name="one", message="no"), a_policy(name="two")])
+    [action] = plan.actions
+    assert action.blocked_by == ("one", "two")
+    assert action.detail == "denied by one: no; denied by two; blocks create"
 
 
 def test_refusal_names_a_few_keys_and_counts_the_others() -> None:
     plan = planned(*(a_job(f"j{number}") for number in range(8)), policies=[a_policy()])
-    [refusal] = plan.refusals
+    [refusal] = blockers(plan)
     assert refusal.why == "p denies j0, j1, j2, j3, j4 and 3 more: its expression is true"
 
 

@@ -12,7 +12,9 @@ from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.diagnostic import Location
 from reconciler.core.observed.catalog import EngineOffer, Offers, PoolChoice, RecordQuota
 from reconciler.core.observed.catalog import PreflightReason as Why
-from reconciler.core.planning.plan import Action, Plan
+from reconciler.core.planning.blockers import blockers
+from reconciler.core.planning.blocking import CatalogCheck
+from reconciler.core.planning.plan import Action, Plan, Reason
 from reconciler.core.preflight import (
     CatalogAnswers,
     CatalogQuestions,
@@ -26,7 +28,7 @@ from reconciler.core.preflight import (
     is_needed,
     questions_about,
     unchecked_warnings,
-    with_findings,
+    with_check,
 )
 from reconciler.core.text.secret import SecretText
 from tests.builders import a_job, a_stack, absent, seen
@@ -159,7 +161,7 @@ def test_findings_against_a_create(job: DesiredJob, answers: CatalogAnswers, rea
 def test_action_that_starts_no_job_has_no_findings(plan: Plan, answers: CatalogAnswers) -> None:
     assert not plan.actions[0].traits.starts_a_job
     assert found(plan, answers, with_replaces=True) == []
-    assert not is_needed(plan)
+    assert not is_needed(plan.actions)
     assert questions_about(checked_actions(plan.actions, with_replaces=True)) == CatalogQuestions()
 
 
@@ -174,8 +176,8 @@ def test_replace_is_held_against_the_catalog_only_where_that_is_wanted() -> None
 
 
 def test_replace_alone_needs_no_preflight_before_an_apply() -> None:
-    assert not is_needed(plan_of(edited=[good("b")]))
-    assert is_needed(plan_of(good("a"), edited=[good("b")]))
+    assert not is_needed(plan_of(edited=[good("b")]).actions)
+    assert is_needed(plan_of(good("a"), edited=[good("b")]).actions)
 
 
 def test_deferred_job_that_would_be_refused_is_a_warning() -> None:
@@ -186,8 +188,8 @@ def test_deferred_job_that_would_be_refused_is_a_warning() -> None:
     deferred = deferred_actions(plan.actions, stack)
     [warning] = deferred_warnings(find_in_bodies(deferred, OFFERED, "prod"))
     assert (warning.key, warning.what) == ("b", "flavor not offered, for a job that is deferred")
-    assert has_passed(with_findings(plan, ()))
-    assert not has_passed(with_findings(plan, (), [warning]))
+    assert has_passed(with_check(plan, CatalogCheck(()), stack))
+    assert not has_passed(with_check(plan, CatalogCheck((), (warning,)), stack))
 
 
 def test_name_of_an_engine_that_is_a_secret_is_shown_by_its_own_name() -> None:
@@ -199,20 +201,25 @@ def test_name_of_an_engine_that_is_a_secret_is_shown_by_its_own_name() -> None:
 # ── the quota is that of the whole plan ────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("records", "keys"), [(3, ""), (2, "c"), (1, "bc"), (0, "abc")])
-def test_quota_names_the_keys_that_do_not_fit(records: int, keys: str) -> None:
+@pytest.mark.parametrize(("records", "keys"), [(3, ""), (2, "abc"), (1, "abc"), (0, "abc")])
+def test_quota_that_does_not_suffice_for_all_stops_all(records: int, keys: str) -> None:
     plan = plan_of(good("a"), good("b"), good("c"))
     assert found(plan, left(records)) == [(key, Why.QUOTA_EXCEEDED) for key in keys]
 
 
-def test_replaces_take_a_record_before_the_creates_do() -> None:
+def test_replaces_draw_on_the_quota_as_creates_do() -> None:
     plan = plan_of(good("a"), edited=[good("b"), good("c")])
-    assert found(plan, left(2)) == [("a", Why.QUOTA_EXCEEDED)]
-    assert found(plan, left(1)) == [("a", Why.QUOTA_EXCEEDED), ("c", Why.QUOTA_EXCEEDED)]
+    assert found(plan, left(3)) == []
+    assert found(plan, left(2)) == [(key, Why.QUOTA_EXCEEDED) for key in "abc"]
+
+
+def test_job_that_is_refused_for_its_body_takes_no_record() -> None:
+    plan = plan_of(good("a"), replace(resource(flavor_id="other"), key="b"))
+    assert found(plan, left(1)) == [("b", Why.FLAVOR_NOT_OFFERED)]
 
 
 def test_quota_finding_says_how_many_are_left() -> None:
-    [finding] = find(plan_of(good("a"), good("b")).actions, [], left(1, quota=8), "prod")
+    finding, _ = find(plan_of(good("a"), good("b")).actions, [], left(1, quota=8), "prod")
     assert finding.detail == "1 of 8 job records are left in the project, and 2 would be created"
 
 
@@ -247,13 +254,29 @@ def test_only_what_the_jobs_name_is_asked(jobs: list[DesiredJob], questions: Cat
 def checked_plan(plan: Plan, answers: CatalogAnswers) -> Plan:
     checked = checked_actions(plan.actions, with_replaces=True)
     found = find(plan.actions, checked, answers, "prod")
-    return with_findings(plan, found, unchecked_warnings(answers.unchecked))
+    return with_check(plan, CatalogCheck(found, tuple(unchecked_warnings(answers.unchecked))), a_stack())
 
 
-def test_finding_refuses_the_plan_with_key_place_value_and_way_out() -> None:
+def test_finding_blocks_its_key_and_no_other() -> None:
+    plan = checked_plan(plan_of(good("a"), replace(resource(flavor_id="other"), key="b")), OFFERED)
+    assert [(one.action, one.reason, one.blocked_action) for one in plan.actions] == [
+        (Action.CREATE, Reason.NOT_FOUND, None),
+        (Action.BLOCKED, Reason.PREFLIGHT, Action.CREATE),
+    ]
+    assert plan.applyable
+    assert plan.refusals == ()
+    assert (plan.summary[Action.CREATE], plan.summary[Action.BLOCKED]) == (1, 1)
+    assert plan.actions[1].blocked_by == ("flavor_not_offered",)
+    assert plan.actions[1].detail == (
+        'pre-flight: spec.resource.flavor_id "other" is not offered by the target; '
+        "use one of: reconciler flavors --target prod; blocks create"
+    )
+
+
+def test_finding_is_told_with_key_place_value_and_way_out() -> None:
     plan = checked_plan(plan_of(resource(flavor_id="modelarts.vm.cpu.2x")), OFFERED)
     assert not plan.applyable
-    [refusal] = plan.refusals
+    [refusal] = blockers(plan)
     assert (refusal.what, str(refusal.location)) == ("flavor not offered", "jobs.yaml:7:3")
     assert refusal.path == "jobs.a.spec.resource.flavor_id"
     assert refusal.why == 'a: spec.resource.flavor_id "modelarts.vm.cpu.2x" is not offered by the target'
@@ -261,7 +284,7 @@ def test_finding_refuses_the_plan_with_key_place_value_and_way_out() -> None:
 
 
 def test_value_that_resembles_nothing_gets_the_command_that_lists_what_is_offered() -> None:
-    [refusal] = checked_plan(plan_of(resource(flavor_id="zzz")), OFFERED).refusals
+    [refusal] = blockers(checked_plan(plan_of(resource(flavor_id="zzz")), OFFERED))
     assert refusal.fix == "use one of: reconciler flavors --target prod"
 
 
@@ -280,13 +303,13 @@ def test_catalog_that_cannot_be_asked_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(("jobs", "refusals"), [(4, 4), (5, 1), (60, 1)])
-def test_same_finding_of_five_jobs_or_more_is_one_refusal(jobs: int, refusals: int) -> None:
+def test_same_finding_of_five_jobs_or_more_is_told_once(jobs: int, refusals: int) -> None:
     keys = [f"k{number:02}" for number in range(jobs)]
     wrong = (replace(resource(flavor_id="other"), key=key) for key in keys)
     plan = checked_plan(plan_of(*wrong), OFFERED)
-    assert len(plan.refusals) == refusals
+    assert len(blockers(plan)) == refusals
     assert [one.key for one in plan.preflight or ()] == keys
-    assert all(key in " ".join(one.why for one in plan.refusals) for key in keys[:5])
+    assert all(key in " ".join(one.why for one in blockers(plan)) for key in keys[:5])
 
 
 def test_secret_value_is_named_and_not_shown() -> None:

@@ -169,7 +169,7 @@ def worlds(draw: st.DrawFn) -> World:
     )
     details = {job.id: job for job in there if draw(st.integers(0, 9))}
     world = a_world(stack, *there, unreadable=unreadable, details=details, memory=memory)
-    return replace(world, allowances=Allowances.of(force=draw(st.booleans()), allow_empty=True))
+    return replace(world, allowances=Allowances.of(["empty"], force=draw(st.booleans())))
 
 
 def a_world(

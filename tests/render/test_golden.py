@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.declared.drift_rule import IgnoreRule
+from reconciler.core.declared.policy import Effect, Policy
 from reconciler.core.declared.stack import Stack
 from reconciler.core.diagnostic import Diagnostic, Location, Severity, Snippet
 from reconciler.core.drift.check import Acceptance, LastCheck, StandingDrift, content_of
@@ -47,6 +48,15 @@ def placed(stack: Stack) -> Stack:
     return replace(stack, jobs={job.key: job for job in jobs})
 
 
+A_POLICY = Policy(
+    name="five-nodes",
+    effect=Effect.DENY,
+    expression='job.key == "denied"',
+    message="more than five nodes need the platform team",
+    location=Location("jobs.yaml", 4, 7),
+)
+
+
 @cache
 def every_action() -> Plan:
     """One of each kind."""
@@ -63,6 +73,8 @@ def every_action() -> Plan:
         a_job("unknown"),
         a_job("update", description="the new words"),
         a_job("waits", spec__schedule_policy={"priority": 3}),
+        a_job("denied"),
+        policies=(A_POLICY,),
     )
     return plan_for(
         placed(stack),
@@ -150,6 +162,7 @@ def edited_sweep() -> Plan:
         seen(a_job("other", **OLD), ran_s=600),
         *(seen(a_job(key, **OLD), ran_s=600.0 * n, node_count=2) for n, key in enumerate(keys, 1)),
         *(seen(a_job(f"{key}-done", **OLD), phase="Completed") for key in keys),
+        allow=("reruns",),
     )
 
 

@@ -119,6 +119,7 @@ def test_junit_fails_where_somebody_is_needed() -> None:
     assert {key: failure.attrib["type"] for key, failure in failures.items()} == {
         "blocked": "blocked: protected",
         "conflict": "conflict: would_lose_work",
+        "denied": "denied: five-nodes",
         "unknown": "unknown: unreadable",
     }
     assert "jobs.yaml:10:3" in (failures["blocked"].text or "")
@@ -166,6 +167,7 @@ def test_sarif_has_a_result_where_somebody_is_needed() -> None:
         ("protected", "error"),
         ("would_lose_work", "error"),
         ("unreadable", "error"),
+        ("five-nodes", "error"),
     ]
     assert results[0]["locations"][0]["physicalLocation"] == {
         "artifactLocation": {"uri": "jobs.yaml"},

@@ -400,7 +400,7 @@ class World(RuleBasedStateMachine):
 
     @rule(force=st.booleans())
     def apply(self, force: bool) -> None:
-        self._apply_for_good(Allowances.of(force=force, allow_empty=True))
+        self._apply_for_good(Allowances.of(["empty"], force=force))
 
     @rule(key=keys, change=changes, seed=st.integers(0, 1000), probability=st.sampled_from([0.05, 0.3]))
     def apply_amid_faults(self, key: str, change: Change, seed: int, probability: float) -> None:

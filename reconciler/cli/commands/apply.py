@@ -38,7 +38,6 @@ _OF_THE_PLAN = {
     "only": "--only",
     "allow": "--allow",
     "force": "--force",
-    "allow_empty": "--allow-empty",
 }
 
 
@@ -75,7 +74,6 @@ def command(
     yes: bool,
     allow: Sequence[str],
     force: bool,
-    allow_empty: bool,
     timeout_s: float,
     goal: Goal | None,
     **options: Any,
@@ -103,7 +101,7 @@ def command(
         with nothing_done(asked):
             why = "only a saved plan has a digest to approve"
             raise WrongUsage(Diagnostic("--approve without --plan", why, "reconciler apply --plan FILE"))
-    allowed = allowances(allow, force=force, allow_empty=allow_empty)
+    allowed = allowances(allow, force=force)
     interrupt = Interrupt()
     with ExitStack() as cleanup:
         with nothing_done(asked), abortable(interrupt):

@@ -61,7 +61,6 @@ def command(
     detailed_exitcode: bool,
     allow: Sequence[str],
     force: bool,
-    allow_empty: bool,
     records: str | None,
     **options: Any,
 ) -> int:
@@ -75,7 +74,7 @@ def command(
     from reconciler.cli.terminal.pager import paged
 
     with opened(records=records, **options) as context:
-        allowed = allowances(allow, force=force, allow_empty=allow_empty)
+        allowed = allowances(allow, force=force)
         plan = reconcile.plan(context, allowed, with_preflight=preflight)
         if preflight:
             _say_that_it_passed(plan)

@@ -32,7 +32,7 @@ class PolicyEntry(Strict):
     )
     deny: Annotated[str | None, Field(min_length=1)] = Field(
         None,
-        description="CEL expression over job, action, stack and target; true: the plan is refused.",
+        description="CEL expression over job, action, stack and target; true: the key is blocked.",
         examples=["job.spec.resource.node_count > 8"],
     )
     warn: Annotated[str | None, Field(min_length=1)] = Field(

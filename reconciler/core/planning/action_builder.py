@@ -15,7 +15,7 @@ from reconciler.core.declared.stack import Declared, DesiredJob, Limits
 from reconciler.core.observed.identity import Description, Marker, remote_name
 from reconciler.core.observed.ownership import ConflictingJob, KeyView, OwnershipState, Revision
 from reconciler.core.observed.phase import Operation, Phase, may
-from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
+from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances, Guard
 from reconciler.core.planning.plan import (
     ACTIONS,
     BAD_ENDS,
@@ -164,7 +164,7 @@ class Draft:
             case OnChange.FAIL:
                 detail = f"{said}; on_change: fail"
                 return self.plain(Action.CONFLICT, Reason.CHANGE_REFUSED, detail, revision=revision)
-        if self.context.allowances.permits_loss(self.view.key):
+        if self.context.allowances.permits_key(Guard.LOST_WORK, self.view.key):
             return ended
         lost_time = self.context.limits.lost_time
         if revision.job.ran_s(self.context.at_s) <= lost_time:

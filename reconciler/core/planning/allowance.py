@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Guard(StrEnum):
-    """What refuses a plan unless somebody allows it by this name."""
+    """What refuses a plan, or blocks keys of it, unless somebody allows it by this name."""
 
     LOST_WORK = "lost-work"
     TERMINATIONS = "terminations"
@@ -19,50 +20,63 @@ class Guard(StrEnum):
     BUDGET = "budget"
 
 
+#: The guards that count keys, of which single ones can be allowed: `lost-work=KEY`.
+_BY_KEY = (Guard.LOST_WORK, Guard.RERUNS)
+
+
+class AllowedKey(NamedTuple):
+    """One key that a guard does not count."""
+
+    guard: Guard
+    key: str
+
+
 @dataclass(frozen=True, slots=True)
 class Allowances:
-    """What was allowed: whole guards, and keys whose running work may be lost (`lost-work=KEY`)."""
+    """What was allowed: whole guards, and keys that a guard does not count (`lost-work=KEY`)."""
 
     guards: frozenset[Guard] = frozenset()
-    lost_work_keys: frozenset[str] = frozenset()
+    keys: frozenset[AllowedKey] = frozenset()
 
     @classmethod
-    def of(cls, words: Iterable[str] = (), *, force: bool = False, allow_empty: bool = False) -> Allowances:
-        """Read the words of `--allow`; `force` is all guards, `allow_empty` the other spelling of `empty`.
+    def of(cls, words: Iterable[str] = (), *, force: bool = False) -> Allowances:
+        """Read the words of `--allow`; `force` is all guards.
 
         Raises:
             ValueError: a word names no guard; the message says which ones there are.
         """
         guards = set(Guard) if force else set()
-        if allow_empty:
-            guards.add(Guard.EMPTY)
         keys = set()
         for word in words:
             name, equals, key = word.partition("=")
             guard = _guard(name, word)
             if not equals:
                 guards.add(guard)
-            elif guard is Guard.LOST_WORK and key:
-                keys.add(key)
+            elif guard in _BY_KEY and key:
+                keys.add(AllowedKey(guard, key))
             else:
-                raise ValueError(
-                    f'"{word}" takes no value; write the guard alone, or {Guard.LOST_WORK.value}=KEY'
-                )
+                forms = " or ".join(f"{one.value}=KEY" for one in _BY_KEY)
+                raise ValueError(f'"{word}" takes no value; write the guard alone, or {forms}')
         return cls(frozenset(guards), frozenset(keys))
 
     @property
     def words(self) -> tuple[str, ...]:
         """The same as words of `--allow`, sorted."""
-        keys = (f"{Guard.LOST_WORK.value}={key}" for key in self.lost_work_keys)
+        keys = (f"{guard.value}={key}" for guard, key in self.keys)
         return tuple(sorted([*(guard.value for guard in self.guards), *keys]))
+
+    @property
+    def named_keys(self) -> frozenset[str]:
+        """The keys that were allowed by name."""
+        return frozenset(one.key for one in self.keys)
 
     def permits(self, guard: Guard) -> bool:
         """Whether a whole guard is allowed to pass."""
         return guard in self.guards
 
-    def permits_loss(self, key: str) -> bool:
-        """Whether the running work of a key may be lost."""
-        return self.permits(Guard.LOST_WORK) or key in self.lost_work_keys
+    def permits_key(self, guard: Guard, key: str) -> bool:
+        """Whether a guard does not count a key."""
+        return self.permits(guard) or AllowedKey(guard, key) in self.keys
 
 
 def _guard(name: str, word: str) -> Guard:

@@ -16,7 +16,7 @@ from reconciler.core.declared.stack import NO_PRICES, Prices
 from reconciler.core.observed.ownership import Revision
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.groups import spell_work
-from reconciler.core.planning.plan import Cost, PlannedAction, node_hours
+from reconciler.core.planning.plan import Action, Cost, PlannedAction, node_hours
 
 #: Amounts are rounded to a hundredth of a cent, work to a few node-seconds.
 _MONEY, _WORK = 4, 6
@@ -44,8 +44,13 @@ def node_hours_max(body: Mapping[str, Any]) -> float | None:
 
 
 def total_cost(actions: Iterable[PlannedAction]) -> Cost:
-    """The sums over all actions that start a job; a sum with an unknown in it is None."""
-    costs = [action.cost for action in actions if action.cost is not None]
+    """The sums over all actions that start a job, now or later; a sum with an unknown in it is None."""
+    return sum_of(one.cost for one in actions if one.cost is not None and one.action is not Action.BLOCKED)
+
+
+def sum_of(all_costs: Iterable[Cost]) -> Cost:
+    """The sums of some costs; a sum with an unknown in it is None."""
+    costs = list(all_costs)
     return Cost(
         node_hours_max=_sum([cost.node_hours_max for cost in costs]),
         node_hours_expected=_sum([cost.node_hours_expected for cost in costs]),
@@ -71,9 +76,8 @@ def _price(amount: float | None, currency: str | None) -> str:
     return "" if amount is None else f" ({currency} {amount:,.2f})"
 
 
-def unpriced(actions: Iterable[PlannedAction], prices: Prices) -> tuple[str, ...]:
-    """The flavors that actions start nodes of and that have no price, sorted; a pool counts by its id."""
-    bodies = (action.desired for action in actions if action.cost is not None and action.desired)
+def unpriced(bodies: Iterable[Mapping[str, Any]], prices: Prices) -> tuple[str, ...]:
+    """The flavors that create bodies name and that have no price, sorted; a pool counts by its id."""
     used = {one.name for body in bodies for one in resources(body)}
     return tuple(sorted(used - prices.node_hour.keys())) or ("jobs that name neither flavor nor pool",)
 

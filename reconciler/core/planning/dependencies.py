@@ -135,6 +135,13 @@ def held_back(
     return held.model_copy(update={"waits_for": tuple(waiting)})
 
 
+def wait_for_blocked(action: PlannedAction, blocked: Sequence[str]) -> PlannedAction:
+    """Hold back a create or replace that needs keys which a guard, a policy or pre-flight blocks."""
+    said = f"waiting for {', '.join(blocked)}, which is blocked; then"
+    held = _instead(action, Action.DEFER, Reason.NEEDS_PENDING, said)
+    return held.model_copy(update={"waits_for": tuple(blocked), "follows": None})
+
+
 def _how_it_failed(key: str, upstream: PlannedAction | None) -> str:
     if upstream is None or not upstream.phase_before:
         return f"{key}, which is absent"

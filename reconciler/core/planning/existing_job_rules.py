@@ -21,6 +21,7 @@ from reconciler.core.observed.job import ObservedJob
 from reconciler.core.observed.ownership import KeyView, Revision
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.action_builder import Draft
+from reconciler.core.planning.allowance import Guard
 from reconciler.core.planning.dependencies import Completion, made_from_older, spell_reruns
 from reconciler.core.planning.plan import (
     LOSS_WAY_OUT,
@@ -235,7 +236,7 @@ class ExistingJob:
         """How long the job may have run for a replace that nobody asks for; None: one is asked for."""
         is_asked_for = self.entry.lifecycle.on_change is OnChange.REPLACE
         context = self.draft.context
-        if is_asked_for or context.allowances.permits_loss(self.entry.key):
+        if is_asked_for or context.allowances.permits_key(Guard.LOST_WORK, self.entry.key):
             return None
         return context.limits.lost_time
 

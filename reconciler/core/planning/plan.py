@@ -131,12 +131,21 @@ class Reason(StrEnum):
     WRONG_PHASE = "wrong_phase"
     RELEASED = "released"
     STACK_RENAMED = "stack_renamed"
+    GUARD = "guard"
+    DENIED = "denied"
+    PREFLIGHT = "preflight"
+
+
+#: The reasons for which a key is blocked although its rules chose something that could be done.
+BLOCKERS = frozenset({Reason.GUARD, Reason.DENIED, Reason.PREFLIGHT})
 
 
 #: The path of a change that writes another schedule into the marker.
 MARKER_SCHEDULE = "marker.schedule"
 #: What an action says only if its key has a schedule.
 OF_SCHEDULES = ("scheduled_for", "next_run_at", "timezone")
+#: What an action says only if a guard, a policy or pre-flight blocks its key.
+OF_BLOCKED = ("blocked_action", "blocked_by")
 
 
 class Frozen(BaseModel):
@@ -151,7 +160,8 @@ class Frozen(BaseModel):
         for model in (schema, *schema.get("$defs", {}).values()):
             model.pop("additionalProperties", None)
             if "required" in model:
-                model["required"] = [name for name in model["required"] if name not in OF_SCHEDULES]
+                left_out = (*OF_SCHEDULES, *OF_BLOCKED)
+                model["required"] = [name for name in model["required"] if name not in left_out]
         return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
@@ -229,6 +239,12 @@ class PlannedAction(Frozen):
     action: Action = Field(description="Kind of action.")
     reason: Reason = Field(description="Reason, as a fixed word.")
     detail: str = Field("", description="Reason, for people.")
+    blocked_action: Action | None = Field(
+        None, description="What it would be if no guard, policy or pre-flight finding blocked the key."
+    )
+    blocked_by: tuple[str, ...] = Field(
+        (), description="Names of the guard, of the policies, or the words for the findings that block it."
+    )
     before: Before | None = Field(None, description="Job before the action; null for a create.")
     after: After | None = Field(None, description="Job after the action; null for a terminate.")
     changes: tuple[Change, ...] = Field((), description="Changed fields.")
@@ -238,7 +254,10 @@ class PlannedAction(Frozen):
     )
     nodes: int | None = Field(None, description="Nodes that this work is done on.")
     lost_node_hours: float = Field(0.0, description="Node-hours of work that the action discards.")
-    cost: Cost | None = Field(None, description="For create and replace: what the new job costs.")
+    cost: Cost | None = Field(
+        None,
+        description="For create and replace, deferred and blocked ones included: what the new job costs.",
+    )
     ended_badly: bool = Field(False, description="For keep: whether its job ended badly.")
     rerun_of: int | None = Field(
         None, description="For create: the completed revision whose work runs again; null: none does."
@@ -311,6 +330,17 @@ class PlannedAction(Frozen):
         cleared = {name: PlannedAction.model_fields[name].default for name in _CARRIED_OUT}
         return self.model_copy(update={**cleared, "action": action, "reason": reason, "detail": detail})
 
+    def block(self, reason: Reason, by: tuple[str, ...], detail: str) -> PlannedAction:
+        """The same key, kept from what would be done by a guard, a policy or pre-flight.
+
+        What it would discard and cost stays on it, for people; sums and guards do not count it.
+        """
+        said = "" if self.reason is Reason.NOT_FOUND else f": {self.detail}"
+        held = self.not_carried_out(Action.BLOCKED, reason, f"{detail}; blocks {self.action.value}{said}")
+        kept = {name: getattr(self, name) for name in ("elapsed", "nodes", "cost")}
+        more = {"blocked_action": self.action, "blocked_by": by, "follows": None}
+        return held.model_copy(update={**kept, **more})
+
     @property
     def phase_before(self) -> str:
         """The phase of the key's newest revision, by the service or else the history; "" without one."""
@@ -329,6 +359,8 @@ class PlannedAction(Frozen):
             parts.append(f"runs finished work{whose} again")
         if self.lost_node_hours:
             parts.append(f"discards {time} of work on {nodes}")
+        if self.reason in BLOCKERS and self.elapsed:
+            parts.append(f"would discard {time} of work on {nodes}")
         if self.next_run:
             parts.append(f"next: {self.next_run}")
         return "; ".join(parts)
@@ -431,7 +463,7 @@ class Plan(Head):
     """The actions for one stack on one target, sorted by key, then revision."""
 
     applyable: bool = Field(
-        description="At least one action would be executed; no guard, policy or pre-flight finding refuses."
+        description="At least one action would be executed, and no guard refuses the whole plan."
     )
     complete: bool = Field(description="False when something could not be read.")
     summary: Summary
@@ -462,6 +494,11 @@ class Plan(Head):
         return tuple(a for a in self.actions if a.traits.stands_in_the_way)
 
     @property
+    def blocked(self) -> tuple[PlannedAction, ...]:
+        """What a guard, a policy or pre-flight blocks; every other key is carried out."""
+        return tuple(a for a in self.actions if a.reason in BLOCKERS)
+
+    @property
     def unknown(self) -> tuple[PlannedAction, ...]:
         """Keys that could not be judged."""
         return tuple(a for a in self.actions if a.action is Action.UNKNOWN)
@@ -483,10 +520,11 @@ GROWING = frozenset({"created_at", "elapsed", "lost_node_hours", "cost", "next_r
 
 
 def spoken(action: Mapping[str, Any]) -> dict[str, Any]:
-    """An action's document without what it would say of a schedule, where there is none."""
-    if any(action.get(name) is not None for name in OF_SCHEDULES):
-        return dict(action)
-    return {name: value for name, value in action.items() if name not in OF_SCHEDULES}
+    """An action's document without what it would say of a schedule, or of what blocks it, where none is."""
+    unsaid = {
+        name for names in (OF_SCHEDULES, OF_BLOCKED) if not any(map(action.get, names)) for name in names
+    }
+    return {name: value for name, value in action.items() if name not in unsaid}
 
 
 def without_growing(document: Mapping[str, Any]) -> dict[str, Any]:

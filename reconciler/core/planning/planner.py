@@ -17,7 +17,14 @@ from reconciler.core.observed.ownership import KeyView, Ownership, Revision
 from reconciler.core.observed.phase import Phase
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.allowance import EVERY_GUARD
-from reconciler.core.planning.cost import cost_of, total_cost
+from reconciler.core.planning.blocking import (
+    CatalogCheck,
+    block,
+    blocks_of_denials,
+    blocks_of_findings,
+    sums_of,
+)
+from reconciler.core.planning.cost import cost_of
 from reconciler.core.planning.decide import Case, decide, needs_details, newest, rests_on_absence
 from reconciler.core.planning.dependencies import (
     Completion,
@@ -26,24 +33,23 @@ from reconciler.core.planning.dependencies import (
     runs_again,
     upstream_warning,
 )
-from reconciler.core.planning.guards import Proposal, refusals
+from reconciler.core.planning.guards import Proposal, guard
 from reconciler.core.planning.guards import warnings as guard_warnings
 from reconciler.core.planning.plan import (
     Action,
     Plan,
     PlannedAction,
     PlanWarning,
+    PreflightFinding,
     Reason,
     TargetIdentity,
-    count,
     few_of_a_kind,
-    lost_sum,
     timestamp,
 )
 from reconciler.core.planning.renames import rename_hints
 from reconciler.core.planning.reruns import FinishedElsewhere
 from reconciler.core.planning.sweep_members import SweepEntries
-from reconciler.core.policies.verdict import judge_plan, refusals_of
+from reconciler.core.policies.verdict import Verdicts, judge_plan
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, RecordedRevision, RevisionId
 
 #: The warning that not all of a stack is in view.
@@ -204,6 +210,44 @@ def needs_whole_list(
     return not all(decided.is_proven for decided in decisions_of(stack, snapshot, context).values())
 
 
+class ProposedPlan(NamedTuple):
+    """A plan before pre-flight and the guards: every key decided, and blocked where a policy denies it.
+
+    `decided` are the same actions before the policies were asked.
+    """
+
+    stack: Stack
+    snapshot: Snapshot
+    context: PlanContext
+    target: TargetIdentity
+    decided: Sequence[PlannedAction]
+    actions: Sequence[PlannedAction]
+    verdicts: Verdicts
+    warnings: Sequence[PlanWarning]
+
+    def proposal(self, findings: Iterable[PreflightFinding] = ()) -> Proposal:
+        """What the guards judge: what pre-flight finds is blocked before they are asked."""
+        ownership = self.snapshot.ownership
+        return Proposal(
+            self.stack,
+            block(self.actions, blocks_of_findings(findings), self.stack),
+            active_jobs=ownership.active_jobs,
+            owns_nothing=ownership.problem is None and not ownership.owned_keys,
+            memory=self.snapshot.memory,
+        )
+
+
+def propose_plan(
+    stack: Stack, snapshot: Snapshot, context: PlanContext, target: TargetIdentity
+) -> ProposedPlan:
+    """Decide every key, and ask the policies."""
+    actions, warnings = _decide_all(stack, snapshot, context)
+    decided = [with_cost(action, stack, snapshot) for action in sorted(actions, key=_by_key_then_revision)]
+    verdicts = judge_plan(stack, target, decided, context.evaluate)
+    actions = block(decided, blocks_of_denials(verdicts.denied), stack)
+    return ProposedPlan(stack, snapshot, context, target, decided, actions, verdicts, warnings)
+
+
 def make_plan(
     stack: Stack,
     snapshot: Snapshot,
@@ -214,55 +258,53 @@ def make_plan(
     version: str,
 ) -> Plan:
     """Decide every key. For the same inputs the plan is the same, byte for byte."""
-    actions, warnings = _decide_all(stack, snapshot, context)
-    actions = [with_cost(action, stack, snapshot) for action in sorted(actions, key=_by_key_then_revision)]
-    cost = total_cost(actions)
-    proposal = proposal_of(stack, actions, snapshot)
-    verdicts = judge_plan(stack, target, actions, context.evaluate)
-    refused = (*refusals(proposal, context.allowances), *refusals_of(verdicts.denied))
+    proposed = propose_plan(stack, snapshot, context, target)
+    return guarded_plan(proposed, manifest_digest=manifest_digest, version=version)
+
+
+def guarded_plan(
+    proposed: ProposedPlan,
+    *,
+    manifest_digest: str,
+    version: str,
+    checked: CatalogCheck | None = None,
+) -> Plan:
+    """Make a plan of a proposed one: what pre-flight found is blocked, and the guards are asked."""
+    stack, snapshot, context = proposed.stack, proposed.snapshot, proposed.context
+    proposal = proposed.proposal(checked.found if checked else ())
+    guarded = guard(proposal, context.allowances)
+    actions = guarded.actions
     return Plan(
         reconciler_version=version,
         created_at=timestamp(context.at_s),
         stack=stack.name,
-        target=target,
+        target=proposed.target,
         manifest_digest=manifest_digest,
-        applyable=any(action.traits.is_executed for action in actions) and not refused,
         complete=_is_complete(actions, snapshot.ownership),
-        summary=count(actions),
-        lost_node_hours=lost_sum(actions),
-        cost=cost,
-        actions=tuple(actions),
-        denied=verdicts.denied,
+        denied=proposed.verdicts.denied,
+        preflight=checked.found if checked else None,
         warnings=few_of_a_kind(
             (
                 *snapshot_warnings(stack, snapshot),
                 *guard_warnings(proposal),
                 *rename_hints(stack, snapshot),
-                *verdicts.warnings,
-                *warnings,
+                *proposed.verdicts.warnings,
+                *proposed.warnings,
+                *(checked.warnings if checked else ()),
             )
         ),
-        refusals=refused,
-    )
-
-
-def proposal_of(stack: Stack, actions: Sequence[PlannedAction], snapshot: Snapshot) -> Proposal:
-    """What the guards judge of a plan with these actions."""
-    return Proposal(
-        stack,
-        actions,
-        active_jobs=snapshot.ownership.active_jobs,
-        owns_nothing=snapshot.ownership.problem is None and not snapshot.ownership.owned_keys,
-        memory=snapshot.memory,
+        **sums_of(actions, guarded.refusals),
     )
 
 
 def with_cost(action: PlannedAction, stack: Stack, snapshot: Snapshot) -> PlannedAction:
-    """The action with what the job costs that it starts, if it starts one."""
-    if not action.traits.starts_a_job or action.desired is None:
+    """The action with what the job costs that it starts, now or, where it is deferred, later."""
+    desired = stack.find(action.key)
+    is_deferred = action.action is Action.DEFER and action.reason is not Reason.SUPERSEDED
+    if desired is None or desired.body is None or not (action.traits.starts_a_job or is_deferred):
         return action
-    revisions = snapshot.view(action.key, stack.find(action.key)).ever_owned
-    return action.model_copy(update={"cost": cost_of(action.desired, revisions, stack.prices)})
+    revisions = snapshot.view(action.key, desired).ever_owned
+    return action.model_copy(update={"cost": cost_of(desired.body, revisions, stack.prices)})
 
 
 class KeyDecision(NamedTuple):

@@ -136,7 +136,7 @@ def _denial(policy: Policy, key: str, problem: str | None = None) -> Denial:
 
 
 def refusals_of(denied: Iterable[Denial]) -> tuple[Diagnostic, ...]:
-    """Why a plan must not be applied: each policy with the keys that it denies."""
+    """Why keys are blocked: each policy with the keys that it denies."""
     keys_by_reason: dict[Denial, list[str]] = {}
     for one in denied:
         keys_by_reason.setdefault(one.model_copy(update={"key": ""}), []).append(one.key)

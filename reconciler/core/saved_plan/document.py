@@ -49,7 +49,7 @@ _UNKNOWN_KEY = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 
 
 class Refusal(Frozen):
-    """The word of a guard, a policy or pre-flight, as it was when the plan was made."""
+    """The word of a guard that refuses the whole plan, as it was when the plan was made."""
 
     what: str
     why: str = ""
@@ -70,7 +70,7 @@ class SavedOptions(Frozen):
     sources: dict[str, VariableSource] = Field(
         default_factory=dict, description="Source of each secret's value."
     )
-    refusals: tuple[Refusal, ...] = Field((), description="Refusals by guards, policies and pre-flight.")
+    refusals: tuple[Refusal, ...] = Field((), description="Guards that refuse the whole plan.")
 
 
 class SavedPlan(NamedTuple):

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from reconciler.core.declared.policy import Effect
-from reconciler.core.planning.plan import PlannedAction, PreflightFinding
+from reconciler.core.planning.allowance import Guard
+from reconciler.core.planning.guards import REFUSES_THE_PLAN
+from reconciler.core.planning.plan import BLOCKERS, PlannedAction, PreflightFinding
 from reconciler.core.planning.reports.explanation import (
     DeclaredValues,
     Explanation,
@@ -74,10 +76,14 @@ def _actions(explanation: Explanation, style: Style) -> Iterator[str]:
 
 
 def _against(explanation: Explanation) -> Iterator[str]:
-    """What keeps a plan with this action from being applied, in a few words each."""
-    yield from (f"denied by policy {one.policy}" for one in explanation.policies if one.effect is Effect.DENY)
-    yield from (f"refused by guard {one.guard.value}" for one in explanation.guards)
+    """What keeps the action from being done, in a few words each."""
+    yield from (f"denied by {one.policy}" for one in explanation.policies if one.effect is Effect.DENY)
     yield from dict.fromkeys(one.reason.words for one in explanation.preflight or ())
+    yield from (f"{_word_of(one.guard)} by guard {one.guard.value}" for one in explanation.guards)
+
+
+def _word_of(guard: Guard) -> str:
+    return "refused" if guard in REFUSES_THE_PLAN else "blocked"
 
 
 def _policies(verdicts: Iterable[PolicyVerdict]) -> Iterator[str]:
@@ -99,7 +105,8 @@ def _short(value: Any) -> str:
 
 def _guards(verdicts: Iterable[GuardVerdict]) -> Iterator[str]:
     for one in verdicts:
-        yield f"{one.guard.value} refuses the plan: {one.what}: {one.why}"
+        does = "refuses the plan" if one.guard in REFUSES_THE_PLAN else "blocks the key"
+        yield f"{one.guard.value} {does}: {one.what}: {one.why}"
         yield f"{_INDENT}this key: {one.share}"
         if one.fix:
             yield f"{_INDENT}fix: {one.fix}"
@@ -168,6 +175,8 @@ def _rule(rule: RuleCheck, width: int) -> str:
 
 
 def _changed_by(action: PlannedAction) -> str:
+    if action.reason in BLOCKERS:
+        return ", ".join(action.blocked_by)
     return "`needs`" if action.reason.value.startswith("needs") else "what could not be read"
 
 

@@ -6,20 +6,20 @@ decided here: the rules are asked as a plan asks them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
 
 from reconciler.core.declared.body_summary import summarize
 from reconciler.core.declared.lifecycle import Lifecycle
-from reconciler.core.declared.stack import DesiredJob, Stack
+from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.drift.entry import Drift, Pending
 from reconciler.core.drift.rules import check_key
 from reconciler.core.observed.ownership import KeyView, Revision
-from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.decide import RULES
 from reconciler.core.planning.plan import (
+    BLOCKERS,
     Action,
     Frozen,
     Head,
@@ -34,12 +34,10 @@ from reconciler.core.planning.plan import (
 )
 from reconciler.core.planning.planner import (
     KeyDecision,
-    Snapshot,
+    ProposedPlan,
     decisions_of,
     keys_in_view,
-    proposal_of,
     snapshot_warnings,
-    with_cost,
 )
 from reconciler.core.planning.reports.objections import (
     GuardVerdict,
@@ -142,6 +140,9 @@ OTHERWISE: Mapping[Reason, tuple[str, ...]] = {
     Reason.UNKNOWN_PHASE: ("use a version of reconciler that knows the phase",),
     Reason.UNKNOWN_DIGEST: ("use the newer version of reconciler that made the job",),
     Reason.UNREADABLE: ("repair what could not be read, and plan again",),
+    Reason.GUARD: ("review the plan, then pass `--allow GUARD`, and it is done",),
+    Reason.DENIED: ("change the job, or the policy, and it is done; --force does not override a policy",),
+    Reason.PREFLIGHT: ("change the job to what the target offers, and it is done",),
 }
 
 
@@ -163,6 +164,7 @@ _OF_A_MEMBER: Mapping[Reason, tuple[str, ...]] = {
     Reason.CHANGE_REFUSED: (_TERMINATE_IT, *_PRODUCE_IT),
     Reason.CHANGE_IGNORED: (_TERMINATE_IT,),
     Reason.PROTECTED: OTHERWISE[Reason.PROTECTED],
+    Reason.GUARD: OTHERWISE[Reason.GUARD],
 }
 
 
@@ -218,12 +220,16 @@ class Explanation(Head):
     actions: tuple[PlannedAction, ...] = Field(description="What is to be done, the key's own action first.")
     rules: tuple[RuleCheck, ...] = Field(description="The rules that were asked, in order; the last decided.")
     chosen: Action | None = Field(
-        None, description="Action that the rule chose, where `needs` or a gap in what was read changed it."
+        None,
+        description="Action that the rule chose, where `needs`, a gap in what was read, or what blocks the "
+        "key changed it.",
     )
     policies: tuple[PolicyVerdict, ...] = Field(
         (), description="Policies that deny its actions, or warn of them."
     )
-    guards: tuple[GuardVerdict, ...] = Field((), description="Guards that refuse the plan because of it.")
+    guards: tuple[GuardVerdict, ...] = Field(
+        (), description="Guards that block it, or refuse the plan because of it."
+    )
     preflight: tuple[PreflightFinding, ...] | None = Field(
         None, description="What the target would refuse of its job; null: it is about to start none."
     )
@@ -245,20 +251,21 @@ class Explanation(Head):
         return not any(action.action is Action.UNKNOWN for action in self.actions)
 
 
-def explain(key: str, stack: Stack, snapshot: Snapshot, context: PlanContext, plan: Plan) -> Explanation:
+def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
     """Ask the rules about one key of a stack, and say what they were asked about.
 
-    `plan` is what the same snapshot leads to for the whole stack: policies and guards judge that.
+    `plan` is what is proposed for the whole stack after pre-flight and the guards.
     """
+    stack, snapshot, context = proposed.stack, proposed.snapshot, proposed.context
     desired = stack.find(key)
     is_in_view = key in keys_in_view(stack, snapshot.ownership)
     decision = decisions_of(stack, snapshot, context)[key] if is_in_view else _NOT_IN_VIEW
     view = snapshot.view(key, desired)
     entry = SweepEntries(stack).former_entry(key, snapshot.memory.sweeps)
     findings = check_key(key, desired, snapshot, context, decision.upstream_rerun, entry)
-    chosen = decision.chosen
-    was_changed = chosen is not None and chosen is not decision.own
-    own = [action for action in plan.actions if action.key == key]
+    own = [action for action in proposed.decided if action.key == key]
+    actions = _own_first(key, plan.actions, decision)
+    found = None if plan.preflight is None else tuple(one for one in plan.preflight if one.key == key)
     return Explanation(
         reconciler_version=plan.reconciler_version,
         created_at=plan.created_at,
@@ -266,18 +273,35 @@ def explain(key: str, stack: Stack, snapshot: Snapshot, context: PlanContext, pl
         target=plan.target,
         manifest_digest=plan.manifest_digest,
         key=key,
-        actions=tuple(with_cost(action, stack, snapshot) for action in decision.actions),
+        actions=actions,
         policies=tuple(policy_verdicts(stack, plan.target, own, context.evaluate)),
-        guards=tuple(guard_verdicts(key, proposal_of(stack, plan.actions, snapshot), context.allowances)),
+        guards=tuple(guard_verdicts(key, proposed.proposal(plan.preflight or ()), context.allowances)),
+        preflight=found,
         rules=tuple(_asked(decision.rule)),
-        chosen=chosen.action if chosen is not None and was_changed else None,
+        chosen=_chosen(decision, actions),
         declared=_declared(desired) if desired else None,
         observed=tuple(_observed(view, desired, context.at_s)),
         drift=findings.drift,
         pending=() if findings.pending is None else (findings.pending,),
-        otherwise=tuple(_otherwise(decision, key, desired, entry)),
+        otherwise=tuple(_otherwise(actions, decision, key, desired, entry)),
         warnings=tuple(_about(key, (*snapshot_warnings(stack, snapshot), *decision.warnings))),
     )
+
+
+def _own_first(
+    key: str, actions: Iterable[PlannedAction], decision: KeyDecision
+) -> tuple[PlannedAction, ...]:
+    """What a plan has for a key, in the order in which it was decided."""
+    jobs = [action.before for action in decision.actions]
+    of_key = [action for action in actions if action.key == key]
+    return tuple(sorted(of_key, key=lambda action: jobs.index(action.before)))
+
+
+def _chosen(decision: KeyDecision, actions: Sequence[PlannedAction]) -> Action | None:
+    """What the rule chose for the key, where its action became another one."""
+    if decision.chosen is None or not actions or actions[0].action is decision.chosen.action:
+        return None
+    return decision.chosen.action
 
 
 def _about(key: str, warnings: Iterable[PlanWarning]) -> Iterator[PlanWarning]:
@@ -334,11 +358,20 @@ def _ran_s(revision: Revision, at_s: float) -> float | None:
 
 
 def _otherwise(
-    decision: KeyDecision, key: str, desired: DesiredJob | None, entry: DesiredJob | None
+    actions: Sequence[PlannedAction],
+    decision: KeyDecision,
+    key: str,
+    desired: DesiredJob | None,
+    entry: DesiredJob | None,
 ) -> Iterator[str]:
-    reasons: Iterable[Reason] = dict.fromkeys(action.reason for action in decision.actions)
+    """What would make it otherwise: first what blocks it, then what the rules rest on."""
+    reasons: Iterable[Reason] = dict.fromkeys(
+        action.reason for action in (*(a for a in actions if a.reason in BLOCKERS), *decision.actions)
+    )
+    guards = " --allow ".join(dict.fromkeys(name for one in actions for name in one.blocked_by))
     if entry is not None:
-        yield from (text.replace("KEY", key) for reason in reasons for text in _OF_A_MEMBER.get(reason, ()))
+        texts = (text for reason in reasons for text in _OF_A_MEMBER.get(reason, ()))
+        yield from (text.replace("KEY", key).replace("GUARD", guards) for text in texts)
         return
     ends_a_job = any(action.action is Action.REPLACE for action in decision.actions)
     edits_wait = desired is not None and desired.edits_wait
@@ -346,4 +379,5 @@ def _otherwise(
         if text == _DO_NOT_WAIT and decision.upstream_rerun:
             text = _KEEP_IT
         if text != _LET_IT_GO_ON or ends_a_job:
-            yield (_WHERE_EDITS_WAIT.get(text, text) if edits_wait else text).replace("KEY", key)
+            text = _WHERE_EDITS_WAIT.get(text, text) if edits_wait else text
+            yield text.replace("KEY", key).replace("GUARD", guards)

@@ -1,8 +1,8 @@
-"""What stands against the actions of one key: policies, and guards that refuse the plan because of it."""
+"""What stands against the actions of one key: policies, and guards that block it or refuse the plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +13,7 @@ from reconciler.core.declared.stack import Stack
 from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances, Guard
 from reconciler.core.planning.cost import spell_cost
 from reconciler.core.planning.groups import spell_work
-from reconciler.core.planning.guards import Proposal, refusals_by_guard
+from reconciler.core.planning.guards import Proposal, guard
 from reconciler.core.planning.plan import Frozen, PlannedAction, Source, TargetIdentity
 from reconciler.core.policies.expression import fields_in, not_evaluated
 from reconciler.core.policies.subject import Subject, planned
@@ -38,7 +38,7 @@ class PolicyVerdict(Frozen):
 
 
 class GuardVerdict(Frozen):
-    """A guard that refuses the plan, because of the key's action among others."""
+    """A guard that blocks the key, or refuses the plan, because of the key's action among others."""
 
     guard: Guard = Field(description="Name of the guard, as `--allow` takes it.")
     what: str = Field(description="What the guard refuses.")
@@ -50,7 +50,7 @@ class GuardVerdict(Frozen):
 def policy_verdicts(
     stack: Stack,
     target: TargetIdentity,
-    actions: Sequence[PlannedAction],
+    actions: Iterable[PlannedAction],
     evaluate: EvaluateExpressions = not_evaluated,
 ) -> Iterator[PolicyVerdict]:
     """What the policies of a stack say of some actions, those that deny first, with the values they saw."""
@@ -86,13 +86,13 @@ def _value(path: str, subject: Subject, around: Mapping[str, Any]) -> Any:
 def guard_verdicts(
     key: str, proposal: Proposal, allowances: Allowances = NO_ALLOWANCES
 ) -> Iterator[GuardVerdict]:
-    """The guards that refuse a plan because of one of the key's actions, among others."""
-    for guard, found in refusals_by_guard(proposal, allowances):
+    """The guards that block a key, or refuse the plan because of one of its actions, among others."""
+    for name, found in guard(proposal, allowances).found.items():
         own = [action for action in found.because_of if action.key == key]
         if own:
-            refusal = found.refusal
-            share = "; ".join(_SHARES[guard](action) for action in own)
-            yield GuardVerdict(guard=guard, what=refusal.what, why=refusal.why, share=share, fix=refusal.fix)
+            said = found.diagnostic
+            share = "; ".join(_SHARES[name](action) for action in own)
+            yield GuardVerdict(guard=name, what=said.what, why=said.why, share=share, fix=said.fix)
 
 
 def _starts(action: PlannedAction) -> str:
