@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import select
 import socket
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,10 @@ from reconciler.metrics.exposition import CONTENT_TYPE, exposed
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-#: So many connections are open at once; one on which nothing happens is closed after so many seconds.
+#: So many connections are open at once: the oldest one makes room for a new one. One that has not been
+#: answered, or whose answer has not been read, is closed after so many seconds, whatever it sends meanwhile.
 MAX_CONNECTIONS = 32
-IDLE_TIMEOUT_S = 20
+REQUEST_TIMEOUT_S = 5.0
 #: A request is a line and some headers.
 MAX_HEADERS, MAX_BODY = 16 * 1024, 1024
 #: A wait is cut into pieces of so many seconds, so that a signal is noticed in time.
@@ -75,9 +77,8 @@ class MetricsServer:
             sockets=[listening],
             _dispatcher=self._waiting,
             ident="reconciler",
-            connection_limit=MAX_CONNECTIONS,
-            channel_timeout=IDLE_TIMEOUT_S,
-            cleanup_interval=IDLE_TIMEOUT_S // 4,
+            # Above this limit it would take no new ones: `_close_slow` closes old ones long before.
+            connection_limit=4 * MAX_CONNECTIONS,
             max_request_header_size=MAX_HEADERS,
             max_request_body_size=MAX_BODY,
         )
@@ -103,6 +104,16 @@ class MetricsServer:
             if descriptor is not None:
                 self._map.pop(descriptor, None)
         self._waiting.answer_all()
+        self._close_slow()
+
+    def _close_slow(self) -> None:
+        """Close the connections that last too long, and the oldest where there are too many."""
+        oldest_first = sorted(self._server.active_channels.values(), key=lambda one: one.creation_time)
+        spare = len(oldest_first) - MAX_CONNECTIONS
+        since_s = time.time() - REQUEST_TIMEOUT_S
+        for place, channel in enumerate(oldest_first):
+            if place < spare or channel.creation_time < since_s:
+                channel.handle_close()
 
     def release(self) -> None:
         """Close every socket in a process that has inherited them: nobody there answers."""
@@ -168,6 +179,9 @@ class _Readable:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except UnicodeError:
+        raise OSError("not a valid host name") from None
     family, _, _, _, address = found[0]
     return socket.create_server(address[:2], family=family, backlog=MAX_CONNECTIONS)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,9 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconciler.core.metrics import Measurement, MetricSource, watch_figures
 from reconciler.core.watch.check import CheckReport, CheckResult
 from reconciler.core.watch.state import WatchState
+from reconciler.metrics import server
 from reconciler.metrics.exposition import exposed
 from reconciler.metrics.server import MAX_CONNECTIONS, MetricsServer, metrics_app
 from reconciler.render.prometheus import render_metrics
+from tests.conftest import FIGURE
 
 WHERE = MetricSource('vi"sion', "prod\\1")
 RESULT = CheckResult(exit_code=2, has_compared=True, summary={"missing": 2}, plan={"create": 1})
@@ -136,6 +139,41 @@ def test_who_asks_slowly_or_without_reading_holds_up_nobody(served: Served) -> N
     with suppress(TimeoutError, ConnectionError):
         client.sendall(flood)
     assert served.get("/healthz")[0] == 503
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nX: "], ids=["silent", "begun", "slow"]
+)
+def test_connections_that_are_held_open_keep_nobody_out(
+    served: Served, data: bytes, record_property: Any
+) -> None:
+    held = 0
+    for _ in range(10):
+        for _ in range(MAX_CONNECTIONS):
+            served.connect(data)
+            held += 1
+        for client in served.clients[-MAX_CONNECTIONS:]:
+            with suppress(OSError):  # it was closed for a later one
+                client.send(b"x")
+        begun_s = time.monotonic()
+        assert served.get("/healthz")[0] == 503
+        assert time.monotonic() - begun_s < 1
+    record_property(FIGURE, ["half-open connections to `watch --listen`", held])
+
+
+def test_connection_that_sends_a_little_now_and_then_is_closed(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "REQUEST_TIMEOUT_S", 0.2)
+    client = served.connect(b"GET /met")
+    said, ends_s = b"?", time.monotonic() + 5
+    while said and time.monotonic() < ends_s:
+        served.server.wait(0.01)
+        with suppress(BlockingIOError):
+            said = client.recv(1)
+        with suppress(OSError):
+            client.send(b"x")
+    assert said == b""
 
 
 def test_server_has_no_thread_and_gives_its_port_back(served: Served) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -80,11 +81,10 @@ class _AddressType(ParamType):
         """Read it."""
         if isinstance(value, tuple):
             return value
-        host, _, port = str(value).rpartition(":")
-        host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
-        if not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        found = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^\[\]]*)):([0-9]{1,5})", str(value))
+        if found is None or int(found[3]) > 65535:
             self.fail(f"{value!r} is not an address; write 127.0.0.1:9464", param, ctx)
-        return host, int(port)
+        return found[1] or found[2] or "127.0.0.1", int(found[3])
 
 
 @click.command("watch")
