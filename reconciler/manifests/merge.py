@@ -12,7 +12,7 @@ from reconciler.core.declared.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, Ma
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.identity import key_problem, stack_problem
 from reconciler.manifests.diagnostics.problems import NAMED_LISTS, found
-from reconciler.manifests.diagnostics.suggestions import did_you_mean
+from reconciler.manifests.diagnostics.suggestions import MOST_LISTED, did_you_mean, listed
 from reconciler.manifests.yaml.document import Document, shorten
 from reconciler.manifests.yaml.positions import Member, PathStep, diagnose, location_of_key
 
@@ -150,6 +150,13 @@ def _entries(documents: Iterable[Document], section: str) -> Iterator[MergedEntr
 def _shape_problems(document: Document) -> Iterator[Diagnostic]:
     """The first level: known names only, each of its type. A section without anything below is empty."""
     known = tuple(Manifest.model_fields)
+    if document.tree and not document.shows_lines and not any(did_you_mean(k, known) for k in document.tree):
+        # A file that looks like no manifest at all: what each of its keys means is nobody's business.
+        why = f"no key of this file is one of {', '.join(known)}"
+        first = next(iter(document.tree))
+        problem = diagnose(document, (first,), "unknown field", why, "remove or rename it", at_key=True)
+        yield replace(problem, path="")
+        return
     for name, value in document.tree.items():
         if name in _MAPPINGS:
             if not isinstance(value, dict | None):
@@ -198,9 +205,10 @@ def _disagreements(name: str, saying: Sequence[Document]) -> Iterator[Diagnostic
 def _take_stack(merged: MergedManifest, roots: Sequence[Document]) -> None:
     if len(roots) > 1:
         names = [root.file for root in roots]
-        for root in roots:
-            others = ", ".join(name for name in names if name != root.file)
-            why = f"a stack has a single root file, but {others} has stack: too"
+        # Where there are more than anybody means, one error says so.
+        for root in roots if len(roots) <= MOST_LISTED else roots[:1]:
+            others = listed([name for name in names if name != root.file])
+            why = f"a stack has a single root file; stack: also stands in {others}"
             merged.problems.append(
                 diagnose(root, ("stack",), "two root files", why, "keep it in one of them", at_key=True)
             )

@@ -149,6 +149,31 @@ def test_two_root_files_in_one_directory_are_an_error_at_each(place: Place) -> N
     assert [place_of(problem) for problem in problems] == ["a.yaml:2:1", "b.yaml:1:1"]
 
 
+def test_thousand_root_files_in_one_directory_are_one_short_error(place: Place) -> None:
+    for number in range(1000):
+        place.write(f"stack: s{number}\n", f"{number}.yaml")
+    problem = place.problem()
+    assert problem.what == "two root files"
+    assert problem.why.endswith(" and 979 more")
+    assert len(problem.why) < 3000
+
+
+def test_thousand_stacks_below_path_are_one_short_error(place: Place) -> None:
+    for number in range(1000):
+        place.write(f"stack: s{number}\n", f"{number}/a.yaml")
+    with pytest.raises(WrongUsage, match=r"several stacks.* and 980 more") as raised:
+        place.load()
+    assert len(raised.value.diagnostics) == 1
+    assert len(str(raised.value)) < 3000
+
+
+def test_file_that_looks_like_no_manifest_is_one_error(stack: Place) -> None:
+    stack.write("".join(f"service{number}: {{image: nginx}}\n" for number in range(100)), "compose.yaml")
+    problem = stack.problem()
+    assert (problem.what, place_of(problem)) == ("unknown field", "compose.yaml:1:1")
+    assert problem.snippet is None
+
+
 def test_hidden_files_and_directories_are_skipped(stack: Place) -> None:
     for name in (".draft.yaml", ".reconciler/x.yaml", ".git/y.yml"):
         stack.write("nonsense: [", name)

@@ -186,6 +186,14 @@ def test_marks_stand_below_what_is_meant(text: str, width: int | None) -> None:
     assert width is None or max(map(cell_len, (line, marks))) <= width
 
 
+@pytest.mark.parametrize(("width", "verbose", "shown"), [(80, False, 20), (80, True, 50), (None, False, 50)])
+def test_terminal_gets_the_first_problems_and_a_count(width: int | None, verbose: bool, shown: int) -> None:
+    found = [Diagnostic("unknown field", f"number {number}") for number in range(50)]
+    lines = render_diagnostics(found, Style(width=width), verbose=verbose).splitlines()
+    assert len([line for line in lines if line.startswith("error:")]) == shown
+    assert (lines[-1] == "30 more; -v shows all") is (shown == 20)
+
+
 @pytest.mark.parametrize("width", [40, 80])
 def test_problems_fit_the_terminal(width: int) -> None:
     text = render(Content.VALIDATION, problems(), "text", View(terminal(width)))

@@ -176,7 +176,8 @@ class Console:
             return
         from reconciler.render.texts.diagnostics import render_diagnostics
 
-        self.say(render_diagnostics(diagnostics, self.style(sys.stderr)).rstrip("\n"))
+        style = self.style(sys.stderr)
+        self.say(render_diagnostics(diagnostics, style, verbose=self.verbosity > 0).rstrip("\n"))
 
     def write_file(
         self, path: Path, text: str, *, is_redacted: bool = False, mode: int | None = None

@@ -15,7 +15,7 @@ from itertools import islice
 #: Up to so many names are compared all; of more, so many neighbours on each side.
 _FEW, _NEIGHBOURS = 60, 5
 #: How many of the valid names a message lists.
-_MOST_LISTED = 20
+MOST_LISTED = 20
 #: Longer than any name; a longer text is no slip of one.
 _LONGEST = 100
 
@@ -60,8 +60,8 @@ def did_you_mean(
 
 def listed(names: Collection[str]) -> str:
     """The names one after the other; of many the first ones, and how many more there are."""
-    more = len(names) - _MOST_LISTED
-    shown = ", ".join(islice(names, _MOST_LISTED))
+    more = len(names) - MOST_LISTED
+    shown = ", ".join(islice(names, MOST_LISTED))
     return shown if more <= 0 else f"{shown} and {more} more"
 
 

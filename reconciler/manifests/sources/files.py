@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reconciler.core.diagnostic import Diagnostic, Location, ManifestInvalid, WrongUsage
+from reconciler.manifests.diagnostics.suggestions import listed
 from reconciler.manifests.sources.root_candidates import MOST_SHOWN, no_root_file
 from reconciler.manifests.yaml.document import UTF_16, Document, parse, unreadable_document
 from reconciler.manifests.yaml.file_content import read_manifest_file
@@ -410,5 +411,5 @@ def _no_root(paths: Sequence[Path], reader: FileReader) -> list[Diagnostic]:
 
 
 def _several(directories: Sequence[Path], reader: FileReader) -> Diagnostic:
-    names = ", ".join(reader.shown(directory) for directory in directories)
+    names = listed([reader.shown(directory) for directory in directories])
     return Diagnostic("several stacks", f"PATH must select one stack; choose one of: {names}")

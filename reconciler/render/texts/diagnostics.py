@@ -14,9 +14,20 @@ from reconciler.render.texts.groups import printable_line
 _HANGING = 7
 
 
-def render_diagnostics(diagnostics: Iterable[Diagnostic], style: Style = PLAIN) -> str:
-    """Show problems: what, where, the line, why, and how to fix it."""
-    return "\n".join(line for d in diagnostics for line in _diagnostic(d, style)) + "\n"
+#: So many problems are shown to a person at a terminal, who can ask for all of them.
+_MOST_SHOWN = 20
+
+
+def render_diagnostics(
+    diagnostics: Iterable[Diagnostic], style: Style = PLAIN, *, verbose: bool = False
+) -> str:
+    """Show problems: what, where, the line, why, and how to fix it. A terminal gets the first ones."""
+    found = list(diagnostics)
+    most = len(found) if verbose or style.width is None else _MOST_SHOWN
+    lines = [line for one in found[:most] for line in _diagnostic(one, style)]
+    if (more := len(found) - most) > 0:
+        lines.append(f"{more:,} more; -v shows all")
+    return "\n".join(lines) + "\n"
 
 
 def _diagnostic(diagnostic: Diagnostic, style: Style) -> Iterator[str]:

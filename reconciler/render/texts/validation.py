@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def validation_text(report: Validation, view: View) -> str:
     """Problems, warnings and what policies deny; the last line counts."""
     found = [*map(_diagnostic, (*report.diagnostics, *report.warnings))]
-    text = render_diagnostics(found, view.style) if found else ""
+    text = render_diagnostics(found, view.style, verbose=view.verbose) if found else ""
     denied = "".join(f"{line}\n" for line in render_denials(report.denied, view.style))
     said = f"{denied}{printable(report.last_line)}\n"
     return text + fit(said, view.style, {denial.key for denial in report.denied})
