@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,77 @@ def test_diff_of_check_shows_no_line_of_a_sensitive_value(
     assert "+stack: test" in said.out
     assert "hunter" not in said.out
     assert "secret words" not in said.out
+
+
+SECRET = "hunter-2-hunter"
+#: Lines of a manifest with a secret that no mark tells.
+UNMARKED = {
+    "by the name of a variable": f"variables: {{hf_token:   {{default: {SECRET}}}}}",
+    "by the name of a value on a target": f"targets: {{t: {{variables: {{password: {SECRET}}}}}}}",
+    "by the name of a parameter": f"defaults: {{algorithm: {{parameters:   {{api_key: {SECRET}}}}}}}",
+    "in a list": f"defaults: {{algorithm: {{parameters:   [{{name: api_key, value: {SECRET}}}]}}}}",
+    "in an environment": f"defaults: {{algorithm: {{environments:   {{DB_PASSWORD: {SECRET}}}}}}}",
+    "in a command": f"defaults: {{algorithm: {{command:   'run --token {SECRET}'}}}}",
+    "beside an expression": f"defaults: {{algorithm: {{command:   '${{var.x}} --token {SECRET}'}}}}",
+    "by its look": "defaults: {description:   hf_hunter2hunter2hunter2hunter}",
+    "in a target": f"targets: {{t: {{kind: modelarts,   region: r, sk: {SECRET}}}}}",
+    "in the address of records": f"records:   postgresql://u:{SECRET}@h/d",
+    "in a notification": f"notify:   [{{url: json://host/{SECRET}}}]",
+    "in a comment": f"limits:   {{}}  # password: {SECRET}",
+    "in a comment on a line of its own": f"# token = {SECRET}\nlimits:   {{}}",
+    "in several lines": f"defaults:\n   raw:\n      api_key: |\n         {SECRET}\n         {SECRET}",
+}
+
+
+@pytest.mark.parametrize("text", UNMARKED.values(), ids=UNMARKED)
+def test_diff_of_check_shows_no_literal_secret(reconciler: Reconciler, tmp_path: Path, text: str) -> None:
+    (tmp_path / "jobs.yaml").write_text(f"{text}\nstack: test\n", encoding="utf-8")
+    said = reconciler("fmt", "--check")
+    assert said.code == 1, said.err
+    assert "hunter" not in said.out
+    assert "stack: test" in said.out
+
+
+def test_diff_of_check_shows_what_is_no_secret(reconciler: Reconciler, tmp_path: Path) -> None:
+    text = (
+        "variables: {hf_token:   {env: HF_TOKEN, sensitive: true, description: of the team}}\n"
+        "defaults: {algorithm: {parameters:   {max_tokens: 5000, token: '${var.hf_token}', lr: 0.125}}}\n"
+        "stack: test\n"
+    )
+    (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
+    assert "(sensitive)" not in reconciler("fmt", "--check", ".").out
+
+
+#: What a CI service would obey if it stood in the log as it stands in the file.
+COMMANDS = (
+    "::error::x", "::add-mask::a", "::set-output name=a::b", "##[error]x", "##vso[task.setvariable]x",
+    "##VSO[x]y", "##teamcity[x]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "text", ["x: '@'", "x: |\n  @\n  y", "# @", '"@": 1', "x: 'a\n\n  @'", "x: 'a\x85@\u2028@'"]
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_diff_of_check_holds_no_workflow_command_and_no_hidden_line_break(
+    reconciler: Reconciler, tmp_path: Path, command: str, text: str, end: str
+) -> None:
+    text = f"{text}\nstack:   test\n".replace("@", command).replace("\n", end)
+    (tmp_path / "jobs.yaml").write_bytes(text.encode())
+    said = reconciler("fmt", "--check")
+    assert said.code == 1, said.err
+    lines = said.out.split("\n")
+    assert said.out.splitlines() == lines[:-1]
+    assert not [line for line in lines if line.lstrip().startswith("::")]
+    assert not re.search(r"##(\[|vso\[|teamcity\[)", said.out, re.IGNORECASE)
+
+
+def test_name_of_a_file_is_no_workflow_command(reconciler: Reconciler, tmp_path: Path) -> None:
+    (tmp_path / "::error::x\n::.yaml").write_text(MESSY, encoding="utf-8")
+    for arguments in (("--check",), ()):
+        said = reconciler("fmt", *arguments)
+        assert not [line for line in said.out.splitlines() if line.lstrip().startswith("::")]
 
 
 def test_other_yaml_in_a_directory_is_left_alone(reconciler: Reconciler, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -17,6 +18,7 @@ import pytest
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.cli.terminal.console import console
+from reconciler.core.text.sanitize import visible
 from reconciler.core.text.secret import Redactor
 from tests.hostile.broken_manifests import (
     ENCODINGS,
@@ -34,6 +36,7 @@ from tests.hostile.sizes import RecordProperty, count_tried, size, some
 #: A credential in the environment, and the value of a sensitive variable.
 SECRETS = ("correct-horse-battery", "hunter2-swordfish")
 FORMS = (*SECRETS, *(base64.b64encode(secret.encode()).decode()[:-4] for secret in SECRETS))
+COMMAND = re.compile(r"^::.*::|##(?:\[|vso\[|teamcity\[)", re.IGNORECASE)
 CODES = {0, 3, 8, 64, 65}
 #: Seconds of this process that one run may take; a usual one takes a hundredth.
 MOST_S = 5.0
@@ -58,6 +61,7 @@ def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def attempt(stack: Path) -> Iterator[Try]:
     """Write a manifest, run a command on it, and look at how that ended."""
+    codes = CODES | {1}  # a file that `fmt --check` would change
 
     def call(data: bytes, *arguments: str, told: str = "", hidden: str = SECRETS[0]) -> int:
         (stack / "main.yaml").write_bytes(data)
@@ -68,10 +72,11 @@ def attempt(stack: Path) -> Iterator[Try]:
             code = run(cli, list(arguments))
         took_s = time.process_time() - started
         text = out.getvalue() + err.getvalue()
-        assert code in CODES, f"{told}: {code}: {text[-2000:]}"
+        assert code in codes, f"{told}: {code}: {text[-2000:]}"
         assert "Traceback" not in text, told
         assert took_s < MOST_S, f"{told}: {took_s:.1f} s"
         assert [form for form in (*FORMS, hidden) if form in text] == [], f"{told}: {text[-2000:]}"
+        assert not steering(text), f"{told}: {steering(text)}"
         if code == 65:
             assert "error" in err.getvalue() or "diagnostics" in text, told
         if "--json" in arguments and out.getvalue():
@@ -81,6 +86,15 @@ def attempt(stack: Path) -> Iterator[Try]:
     before = console.redact
     yield call
     console.redact = before
+
+
+def steering(text: str) -> list[str]:
+    """The lines that steer a terminal or a CI service, or that break where nobody sees it."""
+    return [
+        line
+        for line in text.split("\n")
+        if visible(line) != line or len(line.splitlines()) > 1 or COMMAND.search(line.lstrip())
+    ]
 
 
 def _no_number(name: str) -> NoReturn:
@@ -120,13 +134,15 @@ def test_plan_of_an_odd_value_at_any_path_is_made_or_refused(
 def test_damaged_manifest_is_accepted_or_refused(attempt: Try, record_property: RecordProperty) -> None:
     count = size(250, 0.8)
     for number in range(count):
-        arguments = ("plan", "--json") if number % 20 == 0 else ("validate",)
+        arguments = {0: ("plan", "--json"), 1: ("fmt", "--check", ".")}.get(number % 20, ("validate",))
         attempt(damaged(number), *arguments, told=f"damaged({number})")
     count_tried(record_property, "damaged manifests", count)
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
-@pytest.mark.parametrize("arguments", [("validate",), ("validate", "--json"), ("plan", "--json")])
+@pytest.mark.parametrize(
+    "arguments", [("validate",), ("validate", "--json"), ("plan", "--json"), ("fmt", "--check")]
+)
 def test_manifest_in_any_encoding_is_accepted_or_refused(
     attempt: Try, name: str, arguments: tuple[str, ...], record_property: RecordProperty
 ) -> None:

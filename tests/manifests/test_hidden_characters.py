@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.text.sanitize import visible
 from reconciler.manifests.yaml.document import Document, parse
+from reconciler.render.texts.diagnostics import render_diagnostics
 from tests.manifests.conftest import HEAD, JOB, Place, place_of
 
 SEPARATORS = ("\x85", "\u2028", "\u2029")
@@ -122,6 +126,24 @@ def test_thousands_of_such_characters_are_counted() -> None:
     problems = refused(read("x: " + "a\u202e" * 5000))
     assert len(problems) == 21
     assert problems[-1].why == "4,980 more like this"
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            (*SEPARATORS, *DIRECTION, *"'\"\\#:-|>[]{}, \n\r\t\x0b\x0c\x1b", "stack: s", "x: ", "\n::error::")
+        )
+        | st.text(max_size=3)
+    ).map("".join)
+)
+@example("stack: '\u2028\n::error::x::'\n'a\u2028\n::error::x::': &b\n")
+def test_no_message_about_a_file_steers_who_shows_it(text: str) -> None:
+    document = parse(text.encode("utf-8", "replace"), Path("a.yaml"), "::error::x\u202e\n::.yaml")
+    document.shows_lines = True
+    for line in render_diagnostics(document.problems).split("\n"):
+        assert visible(line) == line
+        assert not line.lstrip().startswith("::")
+        assert len(line.splitlines()) <= 1
 
 
 def test_line_with_such_a_character_shows_it() -> None:

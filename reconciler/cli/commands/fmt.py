@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from difflib import unified_diff
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from reconciler.cli.options import option, with_options
 from reconciler.cli.terminal.console import console
 from reconciler.core.exit_code import ExitCode
+from reconciler.core.text.sanitize import printable
 
 if TYPE_CHECKING:
     from reconciler.core.diagnostic import Diagnostic
@@ -49,7 +51,7 @@ def _format(document: Document, check: bool) -> bool:
     from reconciler.core.diagnostic import ManifestInvalid
     from reconciler.files import write_file
     from reconciler.manifests.layout.formatting import format_text
-    from reconciler.manifests.variables.values import marked_texts
+    from reconciler.manifests.layout.written_secrets import written_secrets
 
     if document.problems:
         raise ManifestInvalid(*document.problems)
@@ -57,19 +59,26 @@ def _format(document: Document, check: bool) -> bool:
     if formatted.encode("utf-8") == document.data:
         return False
     if check:
-        console.redact.learn(marked_texts(document.tree))
+        console.redact.learn(written_secrets(document, os.environ))
         console.result(_diff(document, formatted))
     else:
         write_file(document.path, formatted.encode("utf-8"))
-        console.result(document.file + "\n")
+        console.result(printable(document.file) + "\n")
     return True
 
 
 def _diff(document: Document, formatted: str) -> str:
     # Hidden before they are compared: the marks of a diff would cut a value of several lines to pieces.
-    before = console.redact(document.data.decode("utf-8")).splitlines(keepends=True)
-    after = console.redact(formatted).splitlines(keepends=True)
-    lines = unified_diff(before, after, document.file, document.file)
+    before = _lines(console.redact(document.data.decode("utf-8")))
+    after = _lines(console.redact(formatted))
     return "".join(
-        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+        printable(line.removesuffix("\n"))
+        + ("\n" if line.endswith("\n") else "\n\\ No newline at end of file\n")
+        for line in unified_diff(before, after, document.file, document.file)
     )
+
+
+def _lines(text: str) -> list[str]:
+    """The lines as a reader of the log sees them; any other break is shown as an escape."""
+    *lines, last = text.split("\n")
+    return [*(f"{line}\n" for line in lines), *([last] if last else [])]
