@@ -1,4 +1,4 @@
-"""docs/security.md, "Fleets on a cluster": what comes back is data."""
+"""docs/fleets.md, "On a cluster": what comes back is data."""
 
 from __future__ import annotations
 
