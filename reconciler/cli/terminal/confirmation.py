@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import select
+import signal
+import socket
 import sys
-
-import click
+from contextlib import suppress
 
 from reconciler.cli.terminal.console import console, has_reader
 from reconciler.core.diagnostic import Diagnostic, Refused
@@ -26,13 +29,32 @@ def confirm(question: str) -> None:
     if not has_reader(sys.stderr):
         why = "the prompt could not be shown: stderr is closed; nothing was changed"
         raise Refused(Diagnostic("not confirmed", why, "keep stderr open, or add --yes"))
-    try:
-        is_confirmed = click.confirm(console.clean(question), err=True)
-    except click.Abort as aborted:
-        # To click the end of the input and Ctrl-C are the same.
-        if not isinstance(aborted.__context__, EOFError):
-            raise
-        console.tell("\n")
-        is_confirmed = False
-    if not is_confirmed:
-        raise Refused(Diagnostic("not confirmed", "nothing was changed"))
+    while True:
+        console.tell(f"{console.clean(question)} [y/N]: ")
+        with suppress(io.UnsupportedOperation):  # a stdin that is no file
+            _wait_for_line(sys.stdin.fileno())
+        answer = sys.stdin.readline()
+        if not answer.endswith("\n"):
+            console.tell("\n")
+        match answer.strip().lower():
+            case "y" | "yes":
+                return
+            case "" | "n" | "no":
+                raise Refused(Diagnostic("not confirmed", "nothing was changed"))
+        console.tell("Error: invalid input\n")
+
+
+def _wait_for_line(descriptor: int) -> None:
+    """Wait until there is something to be read. A signal that comes before the wait begins ends it, too.
+
+    Of a read that begins in the moment after Ctrl-C the interpreter would come back with the next line only.
+    """
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.setblocking(False)
+        before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        try:
+            while descriptor not in select.select([descriptor, ours.fileno()], [], [])[0]:
+                ours.recv(1)
+        finally:
+            signal.set_wakeup_fd(before)
