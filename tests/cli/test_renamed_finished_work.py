@@ -65,9 +65,13 @@ def test_renamed_keys_run_finished_work_again_and_formerly_keeps_it(
     path = a_stack("here", *NEW_KEYS, service=service)
     said = reconciler("plan", "--json", "here")
     assert reruns(said) == [(new, old, None) for new, old in zip(NEW_KEYS, KEYS, strict=True)]
+    assert {action["blocked_by"][0] for action in said.document["actions"]} == {"reruns"}
     shown = reconciler("plan", "here")
-    assert "5 of them run finished work again." in shown.out
-    assert "formerly" in shown.out + shown.err
+    assert "name the old key under `formerly` of the new one" in shown.err
+    shown = reconciler("plan", "--allow", "reruns", "here")
+    assert shown.out.endswith("5 of them run finished work again.\n")
+    assert reconciler("apply", "-y", "here").code == 3
+    assert len(service.store.jobs()) == 5
     text = path.read_text()
     for new, old in zip(NEW_KEYS, KEYS, strict=True):
         text = text.replace(f"  {new}:\n", f"  {new}:\n    formerly: {old}\n")
@@ -108,6 +112,7 @@ def test_stack_renamed_in_place_runs_finished_work_again(reconciler: Reconciler,
     a_stack("here", *KEYS, service=service, stack="renamed")
     said = reconciler("plan", "--json", "here")
     assert reruns(said) == [(key, key, "test") for key in KEYS]
+    assert "reconciler adopt --from-stack test" in reconciler("plan", "here").err
     a_stack("elsewhere", *KEYS, service=service, stack="renamed")
     assert reruns(reconciler("plan", "--json", "elsewhere")) == []
 

@@ -112,8 +112,30 @@ def test_deferred_key_counts_once_it_is_created() -> None:
 def test_last_line_counts_the_members_of_a_renamed_sweep() -> None:
     old = [a_job(f"s-lr-{n}", algorithm__parameters={"lr": n}) for n in range(6)]
     new = [replace(job, key=job.key.replace("lr", "rate"), sweep="s") for job in old]
-    plan = plan_for(a_stack(*new), *(seen(job, phase=DONE) for job in old))
+    jobs = [seen(job, phase=DONE) for job in old]
+    plan = plan_for(a_stack(*new), *jobs, allow=("reruns",))
     assert plan.last_line.endswith("6 of them run finished work again.")
     assert {a.key: a.rerun_of_key for a in plan.actions} == {
         new_.key: old_.key for old_, new_ in zip(old, new, strict=True)
     }
+    blocked = plan_for(a_stack(*new), *jobs)
+    assert blocked.last_line.endswith("0 to keep. 6 blocked.")
+    assert {a.blocked_by for a in blocked.actions} == {("reruns",)}
+
+
+@pytest.mark.parametrize(
+    ("finished", "way"),
+    [
+        (FinishedWork("old", 1), "name the old key under `formerly` of the new one"),
+        (
+            FinishedWork("old", 1, "speech"),
+            "take the jobs of stack speech over (reconciler adopt --from-stack speech)",
+        ),
+    ],
+)
+def test_guard_of_reruns_names_what_keeps_the_work(finished: FinishedWork, way: str) -> None:
+    jobs = [a_job(f"new-{n}", algorithm__parameters={"lr": n}) for n in range(5)]
+    memory = HistorySnapshot(finished={job.digest: finished for job in jobs})
+    actions = plan_for(a_stack(*jobs), memory=memory).actions
+    assert {action.blocked_action for action in actions} == {Action.CREATE}
+    assert all(f"{way}, or add --allow reruns, or --allow reruns=KEY" in action.detail for action in actions)

@@ -13,6 +13,7 @@ from reconciler.core.planning.allowance import Guard
 from reconciler.core.planning.cost import spell_cost, sum_of
 from reconciler.core.planning.groups import few, spell_work
 from reconciler.core.planning.plan import Plan, PlannedAction, Reason, node_hours
+from reconciler.core.planning.reruns import ways_to_keep_work
 from reconciler.core.policies.verdict import refusals_of as denials
 from reconciler.core.preflight import refusals_of as findings
 
@@ -40,7 +41,8 @@ def blockers(plan: Plan) -> tuple[Diagnostic, ...]:
 
 def _of_guard(name: str, actions: Sequence[PlannedAction]) -> Diagnostic:
     keys = list(dict.fromkeys(action.key for action in actions))
-    fix = f"review the plan, then add --allow {name}"
+    keeping = "".join(f"{way}, or " for way in ways_to_keep_work(actions))
+    fix = f"{keeping}review the plan, then add --allow {name}"
     if name != Guard.BUDGET.value:
         fix += f", or --allow {name}=KEY for one key"
     return Diagnostic(_TITLES[name], f"blocks {few(keys, _MOST_KEYS)}: {_figures(name, actions)}", fix)

@@ -19,6 +19,7 @@ from reconciler.core.planning.blocking import Block, block
 from reconciler.core.planning.cost import total_cost, unpriced
 from reconciler.core.planning.groups import few
 from reconciler.core.planning.plan import Action, Cost, PlannedAction, PlanWarning, Reason, lost_sum
+from reconciler.core.planning.reruns import ways_to_keep_work
 from reconciler.core.planning.said_in_words import is_said_in_words
 from reconciler.core.planning.sweep_members import SweepEntries
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
@@ -202,12 +203,13 @@ def _too_many_reruns(proposal: Proposal, allowances: Allowances) -> _Verdict:
         f"{len(again)} of the {len(proposal.starting)} jobs to start run finished work again, of {keys} keys "
         f"of stack {stack.name}; {limit}"
     )
-    fix = f"review the plan, then {_pass_key(Guard.RERUNS)}"
+    keeping = "".join(f"{way}, or " for way in ways_to_keep_work(again))
+    fix = f"{keeping}review the plan, then {_pass_key(Guard.RERUNS)}"
     return GuardFinding(
         Diagnostic("too much finished work would run again", why, fix),
         again,
         f"{len(again)} of {keys} keys would run finished work again; {limit}",
-        _pass_key(Guard.RERUNS),
+        keeping + _pass_key(Guard.RERUNS),
     )
 
 

@@ -333,11 +333,12 @@ class PlannedAction(Frozen):
     def block(self, reason: Reason, by: tuple[str, ...], detail: str) -> PlannedAction:
         """The same key, kept from what would be done by a guard, a policy or pre-flight.
 
-        What it would discard and cost stays on it, for people; sums and guards do not count it.
+        What it would discard, cost and run again stays on it, for people; sums and guards do not count it.
         """
         said = "" if self.reason is Reason.NOT_FOUND else f": {self.detail}"
         held = self.not_carried_out(Action.BLOCKED, reason, f"{detail}; blocks {self.action.value}{said}")
-        kept = {name: getattr(self, name) for name in ("elapsed", "nodes", "cost")}
+        names = ("elapsed", "nodes", "cost", "rerun_of", "rerun_of_key", "rerun_of_stack")
+        kept = {name: getattr(self, name) for name in names}
         more = {"blocked_action": self.action, "blocked_by": by, "follows": None}
         return held.model_copy(update={**kept, **more})
 
@@ -506,7 +507,7 @@ class Plan(Head):
     @property
     def reruns(self) -> tuple[PlannedAction, ...]:
         """The creates that run finished work again."""
-        return tuple(a for a in self.actions if a.rerun_of is not None)
+        return tuple(a for a in self.actions if a.rerun_of is not None and a.traits.starts_a_job)
 
     @property
     def last_line(self) -> str:

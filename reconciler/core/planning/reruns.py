@@ -6,13 +6,14 @@ whose name was edited in place. Only equal digests count. Source: docs/semantics
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from reconciler.core.declared.digest import ALGORITHMS, digest_of, is_known
 from reconciler.core.declared.stack import DesiredJob, Stack
 from reconciler.core.observed.phase import Phase
+from reconciler.core.planning.action_builder import rename_command
 from reconciler.core.planning.plan import Action, PlannedAction, Reason
 from reconciler.core.record import FinishedWork
 
@@ -62,6 +63,14 @@ class FinishedElsewhere:
             for past in ownership.remembered(memory, (key,)):
                 if past.phase is Phase.COMPLETED and past.released_at_s is None:
                     yield past.digest, FinishedWork(key, past.number)
+
+
+def ways_to_keep_work(again: Collection[PlannedAction]) -> Iterator[str]:
+    """What keeps the finished work of keys that were renamed, or moved here from other stacks."""
+    if any(action.rerun_of_key is not None and action.rerun_of_stack is None for action in again):
+        yield "name the old key under `formerly` of the new one"
+    for stack in sorted({action.rerun_of_stack for action in again if action.rerun_of_stack is not None}):
+        yield f"take the jobs of stack {stack} over ({rename_command(stack)})"
 
 
 def digests_of_form(digest: str) -> frozenset[str]:
