@@ -36,6 +36,7 @@ EDITED = a_job("a", algorithm__parameters={"lr": 0.5})
 DESCRIBED = a_job("a", description="as declared")
 QUEUED = a_job("a", spec__schedule_policy={"priority": 2})
 BRIEF = a_job("a", spec__auto_stop={"time_unit": "HOURS", "duration": 1})
+NIGHTLY = a_job("a", lifecycle={"schedule": "0 2 * * *"})
 CREATE_FIRST = a_job("a", algorithm__parameters={"lr": 0.5}, lifecycle={"replace_order": "create_first"})
 
 
@@ -154,6 +155,14 @@ def edit_description(text: str) -> Happens:
     return lambda site: site.service.describe("a", f"{text} {marker('a', 1, A.digest)}")
 
 
+def miss_a_night(site: Site) -> None:
+    """Nobody applies after the first time."""
+    site.apply(NIGHTLY)
+    site.declare(NIGHTLY)
+    site.put("Completed")
+    site.service.time.sleep(40 * HOUR)
+
+
 def remove_marker(site: Site) -> None:
     site.service.describe("a", "mine now")
 
@@ -201,6 +210,9 @@ WAYS: list[tuple[str, str, Happens]] = [
     ("terminated", "somebody ends it in the console", lambda site: site.terminate()),
     ("terminated", "with lost records", lost(lambda site: site.terminate())),
     ("terminated", "by the service, nobody asked", lambda site: site.put("Terminated")),
+    ("missed", "nobody applies", miss_a_night),
+    ("missed", "with lost records", lost(miss_a_night)),
+    ("missed", "in a fresh checkout", both(miss_a_night, lose_records)),
     ("modified", "somebody edits it in the console", edit_description("by hand")),
     ("modified", "with lost records", lost(edit_description("by hand"))),
     ("modified", "a colleague applies another text", lambda site: site.colleague(DESCRIBED)),
