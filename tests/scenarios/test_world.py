@@ -495,7 +495,7 @@ class World(RuleBasedStateMachine):
     def save_a_plan(self) -> None:
         plan, entries = self._plan(EVERY_GUARD), self._manifest
         options = SavedOptions(target=Target(kind=LOCAL), root=".")
-        text = json.dumps(saved_document.document(plan, options))
+        text = json.dumps(saved_document.sealed(saved_document.document(plan, options)))
         self.here.saved = Saved(
             saved_document.read(json.loads(text), "plan.json", __version__, strict=True).plan,
             entries,
@@ -508,7 +508,7 @@ class World(RuleBasedStateMachine):
     def apply_the_saved_plan(self) -> None:
         assert self.here.saved is not None
         plan, entries = self.here.saved.plan, self.here.saved.entries
-        keys = {action.key for action in plan.actions} | {key for a in plan.actions for key in a.former_keys}
+        keys = {key for one in plan.actions for key in (one.key, *one.former_keys, *one.needs)}
         context = self._context(Stack(STACK, {}, frozenset(keys)))
         self.service.forget_requests()
         has_moved = self.here.saved.there != self._state()
