@@ -33,6 +33,7 @@ _SHORT = 8
 #: Fields by which programs decide; a secret may be one of the words of their closed lists.
 _WORDS: Mapping[str, frozenset[str]] = {
     "action": frozenset(Action),
+    "blocked_action": frozenset(Action),
     "reason": frozenset(Reason),
     "phase": frozenset(Phase),
     "kind": frozenset(TARGET_KINDS),

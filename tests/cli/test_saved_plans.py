@@ -14,7 +14,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from reconciler.cli.terminal.console import console
-from reconciler.core.planning.plan import OF_SCHEDULES, PlannedAction
+from reconciler.core.planning.plan import OF_BLOCKED, OF_SCHEDULES, PlannedAction
 from reconciler.core.saved_plan.document import sealed
 from reconciler.core.text.secret import Redactor
 from reconciler.emulator import Effect, Fault, Job
@@ -125,7 +125,7 @@ def test_saved_plan_is_the_document_of_plan_json_and_what_an_apply_needs(
 ACTION_FIELDS = {
     name
     for name, field in PlannedAction.model_fields.items()
-    if not field.exclude and name not in OF_SCHEDULES
+    if not field.exclude and name not in (*OF_SCHEDULES, *OF_BLOCKED)
 }
 
 
