@@ -96,7 +96,8 @@ def apply_within(context: Context, limits: ApplyLimits, hooks: Hooks) -> Applied
             return _outside(plan, limits, now_s)
         if not plan.applyable:
             Rollout(context, RunKind.APPLY, _stream(context, hooks), hooks.stop).run(plan)
-            words = f"refused: {plan.refusals[0].what}" if plan.refusals else "nothing to apply"
+            blocked = f", {len(plan.blocked)} blocked" if plan.blocked else ""
+            words = f"refused: {plan.refusals[0].what}" if plan.refusals else f"nothing to apply{blocked}"
             return Applied(exit_code.of_result(plan, None), words, plan)
         closes_s = closes_at(limits.windows, now_s)
         hooks.begin_to_apply(None if closes_s is None else closes_s - now_s)

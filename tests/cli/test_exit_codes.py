@@ -9,12 +9,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import jsonschema
 import pytest
 
+from reconciler.cli.commands.schema import schema
 from reconciler.core.exit_code import PRECEDENCE, ExitCode, first_of
 from reconciler.emulator import Effect, Fault
 from reconciler.emulator.operations.lifecycle import Durations
-from tests.cli.conftest import Reconciler, Service, manifest, put_finished_job, write
+from tests.cli.conftest import JOB, Reconciler, Service, manifest, put_finished_job, write
 from tests.cli.terminal import run_on_terminal
 
 
@@ -230,6 +232,46 @@ def test_guard_refuses_with_3_and_names_what_allows_it(
     monkeypatch.setenv("RECONCILER_ALLOW", f"budget, {guard}")
     assert reconciler("plan").code == 0
     assert reconciler("apply", "--yes").code == 0
+
+
+@pytest.mark.parametrize(("overlap", "planned"), [("skip", "6 to create"), ("replace", "6 to replace")])
+def test_six_jobs_that_a_schedule_runs_again_are_stopped_by_no_guard(
+    reconciler: Reconciler, service: Service, overlap: str, planned: str
+) -> None:
+    service.store.durations = Durations(running=100 * 3600 if overlap == "replace" else 60)
+    life = f"    lifecycle: {{schedule: '0 * * * *', overlap: {overlap}, starting_deadline: 23h}}\n"
+    text = manifest(*"abcdef", url=service.url, more="limits: {lost_node_hours: 1}\n")
+    write(text.replace("    spec:\n", f"{life}    spec:\n"))
+    assert reconciler("apply", "--yes").code == 0
+    service.clock.advance(hours=20)
+    said = reconciler("plan", "--detailed-exitcode")
+    assert (said.code, planned in said.out.splitlines()[-1]) == (2, True)
+
+
+def test_key_that_a_guard_blocks_keeps_what_it_would_have_been(
+    reconciler: Reconciler, service: Service
+) -> None:
+    write(long_running(reconciler, service).replace("jobs:\n", "jobs:\n" + JOB.format(key="new", lr="0.1")))
+    document = reconciler("plan", "--json").document
+    jsonschema.validate(document, schema("plan"))
+    assert document["applyable"] is True
+    assert {one["key"]: one["action"] for one in document["actions"]} == {
+        "a": "blocked",
+        "b": "keep",
+        "new": "create",
+    }
+    blocked = document["actions"][0]
+    assert (blocked["reason"], blocked["blocked_action"], blocked["blocked_by"]) == (
+        "guard",
+        "terminate",
+        ["lost-work"],
+    )
+    assert (blocked["before"]["name"], blocked["after"], blocked["lost_node_hours"]) == ("a", None, 0)
+    said = reconciler("apply", "--yes")
+    assert said.code == 3
+    assert {job.name: job.life.phase for job in service.store.jobs()}.keys() == {"a", "b", "new"}
+    assert "--allow lost-work" in said.err
+    assert reconciler("apply", "--yes", "--allow", "lost-work=a").code == 0
 
 
 def test_job_that_was_requeued_after_30_hours_counts_as_30_hours(

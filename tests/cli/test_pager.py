@@ -174,7 +174,7 @@ def test_refusals_on_stderr_come_after_the_plan(
     monkeypatch.setattr(console, "tell", tell)
     shown("plan", code=3, rows=5)
     assert "denied by a policy" in capsys.readouterr().err
-    assert "Plan: 2 to create" in seen.read_text()
+    assert "2 blocked." in seen.read_text()
 
 
 def test_less_shows_one_screen_and_is_quit_by_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

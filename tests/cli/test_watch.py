@@ -232,12 +232,24 @@ def test_outside_of_every_window_nothing_is_applied(watching: Watching) -> None:
     assert watching("--apply", "--window", "00:00-24:00", "--json").checks[0]["applied"] == "applied: 2 done"
 
 
-def test_guard_stands_in_the_way_of_an_unattended_apply(watching: Watching) -> None:
-    policy = "policies:\n  - {name: none, deny: 'true', message: not today}\n"
-    write(manifest("a", more=policy))
-    said = watching("--apply", "--json")
-    assert (said.checks[0]["exit_code"], jobs()) == (3, [])
+def test_denied_job_hides_no_other_from_an_unattended_apply(watching: Watching) -> None:
+    policy = "policies:\n  - {name: not-a, deny: job.key == 'a', message: not today}\n"
+    keys = [f"job-{number:02}" for number in range(19)]
+    write(manifest("a", *keys, more=policy))
+    said = watching("--apply", "--json", between=[nothing])
+    assert [check["exit_code"] for check in said.checks] == [3, 3]
+    assert sorted(job.name for job in jobs()) == keys
+    assert said.checks[1]["applied"] == "nothing to apply, 1 blocked"
     assert "not today" in said.err
+
+
+def test_guard_that_doubts_all_of_a_plan_stands_in_the_way_of_an_unattended_apply(watching: Watching) -> None:
+    write(manifest(*"abcdef"))
+    watching("--apply")
+    write(manifest("a"))
+    said = watching("--apply", "--json")
+    assert (said.checks[0]["exit_code"], said.checks[0]["applied"]) == (3, "refused: too many terminations")
+    assert [job.name for job in jobs() if job.life.phase == "Terminating"] == []
 
 
 def test_options_of_an_apply_without_one_are_told(watching: Watching, stack: Path) -> None:

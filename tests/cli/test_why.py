@@ -57,32 +57,40 @@ def test_service_that_cannot_be_read_is_unknown(reconciler: Reconciler, service:
     assert reconciler("why", "a").code == 8
 
 
-def test_policy_guard_and_preflight_that_stand_against_the_key_are_shown(
-    reconciler: Reconciler, service: Service
-) -> None:
+def test_what_blocks_the_key_is_shown_with_its_values(reconciler: Reconciler, service: Service) -> None:
     more = "policies: [{name: cheap, deny: action.kind == 'create', message: ask first}]\n"
     text = manifest("a", "b", url=service.url, more=more + "limits: {node_hours: 1}\n")
     write(text.replace("modelarts.vm.cpu.2u", "modelarts.vm.cpu.2x", 1))
     said = reconciler("why", "a")
     assert said.code == 0
-    assert "not applied: denied by policy cheap, refused by guard budget, flavor not offered\n" in said.out
+    assert "not applied: denied by cheap\n" in said.out
     assert '    action.kind: "create"\n' in said.out
-    assert "    this key: unbounded node-hours\n" in said.out
-    assert 'flavor not offered: spec.resource.flavor_id "modelarts.vm.cpu.2x" is not offered' in said.out
+    assert "change the job, or the policy" in said.out
+    # What one has blocked the next is not asked about.
     document = reconciler("why", "a", "--json").document
     jsonschema.validate(document, schema("why"))
     assert [one["policy"] for one in document["policies"]] == ["cheap"]
-    assert [one["guard"] for one in document["guards"]] == ["budget"]
-    assert [one["reason"] for one in document["preflight"]] == ["flavor_not_offered"]
-    assert reconciler("why", "b", "--json").document["preflight"] == []
+    assert (document["guards"], document["preflight"]) == ([], None)
+    write(text.replace(more, "").replace("modelarts.vm.cpu.2u", "modelarts.vm.cpu.2x", 1))
+    said = reconciler("why", "a")
+    assert "not applied: flavor not offered\n" in said.out
+    assert 'flavor not offered: spec.resource.flavor_id "modelarts.vm.cpu.2x" is not offered' in said.out
+    said = reconciler("why", "b")
+    assert "not applied: blocked by guard budget\n" in said.out
+    assert "    this key: unbounded node-hours\n" in said.out
+    assert "review the plan, then pass `--allow budget`" in said.out
+    document = reconciler("why", "b", "--json").document
+    assert ([one["guard"] for one in document["guards"]], document["preflight"]) == (["budget"], [])
 
 
-def test_quota_stands_against_the_keys_that_do_not_fit(reconciler: Reconciler, service: Service) -> None:
+def test_quota_that_does_not_suffice_stands_against_all_keys(
+    reconciler: Reconciler, service: Service
+) -> None:
     write(manifest("a", "b", url=service.url))
     service.store.quota = 1
-    assert reconciler("why", "a", "--json").document["preflight"] == []
-    [finding] = reconciler("why", "b", "--json").document["preflight"]
-    assert finding["reason"] == "quota_exceeded"
+    for key in "ab":
+        [finding] = reconciler("why", key, "--json").document["preflight"]
+        assert finding["reason"] == "quota_exceeded"
 
 
 def test_deferred_job_is_held_against_the_catalog(reconciler: Reconciler, service: Service) -> None:
