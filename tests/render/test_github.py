@@ -49,6 +49,7 @@ def test_annotation_for_each_job_that_needs_somebody() -> None:
         ("error", "blocked blocked"),
         ("error", "conflict conflict"),
         ("error", "unknown unknown"),
+        ("error", "denied denied"),
         ("warning", "replace replace"),
         ("warning", "replace replace-first"),
         ("warning", "terminate terminate"),

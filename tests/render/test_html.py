@@ -177,11 +177,11 @@ def test_filter_finds_what_is_folded(browser_page: Page, tmp_path: Path) -> None
 def test_filter_shows_rows_that_have_all_words(opened: Page) -> None:
     type_filter(opened, "replace discards")
     assert shown(opened) == ["replace", "replace-first"]
-    assert opened.run("document.getElementById('shown').value") == "2 of 12"
+    assert opened.run("document.getElementById('shown').value") == "2 of 13"
     type_filter(opened, "no such job")
     assert shown(opened) == []
     type_filter(opened, "")
-    assert len(shown(opened)) == 12
+    assert len(shown(opened)) == 13
 
 
 def test_changes_fold_and_unfold(opened: Page) -> None:
@@ -202,7 +202,7 @@ def test_keyboard_reaches_the_filter_the_buttons_and_each_fold(opened: Page) -> 
     assert "terminate" in shown(opened)
     assert "create" not in shown(opened)
     opened.press("Escape", 27)
-    assert len(shown(opened)) == 12
+    assert len(shown(opened)) == 13
     reached = []
     for _ in range(3):
         opened.press("Tab", 9)
