@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from reconciler.core import exit_code
-from reconciler.core.declared.lifecycle import Lifecycle
+from reconciler.core.declared.lifecycle import Lifecycle, ReplaceOrder
 from reconciler.core.declared.policy import Policy
 from reconciler.core.declared.stack import DesiredJob, Limits, Stack
 from reconciler.core.exit_code import ExitCode
@@ -444,6 +444,25 @@ def test_lost_work_of_a_terminate_is_allowed_only_by_state_absent(
     assert "discards 10 h of work on 3 nodes" in ended.explanation
     blocked = plan_for(stack, *jobs).blocked
     assert [one.before for one in blocked] == ([ended.before] if is_blocked else [])
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "before"),
+    [
+        ({"on_change": "replace"}, a_job(**OLD)),
+        ({"overlap": "replace", "schedule": "0 0 1 1 *"}, a_job()),
+    ],
+)
+@pytest.mark.parametrize("order", ReplaceOrder)
+def test_rest_of_a_replace_is_said_in_the_same_words_where_the_new_job_is_created_first(
+    lifecycle: dict[str, Any], before: DesiredJob, order: ReplaceOrder
+) -> None:
+    job = a_job(lifecycle={**lifecycle, "replace_order": order})
+    jobs = [seen(before, **LOSS), seen(job, revision=2, ran_s=11 * HOUR)]
+    ended, kept = plan_for(a_stack(job), *jobs).actions
+    said = Action.TERMINATE if order is ReplaceOrder.CREATE_FIRST else Action.BLOCKED
+    assert ended.action is said
+    assert not kept.traits.starts_a_job
 
 
 def test_superseded_end_that_is_blocked_leaves_the_other_revision_as_it_is() -> None:

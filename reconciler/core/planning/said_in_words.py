@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from reconciler.core.declared.lifecycle import OnChange
+from reconciler.core.declared.lifecycle import OnChange, ReplaceOrder
+from reconciler.core.declared.schedule import Overlap
 from reconciler.core.declared.stack import DesiredJob
 from reconciler.core.planning.plan import Action, PlannedAction, Reason
 
@@ -18,13 +19,27 @@ _RERUN = "lifecycle.rerun"
 
 
 def _on_change_replace(action: PlannedAction, desired: DesiredJob | None) -> bool:
+    if desired is None or desired.lifecycle.on_change is not OnChange.REPLACE:
+        return False
     # A member that its entry no longer produces is an edit of the entry.
     is_edited = action.reason in (Reason.IMMUTABLE_CHANGED, Reason.NOT_IN_MANIFEST)
-    return is_edited and desired is not None and desired.lifecycle.on_change is OnChange.REPLACE
+    return is_edited or (_is_rest_of_replace(action, desired) and not _has_declared_digest(action, desired))
 
 
-def _overlap_replace(action: PlannedAction, _: DesiredJob | None) -> bool:
-    return action.action is Action.REPLACE and action.scheduled_for is not None
+def _overlap_replace(action: PlannedAction, desired: DesiredJob | None) -> bool:
+    if desired is None or desired.schedule is None or desired.lifecycle.overlap is not Overlap.REPLACE:
+        return False
+    is_due = action.action is Action.REPLACE and action.scheduled_for is not None
+    return is_due or _is_rest_of_replace(action, desired)
+
+
+def _is_rest_of_replace(action: PlannedAction, desired: DesiredJob) -> bool:
+    """Whether it ends the job that an interrupted replace has left beside the one that it created first."""
+    return action.reason is Reason.SUPERSEDED and desired.lifecycle.replace_order is ReplaceOrder.CREATE_FIRST
+
+
+def _has_declared_digest(action: PlannedAction, desired: DesiredJob) -> bool:
+    return action.before is not None and desired.is_declared_by(action.before.digest)
 
 
 def _state_absent(action: PlannedAction, _: DesiredJob | None) -> bool:
