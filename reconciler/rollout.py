@@ -446,8 +446,9 @@ def _goes_on(waited: Waited | None) -> bool:
 
 
 def _is_waited_for(action: PlannedAction) -> bool:
-    """What is declared is waited for; what ends is not."""
-    return action.action is not Action.TERMINATE and action.reason is not Reason.PROTECTION_RELEASED
+    """What is declared is waited for; what ends, or is kept from ending, is not."""
+    ends = Action.TERMINATE in (action.action, action.blocked_action)
+    return not ends and action.reason is not Reason.PROTECTION_RELEASED
 
 
 def _own_actions(plan: Plan, keys: Collection[str]) -> dict[str, PlannedAction]:

@@ -15,18 +15,18 @@ from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.declared.policy import Effect as PolicyEffect
 from reconciler.core.declared.policy import Policy
-from reconciler.core.declared.stack import DesiredJob, Stack
+from reconciler.core.declared.stack import DesiredJob, Limits, Stack
 from reconciler.core.goal import Goal
 from reconciler.core.observed.job import Observation
 from reconciler.core.outcome import ApplyEvent, EventType, Result, Status, Waited, WaitEnd
-from reconciler.core.planning.allowance import EVERY_GUARD
+from reconciler.core.planning.allowance import EVERY_GUARD, NO_ALLOWANCES, Allowances
 from reconciler.core.planning.plan import Action, Plan
 from reconciler.core.ports import Unauthorized
 from reconciler.core.record import PastRun, RunKind, Scope
 from reconciler.emulator import Effect, Fault
 from reconciler.recording import Recording, StackLock
 from reconciler.rollout import Rollout
-from tests.apply.service import CREATE, FIND, SHOW, UPDATE, Service, a_service
+from tests.apply.service import CREATE, FIND, SHOW, UPDATE, Service, a_service, marker
 from tests.builders import STACK, TARGET, a_job, a_stack, absent
 
 #: A job is created for 1 s, queued for 2 s, and runs for 20 s.
@@ -75,6 +75,7 @@ def rollout(
     recording: Recording | None = None,
     lock: StackLock | None = None,
     stack: Stack | None = None,
+    allowances: Allowances = EVERY_GUARD,
 ) -> Told:
     """Apply jobs and wait; with a plan, as a saved one: no manifest is there."""
     if stack is None:
@@ -84,9 +85,9 @@ def rollout(
     stream = EventStream(service.time, told.events.append)
     service.forget_requests()
     run = Rollout(
-        context, RunKind.APPLY, stream, service.stop, timeout_s, EVERY_GUARD, goal, told.shown.append, lock
+        context, RunKind.APPLY, stream, service.stop, timeout_s, allowances, goal, told.shown.append, lock
     )
-    told.result = run.run(plan or reconcile.plan(context, EVERY_GUARD))
+    told.result = run.run(plan or reconcile.plan(context, allowances))
     told.took_s = service.time.now() - began_s
     return told
 
@@ -151,6 +152,17 @@ def test_removal_of_protection_is_not_waited_for(service: Service) -> None:
     service.run(a_job(lifecycle={"protect": True}), a_job("b"))
     told = rollout(service, absent(protect=False), a_job("b"), goal=Goal.RUNNING)
     assert told.ends == {"b": "reached"}
+
+
+def test_kept_job_is_waited_for_beside_a_newer_one_whose_end_is_blocked(service: Service) -> None:
+    service.run(a_job())
+    service.put_job("a-r2", marker("a", 2, a_job().digest))
+    service.time.sleep(10)
+    stack = replace(a_stack(a_job()), limits=Limits(lost_node_hours=0))
+    told = rollout(service, stack=stack, allowances=NO_ALLOWANCES, goal=Goal.RUNNING)
+    [waited] = told.result.waits
+    assert (waited.job and waited.job.name, waited.end) == ("a", WaitEnd.REACHED)
+    assert told.result.count(Status.SKIPPED) == 1
 
 
 def test_newest_of_several_revisions_is_waited_for(service: Service) -> None:
