@@ -17,6 +17,7 @@ from reconciler.core.declared.selection import TakeUnmatched, check_keys, narrow
 from reconciler.core.declared.stack import Stack
 from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.observed.ownership import sort_by_key
+from reconciler.core.observed.phase import Phase
 from reconciler.core.outcome import Result
 from reconciler.core.planning.action_builder import PlanContext
 from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
@@ -217,6 +218,7 @@ def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
 
     plan_context, last = context.plan_context(), last_check(context)
     stack, snapshot = observe(context, plan_context)
+    snapshot = _with_changes(context, snapshot)
     report = make_drift_report(
         stack,
         snapshot,
@@ -226,6 +228,15 @@ def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
         version=__version__,
     )
     return compared(report, last, context, options, plan_context.at_s)
+
+
+def _with_changes(context: Context, snapshot: Snapshot) -> Snapshot:
+    """The same with who changed each key last, where a job was terminated and the history can be read."""
+    owned = (revision for view in snapshot.ownership.views.values() for revision in view.owned)
+    is_wanted = any(revision.job.phase is Phase.TERMINATED for revision in owned)
+    if context.recording is None or snapshot.memory.problem is not None or not is_wanted:
+        return snapshot
+    return snapshot._replace(changes=context.recording.last_changes(context.scope))
 
 
 def why(context: Context, key: str) -> Explanation:
@@ -242,6 +253,7 @@ def why(context: Context, key: str) -> Explanation:
 
     plan_context = context.plan_context()
     stack, snapshot = observe(context, plan_context, with_details=True, with_drift=True)
+    snapshot = _with_changes(context, snapshot)
     check_keys({key}, stack, snapshot.ownership.owned_keys)
     proposed = propose_plan(stack, snapshot, plan_context, context.target.identity)
     checked = _check_key(context, proposed, key)

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.planning.plan import Plan, without_growing
+from reconciler.core.planning.plan import Action, Before, Plan, PlannedAction, Reason, without_growing
 from reconciler.core.ports import Clock, Journal, Records, ScopeLock
 from reconciler.core.record import (
     LEASE_S,
     NO_HISTORY,
+    Call,
     HistorySnapshot,
     Holder,
     RecordedRevision,
@@ -28,6 +29,8 @@ from reconciler.core.record import (
     RunEnd,
     RunKind,
     Scope,
+    Step,
+    StepEnd,
 )
 from reconciler.core.store_url import file_url
 from reconciler.record_directory import NAME, record_directory, tighten
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from reconciler.core.drift.check import Acceptance, CheckRecord, DriftId, LastCheck
+    from reconciler.core.observed.job import ObservedJob
     from reconciler.core.observed.ownership import Revision
     from reconciler.core.outcome import Outcome
     from reconciler.core.record import Declared, FinishedWork, PastChange, Step, StepEnd
@@ -304,6 +308,26 @@ class Recording:
                 self.begin(scope, kind, digest).end(ended)
         except RecordsUnavailable as unavailable:
             self.warn(f"{unavailable}; this check is not recorded")
+
+    def note_termination(self, scope: Scope, job: ObservedJob) -> None:
+        """Write down that a job of the stack was terminated by hand, if there is a store."""
+        marker = job.marker
+        if marker is None or marker.stack != scope.stack:
+            return
+        before = Before(
+            id=job.id, name=job.name, revision=marker.revision, phase=job.phase_text, digest=marker.digest
+        )
+        action = PlannedAction(
+            key=marker.key, action=Action.TERMINATE, reason=Reason.DESTROYED, before=before
+        )
+        try:
+            if self.reading():
+                journal = self.begin(scope, RunKind.TERMINATE, "")
+                line = journal.before(Step(action, Call.TERMINATE, job.id))
+                journal.after(line, StepEnd(ok=True, job=job.id))
+                journal.end(RunEnd(self.clock.now(), "complete", {"terminate": 1}))
+        except RecordsUnavailable as unavailable:
+            self.warn(f"{unavailable}; the termination is not recorded")
 
     def close(self) -> None:
         """Let go of the store."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.cli.terminal.confirmation import confirm
@@ -27,18 +28,25 @@ class Ending(NamedTuple):
 
 
 def terminate_all(
-    target: Connected, jobs: Sequence[ObservedJob], *, yes: bool, force: bool, as_json: bool
+    target: Connected,
+    jobs: Sequence[ObservedJob],
+    note: Callable[[ObservedJob], None],
+    *,
+    yes: bool,
+    force: bool,
+    as_json: bool,
 ) -> ExitCode:
     """Terminate jobs, and say what became of each. Returns the exit code.
 
-    The marker is left as it is: to its stack, the job was terminated outside the manifest.
+    The marker is left as it is: to its stack, the job was terminated outside the manifest, and the history
+    has by whom (`note`).
 
     Raises:
         Refused: one of them may not be terminated, or nobody agreed; nothing was sent.
     """
     check_allowed(jobs, Operation.TERMINATE, force=force)
     _ask("Terminate", jobs, yes=yes)
-    return _report([_tried(target, job, terminate) for job in jobs], as_json=as_json)
+    return _report([_tried(target, job, partial(terminate, note=note)) for job in jobs], as_json=as_json)
 
 
 def delete_all(

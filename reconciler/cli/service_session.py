@@ -48,6 +48,8 @@ class TargetSession(NamedTuple):
     target: Connected
     clock: Clock
     secrets: DeclaredSecrets
+    loaded: LoadedStack
+    declared_target: Target
 
     def shown(self, job: ObservedJob) -> dict[str, Any]:
         """The service's answer about a job, as it may be shown: no tokens, nothing declared sensitive.
@@ -67,6 +69,26 @@ class TargetSession(NamedTuple):
         job = find_job(self.stack, self.target, named, lambda text: console.say(printable(text)))
         learn_tokens(job)
         return job
+
+    def note_termination(self, job: ObservedJob) -> None:
+        """Write down in the records of the stack that one of its jobs was terminated by hand."""
+        from reconciler.cli.context import runtime
+        from reconciler.connection import open_recording, records_url
+        from reconciler.core.diagnostic import ManifestInvalid
+        from reconciler.core.record import Scope
+
+        run_by = runtime()
+        given = run_by.environ.get("RECONCILER_RECORDS")
+        try:
+            url = records_url(self.declared_target, given, self.loaded.records_url, run_by)
+        except ManifestInvalid as incomplete:
+            console.say(printable(f"{incomplete}; the termination is not recorded"))
+            return
+        recording = open_recording(url, self.loaded.root, run_by)
+        try:
+            recording.note_termination(Scope.of(self.stack.name, self.target.identity), job)
+        finally:
+            recording.close()
 
     def find_all(self, named: Sequence[str]) -> list[ObservedJob]:
         """Return the jobs that these arguments mean, each once."""
@@ -98,7 +120,7 @@ def open_loaded(loaded: LoadedStack, name: str, target: Target) -> Iterator[Targ
     run_by = runtime()
     with connected(name, target, loaded.root, run_by) as place:
         secrets = DeclaredSecrets.of(loaded.stack)
-        yield TargetSession(loaded.stack, place, run_by.clock, secrets)
+        yield TargetSession(loaded.stack, place, run_by.clock, secrets, loaded, target)
 
 
 def say_gaps(listing: Listing) -> ExitCode:

@@ -74,6 +74,7 @@ class RunKind(StrEnum):
     ADOPT = "adopt"
     RELEASE = "release"
     ACCEPT = "accept"
+    TERMINATE = "jobs terminate"
 
 
 @dataclass(frozen=True, slots=True)

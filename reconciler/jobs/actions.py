@@ -47,10 +47,11 @@ def _problems(job: ObservedJob, operation: Operation, *, force: bool) -> Iterato
         )
 
 
-def terminate(target: Connected, job: ObservedJob) -> str:
-    """Ask for the end of a job; return a word for how it stands then."""
+def terminate(target: Connected, job: ObservedJob, note: Callable[[ObservedJob], None]) -> str:
+    """Ask for the end of a job; return a word for how it stands then. `note` writes down that we did."""
     try:
         target.backend.terminate(job.id)
+        note(job)
     except WrongPhase:
         # It moved since it was checked; if it has ended, that is what was wanted.
         now = target.backend.details(job.id)

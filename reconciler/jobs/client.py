@@ -71,6 +71,7 @@ class JobClient:
     """
 
     def __init__(self, context: Context, redactor: Redactor) -> None:
+        self._context = context
         self._stack, self._target = context.loaded.stack, context.target
         self._backend, self._clock = context.target.backend, context.target.clock
         self._secrets = DeclaredSecrets.of(self._stack)
@@ -177,8 +178,12 @@ class JobClient:
         """
         found = self._backend.details(self._find(job).id)
         check_allowed([found], Operation.TERMINATE, force=force)
-        terminate(self._target, found)
+        terminate(self._target, found, self._note_termination)
         return self._shown(self._backend.details(found.id))
+
+    def _note_termination(self, job: ObservedJob) -> None:
+        if (recording := self._context.recording) is not None:
+            recording.note_termination(self._context.scope, job)
 
     def wait(
         self,

@@ -59,10 +59,12 @@ class StoredJournal:
         scope_id: int,
         lease: Callable[[], Lease | None],
         on_end: Callable[[], None],
+        *,
+        marks_stopped: bool = True,
     ) -> None:
         self._database, self._texts = database, texts
         self._run_id, self._scope_id, self._lease = run_id, scope_id, lease
-        self._began_under, self._on_end = lease(), on_end
+        self._began_under, self._on_end, self._marks_stopped = lease(), on_end, marks_stopped
         self._problem: str | None = None
         self._lines, self._positions = count(1), count(1)
         self._told: set[tuple[object, ...]] = set()
@@ -100,7 +102,11 @@ class StoredJournal:
             rows.append((Move.RELEASED, self._released(released, at_s)))
             self._releases[line] = released
         self._group_commit.commit(Rows(*rows, is_fenced=True))
-        if step.call is Call.TERMINATE and (job := _maybe(step.job or old)) is not None:
+        if (
+            self._marks_stopped
+            and step.call is Call.TERMINATE
+            and (job := _maybe(step.job or old)) is not None
+        ):
             self._terminations[line] = job
         return line
 

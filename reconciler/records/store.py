@@ -19,6 +19,7 @@ from reconciler.core.record import (
     Prunable,
     Run,
     RunEnd,
+    RunKind,
     Scope,
 )
 from reconciler.records import HasNow
@@ -80,7 +81,14 @@ class StoredRecords:
         liveness.go_on()
         self._alive.append(liveness)
         return StoredJournal(
-            self._database, self._texts, run_id, scope_id, partial(self._leases.get, run.scope), liveness.end
+            self._database,
+            self._texts,
+            run_id,
+            scope_id,
+            partial(self._leases.get, run.scope),
+            liveness.end,
+            # To its stack, what is terminated by hand was terminated outside.
+            marks_stopped=run.kind is not RunKind.TERMINATE,
         )
 
     def memory(self, scope: Scope) -> HistorySnapshot:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -570,6 +571,35 @@ def test_what_was_terminated_by_hand_shows_in_the_next_plan(reconciler: Reconcil
     assert reconciler("jobs", "terminate", "a", "--yes", "--force").code == 0
     time.sleep(60)
     assert "terminated outside the manifest" in reconciler("plan", "--show-keep").out
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [(("jobs", "terminate", "a", "--yes", "--force"), "jobs terminate"), (("destroy", "--yes"), "destroy")],
+)
+def test_drift_says_by_whom_a_declared_job_was_terminated(
+    reconciler: Reconciler, time: SharedTime, command: tuple[str, ...], name: str
+) -> None:
+    assert reconciler("apply", "--yes").code == 0
+    assert reconciler(*command).code == 0
+    time.sleep(60)
+    said = reconciler("drift", "--json")
+    assert said.code == 2
+    [entry] = said.document["drift"]
+    assert (entry["class"], said.document["pending"]) == ("terminated", [])
+    assert entry["detail"].startswith(f"a was terminated by {name} (")
+    assert f"{name} (" in reconciler("why", "a").out
+    assert reconciler("history", "--json").document["runs"][1]["kind"] == name
+    reconciler("apply", "--yes")
+    assert reconciler("drift").code == (0 if name == "destroy" else 2)
+
+
+def test_termination_by_hand_is_recorded_only_where_there_are_records(
+    reconciler: Reconciler, service: Service
+) -> None:
+    job = put(service, description=OWNED)
+    assert reconciler("jobs", "terminate", job.id, "--yes", "--force").code == 0
+    assert not Path(".reconciler").exists()
 
 
 def test_terminate_that_comes_too_late_has_what_it_wanted(reconciler: Reconciler, service: Service) -> None:

@@ -258,7 +258,9 @@ def terminate(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **wher
 
     with open_target(**where) as there:
         found = there.find_all(jobs)
-        return terminate_all(there.target, found, yes=yes, force=force, as_json=as_json)
+        return terminate_all(
+            there.target, found, there.note_termination, yes=yes, force=force, as_json=as_json
+        )
 
 
 @command.command("delete")

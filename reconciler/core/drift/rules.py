@@ -28,6 +28,7 @@ from reconciler.core.planning.existing_job_rules import declared_then
 from reconciler.core.planning.plan import Change, PlanWarning, Reason, node_hours, timestamp
 from reconciler.core.planning.planner import Snapshot
 from reconciler.core.planning.retry import Attempt, bad_run, may_retry, next_attempt, stopped_itself
+from reconciler.core.record import Call, RunKind
 
 STUCK_AFTER_S = 3600.0
 
@@ -278,9 +279,17 @@ class _KeyCheck:
             return
         if phase.ended_badly and self._retry(last, declared) is None:
             yield self._ended_entry(DriftClass.FAILED, last, f"{last.job.name} ended as {phase}")
-        elif phase is Phase.TERMINATED and not last.marker.stopped:
-            detail = f"{last.job.name} was terminated outside reconciler"
+        elif phase is Phase.TERMINATED and (by := self._terminated_by(last)):
+            detail = f"{last.job.name} was terminated {by}"
             yield self._ended_entry(DriftClass.TERMINATED, last, detail)
+
+    def _terminated_by(self, last: Revision) -> str:
+        """By whom a job was terminated, as far as the history says; "" if an apply did it."""
+        keys = (self.key, *(self.desired.formerly if self.desired else ()))
+        for change in filter(None, map(self.snapshot.changes.get, keys)):
+            if change.job == last.job.id and change.call == Call.TERMINATE and change.kind != RunKind.APPLY:
+                return f"by {change.kind} ({change.who})" if change.who else f"by {change.kind}"
+        return "" if last.marker.stopped else "outside reconciler"
 
     def _retry(self, last: Revision, declared: DesiredJob) -> Attempt | None:
         """The retry of a job that failed, if one is due or waited for: the next apply makes it."""
@@ -386,7 +395,10 @@ class _KeyCheck:
         if not declared.is_declared_by(latest.marker.digest):
             ahead = f"changed since r{latest.number} ({latest.job.phase_text})"
             yield f"{ahead}{self._edited(latest, declared)}"
-        elif _was_stopped(latest) and not stopped_itself(declared, latest.job):
+        elif _was_stopped(latest) and not (
+            stopped_itself(declared, latest.job)
+            or (latest.job.phase is Phase.TERMINATED and self._terminated_by(latest))
+        ):
             yield f"declared again; r{latest.number} was stopped by us"
         elif attempt := self._retry(latest, declared):
             due = " is due" if attempt.reason is Reason.RETRY else ""

@@ -50,7 +50,7 @@ from reconciler.core.planning.renames import rename_hints
 from reconciler.core.planning.reruns import FinishedElsewhere
 from reconciler.core.planning.sweep_members import SweepEntries
 from reconciler.core.policies.verdict import Verdicts, judge_plan
-from reconciler.core.record import NO_HISTORY, HistorySnapshot, RecordedRevision, RevisionId
+from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastChange, RecordedRevision, RevisionId
 
 #: The warning that not all of a stack is in view.
 PARTIAL_VIEW = "partial view"
@@ -61,6 +61,7 @@ class Snapshot(NamedTuple):
 
     `gone` are jobs that the service listed and then did not know any more; `memory` is what the history
     store knows, as far as it was asked. `skew_s` is how far our clock was ahead of the service's.
+    `changes` is the newest recorded call on a job of each key, where a report says by whom it ended.
     """
 
     ownership: Ownership
@@ -68,6 +69,7 @@ class Snapshot(NamedTuple):
     gone: frozenset[str] = frozenset()
     memory: HistorySnapshot = NO_HISTORY
     skew_s: float = 0.0
+    changes: Mapping[str, PastChange] = MappingProxyType({})
 
     def view(self, key: str, desired: DesiredJob | None = None) -> KeyView:
         """What was seen of a key and of those it had before, without the jobs that are gone."""

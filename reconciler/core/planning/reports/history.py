@@ -55,7 +55,7 @@ class HistoryRun(Frozen):
     """One apply, destroy, adopt, release, drift check or accept."""
 
     id: int = Field(description="Sequence number within the store.")
-    kind: str = Field(description="apply, destroy, drift, adopt, release or accept.")
+    kind: str = Field(description="apply, destroy, drift, adopt, release, accept or jobs terminate.")
     result: str | None = Field(
         description="complete, partial, interrupted or failed; of a drift check drift, no drift or "
         "unknown. A run without an end is running, or interrupted if its process is gone."
