@@ -76,24 +76,43 @@ SWELLING = {
     "aliases": HEAD + "x0: &x0 [1,2,3,4,5,6,7,8,9]\n" + rows("x#: &x# [*x<,*x<,*x<,*x<,*x<,*x<]", 1, 12),
 }  # fmt: skip
 
+LONG = {
+    "expressions that are not closed": HEAD + jobs(1, "raw: {x: '" + "${var." * 200_000 + "'}"),
+    "a password": HEAD + "jobs: {a: {descriptio: '" + "db://u:" * 200_000 + "@'}}\n",
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_text_of_a_megabyte_is_refused_soon_and_in_little_memory(
+    tmp_path: Path, text: str, record_property: RecordProperty
+) -> None:
+    assert "invalid expression" in (said := refused_soon(tmp_path, text)) or "unknown field" in said
+    count_tried(record_property, "manifests that swell", 1)
+
 
 @pytest.mark.parametrize("text", SWELLING.values(), ids=SWELLING)
 def test_manifest_that_swells_is_refused_soon_and_in_little_memory(
     tmp_path: Path, text: str, record_property: RecordProperty
 ) -> None:
-    (tmp_path / "m.yaml").write_text(text)
-    command = [sys.executable, "-m", "reconciler", "validate", str(tmp_path)]
-    with (tmp_path / "messages").open("w+") as messages:
-        process = subprocess.Popen(command, stdout=messages, stderr=messages)
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        messages.seek(0)
-        text = messages.read()
-    assert process.returncode == 65, text[:2000]
-    assert used.ru_utime + used.ru_stime < MOST_S
-    assert used.ru_maxrss < MOST_KB
-    assert len(text) < 500_000
+    text = refused_soon(tmp_path, text)
     assert "MB in this manifest" in text or "more than" in text or "characters cannot name" in text, text[
         :2000
     ]
     count_tried(record_property, "manifests that swell", 1)
+
+
+def refused_soon(directory: Path, text: str) -> str:
+    """What is said of an invalid manifest, within the limits of time and memory."""
+    (directory / "m.yaml").write_text(text)
+    command = [sys.executable, "-m", "reconciler", "validate", str(directory)]
+    with (directory / "messages").open("w+") as messages:
+        process = subprocess.Popen(command, stdout=messages, stderr=messages)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        messages.seek(0)
+        said = messages.read()
+    assert process.returncode == 65, said[:2000]
+    assert used.ru_utime + used.ru_stime < MOST_S
+    assert used.ru_maxrss < MOST_KB
+    assert len(said) < 500_000
+    return said

@@ -212,9 +212,9 @@ def _spans(forms: _Forms, data: bytes, deepest: int = DEEPEST) -> Iterator[tuple
 def _found(forms: _Forms, data: bytes) -> Iterator[tuple[int, int]]:
     squeezed = squeeze(data)
     for form in [form for key, form in forms.squeezed if key in squeezed]:
-        yield from (found.span() for found in form.pattern.finditer(data))
+        yield from form.spans(data, squeezed)
     for form in [form for key, form in forms.exact if key in data]:
-        yield from (found.span() for found in form.pattern.finditer(data))
+        yield from form.spans(data, squeezed)
     if b"\xe2\x80\xa6" in data or b"..." in data:
         for _, form in (*forms.squeezed, *forms.exact):
             yield from form.parts(data, squeezed)

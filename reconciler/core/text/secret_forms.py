@@ -19,7 +19,10 @@ SHORTEST_SCANNED = 4
 DEEPEST = 6
 #: What counts for nothing in forms of at least this size.
 IGNORED = bytes(range(0x21)) + b"\x7f\"'+"
+_IGNORED_BYTES = frozenset(IGNORED)
 _SHORTEST_SQUEEZED = 8
+#: A pattern takes a thousand times the memory of its form.
+_LONGEST_PATTERN = 10_000
 _GAP = rb"[\x00-\x20\x7f\"'+]*"
 #: A line of a secret with several: what says only that a key begins hides nothing.
 _NO_SECRET_LINE = re.compile(r"-----(BEGIN|END) [A-Z0-9 ]+-----")
@@ -49,6 +52,18 @@ class Form:
         """Where it stands. The letters of base64 beside it hold the rest of its first and last byte."""
         pattern = self._pattern(self.key)
         return re.compile(_BASE64 + pattern + _BASE64 + rb"={0,2}" if self._is_base64 else pattern)
+
+    def spans(self, data: bytes, squeezed: bytes) -> Iterator[tuple[int, int]]:
+        """The spans of `data` where this form stands, whole."""
+        if not self.is_squeezed or self._is_base64 or len(self.key) <= _LONGEST_PATTERN:
+            yield from (found.span() for found in self.pattern.finditer(data))
+            return
+        places = [place for place, byte in enumerate(data) if byte not in _IGNORED_BYTES]
+        start = squeezed.find(self.key)
+        while start >= 0:
+            end = start + len(self.key)
+            yield places[start], places[end - 1] + 1
+            start = squeezed.find(self.key, end)
 
     def parts(self, data: bytes, squeezed: bytes) -> Iterator[tuple[int, int]]:
         """The spans of `data` where a part of this form stands before or behind a mark of cutting."""

@@ -276,10 +276,12 @@ def problems_in(
         for index, value in enumerate(tree):
             yield from problems_in(value, expander, (*steps, index))
     elif isinstance(tree, str) and "${" in tree:
+        is_open_told = False  # all that are not closed have the one problem of the whole text
         for part in parts_of(tree):
-            if isinstance(part, Reference):
+            if isinstance(part, Reference) and (part.is_closed or not is_open_told):
+                is_open_told |= not part.is_closed
                 try:
-                    expander.text(part.text) if part.is_closed else expander.text(tree)
+                    expander.text(part.text if part.is_closed else tree)
                 except NotExpanded as error:
                     yield steps, error.problem
         try:
