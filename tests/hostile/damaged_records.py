@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -106,7 +106,8 @@ class Scene:
         """Apply some of the jobs, as the command does."""
         jobs = [job for job in JOBS if job.key in keys]
         with self.context(is_applied=True) as context:
-            context = context._replace(loaded=self.service.context(a_stack(*jobs, is_partial=True)).loaded)
+            loaded = self.service.context(a_stack(*jobs, is_partial=True)).loaded
+            context = context._replace(loaded=replace(loaded, declared={job.key: "" for job in JOBS}))
             assert context.recording is not None
             with context.recording.lock(context.scope, lambda: None) as lock:
                 plan = reconcile.plan(context)
