@@ -619,6 +619,21 @@ def test_budget_counts_what_is_deferred(chosen: str, jobs: list[ObservedJob]) ->
     assert enough.cost.node_hours_max == 40
 
 
+def test_budget_counts_nothing_that_waits_for_a_blocked_key() -> None:
+    """It starts in no wait of this apply, and would stop what has nothing to do with it."""
+    then = replace(bounded("then", hours=30, nodes=1), needs=("first",))
+    last = replace(bounded("last", hours=30, nodes=1), needs=("then",))
+    stack = a_stack(bounded("first", hours=10, nodes=1), then, last, bounded("other", hours=10, nodes=1))
+    stack = replace(stack, limits=Limits(node_hours=20), policies=denied("first"))
+    plan = plan_for(stack)
+    assert [(one.key, one.action) for one in plan.actions] == [
+        ("first", Action.BLOCKED),
+        ("last", Action.DEFER),
+        ("other", Action.CREATE),
+        ("then", Action.DEFER),
+    ]
+
+
 def test_budget_counts_a_retry_that_is_due_later() -> None:
     retried = bounded("retried", hours=30, nodes=1)
     retried = replace(

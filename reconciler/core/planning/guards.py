@@ -214,9 +214,13 @@ def _too_many_reruns(proposal: Proposal, allowances: Allowances) -> _Verdict:
 
 
 def _over_budget(proposal: Proposal, _: Allowances) -> _Verdict:
-    """What is started, now or once it is not deferred any more, may take or cost more than the limits."""
+    """What is started, now or once it is not deferred any more, may take or cost more than the limits.
+
+    What waits for a blocked key starts in no wait of this apply, so it is not counted.
+    """
     limits = proposal.stack.limits
-    starting = [one for one in proposal.actions if one.cost and one.action is not Action.BLOCKED]
+    held = _blocked_or_behind(proposal.actions)
+    starting = [one for one in proposal.actions if one.cost and one.key not in held]
     if not starting or (limits.node_hours is None and limits.cost is None):
         return None
     total = total_cost(starting)
@@ -226,6 +230,15 @@ def _over_budget(proposal: Proposal, _: Allowances) -> _Verdict:
     if found is None:
         return None
     return GuardFinding(Diagnostic("over budget", found.why, found.fix), starting, found.limit, found.way_out)
+
+
+def _blocked_or_behind(actions: Sequence[PlannedAction]) -> set[str]:
+    """The keys that are blocked, and those that wait for one of them, directly or not."""
+    held = {action.key for action in actions if action.action is Action.BLOCKED}
+    waiting = [action for action in actions if action.action is Action.DEFER]
+    while more := {one.key for one in waiting if held.intersection(one.waits_for)} - held:
+        held |= more
+    return held
 
 
 class _OverBudget(NamedTuple):
