@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -42,6 +44,17 @@ def _nobodys_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         if not any(name.startswith("RECONCILER_LIVE") for name in os.environ):
             for name in [name for name in os.environ if name.startswith(_PERSONAL)]:
                 patch.delenv(name)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_files() -> Iterator[None]:
+    """What the program leaves for a person in the directory for temporary files goes with the tests."""
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory(prefix="reconciler-tests-") as name:
+        # Other users go through it: a database server of the tests runs as one.
+        Path(name).chmod(0o711)
+        patch.setenv("TMPDIR", name)
+        patch.setattr(tempfile, "tempdir", None)
         yield
 
 
