@@ -21,6 +21,8 @@ from reconciler.metrics.server import MAX_CONNECTIONS, MetricsServer, metrics_ap
 from reconciler.render.prometheus import render_metrics
 from tests.conftest import FIGURE
 
+#: Longer than any test may take, and long enough for an answer however busy the machine is.
+HOUR_S, END_S = 3600.0, 30.0
 WHERE = MetricSource('vi"sion', "prod\\1")
 RESULT = CheckResult(exit_code=2, has_compared=True, summary={"missing": 2}, plan={"create": 1})
 STATE = WatchState().after(
@@ -51,7 +53,7 @@ class Served:
 
     def receive(self, client: socket.socket) -> bytes:
         """Serve until the connection is closed, and return all that came."""
-        said, ends_s = b"", time.monotonic() + 5
+        said, ends_s = b"", time.monotonic() + END_S
         while time.monotonic() < ends_s:
             self.server.wait(0.01)
             try:
@@ -72,7 +74,9 @@ class Served:
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """One that closes no connection because it lasts."""
+    monkeypatch.setattr(server, "REQUEST_TIMEOUT_S", HOUR_S)
     served = Served()
     yield served
     for client in served.clients:
@@ -155,9 +159,7 @@ def test_connections_that_are_held_open_keep_nobody_out(
         for client in served.clients[-MAX_CONNECTIONS:]:
             with suppress(OSError):  # it was closed for a later one
                 client.send(b"x")
-        begun_s = time.monotonic()
         assert served.get("/healthz")[0] == 503
-        assert time.monotonic() - begun_s < 1
     record_property(FIGURE, ["half-open connections to `watch --listen`", held])
 
 
@@ -166,7 +168,7 @@ def test_connection_that_sends_a_little_now_and_then_is_closed(
 ) -> None:
     monkeypatch.setattr(server, "REQUEST_TIMEOUT_S", 0.2)
     client = served.connect(b"GET /met")
-    said, ends_s = b"?", time.monotonic() + 5
+    said, ends_s = b"?", time.monotonic() + END_S
     while said and time.monotonic() < ends_s:
         served.server.wait(0.01)
         with suppress(BlockingIOError):
@@ -186,11 +188,12 @@ def test_server_has_no_thread_and_gives_its_port_back(served: Served) -> None:
     assert MAX_CONNECTIONS < 100
 
 
-def test_wait_ends_when_there_is_something_to_be_read(served: Served) -> None:
+def test_wait_ends_when_there_is_something_to_be_read(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_PIECE_S", HOUR_S)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.send(b"x")
-        began_s = time.monotonic()
-        served.server.wait(10.0, ours.fileno())
-        assert time.monotonic() - began_s < 5
+        served.server.wait(HOUR_S, ours.fileno())
         assert ours.recv(1) == b"x"
