@@ -11,7 +11,10 @@ from typing import Any
 
 
 class Receiver:
-    """What came in, by path. One with `broken` in it answers 500, one with `hanging` after the test only."""
+    """What came in, by path. One with `broken` in it answers 500.
+
+    One with `hanging` in it answers after the test, or once there was one with `releasing`.
+    """
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -36,8 +39,10 @@ def receiving() -> Iterator[Receiver]:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             path = self.path.strip("/")
             receiver.messages.setdefault(path, []).append(body)
+            if "releasing" in path:
+                receiver.is_over.set()
             if "hanging" in path:
-                receiver.is_over.wait(20)
+                receiver.is_over.wait()
             self.send_response(500 if "broken" in path else 200)
             self.end_headers()
 
