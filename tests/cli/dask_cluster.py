@@ -116,7 +116,7 @@ class DaskCluster:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=30)
         self._process.stdout.close()
 
 
@@ -192,7 +192,7 @@ def main(count: int) -> None:
 
 
 def _wait_for(port: int) -> None:
-    for _ in range(200):
+    for _ in range(1500):
         with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
             return
         time.sleep(0.02)

@@ -19,7 +19,7 @@ from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.exit_code import ExitCode
 from reconciler.core.fleet import StackResult
 from reconciler.emulator import Effect, Fault, Store, create_app, running
-from reconciler.fleet.cluster import ClusterUnavailable
+from reconciler.fleet.cluster import ClusterUnavailable, _ClusterRun
 from tests.cli.conftest import Reconciler, write
 from tests.cli.dask_cluster import (
     FATAL_FILE,
@@ -68,6 +68,8 @@ class SlowService:
     def __init__(self, store: Store) -> None:
         self._requests = 0
         self._pause = threading.Event()
+        self._goes_on = threading.Event()
+        self._goes_on.set()
         self.at: tuple[int, Any] = (0, None)
         delay = Fault(Effect.DELAY, delay_s=0.05, count=None)
         self.app = create_app(store, token=TOKEN, faults=[delay], sleep=self._sleep)
@@ -76,7 +78,16 @@ class SlowService:
         self._requests += 1
         if self._requests == self.at[0]:
             self.at[1]()
+        self._goes_on.wait()
         self._pause.wait(seconds)
+
+    def stand(self) -> None:
+        """Answer nothing until it is to go on."""
+        self._goes_on.clear()
+
+    def go_on(self) -> None:
+        """Answer again."""
+        self._goes_on.set()
 
 
 @pytest.fixture
@@ -276,14 +287,18 @@ def test_interrupt_cancels_what_has_not_begun(
 ) -> None:
     url, service = slow_service
     write_stacks(url, 60)
-    service.at = service._requests + 6, lambda: os.kill(os.getpid(), signal.SIGINT)
+
+    def interrupt() -> None:
+        service.stand()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    service.at = service._requests + 6, interrupt
     said = reconciler("plan", "--fleet", "--json", "--scheduler", cluster.address, "fleet")
+    service.go_on()
     assert (said.code, said.out) == (130, "")
-    begun = service._requests
-    assert begun < 50
     # The workers are free for others: what was in flight has ended, and nothing else is begun.
-    write_stacks(url, 60)
     assert reconciler("validate", "--fleet", "--scheduler", cluster.address, "fleet").code == 0
+    assert service._requests < 50
 
 
 def test_what_was_found_until_the_scheduler_went_is_said(
@@ -346,7 +361,14 @@ def test_scheduler_without_workers_or_that_goes_away_is_unavailable(
         said = reconciler("validate", "--fleet", "--scheduler", lonely_scheduler.address, "fleet")
     assert (said.code, said.out) == (8, "")
     assert "has no workers" in said.err
-    threading.Timer(0.3, os.kill, (lonely_scheduler.scheduler, signal.SIGKILL)).start()
+    finished = _ClusterRun._finished
+
+    def finished_after_a_kill(run: _ClusterRun) -> list[Any]:
+        with suppress(ProcessLookupError):
+            os.kill(lonely_scheduler.scheduler, signal.SIGKILL)
+        return finished(run)
+
+    monkeypatch.setattr(_ClusterRun, "_finished", finished_after_a_kill)
     said = reconciler("validate", "--fleet", "--scheduler", lonely_scheduler.address, "fleet")
     assert (said.code, said.out) == (8, "")
     assert "the connection to" in said.err

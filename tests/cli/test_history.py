@@ -8,8 +8,10 @@ import re
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -191,24 +193,35 @@ def test_run_that_died_says_so_and_its_open_call_is_shown(
     assert run["steps"][-1]["ok"] is None
 
 
-def test_killed_apply_is_in_the_history(reconciler: Reconciler, service: Service) -> None:
+def test_killed_apply_is_in_the_history(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(manifest("a", url=service.url))
-    service.app.faults.add(Fault(Effect.DELAY, operation="CreateTrainingJob", delay_s=2.0))
+    is_over = threading.Event()
+
+    def stand(_: float) -> None:
+        is_over.wait(60)
+
+    settings = replace(service.app.settings, sleep=stand)
+    monkeypatch.setattr(service.app, "settings", settings)
+    service.app.faults.add(Fault(Effect.DELAY, operation="CreateTrainingJob"))
     command = [sys.executable, "-m", "reconciler", "apply", "--yes"]
     with subprocess.Popen(
         command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=-3, stdout=-3
     ) as other:
-        for _ in range(500):
-            found = runs(reconciler("history", "--json"))
-            if found and found[0]["steps"]:
-                break
-            time.sleep(0.02)
-        assert found[0]["result"] == "running"
-        other.kill()
+        try:
+            ends_s = time.monotonic() + 60
+            while not (found := runs(reconciler("history", "--json"))) or not found[0]["steps"]:
+                assert time.monotonic() < ends_s
+                time.sleep(0.02)
+            assert found[0]["result"] == "running"
+        finally:
+            other.kill()
     assert "#1 apply: interrupted" in reconciler("history").out
     assert reconciler("apply", "--yes").code == 0
     assert reconciler("history", "a").out.count("\nr1  a  ") == 1
     assert len(service.store.jobs()) == 1
+    is_over.set()
 
 
 # ── a key ──────────────────────────────────────────────────────────────────────────────────────────
