@@ -117,14 +117,15 @@ def test_job_whose_record_was_deleted_is_missing_and_has_no_id(
     assert entry["detail"] == "declared, but no job exists; r1 was last seen as Running"
 
 
-def test_what_we_stopped_is_no_drift_and_pending_where_it_is_declared(
+def test_declared_job_that_destroy_ended_is_terminated_and_pending_once_its_record_is_gone(
     reconciler: Reconciler, service: Service, job: Job
 ) -> None:
     assert reconciler("destroy", "--yes").code == 0
     service.clock.advance(seconds=600)
     assert service.store.find(job.id).life.phase == "Terminated"
     said = reconciler("drift", "--json")
-    assert (said.code, classes(said), [item["key"] for item in said.document["pending"]]) == (0, [], ["a"])
+    assert (said.code, classes(said), said.document["pending"]) == (2, ["terminated"], [])
+    assert "terminated by destroy (" in said.document["drift"][0]["detail"]
     service.store.delete(job.project, job.id)
     service.clock.advance(seconds=60)
     said = reconciler("drift", "--json")
