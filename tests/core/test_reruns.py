@@ -75,6 +75,10 @@ def test_work_of_an_older_version_counts_by_its_own_digest() -> None:
     assert work_of(created(seen(made_by_0_1_0(WAS), phase=DONE))) == (None, "old", 1)
 
 
+def test_job_that_the_service_restarted_since_it_was_recorded_is_no_finished_work() -> None:
+    assert work_of(created(seen(WAS, phase=AB), memory=a_memory(past(WAS, 1, DONE)))) == NONE
+
+
 def test_finished_work_whose_record_has_aged_out_counts() -> None:
     assert work_of(created(memory=a_memory(past(WAS, 2)))) == (None, "old", 2)
 

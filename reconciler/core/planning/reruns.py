@@ -57,11 +57,15 @@ class FinishedElsewhere:
         ownership, memory = self._snapshot.ownership, self._snapshot.memory
         declared = self._stack.declared_keys | self._stack.former_keys
         for key in sorted({*ownership.owned_keys, *memory.by_key} - declared):
-            for revision in ownership.view(key).owned:
+            owned = ownership.view(key).owned
+            for revision in owned:
                 if revision.job.phase is Phase.COMPLETED:
                     yield revision.marker.digest, FinishedWork(key, revision.number)
+            # Of a job that is there, the service knows better than the record how it stands.
+            seen = {revision.job.id for revision in owned}
             for past in ownership.remembered(memory, (key,)):
-                if past.phase is Phase.COMPLETED and past.released_at_s is None:
+                is_completed = past.phase is Phase.COMPLETED and past.released_at_s is None
+                if is_completed and past.job not in seen:
                     yield past.digest, FinishedWork(key, past.number)
 
 
