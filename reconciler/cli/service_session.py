@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -74,21 +74,17 @@ class TargetSession(NamedTuple):
         """Write down in the records of the stack that one of its jobs was terminated by hand."""
         from reconciler.cli.context import runtime
         from reconciler.connection import open_recording, records_url
-        from reconciler.core.diagnostic import ManifestInvalid
+        from reconciler.core.diagnostic import ReconcilerError
         from reconciler.core.record import Scope
 
         run_by = runtime()
         given = run_by.environ.get("RECONCILER_RECORDS")
         try:
             url = records_url(self.declared_target, given, self.loaded.records_url, run_by)
-        except ManifestInvalid as incomplete:
-            console.say(printable(f"{incomplete}; the termination is not recorded"))
-            return
-        recording = open_recording(url, self.loaded.root, run_by)
-        try:
-            recording.note_termination(Scope.of(self.stack.name, self.target.identity), job)
-        finally:
-            recording.close()
+            with closing(open_recording(url, self.loaded.root, run_by)) as recording:
+                recording.note_termination(Scope.of(self.stack.name, self.target.identity), job)
+        except ReconcilerError as problem:  # the job was terminated, wherever the records are
+            console.say(printable(f"{problem}; the termination is not recorded"))
 
     def find_all(self, named: Sequence[str]) -> list[ObservedJob]:
         """Return the jobs that these arguments mean, each once."""

@@ -602,6 +602,16 @@ def test_termination_by_hand_is_recorded_only_where_there_are_records(
     assert not Path(".reconciler").exists()
 
 
+def test_termination_counts_as_done_where_the_records_cannot_be_found(
+    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = put(service, description="reconciler.test.resnet50.r1.a000000000000")
+    monkeypatch.setenv("RECONCILER_RECORDS", "nonsense://there")
+    said = reconciler("jobs", "terminate", job.id, "--yes", "--force")
+    assert (said.code, changes(service)) == (0, ["StopTrainingJob"])
+    assert "the termination is not recorded" in said.err
+
+
 def test_terminate_that_comes_too_late_has_what_it_wanted(reconciler: Reconciler, service: Service) -> None:
     job = put(service)
     late = Fault(Effect.ANSWER_AFTER, operation="StopTrainingJob", status=409, code="ModelArts.2796")
