@@ -30,9 +30,11 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _signals_are_heard() -> None:
-    """A shell starts what it puts in the background with SIGINT ignored, and its children inherit that."""
+    """What a shell puts in the background inherits an ignored SIGINT, and what nohup starts, SIGHUP."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)
