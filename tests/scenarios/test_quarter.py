@@ -178,11 +178,12 @@ class Quarter:
         return self._stacks[text]
 
     @contextmanager
-    def context(self) -> Iterator[reconcile.Context]:
+    def context(self, *, is_applied: bool = False) -> Iterator[reconcile.Context]:
         """The stack in somebody's checkout, with the records that all share."""
         recording = Recording(f"sqlite://{self.root}/shared.sqlite3", self.root, self.service.time)
         try:
-            yield self.service.context(self.stack)._replace(recording=recording)
+            context = self.service.context(self.stack, parallelism=1)
+            yield context._replace(recording=recording, is_applied=is_applied)
         finally:
             recording.close()
 
@@ -193,7 +194,7 @@ class Quarter:
         self.log.update(self.service.store.jobs())
         before = copy.deepcopy(self.log)
         stack, began_s = self.stack, self.now_s
-        with self.context() as context:
+        with self.context(is_applied=True) as context:
             plan = reconcile.plan(context)
             stream = EventStream(self.service.time, lambda _: None)
             rollout = Rollout(context, RunKind.APPLY, stream, self.service.stop, goal=goal)
@@ -234,11 +235,11 @@ class Quarter:
                 f"{made.key} ran twice for {datetime.fromtimestamp(due_s)}"
             )
             return "scheduled"
+        if last.stopped and last.digest == made.digest:
+            return "declared again"
         assert entry.schedule is None, f"{made.name} of a scheduled key was started, and no time had come"
         if last.digest != made.digest:
             return "edited"
-        if last.stopped:
-            return "declared again"
         if last.phase in ("Failed", "Abnormal") and entry.lifecycle.on_failure == "retry":
             run = _unbroken(earlier, made.digest)
             assert run <= (entry.lifecycle.max_retries or 1), f"{made.name} is one retry too many"
