@@ -14,11 +14,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from reconciler.core.declared.policy import Effect, Policy
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.planning.plan import Action, Reason, TargetIdentity
-from reconciler.core.policies.subject import Surroundings, declared
-from reconciler.core.policies.verdict import judge
+from reconciler.core.policy import Effect, Policy
+from reconciler.core.stack import DesiredJob
+from reconciler.core.values import TargetIdentity
+from reconciler.decide.plan import Action, Reason
+from reconciler.decide.policy_subject import Surroundings, declared
+from reconciler.decide.policy_verdict import judge
 from reconciler.expressions.evaluator import evaluate
 
 #: `--check` fails above so many seconds.

@@ -15,8 +15,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, TargetIdentity, count
-from reconciler.core.text.secret import Redactor
+from reconciler.core.secret import Redactor
+from reconciler.core.values import TargetIdentity
+from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, count
 from reconciler.render import Content, formats_of, render
 from reconciler.render.style import View
 

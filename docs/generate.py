@@ -25,8 +25,8 @@ from docs.doc_runner import PageRun
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.cli.registry import COMMANDS
-from reconciler.core.declared.schema.keys import LanguageKey, language_keys, yaml_text
-from reconciler.core.planning.decide import RULES
+from reconciler.core.manifest_keys import LanguageKey, language_keys, yaml_text
+from reconciler.decide.rules import RULES
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = Path("docs/reference")

@@ -41,21 +41,20 @@ if TYPE_CHECKING:
     from reconciler.backends.modelarts.logs import Event, Events, LogLines, LogPreview, Metric, Stages, Task
     from reconciler.backends.modelarts.request_models import Filter, Search, SearchBody, TagFilter, UpdateBody
     from reconciler.backends.modelarts.tags import TaggedJob
-    from reconciler.core.declared.fields.desired import JobBody
-    from reconciler.core.diagnostic import (
+    from reconciler.core.fields.desired import JobBody
+    from reconciler.core.record import LockHeld, RecordsUnavailable
+    from reconciler.decide.outcome import ApplyEvent
+    from reconciler.decide.preconditions import StalePlan
+    from reconciler.errors import (
         Diagnostic,
+        ExitCode,
         Location,
         ManifestInvalid,
-        ReconcilerError,
-        Refused,
-        WrongUsage,
-    )
-    from reconciler.core.exit_code import ExitCode
-    from reconciler.core.outcome import ApplyEvent
-    from reconciler.core.ports import (
         NameTaken,
         NotFound,
         NotSupported,
+        ReconcilerError,
+        Refused,
         Rejected,
         ServerError,
         ServiceError,
@@ -65,9 +64,8 @@ if TYPE_CHECKING:
         Unreachable,
         UnreadableAnswer,
         WrongPhase,
+        WrongUsage,
     )
-    from reconciler.core.record import LockHeld, RecordsUnavailable
-    from reconciler.core.saved_plan.preconditions import StalePlan
     from reconciler.jobs.client import JobClient, WaitFailed
 
 #: The public names, by the module where they live. Imported on first use, so that the command line stays
@@ -109,21 +107,18 @@ _NAMES_BY_MODULE = {
         "Task",
     ),
     "backends.modelarts.tags": ("TaggedJob",),
-    "core.declared.fields.desired": ("JobBody",),
-    "core.diagnostic": (
+    "core.fields.desired": ("JobBody",),
+    "decide.outcome": ("ApplyEvent",),
+    "errors": (
         "Diagnostic",
+        "ExitCode",
         "Location",
         "ManifestInvalid",
-        "ReconcilerError",
-        "Refused",
-        "WrongUsage",
-    ),
-    "core.exit_code": ("ExitCode",),
-    "core.outcome": ("ApplyEvent",),
-    "core.ports": (
         "NameTaken",
         "NotFound",
         "NotSupported",
+        "ReconcilerError",
+        "Refused",
         "Rejected",
         "ServerError",
         "ServiceError",
@@ -133,12 +128,13 @@ _NAMES_BY_MODULE = {
         "Unreachable",
         "UnreadableAnswer",
         "WrongPhase",
+        "WrongUsage",
     ),
     "core.record": (
         "LockHeld",
         "RecordsUnavailable",
     ),
-    "core.saved_plan.preconditions": ("StalePlan",),
+    "decide.preconditions": ("StalePlan",),
     "jobs.client": (
         "JobClient",
         "WaitFailed",

@@ -1,4 +1,4 @@
-"""The plans of `adopt` and `release`: what they look at, and what `core.planning.adoption` makes of it.
+"""The plans of `adopt` and `release`: what they look at, and what `decide.adoption` makes of it.
 
 They are carried out as every plan is, see `rollout`.
 """
@@ -11,15 +11,16 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from reconciler.core.declared.entry.patch import EntryPatch
-from reconciler.core.declared.selection import suggest_key, unknown_key
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.observed.identity import stack_problem
-from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.planning.action_builder import adopt_command
-from reconciler.core.planning.adoption import (
+from reconciler.core.entry_patch import EntryPatch
+from reconciler.core.identity import stack_problem
+from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.record import NO_HISTORY, PastRevision, RecordsUnavailable, Scope
+from reconciler.core.selection import suggest_key, unknown_key
+from reconciler.core.stack import DesiredJob
+from reconciler.core.values import PlanWarning, few_of_a_kind, timestamp
+from reconciler.decide.action_builder import adopt_command
+from reconciler.decide.adoption import (
     Adoption,
     Candidate,
     RenamedStack,
@@ -27,20 +28,11 @@ from reconciler.core.planning.adoption import (
     release,
     release_warnings,
 )
-from reconciler.core.planning.decide import adoption_order, newest
-from reconciler.core.planning.plan import (
-    Action,
-    Plan,
-    PlannedAction,
-    PlanWarning,
-    Reason,
-    count,
-    few_of_a_kind,
-    timestamp,
-)
-from reconciler.core.planning.planner import Snapshot, unread
-from reconciler.core.ports import NotFound, Rejected, ServiceError, Unauthorized
-from reconciler.core.record import NO_HISTORY, PastRevision, RecordsUnavailable, Scope
+from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, count
+from reconciler.decide.planner import unread
+from reconciler.decide.rules import adoption_order, newest
+from reconciler.decide.snapshot import Snapshot
+from reconciler.errors import Diagnostic, NotFound, Rejected, ServiceError, Unauthorized, WrongUsage
 from reconciler.observation import survey
 from reconciler.reconcile import Context
 from reconciler.version import __version__

@@ -38,20 +38,20 @@ from reconciler.backends import clock
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.target import Runtime
 from reconciler.connection import RecordOptions, connect
-from reconciler.core import exit_code
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError, Refused, WrongUsage
-from reconciler.core.drift.entry import Drift, IgnoredDrift, Pending
-from reconciler.core.drift.report import DriftReport as CoreDriftReport
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.goal import Goal
-from reconciler.core.outcome import ApplyEvent, EventType, Outcome, Status, Waited, WaitEnd
-from reconciler.core.outcome import Result as CoreResult
-from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
-from reconciler.core.planning.plan import Action, PlannedAction, PlanWarning, TargetIdentity
-from reconciler.core.planning.plan import Plan as CorePlan
 from reconciler.core.record import REMIND_S, RunKind
-from reconciler.core.text.redaction import without_secrets
-from reconciler.core.text.secret import Redactor
+from reconciler.core.redaction import without_secrets
+from reconciler.core.secret import Redactor
+from reconciler.core.values import PlanWarning, TargetIdentity
+from reconciler.decide import exit_code
+from reconciler.decide.allowance import NO_ALLOWANCES, Allowances
+from reconciler.decide.drift_entry import Drift, IgnoredDrift, Pending
+from reconciler.decide.drift_report import DriftReport as CoreDriftReport
+from reconciler.decide.goal import Goal
+from reconciler.decide.outcome import ApplyEvent, EventType, Outcome, Status, Waited, WaitEnd
+from reconciler.decide.outcome import Result as CoreResult
+from reconciler.decide.plan import Action, PlannedAction
+from reconciler.decide.plan import Plan as CorePlan
+from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, Refused, WrongUsage
 from reconciler.jobs.client import JobClient
 from reconciler.manifests import LoadedStack, load_mapping
 from reconciler.manifests import load as load_manifest

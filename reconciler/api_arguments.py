@@ -12,9 +12,9 @@ from math import isfinite
 from numbers import Number, Real
 from pathlib import Path
 
-from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.goal import Goal
-from reconciler.core.planning.allowance import Allowances
+from reconciler.decide.allowance import Allowances
+from reconciler.decide.goal import Goal
+from reconciler.errors import Diagnostic, WrongUsage
 
 AnyPath = str | os.PathLike[str]
 

@@ -13,18 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.backends.target import Runtime
-from reconciler.core.declared.stack import Target
-from reconciler.core.diagnostic import ManifestInvalid
 from reconciler.core.record import LEASE_S, Scope
+from reconciler.core.stack import Target
 from reconciler.core.store_url import absolute_url, parse_store_url, passwords_in
+from reconciler.errors import ManifestInvalid
 from reconciler.manifests import LoadedStack
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
 from reconciler.targets import connected, identity_of
 
 if TYPE_CHECKING:
-    from reconciler.core.planning.plan import TargetIdentity
-    from reconciler.core.ports import Clock, Records
+    from reconciler.core.ports import Clock
+    from reconciler.core.values import TargetIdentity
+    from reconciler.decide.journal import Records
 
 
 @dataclass(frozen=True, slots=True)

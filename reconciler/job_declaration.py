@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.adoption import AdoptionPlan, adopt_plan, read_job
-from reconciler.core.declared.entry.manifest_entry import ManifestEntry, manifest_entry
-from reconciler.core.declared.entry.raw_fields import NotDeclarable
-from reconciler.core.declared.stack import Stack
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, Refused, WrongUsage
-from reconciler.core.observed.identity import key_problem
-from reconciler.core.planning.plan import PlanWarning
-from reconciler.core.text.secret_variables import IsSecret, SecretVariables
+from reconciler.core.identity import key_problem
+from reconciler.core.manifest_entry import ManifestEntry, manifest_entry
+from reconciler.core.raw_fields import NotDeclarable
+from reconciler.core.secret_variables import IsSecret, SecretVariables
+from reconciler.core.stack import Stack
+from reconciler.core.values import PlanWarning
+from reconciler.errors import Diagnostic, ManifestInvalid, Refused, WrongUsage
 from reconciler.files import write_file
 from reconciler.manifests import LoadedStack
 from reconciler.manifests.layout.insertion import insert_members

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.target import Connected, Runtime
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.declared.stack import Target
-from reconciler.core.declared.target_kind import LOCAL
-from reconciler.core.planning.plan import TargetIdentity
-from reconciler.core.ports import Clock, Rejected
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.ports import Clock
+from reconciler.core.stack import Target
+from reconciler.core.target_kind import LOCAL
+from reconciler.core.values import TargetIdentity
+from reconciler.errors import Rejected
 from reconciler.record_directory import private_file, record_directory
 
 if TYPE_CHECKING:

@@ -14,25 +14,24 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler import reconcile
-from reconciler.core import exit_code
-from reconciler.core.declared.notification import APPLY_FAILED, Destination
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, Severity
-from reconciler.core.drift.check import DriftId
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.notification import (
+from reconciler.core.notify_entry import APPLY_FAILED, Destination
+from reconciler.decide import exit_code
+from reconciler.decide.drift_check import DriftId
+from reconciler.decide.notification import (
     NotificationText,
     apply_notification,
     drift_notification,
     drift_of_classes,
 )
+from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, Severity
 from reconciler.notify.sender import INSTALL, Delivery, NotInstalled, knows, send_all
 from reconciler.reconcile import EVERY_DRIFT, CheckOptions
 
 if TYPE_CHECKING:
-    from reconciler.core.drift.comparison import DriftComparison
-    from reconciler.core.drift.report import DriftReport
-    from reconciler.core.outcome import Result
-    from reconciler.core.planning.plan import Plan
+    from reconciler.decide.drift_comparison import DriftComparison
+    from reconciler.decide.drift_report import DriftReport
+    from reconciler.decide.outcome import Result
+    from reconciler.decide.plan import Plan
     from reconciler.manifests import LoadedStack
     from reconciler.reconcile import Context
 

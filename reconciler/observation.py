@@ -8,30 +8,25 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from reconciler.core.declared.selection import is_glob, narrow
-from reconciler.core.declared.stack import Stack
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.observed.ownership import Revision, sort_by_key
-from reconciler.core.planning.action_builder import PlanContext
-from reconciler.core.planning.decide import newest
-from reconciler.core.planning.planner import (
-    Snapshot,
-    details_needed,
-    needs_whole_list,
-    rests_on_memory,
-)
-from reconciler.core.planning.reruns import digests_to_start
-from reconciler.core.ports import Backend, NotFound, ServiceError, SupportsClockSkew, Unauthorized
+from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.ownership import Revision, is_recorded, sort_by_key
+from reconciler.core.ports import Backend, SupportsClockSkew
 from reconciler.core.record import (
     NO_HISTORY,
     HistorySnapshot,
     RecordedRevision,
     RecordsUnavailable,
     RevisionId,
-    is_recorded,
 )
-from reconciler.core.text.count import format_count
+from reconciler.core.selection import is_glob, narrow
+from reconciler.core.stack import Stack
+from reconciler.decide.action_builder import PlanContext
+from reconciler.decide.planner import details_needed, needs_whole_list, rests_on_memory
+from reconciler.decide.reruns import digests_to_start
+from reconciler.decide.rules import newest
+from reconciler.decide.snapshot import Snapshot
+from reconciler.errors import Diagnostic, NotFound, ServiceError, Unauthorized
+from reconciler.text import format_count
 
 if TYPE_CHECKING:
     from reconciler.reconcile import Context
@@ -112,7 +107,7 @@ class _SnapshotReader:
             return True
         if not self._reports_drift or self._plan_context.destroys:
             return False
-        from reconciler.core.drift.report import needs_whole_list as report_needs_whole_list
+        from reconciler.decide.drift_report import needs_whole_list as report_needs_whole_list
 
         return report_needs_whole_list(stack, snapshot, self._plan_context)
 

@@ -13,29 +13,24 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.backends.target import Connected
-from reconciler.core.declared.selection import TakeUnmatched, check_keys, narrow
-from reconciler.core.declared.stack import Stack
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.observed.phase import Phase
-from reconciler.core.outcome import Result
-from reconciler.core.planning.action_builder import PlanContext
-from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
-from reconciler.core.planning.blocking import CatalogCheck
-from reconciler.core.planning.plan import Plan, PlannedAction
-from reconciler.core.planning.planner import (
-    ProposedPlan,
-    Snapshot,
-    guarded_plan,
-    make_destroy_plan,
-    propose_plan,
-)
-from reconciler.core.ports import Journal, ServiceError
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Phase
 from reconciler.core.record import (
     REMIND_S,
     Scope,
 )
-from reconciler.core.saved_plan.preconditions import StalePlan, failed_preconditions
+from reconciler.core.selection import TakeUnmatched, check_keys, narrow
+from reconciler.core.stack import Stack
+from reconciler.decide.action_builder import PlanContext
+from reconciler.decide.allowance import NO_ALLOWANCES, Allowances
+from reconciler.decide.blocking import CatalogCheck
+from reconciler.decide.journal import Journal
+from reconciler.decide.outcome import Result
+from reconciler.decide.plan import Plan, PlannedAction
+from reconciler.decide.planner import ProposedPlan, guarded_plan, make_destroy_plan, propose_plan
+from reconciler.decide.preconditions import StalePlan, failed_preconditions
+from reconciler.decide.snapshot import Snapshot
+from reconciler.errors import Diagnostic, ServiceError
 from reconciler.expressions.evaluator import evaluate
 from reconciler.manifests import LoadedStack
 from reconciler.observation import StackHistory, observe
@@ -45,16 +40,16 @@ from reconciler.version import __version__
 if TYPE_CHECKING:
     from reconciler.apply.catalog_reader import CatalogReader
     from reconciler.apply.executor import EventStream
-    from reconciler.core.drift.report import DriftReport
-    from reconciler.core.planning.reports.explanation import Explanation
-    from reconciler.core.planning.reports.status import StatusReport
-    from reconciler.core.preflight import CatalogAnswers
+    from reconciler.decide.drift_report import DriftReport
+    from reconciler.decide.explanation import Explanation
+    from reconciler.decide.preflight import CatalogAnswers
+    from reconciler.decide.status_report import StatusReport
 
 
 class Context(NamedTuple):
     """One stack on one target.
 
-    `only` narrows the view, see `core.declared.selection`; `tell` takes what `-v` shows. `recording` are its
+    `only` narrows the view, see `core.selection`; `tell` takes what `-v` shows. `recording` are its
     records, if it has any; what is seen is written down there. `is_applied` says that what is planned is
     to be carried out, which a history that cannot be read forbids; `catalog` then keeps what pre-flight was
     answered for the checks before each replace. `unmatched` takes the keys of `only`, and the allowed ones,
@@ -137,7 +132,7 @@ def preflight(context: Context, plan: Plan) -> Plan:
     Raises:
         Interrupted: the program is to stop.
     """
-    from reconciler.core.preflight import with_check  # an unchanged plan needs none of it
+    from reconciler.decide.preflight import with_check  # an unchanged plan needs none of it
 
     checked = _check_catalog(context, plan.actions, context.loaded.stack)
     return plan if checked is None else with_check(plan, checked, context.loaded.stack)
@@ -152,7 +147,7 @@ def _check_catalog(
     against it as well, and so is a target that takes more than its catalog lists; what the target has no
     way to say is a warning. Apply leaves replaces to the checks right before each.
     """
-    from reconciler.core import preflight as core  # an unchanged plan needs none of it
+    from reconciler.decide import preflight as core  # an unchanged plan needs none of it
 
     if not (is_wanted or (context.is_applied and core.is_needed(actions))):
         return None
@@ -172,7 +167,7 @@ def _catalog_answers(
 ) -> CatalogAnswers:
     """Ask what has to be known of some jobs; `with_offers` also a target that takes what it does not list."""
     from reconciler.apply.catalog_reader import answers_to
-    from reconciler.core.preflight import questions_about
+    from reconciler.decide.preflight import questions_about
 
     questions = questions_about(checked, with_offers=with_offers or context.target.checks_offers)
     return answers_to(context.catalog or context.new_catalog_reader(), questions)
@@ -214,7 +209,7 @@ def destroy_plan(context: Context) -> Plan:
 def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
     """Observe, and say what changed behind the manifest's back. The check is recorded."""
     from reconciler.checks.drift import compared, last_check
-    from reconciler.core.drift.report import make_drift_report  # a plan needs none of it
+    from reconciler.decide.drift_report import make_drift_report  # a plan needs none of it
 
     plan_context, last = context.plan_context(), last_check(context)
     stack, snapshot = observe(context, plan_context)
@@ -249,7 +244,7 @@ def why(context: Context, key: str) -> Explanation:
         WrongUsage: the key is neither declared nor owned.
     """
     from reconciler.checks.drift import seen_since
-    from reconciler.core.planning.reports.explanation import explain  # a plan needs none of it
+    from reconciler.decide.explanation import explain  # a plan needs none of it
 
     plan_context = context.plan_context()
     stack, snapshot = observe(context, plan_context, with_details=True, with_drift=True)
@@ -264,7 +259,7 @@ def why(context: Context, key: str) -> Explanation:
 
 def _check_key(context: Context, proposed: ProposedPlan, key: str) -> CatalogCheck | None:
     """Ask the catalog about the job that one key is to start, now or later; None where it starts none."""
-    from reconciler.core import preflight  # a plan needs none of it
+    from reconciler.decide import preflight  # a plan needs none of it
 
     actions = proposed.actions
     starting = preflight.checked_actions(actions, with_replaces=True)
@@ -282,7 +277,7 @@ def _check_key(context: Context, proposed: ProposedPlan, key: str) -> CatalogChe
 
 def status(context: Context) -> StatusReport:
     """Observe, and say where each key in view stands, and what it waits for. Nothing is changed."""
-    from reconciler.core.planning.reports.status import make_status  # a plan needs none of it
+    from reconciler.decide.status_report import make_status  # a plan needs none of it
 
     made, snapshot = plan_with_snapshot(context)
     stack = narrow(context.loaded.stack, context.only, snapshot.ownership.owned_keys)

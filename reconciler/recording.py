@@ -13,9 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.planning.plan import Action, Before, Plan, PlannedAction, Reason, without_growing
-from reconciler.core.ports import Clock, Journal, Records, ScopeLock
+from reconciler.core.ports import Clock
 from reconciler.core.record import (
     LEASE_S,
     NO_HISTORY,
@@ -25,24 +23,24 @@ from reconciler.core.record import (
     RecordedRevision,
     RecordsUnavailable,
     RevisionId,
-    Run,
-    RunEnd,
     RunKind,
     Scope,
-    Step,
-    StepEnd,
 )
 from reconciler.core.store_url import file_url
+from reconciler.decide.journal import Journal, Records, Run, RunEnd, ScopeLock, Step, StepEnd
+from reconciler.decide.plan import Action, Before, Plan, PlannedAction, Reason, without_growing
+from reconciler.errors import Diagnostic
 from reconciler.record_directory import NAME, record_directory, tighten
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from reconciler.core.drift.check import Acceptance, CheckRecord, DriftId, LastCheck
-    from reconciler.core.observed.job import ObservedJob
-    from reconciler.core.observed.ownership import Revision
-    from reconciler.core.outcome import Outcome
-    from reconciler.core.record import Declared, FinishedWork, PastChange, Step, StepEnd
+    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.ownership import Revision
+    from reconciler.core.record import Declared, FinishedWork, PastChange
+    from reconciler.decide.drift_check import Acceptance, CheckRecord, DriftId, LastCheck
+    from reconciler.decide.journal import Step, StepEnd
+    from reconciler.decide.outcome import Outcome
 
 DATABASE = "records.sqlite3"
 
@@ -214,7 +212,7 @@ class Recording:
 
     def last_check(self, scope: Scope) -> LastCheck:
         """What earlier drift checks of a scope left. Where it cannot be read, that is said in the answer."""
-        from reconciler.core.drift.check import NO_CHECK, LastCheck
+        from reconciler.decide.drift_check import NO_CHECK, LastCheck
 
         try:
             records = self.reading()
@@ -254,7 +252,7 @@ class Recording:
         Raises:
             RecordsUnavailable: the store cannot be reached, read or written.
         """
-        from reconciler.core.drift.check import Acceptance
+        from reconciler.decide.drift_check import Acceptance
 
         run = self._run(scope, RunKind.ACCEPT, digest)
         acceptance = None if reason is None else Acceptance(run.at_s, run.who, reason)

@@ -15,31 +15,32 @@ from typing import TYPE_CHECKING
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.apply.waiter import LONGEST_PAUSE_S, PROGRESS_EVERY_S, wait_for
-from reconciler.core.diagnostic import ReconcilerError
-from reconciler.core.goal import Goal, judge
-from reconciler.core.observed.job import ObservedJob
-from reconciler.core.observed.phase import Phase, parse_phase
-from reconciler.core.outcome import EventType, Result, Status, Waited, WaitEnd, skipped
-from reconciler.core.planning.action_builder import before_of
-from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
-from reconciler.core.planning.groups import few
-from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, count
-from reconciler.core.planning.planner import Snapshot
-from reconciler.core.planning.supersession import (
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.phase import Phase, parse_phase
+from reconciler.core.record import LockHeld, RecordsUnavailable, RunKind
+from reconciler.decide.action_builder import before_of
+from reconciler.decide.allowance import NO_ALLOWANCES, Allowances
+from reconciler.decide.goal import Goal, judge
+from reconciler.decide.groups import few
+from reconciler.decide.journal import RunEnd
+from reconciler.decide.outcome import EventType, Result, Status, Waited, WaitEnd, skipped
+from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, count
+from reconciler.decide.snapshot import Snapshot
+from reconciler.decide.supersession import (
     Followed,
     Replacement,
     ReplacementState,
     judge_followed,
     may_start,
 )
-from reconciler.core.ports import NotFound, ServiceError
-from reconciler.core.record import LockHeld, RecordsUnavailable, RunEnd, RunKind
+from reconciler.errors import NotFound, ReconcilerError, ServiceError
 from reconciler.observation import observe
 from reconciler.reconcile import Context
 from reconciler.recording import plan_digest
 
 if TYPE_CHECKING:
-    from reconciler.core.ports import Clock, Journal
+    from reconciler.core.ports import Clock
+    from reconciler.decide.journal import Journal
     from reconciler.recording import StackLock
 
 Show = Callable[[tuple[Waited, ...]], None]

@@ -11,21 +11,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.core.declared.expression import parts_of
-from reconciler.core.declared.stack import Limits, Stack
-from reconciler.core.diagnostic import (
+from reconciler.core.expression import parts_of
+from reconciler.core.secret import save, unsavable
+from reconciler.core.stack import Limits, Stack
+from reconciler.core.store_url import absolute_url, passwords_in
+from reconciler.decide import saved_plan as saved_document
+from reconciler.decide import saved_plan_parser as parser
+from reconciler.decide.preconditions import StalePlan
+from reconciler.decide.saved_plan import SavedOptions, SavedPlan
+from reconciler.errors import (
     Diagnostic,
     ManifestInvalid,
     Refused,
     Severity,
     WrongUsage,
 )
-from reconciler.core.saved_plan import document as saved_document
-from reconciler.core.saved_plan import parser
-from reconciler.core.saved_plan.document import SavedOptions, SavedPlan
-from reconciler.core.saved_plan.preconditions import StalePlan
-from reconciler.core.store_url import absolute_url, passwords_in
-from reconciler.core.text.secret import save, unsavable
 from reconciler.files import NotRegular, TooLarge, read_file, write_file
 from reconciler.manifests import LoadedStack
 from reconciler.manifests.saved import resolve, resolve_records
@@ -33,9 +33,9 @@ from reconciler.render.json import dump, redacted
 from reconciler.version import __version__
 
 if TYPE_CHECKING:
-    from reconciler.core.declared.stack import VariableSource
-    from reconciler.core.planning.plan import Plan
-    from reconciler.core.text.secret import Redactor
+    from reconciler.core.secret import Redactor
+    from reconciler.core.stack import VariableSource
+    from reconciler.decide.plan import Plan
 
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 

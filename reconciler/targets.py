@@ -10,13 +10,13 @@ from typing import Any, Protocol, cast
 
 from reconciler.backends.auth.known_secrets import known_secrets
 from reconciler.backends.target import Connected, Runtime
-from reconciler.core.declared.stack import Target
-from reconciler.core.diagnostic import ManifestInvalid
-from reconciler.core.planning.plan import TargetIdentity
+from reconciler.core.stack import Target
+from reconciler.core.values import TargetIdentity
+from reconciler.errors import ManifestInvalid
 
 
 class KindModule(Protocol):
-    """What the module of a kind of target has, see `core.declared.target_kind`."""
+    """What the module of a kind of target has, see `core.target_kind`."""
 
     def connect(
         self, name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack

@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.watch.check import CheckReport, CheckResult
-from reconciler.core.watch.schedule import CheckInterval, Due, first_check, next_check
-from reconciler.core.watch.state import WatchState
+from reconciler.decide.watch_check import CheckReport, CheckResult
+from reconciler.decide.watch_schedule import CheckInterval, Due, first_check, next_check
+from reconciler.decide.watch_state import WatchState
+from reconciler.errors import ExitCode
 
 #: A wait is cut into pieces of so many seconds, so that a signal is noticed in time.
 PIECE_S = 0.25

@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from reconciler.core.declared.body import create_body, desugar
-from reconciler.core.declared.digest import CURRENT, covered_by, digest_of
-from reconciler.core.declared.lifecycle import Lifecycle
-from reconciler.core.declared.scalar import walk_texts
-from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.declared.target_kind import LOCAL
-from reconciler.core.observed.identity import Description, Marker, ScheduleMark, remote_name
-from reconciler.core.observed.job import ObservedJob
-from reconciler.core.observed.phase import Phase
-from reconciler.core.planning.plan import TargetIdentity
-from reconciler.core.text.secret import as_released
+from reconciler.core.body import create_body, desugar
+from reconciler.core.digest import CURRENT, covered_by, digest_of
+from reconciler.core.identity import Description, Marker, ScheduleMark, remote_name
+from reconciler.core.lifecycle import Lifecycle
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.phase import Phase
+from reconciler.core.scalar import walk_texts
+from reconciler.core.secret import as_released
+from reconciler.core.stack import DesiredJob, Stack
+from reconciler.core.target_kind import LOCAL
+from reconciler.core.values import TargetIdentity
 
 NOW = 1_800_000_000.0
 HOUR = 3600.0

@@ -12,18 +12,19 @@ from reconciler import reconcile
 from reconciler.backends.modelarts.observe import NeedsAbsence, observe
 from reconciler.backends.modelarts.paging import PAGE_SIZE, PageReader, SearchPage
 from reconciler.backends.target import Connected
-from reconciler.core.declared.body import manifest_form
-from reconciler.core.declared.canonical import by_name, canonical, split
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.declared.stack import Declared, Stack
-from reconciler.core.drift.check import NO_CHECK, LastCheck
-from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.observed.listing import SearchFilter
-from reconciler.core.observed.phase import Phase
-from reconciler.core.planning.allowance import Allowances
-from reconciler.core.planning.plan import Plan
-from reconciler.core.ports import Backend, NotFound
+from reconciler.core.body import manifest_form
+from reconciler.core.canonical import by_name, canonical, split
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.listing import SearchFilter
+from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.phase import Phase
+from reconciler.core.ports import Backend
 from reconciler.core.record import FinishedWork, HistorySnapshot, PastRevision, Scope
+from reconciler.core.stack import Declared, Stack
+from reconciler.decide.allowance import Allowances
+from reconciler.decide.drift_check import NO_CHECK, LastCheck
+from reconciler.decide.plan import Plan
+from reconciler.errors import NotFound
 from reconciler.manifests import LoadedStack
 from reconciler.reconcile import Context
 from reconciler.recording import Recording

@@ -24,7 +24,7 @@ _GONE = re.compile(
     r"\bSEMANTICS(?:\.md\b| \d)|\bCLI(?:\.md\b| \d)|\breference \d|\breference/modelarts"
     r"|\bmodelarts-(?:api|errors|fields)\b"
 )
-#: A module by its path, `core/diagnostic.py`, or by its dotted name, `core.diagnostic.Severity`.
+#: A module by its path, `errors.py`, or by its dotted name, `core.values.Change`.
 _MODULE_PATH = re.compile(r"(?<![\w./<-])((?:[\w-]+/)+[\w-]+\.py)\b")
 _DOTTED = re.compile(r"`((?:reconciler\.)?[a-z_]+(?:\.\w+)+)`")
 PACKAGE = ROOT / "reconciler"
@@ -151,13 +151,13 @@ def test_documents_that_the_repository_does_not_hold_are_seen(text: str) -> None
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("`core/diagnostic.py` has it.", []),
-        ("See `reconciler/core/diagnostic.py` and tests/pages.py.", []),
+        ("`errors.py` has it.", []),
+        ("See `reconciler/errors.py` and tests/pages.py.", []),
         ("`operations/lifecycle.py`", ["operations/lifecycle.py"]),
         ("`core/desired.py`, and backends/told.py", ["core/desired.py", "backends/told.py"]),
-        ("`core.diagnostic`, `core.diagnostic.Severity`, `reconciler.records.open_records`", []),
+        ("`core.values`, `core.values.Change`, `reconciler.records.open_records`", []),
         ("`core.printable`", ["core.printable"]),
-        ("`core.diagnostic.Gravity`", ["core.diagnostic.Gravity"]),
+        ("`core.values.Gravity`", ["core.values.Gravity"]),
         # No module of ours.
         ("`spec.resource.flavor_id`, `reconciler.load`, https://example.com/a/b.py", []),
     ],

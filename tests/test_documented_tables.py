@@ -19,29 +19,29 @@ from reconciler.backends.modelarts.errors import CODES, RENEW_ON
 from reconciler.backends.modelarts.paging import PAGE_SIZE
 from reconciler.backends.modelarts.tags import TAG_PAGE
 from reconciler.cli import cli
-from reconciler.core.declared.body import OWN_KEYS
-from reconciler.core.declared.canonical import mutable_paths, walk_rules
-from reconciler.core.declared.lifecycle import Lifecycle
-from reconciler.core.declared.notification import APPLY_FAILED, NOTIFY_CLASSES
-from reconciler.core.declared.stack import Limits, Manifest, Target, Variable
-from reconciler.core.declared.target_kind import MODELARTS
-from reconciler.core.drift.remedies import REMEDIES
-from reconciler.core.drift.report import DriftClass
-from reconciler.core.exit_code import PRECEDENCE, ExitCode
-from reconciler.core.metrics import MetricSource, watch_figures
-from reconciler.core.observed.identity import MAX_DESCRIPTION, MAX_NAME
-from reconciler.core.observed.phase import Phase, parse_phase
-from reconciler.core.outcome import EventType
-from reconciler.core.planning.allowance import Guard
-from reconciler.core.planning.decide import RULES
-from reconciler.core.planning.plan import ACTIONS, Action, Plan, Reason, last_line
-from reconciler.core.review.report import Review, ReviewSummary
-from reconciler.core.text.credential_names import ACCESS_KEYS, PASSWORD, TOKENS
-from reconciler.core.text.duration import parse_duration
-from reconciler.core.watch.check import CheckReport, CheckResult
-from reconciler.core.watch.state import WatchState
+from reconciler.core.body import OWN_KEYS
+from reconciler.core.canonical import mutable_paths, walk_rules
+from reconciler.core.credential_names import ACCESS_KEYS, PASSWORD, TOKENS
+from reconciler.core.identity import MAX_DESCRIPTION, MAX_NAME
+from reconciler.core.lifecycle import Lifecycle
+from reconciler.core.notify_entry import APPLY_FAILED, NOTIFY_CLASSES
+from reconciler.core.phase import Phase, parse_phase
+from reconciler.core.stack import Limits, Manifest, Target, Variable
+from reconciler.core.target_kind import MODELARTS
+from reconciler.decide.allowance import Guard
+from reconciler.decide.drift_remedies import REMEDIES
+from reconciler.decide.drift_report import DriftClass
+from reconciler.decide.metrics import MetricSource, watch_figures
+from reconciler.decide.outcome import EventType
+from reconciler.decide.plan import ACTIONS, Action, Plan, Reason, last_line
+from reconciler.decide.review_report import Review, ReviewSummary
+from reconciler.decide.rules import RULES
+from reconciler.decide.watch_check import CheckReport, CheckResult
+from reconciler.decide.watch_state import WatchState
 from reconciler.emulator.routes import MORE_ROUTES, ROUTES
+from reconciler.errors import PRECEDENCE, ExitCode
 from reconciler.manifests import load
+from reconciler.text import parse_duration
 from tests.pages import ROOT, fenced, names, section, table
 from tests.test_messages import OPTIONS
 

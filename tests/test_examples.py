@@ -15,7 +15,7 @@ from docs.doc_runner import PageRun, WentWrong
 from docs.generate import generate
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
-from reconciler.core.exit_code import ExitCode
+from reconciler.errors import ExitCode
 
 ROOT = Path(__file__).parents[1]
 #: Those with a stack, which may lie in a directory `jobs`. The other files have tests of their own: tests/ci,

@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "reconciler"
 
-CORE, EMULATOR, CLI = "core", "emulator", "cli"
+CORE, DECIDE, EMULATOR, CLI = "core", "decide", "emulator", "cli"
 EDGES = frozenset({"manifests", "backends", "apply", "records", "render", "notify", "metrics"})
 #: The loop, and what puts edges together.
 LOOP = frozenset(
@@ -38,24 +38,31 @@ LOOP = frozenset(
 )
 #: The version is a text; the package itself has the public API.
 FREE = frozenset({"version"})
+#: What stands below the core: the exceptions, and text for people.
+BASE = frozenset({"errors", "text"})
 #: How files are read and written, for every room that does so.
 FILES = "files"
 #: How expressions are evaluated, for every room that asks.
 EXPRESSIONS = "expressions"
+#: What every edge knows.
+FACTS = BASE | {CORE, DECIDE}
 
 #: Room → the rooms that it may import, itself and FREE aside.
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
-    CORE: frozenset(),
+    "text": frozenset(),
+    "errors": frozenset({"text"}),
+    CORE: BASE,
+    DECIDE: BASE | {CORE},
     EMULATOR: frozenset(),
     "version": frozenset(),
-    FILES: frozenset(),
-    EXPRESSIONS: frozenset({CORE}),
-    **{edge: frozenset({CORE, FILES, EXPRESSIONS}) for edge in EDGES},
-    **{module: LOOP | EDGES | {CORE, EMULATOR, FILES, EXPRESSIONS} for module in LOOP},
-    "api_arguments": frozenset({CORE}),
-    "api": LOOP | EDGES | {"api_arguments", CORE, FILES},
-    CLI: LOOP | EDGES | {CORE, EMULATOR, FILES, EXPRESSIONS, "api", ""},
-    "": LOOP | EDGES | {CORE, EMULATOR, FILES, "api"},
+    FILES: BASE,
+    EXPRESSIONS: BASE | {CORE},
+    **{edge: FACTS | {FILES, EXPRESSIONS} for edge in EDGES},
+    **{module: FACTS | LOOP | EDGES | {EMULATOR, FILES, EXPRESSIONS} for module in LOOP},
+    "api_arguments": FACTS,
+    "api": FACTS | LOOP | EDGES | {"api_arguments", FILES},
+    CLI: FACTS | LOOP | EDGES | {EMULATOR, FILES, EXPRESSIONS, "api", ""},
+    "": FACTS | LOOP | EDGES | {EMULATOR, FILES, "api"},
     "__main__": frozenset({CLI}),
 }
 
@@ -64,9 +71,9 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "apprise": ("notify/",),
     "cel": ("expressions/worker.py",),
     "click": ("cli/",),
-    "cronsim": ("core/declared/schedule.py",),
+    "cronsim": ("core/schedule.py",),
     "distributed": ("fleet/cluster.py",),
-    "deepdiff": ("core/declared/diff.py",),
+    "deepdiff": ("core/diff.py",),
     "huaweicloudsdkcore": ("backends/",),
     "prometheus_client": ("metrics/",),
     "psycopg": ("records/",),
@@ -155,7 +162,7 @@ IMPORTS = [found for path in MODULES for found in _imports(path)]
 
 
 def _room(path: str) -> str:
-    """`core/planning/plan.py` is in core, `targets.py` is a room of its own, the package itself is ""."""
+    """`decide/plan.py` is in core, `targets.py` is a room of its own, the package itself is ""."""
     return "" if path == "__init__.py" else path.partition("/")[0].removesuffix(".py")
 
 
@@ -174,16 +181,39 @@ def test_imports_point_down() -> None:
     assert wrong == []
 
 
+def _order(room: str) -> list[str]:
+    """The files of a room, as its docstring lists them: an indented block, two spaces before a remark."""
+    _, _, listed = (ast.get_docstring(MODULES[f"{room}/__init__.py"]) or "").partition("::\n")
+    return [name for line in listed.splitlines() for name in line.strip().split("  ")[0].split()]
+
+
+@pytest.mark.parametrize("room", [CORE, DECIDE])
+def test_a_file_imports_only_files_that_stand_before_it(room: str) -> None:
+    order = _order(room)
+    names = {path.split("/")[1].removesuffix(".py") for path in MODULES if path.startswith(f"{room}/")}
+    assert sorted(order) == sorted(names - {"__init__"}), f"the docstring of {room} lists other files"
+    wrong = []
+    for found in IMPORTS:
+        importer = found.path.removesuffix(".py").split("/")
+        imported = found.name.split(".")
+        if importer[0] == room and imported[:2] == ["reconciler", room] and len(imported) > 2:
+            is_within = importer[1] == imported[2]
+            if not is_within and order.index(importer[1]) < order.index(imported[2]):
+                wrong.append(str(found))
+    assert wrong == []
+
+
 @pytest.mark.parametrize("library", ONLY_IN)
 def test_a_library_stays_in_its_place(library: str) -> None:
     found = [found for found in IMPORTS if found.library == library]
     assert [str(one) for one in found if not one.path.startswith(ONLY_IN[library])] == []
 
 
-def test_the_core_touches_nothing_outside() -> None:
-    wrong = [str(f) for f in IMPORTS if f.path.startswith("core/") and IMPURE_MODULES & {f.library, f.name}]
+def test_core_and_decide_touch_nothing_outside() -> None:
+    pure = ("core/", "decide/")
+    wrong = [str(f) for f in IMPORTS if f.path.startswith(pure) and IMPURE_MODULES & {f.library, f.name}]
     for path, module in MODULES.items():
-        if path.startswith("core/"):
+        if path.startswith(pure):
             wrong += [f"reconciler/{path}:{line} calls {name}" for line, name in _impure_calls(module)]
     assert wrong == []
 

@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
 from docs.doc_runner import PageRun
-from reconciler.core.declared.schema.keys import language_keys
-from reconciler.core.declared.schema.manifest import manifest_schema
+from reconciler.core.manifest_keys import language_keys
+from reconciler.core.manifest_schema import manifest_schema
 from tests.pages import text_of
 
 PAGE = "docs/manifest.md"

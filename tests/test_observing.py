@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from reconciler import reconcile
-from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.observed.job import Observation
-from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.observed.phase import Phase
-from reconciler.core.outcome import Status
-from reconciler.core.planning.plan import Action, Reason
+from reconciler.core.observed_job import Observation
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Phase
 from reconciler.core.ports import Backend
 from reconciler.core.record import RecordsUnavailable
+from reconciler.core.stack import DesiredJob, Stack
+from reconciler.decide.outcome import Status
+from reconciler.decide.plan import Action, Reason
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
 from tests.apply.conftest import *  # noqa: F403

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.declared.target_kind import MODELARTS
-from reconciler.core.planning.plan import TargetIdentity
 from reconciler.core.record import RecordsUnavailable, RunKind, Scope
+from reconciler.core.target_kind import MODELARTS
+from reconciler.core.values import TargetIdentity
 from reconciler.recording import Recording
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from reconciler.backends.target import Connected, Runtime
-from reconciler.core.declared.stack import Target
-from reconciler.core.declared.target_kind import LOCAL
 from reconciler.core.ports import Clock
+from reconciler.core.stack import Target
+from reconciler.core.target_kind import LOCAL
 from reconciler.emulator import StoreError
 from reconciler.local_target import LocalFileFailed, _fix_of
 from reconciler.targets import connected

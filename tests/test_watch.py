@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.metrics import MetricSource, watch_figures
-from reconciler.core.watch.check import CheckReport, CheckResult
-from reconciler.core.watch.schedule import CheckInterval
-from reconciler.core.watch.state import WatchState
+from reconciler.decide.metrics import MetricSource, watch_figures
+from reconciler.decide.watch_check import CheckReport, CheckResult
+from reconciler.decide.watch_schedule import CheckInterval
+from reconciler.decide.watch_state import WatchState
+from reconciler.errors import ExitCode
 from reconciler.render.prometheus import render_metrics
 from reconciler.render.style import PLAIN
 from reconciler.render.texts.watch import render_check

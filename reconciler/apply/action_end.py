@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconciler.core.outcome import Status
+from reconciler.decide.outcome import Status
 
 
 class ActionEnded(Exception):

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from reconciler.core.observed.catalog import EngineOffer, Offers, PoolChoice, RecordQuota
-from reconciler.core.ports import Catalog, Interrupted, NotSupported, Rejected, ServiceError
-from reconciler.core.preflight import CatalogAnswers, CatalogQuestions, UncheckedPart
+from reconciler.core.catalog import EngineOffer, Offers, PoolChoice, RecordQuota
+from reconciler.core.ports import Catalog
+from reconciler.decide.preflight import CatalogAnswers, CatalogQuestions, UncheckedPart
+from reconciler.errors import Interrupted, NotSupported, Rejected, ServiceError
 
 _T = TypeVar("_T")
 

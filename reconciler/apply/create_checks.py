@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from reconciler.apply.catalog_reader import CatalogReader
-from reconciler.core.observed.catalog import (
+from reconciler.core.catalog import (
     Missing,
     Offers,
     PreflightReason,
@@ -20,8 +20,8 @@ from reconciler.core.observed.catalog import (
     needs_flavors,
     pools,
 )
-from reconciler.core.planning.plan import PlannedAction
-from reconciler.core.ports import Interrupted, NotOffered, NotSupported, ServiceError
+from reconciler.decide.plan import PlannedAction
+from reconciler.errors import Interrupted, NotOffered, NotSupported, ServiceError
 
 _T = TypeVar("_T")
 

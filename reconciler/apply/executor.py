@@ -13,13 +13,16 @@ from reconciler.apply.create_checks import CreateChecks
 from reconciler.apply.interruption import INTERRUPTED, outcome_of_interrupted
 from reconciler.apply.journaled import CallsInFlight, JournaledBackend
 from reconciler.apply.steps import Steps
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.observed.job import ObservedJob
-from reconciler.core.outcome import ApplyEvent, EventType, Outcome, Result, Status, skipped
-from reconciler.core.planning.order import in_order, rank
-from reconciler.core.planning.plan import Plan, PlannedAction, timestamp
-from reconciler.core.ports import Backend, Clock, Interrupted, Journal
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.ports import Backend, Clock
 from reconciler.core.record import LockLost
+from reconciler.core.values import timestamp
+from reconciler.decide.journal import Journal
+from reconciler.decide.order import in_order, rank
+from reconciler.decide.outcome import ApplyEvent, EventType, Outcome, Result, Status, skipped
+from reconciler.decide.plan import Plan, PlannedAction
+from reconciler.errors import Interrupted
 from reconciler.version import __version__
 
 Listener = Callable[[ApplyEvent], None]

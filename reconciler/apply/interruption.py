@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from reconciler.core.outcome import Outcome, Status
-from reconciler.core.planning.plan import PlannedAction
 from reconciler.core.record import Call
+from reconciler.decide.outcome import Outcome, Status
+from reconciler.decide.plan import PlannedAction
 
 INTERRUPTED = "interrupted before it started"
 WITHOUT_EFFECT = "interrupted; nothing was changed"

@@ -6,10 +6,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.planning.plan import PlannedAction, Reason
-from reconciler.core.ports import UNCERTAIN, Backend, Journal, ServiceError, SupportsClockSkew
-from reconciler.core.record import Call, Step, StepEnd
+from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.ports import Backend, SupportsClockSkew
+from reconciler.core.record import Call
+from reconciler.decide.journal import Journal, Step, StepEnd
+from reconciler.decide.plan import PlannedAction, Reason
+from reconciler.errors import UNCERTAIN, ServiceError
 
 _T = TypeVar("_T")
 #: Updates that make a job a revision of the key.

@@ -6,10 +6,10 @@ Source: docs/semantics.md, "Apply" and "Adopting and releasing jobs".
 from __future__ import annotations
 
 from reconciler.apply.action_end import ActionEnded
-from reconciler.core.observed.job import ObservedJob
-from reconciler.core.observed.marker_flags import has_flags_before, takes_back_the_stop
-from reconciler.core.outcome import Status
-from reconciler.core.planning.plan import PlannedAction, Reason
+from reconciler.core.observed_job import ObservedJob
+from reconciler.decide.marker_flags import has_flags_before, takes_back_the_stop
+from reconciler.decide.outcome import Status
+from reconciler.decide.plan import PlannedAction, Reason
 
 #: Updates that put a marker where none is, or take it off, whatever flags it has.
 _WHATEVER_FLAGS = frozenset({Reason.MARKER_RESTORED, Reason.ADOPTED, Reason.RELEASED})

@@ -17,35 +17,33 @@ from reconciler.apply.create_checks import CreateChecks
 from reconciler.apply.journaled import Turn
 from reconciler.apply.marker_checks import check_flags, check_marker, check_not_taken, is_marked
 from reconciler.apply.waiter import WaitingForJob, wait_for
-from reconciler.core.declared.digest import is_of_same_form
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.declared.lifecycle import ReplaceOrder
-from reconciler.core.declared.mutable import did_not_take, legal_now, unreported_paths
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.doctor import MAX_SKEW_S
-from reconciler.core.goal import Goal, judge
-from reconciler.core.observed.identity import MAX_DESCRIPTION, Description
-from reconciler.core.observed.job import ObservedJob
-from reconciler.core.observed.phase import Operation, Phase, may
-from reconciler.core.outcome import Outcome, Status, WaitEnd
-from reconciler.core.planning.plan import Action, PlannedAction, Reason
-from reconciler.core.planning.retry import stopped_itself
-from reconciler.core.ports import (
+from reconciler.core.digest import is_of_same_form
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.identity import MAX_DESCRIPTION, Description
+from reconciler.core.lifecycle import ReplaceOrder
+from reconciler.core.mutable import did_not_take, legal_now, unreported_paths
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.phase import Operation, Phase, may
+from reconciler.core.ports import Backend, Clock, SupportsClockSkew
+from reconciler.core.record import RecordsUnavailable
+from reconciler.core.stack import DesiredJob
+from reconciler.decide.doctor import MAX_SKEW_S
+from reconciler.decide.goal import Goal, judge
+from reconciler.decide.outcome import Outcome, Status, WaitEnd
+from reconciler.decide.plan import Action, PlannedAction, Reason
+from reconciler.decide.retry import stopped_itself
+from reconciler.errors import (
     UNCERTAIN,
-    Backend,
-    Clock,
     Interrupted,
     NameTaken,
     NotFound,
     ServiceError,
-    SupportsClockSkew,
     Throttled,
     Unauthorized,
     Unreachable,
     UnreadableAnswer,
     WrongPhase,
 )
-from reconciler.core.record import RecordsUnavailable
 
 #: How often something is asked where asking again takes a look in between. What is safe to repeat blindly
 #: (reading, PUT, terminate) the backend repeats by itself.

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from reconciler.core.goal import Goal, judge
-from reconciler.core.observed.job import ObservedJob
-from reconciler.core.outcome import WaitEnd
-from reconciler.core.ports import UNCERTAIN, Backend, Clock, Throttled
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.ports import Backend, Clock
+from reconciler.decide.goal import Goal, judge
+from reconciler.decide.outcome import WaitEnd
+from reconciler.errors import UNCERTAIN, Throttled
 
 #: Seconds between two looks: they double from the first to the longest.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0

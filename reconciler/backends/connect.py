@@ -14,10 +14,10 @@ from reconciler.backends.http.inprocess import WsgiAdapter, WsgiApp
 from reconciler.backends.http.retry import RateLimiter
 from reconciler.backends.http.session import DEFAULT_OPTIONS, Network, ServiceSession, SessionOptions
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.declared.stack import Target
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
 from reconciler.core.endpoint_url import endpoint_problem, is_loopback
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.stack import Target
+from reconciler.errors import Diagnostic, ManifestInvalid
 
 #: Where the emulator inside this process answers; nothing is ever sent there.
 INPROCESS_ENDPOINT = "http://localhost"

@@ -7,14 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from reconciler.backends.http.retry import RateLimiter
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.planning.plan import TargetIdentity
+from reconciler.core.fields.marks import Cloud
 from reconciler.core.ports import (
     Backend,
     Catalog,
     Clock,
     Logs,
-    NotSupported,
     ReadingListener,
     RequestListener,
     SupportsCatalog,
@@ -22,7 +20,9 @@ from reconciler.core.ports import (
     SupportsLogs,
     SupportsSearch,
 )
-from reconciler.core.text.secret import Redactor
+from reconciler.core.secret import Redactor
+from reconciler.core.values import TargetIdentity
+from reconciler.errors import NotSupported
 
 _OTHER_KIND = "use a target of another kind: --target"
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler import reconcile
-from reconciler.core import exit_code
-from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
-from reconciler.core.drift.check import NO_CHECK, DriftId, LastCheck, content_of
-from reconciler.core.drift.comparison import FoundDrift, compare
-from reconciler.core.drift.entry import Drift, DriftClass, IgnoredBy, IgnoredDrift
-from reconciler.core.drift.report import DriftReport, with_acceptance, with_comparison
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.planning.plan import timestamp
-from reconciler.core.planning.planner import PARTIAL_VIEW
-from reconciler.core.record import RecordsUnavailable, RunEnd, Scope
+from reconciler.core.record import RecordsUnavailable, Scope
+from reconciler.core.values import timestamp
+from reconciler.decide import exit_code
+from reconciler.decide.drift_check import NO_CHECK, DriftId, LastCheck, content_of
+from reconciler.decide.drift_comparison import FoundDrift, compare
+from reconciler.decide.drift_entry import Drift, DriftClass, IgnoredBy, IgnoredDrift
+from reconciler.decide.drift_report import DriftReport, with_acceptance, with_comparison
+from reconciler.decide.journal import RunEnd
+from reconciler.decide.planner import PARTIAL_VIEW
+from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, WrongUsage
 
 if TYPE_CHECKING:
-    from reconciler.core.drift.comparison import DriftComparison
+    from reconciler.decide.drift_comparison import DriftComparison
     from reconciler.reconcile import CheckOptions, Context
     from reconciler.recording import Recording
 

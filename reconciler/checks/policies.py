@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from reconciler.core.diagnostic import Diagnostic, Severity
-from reconciler.core.planning.plan import Denial, PlanWarning, few_of_a_kind
-from reconciler.core.policies.subject import Surroundings
-from reconciler.core.policies.verdict import Verdicts, judge_declared, refusals_of
+from reconciler.core.values import PlanWarning, few_of_a_kind
+from reconciler.decide.plan import Denial
+from reconciler.decide.policy_subject import Surroundings
+from reconciler.decide.policy_verdict import Verdicts, judge_declared, refusals_of
+from reconciler.errors import Diagnostic, Severity
 from reconciler.expressions.evaluator import Evaluator
 from reconciler.manifests import LoadedStack
 from reconciler.targets import known_values

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reconciler.checks.policies import check_policies
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.planning.reports.validation import (
+from reconciler.decide.validation_report import (
     StackFacts,
     Validation,
     invalid_manifest,
     valid_manifest,
 )
+from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid
 from reconciler.manifests import LoadedStack
 from reconciler.manifests.load import check
 from reconciler.manifests.outline import outline

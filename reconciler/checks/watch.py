@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream, Listener
-from reconciler.core import exit_code
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.exit_code import ExitCode, first_of
-from reconciler.core.outcome import Result
-from reconciler.core.planning.blockers import blockers
-from reconciler.core.planning.plan import Plan
 from reconciler.core.record import RunKind
-from reconciler.core.watch.window import Window, closes_at, local_text, opens_at
+from reconciler.decide import exit_code
+from reconciler.decide.blockers import blockers
+from reconciler.decide.outcome import Result
+from reconciler.decide.plan import Plan
+from reconciler.decide.watch_window import Window, closes_at, local_text, opens_at
+from reconciler.errors import Diagnostic, ExitCode, first_of
 from reconciler.reconcile import Context
 from reconciler.rollout import Rollout
 

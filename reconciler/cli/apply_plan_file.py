@@ -15,16 +15,16 @@ from reconciler.cli.terminal.confirmation import confirm, has_terminal
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.interrupts import Interrupt, abortable
 from reconciler.connection import connect_target, records_url
-from reconciler.core.diagnostic import Diagnostic, Refused
-from reconciler.core.planning.plan import Plan
-from reconciler.core.saved_plan.document import SavedOptions
 from reconciler.core.store_url import file_url
-from reconciler.core.text.sanitize import printable
+from reconciler.decide.plan import Plan
+from reconciler.decide.saved_plan import SavedOptions
+from reconciler.errors import Diagnostic, Refused
 from reconciler.manifests.saved import shown_address
 from reconciler.reconcile import Context
 from reconciler.record_directory import NAME
 from reconciler.recording import DATABASE
 from reconciler.saved_plans import ReadPlan, SecretSources, read_plan
+from reconciler.text import printable
 
 
 def apply_saved(

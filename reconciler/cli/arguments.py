@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reconciler.cli.terminal.console import console
-from reconciler.core.text.sanitize import printable
+from reconciler.text import printable
 
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 _SUFFIXES = (".yaml", ".yml")
@@ -53,6 +53,6 @@ def _is_path(word: str) -> bool:
 
 
 def _may_be_key(word: str) -> bool:
-    from reconciler.core.observed.identity import KEY_PATTERN
+    from reconciler.core.identity import KEY_PATTERN
 
     return KEY_PATTERN.fullmatch(word) is not None

@@ -17,11 +17,10 @@ from reconciler.cli.output import show_drift
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.progress import lines
 from reconciler.cli.terminal.reading import reading
-from reconciler.core import exit_code
-from reconciler.core.diagnostic import Diagnostic, ReconcilerError, Severity
-from reconciler.core.drift.report import DriftReport
-from reconciler.core.exit_code import ExitCode, first_of
-from reconciler.core.watch.check import CheckResult
+from reconciler.decide import exit_code
+from reconciler.decide.drift_report import DriftReport
+from reconciler.decide.watch_check import CheckResult
+from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, Severity, first_of
 from reconciler.notifications import NOTHING_NOTIFIED, Notified, check, notify_apply, notify_drift
 from reconciler.reconcile import CheckOptions, Context
 from reconciler.render.json import redacted

@@ -32,7 +32,7 @@ def variable_names(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
 
 def guards(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     """The guards, and lost-work for each key."""
-    from reconciler.core.planning.allowance import Guard
+    from reconciler.decide.allowance import Guard
 
     before, equals, key = incomplete.partition("=")
     if equals and before == Guard.LOST_WORK:
@@ -53,7 +53,7 @@ def keys_and_paths(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 def topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """What `explain` explains: its tables, and the keys of the language."""
-    from reconciler.core.declared.schema.keys import language_keys
+    from reconciler.core.manifest_keys import language_keys
 
     return _starting_with(
         incomplete, ("states", "rules", "fields", "origin", *(key.path for key in language_keys()))

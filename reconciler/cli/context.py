@@ -15,10 +15,10 @@ from reconciler.cli.final_outputs import final_outputs
 from reconciler.cli.terminal import stray_output
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.reading import reading
-from reconciler.core.diagnostic import ManifestInvalid, ReconcilerError
 from reconciler.core.record import LEASE_S
-from reconciler.core.text.sanitize import printable
+from reconciler.errors import ManifestInvalid, ReconcilerError
 from reconciler.manifests import LoadedStack, load
+from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.backends.target import Runtime

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import click
 
-from reconciler.core.exit_code import ExitCode, first_of
+from reconciler.errors import ExitCode, first_of
 
 _SIGNALS = [getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name)]
 

@@ -20,13 +20,14 @@ from reconciler.cli.terminal.interrupts import Interrupt, in_flight_words, inter
 from reconciler.cli.terminal.progress import json_lines, progress
 from reconciler.cli.terminal.wait_table import live_table
 from reconciler.cli.wait import show_end_of_log
-from reconciler.core import exit_code
-from reconciler.core.diagnostic import Diagnostic, ReconcilerError, Refused
-from reconciler.core.goal import Goal
-from reconciler.core.outcome import EventType, Result, WaitEnd
-from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
-from reconciler.core.planning.plan import FORMAT_VERSION, Plan
 from reconciler.core.record import RunKind, Scope
+from reconciler.core.values import FORMAT_VERSION
+from reconciler.decide import exit_code
+from reconciler.decide.allowance import NO_ALLOWANCES, Allowances
+from reconciler.decide.goal import Goal
+from reconciler.decide.outcome import EventType, Result, WaitEnd
+from reconciler.decide.plan import Plan
+from reconciler.errors import Diagnostic, ReconcilerError, Refused
 from reconciler.reconcile import Context
 from reconciler.recording import StackLock
 from reconciler.render.texts.warnings import render_warnings

@@ -1,4 +1,4 @@
-"""Errors to text and exit code; the codes are those of `core.exit_code`."""
+"""Errors to text and exit code; the codes are those of `errors`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import click
 
 from reconciler.cli.entrypoint import number_of_signal
 from reconciler.cli.terminal.console import console
-from reconciler.core.diagnostic import Diagnostic, ReconcilerError
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.text.sanitize import printable_lines
+from reconciler.errors import Diagnostic, ExitCode, ReconcilerError
 from reconciler.files import write_file
+from reconciler.text import printable_lines
 from reconciler.version import __version__
 
 #: The signals that end a run in order; not every system has each.

@@ -18,21 +18,28 @@ from reconciler.cli.context import load_stack
 from reconciler.cli.service_session import TargetSession, learn_tokens, open_loaded, say_gaps
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.reading import reading
-from reconciler.core.declared.expression import escape
-from reconciler.core.declared.stack import Target
-from reconciler.core.declared.target_kind import MODELARTS
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, Severity, WrongUsage
-from reconciler.core.exit_code import ExitCode, first_of
-from reconciler.core.observed.job import ObservedJob
-from reconciler.core.observed.phase import ACTIVE, Phase
-from reconciler.core.planning.action_builder import adopt_command
-from reconciler.core.ports import ServiceError, Unauthorized
-from reconciler.core.text.sanitize import printable
+from reconciler.core.expression import escape
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.phase import ACTIVE, Phase
+from reconciler.core.stack import Target
+from reconciler.core.target_kind import MODELARTS
+from reconciler.decide.action_builder import adopt_command
+from reconciler.errors import (
+    Diagnostic,
+    ExitCode,
+    ManifestInvalid,
+    ServiceError,
+    Severity,
+    Unauthorized,
+    WrongUsage,
+    first_of,
+)
 from reconciler.jobs.details import read_details
 from reconciler.jobs.search import JobFilters, job_search, read
 from reconciler.manifests import LoadedStack
 from reconciler.manifests.exported_stack import ExportedStack, export_stack
 from reconciler.manifests.load import load_mapping
+from reconciler.text import printable
 
 #: The phases of the jobs that are worth declaring: what runs, and with `export` what has been done.
 RUNNING_PHASES = tuple(sorted(phase.value for phase in ACTIVE - {Phase.TERMINATING}))

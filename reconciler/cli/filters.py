@@ -37,7 +37,7 @@ class PhaseType(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the service's word."""
-        from reconciler.core.observed.phase import Phase, parse_phase
+        from reconciler.core.phase import Phase, parse_phase
 
         phase = parse_phase(str(value))
         if phase is None:

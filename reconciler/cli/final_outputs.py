@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reconciler.cli.terminal.console import console
-from reconciler.core.exit_code import SUCCESSES
-from reconciler.core.metrics import RunReport
+from reconciler.decide.metrics import RunReport
+from reconciler.errors import SUCCESSES
 from reconciler.render import FORMATS, Content, render, render_run
 from reconciler.render.style import View
 

@@ -17,15 +17,14 @@ from reconciler.cli.output import directory_in_repository, requested_outputs, sh
 from reconciler.cli.terminal import stray_output
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.fleet_progress import fleet_progress
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, ReconcilerError, WrongUsage
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.fleet import FleetReport, StackResult, message_of
-from reconciler.core.text.sanitize import printable
+from reconciler.decide.fleet import FleetReport, StackResult, message_of
+from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, WrongUsage
 from reconciler.fleet.in_process import TakeResult, check_here
 from reconciler.fleet.request import FleetRequest, ShownBatch, StackTask, as_plain
 from reconciler.fleet.stack_check import StackRunner
 from reconciler.manifests.sources.stack_roots import StackRoot, find_roots
 from reconciler.render import Content, formats_of
+from reconciler.text import printable
 from reconciler.version import __version__
 
 #: Options that say how the report is shown, and where; they are not for a stack.

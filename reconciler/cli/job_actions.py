@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.cli.terminal.confirmation import confirm
 from reconciler.cli.terminal.console import console
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.observed.phase import Operation
-from reconciler.core.ports import ServiceError
-from reconciler.core.text.sanitize import printable
+from reconciler.core.phase import Operation
+from reconciler.errors import ExitCode, ServiceError
 from reconciler.jobs.actions import check_allowed, delete, delete_unless, terminate
+from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.backends.target import Connected
-    from reconciler.core.observed.job import ObservedJob
+    from reconciler.core.observed_job import ObservedJob
 
 
 class Ending(NamedTuple):

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from reconciler.cli.terminal.console import console
-from reconciler.core.observed.logtail import last_lines, unseen
-from reconciler.core.ports import ServiceError
-from reconciler.core.text.sanitize import printable
+from reconciler.core.logtail import last_lines, unseen
+from reconciler.errors import ServiceError
 from reconciler.jobs.logs import FOLLOW_EVERY_S, first_task
 from reconciler.render.texts.listing import render_lines
+from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.cli.service_session import TargetSession
-    from reconciler.core.observed.job import ObservedJob
-    from reconciler.core.observed.reports import NodeMetric
+    from reconciler.core.job_reports import NodeMetric
+    from reconciler.core.observed_job import ObservedJob
     from reconciler.core.ports import Logs
 
 

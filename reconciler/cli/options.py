@@ -17,11 +17,11 @@ from reconciler.cli.completions import guards, keys, target_names, variable_name
 from reconciler.cli.final_outputs import OutputSpec as OutputSpec
 from reconciler.cli.final_outputs import final_outputs
 from reconciler.cli.terminal.console import console
-from reconciler.core.text.duration import parse_duration
 from reconciler.render import Content, formats_of
+from reconciler.text import parse_duration
 
 if TYPE_CHECKING:
-    from reconciler.core.planning.allowance import Allowances
+    from reconciler.decide.allowance import Allowances
 
     ParamType = click.ParamType[Any]
 else:  # generic in newer versions of click only
@@ -133,7 +133,7 @@ class GuardType(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Check that there is such a guard."""
-        from reconciler.core.planning.allowance import Allowances
+        from reconciler.decide.allowance import Allowances
 
         try:
             Allowances.of([str(value)])
@@ -317,7 +317,7 @@ class GoalType(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Read it."""
-        from reconciler.core.goal import Goal
+        from reconciler.decide.goal import Goal
 
         if value not in (Goal.RUNNING.value, Goal.COMPLETED.value):
             self.fail(f"{value!r} is not one of running, completed", param, ctx)
@@ -407,7 +407,7 @@ SHOW_KEEP = option("--show-keep", is_flag=True, help="Also list unchanged jobs."
 
 def allowances(allow: Sequence[str], *, force: bool) -> Allowances:
     """What the options of GUARDS allow."""
-    from reconciler.core.planning.allowance import Allowances
+    from reconciler.decide.allowance import Allowances
 
     return Allowances.of(allow, force=force)
 

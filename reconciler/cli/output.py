@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 
 from reconciler.cli.final_outputs import OutputSpec, final_outputs
 from reconciler.cli.terminal.console import console
-from reconciler.core.planning.blockers import blockers
-from reconciler.core.policies.verdict import refusals_of
-from reconciler.core.text.sanitize import printable
+from reconciler.decide.blockers import blockers
+from reconciler.decide.policy_verdict import refusals_of
 from reconciler.files import append_file
 from reconciler.render import FORMATS, Content, formats_of, render, step_outputs
 from reconciler.render.layout import fit
 from reconciler.render.style import PLAIN, View
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.diagnostic import Diagnostic
-    from reconciler.core.drift.report import DriftReport
-    from reconciler.core.fleet import FleetReport
-    from reconciler.core.outcome import Result
-    from reconciler.core.planning.plan import Plan
-    from reconciler.core.planning.reports.history import HistoryReport
-    from reconciler.core.planning.reports.validation import Validation
-    from reconciler.core.policies.cases import CasesReport
-    from reconciler.core.review.report import Review
+    from reconciler.decide.drift_report import DriftReport
+    from reconciler.decide.fleet import FleetReport
+    from reconciler.decide.history_report import HistoryReport
+    from reconciler.decide.outcome import Result
+    from reconciler.decide.plan import Plan
+    from reconciler.decide.policy_cases import CasesReport
+    from reconciler.decide.review_report import Review
+    from reconciler.decide.validation_report import Validation
+    from reconciler.errors import Diagnostic
 
 
 def show_plan(

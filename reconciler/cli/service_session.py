@@ -11,16 +11,16 @@ import click
 
 from reconciler.cli.options import STACK, TARGET_NAME, option
 from reconciler.cli.terminal.console import console
-from reconciler.core.text.sanitize import printable
+from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.backends.target import Connected
-    from reconciler.core.declared.stack import Stack, Target
-    from reconciler.core.exit_code import ExitCode
-    from reconciler.core.observed.job import ObservedJob
-    from reconciler.core.observed.listing import Listing
+    from reconciler.core.declared_secrets import DeclaredSecrets
+    from reconciler.core.listing import Listing
+    from reconciler.core.observed_job import ObservedJob
     from reconciler.core.ports import Clock
-    from reconciler.core.text.declared_secrets import DeclaredSecrets
+    from reconciler.core.stack import Stack, Target
+    from reconciler.errors import ExitCode
     from reconciler.manifests import LoadedStack
 
 #: Where the stack is, for a command whose arguments end in PATH….
@@ -56,7 +56,7 @@ class TargetSession(NamedTuple):
 
         From then on the values that were taken out are in no output, in logs and events neither.
         """
-        from reconciler.core.text.token_redaction import without_tokens
+        from reconciler.core.token_redaction import without_tokens
 
         body, values = self.secrets.hide(job, without_tokens(job.body))
         console.redact.learn(values)
@@ -74,8 +74,8 @@ class TargetSession(NamedTuple):
         """Write down in the records of the stack that one of its jobs was terminated by hand."""
         from reconciler.cli.context import runtime
         from reconciler.connection import open_recording, records_url
-        from reconciler.core.diagnostic import ReconcilerError
         from reconciler.core.record import Scope
+        from reconciler.errors import ReconcilerError
 
         run_by = runtime()
         given = run_by.environ.get("RECONCILER_RECORDS")
@@ -110,7 +110,7 @@ def open_target(
 def open_loaded(loaded: LoadedStack, name: str, target: Target) -> Iterator[TargetSession]:
     """Connect to one of the targets of a stack that was loaded."""
     from reconciler.cli.context import runtime
-    from reconciler.core.text.declared_secrets import DeclaredSecrets
+    from reconciler.core.declared_secrets import DeclaredSecrets
     from reconciler.targets import connected
 
     run_by = runtime()
@@ -121,8 +121,7 @@ def open_loaded(loaded: LoadedStack, name: str, target: Target) -> Iterator[Targ
 
 def say_gaps(listing: Listing) -> ExitCode:
     """Say what could not be read; a list with gaps is not the list that was asked for."""
-    from reconciler.core.diagnostic import Diagnostic, ReconcilerError, Severity
-    from reconciler.core.exit_code import ExitCode
+    from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, Severity
 
     gaps = [
         Diagnostic(
@@ -142,7 +141,7 @@ def say_gaps(listing: Listing) -> ExitCode:
 
 def learn_tokens(job: ObservedJob) -> None:
     """Keep the tokens of a job's endpoints out of every output."""
-    from reconciler.core.text.token_redaction import tokens_of
+    from reconciler.core.token_redaction import tokens_of
 
     if tokens := tokens_of(job.body):
         console.redact.learn(tokens)

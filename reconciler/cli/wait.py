@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING
 from reconciler.cli.logs import end_of_log
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.wait_table import can_draw, live_table
-from reconciler.core.exit_code import ExitCode, first_of
-from reconciler.core.goal import Goal
-from reconciler.core.outcome import WaitEnd
 from reconciler.core.ports import SupportsLogs
-from reconciler.core.text.duration import format_duration
-from reconciler.core.text.sanitize import printable
+from reconciler.decide.goal import Goal
+from reconciler.decide.outcome import WaitEnd
+from reconciler.errors import ExitCode, first_of
 from reconciler.jobs.wait import JobWatch, watch_all
+from reconciler.text import format_duration, printable
 
 if TYPE_CHECKING:
     from reconciler.backends.target import Connected
     from reconciler.cli.service_session import TargetSession
-    from reconciler.core.observed.job import ObservedJob
+    from reconciler.core.observed_job import ObservedJob
 
 LOG_LINES = 20
 

@@ -21,20 +21,19 @@ from reconciler.cli.entrypoint import Stopped
 from reconciler.cli.final_outputs import OutputSpec, final_outputs
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.interrupts import handled_by
-from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.drift.check import DriftId
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.metrics import NOWHERE, Measurement, MetricSource, watch_figures
-from reconciler.core.text.duration import format_duration
-from reconciler.core.watch.check import CheckReport, CheckResult, ended_early, out_of_time
-from reconciler.core.watch.schedule import CheckInterval
-from reconciler.core.watch.state import WatchState
-from reconciler.core.watch.window import Window
+from reconciler.decide.drift_check import DriftId
+from reconciler.decide.metrics import NOWHERE, Measurement, MetricSource, watch_figures
+from reconciler.decide.watch_check import CheckReport, CheckResult, ended_early, out_of_time
+from reconciler.decide.watch_schedule import CheckInterval
+from reconciler.decide.watch_state import WatchState
+from reconciler.decide.watch_window import Window
+from reconciler.errors import Diagnostic, ExitCode, WrongUsage
 from reconciler.notifications import NOTHING_NOTIFIED, Notified
 from reconciler.render import FORMATS
 from reconciler.render.json import dump
 from reconciler.render.prometheus import render_metrics
 from reconciler.render.texts.watch import render_check
+from reconciler.text import format_duration
 from reconciler.watch import Sleeper, SystemWatchClock, Watch, WatchClock
 
 if TYPE_CHECKING:

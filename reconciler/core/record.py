@@ -9,24 +9,22 @@ Source: docs/semantics.md, "Decisions", "Apply" and "Records".
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from reconciler.core.declared.stack import Declared as Declared
-from reconciler.core.declared.target_kind import LOCAL
-from reconciler.core.diagnostic import ReconcilerError
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.observed.identity import Marker, ScheduleMark, remote_name
-from reconciler.core.observed.job import ObservedJob
-from reconciler.core.observed.phase import Phase, parse_phase
-from reconciler.core.outcome import Outcome
-from reconciler.core.planning.plan import PlannedAction, TargetIdentity
+from reconciler.core.identity import Marker, ScheduleMark, remote_name
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.phase import Phase, parse_phase
+from reconciler.core.stack import Declared as Declared
+from reconciler.core.target_kind import LOCAL
+from reconciler.core.values import TargetIdentity
+from reconciler.errors import ExitCode, ReconcilerError
 
 if TYPE_CHECKING:
-    from reconciler.core.observed.ownership import Revision
+    pass
 
 #: How long a lock is held without a sign of life.
 LEASE_S = 60.0
@@ -77,6 +75,14 @@ class RunKind(StrEnum):
     TERMINATE = "jobs terminate"
 
 
+class Call(StrEnum):
+    """The calls that change something, each between two lines of the journal."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    TERMINATE = "terminate"
+
+
 @dataclass(frozen=True, slots=True)
 class Holder:
     """Who holds a lock: a person or a CI user, on which machine, with which command."""
@@ -104,50 +110,6 @@ class LockLost(ReconcilerError):
 
 class RecordsUnavailable(ReconcilerError):
     """The store cannot be reached, read or written."""
-
-
-class Call(StrEnum):
-    """The calls that change something, each between two lines of the journal."""
-
-    CREATE = "create"
-    UPDATE = "update"
-    TERMINATE = "terminate"
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One call that is about to be made for an action. `declared` is that of the job it makes or changes."""
-
-    action: PlannedAction
-    call: Call
-    job: str | None = None
-    declared: Declared | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StepEnd:
-    """How the call ended. `is_certain`: whether it is known that it took effect, or did not."""
-
-    ok: bool
-    is_certain: bool = True
-    job: str | None = None
-    code: str = ""
-    message: str = ""
-    request_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One apply, destroy or drift check, as it begins."""
-
-    scope: Scope
-    kind: RunKind
-    who: str
-    where: str
-    command: str
-    commit: str
-    plan_digest: str
-    at_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,17 +344,6 @@ class RecordedRevision(NamedTuple):
     is_released: bool = False
 
 
-def is_recorded(seen: Iterable[Revision], recorded: Mapping[RevisionId, RecordedRevision] | None) -> bool:
-    """Whether the store has all of these revisions as they were seen. None: it is not known what it has."""
-    return recorded is not None and all(
-        recorded.get(RevisionId(one.marker.key, one.number))
-        == RecordedRevision(
-            one.job.id, one.marker.digest, one.job.phase_text, one.marker.stopped, one.marker.schedule
-        )
-        for one in seen
-    )
-
-
 def _keys_by_job(by_key: Mapping[str, tuple[PastRevision, ...]]) -> dict[str, str]:
     """Job → its key: the one under which it was written down last, where it was not looked at since."""
     found: dict[str, PastRevision] = {}
@@ -421,13 +372,3 @@ class Prunable:
 
     def __bool__(self) -> bool:
         return bool(self.runs or self.revisions)
-
-
-@dataclass(frozen=True, slots=True)
-class RunEnd:
-    """How a run ended, with what became of its actions."""
-
-    at_s: float
-    result: str
-    summary: Mapping[str, int]
-    outcomes: tuple[Outcome, ...] = ()

@@ -13,9 +13,9 @@ from posixpath import join
 from typing import NamedTuple
 from urllib.parse import parse_qs, quote, quote_plus, unquote
 
-from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.text.secret import REDACTED
-from reconciler.core.text.url_secrets import PASSWORD_OPTIONS
+from reconciler.core.secret import REDACTED
+from reconciler.core.url_secrets import PASSWORD_OPTIONS
+from reconciler.errors import Diagnostic, WrongUsage
 
 
 class StoreKind(NamedTuple):

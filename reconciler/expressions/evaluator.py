@@ -17,8 +17,8 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from reconciler.core.policies.expression import Answer, InvalidExpression, NotJudged, Question
-from reconciler.core.ports import Interrupted
+from reconciler.core.policy_expression import Answer, InvalidExpression, NotJudged, Question
+from reconciler.errors import Interrupted
 
 if TYPE_CHECKING:
     import subprocess

@@ -21,7 +21,7 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any, TypeVar
 
-from reconciler.core.policies.expression import NAMES, Answer, InvalidExpression, NotJudged
+from reconciler.core.policy_expression import NAMES, Answer, InvalidExpression, NotJudged
 
 #: Names that are no variables.
 _TYPES = frozenset({"int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type", "type"})

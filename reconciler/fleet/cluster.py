@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.fleet import StackResult
-from reconciler.core.text.sanitize import printable
+from reconciler.decide.fleet import StackResult
+from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, WrongUsage
 from reconciler.fleet.in_process import AT_ONCE, TakeResult
 from reconciler.fleet.plain_data import InvalidAnswer, no_unpickling, results_from
 from reconciler.fleet.request import FleetBatch, FleetRequest, ShownBatch, StackTask
+from reconciler.text import printable
 from reconciler.version import __version__
 
 #: distributed has no types.

@@ -12,15 +12,14 @@ from reconciler import reconcile
 from reconciler.backends.target import Runtime
 from reconciler.checks.validation import StackToValidate, validate_stack
 from reconciler.connection import RecordOptions, connect, open_recording, records_url
-from reconciler.core import exit_code
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
-from reconciler.core.drift.check import DriftId
-from reconciler.core.drift.report import DriftReport
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.fleet import DriftToShow
-from reconciler.core.planning.allowance import Allowances
-from reconciler.core.planning.blockers import blockers
 from reconciler.core.record import REMIND_S, Scope
+from reconciler.decide import exit_code
+from reconciler.decide.allowance import Allowances
+from reconciler.decide.blockers import blockers
+from reconciler.decide.drift_check import DriftId
+from reconciler.decide.drift_report import DriftReport
+from reconciler.decide.fleet import DriftToShow
+from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid
 from reconciler.manifests import LoadedStack, load_files
 from reconciler.manifests.sources.files import StackFiles
 from reconciler.notifications import NOTHING_NOTIFIED, notify_drift

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from reconciler.core.fleet import StackResult
+from reconciler.decide.fleet import StackResult
 from reconciler.fleet.request import FleetRequest, StackTask
 from reconciler.fleet.stack_check import StackRunner
 

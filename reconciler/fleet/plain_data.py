@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from reconciler.core.fleet import StackResult
+from reconciler.decide.fleet import StackResult
 
 #: Of these a pickle may name: dask has it for each text of an error, and it runs nothing.
 _HARMLESS = frozenset({("builtins", "bytes")})

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reconciler.core.drift.check import DriftId
-from reconciler.core.fleet import DriftToShow
 from reconciler.core.record import Scope
+from reconciler.decide.drift_check import DriftId
+from reconciler.decide.fleet import DriftToShow
 from reconciler.version import __version__
 
 

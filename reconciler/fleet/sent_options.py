@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
 from reconciler.core.store_url import passwords_in
+from reconciler.errors import Diagnostic, ReconcilerError, WrongUsage
 from reconciler.fleet.request import FleetRequest, StackTask
 from reconciler.manifests.sources.files import find_stack
 from reconciler.manifests.sources.stack_roots import files_digest

@@ -14,12 +14,10 @@ from reconciler.backends.auth.known_secrets import known_secrets
 from reconciler.backends.clock import SystemClock
 from reconciler.backends.http.retry import RateLimiter
 from reconciler.backends.target import Runtime
-from reconciler.core.diagnostic import Diagnostic, ReconcilerError
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.fleet import DriftToShow, StackMessage, StackResult
-from reconciler.core.text.redaction import without_secrets
-from reconciler.core.text.sanitize import printable, visible
-from reconciler.core.text.secret import Redactor
+from reconciler.core.redaction import without_secrets
+from reconciler.core.secret import Redactor
+from reconciler.decide.fleet import DriftToShow, StackMessage, StackResult
+from reconciler.errors import Diagnostic, ExitCode, ReconcilerError
 from reconciler.fleet.commands import COMMANDS, Finding, StackInputs, mark_shown
 from reconciler.fleet.request import FleetRequest, StackTask
 from reconciler.manifests.sources.files import FileTree, find_stack
@@ -28,6 +26,7 @@ from reconciler.manifests.variables.values import read_value_files
 from reconciler.render import FORMATS
 from reconciler.render.json import dump
 from reconciler.render.style import Style, View
+from reconciler.text import printable, visible
 
 Learn = Callable[[Iterable[str]], None]
 

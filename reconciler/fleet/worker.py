@@ -10,9 +10,8 @@ import time
 
 from reconciler.backends.connect import PROCESS_LIMITER
 from reconciler.backends.http.retry import RateLimiter
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.fleet import StackResult
+from reconciler.decide.fleet import StackResult
+from reconciler.errors import Diagnostic, ExitCode
 from reconciler.fleet.in_process import check_here
 from reconciler.fleet.plain_data import to_json
 from reconciler.fleet.request import FleetBatch, FleetRequest, ShownBatch, StackTask

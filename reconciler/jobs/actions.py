@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from reconciler.core.diagnostic import Diagnostic, Refused
-from reconciler.core.observed.phase import Operation, may
-from reconciler.core.ports import NotFound, ServiceError, WrongPhase
+from reconciler.core.phase import Operation, may
+from reconciler.errors import Diagnostic, NotFound, Refused, ServiceError, WrongPhase
 
 if TYPE_CHECKING:
     from reconciler.backends.target import Connected
-    from reconciler.core.observed.job import ObservedJob
+    from reconciler.core.observed_job import ObservedJob
 
 
 def check_allowed(jobs: Sequence[ObservedJob], operation: Operation, *, force: bool) -> None:

@@ -10,16 +10,21 @@ from reconciler.backends.modelarts.job_models import ReportedJob
 from reconciler.backends.modelarts.job_parser import find_oddity
 from reconciler.backends.modelarts.jobs import Found
 from reconciler.backends.modelarts.logs import Event, Metric
-from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.goal import Goal
-from reconciler.core.observed.job import Unreadable
-from reconciler.core.observed.logtail import last_lines
-from reconciler.core.observed.phase import Operation, Phase, parse_phase
-from reconciler.core.outcome import WaitEnd
-from reconciler.core.ports import ServiceError, UnreadableAnswer
-from reconciler.core.text.declared_secrets import DeclaredSecrets
-from reconciler.core.text.token_redaction import tokens_of, without_tokens
+from reconciler.core.declared_secrets import DeclaredSecrets
+from reconciler.core.logtail import last_lines
+from reconciler.core.observed_job import Unreadable
+from reconciler.core.phase import Operation, Phase, parse_phase
+from reconciler.core.token_redaction import tokens_of, without_tokens
+from reconciler.decide.goal import Goal
+from reconciler.decide.outcome import WaitEnd
+from reconciler.errors import (
+    Diagnostic,
+    ExitCode,
+    ReconcilerError,
+    ServiceError,
+    UnreadableAnswer,
+    WrongUsage,
+)
 from reconciler.jobs.actions import check_allowed, terminate
 from reconciler.jobs.logs import first_task, follow_log, read_events
 from reconciler.jobs.lookup import find_job
@@ -29,8 +34,8 @@ from reconciler.render.json import redacted
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.request_models import Filter, TagFilter
-    from reconciler.core.observed.job import ObservedJob
-    from reconciler.core.text.secret import Redactor
+    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.secret import Redactor
     from reconciler.reconcile import Context
 
 #: A time: a datetime, a text such as 2026-11-21T08:00:00Z, or a span such as "2d", for so long ago.

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.core.ports import NotFound, ServiceError, Unauthorized
+from reconciler.errors import NotFound, ServiceError, Unauthorized
 
 if TYPE_CHECKING:
-    from reconciler.core.observed.job import ObservedJob
+    from reconciler.core.observed_job import ObservedJob
     from reconciler.core.ports import Backend
 
 _AT_ONCE = 8

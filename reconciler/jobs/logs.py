@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from reconciler.core.observed.logtail import Unseen, unseen
+from reconciler.core.logtail import Unseen, unseen
 
 if TYPE_CHECKING:
     from reconciler.backends.target import Connected
-    from reconciler.core.observed.job import ObservedJob
-    from reconciler.core.observed.reports import EventQuery, JobEvent
+    from reconciler.core.job_reports import EventQuery, JobEvent
+    from reconciler.core.observed_job import ObservedJob
     from reconciler.core.ports import Logs
 
 #: Seconds between two looks at a log that grows.

@@ -6,21 +6,21 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from reconciler.core.declared.selection import suggest_key
-from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.observed.job import Observation
-from reconciler.core.observed.listing import named as name_filter
-from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.planning.decide import newest
-from reconciler.core.planning.planner import Snapshot
-from reconciler.core.ports import NotFound, Rejected, ServiceError, SupportsSearch
+from reconciler.core.listing import named as name_filter
+from reconciler.core.observed_job import Observation
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.ports import SupportsSearch
+from reconciler.core.selection import suggest_key
+from reconciler.decide.rules import newest
+from reconciler.decide.snapshot import Snapshot
+from reconciler.errors import Diagnostic, NotFound, Rejected, ServiceError, WrongUsage
 
 if TYPE_CHECKING:
     from reconciler.backends.target import Connected
-    from reconciler.core.declared.stack import Stack
-    from reconciler.core.observed.job import ObservedJob
-    from reconciler.core.observed.ownership import KeyView
+    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.ownership import KeyView
     from reconciler.core.ports import Backend
+    from reconciler.core.stack import Stack
 
 
 def find_job(

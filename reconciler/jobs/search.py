@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.observed.listing import Listing, SearchFilter
-from reconciler.core.text.duration import parse_duration
+from reconciler.core.listing import Listing, SearchFilter
+from reconciler.errors import Diagnostic, WrongUsage
+from reconciler.text import parse_duration
 
 if TYPE_CHECKING:
-    from reconciler.core.observed.job import ObservedJob
-    from reconciler.core.observed.reports import EventQuery
+    from reconciler.core.job_reports import EventQuery
+    from reconciler.core.observed_job import ObservedJob
     from reconciler.core.ports import SupportsSearch
 
 #: One search covers so many days at most, and a filter takes so many values.

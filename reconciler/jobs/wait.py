@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.apply.waiter import wait_for
-from reconciler.core.goal import Goal, judge
-from reconciler.core.outcome import Waited, WaitEnd
-from reconciler.core.planning.plan import Action
-from reconciler.core.ports import NotFound, ServiceError, Unauthorized
+from reconciler.decide.goal import Goal, judge
+from reconciler.decide.outcome import Waited, WaitEnd
+from reconciler.decide.plan import Action
+from reconciler.errors import NotFound, ServiceError, Unauthorized
 
 if TYPE_CHECKING:
-    from reconciler.core.observed.job import ObservedJob
+    from reconciler.core.observed_job import ObservedJob
     from reconciler.core.ports import Backend, Clock
 
 #: So many looks in a row at one job may fail before we give up.

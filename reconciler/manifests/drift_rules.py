@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from reconciler.core.declared.drift_rule import DriftSettings, IgnoreRule
-from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.drift_rule import DriftSettings, IgnoreRule
+from reconciler.errors import Diagnostic
 from reconciler.manifests.diagnostics.problems import Origin, validated
 from reconciler.manifests.variables.expand import Expander, problems_in
 from reconciler.manifests.variables.unexpanded import expand_partly

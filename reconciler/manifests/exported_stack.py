@@ -7,21 +7,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reconciler.core.declared.entry.common_part import common_part
-from reconciler.core.declared.entry.manifest_entry import ManifestEntry, job_key, legal_key, manifest_entry
-from reconciler.core.declared.entry.raw_fields import NotDeclarable
-from reconciler.core.declared.stack import Target
-from reconciler.core.diagnostic import ManifestInvalid
-from reconciler.core.observed.identity import MAX_KEY, parse_remote_name
-from reconciler.core.observed.job import ObservedJob
-from reconciler.core.planning.action_builder import adopt_command
-from reconciler.core.text.sanitize import printable
-from reconciler.core.text.secret import save
-from reconciler.core.text.secret_variables import IsSecret, SecretVariables, stands_out
+from reconciler.core.common_part import common_part
+from reconciler.core.identity import MAX_KEY, parse_remote_name
+from reconciler.core.manifest_entry import ManifestEntry, job_key, legal_key, manifest_entry
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.raw_fields import NotDeclarable
+from reconciler.core.secret import save
+from reconciler.core.secret_variables import IsSecret, SecretVariables, stands_out
+from reconciler.core.stack import Target
+from reconciler.decide.action_builder import adopt_command
+from reconciler.errors import ManifestInvalid
 from reconciler.manifests.layout.key_order import MANIFEST
 from reconciler.manifests.load import load_mapping
 from reconciler.manifests.merge import API_VERSION
 from reconciler.manifests.yaml.writer import yaml_lines, yaml_text
+from reconciler.text import printable
 
 Tree = dict[str, Any]
 Learn = Callable[[Iterable[str]], None]

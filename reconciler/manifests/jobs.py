@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from reconciler.core.declared.body import create_body, desugar, merge
-from reconciler.core.declared.digest import CURRENT, covered_by, digest_of
-from reconciler.core.declared.expression import Reference
-from reconciler.core.declared.lifecycle import Lifecycle
-from reconciler.core.declared.scalar import holds_odd_number, odd_numbers, plain, plain_text, scalar_text
-from reconciler.core.declared.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, DesiredJob, JobEntry
-from reconciler.core.diagnostic import Diagnostic, Severity
-from reconciler.core.observed.identity import room_for_description
-from reconciler.core.text.secret import SecretText
+from reconciler.core.body import create_body, desugar, merge
+from reconciler.core.digest import CURRENT, covered_by, digest_of
+from reconciler.core.expression import Reference
+from reconciler.core.identity import room_for_description
+from reconciler.core.lifecycle import Lifecycle
+from reconciler.core.scalar import holds_odd_number, odd_numbers, plain, plain_text, scalar_text
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, DesiredJob, JobEntry
+from reconciler.errors import Diagnostic, Severity
 from reconciler.manifests.diagnostics.problems import (
     Origin,
     diagnostics,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.observed.identity import key_problem
-from reconciler.core.text.secret import SecretText
+from reconciler.core.identity import key_problem
+from reconciler.core.secret import SecretText
+from reconciler.errors import Diagnostic
 from reconciler.manifests.diagnostics.problems import Origin, Unexpanded
 from reconciler.manifests.diagnostics.suggestions import Names
 from reconciler.manifests.merge import MergedEntry

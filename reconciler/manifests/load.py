@@ -19,8 +19,11 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from reconciler.core.declared.stack import NO_PRICES, DesiredJob, Limits, Stack, Target
-from reconciler.core.diagnostic import (
+from reconciler.core.credential_names import service_credentials
+from reconciler.core.secret import Redactor
+from reconciler.core.stack import NO_PRICES, DesiredJob, Limits, Stack, Target
+from reconciler.core.store_url import looks_like_passwords
+from reconciler.errors import (
     Diagnostic,
     ManifestInvalid,
     Severity,
@@ -28,9 +31,6 @@ from reconciler.core.diagnostic import (
     few_warnings,
     in_file_order,
 )
-from reconciler.core.store_url import looks_like_passwords
-from reconciler.core.text.credential_names import service_credentials
-from reconciler.core.text.secret import Redactor
 from reconciler.manifests.diagnostics.problems import Origin, validated
 from reconciler.manifests.diagnostics.shown import distinct, shown
 from reconciler.manifests.drift_rules import read_ignore_rules

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from reconciler.core.declared.notification import Destination
-from reconciler.core.declared.stack import Limits, Stack, Target, VariableSource
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
-from reconciler.core.text.secret import Redactor
+from reconciler.core.notify_entry import Destination
+from reconciler.core.secret import Redactor
+from reconciler.core.stack import Limits, Stack, Target, VariableSource
+from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.manifests.diagnostics.shown import shown
 from reconciler.manifests.notify import NotifySetting
 from reconciler.manifests.origins import ValueOrigin

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from reconciler.core.declared.body import desugar
-from reconciler.core.declared.scalar import scalar_text
-from reconciler.core.declared.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, Manifest
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.observed.identity import key_problem, stack_problem
+from reconciler.core.body import desugar
+from reconciler.core.identity import key_problem, stack_problem
+from reconciler.core.scalar import scalar_text
+from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, Manifest
+from reconciler.errors import Diagnostic
 from reconciler.manifests.diagnostics.problems import NAMED_LISTS, found
 from reconciler.manifests.diagnostics.suggestions import MOST_LISTED, did_you_mean, listed
 from reconciler.manifests.yaml.document import Document, shorten

@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from reconciler.core.declared.body import is_named_environment
-from reconciler.core.declared.fields.algorithm import EnvironmentItem
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.text.secret import SecretText
+from reconciler.core.body import is_named_environment
+from reconciler.core.fields.algorithm import EnvironmentItem
+from reconciler.core.secret import SecretText
+from reconciler.errors import Diagnostic
 from reconciler.manifests.diagnostics.problems import NAMED_LISTS, Origin, Unexpanded, diagnostics, found
 from reconciler.manifests.yaml.document import shorten
 from reconciler.manifests.yaml.positions import PathStep

@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from reconciler.core.declared.expression import Reference, parts_of
-from reconciler.core.declared.notification import NOTIFY_CLASSES, Destination, NotifyEntry
-from reconciler.core.declared.notification_url import refused_url
-from reconciler.core.declared.scalar import scalar_text
-from reconciler.core.diagnostic import Diagnostic, Location
+from reconciler.core.expression import Reference, parts_of
+from reconciler.core.notification_url import refused_url
+from reconciler.core.notify_entry import NOTIFY_CLASSES, Destination, NotifyEntry
+from reconciler.core.scalar import scalar_text
+from reconciler.core.secret import SecretText
 from reconciler.core.store_url import HOLE
-from reconciler.core.text.secret import SecretText
-from reconciler.core.text.url_secrets import whole_url_secrets
+from reconciler.core.url_secrets import whole_url_secrets
+from reconciler.errors import Diagnostic, Location
 from reconciler.manifests.diagnostics.problems import Origin, validated
 from reconciler.manifests.merge import MergedItem
 from reconciler.manifests.variables.expand import Expander, problems_in

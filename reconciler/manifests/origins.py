@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from reconciler.core.declared.expression import Reference, parts_of
-from reconciler.core.diagnostic import Location
+from reconciler.core.expression import Reference, parts_of
+from reconciler.errors import Location
 from reconciler.manifests.diagnostics.problems import Origin, steps_of
 from reconciler.manifests.links import Link
 from reconciler.manifests.yaml.positions import format_path

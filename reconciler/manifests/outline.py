@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from reconciler.core.diagnostic import ManifestInvalid
+from reconciler.errors import ManifestInvalid
 from reconciler.manifests.merge import merge_files
 from reconciler.manifests.sources.files import StackFiles, find_stack
 

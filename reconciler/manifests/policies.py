@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from reconciler.core.declared.policy import Policy, PolicyEntry
-from reconciler.core.diagnostic import Diagnostic, Location
-from reconciler.core.policies.expression import NAMES
+from reconciler.core.policy import Policy, PolicyEntry
+from reconciler.core.policy_expression import NAMES
+from reconciler.errors import Diagnostic, Location
 from reconciler.expressions.evaluator import find_invalid
 from reconciler.manifests.diagnostics.problems import Origin, validated
 from reconciler.manifests.diagnostics.suggestions import did_you_mean

@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from reconciler.core.declared.body import create_body, desugar
-from reconciler.core.declared.lifecycle import Lifecycle
-from reconciler.core.declared.stack import DesiredJob, JobEntry
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
-from reconciler.core.policies.cases import CaseFile, PolicyCase
+from reconciler.core.body import create_body, desugar
+from reconciler.core.lifecycle import Lifecycle
+from reconciler.core.stack import DesiredJob, JobEntry
+from reconciler.decide.policy_cases import CaseFile, PolicyCase
+from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.manifests.diagnostics.problems import Origin, diagnostics, validated
 from reconciler.manifests.diagnostics.raw import raw_problems
 from reconciler.manifests.sources.files import case_files

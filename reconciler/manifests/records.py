@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
-from reconciler.core.declared.expression import Reference, escape, parts_of
-from reconciler.core.declared.scalar import scalar_text
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
+from reconciler.core.expression import Reference, escape, parts_of
+from reconciler.core.scalar import scalar_text
+from reconciler.core.secret import SecretText
 from reconciler.core.store_url import (
     HOLE,
     absolute_url,
@@ -19,7 +19,7 @@ from reconciler.core.store_url import (
     user_password,
     written_passwords,
 )
-from reconciler.core.text.secret import SecretText
+from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.manifests.variables.expand import Expander, Values, credential_in, problems_in
 from reconciler.manifests.variables.problems import (
     CREDENTIAL,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from reconciler.core.observed.identity import stack_problem
+from reconciler.core.identity import stack_problem
 
 MANIFEST_FILE = "jobs.yaml"
 WORKFLOW_FILE = ".github/workflows/reconciler.yml"

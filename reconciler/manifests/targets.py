@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from reconciler.core.declared.stack import Target, TargetEntry, Variable
-from reconciler.core.declared.target_kind import CLOUD_ONLY
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.core.endpoint_url import endpoint_problem, holds_credentials
+from reconciler.core.stack import Target, TargetEntry, Variable
+from reconciler.core.target_kind import CLOUD_ONLY
+from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.manifests.diagnostics.problems import Origin, Unexpanded, diagnostics, found
 from reconciler.manifests.diagnostics.suggestions import Names, did_you_mean, listed
 from reconciler.manifests.merge import DefaultsPart, MergedEntry, allowed_in_defaults, problems_in_defaults

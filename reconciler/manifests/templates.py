@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from reconciler.core.diagnostic import Diagnostic
+from reconciler.errors import Diagnostic
 from reconciler.manifests.diagnostics.suggestions import did_you_mean
 from reconciler.manifests.links import cycles, keys_in
 from reconciler.manifests.merge import MergedEntry

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from reconciler.core.metrics import COUNTER, Measurement
+from reconciler.decide.metrics import COUNTER, Measurement
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 

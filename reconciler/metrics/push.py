@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from prometheus_client import push_to_gateway
 
-from reconciler.core.metrics import Measurement, MetricSource
+from reconciler.decide.metrics import Measurement, MetricSource
 from reconciler.metrics.exposition import registry_of
 
 JOB = "reconciler"

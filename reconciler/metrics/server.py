@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from waitress import wasyncore
 from waitress.server import create_server
 
-from reconciler.core.metrics import Measurement
+from reconciler.decide.metrics import Measurement
 from reconciler.metrics.exposition import CONTENT_TYPE, exposed
 
 if TYPE_CHECKING:

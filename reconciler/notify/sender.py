@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from reconciler.core.text.sanitize import printable
-from reconciler.core.text.secret import Redactor
+from reconciler.core.secret import Redactor
+from reconciler.text import printable
 
 #: Longer than that nobody waits for a service to take a message, in seconds.
 SEND_LIMIT_S = 10.0

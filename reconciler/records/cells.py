@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Boolean, Dialect, Double, Integer, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from reconciler.core.observed.identity import DIGEST_PATTERN
+from reconciler.core.identity import DIGEST_PATTERN
 from reconciler.records.errors import Damaged
 
 #: No time or duration that the service may say is longer; seconds.

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, exists, func, select, update
 from sqlalchemy import false as sql_false
 
-from reconciler.core.observed.phase import Phase
+from reconciler.core.phase import Phase
 from reconciler.core.record import FinishedWork, Scope
 from reconciler.records.database import Database
 from reconciler.records.schema import KEYS, REVISIONS, SCOPES

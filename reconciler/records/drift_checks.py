@@ -20,7 +20,8 @@ from sqlalchemy import (
     update,
 )
 
-from reconciler.core.drift.check import (
+from reconciler.core.record import RunKind
+from reconciler.decide.drift_check import (
     Acceptance,
     CheckRecord,
     DriftChange,
@@ -29,8 +30,8 @@ from reconciler.core.drift.check import (
     LastCheck,
     StandingDrift,
 )
-from reconciler.core.drift.entry import Drift
-from reconciler.core.record import Run, RunEnd, RunKind
+from reconciler.decide.drift_entry import Drift
+from reconciler.decide.journal import Run, RunEnd
 from reconciler.records.cells import damaged
 from reconciler.records.database import Database
 from reconciler.records.runs import insert_run

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import exc
 
-from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.record import RecordsUnavailable
-from reconciler.core.text.sanitize import printable
+from reconciler.errors import Diagnostic
 from reconciler.records.sqlite.store_file import UNREACHABLE as UNREACHABLE
 from reconciler.records.sqlite.store_file import UNREADABLE as UNREADABLE
+from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.records.dialect import Dialect

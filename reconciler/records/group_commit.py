@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from reconciler.core.diagnostic import Diagnostic, ReconcilerError
 from reconciler.core.record import RecordsUnavailable
+from reconciler.errors import Diagnostic, ReconcilerError
 
 
 class PendingWrite:

@@ -24,8 +24,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.dml import Insert
 
-from reconciler.core.observed.identity import read_schedule_mark
-from reconciler.core.observed.phase import parse_phase
+from reconciler.core.identity import read_schedule_mark
+from reconciler.core.phase import parse_phase
 from reconciler.core.record import HistorySnapshot, PastRevision, RevisionId, Scope
 from reconciler.records.cells import damaged
 from reconciler.records.database import Database

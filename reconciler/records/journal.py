@@ -10,10 +10,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Executable, bindparam, case, func, insert, update
 
-from reconciler.core.observed.identity import parse_description
-from reconciler.core.outcome import Outcome, Status
-from reconciler.core.planning.plan import After, Before, PlannedAction, Reason
-from reconciler.core.record import Call, Declared, RecordsUnavailable, RunEnd, Step, StepEnd
+from reconciler.core.identity import parse_description
+from reconciler.core.record import Call, Declared, RecordsUnavailable
+from reconciler.decide.journal import RunEnd, Step, StepEnd
+from reconciler.decide.outcome import Outcome, Status
+from reconciler.decide.plan import After, Before, PlannedAction, Reason
 from reconciler.records.database import Database
 from reconciler.records.group_commit import GroupCommit, PendingWrite
 from reconciler.records.history import declared_now, move, write_order
@@ -45,7 +46,7 @@ class Rows(PendingWrite):
 
 
 class StoredJournal:
-    """What `core.ports.Journal` asks for.
+    """What `decide.journal.Journal` asks for.
 
     `lease` tells how this process holds the lock just now, None if it does not. A run that began under the
     lock writes nothing that a call waits for without it; it may let the lock go, and take it again.

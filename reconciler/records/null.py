@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count
 
-from reconciler.core.drift.check import NO_CHECK, Acceptance, CheckRecord, DriftId, LastCheck
-from reconciler.core.observed.ownership import Revision
-from reconciler.core.outcome import Outcome
+from reconciler.core.ownership import Revision
 from reconciler.core.record import (
     NO_HISTORY,
     Declared,
@@ -18,12 +16,11 @@ from reconciler.core.record import (
     PastRevision,
     PastRun,
     Prunable,
-    Run,
-    RunEnd,
     Scope,
-    Step,
-    StepEnd,
 )
+from reconciler.decide.drift_check import NO_CHECK, Acceptance, CheckRecord, DriftId, LastCheck
+from reconciler.decide.journal import Run, RunEnd, Step, StepEnd
+from reconciler.decide.outcome import Outcome
 
 
 class NoJournal:
@@ -65,7 +62,7 @@ class NoLock:
 
 
 class NoRecords:
-    """What `core.ports.Records` asks for, without a store."""
+    """What `decide.journal.Records` asks for, without a store."""
 
     def locked(self, scope: Scope, holder: Holder, *, lease_s: float, on_lost: Callable[[], None]) -> NoLock:
         """Exclude nobody."""

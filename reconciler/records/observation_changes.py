@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from reconciler.core.observed.ownership import Revision
+from reconciler.core.ownership import Revision
 from reconciler.core.record import RevisionId
 from reconciler.records.serialization import read_phases, storable_text
 

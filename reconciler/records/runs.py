@@ -8,8 +8,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, exists, func, insert, or_, select, true
 
-from reconciler.core.outcome import Status
-from reconciler.core.record import PastAction, PastChange, PastRun, PastStep, Run, RunEnd, Scope
+from reconciler.core.record import PastAction, PastChange, PastRun, PastStep, Scope
+from reconciler.decide.journal import Run, RunEnd
+from reconciler.decide.outcome import Status
 from reconciler.records.database import Database
 from reconciler.records.history import is_scope
 from reconciler.records.locks.liveness import running_runs

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from reconciler.core.record import Declared
-from reconciler.core.text.secret import show
+from reconciler.core.secret import show
 from reconciler.records.cells import damaged, is_seconds
 
 

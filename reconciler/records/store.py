@@ -1,4 +1,4 @@
-"""An open record store: what `core.ports.Records` asks for, over a database."""
+"""An open record store: what `decide.journal.Records` asks for, over a database."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from functools import partial
 
 from sqlalchemy import ColumnElement, delete, func, select
 
-from reconciler.core.drift.check import NO_CHECK, Acceptance, CheckRecord, DriftId, LastCheck
-from reconciler.core.observed.ownership import Revision
+from reconciler.core.ownership import Revision
 from reconciler.core.record import (
     FinishedWork,
     HistorySnapshot,
@@ -17,11 +16,11 @@ from reconciler.core.record import (
     PastRevision,
     PastRun,
     Prunable,
-    Run,
-    RunEnd,
     RunKind,
     Scope,
 )
+from reconciler.decide.drift_check import NO_CHECK, Acceptance, CheckRecord, DriftId, LastCheck
+from reconciler.decide.journal import Run, RunEnd
 from reconciler.records import HasNow
 from reconciler.records.cells import damaged
 from reconciler.records.database import Database

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from reconciler.core.observed.catalog import PreflightReason
-from reconciler.core.policies.verdict import DENIED_BY_A_POLICY
-from reconciler.core.text.sanitize import printable
+from reconciler.core.catalog import PreflightReason
+from reconciler.decide.policy_verdict import DENIED_BY_A_POLICY
 from reconciler.render.sheet import Level, Note, Row, Sheet, sheet_of_drift, sheet_of_plan
 from reconciler.render.sheets.result import sheet_of_result
 from reconciler.render.sheets.review import sheet_of_review
 from reconciler.render.sheets.validation import sheet_of_validation
 from reconciler.render.style import View
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.drift.report import DriftReport
-    from reconciler.core.outcome import Result
-    from reconciler.core.planning.plan import Plan
-    from reconciler.core.planning.reports.validation import Validation
-    from reconciler.core.review.report import Review
+    from reconciler.decide.drift_report import DriftReport
+    from reconciler.decide.outcome import Result
+    from reconciler.decide.plan import Plan
+    from reconciler.decide.review_report import Review
+    from reconciler.decide.validation_report import Validation
 
 _TOLD_AT_JOBS = frozenset({DENIED_BY_A_POLICY, *(reason.words for reason in PreflightReason)})
 

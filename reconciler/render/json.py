@@ -7,21 +7,21 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from reconciler.core.declared.target_kind import TARGET_KINDS
-from reconciler.core.drift.entry import DriftClass
-from reconciler.core.observed.phase import Phase
-from reconciler.core.outcome import EventType
-from reconciler.core.planning.plan import Action, Plan, Reason
-from reconciler.core.text.sanitize import COMMAND_MARK, INVISIBLE
-from reconciler.core.text.secret import REDACTED
+from reconciler.core.phase import Phase
+from reconciler.core.secret import REDACTED
+from reconciler.core.target_kind import TARGET_KINDS
+from reconciler.decide.drift_entry import DriftClass
+from reconciler.decide.outcome import EventType
+from reconciler.decide.plan import Action, Plan, Reason
 from reconciler.render.style import View
+from reconciler.text import COMMAND_MARK, INVISIBLE
 
 if TYPE_CHECKING:
-    from reconciler.core.drift.report import DriftReport
-    from reconciler.core.planning.reports.history import HistoryReport
-    from reconciler.core.planning.reports.validation import Validation
-    from reconciler.core.policies.cases import CasesReport
-    from reconciler.core.review.report import Review
+    from reconciler.decide.drift_report import DriftReport
+    from reconciler.decide.history_report import HistoryReport
+    from reconciler.decide.policy_cases import CasesReport
+    from reconciler.decide.review_report import Review
+    from reconciler.decide.validation_report import Validation
 
 # json.dumps escapes C0 only. A terminal that shows the document obeys C1 too; marks that reorder what is
 # shown, or are not shown at all, hide what it says; and a lone surrogate cannot be written.

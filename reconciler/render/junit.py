@@ -11,20 +11,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as Xml
 
-from reconciler.core.text.sanitize import printable
 from reconciler.render.sheet import NONE, Level, Row, Sheet, sheet_of_drift, sheet_of_plan
 from reconciler.render.sheets.result import sheet_of_result
 from reconciler.render.sheets.review import sheet_of_review
 from reconciler.render.sheets.validation import by_file, sheet_of_validation
 from reconciler.render.style import View
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.drift.report import DriftReport
-    from reconciler.core.outcome import Result
-    from reconciler.core.planning.plan import Plan
-    from reconciler.core.planning.reports.validation import Validation
-    from reconciler.core.policies.cases import CasesReport
-    from reconciler.core.review.report import Review
+    from reconciler.decide.drift_report import DriftReport
+    from reconciler.decide.outcome import Result
+    from reconciler.decide.plan import Plan
+    from reconciler.decide.policy_cases import CasesReport
+    from reconciler.decide.review_report import Review
+    from reconciler.decide.validation_report import Validation
 
 #: What XML 1.0 has no way to write, not even escaped; most of it was made visible before.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

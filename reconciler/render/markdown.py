@@ -20,12 +20,12 @@ from reconciler.render.sheets.validation import sheet_of_validation
 from reconciler.render.style import View
 
 if TYPE_CHECKING:
-    from reconciler.core.drift.report import DriftReport
-    from reconciler.core.outcome import Result
-    from reconciler.core.planning.plan import Plan
-    from reconciler.core.planning.reports.history import HistoryReport
-    from reconciler.core.planning.reports.validation import Validation
-    from reconciler.core.review.report import Review
+    from reconciler.decide.drift_report import DriftReport
+    from reconciler.decide.history_report import HistoryReport
+    from reconciler.decide.outcome import Result
+    from reconciler.decide.plan import Plan
+    from reconciler.decide.review_report import Review
+    from reconciler.decide.validation_report import Validation
 
 #: GitHub takes 65,536 characters; a workflow may put some of its own before and behind.
 MOST_CHARACTERS = 60_000

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from reconciler.core.drift.entry import Drift, DriftClass
-from reconciler.core.metrics import (
+from reconciler.decide.drift_entry import Drift, DriftClass
+from reconciler.decide.metrics import (
     Measurement,
     MetricSource,
     drift_found,
@@ -21,13 +21,13 @@ from reconciler.core.metrics import (
     plan_actions,
     run_figures,
 )
-from reconciler.core.text.sanitize import printable
 from reconciler.render.style import View
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.drift.report import DriftReport
-    from reconciler.core.outcome import Result
-    from reconciler.core.planning.plan import Plan
+    from reconciler.decide.drift_report import DriftReport
+    from reconciler.decide.outcome import Result
+    from reconciler.decide.plan import Plan
 
 
 def render_plan(plan: Plan, view: View) -> str:

@@ -16,11 +16,11 @@ from reconciler.render.sheets.validation import sheet_of_validation
 from reconciler.render.style import View
 
 if TYPE_CHECKING:
-    from reconciler.core.drift.report import DriftReport
-    from reconciler.core.outcome import Result
-    from reconciler.core.planning.plan import Plan
-    from reconciler.core.planning.reports.validation import Validation
-    from reconciler.core.review.report import Review
+    from reconciler.decide.drift_report import DriftReport
+    from reconciler.decide.outcome import Result
+    from reconciler.decide.plan import Plan
+    from reconciler.decide.review_report import Review
+    from reconciler.decide.validation_report import Validation
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 

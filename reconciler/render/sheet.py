@@ -13,8 +13,10 @@ from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.core.drift.entry import DriftClass
-from reconciler.core.planning.groups import (
+from reconciler.core.secret import show
+from reconciler.core.values import Change, Source, TargetIdentity
+from reconciler.decide.drift_entry import DriftClass
+from reconciler.decide.groups import (
     ACTION_ORDER,
     Group,
     few,
@@ -23,28 +25,19 @@ from reconciler.core.planning.groups import (
     in_order_for_people,
     without_name,
 )
-from reconciler.core.planning.plan import (
-    Action,
-    Change,
-    Denial,
-    PlannedAction,
-    PreflightFinding,
-    Reason,
-    Source,
-    TargetIdentity,
-)
-from reconciler.core.text.sanitize import printable
-from reconciler.core.text.secret import show
+from reconciler.decide.plan import Action, Denial, PlannedAction, PreflightFinding, Reason
 from reconciler.render.style import View
 from reconciler.render.text import sums_of, what_starts
 from reconciler.render.texts.drift import CHANGED, GONE, NEW, sections_of, since_and_cost, why_ignored
 from reconciler.render.texts.drift import last_line as drift_last_line
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.diagnostic import Diagnostic
-    from reconciler.core.drift.entry import Drift, IgnoredDrift, Pending
-    from reconciler.core.drift.report import DriftReport
-    from reconciler.core.planning.plan import Plan, PlanWarning
+    from reconciler.core.values import PlanWarning
+    from reconciler.decide.drift_entry import Drift, IgnoredDrift, Pending
+    from reconciler.decide.drift_report import DriftReport
+    from reconciler.decide.plan import Plan
+    from reconciler.errors import Diagnostic
 
 Clean = Callable[[str], str]
 #: The kind of a row that says what a policy denies.

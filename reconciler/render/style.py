@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from reconciler.core.metrics import RunReport
-    from reconciler.core.planning.plan import Plan
+    from reconciler.decide.metrics import RunReport
+    from reconciler.decide.plan import Plan
 
 _CODES = {"green": "32", "yellow": "33", "red": "31", "blue": "34", "magenta": "35", "dim": "2", "bold": "1"}
 

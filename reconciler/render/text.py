@@ -6,9 +6,9 @@ import json
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from reconciler.core.outcome import Outcome, Result, Status, Waited, WaitEnd, spell_status
-from reconciler.core.planning.cost import spell_cost
-from reconciler.core.planning.groups import (
+from reconciler.core.secret import show
+from reconciler.decide.cost import spell_cost
+from reconciler.decide.groups import (
     FOLDED_FROM,
     Group,
     few,
@@ -21,9 +21,8 @@ from reconciler.core.planning.groups import (
     spell_work,
     without_name,
 )
-from reconciler.core.planning.plan import Action, Plan, PlannedAction
-from reconciler.core.text.sanitize import printable
-from reconciler.core.text.secret import show
+from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd, spell_status
+from reconciler.decide.plan import Action, Plan, PlannedAction
 from reconciler.render.layout import fit, pad
 from reconciler.render.style import Style, View
 from reconciler.render.texts.drift import drift_text
@@ -42,13 +41,14 @@ from reconciler.render.texts.policy_cases import cases_text
 from reconciler.render.texts.review import review_text
 from reconciler.render.texts.validation import validation_text
 from reconciler.render.texts.warnings import render_warnings
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.drift.report import DriftReport
-    from reconciler.core.planning.reports.history import HistoryReport
-    from reconciler.core.planning.reports.validation import Validation
-    from reconciler.core.policies.cases import CasesReport
-    from reconciler.core.review.report import Review
+    from reconciler.decide.drift_report import DriftReport
+    from reconciler.decide.history_report import HistoryReport
+    from reconciler.decide.policy_cases import CasesReport
+    from reconciler.decide.review_report import Review
+    from reconciler.decide.validation_report import Validation
 
 #: So many times of schedules are named of keys that are not listed.
 _MOST_TIMES = 5

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 
 from jinja2.utils import htmlsafe_json_dumps
 
-from reconciler.core.observed.identity import remote_name
-from reconciler.core.outcome import spell_status
-from reconciler.core.planning.plan import timestamp
-from reconciler.core.planning.reports.timeline import Lane, Timeline
-from reconciler.core.planning.reports.timeline_bars import Bar, BarState
-from reconciler.core.planning.reports.timeline_marks import MarkKind
+from reconciler.core.identity import remote_name
 from reconciler.core.record import PastRun, RunKind
-from reconciler.core.text.sanitize import printable
+from reconciler.core.values import timestamp
+from reconciler.decide.outcome import spell_status
+from reconciler.decide.timeline import Lane, Timeline
+from reconciler.decide.timeline_bars import Bar, BarState
+from reconciler.decide.timeline_marks import MarkKind
 from reconciler.render.html import Inline, template
+from reconciler.text import printable
 
 _STYLES = ("page.css", "timeline/timeline.css")
 _SCRIPTS = tuple(f"timeline/{name}.js" for name in ("values", "scale", "lanes", "runs", "controls"))

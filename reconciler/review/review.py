@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
-from reconciler.core.planning.plan import PlanWarning
-from reconciler.core.review.comparison import make_review
-from reconciler.core.review.report import Review, ReviewedSide
-from reconciler.core.review.side import Side
+from reconciler.core.values import PlanWarning
+from reconciler.decide.review_comparison import make_review
+from reconciler.decide.review_report import Review, ReviewedSide
+from reconciler.decide.review_side import Side
+from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.expressions.evaluator import evaluate
 from reconciler.manifests import LoadedStack, load_files
 from reconciler.manifests.sources.files import StackFiles

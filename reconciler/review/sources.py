@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage
+from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.manifests.sources.files import FileTree, StackFiles, find_stack
 from reconciler.manifests.sources.git import CommitFiles, Repository, copy_manifests, shortened
 

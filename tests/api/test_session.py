@@ -33,8 +33,8 @@ from reconciler import (
 )
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
-from reconciler.core.outcome import EventType
-from reconciler.core.planning.plan import PlannedAction
+from reconciler.decide.outcome import EventType
+from reconciler.decide.plan import PlannedAction
 from reconciler.emulator import Effect, Fault
 from reconciler.render import Content, formats_of
 from tests.api.conftest import ENVIRON, Service, job, manifest

@@ -14,11 +14,11 @@ from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.target import Connected
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.outcome import ApplyEvent, Outcome, Result
-from reconciler.core.planning.allowance import Allowances
-from reconciler.core.planning.plan import Plan
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.stack import DesiredJob, Stack
+from reconciler.decide.allowance import Allowances
+from reconciler.decide.outcome import ApplyEvent, Outcome, Result
+from reconciler.decide.plan import Plan
 from reconciler.emulator import Application, Durations, Fault, Job, ManualClock, Store, create_app
 from reconciler.manifests import LoadedStack
 from reconciler.reconcile import Context

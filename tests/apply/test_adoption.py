@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from reconciler.adoption import adopt_plan, move_plan, release_plan
-from reconciler.core.outcome import Outcome, Status
-from reconciler.core.planning.plan import Plan
+from reconciler.decide.outcome import Outcome, Status
+from reconciler.decide.plan import Plan
 from reconciler.emulator import Effect, Fault, Job
 from tests.apply.service import SHOW, UPDATE, Service, marker, the_only
 from tests.builders import STACK, a_job, a_stack

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from reconciler.apply.steps import ATTEMPTS
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.outcome import EventType, Status
-from reconciler.core.planning.plan import Action, Plan, Reason
-from reconciler.core.ports import Unreachable
+from reconciler.core.stack import DesiredJob
+from reconciler.decide.outcome import EventType, Status
+from reconciler.decide.plan import Action, Plan, Reason
 from reconciler.emulator import Effect, Fault, Job
+from reconciler.errors import Unreachable
 from tests.apply.service import CHECK_NAME, CREATE, FIND, PROJECT, Service, marker, the_only
 from tests.builders import a_job, absent
 

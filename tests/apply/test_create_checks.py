@@ -11,11 +11,11 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.observed.catalog import EngineOffer, Offers, missing, needs_engines, needs_flavors, pools
-from reconciler.core.outcome import EventType, Result, Status
-from reconciler.core.planning.plan import Plan
+from reconciler.core.catalog import EngineOffer, Offers, missing, needs_engines, needs_flavors, pools
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.stack import DesiredJob
+from reconciler.decide.outcome import EventType, Result, Status
+from reconciler.decide.plan import Plan
 from reconciler.emulator import Effect, Fault
 from tests.apply.service import CREATE, STOP, UPDATE, Service, a_service, the_only
 from tests.builders import a_job, a_stack
@@ -144,7 +144,7 @@ def test_pool_is_no_question_and_no_warning_where_the_cloud_has_none() -> None:
 
 
 def test_failed_check_names_the_manifest_position(target: Target) -> None:
-    from reconciler.core.planning.plan import Source
+    from reconciler.core.values import Source
 
     target.service.run(good())
     plan = target.service.plan(resource(flavor_id="modelarts.vm.cpu.3u"))

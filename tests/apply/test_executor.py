@@ -13,12 +13,13 @@ import pytest
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.apply.interruption import INTERRUPTED
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.outcome import ApplyEvent, EventType, Outcome, Status
-from reconciler.core.planning.order import in_order
-from reconciler.core.planning.plan import Action
-from reconciler.core.record import LockLost, Step
+from reconciler.core.record import LockLost
+from reconciler.decide.journal import Step
+from reconciler.decide.order import in_order
+from reconciler.decide.outcome import ApplyEvent, EventType, Outcome, Status
+from reconciler.decide.plan import Action
 from reconciler.emulator import Effect, Fault
+from reconciler.errors import Diagnostic
 from reconciler.records.null import NoJournal
 from tests.apply.service import CREATE, SHOW, STOP, UPDATE, Service, marker, the_only
 from tests.builders import a_job, a_stack, absent

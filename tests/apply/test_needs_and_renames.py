@@ -12,12 +12,12 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.outcome import Result, Status
-from reconciler.core.planning.allowance import EVERY_GUARD
-from reconciler.core.planning.plan import Action, Plan, Reason
 from reconciler.core.record import RunKind
-from reconciler.core.saved_plan.preconditions import StalePlan
+from reconciler.core.stack import DesiredJob
+from reconciler.decide.allowance import EVERY_GUARD
+from reconciler.decide.outcome import Result, Status
+from reconciler.decide.plan import Action, Plan, Reason
+from reconciler.decide.preconditions import StalePlan
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
 from reconciler.rollout import Rollout

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.outcome import EventType, Status
-from reconciler.core.planning.plan import Action, Reason
+from reconciler.core.stack import DesiredJob
+from reconciler.decide.outcome import EventType, Status
+from reconciler.decide.plan import Action, Reason
 from reconciler.emulator import Effect, Fault, Job
 from tests.apply.service import CHECK_NAME, CREATE, PROJECT, SHOW, STOP, UPDATE, Service, marker, the_only
 from tests.builders import a_job

@@ -13,17 +13,17 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.core.declared.policy import Effect as PolicyEffect
-from reconciler.core.declared.policy import Policy
-from reconciler.core.declared.stack import DesiredJob, Limits, Stack
-from reconciler.core.goal import Goal
-from reconciler.core.observed.job import Observation
-from reconciler.core.outcome import ApplyEvent, EventType, Result, Status, Waited, WaitEnd
-from reconciler.core.planning.allowance import EVERY_GUARD, NO_ALLOWANCES, Allowances
-from reconciler.core.planning.plan import Action, Plan
-from reconciler.core.ports import Unauthorized
+from reconciler.core.observed_job import Observation
+from reconciler.core.policy import Effect as PolicyEffect
+from reconciler.core.policy import Policy
 from reconciler.core.record import PastRun, RunKind, Scope
+from reconciler.core.stack import DesiredJob, Limits, Stack
+from reconciler.decide.allowance import EVERY_GUARD, NO_ALLOWANCES, Allowances
+from reconciler.decide.goal import Goal
+from reconciler.decide.outcome import ApplyEvent, EventType, Result, Status, Waited, WaitEnd
+from reconciler.decide.plan import Action, Plan
 from reconciler.emulator import Effect, Fault
+from reconciler.errors import Unauthorized
 from reconciler.recording import Recording, StackLock
 from reconciler.rollout import Rollout
 from tests.apply.service import CREATE, FIND, SHOW, UPDATE, Service, a_service, marker
@@ -226,7 +226,7 @@ def test_plan_refused_by_a_guard_does_nothing_and_waits_for_nothing(service: Ser
 
 
 def rollout_refusal() -> tuple[Any, ...]:
-    from reconciler.core.diagnostic import Diagnostic
+    from reconciler.errors import Diagnostic
 
     return (Diagnostic("too many terminations", "9 of 9"),)
 

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 from reconciler import reconcile
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.goal import Goal
-from reconciler.core.outcome import EventType, Waited, WaitEnd
-from reconciler.core.planning.allowance import EVERY_GUARD
-from reconciler.core.planning.plan import Action
-from reconciler.core.record import Call, LockHeld, LockLost, RecordsUnavailable, RunKind, Scope, Step
+from reconciler.core.record import Call, LockHeld, LockLost, RecordsUnavailable, RunKind, Scope
+from reconciler.core.stack import DesiredJob
+from reconciler.decide.allowance import EVERY_GUARD
+from reconciler.decide.goal import Goal
+from reconciler.decide.journal import Step
+from reconciler.decide.outcome import EventType, Waited, WaitEnd
+from reconciler.decide.plan import Action
 from reconciler.emulator import Effect, Fault
+from reconciler.errors import Diagnostic
 from reconciler.recording import Recording, StackLock
 from tests.apply.service import CREATE, FIND, PROJECT, STOP, Service, a_service, marker
 from tests.apply.test_rollout import PIPELINE, RUNS_S, Told, needing, rollout, saved

@@ -25,14 +25,14 @@ import pytest
 from reconciler.backends.connect import connect, connect_inprocess
 from reconciler.backends.http.session import ServiceResponse
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.core.declared.stack import Target
-from reconciler.core.observed.job import ObservedJob
-from reconciler.core.observed.phase import ACTIVE
-from reconciler.core.ports import NotFound, ServiceError
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.phase import ACTIVE
+from reconciler.core.stack import Target
 from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.server import running
 from reconciler.emulator.storage.clock import ManualClock
 from reconciler.emulator.storage.store import Store
+from reconciler.errors import NotFound, ServiceError
 from tests.backends.building import ACCESS_KEY, PROJECT, SECRET_KEY, TOKEN, a_body
 
 EMULATED = ("in process", "token", "access key", "otc")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.backends.modelarts.job_parser import read_job
-from reconciler.core.observed.job import ObservedJob, Unreadable
+from reconciler.core.observed_job import ObservedJob, Unreadable
 from tests.backends.building import MARKER, an_answer
 
 

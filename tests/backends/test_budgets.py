@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from reconciler import reconcile
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.planning.plan import Action, Plan
+from reconciler.core.stack import DesiredJob
+from reconciler.decide.plan import Action, Plan
 from tests.apply.service import FIND, PROJECT, SHOW, Service, a_service, marker
 from tests.builders import a_job, a_stack
 

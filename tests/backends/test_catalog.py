@@ -13,8 +13,8 @@ from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.http.inprocess import WsgiAdapter
 from reconciler.backends.http.session import ServiceSession, SessionOptions
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.core.observed.catalog import RecordQuota
-from reconciler.core.ports import Rejected, Throttled, Unanswered
+from reconciler.core.catalog import RecordQuota
+from reconciler.errors import Rejected, Throttled, Unanswered
 from tests.backends.building import PROJECT, StoppedClock
 from tests.backends.serving import Canned
 

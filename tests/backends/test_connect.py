@@ -8,10 +8,9 @@ import pytest
 
 from reconciler.backends.auth.credentials import NoCredentials
 from reconciler.backends.connect import cloud_of, connect, endpoint_of, network_of, project_of
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.declared.stack import Target
-from reconciler.core.diagnostic import ManifestInvalid
-from reconciler.core.ports import Unauthorized
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.stack import Target
+from reconciler.errors import ManifestInvalid, Unauthorized
 from tests.backends.building import PROJECT, TOKEN
 
 

@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.core.declared.canonical import mutable_paths
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.observed.identity import parse_description
-from reconciler.core.observed.job import ObservedJob
-from reconciler.core.observed.phase import ACTIVE, Phase
-from reconciler.core.ports import Backend, NameTaken, NotFound, Rejected, WrongPhase
-from reconciler.core.text.secret import SecretText
+from reconciler.core.canonical import mutable_paths
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.identity import parse_description
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.phase import ACTIVE, Phase
+from reconciler.core.ports import Backend
+from reconciler.core.secret import SecretText
 from reconciler.emulator.routes import HUAWEI, ROUTES
+from reconciler.errors import NameTaken, NotFound, Rejected, WrongPhase
 from tests.backends.building import MARKER, PROJECT, a_body
 from tests.backends.locations import NOBODY, NotOurs, Place, emulated, guard, live_variables_missing
 

@@ -18,9 +18,9 @@ from reconciler.backends.connect import connect
 from reconciler.backends.http.inprocess import WsgiAdapter
 from reconciler.backends.http.request import Request, query_of
 from reconciler.backends.http.session import ServiceSession, SessionOptions
-from reconciler.core.declared.stack import Target
-from reconciler.core.ports import Unauthorized
+from reconciler.core.stack import Target
 from reconciler.emulator.server import running
+from reconciler.errors import Unauthorized
 from tests.backends.building import ACCESS_KEY, PROJECT, SECRET_KEY, TOKEN, StoppedClock
 from tests.backends.serving import Canned, Iam
 

@@ -14,8 +14,8 @@ from pydantic import BaseModel, TypeAdapter
 from reconciler.backends.modelarts import catalog, logs, tags
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.modelarts.job_models import JobPage, ReportedJob
-from reconciler.core.declared.fields.desired import JobBody
-from reconciler.core.declared.fields.spec import NodeSelectorTerm, PreferredTerm
+from reconciler.core.fields.desired import JobBody
+from reconciler.core.fields.spec import NodeSelectorTerm, PreferredTerm
 from reconciler.emulator.app import Application
 from tests.backends.building import PROJECT, a_body, an_answer
 from tests.backends.documented import (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reconciler.backends.modelarts.errors import failure_of, harmless, read_error
 from reconciler.cli import cli
 from reconciler.cli.registry import COMMANDS
-from reconciler.core.ports import (
+from reconciler.errors import (
     NameTaken,
     NotFound,
     Rejected,

@@ -9,19 +9,12 @@ import pytest
 from reconciler.backends.connect import connect, connect_inprocess
 from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.core.declared.stack import Target
-from reconciler.core.observed.phase import Phase
-from reconciler.core.ports import (
-    ServerError,
-    Throttled,
-    Unanswered,
-    Unreachable,
-    UnreadableAnswer,
-    WrongPhase,
-)
+from reconciler.core.phase import Phase
+from reconciler.core.stack import Target
 from reconciler.emulator.app import Application
 from reconciler.emulator.control.faults import Effect, Fault
 from reconciler.emulator.server import running
+from reconciler.errors import ServerError, Throttled, Unanswered, Unreachable, UnreadableAnswer, WrongPhase
 from tests.backends.building import PROJECT, TOKEN, StoppedClock, a_body
 
 

@@ -20,8 +20,10 @@ from reconciler.backends.http import content as content_module
 from reconciler.backends.http.inprocess import WsgiAdapter
 from reconciler.backends.http.request import json_bytes, query_of
 from reconciler.backends.http.session import Network, ServiceSession, SessionOptions
-from reconciler.core.declared.stack import Target
-from reconciler.core.ports import (
+from reconciler.core.secret import Redactor
+from reconciler.core.stack import Target
+from reconciler.emulator.server import running
+from reconciler.errors import (
     NotFound,
     Rejected,
     ServiceError,
@@ -30,8 +32,6 @@ from reconciler.core.ports import (
     Unreachable,
     UnreadableAnswer,
 )
-from reconciler.core.text.secret import Redactor
-from reconciler.emulator.server import running
 from tests.backends.building import PROJECT, TOKEN, StoppedClock
 from tests.backends.serving import Canned, a_socket
 

@@ -11,8 +11,8 @@ import pytest
 from reconciler.backends.auth.credentials import Anonymous
 from reconciler.backends.http import content
 from reconciler.backends.http.session import ServiceSession
-from reconciler.core.ports import UnreadableAnswer
 from reconciler.emulator.server import running
+from reconciler.errors import UnreadableAnswer
 from tests.backends.serving import Canned
 
 MB = 2**20

@@ -17,10 +17,10 @@ from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.modelarts.jobs import Jobs
 from reconciler.backends.modelarts.request_models import ActionBody
-from reconciler.core.declared.canonical import mutable_paths
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.ports import NameTaken, NotFound, Rejected, Throttled, UnreadableAnswer, WrongPhase
+from reconciler.core.canonical import mutable_paths
+from reconciler.core.fields.marks import Cloud
 from reconciler.emulator.app import Application
+from reconciler.errors import NameTaken, NotFound, Rejected, Throttled, UnreadableAnswer, WrongPhase
 from tests.backends.building import PROJECT, StoppedClock, a_body, an_answer
 from tests.backends.documented import has_place
 from tests.backends.locations import NOBODY, Place

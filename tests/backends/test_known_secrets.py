@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.backends.auth.known_secrets import known_secrets
-from reconciler.core.text.credential_names import CREDENTIAL_NAMES
+from reconciler.core.credential_names import CREDENTIAL_NAMES
 
 
 @pytest.mark.parametrize("name", sorted(CREDENTIAL_NAMES - {"RECONCILER_RECORDS", "RECONCILER_VAR"}))

@@ -9,9 +9,9 @@ import pytest
 
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.ports import NotFound, Rejected, UnreadableAnswer
+from reconciler.core.fields.marks import Cloud
 from reconciler.emulator.app import Application
+from reconciler.errors import NotFound, Rejected, UnreadableAnswer
 from tests.backends.building import PROJECT, a_body
 from tests.backends.serving import Canned
 

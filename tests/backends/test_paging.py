@@ -18,7 +18,7 @@ from reconciler.backends.modelarts.paging import (
     SearchPage,
     page_of,
 )
-from reconciler.core.ports import ServerError, Unauthorized
+from reconciler.errors import ServerError, Unauthorized
 from tests.backends.building import an_answer
 from tests.backends.listing import Service, jobs
 

@@ -16,7 +16,7 @@ from reconciler.backends.connect import connect, connect_inprocess
 from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.modelarts.paging import MOVED
-from reconciler.core.declared.stack import Target
+from reconciler.core.stack import Target
 from reconciler.emulator import Application, Effect, Fault, running
 from tests.backends.building import PROJECT, TOKEN, StoppedClock, a_body
 from tests.backends.wrapping import Search, Searches, counting_items, telling

@@ -17,7 +17,7 @@ import pytest
 
 from reconciler.backends.connect import connect
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.core.declared.stack import Target
+from reconciler.core.stack import Target
 from reconciler.emulator import ManualClock, Store, create_app, running
 from reconciler.emulator.routes import ROUTES
 from tests.backends.building import ACCESS_KEY, PROJECT, SECRET_KEY, a_body

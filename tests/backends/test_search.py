@@ -10,9 +10,9 @@ from reconciler import Search, SearchBody
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.ports import Rejected, Unauthorized
+from reconciler.core.fields.marks import Cloud
 from reconciler.emulator.app import Application
+from reconciler.errors import Rejected, Unauthorized
 from tests.backends.building import PROJECT, StoppedClock, a_body
 from tests.backends.serving import Canned
 

@@ -23,7 +23,8 @@ from reconciler.backends.auth.credentials import Anonymous, StaticToken
 from reconciler.backends.http.inprocess import WsgiAdapter
 from reconciler.backends.http.retry import Backoff, RateLimiter, RetryPolicy
 from reconciler.backends.http.session import Network, ServiceSession, SessionOptions
-from reconciler.core.ports import (
+from reconciler.emulator.server import running
+from reconciler.errors import (
     Rejected,
     ServerError,
     ServiceError,
@@ -33,7 +34,6 @@ from reconciler.core.ports import (
     Unreachable,
     UnreadableAnswer,
 )
-from reconciler.emulator.server import running
 from tests.backends.building import TOKEN, StoppedClock
 from tests.backends.serving import Canned, a_socket, nobody
 

@@ -15,10 +15,10 @@ from reconciler.backends.auth.signing import AccessKey
 from reconciler.backends.connect import connect
 from reconciler.backends.http.request import JSON, Request, json_bytes, query_of
 from reconciler.backends.http.session import SessionOptions
-from reconciler.core.declared.stack import Target
-from reconciler.core.ports import Unauthorized
+from reconciler.core.stack import Target
 from reconciler.emulator import ManualClock, Store, create_app, running
 from reconciler.emulator.gateway.signature import BadSignature, SignedRequest, verify
+from reconciler.errors import Unauthorized
 from tests.backends.building import ACCESS_KEY, PROJECT, SECRET_KEY, StoppedClock
 
 with warnings.catch_warnings():

@@ -25,10 +25,9 @@ from reconciler.backends.http.session import (
     SessionOptions,
 )
 from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.core.declared.stack import Target
-from reconciler.core.diagnostic import ManifestInvalid
-from reconciler.core.ports import Unanswered, Unreachable, UnreadableAnswer
+from reconciler.core.stack import Target
 from reconciler.emulator import Application, Effect, Fault, running
+from reconciler.errors import ManifestInvalid, Unanswered, Unreachable, UnreadableAnswer
 from tests.backends.building import ACCESS_KEY, PROJECT, SECRET_KEY, TOKEN, StoppedClock, a_body
 from tests.backends.serving import Canned, a_request, a_socket
 

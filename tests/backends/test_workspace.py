@@ -11,13 +11,13 @@ from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.backends.modelarts.paging import SearchPage
-from reconciler.core.observed.job import Observation
-from reconciler.core.observed.listing import SearchFilter
-from reconciler.core.ports import Unauthorized
+from reconciler.core.listing import SearchFilter
+from reconciler.core.observed_job import Observation
 from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.control.faults import Effect, Fault
 from reconciler.emulator.storage.clock import ManualClock
 from reconciler.emulator.storage.store import Store
+from reconciler.errors import Unauthorized
 from tests.backends.building import PROJECT, StoppedClock, a_body
 
 DECLARED = ["resnet50", "bert", "lr-sweep"]

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from reconciler.core.drift.entry import DriftClass
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.metrics import MetricSource, watch_figures
-from reconciler.core.planning.plan import Action
-from reconciler.core.watch.check import CheckReport, CheckResult
-from reconciler.core.watch.state import WatchState
+from reconciler.decide.drift_entry import DriftClass
+from reconciler.decide.metrics import MetricSource, watch_figures
+from reconciler.decide.plan import Action
+from reconciler.decide.watch_check import CheckReport, CheckResult
+from reconciler.decide.watch_state import WatchState
+from reconciler.errors import ExitCode
 
 FOLDER = Path(__file__).parents[2] / "examples/scheduled"
 ALERTS, DASHBOARD = FOLDER / "alerts.yml", FOLDER / "dashboard.json"

@@ -10,11 +10,11 @@ from typing import Any
 from uuid import uuid4
 
 from reconciler.backends.target import Connected, Runtime
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.declared.stack import Target
-from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.planning.plan import TargetIdentity
-from reconciler.core.ports import NameTaken, NotFound, WrongPhase
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.stack import Target
+from reconciler.core.values import TargetIdentity
+from reconciler.errors import NameTaken, NotFound, WrongPhase
 
 KIND = "memory"
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from reconciler.core.observed.identity import parse_description
+from reconciler.core.identity import parse_description
 from reconciler.emulator import Effect, Fault, Job
 from reconciler.emulator.operations.validation import KINDS as JOB_KINDS
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write

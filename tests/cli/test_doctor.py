@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reconciler.backends.auth.known_secrets import FILE_VARIABLE
-from reconciler.core.doctor import Health, of_clock, of_memory, of_quota
+from reconciler.decide.doctor import Health, of_clock, of_memory, of_quota
 from reconciler.emulator import Effect, Fault, ManualClock, Store, create_app, running
 from tests.backends.building import ACCESS_KEY, SECRET_KEY, a_body
 from tests.backends.serving import Iam

@@ -13,9 +13,9 @@ import jsonschema
 import pytest
 
 from reconciler.cli.commands.schema import schema
-from reconciler.core.exit_code import PRECEDENCE, ExitCode, first_of
 from reconciler.emulator import Effect, Fault
 from reconciler.emulator.operations.lifecycle import Durations
+from reconciler.errors import PRECEDENCE, ExitCode, first_of
 from tests.cli.conftest import JOB, Reconciler, Service, manifest, put_finished_job, write
 from tests.cli.terminal import run_on_terminal
 

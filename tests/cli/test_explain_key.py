@@ -7,11 +7,11 @@ import re
 import pytest
 from ruamel.yaml import YAML
 
-from reconciler.core.declared.lifecycle import Lifecycle
-from reconciler.core.declared.schema.annotations import properties
-from reconciler.core.declared.schema.keys import find_key, keys_below, language_keys, yaml_text
-from reconciler.core.declared.schema.manifest import manifest_schema
-from reconciler.core.declared.stack import JobEntry, Limits, Manifest, Prices, TargetEntry, Variable
+from reconciler.core.lifecycle import Lifecycle
+from reconciler.core.manifest_keys import find_key, keys_below, language_keys, yaml_text
+from reconciler.core.manifest_schema import manifest_schema
+from reconciler.core.schema_annotations import properties
+from reconciler.core.stack import JobEntry, Limits, Manifest, Prices, TargetEntry, Variable
 from tests.cli.conftest import Reconciler
 
 KEYS = {key.path: key for key in language_keys()}

@@ -17,10 +17,10 @@ from jsonschema import Draft202012Validator
 
 from reconciler.cli.commands.schema import schema
 from reconciler.cli.registry import LazyGroup
-from reconciler.core.exit_code import PRECEDENCE
-from reconciler.core.fleet import FleetReport
-from reconciler.core.planning.plan import Plan
+from reconciler.decide.fleet import FleetReport
+from reconciler.decide.plan import Plan
 from reconciler.emulator import Effect, Fault
+from reconciler.errors import PRECEDENCE
 from reconciler.fleet.commands import COMMANDS
 from reconciler.manifests import LoadedStack
 from tests.cli.conftest import JOB, Reconciler, Service, put_finished_job, write

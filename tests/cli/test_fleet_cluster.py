@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.fleet import StackResult
+from reconciler.decide.fleet import StackResult
 from reconciler.emulator import Effect, Fault, Store, create_app, running
+from reconciler.errors import Diagnostic, ExitCode
 from reconciler.fleet.cluster import ClusterUnavailable, _ClusterRun
 from tests.cli.conftest import Reconciler, write
 from tests.cli.dask_cluster import (

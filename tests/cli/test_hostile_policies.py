@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import reconciler as api
-from reconciler.core.exit_code import ExitCode
+from reconciler.errors import ExitCode
 from reconciler.expressions import evaluator
 from tests.cli.conftest import Reconciler, manifest, write
 from tests.processes import TIME_OF_CHILDREN, children, children_of, children_ran_s

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from reconciler.core.observed.identity import stack_problem
+from reconciler.core.identity import stack_problem
 from reconciler.manifests.scaffold import stack_name
 from tests.cli.conftest import Reconciler
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from reconciler.backends.http.session import ServiceSession
-from reconciler.core.goal import GOALS, Goal, judge
-from reconciler.core.observed.logtail import last_lines, unseen
-from reconciler.core.observed.phase import Phase
-from reconciler.core.outcome import WaitEnd
+from reconciler.core.logtail import last_lines, unseen
+from reconciler.core.phase import Phase
+from reconciler.decide.goal import GOALS, Goal, judge
+from reconciler.decide.outcome import WaitEnd
 from reconciler.emulator import Effect, Fault, Job
 from tests.apply.service import SharedTime
 from tests.backends.building import a_body

@@ -22,8 +22,9 @@ from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.progress import _Lines, progress
 from reconciler.cli.terminal.reading import Reading
 from reconciler.cli.terminal.wait_table import BusyLine, Display, LiveTable, TableRow, can_draw, display, fit
-from reconciler.core.outcome import ApplyEvent, EventType
-from reconciler.core.planning.plan import Action, Plan, timestamp
+from reconciler.core.values import timestamp
+from reconciler.decide.outcome import ApplyEvent, EventType
+from reconciler.decide.plan import Action, Plan
 from reconciler.emulator import Store
 from tests.cli.conftest import manifest
 from tests.cli.terminal import Seen, run_on_terminal

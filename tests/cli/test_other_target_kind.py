@@ -12,8 +12,8 @@ import pytest
 import reconciler as api
 from reconciler.cli.commands.jobs import command as jobs_command
 from reconciler.cli.registry import COMMANDS
-from reconciler.core.declared.target_kind import TARGET_KINDS, TargetKind
-from reconciler.core.exit_code import ExitCode
+from reconciler.core.target_kind import TARGET_KINDS, TargetKind
+from reconciler.errors import ExitCode
 from tests.cli import memory_target
 from tests.cli.conftest import Reconciler, manifest, write
 from tests.cli.memory_target import KIND, MemoryBackend

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.planning.decide import RULES
-from reconciler.core.planning.plan import Action, without_growing
+from reconciler.decide.plan import Action, without_growing
+from reconciler.decide.rules import RULES
 from reconciler.emulator import Effect, Fault
 from reconciler.emulator.operations.lifecycle import Durations
 from tests.cli.conftest import Reconciler, Service, manifest, write

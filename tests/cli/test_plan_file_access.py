@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.saved_plan import parser
+from reconciler.decide import saved_plan_parser as parser
 from tests.cli.conftest import Reconciler, Service, manifest, write
 from tests.cli.test_saved_plans import PLAN, TOKEN, save, with_token
 from tests.hostile.sizes import RecordProperty, count_tried

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from reconciler.cli.commands.schema import schema
-from reconciler.core.exit_code import ExitCode
+from reconciler.errors import ExitCode
 from tests.cli.conftest import Reconciler, Service, manifest, write
 
 EXAMPLE = Path(__file__).parents[2] / "examples/policies"

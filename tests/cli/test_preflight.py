@@ -11,8 +11,8 @@ import pytest
 
 import reconciler as api
 from reconciler.cli.commands.schema import schema
-from reconciler.core.exit_code import ExitCode
 from reconciler.emulator import Effect, Fault
+from reconciler.errors import ExitCode
 from tests.cli.conftest import Reconciler, Service, manifest, write
 
 FLAVOR, TYPO = "modelarts.vm.cpu.2u", "modelarts.vm.cpu.2x"

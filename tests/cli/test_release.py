@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.observed.identity import parse_description
+from reconciler.core.identity import parse_description
 from reconciler.emulator import Effect, Fault
 from tests.cli.conftest import Reconciler, Service, manifest, write
 from tests.cli.test_adopt import UPDATE, by_hand, changing, check_nothing_changes, descriptions

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.cli.final_outputs import OutputSpec, final_outputs
-from reconciler.core.exit_code import ExitCode
+from reconciler.errors import ExitCode
 from tests.cli.conftest import Reconciler, Service, manifest, put_finished_job, write
 
 FILE = "metrics.prom"

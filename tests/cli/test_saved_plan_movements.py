@@ -23,7 +23,7 @@ import pytest
 from reconciler.backends.clock import SystemClock
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
-from reconciler.core.saved_plan.document import sealed
+from reconciler.decide.saved_plan import sealed
 from reconciler.emulator import Job, Store
 from reconciler.emulator.errors import ApiError
 from reconciler.local_target import LOCAL_PROJECT

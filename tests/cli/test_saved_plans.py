@@ -14,9 +14,10 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from reconciler.cli.terminal.console import console
-from reconciler.core.planning.plan import OF_BLOCKED, OF_SCHEDULES, PlannedAction
-from reconciler.core.saved_plan.document import sealed
-from reconciler.core.text.secret import Redactor
+from reconciler.core.secret import Redactor
+from reconciler.core.values import OF_BLOCKED, OF_SCHEDULES
+from reconciler.decide.plan import PlannedAction
+from reconciler.decide.saved_plan import sealed
 from reconciler.emulator import Effect, Fault, Job
 from reconciler.emulator.operations.lifecycle import Durations
 from tests.apply.service import SharedTime

@@ -15,7 +15,7 @@ import pytest
 
 from reconciler.cli import exit_codes
 from reconciler.cli.terminal.console import console
-from reconciler.core.exit_code import ExitCode
+from reconciler.errors import ExitCode
 from tests.cli.conftest import Reconciler, Said, manifest, write
 
 

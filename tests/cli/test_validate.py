@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from reconciler.cli.commands.schema import schema
-from reconciler.core.exit_code import ExitCode
+from reconciler.errors import ExitCode
 from reconciler.render import Content, formats_of
 from tests.cli.conftest import Reconciler, manifest, write
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.core.declared.body import with_identity
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.observed.job import ObservedJob
+from reconciler.core.body import with_identity
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.stack import DesiredJob
 from reconciler.emulator.errors import ApiError
 from reconciler.emulator.operations import job_response, variants
 from reconciler.emulator.operations.validation import check_job

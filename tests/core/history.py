@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from reconciler.core.declared.canonical import by_name
-from reconciler.core.declared.mutable import mutable_part
-from reconciler.core.declared.stack import Declared, DesiredJob
-from reconciler.core.observed.job import ObservedJob
-from reconciler.core.observed.phase import Phase
+from reconciler.core.canonical import by_name
+from reconciler.core.mutable import mutable_part
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.phase import Phase
 from reconciler.core.record import HistorySnapshot, PastRevision
+from reconciler.core.stack import Declared, DesiredJob
 from tests.builders import seen
 
 

@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.body import create_body, desugar, manifest_form, merge
-from reconciler.core.declared.digest import CURRENT, covered_by, digest_of
-from reconciler.core.declared.entry.patch import compare_with_job, entry_patch
-from reconciler.core.declared.stack import DesiredJob, JobEntry
-from reconciler.core.observed.identity import parse_description
-from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
-from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.observed.phase import Phase
-from reconciler.core.planning.action_builder import PlanContext, adopt_command, release_command
-from reconciler.core.planning.adoption import (
+from reconciler.core.body import create_body, desugar, manifest_form, merge
+from reconciler.core.digest import CURRENT, covered_by, digest_of
+from reconciler.core.entry_patch import compare_with_job, entry_patch
+from reconciler.core.identity import parse_description
+from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Phase
+from reconciler.core.record import HistorySnapshot, PastRevision
+from reconciler.core.stack import DesiredJob, JobEntry
+from reconciler.decide.action_builder import PlanContext, adopt_command, release_command
+from reconciler.decide.adoption import (
     Adoption,
     Candidate,
     RenamedStack,
@@ -26,9 +27,8 @@ from reconciler.core.planning.adoption import (
     release,
     release_warnings,
 )
-from reconciler.core.planning.plan import Action, Reason
-from reconciler.core.planning.planner import Snapshot
-from reconciler.core.record import HistorySnapshot, PastRevision
+from reconciler.decide.plan import Action, Reason
+from reconciler.decide.snapshot import Snapshot
 from tests.builders import NOW, STACK, a_job, absent, seen
 from tests.core.fields import FIELDS, FORMS, Field, declared, is_accepted, reported
 

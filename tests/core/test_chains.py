@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.selection import narrow
-from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.observed.job import ObservedJob, Unreadable
-from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
-from reconciler.core.planning.planner import propose_plan, with_cost
-from reconciler.core.planning.reports.explanation import explain
-from reconciler.core.planning.reports.status import WaitKind, make_status
+from reconciler.core.observed_job import ObservedJob, Unreadable
+from reconciler.core.selection import narrow
+from reconciler.core.stack import DesiredJob, Stack
+from reconciler.decide.explanation import explain
+from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
+from reconciler.decide.planner import propose_plan, with_cost
+from reconciler.decide.status_report import WaitKind, make_status
 from tests.builders import HOUR, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, plan_for

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.stack import Limits, Prices
-from reconciler.core.planning.cost import spell_cost
-from reconciler.core.planning.plan import Cost, Plan, without_growing
+from reconciler.core.stack import Limits, Prices
+from reconciler.decide.cost import spell_cost
+from reconciler.decide.plan import Cost, Plan, without_growing
 from tests.builders import HOUR, a_job, a_stack, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import plan_for

@@ -13,16 +13,17 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
-from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.observed.phase import Phase
-from reconciler.core.planning.action_builder import PlanContext
-from reconciler.core.planning.allowance import Allowances
-from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
-from reconciler.core.planning.planner import Snapshot, make_plan
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
+from reconciler.core.stack import DesiredJob, Stack
+from reconciler.decide.action_builder import PlanContext
+from reconciler.decide.allowance import Allowances
+from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
+from reconciler.decide.planner import make_plan
+from reconciler.decide.snapshot import Snapshot
 from reconciler.expressions.evaluator import evaluate
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.crowd import as_recorded, plan_among_foreign_jobs

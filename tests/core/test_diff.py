@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from reconciler.backends.connect import connect_inprocess
-from reconciler.core.declared.body import with_identity
-from reconciler.core.planning.existing_job_rules import Difference, difference
-from reconciler.core.text.secret import SecretText
+from reconciler.core.body import with_identity
+from reconciler.core.secret import SecretText
+from reconciler.decide.existing_job_rules import Difference, difference
 from reconciler.emulator import Store, create_app
 from tests.builders import a_job
 

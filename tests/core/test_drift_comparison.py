@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.drift.check import NO_CHECK, Acceptance, LastCheck, content_of
-from reconciler.core.drift.comparison import DriftComparison, FoundDrift, compare
-from reconciler.core.drift.entry import Drift
-from reconciler.core.planning.plan import Change, timestamp
+from reconciler.core.values import Change, timestamp
+from reconciler.decide.drift_check import NO_CHECK, Acceptance, LastCheck, content_of
+from reconciler.decide.drift_comparison import DriftComparison, FoundDrift, compare
+from reconciler.decide.drift_entry import Drift
 from tests.builders import HOUR, NOW
 
 DAY = 24 * HOUR

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.drift.report import DriftReport, make_drift_report
-from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.observed.phase import Phase
-from reconciler.core.planning.action_builder import PlanContext
-from reconciler.core.planning.plan import timestamp
-from reconciler.core.planning.planner import Snapshot
+from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision
-from reconciler.core.text.secret import SecretText
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import DesiredJob, Stack
+from reconciler.core.values import timestamp
+from reconciler.decide.action_builder import PlanContext
+from reconciler.decide.drift_report import DriftReport, make_drift_report
+from reconciler.decide.snapshot import Snapshot
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import DONE, OLD, TD, F, P, R

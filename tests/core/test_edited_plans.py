@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.lifecycle import ReplaceOrder
-from reconciler.core.declared.stack import Target, VariableSource
-from reconciler.core.declared.target_kind import LOCAL, TARGET_KINDS
-from reconciler.core.diagnostic import ManifestInvalid
-from reconciler.core.observed.phase import Phase
-from reconciler.core.planning.plan import Action, Plan, Reason
-from reconciler.core.saved_plan.document import SEAL, SavedOptions, document, read, sealed
-from reconciler.core.saved_plan.preconditions import StalePlan
-from reconciler.core.text.secret import SecretText
+from reconciler.core.lifecycle import ReplaceOrder
+from reconciler.core.phase import Phase
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import Target, VariableSource
+from reconciler.core.target_kind import LOCAL, TARGET_KINDS
+from reconciler.decide.plan import Action, Plan, Reason
+from reconciler.decide.preconditions import StalePlan
+from reconciler.decide.saved_plan import SEAL, SavedOptions, document, read, sealed
+from reconciler.errors import ManifestInvalid
 from reconciler.render.json import render_plan as render_json
 from reconciler.render.style import View
 from reconciler.render.text import render_plan

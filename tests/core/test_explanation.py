@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.diagnostic import Location
-from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
-from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.observed.phase import Phase
-from reconciler.core.planning.action_builder import PlanContext
-from reconciler.core.planning.decide import RULES
-from reconciler.core.planning.plan import Action, Reason
-from reconciler.core.planning.planner import Snapshot, guarded_plan, propose_plan
-from reconciler.core.planning.reports.explanation import OTHERWISE, Explanation, explain
+from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
+from reconciler.core.stack import DesiredJob, Stack
+from reconciler.decide.action_builder import PlanContext
+from reconciler.decide.explanation import OTHERWISE, Explanation, explain
+from reconciler.decide.plan import Action, Reason
+from reconciler.decide.planner import guarded_plan, propose_plan
+from reconciler.decide.rules import RULES
+from reconciler.decide.snapshot import Snapshot
+from reconciler.errors import Location
 from reconciler.expressions.evaluator import evaluate
 from reconciler.render.texts.why import render_why
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen

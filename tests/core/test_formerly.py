@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.selection import narrow
-from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.drift.report import make_drift_report
-from reconciler.core.observed.identity import Marker, parse_description
-from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.observed.phase import Phase
-from reconciler.core.planning.action_builder import PlanContext
-from reconciler.core.planning.order import in_order
-from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
-from reconciler.core.planning.planner import Snapshot, make_destroy_plan
+from reconciler.core.identity import Marker, parse_description
+from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
+from reconciler.core.selection import narrow
+from reconciler.core.stack import DesiredJob, Stack
+from reconciler.decide.action_builder import PlanContext
+from reconciler.decide.drift_report import make_drift_report
+from reconciler.decide.order import in_order
+from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
+from reconciler.decide.planner import make_destroy_plan
+from reconciler.decide.snapshot import Snapshot
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, plan_for
@@ -304,7 +305,7 @@ def test_old_key_is_not_terminated_when_the_new_one_is_out_of_view(is_partial: b
 
 
 def test_unreadable_job_of_the_old_key_makes_the_new_key_unknown() -> None:
-    from reconciler.core.observed.job import Unreadable
+    from reconciler.core.observed_job import Unreadable
 
     plan = plan_for(a_stack(renamed()), unreadable=(Unreadable("status is missing", name="old"),))
     assert [(a.key, a.action) for a in plan.actions] == [("new", Action.UNKNOWN)]

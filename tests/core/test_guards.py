@@ -8,25 +8,26 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from reconciler.core import exit_code
-from reconciler.core.declared.lifecycle import Lifecycle, ReplaceOrder
-from reconciler.core.declared.policy import Policy
-from reconciler.core.declared.stack import DesiredJob, Limits, Stack
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.observed.catalog import PreflightReason
-from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.observed.phase import Phase
-from reconciler.core.planning.action_builder import PlanContext
-from reconciler.core.planning.allowance import Allowances, Guard
-from reconciler.core.planning.blockers import blockers
-from reconciler.core.planning.blocking import CatalogCheck
-from reconciler.core.planning.groups import fold
-from reconciler.core.planning.guards import REFUSES_THE_PLAN
-from reconciler.core.planning.plan import Action, Plan, PlannedAction, PreflightFinding, Reason
-from reconciler.core.planning.planner import Snapshot, guarded_plan, make_destroy_plan, propose_plan
-from reconciler.core.planning.said_in_words import WORDS
+from reconciler.core.catalog import PreflightReason
+from reconciler.core.lifecycle import Lifecycle, ReplaceOrder
+from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Phase
+from reconciler.core.policy import Policy
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
+from reconciler.core.stack import DesiredJob, Limits, Stack
+from reconciler.decide import exit_code
+from reconciler.decide.action_builder import PlanContext
+from reconciler.decide.allowance import Allowances, Guard
+from reconciler.decide.blockers import blockers
+from reconciler.decide.blocking import CatalogCheck
+from reconciler.decide.groups import fold
+from reconciler.decide.guards import REFUSES_THE_PLAN
+from reconciler.decide.plan import Action, Plan, PlannedAction, PreflightFinding, Reason
+from reconciler.decide.planner import guarded_plan, make_destroy_plan, propose_plan
+from reconciler.decide.said_in_words import WORDS
+from reconciler.decide.snapshot import Snapshot
+from reconciler.errors import ExitCode
 from tests.builders import HOUR, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_cost import bounded

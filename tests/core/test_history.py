@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from reconciler.core.declared.stack import Declared
-from reconciler.core.planning.reports.history import changes_of, newest_revisions
 from reconciler.core.record import HistorySnapshot, PastRevision
+from reconciler.core.stack import Declared
+from reconciler.decide.history_report import changes_of, newest_revisions
 from tests.builders import NOW
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.observed.identity import (
+from reconciler.core.identity import (
     KEY_PATTERN,
     MAX_DESCRIPTION,
     STACK_PATTERN,

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.aliases import one_spelling
-from reconciler.core.declared.body import create_body, desugar, manifest_form
-from reconciler.core.declared.canonical import canonical, split
-from reconciler.core.declared.diff import changes_between, comparable_with_details
-from reconciler.core.declared.entry.manifest_entry import ManifestEntry, job_key, manifest_entry
-from reconciler.core.declared.entry.raw_fields import NotDeclarable
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.declared.mutable import mutable_changes
-from reconciler.core.declared.stack import DesiredJob, JobEntry
-from reconciler.core.observed.identity import key_problem
-from reconciler.core.observed.job import ObservedJob
-from reconciler.core.planning.plan import Change
-from reconciler.core.text.secret_variables import SecretVariables
+from reconciler.core.aliases import one_spelling
+from reconciler.core.body import create_body, desugar, manifest_form
+from reconciler.core.canonical import canonical, split
+from reconciler.core.diff import changes_between, comparable_with_details
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.identity import key_problem
+from reconciler.core.manifest_entry import ManifestEntry, job_key, manifest_entry
+from reconciler.core.mutable import mutable_changes
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.raw_fields import NotDeclarable
+from reconciler.core.secret_variables import SecretVariables
+from reconciler.core.stack import DesiredJob, JobEntry
+from reconciler.core.values import Change
 from tests.builders import a_job, seen
 from tests.core.fields import FIELDS, FORMS, Field, declared, is_accepted, reported
 

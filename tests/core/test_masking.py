@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.canonical import by_name
-from reconciler.core.declared.digest import CURRENT
-from reconciler.core.declared.stack import Declared
-from reconciler.core.observed.phase import Phase
-from reconciler.core.planning.plan import Change
-from reconciler.core.text.masking import LOOKS_SECRET, mask
-from reconciler.core.text.secret import REDACTED, SecretText
+from reconciler.core.canonical import by_name
+from reconciler.core.digest import CURRENT
+from reconciler.core.masking import LOOKS_SECRET, mask
+from reconciler.core.phase import Phase
+from reconciler.core.secret import REDACTED, SecretText
+from reconciler.core.stack import Declared
+from reconciler.core.values import Change
 from tests.builders import a_job, a_stack, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import plan_for

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.selection import narrow
-from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.observed.job import ObservedJob, Unreadable
-from reconciler.core.observed.phase import Phase
-from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, last_line
+from reconciler.core.observed_job import ObservedJob, Unreadable
+from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
+from reconciler.core.selection import narrow
+from reconciler.core.stack import DesiredJob, Stack
+from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, last_line
 from tests.builders import HOUR, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, plan_for

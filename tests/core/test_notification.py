@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.drift.comparison import DriftComparison
-from reconciler.core.drift.entry import Drift
-from reconciler.core.notification import (
+from reconciler.decide.drift_comparison import DriftComparison
+from reconciler.decide.drift_entry import Drift
+from reconciler.decide.notification import (
     MOST_BYTES,
     MOST_TITLE,
     apply_notification,
     drift_notification,
     plain_text,
 )
-from reconciler.core.outcome import Outcome, Status
-from reconciler.core.planning.plan import Action, Plan
+from reconciler.decide.outcome import Outcome, Status
+from reconciler.decide.plan import Action, Plan
 from tests.builders import a_job, a_stack
 from tests.core.test_decision_table import plan_for
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.policy import Effect
-from reconciler.core.declared.stack import Limits
-from reconciler.core.planning.allowance import Guard
-from reconciler.core.planning.guards import REFUSES_THE_PLAN
-from reconciler.core.planning.plan import Action
-from reconciler.core.planning.reports.explanation import Explanation
-from reconciler.core.text.secret import SecretText
+from reconciler.core.policy import Effect
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import Limits
+from reconciler.decide.allowance import Guard
+from reconciler.decide.explanation import Explanation
+from reconciler.decide.guards import REFUSES_THE_PLAN
+from reconciler.decide.plan import Action
 from reconciler.render.texts.why import render_why
 from tests.builders import HOUR, a_job, a_stack, seen
 from tests.core.history import a_memory, past

@@ -7,14 +7,14 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from reconciler.core.declared.lifecycle import ReplaceOrder
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.observed.phase import TERMINAL, Phase
-from reconciler.core.planning.plan import Action, Plan, PlannedAction
-from reconciler.core.planning.planner import Snapshot
+from reconciler.core.lifecycle import ReplaceOrder
+from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import TERMINAL, Phase
 from reconciler.core.record import PastRevision
+from reconciler.core.stack import DesiredJob
+from reconciler.decide.plan import Action, Plan, PlannedAction
+from reconciler.decide.snapshot import Snapshot
 from tests.builders import STACK, a_job, a_stack, seen
 from tests.core.history import a_memory, past
 from tests.core.worlds import World, lifecycles

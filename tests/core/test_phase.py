@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.core.observed.phase import ACTIVE, RULES, TERMINAL, Operation, Phase, may, parse_phase
+from reconciler.core.phase import ACTIVE, RULES, TERMINAL, Operation, Phase, may, parse_phase
 
 C, P, R, T = Phase.CREATING, Phase.PENDING, Phase.RUNNING, Phase.TERMINATING
 DONE, F, TD, A = Phase.COMPLETED, Phase.FAILED, Phase.TERMINATED, Phase.ABNORMAL

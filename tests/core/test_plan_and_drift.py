@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import example, given, settings
 
-from reconciler.core.observed.ownership import KeyView
-from reconciler.core.observed.phase import Phase
+from reconciler.core.ownership import KeyView
+from reconciler.core.phase import Phase
 from tests.builders import HOUR, a_job, a_stack, seen
 from tests.core.plan_and_drift import contradictions
 from tests.core.worlds import World, a_world, worlds

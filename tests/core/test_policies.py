@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.policy import POLICY_ACTIONS, Effect, Policy
-from reconciler.core.declared.stack import Prices
-from reconciler.core.diagnostic import Location
-from reconciler.core.planning.blockers import blockers
-from reconciler.core.planning.plan import Action, Plan, Reason
-from reconciler.core.policies.subject import Surroundings, declared, job_values
-from reconciler.core.policies.verdict import judge, judge_declared
-from reconciler.core.text.secret import SecretText
+from reconciler.core.policy import POLICY_ACTIONS, Effect, Policy
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import Prices
+from reconciler.decide.blockers import blockers
+from reconciler.decide.plan import Action, Plan, Reason
+from reconciler.decide.policy_subject import Surroundings, declared, job_values
+from reconciler.decide.policy_verdict import judge, judge_declared
+from reconciler.errors import Location
 from reconciler.expressions.evaluator import evaluate
 from tests.builders import HOUR, a_job, a_stack, absent, seen
 from tests.core.test_cost import bounded

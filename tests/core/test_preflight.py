@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.diagnostic import Location
-from reconciler.core.observed.catalog import EngineOffer, Offers, PoolChoice, RecordQuota
-from reconciler.core.observed.catalog import PreflightReason as Why
-from reconciler.core.planning.blockers import blockers
-from reconciler.core.planning.blocking import CatalogCheck
-from reconciler.core.planning.plan import Action, Plan, Reason
-from reconciler.core.preflight import (
+from reconciler.core.catalog import EngineOffer, Offers, PoolChoice, RecordQuota
+from reconciler.core.catalog import PreflightReason as Why
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import DesiredJob
+from reconciler.decide.blockers import blockers
+from reconciler.decide.blocking import CatalogCheck
+from reconciler.decide.plan import Action, Plan, Reason
+from reconciler.decide.preflight import (
     CatalogAnswers,
     CatalogQuestions,
     UncheckedPart,
@@ -30,7 +30,7 @@ from reconciler.core.preflight import (
     unchecked_warnings,
     with_check,
 )
-from reconciler.core.text.secret import SecretText
+from reconciler.errors import Location
 from tests.builders import a_job, a_stack, absent, seen
 from tests.core.test_decision_table import plan_for
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from reconciler.core.declared.body import manifest_form
-from reconciler.core.declared.canonical import canonical, mutable_paths, walk_rules
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.planning.plan import Action, PlannedAction, Reason
-from reconciler.core.text.secret import SecretText
+from reconciler.core.body import manifest_form
+from reconciler.core.canonical import canonical, mutable_paths, walk_rules
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import DesiredJob
+from reconciler.decide.plan import Action, PlannedAction, Reason
 from tests.builders import a_job
 from tests.core.fields import ABSENT, FIELDS, FORMS, Field, declared, is_accepted, reported
 from tests.core.history import a_memory, past

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.drift.entry import Drift, DriftClass
-from reconciler.core.outcome import Outcome, Status
-from reconciler.core.planning.plan import Action
-from reconciler.core.text.redaction import without_secrets
-from reconciler.core.text.secret import Redactor, SecretText
+from reconciler.core.redaction import without_secrets
+from reconciler.core.secret import Redactor, SecretText
+from reconciler.decide.drift_entry import Drift, DriftClass
+from reconciler.decide.outcome import Outcome, Status
+from reconciler.decide.plan import Action
+from reconciler.errors import Diagnostic
 from tests.builders import a_job, a_stack, seen
 from tests.core.test_decision_table import plan_for
 

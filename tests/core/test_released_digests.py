@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.digest import CURRENT, digest_of
-from reconciler.core.declared.scalar import spelled
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.observed.job import Observation
-from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.observed.phase import Phase
-from reconciler.core.planning.plan import Action, Reason
-from reconciler.core.planning.planner import Snapshot, details_needed, rests_on_memory
-from reconciler.core.saved_plan.preconditions import failed_preconditions
+from reconciler.core.digest import CURRENT, digest_of
+from reconciler.core.observed_job import Observation
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Phase
+from reconciler.core.scalar import spelled
+from reconciler.core.stack import DesiredJob
+from reconciler.decide.plan import Action, Reason
+from reconciler.decide.planner import details_needed, rests_on_memory
+from reconciler.decide.preconditions import failed_preconditions
+from reconciler.decide.snapshot import Snapshot
 from reconciler.manifests import load
 from tests.builders import NOW, STACK, a_job, a_stack, made_by_0_1_0, seen
 from tests.core.history import a_memory, past

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.observed.job import ObservedJob
-from reconciler.core.planning.plan import Action, PlannedAction
+from reconciler.core.observed_job import ObservedJob
 from reconciler.core.record import FinishedWork, HistorySnapshot
+from reconciler.core.stack import DesiredJob
+from reconciler.decide.plan import Action, PlannedAction
 from tests.builders import a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import AB, DONE, OLD, TD, F, R, T, around, plan_for

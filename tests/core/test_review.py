@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.declared.stack import DesiredJob, Limits, Stack, Target
-from reconciler.core.planning.plan import Action, Reason
-from reconciler.core.review.comparison import make_review
-from reconciler.core.review.report import ChangeKind, Review, ReviewedSide
-from reconciler.core.review.side import Side
-from reconciler.core.text.secret import SecretText
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import DesiredJob, Limits, Stack, Target
+from reconciler.decide.plan import Action, Reason
+from reconciler.decide.review_comparison import make_review
+from reconciler.decide.review_report import ChangeKind, Review, ReviewedSide
+from reconciler.decide.review_side import Side
 from tests.builders import a_job, a_stack, absent
 
 EDITED: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}

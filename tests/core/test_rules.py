@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from hypothesis import given, settings
 
-from reconciler.core.planning.action_builder import PlanContext
-from reconciler.core.planning.decide import RULES, Case, Rule, decide
-from reconciler.core.planning.dependencies import completion_of
-from reconciler.core.planning.planner import keys_in_view
+from reconciler.decide.action_builder import PlanContext
+from reconciler.decide.dependencies import completion_of
+from reconciler.decide.rules import RULES, Case, Rule, decide
+from reconciler.decide.snapshot import keys_in_view
 from tests.builders import NOW, STACK
 from tests.core.worlds import World, worlds
 

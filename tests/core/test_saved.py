@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from reconciler.core.declared.scalar import spelled
-from reconciler.core.declared.stack import DesiredJob, Stack, Target, VariableSource
-from reconciler.core.declared.target_kind import LOCAL
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
-from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
-from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.observed.phase import Phase
-from reconciler.core.planning.plan import Action, Plan
-from reconciler.core.planning.planner import Snapshot
+from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.saved_plan.document import SavedOptions, SavedPlan, document, read, sealed
-from reconciler.core.saved_plan.preconditions import StalePlan, failed_preconditions
-from reconciler.core.text.secret import SecretText, show
+from reconciler.core.scalar import spelled
+from reconciler.core.secret import SecretText, show
+from reconciler.core.stack import DesiredJob, Stack, Target, VariableSource
+from reconciler.core.target_kind import LOCAL
+from reconciler.decide.plan import Action, Plan
+from reconciler.decide.preconditions import StalePlan, failed_preconditions
+from reconciler.decide.saved_plan import SavedOptions, SavedPlan, document, read, sealed
+from reconciler.decide.snapshot import Snapshot
+from reconciler.errors import Diagnostic, ManifestInvalid
 from tests.builders import HOUR, NOW, STACK, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, plan_for

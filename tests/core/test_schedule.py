@@ -14,23 +14,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.core.declared.schedule import Schedule, spell_relative
-from reconciler.core.declared.stack import DesiredJob, Limits, Target
-from reconciler.core.declared.target_kind import LOCAL
-from reconciler.core.diagnostic import ManifestInvalid
-from reconciler.core.drift.entry import DriftClass
-from reconciler.core.drift.rules import check_key
-from reconciler.core.observed.identity import ScheduleMark
-from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.observed.phase import Phase
-from reconciler.core.planning.action_builder import PlanContext
-from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, timestamp, without_growing
-from reconciler.core.planning.planner import Snapshot, make_plan, rests_on_memory
-from reconciler.core.planning.reports.status import WaitKind, make_status
+from reconciler.core.identity import ScheduleMark
+from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.review.consequence import changed
-from reconciler.core.saved_plan.document import SavedOptions, document, read, sealed
+from reconciler.core.schedule import Schedule, spell_relative
+from reconciler.core.stack import DesiredJob, Limits, Target
+from reconciler.core.target_kind import LOCAL
+from reconciler.core.values import timestamp
+from reconciler.decide.action_builder import PlanContext
+from reconciler.decide.drift_entry import DriftClass
+from reconciler.decide.drift_rules import check_key
+from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, without_growing
+from reconciler.decide.planner import make_plan, rests_on_memory
+from reconciler.decide.review_consequence import changed
+from reconciler.decide.saved_plan import SavedOptions, document, read, sealed
+from reconciler.decide.snapshot import Snapshot
+from reconciler.decide.status_report import WaitKind, make_status
+from reconciler.errors import ManifestInvalid
 from reconciler.render.style import View
 from reconciler.render.text import render_plan
 from reconciler.render.texts.status import render_status

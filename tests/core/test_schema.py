@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from reconciler.core.declared.schema.annotations import properties, title_of
-from reconciler.core.declared.schema.manifest import manifest_schema
-from reconciler.core.declared.stack import JobEntry, Manifest
+from reconciler.core.manifest_schema import manifest_schema
+from reconciler.core.schema_annotations import properties, title_of
+from reconciler.core.stack import JobEntry, Manifest
 
 SCHEMA = manifest_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)

@@ -7,9 +7,9 @@ import string
 
 import pytest
 
-from reconciler.core.declared.canonical import walk_rules
-from reconciler.core.text.masking import _name_of
-from reconciler.core.text.secret_detection import is_secret_name, looks_secret, secret_parts, without_parts
+from reconciler.core.canonical import walk_rules
+from reconciler.core.masking import _name_of
+from reconciler.core.secret_detection import is_secret_name, looks_secret, secret_parts, without_parts
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
 

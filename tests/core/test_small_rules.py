@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.declared.selection import narrow
-from reconciler.core.diagnostic import WrongUsage
-from reconciler.core.planning.order import in_order, rank
-from reconciler.core.planning.plan import Action
-from reconciler.core.text.duration import format_duration, parse_duration
-from reconciler.core.text.sanitize import printable
-from reconciler.core.text.secret import REDACTED, Redactor, SecretText, show
-from reconciler.core.text.secret_forms import SHORTEST_SCANNED
+from reconciler.core.secret import REDACTED, Redactor, SecretText, show
+from reconciler.core.secret_forms import SHORTEST_SCANNED
+from reconciler.core.selection import narrow
+from reconciler.decide.order import in_order, rank
+from reconciler.decide.plan import Action
+from reconciler.errors import WrongUsage
+from reconciler.text import format_duration, parse_duration, printable
 from tests.builders import a_job, a_stack, seen
 from tests.core.test_decision_table import OLD, plan_for
 

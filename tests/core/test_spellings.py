@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.observed.job import ObservedJob
-from reconciler.core.planning.existing_job_rules import Difference, difference
+from reconciler.core.observed_job import ObservedJob
+from reconciler.decide.existing_job_rules import Difference, difference
 from tests.builders import a_job, seen
 
 DECLARED: dict[str, Any] = {

@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.core.declared.selection import narrow
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
-from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.observed.phase import Phase
-from reconciler.core.planning.action_builder import PlanContext
-from reconciler.core.planning.planner import Snapshot, make_plan
-from reconciler.core.planning.reports.status import JobStatus, StatusReport, make_status
+from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Phase
 from reconciler.core.record import PastChange
+from reconciler.core.selection import narrow
+from reconciler.core.stack import DesiredJob
+from reconciler.decide.action_builder import PlanContext
+from reconciler.decide.planner import make_plan
+from reconciler.decide.snapshot import Snapshot
+from reconciler.decide.status_report import JobStatus, StatusReport, make_status
 from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, seen
 
 A = a_job()

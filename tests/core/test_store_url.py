@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.core.diagnostic import WrongUsage
 from reconciler.core.store_url import (
     HOLE,
     STORES,
@@ -16,6 +15,7 @@ from reconciler.core.store_url import (
     store_url_problem,
     written_passwords,
 )
+from reconciler.errors import WrongUsage
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.drift.report import make_drift_report
-from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.planning.action_builder import PlanContext
-from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason
-from reconciler.core.planning.planner import Snapshot, make_destroy_plan, rests_on_memory
-from reconciler.core.planning.sweep_members import SweepEntries, values_in
+from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.ownership import sort_by_key
 from reconciler.core.record import HistorySnapshot, RecordedRevision, RevisionId
+from reconciler.core.stack import DesiredJob, Stack
+from reconciler.decide.action_builder import PlanContext
+from reconciler.decide.drift_report import make_drift_report
+from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
+from reconciler.decide.planner import make_destroy_plan, rests_on_memory
+from reconciler.decide.snapshot import Snapshot
+from reconciler.decide.sweep_members import SweepEntries, values_in
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import DONE, C, F, P, R, T, around, plan_for

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.stack import Declared
-from reconciler.core.planning.reports import timeline as limits
-from reconciler.core.planning.reports.history import HistoryExcerpt
-from reconciler.core.planning.reports.timeline import Lane, Timeline, make_timeline
-from reconciler.core.planning.reports.timeline_bars import Bar, BarState
-from reconciler.core.planning.reports.timeline_marks import MarkKind
 from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
+from reconciler.core.stack import Declared
+from reconciler.decide import timeline as limits
+from reconciler.decide.history_report import HistoryExcerpt
+from reconciler.decide.timeline import Lane, Timeline, make_timeline
+from reconciler.decide.timeline_bars import Bar, BarState
+from reconciler.decide.timeline_marks import MarkKind
 from tests.builders import HOUR, NOW, STACK, TARGET
 
 

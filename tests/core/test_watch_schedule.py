@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.watch.schedule import (
+from reconciler.decide.watch_schedule import (
     CheckInterval,
     Due,
     first_check,

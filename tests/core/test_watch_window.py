@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.watch.window import InvalidWindow, Window, closes_at, local_text, opens_at
+from reconciler.decide.watch_window import InvalidWindow, Window, closes_at, local_text, opens_at
 
 BERLIN = ZoneInfo("Europe/Berlin")
 OFFICE = "Mon-Fri 07:00-19:00 Europe/Berlin"

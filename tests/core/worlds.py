@@ -8,19 +8,20 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from reconciler.core.declared.scalar import spelled
-from reconciler.core.declared.schedule import Schedule
-from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.drift.report import DriftReport, make_drift_report
-from reconciler.core.observed.identity import ScheduleMark
-from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
-from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.planning.action_builder import PlanContext
-from reconciler.core.planning.allowance import NO_ALLOWANCES, Allowances
-from reconciler.core.planning.plan import Plan
-from reconciler.core.planning.planner import KeyDecision, Snapshot, decisions_of, make_plan
+from reconciler.core.identity import ScheduleMark
+from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
+from reconciler.core.ownership import sort_by_key
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.text.secret import SecretText
+from reconciler.core.scalar import spelled
+from reconciler.core.schedule import Schedule
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import DesiredJob, Stack
+from reconciler.decide.action_builder import PlanContext
+from reconciler.decide.allowance import NO_ALLOWANCES, Allowances
+from reconciler.decide.drift_report import DriftReport, make_drift_report
+from reconciler.decide.plan import Plan
+from reconciler.decide.planner import KeyDecision, decisions_of, make_plan
+from reconciler.decide.snapshot import Snapshot
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.policies.expression import Answer, InvalidExpression, NotJudged, Question, fields_in
-from reconciler.core.ports import Interrupted
+from reconciler.core.policy_expression import Answer, InvalidExpression, NotJudged, Question, fields_in
+from reconciler.errors import Interrupted
 from reconciler.expressions import evaluator
 from reconciler.expressions.evaluator import evaluate, find_invalid
 from tests.conftest import FIGURE
@@ -296,7 +296,7 @@ def test_nothing_is_started_where_nothing_is_asked(monkeypatch: pytest.MonkeyPat
 # ── the process ────────────────────────────────────────────────────────────────────────────────────
 
 _ENDLESS_IN_A_PROCESS = """\
-from reconciler.core.policies.expression import Question
+from reconciler.core.policy_expression import Question
 from reconciler.expressions import evaluator
 from reconciler.expressions.evaluator import evaluate
 from tests.expressions.test_evaluator import ENDLESS, HOUR_S, LONG

@@ -11,11 +11,10 @@ import pytest
 from distributed.protocol.core import dumps, loads
 from distributed.protocol.serialize import Serialize, ToPickle
 
-from reconciler.core.diagnostic import Diagnostic, Location
-from reconciler.core.drift.check import DriftId
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.fleet import DriftToShow, StackMessage, StackResult
 from reconciler.core.record import Scope
+from reconciler.decide.drift_check import DriftId
+from reconciler.decide.fleet import DriftToShow, StackMessage, StackResult
+from reconciler.errors import Diagnostic, ExitCode, Location
 from reconciler.fleet.plain_data import InvalidAnswer, no_unpickling, results_from, to_json
 from tests.cli.dask_cluster import HostileValue
 

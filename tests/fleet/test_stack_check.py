@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.diagnostic import WrongUsage
-from reconciler.core.exit_code import ExitCode
+from reconciler.errors import ExitCode, WrongUsage
 from reconciler.fleet.cluster import _answer, _FailedThere, _problem_of, _remote
 from reconciler.fleet.plain_data import results_from
 from reconciler.fleet.request import FleetBatch, FleetRequest, StackTask, as_plain

@@ -19,9 +19,9 @@ import pytest
 from reconciler.backends.auth.credentials import Anonymous
 from reconciler.backends.connect import connect
 from reconciler.backends.http.session import Network, ServiceSession, SessionOptions
-from reconciler.core.declared.stack import Target
-from reconciler.core.outcome import Status
-from reconciler.core.ports import UNCERTAIN, ServiceError, Unreachable
+from reconciler.core.stack import Target
+from reconciler.decide.outcome import Status
+from reconciler.errors import UNCERTAIN, ServiceError, Unreachable
 from tests.apply.service import PROJECT, Service, a_service, the_only
 from tests.backends.serving import Canned
 from tests.builders import a_job

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from reconciler.backends.modelarts.unknown_fields import unknown_fields
-from reconciler.core.declared.stack import Target
-from reconciler.core.observed.job import ObservedJob
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.stack import Target
 from reconciler.manifests.exported_stack import export_stack
 from reconciler.manifests.layout.formatting import format_text
 from reconciler.manifests.load import load_mapping

@@ -18,8 +18,8 @@ import pytest
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.cli.terminal.console import console
-from reconciler.core.text.sanitize import visible
-from reconciler.core.text.secret import Redactor
+from reconciler.core.secret import Redactor
+from reconciler.text import visible
 from tests.hostile.broken_manifests import (
     ENCODINGS,
     GOOD,

@@ -24,14 +24,14 @@ from reconciler.backends.auth.credentials import Anonymous
 from reconciler.backends.connect import connect_inprocess
 from reconciler.backends.http.content import MemoryBudget, memory_of, parse
 from reconciler.backends.http.session import ServiceSession, SessionOptions
-from reconciler.core.planning.plan import Action, Plan
-from reconciler.core.ports import UnreadableAnswer
-from reconciler.core.text.sanitize import printable
+from reconciler.decide.plan import Action, Plan
 from reconciler.emulator.server import running
+from reconciler.errors import UnreadableAnswer
 from reconciler.render import Content, render
 from reconciler.render.json import dump
 from reconciler.render.style import View
 from reconciler.render.texts.status import render_status
+from reconciler.text import printable
 from tests.apply.service import PROJECT, Service, a_service
 from tests.backends.building import an_answer
 from tests.backends.serving import Canned

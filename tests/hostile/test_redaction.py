@@ -28,12 +28,12 @@ from reconciler.cli.exit_codes import of_exception
 from reconciler.cli.logs import redact_log
 from reconciler.cli.terminal import stray_output, wait_table
 from reconciler.cli.terminal.console import console
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
-from reconciler.core.observed.logtail import last_lines, unseen
-from reconciler.core.planning.plan import Action, Change
-from reconciler.core.text.decoding import INVISIBLE_BYTES
-from reconciler.core.text.sanitize import INVISIBLE, printable, visible
-from reconciler.core.text.secret import REDACTED, Redactor
+from reconciler.core.decoding import INVISIBLE_BYTES
+from reconciler.core.logtail import last_lines, unseen
+from reconciler.core.secret import REDACTED, Redactor
+from reconciler.core.values import Change
+from reconciler.decide.plan import Action
+from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.manifests import load
 from reconciler.manifests.yaml.document import shorten
 from reconciler.records.dialect import dialect_of
@@ -43,6 +43,7 @@ from reconciler.render import Content, formats_of, render
 from reconciler.render.json import dump, redacted
 from reconciler.render.style import View
 from reconciler.render.texts.listing import render_lines, render_table
+from reconciler.text import INVISIBLE, printable, visible
 from tests.hostile.sizes import RecordProperty, count_tried, some
 from tests.hostile.spellings_of_secrets import SECRETS, leak_of, spellings
 from tests.render.test_markdown import a_plan, an_action

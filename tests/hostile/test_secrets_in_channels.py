@@ -17,7 +17,7 @@ import pytest
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.cli.terminal.console import console
-from reconciler.core.text.secret import Redactor
+from reconciler.core.secret import Redactor
 from reconciler.emulator import ManualClock, Store, create_app, running
 from tests.apply.service import SharedTime
 from tests.cli.conftest import manifest

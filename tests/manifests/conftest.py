@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
+from reconciler.core.stack import DesiredJob
+from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.manifests import LoadedStack, load
 from reconciler.manifests.sources import files
 

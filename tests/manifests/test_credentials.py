@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from reconciler.backends import connect
 from reconciler.backends.auth import credential_chain, iam
-from reconciler.core.declared.stack import VariableSource
-from reconciler.core.diagnostic import ManifestInvalid
-from reconciler.core.text.credential_names import ACCESS_KEYS, CREDENTIAL_NAMES, PASSWORD, TOKENS
+from reconciler.core.credential_names import ACCESS_KEYS, CREDENTIAL_NAMES, PASSWORD, TOKENS
+from reconciler.core.stack import VariableSource
+from reconciler.errors import ManifestInvalid
 from reconciler.manifests.saved import resolve
 from tests.manifests.conftest import HEAD, JOB, Place, marked
 

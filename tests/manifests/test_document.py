@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.scalar import plain, scalar_text
-from reconciler.core.diagnostic import Snippet
+from reconciler.core.scalar import plain, scalar_text
+from reconciler.errors import Snippet
 from reconciler.manifests.yaml.composition import MAX_DEPTH, parser
 from reconciler.manifests.yaml.document import MAX_ALIASED_NODES, Document, parse
 from tests.manifests.conftest import marked, place_of

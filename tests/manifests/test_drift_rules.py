@@ -8,10 +8,10 @@ from typing import Any, get_args
 import pytest
 from jsonschema import Draft202012Validator
 
-from reconciler.core.declared.drift_rule import IgnorableClass, IgnoreRule
-from reconciler.core.declared.schema.keys import find_key
-from reconciler.core.declared.schema.manifest import manifest_schema
-from reconciler.core.drift.entry import DriftClass
+from reconciler.core.drift_rule import IgnorableClass, IgnoreRule
+from reconciler.core.manifest_keys import find_key
+from reconciler.core.manifest_schema import manifest_schema
+from reconciler.decide.drift_entry import DriftClass
 from tests.manifests.conftest import Place, place_of
 
 HEAD = "stack: vision\ntargets: {local: {kind: local}}\n"

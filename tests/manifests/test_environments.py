@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.diagnostic import ManifestInvalid, Severity, WrongUsage
-from reconciler.core.text.secret import SecretText
+from reconciler.core.secret import SecretText
+from reconciler.errors import ManifestInvalid, Severity, WrongUsage
 from reconciler.manifests.load import check
 from tests.manifests.conftest import JOB, Place, marked, place_of
 

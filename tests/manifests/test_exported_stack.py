@@ -11,18 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reconciler.core.declared.aliases import one_spelling
-from reconciler.core.declared.body import manifest_form
-from reconciler.core.declared.canonical import canonical, split
-from reconciler.core.declared.diff import changes_between, comparable_with_details
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.declared.mutable import mutable_changes
-from reconciler.core.declared.stack import DesiredJob, Target
-from reconciler.core.observed.identity import Marker, key_problem
-from reconciler.core.observed.job import ObservedJob
-from reconciler.core.planning.plan import Change
-from reconciler.core.text.secret import Redactor
-from reconciler.core.text.secret_variables import stands_out
+from reconciler.core.aliases import one_spelling
+from reconciler.core.body import manifest_form
+from reconciler.core.canonical import canonical, split
+from reconciler.core.diff import changes_between, comparable_with_details
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.identity import Marker, key_problem
+from reconciler.core.mutable import mutable_changes
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.secret import Redactor
+from reconciler.core.secret_variables import stands_out
+from reconciler.core.stack import DesiredJob, Target
+from reconciler.core.values import Change
 from reconciler.manifests import exported_stack
 from reconciler.manifests.exported_stack import ExportedStack, export_stack, unique_keys
 from reconciler.manifests.layout.formatting import format_text

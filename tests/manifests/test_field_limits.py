@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.canonical import walk_rules
-from reconciler.core.declared.schema.keys import format_field
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
+from reconciler.core.canonical import walk_rules
+from reconciler.core.manifest_keys import format_field
+from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.manifests.load import load_mapping
 
 ENGINE = {"engine_id": "pt"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.diagnostic import WrongUsage
+from reconciler.errors import WrongUsage
 from tests.manifests.conftest import HEAD, JOB, Place, place_of
 
 ROOT = HEAD

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.diagnostic import WrongUsage
+from reconciler.errors import WrongUsage
 from reconciler.manifests.yaml import file_content
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.core.diagnostic import ManifestInvalid
+from reconciler.errors import ManifestInvalid
 from reconciler.manifests.layout.formatting import format_text
 from reconciler.manifests.yaml.document import parse
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.text.sanitize import visible
+from reconciler.errors import Diagnostic
 from reconciler.manifests.yaml.document import Document, parse
 from reconciler.render.texts.diagnostics import render_diagnostics
+from reconciler.text import visible
 from tests.manifests.conftest import HEAD, JOB, Place, place_of
 
 SEPARATORS = ("\x85", "\u2028", "\u2029")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.diagnostic import ManifestInvalid
+from reconciler.errors import ManifestInvalid
 from reconciler.manifests.layout.insertion import insert_members
 from reconciler.manifests.yaml.document import parse
 from reconciler.manifests.yaml.writer import yaml_text

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.lifecycle import OnChange
-from reconciler.core.observed.identity import room_for_description
+from reconciler.core.identity import room_for_description
+from reconciler.core.lifecycle import OnChange
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 
 
@@ -464,7 +464,7 @@ def test_what_raw_may_not_hold(place: Place, raw: str, what: str, path: str) -> 
 @pytest.mark.parametrize("member", ["parameters", "inputs", "volumes", "environments", "annotations"])
 @pytest.mark.parametrize("value", ["null", "[]", "{}", "[null]", "[{}]", "3", "x", "[[1]]", "{a: {b: 1}}"])
 def test_raw_may_be_strange_and_breaks_nothing(place: Place, member: str, value: str) -> None:
-    from reconciler.core.diagnostic import ManifestInvalid
+    from reconciler.errors import ManifestInvalid
 
     for raw in (f"{{algorithm: {{{member}: {value}}}}}", f"{{spec: {{{member}: {value}}}}}"):
         place.write(f"{HEAD}jobs:\n  a:{JOB}    raw: {raw}\n")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
+from reconciler.core.stack import DesiredJob
+from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.manifests import load
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 

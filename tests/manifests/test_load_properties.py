@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
+from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.manifests import load
 from tests.manifests.conftest import HEAD
 

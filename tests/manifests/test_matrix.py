@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.declared.stack import DesiredJob
+from reconciler.core.stack import DesiredJob
 from reconciler.manifests.sweeps.matrix import _Matrix
 from reconciler.manifests.sweeps.member_names import value_text
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of

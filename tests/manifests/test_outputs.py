@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.text.secret import SecretText
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import DesiredJob
 from reconciler.manifests.variables import budget
 from reconciler.manifests.variables.outputs import Outputs
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of

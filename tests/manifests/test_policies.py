@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from jsonschema import Draft202012Validator
 
-from reconciler.core.declared.policy import Effect
-from reconciler.core.declared.schema.manifest import manifest_schema
+from reconciler.core.manifest_schema import manifest_schema
+from reconciler.core.policy import Effect
 from reconciler.manifests.load import load_mapping
 from tests.manifests.conftest import Place, marked, place_of
 

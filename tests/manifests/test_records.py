@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.diagnostic import ManifestInvalid
-from reconciler.core.text.secret import Redactor, SecretText
+from reconciler.core.secret import Redactor, SecretText
+from reconciler.errors import ManifestInvalid
 from reconciler.manifests.saved import resolve_records
 from tests.manifests.conftest import Place, marked, place_of
 

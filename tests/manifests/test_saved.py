@@ -12,10 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from reconciler.core.declared.expression import Reference, escape, parts_of
-from reconciler.core.declared.stack import Variable, VariableSource
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage
-from reconciler.core.text.secret import SecretText, save, unsavable
+from reconciler.core.expression import Reference, escape, parts_of
+from reconciler.core.secret import SecretText, save, unsavable
+from reconciler.core.stack import Variable, VariableSource
+from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.manifests.saved import resolve
 from reconciler.manifests.variables.expand import Expander
 from reconciler.manifests.variables.values import VariableValues

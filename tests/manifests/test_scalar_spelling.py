@@ -10,9 +10,9 @@ from typing import Any, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
-from reconciler.core.declared.fields.field_types import Flag
-from reconciler.core.declared.scalar import ScalarText, plain, scalar_text, spelled
-from reconciler.core.declared.stack import DesiredJob, Manifest, Variable
+from reconciler.core.fields.field_types import Flag
+from reconciler.core.scalar import ScalarText, plain, scalar_text, spelled
+from reconciler.core.stack import DesiredJob, Manifest, Variable
 from reconciler.manifests.yaml.document import parse_scalar as parsed
 from tests.manifests.conftest import HEAD, Place
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.diagnostic import ManifestInvalid, Severity
+from reconciler.errors import ManifestInvalid, Severity
 from reconciler.manifests.load import load
 from reconciler.manifests.loaded_stack import LoadedStack
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 from jsonschema import Draft202012Validator
 
-from reconciler.core.declared.fields.field_types import Strict
-from reconciler.core.declared.schema.manifest import manifest_schema
-from reconciler.core.declared.target_kind import CLOUD_ONLY
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid
+from reconciler.core.fields.field_types import Strict
+from reconciler.core.manifest_schema import manifest_schema
+from reconciler.core.target_kind import CLOUD_ONLY
+from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.manifests.load import load_mapping
 
 SCHEMA = manifest_schema()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.diagnostic import WrongUsage
+from reconciler.errors import WrongUsage
 from reconciler.manifests.sources.stack_roots import StackRoot, files_digest, find_roots
 from reconciler.manifests.yaml.document import parse
 from reconciler.manifests.yaml.recognition import plain_stack_name

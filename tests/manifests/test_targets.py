@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.core.declared.target_kind import LOCAL, MODELARTS
-from reconciler.core.diagnostic import ManifestInvalid, WrongUsage
+from reconciler.core.target_kind import LOCAL, MODELARTS
+from reconciler.errors import ManifestInvalid, WrongUsage
 from tests.manifests.conftest import Place, marked, place_of
 
 

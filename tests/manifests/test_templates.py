@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.body import merge
-from reconciler.core.declared.stack import DesiredJob
+from reconciler.core.body import merge
+from reconciler.core.stack import DesiredJob
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 
 DEFAULTS = f"defaults:\n{textwrap.indent(textwrap.dedent(JOB).strip(), '  ')}\n"

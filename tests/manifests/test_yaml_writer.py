@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reconciler.core.text.sanitize import printable_lines, visible
 from reconciler.manifests.layout.formatting import format_text
 from reconciler.manifests.yaml.document import parse
 from reconciler.manifests.yaml.writer import scalar_text, yaml_text
+from reconciler.text import printable_lines, visible
 
 #: Texts that some reader of YAML would take for something else, or that end what they stand in.
 ODD = [

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from reconciler.core.metrics import Measurement, MetricSource, watch_figures
-from reconciler.core.watch.check import CheckReport, CheckResult
-from reconciler.core.watch.state import WatchState
+from reconciler.decide.metrics import Measurement, MetricSource, watch_figures
+from reconciler.decide.watch_check import CheckReport, CheckResult
+from reconciler.decide.watch_state import WatchState
 from reconciler.metrics import server
 from reconciler.metrics.exposition import exposed
 from reconciler.metrics.server import MAX_CONNECTIONS, MetricsServer, metrics_app

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reconciler.core.observed.ownership import Revision
-from reconciler.core.outcome import Outcome, Status
-from reconciler.core.planning.plan import Action, After, Before, PlannedAction, Reason
-from reconciler.core.record import Call, Declared, Holder, Run, RunKind, Scope, Step
-from reconciler.core.text.secret import Redactor
+from reconciler.core.ownership import Revision
+from reconciler.core.record import Call, Declared, Holder, RunKind, Scope
+from reconciler.core.secret import Redactor
+from reconciler.decide.journal import Run, Step
+from reconciler.decide.outcome import Outcome, Status
+from reconciler.decide.plan import Action, After, Before, PlannedAction, Reason
 from reconciler.records import open_records
 from reconciler.records.store import StoredRecords
 from tests.builders import NOW, STACK, seen

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import event, text
 
-from reconciler.core.observed.phase import Phase
+from reconciler.core.phase import Phase
 from reconciler.core.record import FinishedWork, Scope
 from reconciler.records.database import Database
 from reconciler.records.dialect import dialect_of

@@ -16,9 +16,10 @@ from sqlalchemy.sql.dml import Insert
 from sqlalchemy.sql.elements import ClauseElement
 from sqlalchemy.sql.visitors import iterate
 
-from reconciler.core.planning.plan import Action
-from reconciler.core.record import Call, RunEnd, StepEnd
+from reconciler.core.record import Call
 from reconciler.core.store_url import STORES, parse_store_url
+from reconciler.decide.journal import RunEnd, StepEnd
+from reconciler.decide.plan import Action
 from reconciler.records import dialects, schema, store
 from reconciler.records.cells import TextCell
 from reconciler.records.dialect import Changes, ServerDialect, dialect_of

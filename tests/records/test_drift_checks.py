@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from reconciler.core.drift.check import (
+from reconciler.core.record import RecordsUnavailable, RunKind
+from reconciler.core.values import Change
+from reconciler.decide.drift_check import (
     NO_CHECK,
     Acceptance,
     CheckRecord,
@@ -21,9 +23,8 @@ from reconciler.core.drift.check import (
     StandingDrift,
     content_of,
 )
-from reconciler.core.drift.entry import Drift
-from reconciler.core.planning.plan import Change
-from reconciler.core.record import RecordsUnavailable, Run, RunEnd, RunKind
+from reconciler.decide.drift_entry import Drift
+from reconciler.decide.journal import Run, RunEnd
 from reconciler.records.database import Database
 from reconciler.records.dialect import dialect_of
 from reconciler.records.drift_checks import KEPT_CHECKS

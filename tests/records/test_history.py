@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import event
 
-from reconciler.core.observed.phase import Phase
-from reconciler.core.outcome import Outcome, Status
-from reconciler.core.planning.plan import Action, Reason
-from reconciler.core.ports import Journal
-from reconciler.core.record import Call, HistorySnapshot, Prunable, RunEnd, Step, StepEnd
+from reconciler.core.phase import Phase
+from reconciler.core.record import Call, HistorySnapshot, Prunable
+from reconciler.decide.journal import Journal, RunEnd, Step, StepEnd
+from reconciler.decide.outcome import Outcome, Status
+from reconciler.decide.plan import Action, Reason
 from reconciler.records.store import StoredRecords
 from tests.builders import HOUR, NOW
 from tests.records.locations import (

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.canonical import SecretName
-from reconciler.core.outcome import Outcome, Status
-from reconciler.core.planning.plan import Action
+from reconciler.core.canonical import SecretName
 from reconciler.core.record import (
     NO_HISTORY,
     Call,
@@ -18,11 +16,12 @@ from reconciler.core.record import (
     PastAction,
     PastStep,
     RecordsUnavailable,
-    RunEnd,
     RunKind,
-    StepEnd,
 )
-from reconciler.core.text.secret import SecretText
+from reconciler.core.secret import SecretText
+from reconciler.decide.journal import RunEnd, StepEnd
+from reconciler.decide.outcome import Outcome, Status
+from reconciler.decide.plan import Action
 from reconciler.records.journal import StoredJournal
 from reconciler.records.null import NoRecords
 from reconciler.records.store import StoredRecords
@@ -395,7 +394,7 @@ def test_disabled_records_accept_every_call() -> None:
 
 
 def test_stored_and_disabled_records_satisfy_the_protocols() -> None:
-    from reconciler.core import ports
+    from reconciler.decide import journal as ports
 
     def check(records: ports.Records, journal: ports.Journal) -> None: ...
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from sqlalchemy import inspect, text
 
-from reconciler.core.diagnostic import WrongUsage
 from reconciler.core.record import LockHeld, RecordsUnavailable
+from reconciler.errors import WrongUsage
 from reconciler.records import open_records
 from reconciler.records.database import Database
 from reconciler.records.dialect import dialect_of

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.record import RecordsUnavailable
-from reconciler.core.text.secret import Redactor
+from reconciler.core.secret import Redactor
+from reconciler.errors import Diagnostic
 from reconciler.records import open_records, postgres
 from reconciler.records.dialects import sqlite as sqlite_dialect
 from reconciler.records.sqlite.recorded_revisions import read_revisions

@@ -7,12 +7,12 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from reconciler.core.declared.target_kind import MODELARTS
-from reconciler.core.observed.identity import remote_name
-from reconciler.core.planning.plan import TargetIdentity
-from reconciler.core.planning.reports.history import HistoryExcerpt
-from reconciler.core.planning.reports.timeline import Timeline, make_timeline
+from reconciler.core.identity import remote_name
 from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
+from reconciler.core.target_kind import MODELARTS
+from reconciler.core.values import TargetIdentity
+from reconciler.decide.history_report import HistoryExcerpt
+from reconciler.decide.timeline import Timeline, make_timeline
 
 #: Saturday, 21 November 2026, 08:40 UTC.
 AT_S = 1_795_250_400.0

@@ -11,10 +11,9 @@ import jsonschema
 import pytest
 import xmlschema
 
-from reconciler.core.diagnostic import Diagnostic, Location
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.fleet import FleetReport, StackResult
-from reconciler.core.planning.plan import last_line
+from reconciler.decide.fleet import FleetReport, StackResult
+from reconciler.decide.plan import last_line
+from reconciler.errors import Diagnostic, ExitCode, Location
 from reconciler.render import Content, formats_of, render
 from reconciler.render.markdown import MOST_CHARACTERS
 from reconciler.render.style import View

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.diagnostic import Location
-from reconciler.core.observed.job import Unreadable
-from reconciler.core.outcome import Outcome, Result, Status
-from reconciler.core.planning.groups import FOLDED_FROM, fold_alike, without_name
-from reconciler.core.planning.plan import Action, Plan
+from reconciler.core.observed_job import Unreadable
+from reconciler.core.stack import DesiredJob
+from reconciler.decide.groups import FOLDED_FROM, fold_alike, without_name
+from reconciler.decide.outcome import Outcome, Result, Status
+from reconciler.decide.plan import Action, Plan
+from reconciler.errors import Location
 from reconciler.render import Content, render
 from reconciler.render.style import View
 from reconciler.render.text import render_result

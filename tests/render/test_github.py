@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from reconciler.core.planning.plan import Action
+from reconciler.decide.plan import Action
 from reconciler.render import Content, render, step_outputs
 from reconciler.render.style import View
 from tests.render.test_golden import drifted, every_action

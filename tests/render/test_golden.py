@@ -10,17 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.declared.drift_rule import IgnoreRule
-from reconciler.core.declared.policy import Effect, Policy
-from reconciler.core.declared.stack import Stack
-from reconciler.core.diagnostic import Diagnostic, Location, Severity, Snippet
-from reconciler.core.drift.check import Acceptance, LastCheck, StandingDrift, content_of
-from reconciler.core.drift.comparison import FoundDrift, compare
-from reconciler.core.drift.entry import IgnoredDrift
-from reconciler.core.drift.report import DriftReport, with_comparison
-from reconciler.core.observed.job import Unreadable
-from reconciler.core.outcome import Outcome, Result, Status
-from reconciler.core.planning.plan import Action, Plan, count, last_line, timestamp
+from reconciler.core.drift_rule import IgnoreRule
+from reconciler.core.observed_job import Unreadable
+from reconciler.core.policy import Effect, Policy
+from reconciler.core.stack import Stack
+from reconciler.core.values import timestamp
+from reconciler.decide.drift_check import Acceptance, LastCheck, StandingDrift, content_of
+from reconciler.decide.drift_comparison import FoundDrift, compare
+from reconciler.decide.drift_entry import IgnoredDrift
+from reconciler.decide.drift_report import DriftReport, with_comparison
+from reconciler.decide.outcome import Outcome, Result, Status
+from reconciler.decide.plan import Action, Plan, count, last_line
+from reconciler.errors import Diagnostic, Location, Severity, Snippet
 from reconciler.render import Content, render
 from reconciler.render.style import Style, View
 from reconciler.render.texts.diagnostics import render_diagnostics

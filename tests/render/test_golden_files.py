@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.diagnostic import Diagnostic, Location, Severity, Snippet
-from reconciler.core.planning.plan import Denial, Source
-from reconciler.core.planning.reports.history import HistoryReport
-from reconciler.core.planning.reports.validation import (
+from reconciler.core.values import Source
+from reconciler.decide.history_report import HistoryReport
+from reconciler.decide.plan import Denial
+from reconciler.decide.policy_cases import CaseResult, CasesReport
+from reconciler.decide.review_report import Review
+from reconciler.decide.validation_report import (
     StackFacts,
     Validation,
     invalid_manifest,
     valid_manifest,
 )
-from reconciler.core.policies.cases import CaseResult, CasesReport
-from reconciler.core.review.report import Review
+from reconciler.errors import Diagnostic, Location, Severity, Snippet
 from reconciler.render import Content, formats_of, render
 from reconciler.render.style import View
 from tests.builders import a_job, a_stack

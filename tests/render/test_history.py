@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared.stack import Declared
-from reconciler.core.declared.target_kind import MODELARTS
-from reconciler.core.planning.plan import TargetIdentity
-from reconciler.core.planning.reports.history import (
+from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
+from reconciler.core.stack import Declared
+from reconciler.core.target_kind import MODELARTS
+from reconciler.core.values import TargetIdentity
+from reconciler.decide.history_report import (
     HistoryDiff,
     HistoryExcerpt,
     HistoryReport,
     changes_of,
     make_history,
 )
-from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
 from reconciler.render.style import Style, View
 from reconciler.render.texts.history import history_text
 from tests.builders import NOW

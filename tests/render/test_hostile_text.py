@@ -16,33 +16,33 @@ import pytest
 from markdown_it import MarkdownIt
 from prometheus_client.parser import text_string_to_metric_families
 
-from reconciler.core.declared.stack import Declared
-from reconciler.core.diagnostic import Diagnostic, Location, Severity, Snippet
-from reconciler.core.drift.comparison import DriftComparison
-from reconciler.core.drift.entry import Drift, DriftClass, IgnoredBy, IgnoredDrift
-from reconciler.core.drift.report import DriftReport
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.fleet import FleetReport, StackResult
-from reconciler.core.metrics import RunReport
-from reconciler.core.observed.catalog import PreflightReason
-from reconciler.core.outcome import Outcome, Result, Status, Waited, WaitEnd
-from reconciler.core.planning.plan import Action, Denial, Plan, PreflightFinding, Source
-from reconciler.core.planning.reports.history import HistoryReport
-from reconciler.core.planning.reports.validation import (
+from reconciler.core.catalog import PreflightReason
+from reconciler.core.record import PastAction, PastStep
+from reconciler.core.secret import REDACTED, Redactor
+from reconciler.core.stack import Declared
+from reconciler.core.values import Source
+from reconciler.decide.drift_comparison import DriftComparison
+from reconciler.decide.drift_entry import Drift, DriftClass, IgnoredBy, IgnoredDrift
+from reconciler.decide.drift_report import DriftReport
+from reconciler.decide.fleet import FleetReport, StackResult
+from reconciler.decide.history_report import HistoryReport
+from reconciler.decide.metrics import RunReport
+from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd
+from reconciler.decide.plan import Action, Denial, Plan, PreflightFinding
+from reconciler.decide.policy_cases import CaseResult, CasesReport
+from reconciler.decide.review_report import NodeCount, Review
+from reconciler.decide.validation_report import (
     DeniedJob,
     ManifestProblem,
     StackFacts,
     Validation,
     invalid_manifest,
 )
-from reconciler.core.policies.cases import CaseResult, CasesReport
-from reconciler.core.record import PastAction, PastStep
-from reconciler.core.review.report import NodeCount, Review
-from reconciler.core.text.sanitize import INVISIBLE, visible
-from reconciler.core.text.secret import REDACTED, Redactor
+from reconciler.errors import Diagnostic, ExitCode, Location, Severity, Snippet
 from reconciler.render import Content, formats_of, render, render_run, step_outputs
 from reconciler.render.markdown import MOST_CHARACTERS
 from reconciler.render.style import PLAIN, Style, View
+from reconciler.text import INVISIBLE, visible
 from tests.builders import NOW
 from tests.render.test_golden import drifted, every_action
 from tests.render.test_history import a_report, a_revision, a_run

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.planning.plan import Action
+from reconciler.decide.plan import Action
 from reconciler.render import Content, formats_of, render
 from reconciler.render.style import View
 from tests.render.browser import Page

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from reconciler.core.declared.target_kind import TARGET_KINDS
-from reconciler.core.drift.entry import DriftClass
-from reconciler.core.observed.phase import Phase
-from reconciler.core.outcome import EventType
-from reconciler.core.planning.plan import Action, Reason
-from reconciler.core.text.secret import REDACTED, Redactor
+from reconciler.core.phase import Phase
+from reconciler.core.secret import REDACTED, Redactor
+from reconciler.core.target_kind import TARGET_KINDS
+from reconciler.decide.drift_entry import DriftClass
+from reconciler.decide.outcome import EventType
+from reconciler.decide.plan import Action, Reason
 from reconciler.render.json import redacted
 
 JOB = "3faf5c03-1234-4c27-aad5-8a6a1ee96fb8"

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len as cells_by_rich
 
-from reconciler.core.diagnostic import Diagnostic, Location, Snippet
-from reconciler.core.planning.groups import in_braces
-from reconciler.core.text.sanitize import printable, visible
+from reconciler.decide.groups import in_braces
+from reconciler.errors import Diagnostic, Location, Snippet
 from reconciler.render import Content, render
 from reconciler.render.layout import cell_len, fit, pad, table, wrap
 from reconciler.render.style import Place, Style, View
 from reconciler.render.texts.diagnostics import render_diagnostics
+from reconciler.text import printable, visible
 from tests.builders import a_job, a_stack, seen
 from tests.core.test_decision_table import OLD, plan_for
 from tests.render.test_folding import sweep, text_of

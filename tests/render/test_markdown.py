@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, TargetIdentity, count
+from reconciler.core.values import TargetIdentity
+from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, count
 from reconciler.render import Content, render
 from reconciler.render.markdown import MOST_CHARACTERS, code, prose
 from reconciler.render.style import View

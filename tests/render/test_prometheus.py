@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from reconciler.core.drift.entry import DriftClass
-from reconciler.core.metrics import RunReport
-from reconciler.core.planning.plan import Action
-from reconciler.core.text.sanitize import printable
+from reconciler.decide.drift_entry import DriftClass
+from reconciler.decide.metrics import RunReport
+from reconciler.decide.plan import Action
 from reconciler.render import Content, render, render_run
 from reconciler.render.style import View
+from reconciler.text import printable
 from tests.render.test_golden import drifted, every_action
 
 RUN = RunReport("plan", "vision", "local", is_success=True, ended_at_s=1_800_000_000.5, duration_s=1.25)

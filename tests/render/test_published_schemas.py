@@ -12,8 +12,8 @@ import jsonschema
 import pytest
 import xmlschema
 
-from reconciler.core.outcome import Outcome, Result, Status
-from reconciler.core.planning.plan import Action, Plan
+from reconciler.decide.outcome import Outcome, Result, Status
+from reconciler.decide.plan import Action, Plan
 from reconciler.render import Content, render
 from reconciler.render.style import View
 from tests.render.test_golden import drifted, every_action

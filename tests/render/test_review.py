@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from reconciler.core.declared.stack import DesiredJob, Limits, Target
-from reconciler.core.diagnostic import Location
-from reconciler.core.planning.plan import Change
-from reconciler.core.review.comparison import make_review
-from reconciler.core.review.report import Review, ReviewedSide
-from reconciler.core.review.side import Side
+from reconciler.core.stack import DesiredJob, Limits, Target
+from reconciler.core.values import Change
+from reconciler.decide.review_comparison import make_review
+from reconciler.decide.review_report import Review, ReviewedSide
+from reconciler.decide.review_side import Side
+from reconciler.errors import Location
 from reconciler.render import Content, render
 from reconciler.render.style import Style, View
 from tests.builders import a_job, a_stack, absent

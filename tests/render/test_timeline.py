@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.planning.reports.history import HistoryExcerpt
-from reconciler.core.planning.reports.timeline import Timeline
-from reconciler.core.planning.reports.timeline_bars import BarState
-from reconciler.core.planning.reports.timeline_marks import MarkKind
 from reconciler.core.record import PastAction
-from reconciler.core.text.secret import REDACTED, Redactor
+from reconciler.core.secret import REDACTED, Redactor
+from reconciler.decide.history_report import HistoryExcerpt
+from reconciler.decide.timeline import Timeline
+from reconciler.decide.timeline_bars import BarState
+from reconciler.decide.timeline_marks import MarkKind
 from reconciler.render.timeline import render_timeline
 from tests.render.browser import Page
 from tests.render.recorded_histories import (

@@ -17,7 +17,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reconciler.core.observed.identity import Marker, parse_description
+from reconciler.core.identity import Marker, parse_description
 from reconciler.emulator import Job, Store
 from reconciler.local_target import LOCAL_PROJECT
 from reconciler.record_directory import NAME as RECORDS

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import pytest
 
 from reconciler import reconcile
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.observed.identity import parse_remote_name
-from reconciler.core.outcome import Status
-from reconciler.core.planning.allowance import EVERY_GUARD
-from reconciler.core.planning.plan import Action
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.identity import parse_remote_name
+from reconciler.core.stack import DesiredJob
+from reconciler.decide.allowance import EVERY_GUARD
+from reconciler.decide.outcome import Status
+from reconciler.decide.plan import Action
 from reconciler.emulator import chaos
 from tests.apply.service import CREATE, Service, a_service
 from tests.builders import a_job, a_stack

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from reconciler import reconcile
-from reconciler.core import exit_code
-from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.drift.entry import DriftClass
-from reconciler.core.drift.report import DriftReport
-from reconciler.core.exit_code import ExitCode
 from reconciler.core.record import REMIND_S, RunKind, Scope
+from reconciler.core.stack import DesiredJob, Stack
+from reconciler.decide import exit_code
+from reconciler.decide.drift_entry import DriftClass
+from reconciler.decide.drift_report import DriftReport
 from reconciler.emulator import Effect, Fault
+from reconciler.errors import ExitCode
 from reconciler.recording import Recording
 from reconciler.records.drift_checks import KEPT_CHECKS
 from tests.apply.service import CREATE, FIND, PROJECT, STOP, Service, a_service, marker

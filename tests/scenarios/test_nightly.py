@@ -20,17 +20,17 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.declared.schedule import Schedule
-from reconciler.core.declared.stack import DesiredJob
-from reconciler.core.goal import Goal
-from reconciler.core.observed.identity import parse_description
-from reconciler.core.observed.phase import Phase
-from reconciler.core.outcome import Result, Status
-from reconciler.core.planning.allowance import NO_ALLOWANCES
-from reconciler.core.planning.plan import Action, Plan, Reason
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.identity import parse_description
+from reconciler.core.phase import Phase
 from reconciler.core.record import RunKind
-from reconciler.core.saved_plan.preconditions import StalePlan
+from reconciler.core.schedule import Schedule
+from reconciler.core.stack import DesiredJob
+from reconciler.decide.allowance import NO_ALLOWANCES
+from reconciler.decide.goal import Goal
+from reconciler.decide.outcome import Result, Status
+from reconciler.decide.plan import Action, Plan, Reason
+from reconciler.decide.preconditions import StalePlan
 from reconciler.emulator import Durations, Effect, Fault, Job, ManualClock, Store
 from reconciler.recording import Recording
 from reconciler.rollout import Rollout

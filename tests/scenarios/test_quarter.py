@@ -23,13 +23,13 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.declared.schedule import Schedule
-from reconciler.core.declared.stack import DesiredJob, Stack
-from reconciler.core.goal import Goal
-from reconciler.core.observed.identity import parse_description
-from reconciler.core.planning.plan import Action
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.identity import parse_description
 from reconciler.core.record import RunKind
+from reconciler.core.schedule import Schedule
+from reconciler.core.stack import DesiredJob, Stack
+from reconciler.decide.goal import Goal
+from reconciler.decide.plan import Action
 from reconciler.emulator import Durations, Job, ManualClock, Store
 from reconciler.manifests import load_mapping
 from reconciler.recording import Recording

@@ -33,21 +33,21 @@ from hypothesis.stateful import (
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.declared.lifecycle import ReplaceOrder
-from reconciler.core.declared.stack import DesiredJob, Stack, Target
-from reconciler.core.declared.target_kind import LOCAL
-from reconciler.core.goal import Goal
-from reconciler.core.observed.identity import Marker, parse_description, remote_name
-from reconciler.core.observed.phase import Phase
-from reconciler.core.outcome import Result, Status, WaitEnd
-from reconciler.core.planning.allowance import EVERY_GUARD, NO_ALLOWANCES, Allowances
-from reconciler.core.planning.plan import Action, Plan, PlannedAction, Reason, without_growing
-from reconciler.core.planning.planner import decisions_of
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.identity import Marker, parse_description, remote_name
+from reconciler.core.lifecycle import ReplaceOrder
+from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision, RunKind, Scope
-from reconciler.core.saved_plan import document as saved_document
-from reconciler.core.saved_plan.document import SavedOptions
-from reconciler.core.saved_plan.preconditions import StalePlan
+from reconciler.core.stack import DesiredJob, Stack, Target
+from reconciler.core.target_kind import LOCAL
+from reconciler.decide import saved_plan as saved_document
+from reconciler.decide.allowance import EVERY_GUARD, NO_ALLOWANCES, Allowances
+from reconciler.decide.goal import Goal
+from reconciler.decide.outcome import Result, Status, WaitEnd
+from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, without_growing
+from reconciler.decide.planner import decisions_of
+from reconciler.decide.preconditions import StalePlan
+from reconciler.decide.saved_plan import SavedOptions
 from reconciler.emulator import Job, chaos
 from reconciler.reconcile import Context
 from reconciler.recording import Recording

@@ -25,7 +25,7 @@ from ruamel.yaml import YAML
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.cli.registry import COMMANDS, LazyGroup
-from reconciler.core.exit_code import ExitCode
+from reconciler.errors import ExitCode
 from tests.ci.shell import ROOT
 
 EXAMPLE = ROOT / "examples/scheduled"

@@ -16,8 +16,8 @@ from reconciler.backends.auth.known_secrets import FILE_VARIABLE, credentials_fi
 from reconciler.backends.auth.signing import AccessKey
 from reconciler.backends.clock import SystemClock
 from reconciler.backends.http.session import ServiceSession
+from reconciler.core.credential_names import ACCESS_KEYS, PASSWORD, TOKENS, AccessKeyNames
 from reconciler.core.ports import Clock
-from reconciler.core.text.credential_names import ACCESS_KEYS, PASSWORD, TOKENS, AccessKeyNames
 
 
 @dataclass(frozen=True)

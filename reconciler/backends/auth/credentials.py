@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from reconciler.backends.http.request import Request
-from reconciler.core.ports import Secrets, Unauthorized
+from reconciler.core.ports import Secrets
+from reconciler.errors import Unauthorized
 
 
 class NoCredentials(Unauthorized):

@@ -15,7 +15,8 @@ from reconciler.backends.auth.credentials import sendable
 from reconciler.backends.http.request import Request
 from reconciler.backends.http.retry import RetryPolicy
 from reconciler.backends.http.session import ServiceResponse, ServiceSession
-from reconciler.core.ports import Clock, Rejected, Secrets, ServiceError, Unauthorized, Unreachable
+from reconciler.core.ports import Clock, Secrets
+from reconciler.errors import Rejected, ServiceError, Unauthorized, Unreachable
 
 _WHAT_IAM_LOOKS_AT = "OS_USERNAME, OS_PASSWORD, OS_USER_DOMAIN_NAME and the project"
 

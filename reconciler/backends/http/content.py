@@ -18,7 +18,7 @@ from typing import Any
 import requests
 import urllib3
 
-from reconciler.core.ports import UnreadableAnswer
+from reconciler.errors import UnreadableAnswer
 
 #: So many bytes has an answer, decompressed. The longest that is documented is a log of 5 MB.
 LONGEST_ANSWER = 32 * 2**20

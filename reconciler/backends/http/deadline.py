@@ -15,7 +15,7 @@ from typing import Any
 import requests
 from requests.adapters import HTTPAdapter
 
-from reconciler.core.text.duration import format_duration
+from reconciler.text import format_duration
 
 
 class Overdue(OSError):

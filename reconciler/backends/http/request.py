@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from reconciler.core.ports import Rejected
+from reconciler.errors import Rejected
 
 JSON = "application/json;charset=UTF-8"
 

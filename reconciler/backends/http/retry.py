@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from reconciler.core.ports import ServerError, ServiceError, Throttled, Unanswered, Unreachable
+from reconciler.errors import ServerError, ServiceError, Throttled, Unanswered, Unreachable
 
 
 class RetryPolicy(Enum):

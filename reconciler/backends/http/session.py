@@ -30,11 +30,11 @@ from reconciler.backends.http.deadline import DeadlineAdapter
 from reconciler.backends.http.request import JSON, Request, json_bytes, query_of
 from reconciler.backends.http.retry import Backoff, RateLimiter, RetryPolicy
 from reconciler.backends.modelarts.errors import RENEW_ON, canonical_code, failure_of, harmless, redirected
-from reconciler.core.ports import (
-    Clock,
+from reconciler.core.ports import Clock, RequestListener, Secrets
+from reconciler.core.secret import Redactor
+from reconciler.core.url_secrets import user_info_secrets
+from reconciler.errors import (
     Interrupted,
-    RequestListener,
-    Secrets,
     ServiceError,
     Throttled,
     Unanswered,
@@ -42,9 +42,7 @@ from reconciler.core.ports import (
     Unreachable,
     UnreadableAnswer,
 )
-from reconciler.core.text.duration import format_duration
-from reconciler.core.text.secret import Redactor
-from reconciler.core.text.url_secrets import user_info_secrets
+from reconciler.text import format_duration
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0

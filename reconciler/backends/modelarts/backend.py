@@ -20,19 +20,11 @@ from reconciler.backends.http.session import ServiceResponse, ServiceSession
 from reconciler.backends.modelarts.job_parser import read_job
 from reconciler.backends.modelarts.observe import NeedsAbsence, observe
 from reconciler.backends.modelarts.paging import PAGE_SIZE, LimitedPages, PageReader, SearchPage, page_of
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.observed.job import Observation, ObservedJob, Unreadable
-from reconciler.core.observed.listing import Listing, SearchFilter, named
-from reconciler.core.ports import (
-    NotFound,
-    NotSupported,
-    ReadingListener,
-    Rejected,
-    Secrets,
-    ServiceError,
-    Unauthorized,
-    UnreadableAnswer,
-)
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.listing import Listing, SearchFilter, named
+from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
+from reconciler.core.ports import ReadingListener, Secrets
+from reconciler.errors import NotFound, NotSupported, Rejected, ServiceError, Unauthorized, UnreadableAnswer
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.catalog import Catalog

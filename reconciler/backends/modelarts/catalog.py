@@ -14,8 +14,8 @@ from pydantic import AliasChoices, BaseModel, Field
 from reconciler.backends.modelarts.lenient import Count, Lenient, Number, ResponseModel, Texts
 from reconciler.backends.modelarts.operation_group import OperationGroup, parsed
 from reconciler.backends.modelarts.tags import Tag
-from reconciler.core.observed.catalog import EngineOffer, FlavorOffer, Offered, RecordQuota
-from reconciler.core.ports import Rejected
+from reconciler.core.catalog import EngineOffer, FlavorOffer, Offered, RecordQuota
+from reconciler.errors import Rejected
 
 #: The pool is unknown, not for training or not running.
 _POOL_REFUSED = frozenset({"ModelArts.2890", "ModelArts.2886", "ModelArts.2887"})

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from reconciler.backends.http.content import parse
-from reconciler.core.ports import (
+from reconciler.errors import (
     NameTaken,
     NotFound,
     Rejected,
@@ -25,8 +25,7 @@ from reconciler.core.ports import (
     UnreadableAnswer,
     WrongPhase,
 )
-from reconciler.core.text.duration import format_duration
-from reconciler.core.text.sanitize import printable
+from reconciler.text import format_duration, printable
 
 #: How much of a body that is not JSON is quoted, and of a message, in characters.
 _QUOTED = 120

@@ -13,8 +13,8 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any, TypeGuard
 
-from reconciler.core.observed.identity import MARKER_BEGIN, Marker, parse_description
-from reconciler.core.observed.job import ObservedJob, Unreadable
+from reconciler.core.identity import MARKER_BEGIN, Marker, parse_description
+from reconciler.core.observed_job import ObservedJob, Unreadable
 
 
 def read_job(answer: Any) -> ObservedJob | Unreadable:

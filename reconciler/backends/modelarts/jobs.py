@@ -15,11 +15,11 @@ from reconciler.backends.modelarts.job_models import JobPage, ReportedJob
 from reconciler.backends.modelarts.job_parser import find_oddity
 from reconciler.backends.modelarts.paging import page_of
 from reconciler.backends.modelarts.request_models import ActionBody, Search, SearchBody, UpdateBody
-from reconciler.core.declared.body import create_body, with_identity
-from reconciler.core.declared.fields.desired import JobBody
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.observed.job import Unreadable
-from reconciler.core.ports import NotSupported, ServiceError, UnreadableAnswer
+from reconciler.core.body import create_body, with_identity
+from reconciler.core.fields.desired import JobBody
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.observed_job import Unreadable
+from reconciler.errors import NotSupported, ServiceError, UnreadableAnswer
 
 _EVERY_JOB = Search()
 

@@ -13,9 +13,9 @@ from pydantic import AliasChoices, Field, model_validator
 
 from reconciler.backends.modelarts.lenient import Count, Lenient, Number, ResponseModel
 from reconciler.backends.modelarts.operation_group import OperationGroup, parsed
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.observed.reports import EventQuery
-from reconciler.core.ports import NotFound, NotSupported, Rejected
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.job_reports import EventQuery
+from reconciler.errors import NotFound, NotSupported, Rejected
 
 _NO_LOG_YET = frozenset({"ModelArts.2776", "ModelArts.2777", "ModelArts.2818"})
 

@@ -20,10 +20,10 @@ from reconciler.backends.modelarts.paging import (
     SearchPage,
     at_once,
 )
-from reconciler.core.observed.job import Observation, ObservedJob
-from reconciler.core.observed.listing import Listing, SearchFilter, named
-from reconciler.core.observed.phase import ACTIVE
-from reconciler.core.ports import Rejected, ServiceError, Unauthorized
+from reconciler.core.listing import Listing, SearchFilter, named
+from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.phase import ACTIVE
+from reconciler.errors import Rejected, ServiceError, Unauthorized
 
 #: Fetches one page of a search.
 Fetch = Callable[[int, Sequence[SearchFilter]], SearchPage]

@@ -13,8 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from reconciler.backends.http.retry import RetryPolicy
 from reconciler.backends.http.session import ServiceResponse
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.ports import NotSupported
+from reconciler.core.fields.marks import Cloud
+from reconciler.errors import NotSupported
 
 if TYPE_CHECKING:
     from reconciler.backends.modelarts.backend import ModelArtsBackend

@@ -21,9 +21,9 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from reconciler.backends.modelarts.job_parser import number, read_job
-from reconciler.core.observed.job import ObservedJob, Unreadable
-from reconciler.core.observed.listing import Listing
-from reconciler.core.ports import ServiceError, Unauthorized
+from reconciler.core.listing import Listing
+from reconciler.core.observed_job import ObservedJob, Unreadable
+from reconciler.errors import ServiceError, Unauthorized
 
 PAGE_SIZE = 50
 MAX_READINGS = 4

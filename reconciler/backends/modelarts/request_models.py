@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 
 from reconciler.backends.modelarts.job_models.declared import bare_type
-from reconciler.core.declared.fields.desired import JobBody
-from reconciler.core.declared.fields.marks import Mark, UpdateInPlace
+from reconciler.core.fields.desired import JobBody
+from reconciler.core.fields.marks import Mark, UpdateInPlace
 
 #: So many values, tags and addresses one search takes at most.
 AtMostTen = Field(max_length=10)
@@ -141,7 +141,7 @@ class UpdateBody(RequestModel):
     """What is to be changed on a job; an empty description clears it. OTC knows `description` alone.
 
     Beside these fields it has all that can be declared and changed in place: `spec` and `endpoints`, as
-    mappings. Source of that list: the marks in `core.declared`.
+    mappings. Source of that list: the marks in `core`.
     """
 
     description: Annotated[str | None, Field(max_length=256)] = None

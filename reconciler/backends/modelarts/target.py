@@ -9,9 +9,9 @@ from pathlib import Path
 from reconciler.backends import connect as service
 from reconciler.backends.http.session import SessionOptions
 from reconciler.backends.target import Connected, Runtime
-from reconciler.core.declared.stack import Target
-from reconciler.core.diagnostic import ManifestInvalid
-from reconciler.core.planning.plan import TargetIdentity
+from reconciler.core.stack import Target
+from reconciler.core.values import TargetIdentity
+from reconciler.errors import ManifestInvalid
 
 
 def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> TargetIdentity | None:

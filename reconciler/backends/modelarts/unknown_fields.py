@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from reconciler.backends.modelarts.job_models import ReportedJob
-from reconciler.core.observed.job import ObservedJob
+from reconciler.core.observed_job import ObservedJob
 
 
 def unknown_fields(job: ObservedJob) -> tuple[str, ...]:

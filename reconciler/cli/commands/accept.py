@@ -10,7 +10,7 @@ import click
 
 from reconciler.cli.completions import keys
 from reconciler.cli.options import RECORDS, TARGET_NAME, VARIABLES, OutputSpec, option, output, with_options
-from reconciler.core.diagnostic import Diagnostic, WrongUsage
+from reconciler.errors import Diagnostic, WrongUsage
 from reconciler.render import Content
 
 _PARALLELISM = 8

@@ -23,14 +23,14 @@ from reconciler.cli.options import (
 )
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.interrupts import Interrupt, abortable
-from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.text.sanitize import printable, printable_lines
+from reconciler.errors import Diagnostic, WrongUsage
 from reconciler.render import Content
+from reconciler.text import printable, printable_lines
 
 if TYPE_CHECKING:
     from reconciler.cli.context import StackOptions
     from reconciler.cli.execution import ApplyRequest
-    from reconciler.core.declared.entry.patch import EntryPatch
+    from reconciler.core.entry_patch import EntryPatch
     from reconciler.job_declaration import JobDeclaration
     from reconciler.manifests import LoadedStack
 

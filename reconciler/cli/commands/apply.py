@@ -25,11 +25,11 @@ from reconciler.cli.options import (
     with_options,
 )
 from reconciler.cli.terminal.interrupts import Interrupt, abortable
-from reconciler.core.diagnostic import Diagnostic, WrongUsage
+from reconciler.errors import Diagnostic, WrongUsage
 from reconciler.render import Content
 
 if TYPE_CHECKING:
-    from reconciler.core.goal import Goal
+    from reconciler.decide.goal import Goal
 
 #: What shaped a saved plan, and cannot be said again when it is carried out.
 _OF_THE_PLAN = {

@@ -12,10 +12,10 @@ import click
 from reconciler.cli.options import RECORDS, with_options
 from reconciler.cli.service_session import JSON, WHERE
 from reconciler.cli.terminal.console import console
-from reconciler.core.exit_code import ExitCode
+from reconciler.errors import ExitCode
 
 if TYPE_CHECKING:
-    from reconciler.core.doctor import Check
+    from reconciler.decide.doctor import Check
 
 
 @click.command("doctor")
@@ -60,7 +60,7 @@ def _spelled(place: Mapping[str, str | None]) -> str:
 
 
 def _exit(checks: Sequence[Check]) -> ExitCode:
-    from reconciler.core.doctor import Health, Trouble
+    from reconciler.decide.doctor import Health, Trouble
 
     troubles = {check.trouble for check in checks if check.health is Health.WRONG}
     table = {

@@ -9,7 +9,7 @@ import click
 
 from reconciler.cli.fleet_options import FLEET, with_fleet
 from reconciler.cli.options import TARGET, OutputSpec, option, output, remind, with_options
-from reconciler.core import exit_code
+from reconciler.decide import exit_code
 from reconciler.render import Content
 
 

@@ -13,7 +13,7 @@ import click
 
 from reconciler.cli.options import FiniteRange, option, with_options
 from reconciler.cli.terminal.console import console
-from reconciler.core.diagnostic import Diagnostic, ReconcilerError
+from reconciler.errors import Diagnostic, ReconcilerError
 
 if TYPE_CHECKING:
     from reconciler.emulator import Server, Store

@@ -64,7 +64,7 @@ def command(
 
 
 def _explain_key(name: str, others: Sequence[str], style: Style) -> str:
-    from reconciler.core.declared.schema.keys import NoSuchKey, find_key
+    from reconciler.core.manifest_keys import NoSuchKey, find_key
     from reconciler.render.texts.tables import render_key
 
     try:
@@ -85,8 +85,8 @@ def _explain_origin(
     target: str | None,
 ) -> None:
     from reconciler.cli.context import load_stack
-    from reconciler.core.declared.selection import unknown_key
-    from reconciler.core.diagnostic import WrongUsage
+    from reconciler.core.selection import unknown_key
+    from reconciler.errors import WrongUsage
     from reconciler.render.texts.origins import render_origins
 
     if not words:

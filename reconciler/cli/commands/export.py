@@ -98,8 +98,8 @@ def _check(jobs: Sequence[str], all_jobs: bool, filters: Sequence[object]) -> No
 
 
 def _check_names(stack: str | None, file: Path | None) -> None:
-    from reconciler.core.diagnostic import Diagnostic, WrongUsage
-    from reconciler.core.observed.identity import stack_problem
+    from reconciler.core.identity import stack_problem
+    from reconciler.errors import Diagnostic, WrongUsage
 
     if stack is not None and (problem := stack_problem(stack)):
         raise WrongUsage(Diagnostic("invalid stack name", f'"{stack}": {problem}'))
@@ -108,13 +108,13 @@ def _check_names(stack: str | None, file: Path | None) -> None:
 
 
 def _exists(file: Path) -> Any:
-    from reconciler.core.diagnostic import Diagnostic
+    from reconciler.errors import Diagnostic
 
     return Diagnostic("the file exists", f"{file} is never overwritten", "name another file, or remove it")
 
 
 def _write(text: str, file: Path | None) -> None:
-    from reconciler.core.diagnostic import WrongUsage
+    from reconciler.errors import WrongUsage
     from reconciler.files import write_new_file
 
     if file is None:

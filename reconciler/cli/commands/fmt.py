@@ -12,11 +12,11 @@ import click
 
 from reconciler.cli.options import option, with_options
 from reconciler.cli.terminal.console import console
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.text.sanitize import printable
+from reconciler.errors import ExitCode
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.diagnostic import Diagnostic
+    from reconciler.errors import Diagnostic
     from reconciler.manifests.yaml.document import Document
 
 
@@ -32,7 +32,7 @@ def command(paths: Sequence[Path], check: bool) -> int:
     in order and nesting is two spaces. Comments, blank lines, anchors, quotes and the spelling of
     values are kept, and no value changes. The names of the files that were changed go to stdout.
     """
-    from reconciler.core.diagnostic import ManifestInvalid
+    from reconciler.errors import ManifestInvalid
     from reconciler.manifests.sources.files import manifest_files
 
     problems: list[Diagnostic] = []
@@ -48,7 +48,7 @@ def command(paths: Sequence[Path], check: bool) -> int:
 
 
 def _format(document: Document, check: bool) -> bool:
-    from reconciler.core.diagnostic import ManifestInvalid
+    from reconciler.errors import ManifestInvalid
     from reconciler.files import write_file
     from reconciler.manifests.layout.formatting import format_text
     from reconciler.manifests.layout.written_secrets import written_secrets

@@ -21,15 +21,15 @@ from reconciler.cli.options import (
     with_options,
 )
 from reconciler.cli.terminal.console import console
-from reconciler.core.diagnostic import Diagnostic, ReconcilerError, WrongUsage
-from reconciler.core.text.count import format_count
+from reconciler.errors import Diagnostic, ReconcilerError, WrongUsage
 from reconciler.render import Content
+from reconciler.text import format_count
 
 if TYPE_CHECKING:
     from reconciler.connection import RecordedStack
-    from reconciler.core.planning.reports.history import HistoryExcerpt, HistoryReport
-    from reconciler.core.ports import Records
     from reconciler.core.record import PastRevision
+    from reconciler.decide.history_report import HistoryExcerpt, HistoryReport
+    from reconciler.decide.journal import Records
     from reconciler.manifests import LoadedStack
 
 #: What is older is pruned, if nobody says another age.
@@ -216,7 +216,7 @@ def _was_recorded(store: Records, place: RecordedStack, key: str) -> bool:
 
 
 def _report(place: RecordedStack, shown: HistoryExcerpt) -> HistoryReport:
-    from reconciler.core.planning.reports.history import make_history
+    from reconciler.decide.history_report import make_history
     from reconciler.version import __version__
 
     return make_history(
@@ -230,7 +230,7 @@ def _report(place: RecordedStack, shown: HistoryExcerpt) -> HistoryReport:
 
 
 def _page(place: RecordedStack, shown: HistoryExcerpt) -> str:
-    from reconciler.core.planning.reports.timeline import make_timeline
+    from reconciler.decide.timeline import make_timeline
     from reconciler.render.timeline import render_timeline
     from reconciler.version import __version__
 
@@ -240,7 +240,7 @@ def _page(place: RecordedStack, shown: HistoryExcerpt) -> str:
 
 
 def _excerpt(place: RecordedStack, asked: HistoryRequest) -> HistoryExcerpt:
-    from reconciler.core.planning.reports.history import HistoryExcerpt, newest_revisions
+    from reconciler.decide.history_report import HistoryExcerpt, newest_revisions
 
     store, scope = place.store, place.scope
     if store is None:
@@ -260,8 +260,8 @@ def _excerpt(place: RecordedStack, asked: HistoryRequest) -> HistoryExcerpt:
 
 
 def _compared(revisions: Sequence[PastRevision], key: str, numbers: tuple[int, int]) -> HistoryExcerpt:
-    from reconciler.core.planning.reports.history import HistoryDiff, HistoryExcerpt, changes_of
-    from reconciler.core.text.masking import mask
+    from reconciler.core.masking import mask
+    from reconciler.decide.history_report import HistoryDiff, HistoryExcerpt, changes_of
 
     before, after = (_numbered(revisions, key, number) for number in numbers)
     changes = mask(
@@ -307,7 +307,7 @@ def _declared_for(one: PastRevision) -> Any:
 
 def _prune(place: RecordedStack, age_s: float, yes: bool, as_json: bool) -> int:
     from reconciler.cli.terminal.confirmation import confirm
-    from reconciler.core.planning.plan import timestamp
+    from reconciler.core.values import timestamp
 
     store, scope, before_s = place.store, place.scope, place.clock.now() - age_s
     deleted = 0

@@ -11,8 +11,8 @@ import click
 from reconciler.cli.address import ADDRESS, Address, is_typed, target_or_address
 from reconciler.cli.options import TARGET_NAME, VARIABLES, option, with_options
 from reconciler.cli.terminal.console import console
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.text.sanitize import printable
+from reconciler.errors import ExitCode
+from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.cli.export import Where

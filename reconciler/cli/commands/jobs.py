@@ -13,14 +13,14 @@ from reconciler.cli.filters import FILTERS, MomentType
 from reconciler.cli.options import FORCE, YES, DurationType, option, with_options
 from reconciler.cli.service_session import BESIDE_JOBS, JSON, WHERE, learn_tokens, open_target, say_gaps
 from reconciler.cli.terminal.console import console
-from reconciler.core.text.sanitize import printable
 from reconciler.jobs.logs import first_task, read_events
+from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.cli.service_session import TargetSession
-    from reconciler.core.observed.job import ObservedJob
-    from reconciler.core.observed.listing import Listing
-    from reconciler.core.observed.reports import EventQuery
+    from reconciler.core.job_reports import EventQuery
+    from reconciler.core.listing import Listing
+    from reconciler.core.observed_job import ObservedJob
     from reconciler.jobs.search import Moment
 
 _JOB = click.argument("job", metavar="JOB", shell_complete=keys)
@@ -306,7 +306,7 @@ def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool,
     Terminated unless any end was waited for. Phase changes are reported on stderr.
     """
     from reconciler.cli.wait import wait_for_all
-    from reconciler.core.goal import Goal
+    from reconciler.decide.goal import Goal
 
     with open_target(**where) as there:
         found = there.find_all(jobs)

@@ -24,14 +24,14 @@ from reconciler.cli.options import (
     with_options,
 )
 from reconciler.cli.terminal.console import console
-from reconciler.core import exit_code
-from reconciler.core.diagnostic import Refused
-from reconciler.core.text.count import format_count
+from reconciler.decide import exit_code
+from reconciler.errors import Refused
 from reconciler.render import Content
+from reconciler.text import format_count
 
 if TYPE_CHECKING:
-    from reconciler.core.planning.allowance import Allowances
-    from reconciler.core.planning.plan import Plan
+    from reconciler.decide.allowance import Allowances
+    from reconciler.decide.plan import Plan
     from reconciler.reconcile import Context
     from reconciler.saved_plans import PlanFile
 
@@ -111,7 +111,7 @@ def _as_file(plan: Plan, context: Context, file: Path, allowed: Allowances, reco
 
 
 def _say_that_it_passed(plan: Plan) -> None:
-    from reconciler.core.preflight import has_passed, jobs_to_start
+    from reconciler.decide.preflight import has_passed, jobs_to_start
 
     if has_passed(plan):
         jobs = format_count(len(jobs_to_start(plan.actions)), "job")

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from reconciler.cli.options import TARGET_NAME, VARIABLES, OutputSpec, output, with_options
-from reconciler.core.exit_code import ExitCode
+from reconciler.errors import ExitCode
 from reconciler.render import Content
 
 
@@ -38,7 +38,7 @@ def test(
     from reconciler.checks.policies import surroundings_of
     from reconciler.cli.context import load_stack
     from reconciler.cli.output import requested_outputs, show_cases
-    from reconciler.core.policies.cases import run_cases
+    from reconciler.decide.policy_cases import run_cases
     from reconciler.expressions.evaluator import Evaluator
     from reconciler.manifests.policy_cases import read_cases
 

@@ -9,7 +9,7 @@ import click
 
 from reconciler.cli.options import TARGET_NAME, VARIABLES, OutputSpec, output, with_options
 from reconciler.cli.terminal.console import console
-from reconciler.core.exit_code import ExitCode
+from reconciler.errors import ExitCode
 from reconciler.render import Content
 
 

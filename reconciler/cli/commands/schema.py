@@ -14,16 +14,16 @@ NAMES = ("manifest", "plan", "drift", "events", "history", "status", "review", "
 
 def schema(name: str) -> dict[str, Any]:
     """The JSON Schema of a document, made from the models that write and read it."""
-    from reconciler.core.declared.schema.manifest import manifest_schema
-    from reconciler.core.drift.report import DriftReport
-    from reconciler.core.fleet import FleetDocument
-    from reconciler.core.outcome import ApplyEvent
-    from reconciler.core.planning.plan import Plan
-    from reconciler.core.planning.reports.explanation import Explanation
-    from reconciler.core.planning.reports.history import HistoryReport
-    from reconciler.core.planning.reports.status import StatusReport
-    from reconciler.core.planning.reports.validation import Validation
-    from reconciler.core.review.report import Review
+    from reconciler.core.manifest_schema import manifest_schema
+    from reconciler.decide.drift_report import DriftReport
+    from reconciler.decide.explanation import Explanation
+    from reconciler.decide.fleet import FleetDocument
+    from reconciler.decide.history_report import HistoryReport
+    from reconciler.decide.outcome import ApplyEvent
+    from reconciler.decide.plan import Plan
+    from reconciler.decide.review_report import Review
+    from reconciler.decide.status_report import StatusReport
+    from reconciler.decide.validation_report import Validation
 
     match name:
         case "plan":

@@ -13,8 +13,8 @@ from reconciler.cli.terminal.console import console
 from reconciler.render import Content
 
 if TYPE_CHECKING:
-    from reconciler.core.planning.plan import Plan
-    from reconciler.core.saved_plan.document import SavedOptions
+    from reconciler.decide.plan import Plan
+    from reconciler.decide.saved_plan import SavedOptions
 
 
 @click.command("show")

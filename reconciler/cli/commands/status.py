@@ -16,11 +16,11 @@ from reconciler.cli.service_session import JSON
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.reading import reading
 from reconciler.cli.terminal.wait_table import RANKS, LiveTable, TableRow, can_draw, display
-from reconciler.core.exit_code import ExitCode
+from reconciler.errors import ExitCode
 
 if TYPE_CHECKING:
     from reconciler.cli.arguments import Arguments
-    from reconciler.core.planning.reports.status import JobStatus, StatusReport
+    from reconciler.decide.status_report import JobStatus, StatusReport
     from reconciler.reconcile import Context
 
 #: Seconds between two looks: on a terminal, and where each block is one more in a file.
@@ -155,7 +155,7 @@ def _redraw(context: Context) -> NoReturn:
 
 def _rank(one: JobStatus) -> int:
     """What matters most stands first: what failed or cannot be judged, what runs, what waits, the rest."""
-    from reconciler.core.observed.phase import parse_phase
+    from reconciler.core.phase import parse_phase
 
     phase = parse_phase(one.phase or "")
     if one.problem is not None or (phase is not None and phase.ended_badly):

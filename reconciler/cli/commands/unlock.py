@@ -11,8 +11,8 @@ import click
 from reconciler.cli.options import RECORDS, STACK, TARGET_NAME, YES, with_options
 from reconciler.cli.terminal.confirmation import confirm
 from reconciler.cli.terminal.console import console
-from reconciler.core.diagnostic import Diagnostic, Refused
-from reconciler.core.text.sanitize import printable
+from reconciler.errors import Diagnostic, Refused
+from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.connection import RecordedStack
@@ -55,8 +55,8 @@ def command(
 
 
 def _told(place: RecordedStack, holder: Holder) -> str:
-    from reconciler.core.planning.plan import timestamp
-    from reconciler.core.text.duration import format_duration
+    from reconciler.core.values import timestamp
+    from reconciler.text import format_duration
 
     left = format_duration(max(0, round(holder.expires_s - place.clock.now())))
     return printable(

@@ -23,7 +23,7 @@ from reconciler.cli.options import (
 from reconciler.render import Content
 
 if TYPE_CHECKING:
-    from reconciler.core.watch.window import Window
+    from reconciler.decide.watch_window import Window
 
 
 class _IntervalType(DurationType):
@@ -60,7 +60,7 @@ class _WindowType(OnePerLine):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Window:
         """Read it."""
-        from reconciler.core.watch.window import InvalidWindow, Window
+        from reconciler.decide.watch_window import InvalidWindow, Window
 
         if isinstance(value, Window):
             return value

@@ -11,7 +11,7 @@ from reconciler.cli.completions import keys
 from reconciler.cli.options import RECORDS, STACK, TARGET_NAME, WITHOUT_RECORDS, with_options
 from reconciler.cli.service_session import JSON
 from reconciler.cli.terminal.console import console
-from reconciler.core.exit_code import ExitCode
+from reconciler.errors import ExitCode
 
 
 @click.command("why")

@@ -13,10 +13,12 @@ from reconciler.backends.modelarts.errors import is_missing_right
 from reconciler.backends.target import Connected
 from reconciler.cli.context import runtime
 from reconciler.cli.doctor.records import LOCK, RecordsExamination, known_identity
-from reconciler.core.declared.fields.marks import Cloud
-from reconciler.core.declared.stack import Target
-from reconciler.core.diagnostic import ManifestInvalid
-from reconciler.core.doctor import (
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.listing import Listing
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.ports import Clock, SupportsDiagnosis, SupportsSearch
+from reconciler.core.stack import Target
+from reconciler.decide.doctor import (
     Check,
     Health,
     Trouble,
@@ -29,18 +31,7 @@ from reconciler.core.doctor import (
     well,
     wrong,
 )
-from reconciler.core.observed.listing import Listing
-from reconciler.core.observed.ownership import sort_by_key
-from reconciler.core.ports import (
-    Clock,
-    NotFound,
-    NotSupported,
-    Rejected,
-    ServiceError,
-    SupportsDiagnosis,
-    SupportsSearch,
-    Unauthorized,
-)
+from reconciler.errors import ManifestInvalid, NotFound, NotSupported, Rejected, ServiceError, Unauthorized
 from reconciler.local_target import LocalFileFailed
 from reconciler.manifests import LoadedStack
 from reconciler.targets import connected

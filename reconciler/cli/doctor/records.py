@@ -9,13 +9,14 @@ from pathlib import Path
 
 from reconciler.cli.context import runtime
 from reconciler.connection import open_recording, records_url
-from reconciler.core.declared.stack import Target
-from reconciler.core.diagnostic import ManifestInvalid
-from reconciler.core.doctor import Check, of_lock, of_memory, unchecked, well, wrong
-from reconciler.core.planning.plan import TargetIdentity
-from reconciler.core.ports import Clock, Records
+from reconciler.core.ports import Clock
 from reconciler.core.record import RecordsUnavailable, Scope
+from reconciler.core.stack import Target
 from reconciler.core.store_url import file_url, parse_store_url
+from reconciler.core.values import TargetIdentity
+from reconciler.decide.doctor import Check, of_lock, of_memory, unchecked, well, wrong
+from reconciler.decide.journal import Records
+from reconciler.errors import ManifestInvalid
 from reconciler.manifests import LoadedStack
 from reconciler.record_directory import NAME
 from reconciler.recording import DATABASE, Recording

@@ -10,7 +10,7 @@ import sys
 from contextlib import suppress
 
 from reconciler.cli.terminal.console import console, has_reader
-from reconciler.core.diagnostic import Diagnostic, Refused
+from reconciler.errors import Diagnostic, Refused
 
 
 def has_terminal() -> bool:

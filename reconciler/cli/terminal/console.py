@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.text.sanitize import printable, visible
-from reconciler.core.text.secret import Redactor
+from reconciler.core.secret import Redactor
+from reconciler.errors import Diagnostic, WrongUsage
 from reconciler.files import NotRegular, write_file
+from reconciler.text import printable, visible
 
 if TYPE_CHECKING:
     from reconciler.render.style import Style

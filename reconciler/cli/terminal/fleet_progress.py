@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.reading import SAY_AFTER_S, SAY_EVERY_S
 from reconciler.cli.terminal.wait_table import BusyLine, can_draw, display
-from reconciler.core.fleet import StackResult, message_of
-from reconciler.core.text.sanitize import printable
+from reconciler.decide.fleet import StackResult, message_of
+from reconciler.text import printable
 
 
 @contextmanager

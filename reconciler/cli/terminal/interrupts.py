@@ -17,7 +17,7 @@ from reconciler.cli.exit_codes import SIGNALS
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.signals import show_cursor
 from reconciler.cli.terminal.wait_table import display
-from reconciler.core.exit_code import ExitCode
+from reconciler.errors import ExitCode
 from reconciler.files import remove_temporary_files
 
 #: A reader that takes nothing any more keeps us no longer than that, in seconds.

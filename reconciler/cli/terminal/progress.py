@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.wait_table import BusyLine, can_draw, display
-from reconciler.core.outcome import ApplyEvent, EventType
-from reconciler.core.planning.plan import ACTIONS, Action
-from reconciler.core.text.sanitize import printable
+from reconciler.decide.outcome import ApplyEvent, EventType
+from reconciler.decide.plan import ACTIONS, Action
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.planning.plan import Plan
+    from reconciler.decide.plan import Plan
 
 _WORDS = {
     EventType.ACTION_STARTED: "started",

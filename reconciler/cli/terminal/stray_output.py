@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from reconciler.cli.entrypoint import number_of_signal
 from reconciler.cli.terminal.console import console
-from reconciler.core.text.sanitize import printable, printable_lines
+from reconciler.text import printable, printable_lines
 
 if TYPE_CHECKING:
     from logging import LogRecord

@@ -17,14 +17,14 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from reconciler.cli.terminal.console import console
-from reconciler.core.text.sanitize import printable
+from reconciler.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from reconciler.core.goal import Goal
-    from reconciler.core.outcome import Waited
     from reconciler.core.ports import Clock
+    from reconciler.decide.goal import Goal
+    from reconciler.decide.outcome import Waited
 
 Show = Callable[[tuple["Waited", ...]], None]
 #: Seconds between two drawings of what has not changed, for the sign that moves.
@@ -339,7 +339,7 @@ def _count(waits: Sequence[Waited], goal: Goal) -> str:
 
 
 def _row(waited: Waited, at_s: float) -> TableRow:
-    from reconciler.core.text.duration import format_duration
+    from reconciler.text import format_duration
 
     job = waited.job
     phase = job.phase_text if job else waited.action.value

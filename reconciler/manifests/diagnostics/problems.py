@@ -9,13 +9,13 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from reconciler.core.declared.expression import UnresolvedText
-from reconciler.core.declared.fields.field_types import fields_of
-from reconciler.core.declared.fields.obs_path import INVALID_PATH, OUTSIDE
-from reconciler.core.declared.scalar import is_boolean, scalar_text
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.text.secret import SecretText
+from reconciler.core.expression import UnresolvedText
+from reconciler.core.fields.field_types import fields_of
+from reconciler.core.fields.obs_path import INVALID_PATH, OUTSIDE
+from reconciler.core.scalar import is_boolean, scalar_text
+from reconciler.core.secret import SecretText
 from reconciler.core.time_zone import time_zones
+from reconciler.errors import Diagnostic
 from reconciler.manifests.diagnostics.suggestions import did_you_mean
 from reconciler.manifests.variables.problems import CREDENTIAL, refused_credential
 from reconciler.manifests.yaml.document import Document, shorten

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from reconciler.core.declared.body import HOISTED, RAW_FORBIDDEN
-from reconciler.core.declared.canonical import FieldRule, rules
-from reconciler.core.diagnostic import Diagnostic
+from reconciler.core.body import HOISTED, RAW_FORBIDDEN
+from reconciler.core.canonical import FieldRule, rules
+from reconciler.errors import Diagnostic
 from reconciler.manifests.diagnostics.problems import NAMED_LISTS, Origin, found
 from reconciler.manifests.yaml.positions import Member, PathStep
 

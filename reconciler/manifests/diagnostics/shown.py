@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from reconciler.core.diagnostic import Diagnostic, Snippet
-from reconciler.core.text.secret import Redactor
+from reconciler.core.secret import Redactor
+from reconciler.errors import Diagnostic, Snippet
 
 #: Of a line beyond this that holds a secret nothing is shown.
 _LONG_LINE = 12_000

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from reconciler.core.diagnostic import ManifestInvalid
+from reconciler.errors import ManifestInvalid
 from reconciler.manifests.layout.comments import CommentAssignment, comments_of, without_trailing_space
 from reconciler.manifests.layout.nodes import not_supported, parse_nodes
 from reconciler.manifests.layout.printer import Printer, without_blank_end

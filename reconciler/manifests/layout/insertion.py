@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from reconciler.core.diagnostic import Diagnostic, Location, ManifestInvalid
+from reconciler.errors import Diagnostic, Location, ManifestInvalid
 from reconciler.manifests.yaml.document import Document, parse
 from reconciler.manifests.yaml.writer import yaml_lines
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from reconciler.core.declared.fields.algorithm import Algorithm, EnvironmentItem
-from reconciler.core.declared.fields.tasks import TaskAlgorithm
-from reconciler.core.declared.stack import JobEntry, Manifest, TargetEntry
+from reconciler.core.fields.algorithm import Algorithm, EnvironmentItem
+from reconciler.core.fields.tasks import TaskAlgorithm
+from reconciler.core.stack import JobEntry, Manifest, TargetEntry
 
 #: Keys that people look for first; all others follow in the order of their model.
 _FIRST: Mapping[type[BaseModel], tuple[str, ...]] = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from reconciler.core.diagnostic import Diagnostic, Location, ManifestInvalid
+from reconciler.errors import Diagnostic, Location, ManifestInvalid
 from reconciler.manifests.yaml.composition import parser_events
 
 BLOCK_SCALAR = re.compile(r"(?:[&!]\S*\s+)*[|>]([-+0-9]*)")

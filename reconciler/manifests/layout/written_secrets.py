@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from reconciler.core.declared.expression import Reference, parts_of
+from reconciler.core.expression import Reference, parts_of
+from reconciler.core.secret_detection import is_secret_name, looks_secret, secret_parts
 from reconciler.core.store_url import looks_like_passwords
-from reconciler.core.text.secret_detection import is_secret_name, looks_secret, secret_parts
 from reconciler.manifests.layout.comments import comments_of
 from reconciler.manifests.layout.nodes import parse_nodes
 from reconciler.manifests.merge import SECTIONS

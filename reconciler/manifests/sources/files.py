@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from reconciler.core.diagnostic import Diagnostic, Location, ManifestInvalid, WrongUsage
+from reconciler.errors import Diagnostic, Location, ManifestInvalid, WrongUsage
 from reconciler.manifests.diagnostics.suggestions import listed
 from reconciler.manifests.sources.root_candidates import MOST_SHOWN, no_root_file
 from reconciler.manifests.yaml.document import UTF_16, Document, parse, unreadable_document

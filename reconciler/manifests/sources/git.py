@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from shutil import which
 from typing import IO, NamedTuple
 
-from reconciler.core.diagnostic import Diagnostic, ReconcilerError
+from reconciler.errors import Diagnostic, ReconcilerError
 from reconciler.manifests.sources.files import SUFFIXES
 from reconciler.manifests.yaml.file_content import MAX_FILE_BYTES
 

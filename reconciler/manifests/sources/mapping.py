@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from reconciler.core.diagnostic import Diagnostic, ManifestInvalid, WrongUsage
+from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.manifests.sources.files import StackFiles
 from reconciler.manifests.yaml.document import parse
 from reconciler.manifests.yaml.hidden_characters import DIRECTION

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
-from reconciler.core.diagnostic import Diagnostic, Location
+from reconciler.errors import Diagnostic, Location
 from reconciler.manifests.yaml.document import Document
 from reconciler.manifests.yaml.positions import diagnose
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from reconciler.core.diagnostic import Diagnostic, Location, ManifestInvalid, WrongUsage
+from reconciler.errors import Diagnostic, Location, ManifestInvalid, WrongUsage
 from reconciler.manifests.sources.files import FileReader, existing_path
 from reconciler.manifests.sources.root_candidates import MOST_SHOWN, no_root_file
 from reconciler.manifests.yaml.recognition import plain_stack_name

@@ -14,11 +14,11 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from reconciler.core.declared.expression import AXIS_NAME
-from reconciler.core.declared.scalar import is_boolean, plain
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.observed.identity import key_problem
-from reconciler.core.text.secret import SecretText
+from reconciler.core.expression import AXIS_NAME
+from reconciler.core.identity import key_problem
+from reconciler.core.scalar import is_boolean, plain
+from reconciler.core.secret import SecretText
+from reconciler.errors import Diagnostic
 from reconciler.manifests.diagnostics.problems import found
 from reconciler.manifests.diagnostics.suggestions import did_you_mean
 from reconciler.manifests.merge import MergedEntry

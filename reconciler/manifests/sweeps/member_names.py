@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import Any
 
-from reconciler.core.declared.scalar import is_boolean, plain, scalar_text
-from reconciler.core.observed.identity import key_problem
+from reconciler.core.identity import key_problem
+from reconciler.core.scalar import is_boolean, plain, scalar_text
 from reconciler.manifests.merge import MergedEntry
 from reconciler.manifests.variables.expand import Expander
 from reconciler.manifests.variables.problems import NotExpanded

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from reconciler.core.declared.expression import (
+from reconciler.core.credential_names import holds_credential, is_credential_name
+from reconciler.core.expression import (
     OutputName,
     Reference,
     UnresolvedText,
@@ -21,10 +22,9 @@ from reconciler.core.declared.expression import (
     outputs_in,
     parts_of,
 )
-from reconciler.core.declared.scalar import scalar_text, text_released_as
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.text.credential_names import holds_credential, is_credential_name
-from reconciler.core.text.secret import SecretText, as_released
+from reconciler.core.scalar import scalar_text, text_released_as
+from reconciler.core.secret import SecretText, as_released
+from reconciler.errors import Diagnostic
 from reconciler.manifests.diagnostics.suggestions import did_you_mean, listed
 from reconciler.manifests.variables import budget
 from reconciler.manifests.variables.budget import BudgetExceeded, ExpansionBudget

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from reconciler.core.declared.body import desugar
-from reconciler.core.declared.expression import OutputName, Reference, UnresolvedText
-from reconciler.core.diagnostic import Diagnostic, Location
-from reconciler.core.planning.groups import few
-from reconciler.core.text.secret import SecretText
+from reconciler.core.body import desugar
+from reconciler.core.expression import OutputName, Reference, UnresolvedText
+from reconciler.core.secret import SecretText
+from reconciler.decide.groups import few
+from reconciler.errors import Diagnostic, Location
 from reconciler.manifests.diagnostics.problems import Origin, Unexpanded, steps_of
 from reconciler.manifests.diagnostics.suggestions import did_you_mean, listed
 from reconciler.manifests.links import Link, Links

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from reconciler.core.declared.expression import Reference, escape, parts_of
-from reconciler.core.declared.scalar import scalar_text
-from reconciler.core.declared.stack import VariableSource
-from reconciler.core.text.secret_detection import secret_parts
+from reconciler.core.expression import Reference, escape, parts_of
+from reconciler.core.scalar import scalar_text
+from reconciler.core.secret_detection import secret_parts
+from reconciler.core.stack import VariableSource
 from reconciler.manifests.variables.values import ValueSource, VariableValues
 
 _NOT_STORED = VariableSource(default=True)

@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from reconciler.core.declared.stack import Variable, VariableSource
-from reconciler.core.diagnostic import Diagnostic, Severity
-from reconciler.core.text.secret import SecretText
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import Variable, VariableSource
+from reconciler.errors import Diagnostic, Severity
 from reconciler.manifests.diagnostics.problems import Origin, validated
 from reconciler.manifests.merge import MergedEntry
 from reconciler.manifests.targets import VARIABLES, variables_on

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from reconciler.core.declared.scalar import is_boolean, plain, scalar_text, spelled
-from reconciler.core.declared.stack import Variable, VariableType
-from reconciler.core.text.secret import SecretText
+from reconciler.core.scalar import is_boolean, plain, scalar_text, spelled
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import Variable, VariableType
 from reconciler.manifests.diagnostics.problems import found
 from reconciler.manifests.variables.problems import WrongValue
 from reconciler.manifests.yaml.document import parse, parse_scalar, shorten

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reconciler.core.declared.expression import UnresolvedText
+from reconciler.core.expression import UnresolvedText
 from reconciler.manifests.diagnostics.problems import Unexpanded
 from reconciler.manifests.variables.expand import Expander
 from reconciler.manifests.variables.problems import NotExpanded

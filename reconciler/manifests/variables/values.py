@@ -17,11 +17,11 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reconciler.core.declared.expression import VARIABLE_NAME, Reference, parts_of
-from reconciler.core.declared.scalar import plain, scalar_text
-from reconciler.core.declared.stack import Variable
-from reconciler.core.diagnostic import Diagnostic, WrongUsage
-from reconciler.core.text.secret import SecretText
+from reconciler.core.expression import VARIABLE_NAME, Reference, parts_of
+from reconciler.core.scalar import plain, scalar_text
+from reconciler.core.secret import SecretText
+from reconciler.core.stack import Variable
+from reconciler.errors import Diagnostic, WrongUsage
 from reconciler.manifests.diagnostics.suggestions import Names, listed
 from reconciler.manifests.links import cycles
 from reconciler.manifests.variables.budget import ExpansionBudget, settings_budget

@@ -14,8 +14,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from reconciler.core.declared.scalar import is_boolean, spelled
-from reconciler.core.diagnostic import Diagnostic, Location, Snippet
+from reconciler.core.scalar import is_boolean, spelled
+from reconciler.errors import Diagnostic, Location, Snippet
 from reconciler.manifests.yaml.composition import (
     MAX_DEPTH,
     MAX_NODES,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from reconciler.core.diagnostic import Diagnostic, Location, Snippet
+from reconciler.errors import Diagnostic, Location, Snippet
 from reconciler.manifests.yaml.document import LINE_BREAK, Document
 
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from reconciler.core.text.sanitize import COMMAND_MARK, INVISIBLE, printable_lines
 from reconciler.manifests.layout.key_order import MANIFEST, ValueShape
 from reconciler.manifests.yaml.document import parse_scalar
+from reconciler.text import COMMAND_MARK, INVISIBLE, printable_lines
 
 _STEP = "  "
 #: A text without quotes: no indicator at its beginning, and no `: `, ` #` or space at an end.

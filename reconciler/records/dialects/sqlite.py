@@ -16,9 +16,9 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
 
-from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.record import RecordsUnavailable
 from reconciler.core.store_url import StoreUrl
+from reconciler.errors import Diagnostic
 from reconciler.records import HasNow
 from reconciler.records.cells import IdCell
 from reconciler.records.dialect import BUSY_S, Dialect, ErrorRow, OnConflict

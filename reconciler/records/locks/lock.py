@@ -12,14 +12,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.planning.plan import timestamp
 from reconciler.core.record import Holder, LockHeld, LockLost, RecordsUnavailable, Scope
-from reconciler.core.text.sanitize import printable
+from reconciler.core.values import timestamp
+from reconciler.errors import Diagnostic
 from reconciler.records.database import Database
 from reconciler.records.locks.process_lock import ProcessLock
 from reconciler.records.schema import LOCKS
 from reconciler.records.serialization import Texts
+from reconciler.text import printable
 
 _FREE: dict[str, Any] = {"token": "", "lifeline": ""}
 

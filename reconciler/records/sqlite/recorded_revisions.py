@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from reconciler.core.observed.identity import read_schedule_mark
+from reconciler.core.identity import read_schedule_mark
 from reconciler.core.record import RecordedRevision, RevisionId, Scope
 
 _QUERY = """\

@@ -7,8 +7,8 @@ import stat
 from glob import escape
 from pathlib import Path
 
-from reconciler.core.diagnostic import Diagnostic
 from reconciler.core.record import RecordsUnavailable
+from reconciler.errors import Diagnostic
 
 UNREACHABLE = "the record store cannot be reached"
 UNREADABLE = "the record store cannot be read"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from reconciler.core.fleet import message_of
-from reconciler.core.text.sanitize import printable
+from reconciler.decide.fleet import message_of
 from reconciler.render.github import command_line, output_lines
 from reconciler.render.style import View
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.fleet import FleetReport, StackResult
+    from reconciler.decide.fleet import FleetReport, StackResult
 
 _ORDER = ("::error ", "::warning ")
 

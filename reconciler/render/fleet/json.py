@@ -12,7 +12,7 @@ from reconciler.render.json import dump
 from reconciler.render.style import View
 
 if TYPE_CHECKING:
-    from reconciler.core.fleet import FleetReport
+    from reconciler.decide.fleet import FleetReport
 
 
 def render_fleet(report: FleetReport, view: View) -> str:

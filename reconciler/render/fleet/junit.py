@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as Xml
 
-from reconciler.core.fleet import message_of
-from reconciler.core.planning.plan import timestamp
-from reconciler.core.text.sanitize import printable
+from reconciler.core.values import timestamp
+from reconciler.decide.fleet import message_of
 from reconciler.render.junit import add_case, finished, new_suite, xml_text
 from reconciler.render.style import View
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.fleet import FleetReport, StackResult
+    from reconciler.decide.fleet import FleetReport, StackResult
 
 
 def render_fleet(report: FleetReport, view: View) -> str:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from reconciler.core.fleet import message_of
-from reconciler.core.text.sanitize import printable
+from reconciler.decide.fleet import message_of
 from reconciler.render.markdown import MOST_CHARACTERS, code, prose
 from reconciler.render.style import View
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.fleet import FleetReport, StackResult
+    from reconciler.decide.fleet import FleetReport, StackResult
 
 #: By which a workflow finds its own comment.
 MARK = "<!-- reconciler: fleet -->"

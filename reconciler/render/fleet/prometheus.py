@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from reconciler.core.exit_code import SUCCESSES
-from reconciler.core.metrics import RunReport
-from reconciler.core.text.sanitize import printable
+from reconciler.decide.metrics import RunReport
+from reconciler.errors import SUCCESSES
 from reconciler.render.prometheus import escape_label, render_run
 from reconciler.render.style import View
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.fleet import FleetReport, StackResult
+    from reconciler.decide.fleet import FleetReport, StackResult
 
 
 def render_fleet(report: FleetReport, view: View) -> str:

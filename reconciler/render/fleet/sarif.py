@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.fleet import message_of
-from reconciler.core.text.sanitize import printable
+from reconciler.decide.fleet import message_of
+from reconciler.errors import Diagnostic
 from reconciler.render.json import dump
 from reconciler.render.sarif import SCHEMA, artifact_uri, unlinked
 from reconciler.render.style import View
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.fleet import FleetReport, StackResult
+    from reconciler.decide.fleet import FleetReport, StackResult
 
 #: The rule of what a stack failed by.
 _FAILED = "stack_failed"

@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from reconciler.core.diagnostic import Diagnostic
-from reconciler.core.text.sanitize import printable
+from reconciler.errors import Diagnostic
 from reconciler.render.layout import fit
 from reconciler.render.style import Style, View
 from reconciler.render.texts.diagnostics import render_diagnostics
 from reconciler.render.texts.groups import KeyList, render_keys
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.fleet import FleetReport, StackResult
+    from reconciler.decide.fleet import FleetReport, StackResult
 
 #: Colours are for the output on a terminal, and the same text may go to a file.
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")

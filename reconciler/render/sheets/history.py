@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from reconciler.core.outcome import spell_status
-from reconciler.core.text.count import format_count
-from reconciler.core.text.duration import format_duration
+from reconciler.decide.outcome import spell_status
 from reconciler.render.sheet import Clean, Row, Sheet, field_of, harmless, place_of_target
 from reconciler.render.style import View
 from reconciler.render.texts.history import (
@@ -23,9 +21,10 @@ from reconciler.render.texts.history import (
     what_was_done,
 )
 from reconciler.render.texts.listing import render_tree
+from reconciler.text import format_count, format_duration
 
 if TYPE_CHECKING:
-    from reconciler.core.planning.reports.history import HistoryReport, HistoryRevision, HistoryRun
+    from reconciler.decide.history_report import HistoryReport, HistoryRevision, HistoryRun
 
 
 def sheet_of_history(report: HistoryReport, view: View) -> Sheet:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.core.outcome import Status, WaitEnd, spell_status
-from reconciler.core.planning.plan import ACTIONS, Action
+from reconciler.decide.outcome import Status, WaitEnd, spell_status
+from reconciler.decide.plan import ACTIONS, Action
 from reconciler.render.sheet import Clean, Level, Row, Sheet, folded, harmless, place_of, place_of_target
 from reconciler.render.style import View
 from reconciler.render.text import render_result as result_text
 
 if TYPE_CHECKING:
-    from reconciler.core.outcome import Outcome, Result, Waited
+    from reconciler.decide.outcome import Outcome, Result, Waited
 
 _FAILED = frozenset(
     {Status.FAILED, Status.DENIED, Status.TIMED_OUT, Status.CONFLICT, Status.UNKNOWN, Status.INTERRUPTED}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from reconciler.core.planning.groups import ACTION_ORDER
-from reconciler.core.policies.verdict import refusals_of
+from reconciler.decide.groups import ACTION_ORDER
+from reconciler.decide.policy_verdict import refusals_of
 from reconciler.render.sheet import (
     Level,
     Row,
@@ -23,7 +23,7 @@ from reconciler.render.style import View
 from reconciler.render.texts.review import name_of_side, nodes_lines, settings_lines
 
 if TYPE_CHECKING:
-    from reconciler.core.review.report import Review, ReviewedJob
+    from reconciler.decide.review_report import Review, ReviewedJob
 
 
 def sheet_of_review(review: Review, view: View) -> Sheet:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from reconciler.core.diagnostic import Severity
+from reconciler.errors import Severity
 from reconciler.render.sheet import (
     Clean,
     Level,
@@ -20,7 +20,7 @@ from reconciler.render.sheet import (
 from reconciler.render.style import View
 
 if TYPE_CHECKING:
-    from reconciler.core.planning.reports.validation import DeniedJob, ManifestProblem, Validation
+    from reconciler.decide.validation_report import DeniedJob, ManifestProblem, Validation
 
 INVALID, WARNING = "invalid", "warning"
 _NO_WORD = re.compile("[^a-z0-9]+")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from reconciler.core.planning.plan import Denial, Source
-from reconciler.core.text.sanitize import printable
+from reconciler.core.values import Source
+from reconciler.decide.plan import Denial
 from reconciler.render.style import Style
 from reconciler.render.texts.groups import KeyList, render_keys
+from reconciler.text import printable
 
 
 def render_denials(denied: Iterable[Denial], style: Style) -> Iterator[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from reconciler.core.diagnostic import Diagnostic, Severity, Snippet
-from reconciler.core.text.sanitize import printable
+from reconciler.errors import Diagnostic, Severity, Snippet
 from reconciler.render.layout import cell_len, fit_line
 from reconciler.render.style import PLAIN, Style
 from reconciler.render.texts.groups import printable_line
+from reconciler.text import printable
 
 #: Where what goes on below a line begins: behind `why: `.
 _HANGING = 7

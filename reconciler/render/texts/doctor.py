@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from reconciler.core.doctor import Check, Health
-from reconciler.core.text.sanitize import printable
+from reconciler.decide.doctor import Check, Health
 from reconciler.render.layout import fit, fit_line
 from reconciler.render.style import PLAIN, Style
+from reconciler.text import printable
 
 _COLOURS = {Health.WELL: "green", Health.NOTE: "yellow", Health.WRONG: "red", Health.UNCHECKED: "dim"}
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.core.drift.entry import Drift, DriftClass, IgnoredBy, IgnoredDrift, Pending
-from reconciler.core.drift.remedies import REMEDIES
-from reconciler.core.planning.groups import (
+from reconciler.core.values import timestamp
+from reconciler.decide.drift_entry import Drift, DriftClass, IgnoredBy, IgnoredDrift, Pending
+from reconciler.decide.drift_remedies import REMEDIES
+from reconciler.decide.groups import (
     fold_alike,
     is_one_sweep,
     look_of_changes,
     spell_work,
     without_name,
 )
-from reconciler.core.planning.plan import timestamp
-from reconciler.core.text.sanitize import printable
 from reconciler.render.layout import cell_len, fit, fit_line
 from reconciler.render.style import Place, Style, View
 from reconciler.render.texts.groups import INDENT, KeyList, printable_line, render_keys, width_of_names
 from reconciler.render.texts.head import render_head
 from reconciler.render.texts.warnings import render_warnings
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.drift.report import DriftReport
+    from reconciler.decide.drift_report import DriftReport
 
 #: What became of drift since the last check, as a mark on its row.
 NEW, CHANGED, GONE = "new", "changed", "gone"

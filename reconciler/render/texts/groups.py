@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from reconciler.core.planning.groups import in_braces
-from reconciler.core.planning.plan import Change
-from reconciler.core.text.sanitize import printable
+from reconciler.core.values import Change
+from reconciler.decide.groups import in_braces
 from reconciler.render.layout import cell_len, fit_line
 from reconciler.render.style import Place, Style
+from reconciler.text import printable
 
 #: What stands below the line of a group.
 INDENT = " " * 8

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from reconciler.core.planning.plan import TargetIdentity
-from reconciler.core.text.sanitize import printable
+from reconciler.core.values import TargetIdentity
+from reconciler.text import printable
 
 
 def render_head(stack: str, target: TargetIdentity) -> str:

@@ -6,18 +6,16 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from reconciler.core.outcome import spell_status
-from reconciler.core.text.count import format_count
-from reconciler.core.text.duration import format_duration
-from reconciler.core.text.sanitize import printable
+from reconciler.decide.outcome import spell_status
 from reconciler.render.layout import fit
 from reconciler.render.style import Style, View
 from reconciler.render.texts.groups import render_change
 from reconciler.render.texts.head import render_head
 from reconciler.render.texts.listing import render_table, render_tree
+from reconciler.text import format_count, format_duration, printable
 
 if TYPE_CHECKING:
-    from reconciler.core.planning.reports.history import (
+    from reconciler.decide.history_report import (
         HistoryAction,
         HistoryDeclared,
         HistoryDiff,

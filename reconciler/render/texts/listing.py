@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from reconciler.core.observed.job import ObservedJob
-from reconciler.core.planning.plan import timestamp
-from reconciler.core.text.duration import format_duration
-from reconciler.core.text.sanitize import printable
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.values import timestamp
 from reconciler.render.layout import fit, table
 from reconciler.render.style import PLAIN, Style
+from reconciler.text import format_duration, printable
 
 NOTHING = "-"
 

@@ -6,12 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Protocol
 
-from reconciler.core.diagnostic import Location
-from reconciler.core.text.sanitize import printable
-from reconciler.core.text.secret import show
+from reconciler.core.secret import show
+from reconciler.errors import Location
 from reconciler.render.layout import table
 from reconciler.render.style import PLAIN, Style
 from reconciler.render.texts.listing import NOTHING
+from reconciler.text import printable
 
 
 class OriginRow(Protocol):

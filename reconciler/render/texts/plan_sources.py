@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from reconciler.core.declared.expression import Reference, parts_of
-from reconciler.core.declared.stack import VariableSource
-from reconciler.core.planning.plan import Plan
-from reconciler.core.saved_plan.document import SavedOptions
-from reconciler.core.text.sanitize import printable
+from reconciler.core.expression import Reference, parts_of
+from reconciler.core.stack import VariableSource
+from reconciler.decide.plan import Plan
+from reconciler.decide.saved_plan import SavedOptions
+from reconciler.text import printable
 
 
 def render_sources(plan: Plan, options: SavedOptions, records: str | None) -> str:

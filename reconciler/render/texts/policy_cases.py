@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from reconciler.core.text.sanitize import printable
 from reconciler.render.style import View
 from reconciler.render.texts.groups import INDENT, printable_line
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.policies.cases import CaseResult, CasesReport
+    from reconciler.decide.policy_cases import CaseResult, CasesReport
 
 
 def cases_text(report: CasesReport, view: View) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from reconciler.core.planning.groups import (
+from reconciler.decide.groups import (
     fold_alike,
     in_order_for_people,
     is_harmless,
@@ -13,15 +13,15 @@ from reconciler.core.planning.groups import (
     look_of_changes,
     without_name,
 )
-from reconciler.core.text.sanitize import printable
 from reconciler.render.layout import fit
 from reconciler.render.style import View
 from reconciler.render.texts.denials import render_denials
 from reconciler.render.texts.groups import GroupText, render_change, render_group, width_of_names
 from reconciler.render.texts.warnings import render_warnings
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.review.report import NodeCount, Review, ReviewedJob, ReviewedSide
+    from reconciler.decide.review_report import NodeCount, Review, ReviewedJob, ReviewedSide
 
 #: So many flavors are listed.
 _MOST_FLAVORS = 20

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from reconciler.core.planning.groups import few
-from reconciler.core.planning.reports.status import JobStatus, LastChange, StatusReport, WaitKind
-from reconciler.core.text.duration import format_duration
-from reconciler.core.text.sanitize import printable
+from reconciler.decide.groups import few
+from reconciler.decide.status_report import JobStatus, LastChange, StatusReport, WaitKind
 from reconciler.render.layout import fit
 from reconciler.render.style import PLAIN, Style
 from reconciler.render.texts.head import render_head
 from reconciler.render.texts.listing import render_table
 from reconciler.render.texts.warnings import render_warnings
+from reconciler.text import format_duration, printable
 
 COLUMNS = ("KEY", "REVISION", "PHASE", "QUEUED", "RAN", "NODES", "LAST CHANGE", "WAITS FOR")
 

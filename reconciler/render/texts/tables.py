@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from reconciler.core.declared.canonical import walk_rules
-from reconciler.core.declared.schema.keys import LanguageKey, format_field, keys_below, meaning, yaml_text
-from reconciler.core.observed.phase import RULES, Operation, Phase
-from reconciler.core.planning import decide
+from reconciler.core.canonical import walk_rules
+from reconciler.core.manifest_keys import LanguageKey, format_field, keys_below, meaning, yaml_text
+from reconciler.core.phase import RULES, Operation, Phase
+from reconciler.decide import rules as decide
 from reconciler.render.layout import fit, table
 from reconciler.render.style import PLAIN, Style
 

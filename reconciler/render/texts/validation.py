@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.core.diagnostic import Diagnostic, Location, Snippet
-from reconciler.core.text.sanitize import printable
+from reconciler.errors import Diagnostic, Location, Snippet
 from reconciler.render.layout import fit
 from reconciler.render.style import View
 from reconciler.render.texts.denials import render_denials
 from reconciler.render.texts.diagnostics import render_diagnostics
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.planning.reports.validation import ManifestProblem, Validation
+    from reconciler.decide.validation_report import ManifestProblem, Validation
 
 
 def validation_text(report: Validation, view: View) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from reconciler.core.planning.plan import PlanWarning
+from reconciler.core.values import PlanWarning
 from reconciler.render.style import Style
 from reconciler.render.texts.groups import printable_line
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from reconciler.core.exit_code import ExitCode
-from reconciler.core.planning.plan import timestamp
-from reconciler.core.text.sanitize import printable
-from reconciler.core.watch.check import MOST_SHOWN, CheckReport, CheckResult
+from reconciler.core.values import timestamp
+from reconciler.decide.watch_check import MOST_SHOWN, CheckReport, CheckResult
+from reconciler.errors import ExitCode
 from reconciler.render.style import Style
+from reconciler.text import printable
 
 _COLOURS = {ExitCode.DONE: "green", ExitCode.CHANGES: "yellow"}
 

@@ -6,19 +6,17 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from reconciler.core.declared.policy import Effect
-from reconciler.core.planning.allowance import Guard
-from reconciler.core.planning.guards import REFUSES_THE_PLAN
-from reconciler.core.planning.plan import BLOCKERS, PlannedAction, PreflightFinding
-from reconciler.core.planning.reports.explanation import (
+from reconciler.core.policy import Effect
+from reconciler.decide.allowance import Guard
+from reconciler.decide.explanation import (
     DeclaredValues,
     Explanation,
     ObservedRevision,
     RuleCheck,
 )
-from reconciler.core.planning.reports.objections import GuardVerdict, PolicyVerdict
-from reconciler.core.text.duration import format_duration
-from reconciler.core.text.sanitize import printable
+from reconciler.decide.guards import REFUSES_THE_PLAN
+from reconciler.decide.objections import GuardVerdict, PolicyVerdict
+from reconciler.decide.plan import BLOCKERS, PlannedAction, PreflightFinding
 from reconciler.render.layout import fit
 from reconciler.render.style import PLAIN, Style
 from reconciler.render.texts.denials import spell_place
@@ -26,6 +24,7 @@ from reconciler.render.texts.drift import since_and_cost
 from reconciler.render.texts.groups import render_change
 from reconciler.render.texts.head import render_head
 from reconciler.render.texts.warnings import render_warnings
+from reconciler.text import format_duration, printable
 
 _INDENT = "  "
 _LONGEST_VALUE = 100

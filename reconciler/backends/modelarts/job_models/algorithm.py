@@ -11,7 +11,7 @@ from pydantic import BeforeValidator
 
 from reconciler.backends.modelarts.job_models.declared import as_declared
 from reconciler.backends.modelarts.lenient import Lenient
-from reconciler.core.declared.fields import algorithm, tasks
+from reconciler.core.fields import algorithm, tasks
 
 
 def _without_unit(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """A job is reported as it is declared: the lenient variant of a declared model has its fields.
 
 Text, numbers and the words of closed lists are read as the service writes them; what is absent is "",
-None, () or {}. So a field that is added to the models of `core.declared` is read from answers as well.
+None, () or {}. So a field that is added to the models of `core` is read from answers as well.
 """
 
 from __future__ import annotations

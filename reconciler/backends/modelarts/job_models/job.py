@@ -19,9 +19,9 @@ from reconciler.backends.modelarts.job_models.declared import as_declared
 from reconciler.backends.modelarts.job_models.spec import Spec
 from reconciler.backends.modelarts.lenient import Count, Lenient, Texts
 from reconciler.backends.modelarts.logs import Task
-from reconciler.core.declared.aliases import one_spelling
-from reconciler.core.declared.fields import desired
-from reconciler.core.observed.job import ObservedJob
+from reconciler.core.aliases import one_spelling
+from reconciler.core.fields import desired
+from reconciler.core.observed_job import ObservedJob
 
 #: What is declared beside the job's parts, and reported in its metadata.
 _IN_METADATA = ("description", "annotations", "training_experiment_reference")

@@ -12,7 +12,7 @@ from pydantic import Field
 from reconciler.backends.modelarts.catalog import Billing, FlavorInfo
 from reconciler.backends.modelarts.job_models.declared import as_declared
 from reconciler.backends.modelarts.lenient import Count, Lenient, Number, Texts
-from reconciler.core.declared.fields import spec, tasks
+from reconciler.core.fields import spec, tasks
 
 
 class FlavorDetail(Lenient):

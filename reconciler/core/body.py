@@ -1,0 +1,279 @@
+"""The create body: from what people write below a job to what the service is sent, and back to paths.
+
+People write names as keys (`parameters: {lr: 0.1}`) and the job's metadata on the first level; the
+service wants lists and a `metadata` object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, TypeGuard
+
+from reconciler.core.canonical import FieldRule, rules, scalar
+from reconciler.core.expression import UnresolvedText
+from reconciler.core.scalar import plain, scalar_text, text_released_as
+from reconciler.core.secret import SecretText
+
+#: Members of the service's `metadata` that stand on the first level of an entry.
+HOISTED = ("description", "annotations", "training_experiment_reference")
+#: Keys of an entry that are the reconciler's own, and never sent.
+OWN_KEYS = frozenset({"lifecycle", "state", "needs", "formerly", "raw"})
+#: What `raw` must not hold: it would forge the job's identity, or is never sent.
+RAW_FORBIDDEN = {"metadata": ("name", "description", "workspace_id", "id")}
+
+_NAMED_LISTS = ("parameters", "inputs", "outputs")
+
+
+def desugar(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry (or a part of one, such as `defaults`) with its mapping forms as lists.
+
+    Values of the wrong type are left as they are: saying so is the models' work.
+    """
+    result = dict(entry)
+    if isinstance(algorithm := result.get("algorithm"), Mapping):
+        result["algorithm"] = _desugar_algorithm(algorithm)
+    if isinstance(tasks := result.get("tasks"), list):
+        result["tasks"] = [_desugar_task(task) for task in tasks]
+    return result
+
+
+def _desugar_task(task: Any) -> Any:
+    if not isinstance(task, Mapping) or not isinstance(algorithm := task.get("algorithm"), Mapping):
+        return task
+    algorithm = _desugar_algorithm(algorithm)
+    if isinstance(config := algorithm.get("job_config"), Mapping):
+        algorithm["job_config"] = _desugar_algorithm(config)
+    return {**task, "algorithm": algorithm}
+
+
+def _desugar_algorithm(algorithm: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(algorithm)
+    for kind in _NAMED_LISTS:
+        value = result.get(kind)
+        if isinstance(value, Mapping):
+            value = [_named(kind, str(name), item) for name, item in value.items()]
+        if isinstance(value, list):
+            result[kind] = [_hide_sensitive(item) for item in value] if kind == "parameters" else value
+    environments = result.get("environments")
+    if isinstance(environments, list) and all(map(_is_environment_item, environments)):
+        environments = {name: value for item in environments for name, value in _variables(item).items()}
+    if isinstance(environments, Mapping):
+        result["environments"] = {
+            name: _environment_value(name, value) for name, value in environments.items()
+        }
+    return result
+
+
+def is_named_environment(item: Mapping[str, Any]) -> bool:
+    """Whether an item of a list of environments is one variable, `{name: …, value: …, sensitive: …}`.
+
+    Else it is a map of variables to values, as some of the service's documents have it.
+    """
+    return "name" in item and ("value" in item or "sensitive" in item)
+
+
+def _is_environment_item(item: Any) -> bool:
+    """Whether an item can be read; any other is for the models to refuse."""
+    return isinstance(item, Mapping) and (not is_named_environment(item) or isinstance(item["name"], str))
+
+
+def _variables(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The variables of one item by their names, each as in the mapping form."""
+    if not is_named_environment(item):
+        return item
+    return {item["name"]: {name: value for name, value in item.items() if name != "name"}}
+
+
+def _named(kind: str, name: str, item: Any) -> Any:
+    if isinstance(item, Mapping):
+        return {"name": name, **item}
+    if item is None:
+        return {"name": name, "value" if kind == "parameters" else "remote": None}
+    if kind == "parameters":
+        return {"name": name, "value": item}
+    return {"name": name, "remote": {"obs": {"obs_url": item}}}
+
+
+def _hide_sensitive(parameter: Any) -> Any:
+    """A parameter with its value hidden, if it says so and has one; the value may be inherited."""
+    if not isinstance(parameter, Mapping) or plain(parameter.get("sensitive")) is not True:
+        return parameter
+    if "value" not in parameter:
+        return parameter
+    return {**parameter, "value": _secret(parameter["value"], f"parameter.{parameter.get('name')}")}
+
+
+def _environment_value(name: str, value: Any) -> Any:
+    if not isinstance(value, Mapping) or "value" not in value or not set(value) <= {"value", "sensitive"}:
+        return value
+    sensitive = plain(value.get("sensitive", False))
+    if not isinstance(sensitive, bool):
+        return value  # for the models to refuse: a secret must not slip through a typo
+    return _secret(value["value"], f"environment.{name}") if sensitive else value["value"]
+
+
+def _secret(value: Any, name: str) -> Any:
+    text = scalar_text(value)
+    if isinstance(text, UnresolvedText):
+        return UnresolvedText(text, f"${{{name}}}")
+    if isinstance(text, str) and not isinstance(text, SecretText):
+        return SecretText(text, f"${{{name}}}")
+    return text
+
+
+def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge two desugared trees: mappings member by member, named lists by name, the rest is `over`'s.
+
+    A null in `over` takes the value away. What replaces a sensitive value is sensitive.
+    """
+    result = dict(under)
+    for key, value in over.items():
+        below = result.get(key)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            result[key] = merge(below, _hidden_as(below, value) if key == "environments" else value)
+        elif key in _NAMED_LISTS and _is_named(below) and _is_named(value):
+            items = _merge_named(below, value)
+            result[key] = [_hide_sensitive(item) for item in items] if key == "parameters" else items
+        else:
+            result[key] = value
+    return result
+
+
+def _merge_named(under: list[Mapping[str, Any]], over: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Merge two named lists: an item that says null takes the one of its name away."""
+    named = {item["name"]: item for item in under}
+    for item in over:
+        if item["name"] in named and _says_null(item):
+            del named[item["name"]]
+        else:
+            named[item["name"]] = merge(named.get(item["name"], {}), item)
+    return list(named.values())
+
+
+def _hidden_as(below: Mapping[str, Any], environments: Mapping[str, Any]) -> dict[str, Any]:
+    """The variables, each hidden that says so below; the mark itself is no longer there."""
+    result = dict(environments)
+    for name in environments.keys() & below.keys():
+        old, new, reference = below[name], environments[name], f"${{environment.{name}}}"
+        is_hidden = (isinstance(old, SecretText) and old.reference == reference) or (
+            isinstance(old, UnresolvedText) and old.secret == reference
+        )
+        if is_hidden and new is not None:
+            result[name] = _secret(new, f"environment.{name}")
+    return result
+
+
+def _says_null(item: Mapping[str, Any]) -> bool:
+    """Whether an item of a named list says of its value only that there is none."""
+    return len(item) > 1 and all(value is None for name, value in item.items() if name != "name")
+
+
+def _is_named(value: Any) -> TypeGuard[list[Mapping[str, Any]]]:
+    return isinstance(value, list) and all(
+        isinstance(i, Mapping) and isinstance(i.get("name"), str) for i in value
+    )
+
+
+def create_body(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Build the body from a desugared, validated entry, `raw` merged last.
+
+    It lacks what identifies the job: `metadata.name`, `.workspace_id` and `.description` are put in
+    by `with_identity` when the revision is known. Secrets stay `SecretText`.
+    """
+    body: dict[str, Any] = {"kind": entry.get("kind") or "job", "metadata": {}}
+    for key, value in entry.items():
+        if key in OWN_KEYS or key in ("kind", "description"):
+            continue
+        place = body["metadata"] if key in HOISTED else body
+        if (sent := _sendable(value)) is not None:
+            place[key] = sent
+    if isinstance(resource := body.get("spec", {}).get("resource"), dict):
+        # The SDK requires what the OTC documents make optional: say it always.
+        resource.setdefault("node_count", 1)
+    if isinstance(raw := entry.get("raw"), Mapping):
+        body = merge(body, desugar(raw))
+    _texts(body)
+    return {name: _typed(value, _body_rule().member(name)) for name, value in body.items()}
+
+
+@cache
+def _body_rule() -> FieldRule:
+    """The rules of a create body: those of a manifest, and below `metadata` once more."""
+    return FieldRule(members={**rules().members, "metadata": rules()})
+
+
+def _typed(value: Any, rule: FieldRule) -> Any:
+    """Copy plain data: text as it was spelled where the service wants text, plain values elsewhere."""
+    if isinstance(value, str) or value is None:
+        return value
+    if isinstance(value, dict):
+        members, others = rule.members, rule.others
+        # Most members are text, and most calls are saved here.
+        return {
+            name: member if member.__class__ is str else _typed(member, members.get(name) or others)
+            for name, member in value.items()
+        }
+    if isinstance(value, list):
+        item = rule.item or _UNKNOWN
+        return [_typed(member, item) for member in value]
+    if rule.is_text and isinstance(value, int | float):
+        # Version 0.1.0 sent a number here, so its digest is that of a number.
+        return text_released_as(str(scalar_text(value)), scalar(plain(value)))
+    return plain(value)
+
+
+_UNKNOWN = FieldRule()
+
+
+def _sendable(value: Any) -> Any:
+    """Copy plain data without nulls: null and absent mean the same to the service."""
+    if isinstance(value, dict):
+        return {k: v if v.__class__ is str else _sendable(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [_sendable(v) for v in value if v is not None]
+    return value
+
+
+def _texts(body: dict[str, Any]) -> None:
+    """Turn numbers and booleans into the text that the service demands in these places."""
+    for algorithm in algorithms_in(body):
+        _texts_in(algorithm, "environments")
+        for parameter in filter(_is_dict, algorithm.get("parameters") or ()):
+            parameter.pop("sensitive", None)
+            if "value" in parameter:
+                parameter["value"] = scalar_text(parameter["value"])
+    _texts_in(body["metadata"], "annotations")
+
+
+def algorithms_in(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Wherever a body has an algorithm: its own, those of its tasks, and what these were made of."""
+    of_tasks = [task.get("algorithm") for task in filter(_is_dict, body.get("tasks") or ())]
+    below = [algorithm.get("job_config") for algorithm in filter(_is_dict, of_tasks)]
+    return filter(_is_dict, [body.get("algorithm"), *of_tasks, *below])
+
+
+def _texts_in(tree: dict[str, Any], name: str) -> None:
+    if isinstance(members := tree.get(name), dict):
+        tree[name] = {k: scalar_text(v) for k, v in members.items()}
+
+
+def _is_dict(value: Any) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
+
+
+def with_identity(
+    body: Mapping[str, Any], *, name: str, workspace_id: str, description: str
+) -> dict[str, Any]:
+    """The body as it is sent: under its name, in its workspace, with the marker in its description."""
+    identity = {"name": name, "workspace_id": workspace_id, "description": description}
+    return {**body, "metadata": {**body["metadata"], **identity}}
+
+
+def manifest_form(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a create body, or a job the service returned, with its fields where a manifest has them."""
+    flat = {key: value for key, value in body.items() if key not in ("metadata", "status")}
+    metadata = body.get("metadata")
+    if isinstance(metadata, Mapping):
+        flat |= {k: v for k, v in metadata.items() if k not in ("name", "workspace_id", "id")}
+    return flat

@@ -1,0 +1,280 @@
+"""What a target offers to jobs, and what of a create body it does not.
+
+Only what certainly is refused counts: a part of the catalog that could not be read says nothing, and rules
+of the public pools say nothing about a job in a dedicated one, nor those of preset engines about an image.
+
+Source: docs/modelarts.md, "Calls" and "Create request".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from reconciler.core.secret import SecretText, show
+
+_T = TypeVar("_T")
+
+
+class Offered(NamedTuple, Generic[_T]):
+    """A list of what a target offers; `is_whole` says that what is not on it is not offered."""
+
+    items: Sequence[_T]
+    is_whole: bool
+
+
+class EngineOffer(NamedTuple):
+    """A preset framework in one version. `reported` is all that the target says of it."""
+
+    engine_id: str
+    name: str
+    version: str
+    run_user: str = ""
+    reported: Mapping[str, Any] = MappingProxyType({})
+
+
+class FlavorOffer(NamedTuple):
+    """A kind of node: cores, memory and cards in words, and the most nodes a job may have (None: not said).
+
+    `reported` is all that the target says of it.
+    """
+
+    flavor_id: str
+    type: str = ""
+    cores: str = ""
+    memory: str = ""
+    cards: str = ""
+    max_nodes: int | None = None
+    reported: Mapping[str, Any] = MappingProxyType({})
+
+
+class RecordQuota(NamedTuple):
+    """How many job records there may be, and are; None is not known."""
+
+    quota: int | None
+    used: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """What is offered. None is a part that is not known.
+
+    `most_nodes` gives for each flavor of the public pools how many nodes a job may have (None: not said).
+    """
+
+    most_nodes: Mapping[str, int | None] | None = None
+    engines: Collection[EngineOffer] | None = None
+
+
+class PreflightReason(StrEnum):
+    """Why a target would refuse a create: a closed list."""
+
+    FLAVOR_NOT_OFFERED = "flavor_not_offered"
+    TOO_MANY_NODES = "too_many_nodes"
+    ENGINE_NOT_OFFERED = "engine_not_offered"
+    POOL_REJECTED = "pool_rejected"
+    QUOTA_EXCEEDED = "quota_exceeded"
+
+    @property
+    def words(self) -> str:
+        """The reason as people read it: the same words for the same problem."""
+        return self.value.replace("_", " ")
+
+
+class Missing(NamedTuple):
+    """A value of a create body that the target does not offer, and the nearest that it does, if any."""
+
+    reason: PreflightReason
+    path: str
+    value: str
+    nearest: str | None = None
+    why: str = "is not offered by the target"
+
+    @property
+    def detail(self) -> str:
+        """In words; a value that is a secret by its name."""
+        return f'{self.path} "{show(self.value)}" {self.why}'
+
+    @property
+    def hint(self) -> str:
+        """What may have been meant; "" where nothing is near."""
+        return f'did you mean "{self.nearest}"?' if self.nearest else ""
+
+    def describe(self) -> str:
+        """In words, with the way out."""
+        return "; ".join(filter(None, (self.detail, self.hint)))
+
+
+_ENGINE = PreflightReason.ENGINE_NOT_OFFERED
+#: Kinds of jobs that run neither in the public pools nor in a pool of the project: at an edge, on a cluster
+#: of another service, in several pools. Nothing is documented of what they may name.
+_RUN_ELSEWHERE = frozenset({"edge_job", "mrs_job", "federated_pool_job", "diag_job"})
+
+
+class Placed(NamedTuple):
+    """A part of a body that names resources or an engine, and where it stands."""
+
+    path: str
+    value: Mapping[str, Any]
+
+
+class PoolChoice(NamedTuple):
+    """A dedicated pool, and the flavor that is wanted of it, if any."""
+
+    pool_id: str
+    flavor_id: str | None
+
+    def __str__(self) -> str:
+        flavor = f" with {show(self.flavor_id)}" if self.flavor_id else ""
+        return f"pool {show(self.pool_id)}{flavor}"
+
+
+class PoolUse(NamedTuple):
+    """A dedicated pool that a body names, where it does so, and the flavor that it wants of it."""
+
+    path: str
+    pool_id: str
+    flavor_id: str | None
+
+    @property
+    def choice(self) -> PoolChoice:
+        """The same wherever it stands."""
+        return PoolChoice(self.pool_id, self.flavor_id)
+
+
+def needs_flavors(body: Mapping[str, Any]) -> bool:
+    """Whether a body names a flavor of the public pools."""
+    return any(
+        _is_public(resource.value) and _has_value(resource.value.get("flavor_id"))
+        for resource in _resources(body)
+    )
+
+
+def needs_engines(body: Mapping[str, Any]) -> bool:
+    """Whether a body names a preset engine."""
+    return any(_is_preset(engine.value) for engine in _engines(body))
+
+
+def pools(body: Mapping[str, Any]) -> Iterator[PoolUse]:
+    """The dedicated pools that a body names."""
+    for path, resource in _resources(body):
+        if isinstance(pool_id := resource.get("pool_id"), str) and pool_id:
+            flavor_id = resource.get("flavor_id")
+            wanted = flavor_id if isinstance(flavor_id, str) and _has_value(flavor_id) else None
+            if _has_value(pool_id):
+                yield PoolUse(f"{path}.pool_id", pool_id, wanted)
+
+
+def missing(body: Mapping[str, Any], offers: Offers) -> list[Missing]:
+    """What a body names and the target does not offer, in the order of the body."""
+    found: list[Missing] = []
+    if offers.engines is not None:
+        for engine in _engines(body):
+            found += _missing_engine(engine, offers.engines)
+    if offers.most_nodes is not None:
+        for resource in _resources(body):
+            found += _missing_flavor(resource, offers.most_nodes)
+    return found
+
+
+def _resources(body: Mapping[str, Any]) -> Iterator[Placed]:
+    if _runs_elsewhere(body):
+        return
+    spec = _mapping(body.get("spec"))
+    if resource := _mapping(spec.get("resource")):
+        yield Placed("spec.resource", resource)
+    for index, task in enumerate(_tasks(body)):
+        if resource := _mapping(task.get("task_resource")):
+            yield Placed(f"tasks[{index}].task_resource", resource)
+
+
+def _engines(body: Mapping[str, Any]) -> Iterator[Placed]:
+    if _runs_elsewhere(body):
+        return
+    algorithms = [("algorithm", _mapping(body.get("algorithm")))]
+    for index, task in enumerate(_tasks(body)):
+        algorithms.append((f"tasks[{index}].algorithm", _mapping(task.get("algorithm"))))
+    for path, algorithm in algorithms:
+        # An algorithm of the service brings its engine; one that is sent beside it has no documented rule.
+        if not (algorithm.get("id") or algorithm.get("subscription_id")):
+            yield Placed(f"{path}.engine", _mapping(algorithm.get("engine")))
+
+
+def _runs_elsewhere(body: Mapping[str, Any]) -> bool:
+    return body.get("kind") in _RUN_ELSEWHERE
+
+
+def _missing_engine(engine: Placed, offered: Collection[EngineOffer]) -> Iterator[Missing]:
+    if not _is_preset(engine.value):
+        return
+    engine_id, name, version = (
+        engine.value.get(field) for field in ("engine_id", "engine_name", "engine_version")
+    )
+    if not engine_id:
+        yield from _missing_version(engine, _text(name), _text(version), offered)
+    elif engine_id not in (ids := [offer.engine_id for offer in offered]):
+        yield Missing(_ENGINE, f"{engine.path}.engine_id", engine_id, nearest(engine_id, ids))
+
+
+def _text(value: Any) -> str:
+    """A value of `raw` as text; a secret stays one."""
+    return value if isinstance(value, str) else str(value)
+
+
+def _missing_version(
+    engine: Placed, name: str, version: str, offered: Collection[EngineOffer]
+) -> Iterator[Missing]:
+    if not all(offer.name and offer.version for offer in offered):
+        return
+    versions = [offer.version for offer in offered if offer.name == name]
+    if not versions:
+        names = sorted({offer.name for offer in offered})
+        yield Missing(_ENGINE, f"{engine.path}.engine_name", name, nearest(name, names))
+    elif version not in versions:
+        yield Missing(_ENGINE, f"{engine.path}.engine_version", version, nearest(version, versions))
+
+
+def _is_preset(engine: Mapping[str, Any]) -> bool:
+    id_, name, version = (engine.get(field) for field in ("engine_id", "engine_name", "engine_version"))
+    is_known = _has_value(id_) if id_ else _has_value(name) and _has_value(version)
+    return is_known and not engine.get("image_url")
+
+
+def _missing_flavor(resource: Placed, most_nodes: Mapping[str, int | None]) -> Iterator[Missing]:
+    flavor_id, nodes = resource.value.get("flavor_id"), resource.value.get("node_count")
+    if not isinstance(flavor_id, str) or not _has_value(flavor_id) or not _is_public(resource.value):
+        return
+    if flavor_id not in most_nodes:
+        reason, near = PreflightReason.FLAVOR_NOT_OFFERED, nearest(flavor_id, list(most_nodes))
+        yield Missing(reason, f"{resource.path}.flavor_id", flavor_id, near)
+    elif (most := most_nodes[flavor_id] or 0) > 0 and isinstance(nodes, int) and nodes > most:
+        path, why = f"{resource.path}.node_count", f"is more than {flavor_id} allows"
+        yield Missing(PreflightReason.TOO_MANY_NODES, path, str(nodes), str(most), why)
+
+
+def _is_public(resource: Mapping[str, Any]) -> bool:
+    return not (resource.get("pool_id") or resource.get("pool_group_id"))
+
+
+def _has_value(text: Any) -> bool:
+    """Whether something is named; a secret to which nothing gave a value can be compared with nothing."""
+    return bool(text) and (text.has_value if isinstance(text, SecretText) else True)
+
+
+def nearest(value: str, offered: Sequence[str]) -> str | None:
+    """The offered value that looks most like another one."""
+    found = get_close_matches(value.casefold(), [one.casefold() for one in offered], n=1)
+    return next((one for one in offered if one.casefold() == found[0]), None) if found else None
+
+
+def _tasks(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    tasks = body.get("tasks")
+    return [_mapping(task) for task in tasks] if isinstance(tasks, list) else []
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

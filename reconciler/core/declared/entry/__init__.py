@@ -1,1 +1,0 @@
-"""A manifest entry made of a job that exists."""

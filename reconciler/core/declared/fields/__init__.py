@@ -1,1 +1,0 @@
-"""The fields of the create body, as a manifest declares them."""

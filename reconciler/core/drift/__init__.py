@@ -1,1 +1,0 @@
-"""Drift: its classes, the rules that find it, and the report."""

@@ -1,0 +1,1 @@
+"""The fields of a job, as the service documents them."""

@@ -1,0 +1,493 @@
+"""The JSON Schema of a manifest file, for editors and CI: read off the models, with what they cannot say.
+
+What is added: mapping forms beside list forms, `${…}` in the place of every value below a job and in targets,
+`null` in the place of what it removes, the patterns of names, and the choices of which only one may be made.
+What is taken away: `required` wherever `defaults` or a template may supply the field. So a schema cannot say
+that a job lacks something, only that what stands in a file can be right in no job.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
+
+from reconciler.core.body import RAW_FORBIDDEN
+from reconciler.core.drift_rule import DriftSettings
+from reconciler.core.expression import AXIS_NAME, VARIABLE_NAME
+from reconciler.core.fields.field_types import Choice, Strict
+from reconciler.core.identity import KEY_PATTERN, STACK_PATTERN, room_for_description
+from reconciler.core.notify_entry import NotifyEntry
+from reconciler.core.policy import PolicyEntry
+from reconciler.core.schema_annotations import annotate
+from reconciler.core.stack import (
+    NOT_IN_DEFAULTS,
+    NOT_IN_TEMPLATES,
+    JobEntry,
+    Limits,
+    Manifest,
+    Prices,
+    TargetEntry,
+    Variable,
+)
+from reconciler.core.store_url import STORES
+from reconciler.core.target_kind import CLOUD_ONLY, TARGET_KINDS
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+Schema = dict[str, Any]
+
+#: A URL may begin with an expression, or have one as its path.
+_BEGINNINGS = (
+    re.escape(scheme) + (":///." if kind.is_file else "://") for kind in STORES for scheme in kind.schemes
+)
+_RECORDS = rf"^(?:{'|'.join(_BEGINNINGS)}|[^:]*\$\{{)"
+#: Text with an expression in it, and text that is one expression and keeps the type of its value.
+_TEXT_WITH_EXPRESSION: Schema = {"$ref": "#/$defs/TextWithExpression"}
+_EXPRESSION: Schema = {"$ref": "#/$defs/Expression"}
+_NULL: Schema = {"type": "null"}
+_NAMED_LISTS = {"parameters": "Parameter", "inputs": "Input", "outputs": "Output"}
+_SCALAR: Schema = {"type": ["string", "number", "boolean"]}
+#: What says nothing: a member that is one of these is not given.
+_SAYS_NOTHING: Schema = {"enum": [None, "", []]}
+
+
+def _whole(pattern: str) -> str:
+    return f"^(?:{pattern})$"
+
+
+_KEY: Schema = {
+    "pattern": _whole(KEY_PATTERN.pattern),
+    "not": {"pattern": "-[rR][0-9]+$"},
+    "$comment": "1 to 58 letters, digits, _ and -, not ending in -r and digits",
+}
+
+
+def manifest_schema() -> dict[str, Any]:
+    """Return the schema of one manifest file, the same at every call."""
+    definitions = _definitions()
+    job = {"$ref": "#/$defs/JobEntry"}
+    sections: dict[str, Schema] = {
+        "stack": {
+            "type": "string",
+            "pattern": _whole(STACK_PATTERN.pattern),
+            "$comment": "1 to 32 characters of a-z, 0-9 and -, the first and last no -",
+        },
+        "targets": _section({"$ref": "#/$defs/TargetEntry"}, {"minLength": 1}),
+        "variables": _section({"$ref": "#/$defs/Variable"}, {"pattern": _whole(VARIABLE_NAME)}),
+        "limits": {"anyOf": [{"$ref": "#/$defs/Limits"}, _NULL]},
+        "prices": {"anyOf": [{"$ref": "#/$defs/Prices"}, _NULL]},
+        "policies": {"type": ["array", "null"], "items": {"$ref": "#/$defs/PolicyEntry"}},
+        "drift": {"anyOf": [{"$ref": "#/$defs/DriftSettings"}, _NULL]},
+        "notify": {"type": ["array", "null"], "items": {"$ref": "#/$defs/NotifyEntry"}},
+        "records": {
+            "type": ["string", "null"],
+            "pattern": _RECORDS,
+            "$comment": " or ".join(kind.form for kind in STORES),
+        },
+        "defaults": _defaults(),
+        "templates": _section(_job_without(NOT_IN_TEMPLATES), {"minLength": 1}),
+        "jobs": _section(job, _KEY),
+    }
+    manifest = _clean(Manifest.model_json_schema(schema_generator=_InOrder))["properties"]
+    properties = {
+        name: _about(member) | sections.get(name, _bare(member)) for name, member in manifest.items()
+    }
+    for name in ("targets", "variables", "limits", "prices", "drift", "defaults", "templates", "jobs"):
+        properties[name]["default"] = {}
+    for name in ("policies", "notify"):
+        properties[name]["default"] = []
+    return annotate(
+        {
+            "$schema": DIALECT,
+            "title": "Manifest",
+            "description": "Manifest of reconciler: one file of a stack.",
+            "type": "object",
+            "properties": properties,
+            "additionalProperties": False,
+            "$defs": definitions,
+        }
+    )
+
+
+class _InOrder(GenerateJsonSchema):
+    """Leaves the members of examples in the order in which they were written."""
+
+    def sort(self, value: Schema, parent_key: str | None = None) -> Schema:
+        """Return it as it is."""
+        return value
+
+
+def _section(member: Schema, names: Schema) -> Schema:
+    return {"type": ["object", "null"], "propertyNames": names, "additionalProperties": member}
+
+
+def _job_without(names: dict[str, str]) -> Schema:
+    return {"allOf": [{"$ref": "#/$defs/JobEntry"}, {"properties": dict.fromkeys(names, False)}]}
+
+
+def _defaults() -> Schema:
+    return {"anyOf": [_job_without(NOT_IN_DEFAULTS), _NULL]}
+
+
+def _definitions() -> dict[str, Schema]:
+    """Every model below a manifest, by name; those in which expressions are expanded take them."""
+    definitions: dict[str, Schema] = {
+        "Expression": {
+            "title": "Expression",
+            "type": "string",
+            "pattern": r"^\$\{[^{}]+\}$",
+            "description": "One expression, such as ${var.NAME}; it keeps the type of its value.",
+            "examples": ["${var.nodes}"],
+        },
+        "TextWithExpression": {
+            "title": "Text with an expression",
+            "type": "string",
+            "pattern": r"(?:^|[^$])\$\{[^{}]+\}",
+            "description": "Text that contains ${var.NAME}, ${env.NAME}, ${matrix.AXIS}, ${job.key} or "
+            "${jobs.KEY.outputs.NAME}.",
+            "examples": ["obs://${var.bucket}/code/"],
+        },
+    }
+    expanded: tuple[type[Strict], ...] = (TargetEntry, JobEntry, DriftSettings)
+    for model in expanded:
+        for name, schema in _models(model).items():
+            definitions[name] = _with_expressions(schema)
+    definitions |= _models(Variable) | _models(Limits) | _models(Prices)
+    definitions |= _models(PolicyEntry) | _models(NotifyEntry)
+    entry = definitions["JobEntry"]["properties"]
+    whole = _relax_required(definitions)
+    for name in _reachable("JobEntry", definitions, through_lists=True) | {"JobEntry"}:
+        _take_nulls(definitions[name])
+    _add_choices(definitions, whole | {PolicyEntry.__name__})
+    _add_mapping_forms(definitions)
+    _add_target_rules(definitions["TargetEntry"])
+    entry["description"] = _limited(entry["description"], maxLength=room_for_description("a", "a"))
+    entry["lifecycle"]["default"] = {}
+    entry["raw"] |= _raw()
+    entry["extends"] |= _names({"type": "string", "minLength": 1})
+    for name in ("needs", "formerly"):
+        entry[name] |= _names({"type": "string", **_KEY})
+    entry["matrix"] |= _matrix()
+    return dict(sorted(definitions.items()))
+
+
+def _models(model: type[BaseModel]) -> dict[str, Schema]:
+    schema = _clean(model.model_json_schema(schema_generator=_InOrder))
+    definitions: dict[str, Schema] = schema.pop("$defs", {})
+    definitions[model.__name__] = schema
+    choices = {name: definitions.pop(name) for name in list(definitions) if "enum" in definitions[name]}
+    return {name: _inlined(definition, choices) for name, definition in definitions.items()}
+
+
+def _clean(node: Any) -> Any:
+    """Drop pydantic's titles, and spell the default of a duration as people write it."""
+    if isinstance(node, list):
+        return [_clean(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    result: Schema = {}
+    for name, value in node.items():
+        if name in ("properties", "$defs"):
+            result[name] = {member: _clean(schema) for member, schema in value.items()}
+        elif name != "title":
+            result[name] = _clean(value)
+    if result.get("type") == "string" and isinstance(result.get("default"), float):
+        result["default"] = _duration(result["default"])
+    return result
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("h", 3600), ("m", 60)):
+        if seconds % size == 0:
+            return f"{seconds / size:g}{unit}"
+    return f"{seconds:g}s"
+
+
+_ABOUT = ("description", "default", "examples")
+
+
+def _about(schema: Schema) -> Schema:
+    return {name: schema[name] for name in _ABOUT if name in schema}
+
+
+def _bare(schema: Schema) -> Schema:
+    return {name: value for name, value in schema.items() if name not in _ABOUT}
+
+
+def _inlined(node: Any, choices: dict[str, Schema]) -> Any:
+    """Put the choices of an enumeration where they are used: an editor shows them better there."""
+    if isinstance(node, list):
+        return [_inlined(item, choices) for item in node]
+    if not isinstance(node, dict):
+        return node
+    name = str(node.get("$ref", "")).removeprefix("#/$defs/")
+    if name in choices:
+        return {**_bare(choices[name]), **{key: value for key, value in node.items() if key != "$ref"}}
+    return {key: _inlined(value, choices) for key, value in node.items()}
+
+
+def _with_expressions(model: Schema) -> Schema:
+    return {
+        **model,
+        "properties": {name: _member(schema) for name, schema in model.get("properties", {}).items()},
+    }
+
+
+def _member(schema: Schema) -> Schema:
+    """Let one field, and each item of it, be an expression where it is not free text anyway."""
+    options = schema.get("anyOf", [_bare(schema)])
+    own = [{**one, "items": _member(one["items"])} if one.get("type") == "array" else one for one in options]
+    if any(one.get("type") == "string" and len(one) == 1 for one in own) or _takes_anything(own):
+        return _about(schema) | _any_of(own)
+    is_text = any(one.get("type", "string") == "string" and "$ref" not in one for one in own)
+    return _about(schema) | _any_of([*own, _TEXT_WITH_EXPRESSION if is_text else _EXPRESSION])
+
+
+def _takes_anything(options: list[Schema]) -> bool:
+    return any(not one for one in options)
+
+
+def _any_of(options: list[Schema]) -> Schema:
+    return options[0] if len(options) == 1 else {"anyOf": options}
+
+
+def _options(schema: Schema) -> list[Schema]:
+    options: list[Schema] = schema.get("anyOf") or [_bare(schema)]
+    return options
+
+
+def _limited(schema: Schema, **limits: Any) -> Schema:
+    """A text with limits that its model does not say; one with an expression may come to less."""
+    options = [{**one, **limits} if one.get("type") == "string" else one for one in _options(schema)]
+    return _about(schema) | {"anyOf": [*options, _TEXT_WITH_EXPRESSION]}
+
+
+def _relax_required(definitions: dict[str, Schema]) -> set[str]:
+    """Only members of plain lists are written as a whole; all else may come from `defaults`.
+
+    Returns the names of the former.
+    """
+    inherited = _reachable("JobEntry", definitions, through_lists=False) | {"JobEntry"}
+    whole = _reachable("JobEntry", definitions, through_lists=True) - inherited
+    for name in inherited:
+        if name in _NAMED_LISTS.values():
+            definitions[name]["required"] = ["name"]
+        else:
+            definitions[name].pop("required", None)
+    return whole
+
+
+def _reachable(start: str, definitions: dict[str, Schema], *, through_lists: bool) -> set[str]:
+    """The models below one; those of the lists that are keyed by name count as mappings."""
+    met: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for name, schema in definitions[waiting.pop()].get("properties", {}).items():
+            for below in _references(schema, through_lists or name in _NAMED_LISTS):
+                if below not in met and "properties" in definitions[below]:
+                    met.add(below)
+                    waiting.append(below)
+    return met
+
+
+def _references(node: Any, through_lists: bool) -> Iterator[str]:
+    if isinstance(node, list):
+        for item in node:
+            yield from _references(item, through_lists)
+    elif isinstance(node, dict):
+        if "$ref" in node:
+            yield node["$ref"].removeprefix("#/$defs/")
+        for name, value in node.items():
+            if name != "items" or through_lists:
+                yield from _references(value, through_lists)
+
+
+def _take_nulls(definition: Schema) -> None:
+    """Let every member that is not required be null, which removes what is inherited."""
+    for name, schema in definition["properties"].items():
+        if name not in definition.get("required", ()):
+            options = _options(schema)
+            if _NULL not in options and not _takes_anything(options):
+                definition["properties"][name] = _about(schema) | {"anyOf": [*options, _NULL]}
+
+
+def _add_choices(definitions: dict[str, Schema], whole: set[str]) -> None:
+    """Say of which members only one may be given, and one must be where nothing is inherited."""
+    for model in _subclasses(Strict):
+        definition = definitions.get(model.__name__)
+        if definition is not None and model.choices:
+            rules = [_choice(choice, model.__name__ in whole) for choice in model.choices]
+            definition["allOf"] = [rule for pair in rules for rule in pair]
+
+
+def _subclasses(model: type[Strict]) -> Iterator[type[Strict]]:
+    for one in model.__subclasses__():
+        yield one
+        yield from _subclasses(one)
+
+
+def _choice(choice: Choice, is_whole: bool) -> Iterator[Schema]:
+    given = [{"required": [name], "properties": {name: {"not": _SAYS_NOTHING}}} for name in choice.members]
+    if choice.is_required and is_whole:
+        yield {"oneOf": given, "description": f"{choice.rule}."}
+        return
+    for number, one in enumerate(given):
+        yield from (
+            {"not": {"allOf": [one, other]}, "description": f"{choice.rule}."}
+            for other in given[number + 1 :]
+        )
+
+
+def _add_mapping_forms(definitions: dict[str, Schema]) -> None:
+    for kind in _NAMED_LISTS.values():
+        properties = {n: s for n, s in definitions[kind]["properties"].items() if n != "name"}
+        definitions[f"{kind}Member"] = {
+            "description": f"{definitions[kind]['description'].rstrip('.')}, below its name.",
+            "type": "object",
+            "properties": properties,
+            "additionalProperties": False,
+        }
+    for definition in definitions.values():
+        for name, schema in definition.get("properties", {}).items():
+            if name in _NAMED_LISTS:
+                schema["anyOf"].insert(0, _mapping_form(_NAMED_LISTS[name], definitions))
+            elif name == "environments":
+                _environments(schema)
+
+
+def _mapping_form(kind: str, definitions: dict[str, Schema]) -> Schema:
+    scalars: list[Schema] = [{"type": ["string", "number", "boolean", "null"]}]
+    short = scalars if kind == "Parameter" else _obs_path(kind, definitions)
+    form: Schema = {
+        "type": "object",
+        "additionalProperties": {"anyOf": [*short, {"$ref": f"#/$defs/{kind}Member"}]},
+    }
+    if (pattern := _pattern(definitions[kind]["properties"]["name"])) is not None:
+        form["propertyNames"] = {"pattern": pattern}
+    return form
+
+
+def _obs_path(kind: str, definitions: dict[str, Schema]) -> list[Schema]:
+    """What stands for `{remote: {obs: {obs_url: …}}}`; null takes the inherited one away."""
+    place = definitions["Obs" if kind == "Input" else "ObsTree"]
+    return [*(one for one in _options(place["properties"]["obs_url"]) if one != _NULL), _NULL]
+
+
+def _pattern(schema: Schema) -> str | None:
+    return next((one["pattern"] for one in (schema, *schema.get("anyOf", ())) if "pattern" in one), None)
+
+
+def _environments(schema: Schema) -> None:
+    """Values may say that they are sensitive, or be null to take one of `defaults` away.
+
+    An item of the list is one variable with its name, or a mapping of variables.
+    """
+    mapping = next(option for option in schema["anyOf"] if option.get("type") == "object")
+    pattern, value = next(iter(mapping["patternProperties"].items()))
+    value = {**_SCALAR, **{name: limit for name, limit in value.items() if name != "anyOf"}}
+    said: Schema = {
+        "value": {
+            "anyOf": [value, _TEXT_WITH_EXPRESSION, _NULL],
+            "description": "The value.",
+            "examples": ["INFO"],
+        },
+        "sensitive": {
+            "anyOf": [{"type": "boolean"}, _EXPRESSION],
+            "default": False,
+            "description": "Never show the value.",
+            "examples": [True],
+        },
+    }
+    name: Schema = {
+        "anyOf": [{"type": "string", "pattern": pattern, **_limit_of_names(mapping)}, _TEXT_WITH_EXPRESSION],
+        "description": "Name of the variable.",
+        "examples": ["NCCL_DEBUG"],
+    }
+    member: Schema = {"type": "object", "additionalProperties": False}
+    secret = member | {"properties": said, "required": ["value"]}
+    item = member | {"properties": {"name": name, **said}, "required": ["name", "value"]}
+    mapping["patternProperties"] = {pattern: {"anyOf": [value, _TEXT_WITH_EXPRESSION, secret, _NULL]}}
+    mapping["additionalProperties"] = False
+    is_item = {"required": ["name"], "anyOf": [{"required": ["value"]}, {"required": ["sensitive"]}]}
+    items: Schema = {"anyOf": [item, mapping | {"not": is_item}]}
+    schema["anyOf"].insert(1, {"type": "array", "maxItems": mapping["maxProperties"], "items": items})
+
+
+def _limit_of_names(mapping: Schema) -> Schema:
+    return {name: limit for name, limit in mapping["propertyNames"].items() if name == "maxLength"}
+
+
+def _add_target_rules(target: Schema) -> None:
+    """What the kinds of target take, and which of them need an address."""
+    rules = []
+    for name, kind in TARGET_KINDS.items():
+        applies = {"properties": {"kind": {"const": name}}, "required": ["kind"]}
+        if kind.is_embedded:
+            rules.append({"if": applies, "then": {"properties": dict.fromkeys(CLOUD_ONLY, _NULL)}})
+        elif kind.has_address:
+            given: list[Schema] = [
+                {"required": [one], "properties": {one: {"type": "string", "minLength": 1}}}
+                for one in ("region", "endpoint")
+            ]
+            rules.append({"if": applies, "then": {"anyOf": given}})
+    target["allOf"] = rules
+    members = target["properties"]
+    members["variables"] = _about(members["variables"]) | _section({}, {"pattern": _whole(VARIABLE_NAME)})
+    members["defaults"] = _about(members["defaults"]) | _defaults()
+    for name in ("variables", "defaults"):
+        members[name]["default"] = {}
+    members["endpoint"] = _limited(
+        members["endpoint"],
+        pattern=r"^\s*[Hh][Tt][Tt][Pp][Ss]?://[^\s/?#@]+/*\s*$",
+        **{"$comment": "a URL of a host, without path, query and password"},
+    )
+    id_of_workspace = {"type": "string", "pattern": "^(?:0|.{32})$", "$comment": "0 or 32 characters"}
+    members["workspace_id"] = _about(members["workspace_id"]) | {"anyOf": [id_of_workspace, {"enum": [0]}]}
+    members["workspace_id"]["anyOf"].append(_TEXT_WITH_EXPRESSION)
+
+
+def _names(name: Schema) -> Schema:
+    """One name, or a list of names."""
+    one: Schema = {"anyOf": [name, _TEXT_WITH_EXPRESSION]}
+    items: Schema = {"type": "array", "items": one}
+    return {"anyOf": [name, _TEXT_WITH_EXPRESSION, items, _NULL]}
+
+
+def _matrix() -> Schema:
+    """Axes with their values; `include` and `exclude` list combinations."""
+    value = {"type": ["string", "number", "boolean"]}
+    names = {"pattern": _whole(AXIS_NAME)}
+    combination: Schema = {
+        "type": "object", "minProperties": 1, "propertyNames": names, "additionalProperties": value
+    }  # fmt: skip
+    combinations = {"type": "array", "items": {"anyOf": [combination, _EXPRESSION]}}
+    axis: Schema = {"anyOf": [{"type": "array", "minItems": 1, "items": value}, _EXPRESSION]}
+    of_combinations = {"anyOf": [combinations, _EXPRESSION]}
+    include = {
+        "description": "Combinations to add; one with the values of another adds its other values to that.",
+        "default": [],
+        "examples": [[{"lr": 0.5, "batch": 32}]],
+    }
+    exclude = {
+        "description": "Combinations to leave out.",
+        "default": [],
+        "examples": [[{"lr": 0.1, "batch": 128}]],
+    }
+    form: Schema = {
+        "type": "object",
+        "minProperties": 1,
+        "propertyNames": names,
+        "properties": {"include": include | of_combinations, "exclude": exclude | of_combinations},
+        "additionalProperties": axis,
+    }
+    return {"anyOf": [form, _EXPRESSION]}
+
+
+def _raw() -> Schema:
+    metadata = {"type": "object", "properties": dict.fromkeys(RAW_FORBIDDEN["metadata"], False)}
+    form = {"type": "object", "properties": {"metadata": metadata, "status": False}}
+    return {"anyOf": [form, _EXPRESSION, _NULL]}

@@ -1,0 +1,398 @@
+"""What can be changed on a job that exists, for which cloud and in which phase.
+
+The table itself stands on the fields of a job (`UpdateInPlace`); here it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+from reconciler.core.canonical import (
+    Canonical,
+    SecretName,
+    canonical,
+    mutable_paths,
+    rule_at,
+    scalar,
+)
+from reconciler.core.diff import changes_between
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.identity import Description, Marker, parse_description
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.phase import Phase, may
+from reconciler.core.schedule import Schedule
+from reconciler.core.secret import REDACTED, SecretText, holds_secret, show
+from reconciler.core.stack import Declared, DesiredJob
+from reconciler.core.values import MARKER_SCHEDULE, Change, PlanWarning
+
+DESCRIPTION = ("description",)
+_PROTECT, _STOPPED, _KEY = "lifecycle.protect", "marker.stopped", "marker.key"
+#: What a review says in place of it: the declarations, for there is no marker.
+SCHEDULE_OPTIONS = ("lifecycle.schedule", "lifecycle.timezone")
+MARKER_PATHS = frozenset({_PROTECT, _STOPPED, _KEY, MARKER_SCHEDULE, *SCHEDULE_OPTIONS})
+
+
+def is_changeable(path: tuple[str, ...], phase: Phase, cloud: Cloud) -> bool:
+    """Whether the service would change this field on a job in this phase."""
+    update = rule_at(path).update
+    if update is None or cloud not in update.clouds or (phase.is_terminal and not update.on_ended):
+        return False
+    return bool(may(update.operation, phase))
+
+
+class MutableChanges(NamedTuple):
+    """The mutable fields that differ: those that can be changed now, and those that wait.
+
+    `unreported` are declared fields that the service does not report and that are taken to be as they
+    are declared; `is_recorded` says whether a record of what was sent bears that out.
+    """
+
+    now: tuple[Change, ...] = ()
+    waiting: tuple[Change, ...] = ()
+    unreported: tuple[str, ...] = ()
+    is_recorded: bool = False
+
+    def warnings(self, key: str, job: ObservedJob) -> list[PlanWarning]:
+        """What a person should know of fields that wait, or cannot be compared."""
+        waiting = [
+            PlanWarning(
+                what="deferred",
+                why=f"{change.path} cannot be changed on this target while the job is {job.phase_text}",
+                key=key,
+            )
+            for change in self.waiting
+        ]
+        basis = (
+            "assuming the value last sent"
+            if self.is_recorded
+            else "no record of what was sent; assuming the declared value"
+        )
+        unreported = [
+            PlanWarning(
+                what="field not reported", why=f"the service does not report {path}; {basis}", key=key
+            )
+            for path in self.unreported
+        ]
+        return waiting + unreported
+
+    @property
+    def are_of_marker_only(self) -> bool:
+        """Whether nothing differs that can be changed but the marker."""
+        return all(change.path in MARKER_PATHS for change in self.now)
+
+
+def mutable_changes(
+    desired: DesiredJob,
+    job: ObservedJob,
+    marker: Marker,
+    cloud: Cloud,
+    sent: Mapping[str, Any] | None = None,
+) -> MutableChanges:
+    """Compare the mutable part of a declaration with the observed job.
+
+    `sent` are the mutable fields that were last sent for it, as a history store has them; None where
+    nobody knows. A field that the service does not report is compared with them.
+
+    On a job that has ended only a difference of the marker counts, its digest and `stopped` aside.
+    """
+    assert job.phase is not None  # unknown phases are blocked before anything is compared
+    of_marker = _marker_changes(desired, job, marker)
+    if job.phase.is_terminal:
+        return MutableChanges(of_marker)
+    now, waiting = list(of_marker), list[Change]()
+    if desired.description.strip() != job.text.strip():
+        now.append(description_change(desired.description, job.text))
+    declared = desired.body or {}
+    differing = list(_differing(declared, job.body))
+    unreported = []
+    for path in unreported_paths(declared, job):
+        value = _at(declared, path)
+        if sent is not None and not _was_sent(path, value, sent):
+            differing.append((path, _form(path, value), _form(path, _at(sent, path))))
+        else:
+            unreported.append(".".join(path))
+    for path, wanted, found in differing:
+        (now if is_changeable(path, job.phase, cloud) else waiting).extend(_changes(path, found, wanted))
+    return MutableChanges(tuple(now), tuple(waiting), tuple(unreported), sent is not None)
+
+
+def unreported_paths(declared: Mapping[str, Any], job: ObservedJob) -> tuple[tuple[str, ...], ...]:
+    """The declared mutable fields that this job does not show, and that a service need not show.
+
+    Whether such a field was ever sent only a record can tell.
+    Source: docs/modelarts.md, "Responses".
+    """
+    return tuple(
+        path for path in _need_not_be_reported() if _at(declared, path) and _at(job.body, path) is None
+    )
+
+
+@cache
+def _need_not_be_reported() -> tuple[tuple[str, ...], ...]:
+    return tuple(path for path in mutable_paths() if not rule_at(path).is_reported)
+
+
+def _was_sent(path: tuple[str, ...], value: Any, sent: Mapping[str, Any]) -> bool:
+    """Whether a value is the one that was last sent. A record leaves out what holds a secret."""
+    last = _at(sent, path)
+    if holds_secret(value):
+        return last is None
+    return bool(_form(path, value) == _form(path, last))
+
+
+def _form(path: tuple[str, ...], value: Any) -> Any:
+    return _at(canonical(_nest(path, value)), path)
+
+
+def description_change(wanted: str, found: str) -> Change:
+    """The change of a description, both texts without a marker."""
+    shown = show(wanted)
+    sensitive = shown != wanted
+    before = REDACTED if sensitive and found else found
+    return Change(path="description", before=before or None, after=shown or None, sensitive=sensitive)
+
+
+def _changes(path: tuple[str, ...], found: Any, wanted: Any) -> tuple[Change, ...]:
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        return changes_between(_nest(path, found), _nest(path, wanted), forces_new_job=False)
+    sensitive = isinstance(wanted, SecretName)
+    before = REDACTED if sensitive and found is not None else found
+    return (Change(path=".".join(path), before=before, after=wanted, sensitive=sensitive),)
+
+
+def _differing(
+    declared: Mapping[str, Any], reported: Mapping[str, Any]
+) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """Yield path, wanted and found form of each declared mutable field that the job shows otherwise.
+
+    A field that is not there, and need not be reported, shows nothing.
+    """
+    for path in mutable_paths():
+        value = _at(declared, path)
+        # A declared default counts: priority 1 was asked for where the job has 2.
+        if path == DESCRIPTION or value is None:
+            continue
+        seen = _at(reported, path)
+        if seen is None and not rule_at(path).is_reported:
+            continue
+        value = _assumed(value, seen)
+        wanted, found = _form(path, value), _form(path, seen)
+        if _sent(wanted) != found:
+            # A default has no canonical form; people are shown what stands there.
+            yield path, _shown(wanted, value), _shown(found, seen)
+
+
+def _marker_changes(desired: DesiredJob, job: ObservedJob, marker: Marker) -> tuple[Change, ...]:
+    changes = []
+    if marker.key != desired.key:
+        changes.append(Change(path=_KEY, before=marker.key, after=desired.key))
+    protect = desired.lifecycle.protect
+    if protect is not None and protect != marker.protected:
+        changes.append(_flag(_PROTECT, marker.protected, protect))
+    if marker.stopped and job.phase is not None and job.phase.is_active:
+        # We meant to end it once and did not; left there, a stop by somebody else would look like ours.
+        changes.append(_flag(_STOPPED, before=True, after=False))
+    there, wanted = marker.schedule, desired.schedule_mark
+    if (there and there.digest) != (wanted and wanted.digest):
+        # The time from which it counts is that of the plan: as any time that grows it is not shown.
+        before, after = (str(one) if one else None for one in (there, wanted))
+        changes.append(Change(path=MARKER_SCHEDULE, before=before, after=after))
+    return tuple(changes)
+
+
+def _flag(path: str, before: bool, after: bool) -> Change:
+    return Change(path=path, before=str(before).lower(), after=str(after).lower())
+
+
+def renewed_marker(
+    desired: DesiredJob, job: ObservedJob, marker: Marker, digest: str, service_s: float
+) -> Marker:
+    """The marker as an update writes it at `service_s`, by the service's clock."""
+    protect = desired.lifecycle.protect
+    ended = job.phase is not None and job.phase.is_terminal
+    renewed = replace(
+        marker,
+        key=desired.key,
+        digest=digest,
+        schedule=desired.renewed_schedule_mark(marker.schedule, service_s),
+        protected=marker.protected if protect is None else protect,
+        stopped=marker.stopped and ended,
+    )
+    # Adopted jobs keep the part that says which job it is, whatever their name.
+    return renewed if marker.key == desired.key else renewed.for_job(job.name, job.id)
+
+
+def update_body(desired: DesiredJob, job: ObservedJob, marker: Marker, cloud: Cloud) -> dict[str, Any]:
+    """The body of the service's update call: the whole description, and all declared fields legal now."""
+    assert job.phase is not None
+    body: dict[str, Any] = {"description": str(Description(desired.description, marker))}
+    for path in mutable_paths():
+        value = _at(desired.body or {}, path)
+        if path != DESCRIPTION and value is not None and is_changeable(path, job.phase, cloud):
+            _put(body, path, value)
+    return body
+
+
+def overwritten_fields(body: Mapping[str, Any], job: ObservedJob) -> tuple[Change, ...]:
+    """The fields of an update's body that the job shows otherwise: what is there now, and what is written."""
+    changes = []
+    text = parse_description(str(body.get("description", ""))).text
+    if text.strip() != job.text.strip():
+        changes.append(description_change(text, job.text))
+    for path, wanted, found in _differing(body, job.body):
+        changes.extend(_changes(path, found, wanted))
+    return tuple(changes)
+
+
+def mutable_part(body: Mapping[str, Any], *, secret: bool = False) -> dict[str, Any]:
+    """The mutable fields of a create body that hold no secret, for the history; or those that do."""
+    part: dict[str, Any] = {}
+    for path in mutable_paths():
+        value = _at(body, path)
+        if path != DESCRIPTION and value is not None and holds_secret(value) is secret:
+            _put(part, path, value)
+    return part
+
+
+def edited_paths(desired: DesiredJob, applied: Declared) -> frozenset[str]:
+    """The mutable fields that are declared otherwise than they were last applied."""
+    body = desired.body or {}
+    edited = {
+        ".".join(path)
+        for path in mutable_paths()
+        if (value := _at(body, path)) is not None and path != DESCRIPTION
+        if not _was_sent(path, value, applied.mutable)
+    }
+    if show(desired.description).strip() != applied.description.strip():
+        edited.add("description")
+    if desired.lifecycle.protect is not None and desired.lifecycle.protect != applied.protect:
+        edited.add(_PROTECT)
+    return frozenset(edited)
+
+
+def with_secrets_of(body: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    """The recorded mutable part, with the fields of a body that it leaves out because they hold a secret."""
+    whole = mutable_part(body, secret=True)
+    for path in mutable_paths():
+        if (value := _at(part, path)) is not None:
+            _put(whole, path, value)
+    return whole
+
+
+class DeclaredChanges(NamedTuple):
+    """The mutable fields in which two declarations of a job differ.
+
+    `sent` are those that an update sends; `left` are declared no longer, so that the job keeps its values.
+    """
+
+    sent: tuple[Change, ...] = ()
+    left: tuple[Change, ...] = ()
+
+    @property
+    def are_of_marker_only(self) -> bool:
+        """Whether nothing is sent but the marker."""
+        return all(change.path in MARKER_PATHS for change in self.sent)
+
+
+def declared_changes(before: DesiredJob, after: DesiredJob) -> DeclaredChanges:
+    """Compare the mutable part of two declarations of the same job."""
+    sent, left = list[Change](), list[Change]()
+    if before.description.strip() != after.description.strip():
+        sent.append(description_change(after.description, show(before.description)))
+    for path in mutable_paths():
+        was, now = _at(before.body or {}, path), _at(after.body or {}, path)
+        if path == DESCRIPTION or _form(path, was) == _form(path, now):
+            continue
+        forms = (_nest(path, _shown(_form(path, value), value)) for value in (was, now))
+        (left if now is None else sent).extend(changes_between(*forms, forces_new_job=False))
+    was_protected, protect = before.lifecycle.protect is True, after.lifecycle.protect
+    if protect is not None and protect != was_protected:
+        sent.append(_flag(_PROTECT, was_protected, protect))
+    elif protect is None and was_protected:
+        left.append(Change(path=_PROTECT, before="true"))
+    if before.schedule_mark != after.schedule_mark:
+        pairs = zip(SCHEDULE_OPTIONS, _spelled(before.schedule), _spelled(after.schedule), strict=True)
+        sent += [Change(path=option, before=was, after=now) for option, was, now in pairs if was != now]
+    return DeclaredChanges(tuple(sent), tuple(left))
+
+
+def _spelled(schedule: Schedule | None) -> tuple[str | None, str | None]:
+    return (None, None) if schedule is None else (schedule.expression, schedule.timezone)
+
+
+def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = value
+
+
+def _assumed(declared: Any, seen: Any) -> Any:
+    """What is declared; a secret whose value is not at hand is taken for what stands there.
+
+    Nobody can say whether it is the declared one, and what cannot be compared is no drift.
+    """
+    if isinstance(declared, SecretText):
+        return declared if declared.has_value or not isinstance(seen, str) else seen
+    if isinstance(declared, Mapping) and isinstance(seen, Mapping):
+        return {name: _assumed(member, seen.get(name)) for name, member in declared.items()}
+    if isinstance(declared, list) and isinstance(seen, list) and len(declared) == len(seen):
+        return [_assumed(one, other) for one, other in zip(declared, seen, strict=True)]
+    return declared
+
+
+def _sent(form: Any) -> Any:
+    """A canonical form with the values of secrets, which the service got, for their names."""
+    if isinstance(form, SecretName):
+        return form.value
+    if isinstance(form, dict):
+        return {name: _sent(value) for name, value in form.items()}
+    return [_sent(item) for item in form] if isinstance(form, list) else form
+
+
+def _shown(form: Any, value: Any) -> Any:
+    return scalar(value) if form is None and isinstance(value, str | int | float) else form
+
+
+def did_not_take(sent: Mapping[str, Any], job: ObservedJob) -> tuple[str, ...]:
+    """The paths of an update that the job, read back, shows otherwise."""
+    missing = [] if job.description.rstrip() == str(sent["description"]).rstrip() else ["description"]
+    return (*missing, *(".".join(path) for path, _, _ in _differing(sent, job.body)))
+
+
+def _at(tree: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    value: Any = tree
+    for name in path:
+        if not isinstance(value, Mapping) or name not in value:
+            return None
+        value = value[name]
+    return value
+
+
+def _nest(path: tuple[str, ...], value: Any) -> Canonical:
+    if value is None:
+        return {}
+    for name in reversed(path):
+        value = {name: value}
+    nested: Canonical = value
+    return nested
+
+
+def legal_now(body: dict[str, Any], phase: Phase, cloud: Cloud) -> dict[str, Any]:
+    """Return the body of an update without what the phase, which may have moved since, does not allow."""
+    illegal = {path for path in mutable_paths() if not is_changeable(path, phase, cloud)}
+
+    def legal(tree: dict[str, Any], prefix: tuple[str, ...]) -> dict[str, Any]:
+        kept = {}
+        for name, value in tree.items():
+            path = (*prefix, name)
+            if path in illegal:
+                continue
+            below = legal(value, path) if isinstance(value, dict) and path not in mutable_paths() else value
+            if below != {}:
+                kept[name] = below
+        return kept
+
+    return legal(body, ())

@@ -1,1 +1,0 @@
-"""The observed job: its phase, who owns it, and what the target offers."""

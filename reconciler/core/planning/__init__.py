@@ -1,1 +1,0 @@
-"""Deciding: the rules, the guards, and the plan that they make."""

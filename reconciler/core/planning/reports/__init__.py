@@ -1,1 +1,0 @@
-"""Documents that are made of a plan and what it rests on: status, history, explanation."""

@@ -1,1 +1,0 @@
-"""What policies say of a plan: values in, verdicts out."""

@@ -1,1 +1,0 @@
-"""What a change of the manifests means, without the service: two declarations of a stack side by side."""

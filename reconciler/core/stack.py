@@ -1,0 +1,497 @@
+"""A stack: what its manifest files say once they are merged, and the jobs they declare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from reconciler.core.canonical import Canonical
+from reconciler.core.credential_names import is_credential_name
+from reconciler.core.digest import covered_by, digest_of, is_known, is_of_same_form
+from reconciler.core.drift_rule import DriftSettings, IgnoreRule
+from reconciler.core.fields.desired import JobBody
+from reconciler.core.fields.field_types import Flag, Strict, Text
+from reconciler.core.fields.marks import Cloud, Edit, SeeAlso
+from reconciler.core.identity import ScheduleMark
+from reconciler.core.lifecycle import (
+    Duration,
+    Lifecycle,
+)
+from reconciler.core.notify_entry import NotifyEntry
+from reconciler.core.policy import Policy, PolicyEntry
+from reconciler.core.schedule import Schedule
+from reconciler.core.target_kind import TARGET_KINDS, KindName, TargetKind
+from reconciler.errors import Diagnostic, Location
+
+
+def _as_list(value: Any) -> Any:
+    """One key is a list of one."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list | None):
+        raise PydanticCustomError("keys_type", "must be a key or a list of keys")
+    return value
+
+
+Keys = Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str | list[str])]
+
+
+class JobEntry(JobBody):
+    """One entry under `jobs`: the create body, and what is the reconciler's own."""
+
+    matrix: Annotated[dict[str, Any] | None, Edit.OF_KEYS, SeeAlso('docs/manifest.md, "Sweeps"')] = Field(
+        None,
+        description="Axes of a sweep, each a list of values: one job for each combination of them.",
+        examples=[{"lr": [0.1, 0.01], "batch": [64, 128]}],
+    )
+    name: Annotated[str | None, Edit.OF_KEYS, SeeAlso('docs/manifest.md, "Sweeps"')] = Field(
+        None,
+        description="How the keys of a sweep are spelled, e.g. s-${matrix.lr}; every axis in it.",
+        examples=["s-${matrix.lr}-${matrix.batch}"],
+    )
+    lifecycle: Annotated[Lifecycle, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Lifecycle"')] = Field(
+        default_factory=lambda: Lifecycle(),
+        description="When to replace, retry or protect the job.",
+        examples=[{"on_failure": "retry", "max_retries": 2}],
+    )
+    state: Annotated[
+        Literal["present", "absent"], Edit.OF_STATE, SeeAlso('docs/manifest.md, "Lifecycle"')
+    ] = Field("present", description="absent: the job must not run.", examples=["absent"])
+    extends: Annotated[Keys | None, Edit.OF_USERS, SeeAlso('docs/manifest.md, "Templates"')] = Field(
+        None,
+        description="Templates whose members the entry takes over, the later before the earlier.",
+        examples=["gpu", ["base", "gpu"]],
+    )
+    needs: Annotated[Keys | None, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Dependencies"')] = Field(
+        None, description="Keys of jobs that must complete before this one starts.", examples=[["prepare"]]
+    )
+    formerly: Annotated[Keys | None, Edit.OF_MARKER, SeeAlso('docs/manifest.md, "Renames"')] = Field(
+        None, description="Former keys of the job; their revisions count as its own.", examples=["resnet"]
+    )
+    raw: Annotated[
+        dict[str, Any] | None,
+        Edit.NEW_JOB,
+        SeeAlso('docs/manifest.md, "Fields that the program does not know"'),
+    ] = Field(
+        None,
+        description="Merged into the create body last, for fields that reconciler does not know.",
+        examples=[{"spec": {"new_field": 1}}],
+    )
+
+
+#: What only makes sense below one job, and what it says there.
+NOT_IN_DEFAULTS = {
+    "matrix": "the members of one entry",
+    "name": "how the members of one entry are named",
+    "extends": "what one entry builds on",
+    "needs": "what one job waits for",
+    "formerly": "the former keys of one job",
+}
+#: The same for `templates`, which may build on each other.
+NOT_IN_TEMPLATES = {name: says for name, says in NOT_IN_DEFAULTS.items() if name != "extends"}
+
+
+class Target(Strict):
+    """Where the jobs live. Its identity is endpoint host, project and workspace, never its name."""
+
+    kind: Annotated[KindName, Edit.OF_PLACE] = Field(
+        description=" or ".join(kind.summary for kind in TARGET_KINDS.values()) + ".",
+        examples=["local"],
+    )
+    region: Annotated[str | None, Edit.OF_PLACE] = Field(
+        None, description="Region of Huawei Cloud, e.g. cn-north-4.", examples=["cn-north-4"]
+    )
+    endpoint: Annotated[str | None, Edit.OF_PLACE] = Field(
+        None,
+        description="URL of the service, for any cloud including private ones.",
+        examples=["https://modelarts.cn-north-4.myhuaweicloud.com"],
+    )
+    project_id: Annotated[str | None, Edit.OF_PLACE] = Field(
+        None, description="Project id.", examples=["${env.HUAWEICLOUD_SDK_PROJECT_ID}"]
+    )
+    workspace_id: Annotated[Text, Edit.OF_PLACE] = Field(
+        "0", description='Workspace; "0" is the default one.', examples=["0"]
+    )
+    cloud: Annotated[Cloud | None, Field(strict=False)] = Field(
+        None, description="huawei or otc; default: otc on that cloud's hosts, else huawei.", examples=["otc"]
+    )
+    profile: str | None = Field(None, description="Section of the credentials file.", examples=["team"])
+    insecure: Flag = Field(
+        False, description="Allow plain http to an address other than this machine.", examples=[True]
+    )
+
+    @property
+    def traits(self) -> TargetKind:
+        """What is known of this kind of target."""
+        return TARGET_KINDS[self.kind]
+
+
+class TargetEntry(Target):
+    """One entry under `targets`: where the jobs live, and what differs there."""
+
+    variables: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Environments"')] = Field(
+        default_factory=dict,
+        description="Values of variables on this target; they may hold ${env.X} and other variables.",
+        examples=[{"bucket": "prod-data"}],
+    )
+    defaults: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Environments"')] = Field(
+        default_factory=dict,
+        description="Merged over the stack's defaults on this target.",
+        examples=[{"spec": {"resource": {"node_count": 8}}}],
+    )
+
+
+def _not_a_credential(name: str) -> str:
+    if is_credential_name(name):
+        raise PydanticCustomError("credential", "{name} holds a credential", {"name": name})
+    return name
+
+
+#: An environment variable that may give a variable its value.
+EnvName = Annotated[str, AfterValidator(_not_a_credential)]
+
+
+#: The types that a variable may declare.
+VariableType = Literal["string", "number", "bool", "list", "mapping"]
+
+
+class Variable(Strict):
+    """A value that is given from outside."""
+
+    type: VariableType | None = Field(
+        None,
+        description="Type of the value; default: that of `default`, where a text is given from outside.",
+        examples=["number"],
+    )
+    default: Any = Field(
+        None,
+        description="Default value; it may hold ${env.X} and other variables.",
+        examples=["vision-data"],
+    )
+    allowed: Annotated[list[Any] | None, Field(min_length=1)] = Field(
+        None, description="The values that are allowed.", examples=[[1, 2, 4, 8]]
+    )
+    description: Annotated[str | None, Edit.OF_DECISION] = Field(
+        None, description="Description of the variable.", examples=["Where the code and the data are"]
+    )
+    env: EnvName | None = Field(
+        None,
+        description="Environment variable that holds the value; not one of reconciler's own credentials.",
+        examples=["HF_TOKEN"],
+    )
+    sensitive: Flag = Field(False, description="Never show the value.", examples=[True])
+
+
+class VariableSource(Strict):
+    """Where the value of a sensitive variable came from, so that it can be had again; one of the five."""
+
+    env: EnvName | None = Field(None, description="Environment variable that held the value.")
+    file: str | None = Field(None, description="File of values (--var-file) that gave it.")
+    given: bool = Field(False, description="Given by --var.")
+    default: bool = Field(False, description="Given in the manifest.")
+    text: str | None = Field(
+        None, description="Text of the manifest around other variables, as an expression."
+    )
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        texts = (self.env, self.file, self.text)
+        if sum([*(text is not None for text in texts), self.given, self.default]) != 1:
+            raise PydanticCustomError("rule", "one of env, file, given, default and text is required")
+        return self
+
+
+class Limits(Strict):
+    """What a plan may do without --allow."""
+
+    terminations: Annotated[
+        int, Field(ge=1, description="Fewer terminations than this are always allowed.", examples=[10])
+    ] = 5
+    terminations_percent: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=100,
+            description="A smaller percentage of the active jobs is always allowed.",
+            examples=[50],
+        ),
+    ] = 30
+    lost_time: Duration = Field(
+        3600.0, description="A job that has run longer is not replaced without confirmation.", examples=["2h"]
+    )
+    lost_node_hours: float = Field(
+        24.0,
+        ge=0,
+        description="Node-hours of running work that a plan may discard without confirmation.",
+        examples=[100],
+    )
+    reruns: Annotated[
+        int, Field(ge=1, description="Fewer keys than this may run finished work again.", examples=[10])
+    ] = 5
+    reruns_percent: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=100,
+            description="A smaller percentage of the stack's keys may do so, too.",
+            examples=[50],
+        ),
+    ] = 30
+
+    node_hours: Annotated[float | None, Field(ge=0)] = Field(
+        None, description="Node-hours that the jobs started by one apply may take at most.", examples=[500]
+    )
+    cost: Annotated[float | None, Field(ge=0)] = Field(
+        None,
+        description="What the jobs started by one apply may cost at most, in the currency of the prices.",
+        examples=[10000],
+    )
+
+
+class Prices(Strict):
+    """What compute costs, so that a plan can say what it would spend."""
+
+    currency: Annotated[str | None, Field(min_length=1, max_length=16)] = Field(
+        None, description="Currency of the prices, e.g. CNY.", examples=["CNY"]
+    )
+    node_hour: dict[str, Annotated[float, Field(ge=0)]] = Field(
+        default_factory=dict,
+        description="Price of one node for one hour, by flavor.",
+        examples=[{"modelarts.p3.large.public": 28.5}],
+    )
+
+    @model_validator(mode="after")
+    def _has_currency(self) -> Self:
+        if self.node_hour and self.currency is None:
+            message = "currency is required where node_hour has prices"
+            raise PydanticCustomError("rule", "{message}", {"message": message})
+        return self
+
+
+NO_PRICES = Prices()
+
+
+class Manifest(Strict):
+    """One manifest file, or the merge of a stack's files."""
+
+    apiVersion: Annotated[  # noqa: N815
+        Literal["reconciler/v1"] | None,
+        Edit.OF_DECISION,
+        SeeAlso('docs/manifest.md, "A stack and its files"'),
+    ] = Field(None, description="reconciler/v1.", examples=["reconciler/v1"])
+    stack: Annotated[str | None, Edit.OF_PLACE, SeeAlso('docs/manifest.md, "A stack and its files"')] = Field(
+        None, description="The ownership scope; in one file of a stack only.", examples=["vision"]
+    )
+    target: Annotated[str | None, Edit.OF_PLACE, SeeAlso('docs/manifest.md, "Targets"')] = Field(
+        None, description="Default target; may be omitted if there is only one.", examples=["prod"]
+    )
+    targets: Annotated[dict[str, TargetEntry], Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Targets"')] = (
+        Field(
+            default_factory=dict,
+            description="Targets, by name.",
+            examples=[{"local": {"kind": "local"}, "prod": {"kind": "modelarts", "region": "cn-north-4"}}],
+        )
+    )
+    variables: Annotated[dict[str, Variable], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Variables"')] = (
+        Field(
+            default_factory=dict,
+            description="Input variables, by name.",
+            examples=[
+                {"bucket": {"default": "vision-data"}, "hf_token": {"env": "HF_TOKEN", "sensitive": True}}
+            ],
+        )
+    )
+    limits: Annotated[Limits, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Limits"')] = Field(
+        default_factory=lambda: Limits(),
+        description="What a plan may do without confirmation.",
+        examples=[{"terminations": 5, "lost_time": "1h"}],
+    )
+    records: Annotated[str | None, Edit.OF_DECISION, SeeAlso('docs/records.md, "Where they are"')] = Field(
+        None,
+        description="URL of the record store; default: a file in .reconciler/ beside the root file.",
+        examples=["postgresql://reconciler@db.example.com/reconciler"],
+    )
+    prices: Annotated[Prices, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Prices"')] = Field(
+        default_factory=lambda: Prices(),
+        description="What compute costs, for the costs that a plan shows.",
+        examples=[{"currency": "CNY", "node_hour": {"modelarts.p3.large.public": 28.5}}],
+    )
+    policies: Annotated[list[PolicyEntry], Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Policies"')] = Field(
+        default_factory=list,
+        description="Rules that deny what a plan would do, or warn of it.",
+        examples=[[{"name": "eight-nodes-at-most", "deny": "job.spec.resource.node_count > 8"}]],
+    )
+    drift: Annotated[DriftSettings, Edit.OF_DECISION, SeeAlso('docs/drift.md, "Known drift"')] = Field(
+        default_factory=lambda: DriftSettings(),
+        description="Settings of drift checks.",
+        examples=[{"ignore": [{"key": "lr-sweep-*", "class": "failed", "reason": "known gap in the data"}]}],
+    )
+    notify: Annotated[list[NotifyEntry], Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Notifications"')] = (
+        Field(
+            default_factory=list,
+            description="Where notifications of drift and of failed applies are sent.",
+            examples=[[{"url": "${var.slack}", "on": ["failed", "missing"]}]],
+        )
+    )
+    defaults: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Defaults"')] = Field(
+        default_factory=dict,
+        description="Defaults merged into every job of the stack.",
+        examples=[{"spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}}}],
+    )
+    templates: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Templates"')] = Field(
+        default_factory=dict,
+        description="Jobs that are never made, by name; jobs take them over by extends.",
+        examples=[{"gpu": {"spec": {"resource": {"flavor_id": "modelarts.p3.large.public"}}}}],
+    )
+    jobs: Annotated[dict[str, JobEntry], Edit.OF_KEYS, SeeAlso('docs/manifest.md, "Jobs"')] = Field(
+        default_factory=dict,
+        description="The jobs, by key.",
+        examples=[
+            {
+                "resnet50": {
+                    "algorithm": {
+                        "code_dir": "obs://b/code/",
+                        "boot_file": "obs://b/code/train.py",
+                        "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
+                    },
+                    "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}},
+                }
+            }
+        ],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredJob:
+    """One entry after variables and defaults are expanded.
+
+    `body` is the create body without `metadata.name`, `metadata.workspace_id` and description; secrets
+    in it are `SecretText`. It is None where the entry says `state: absent` and declares nothing else.
+    `description` is the text a person wrote, without our marker. `needs` are keys that have to be settled
+    before this one starts, `formerly` keys whose revisions count as this one's. `sweep` is the entry whose
+    `matrix` it is a member of, and `matrix` its values there, as keys spell them.
+    """
+
+    key: str
+    body: Mapping[str, Any] | None
+    digest: str
+    description: str = ""
+    lifecycle: Lifecycle = field(default_factory=Lifecycle)
+    is_absent: bool = False
+    needs: tuple[str, ...] = ()
+    formerly: tuple[str, ...] = ()
+    location: Location | None = None
+    sweep: str | None = None
+    matrix: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """The times at which it is started again; None if it has none."""
+        cron = self.lifecycle.schedule
+        if cron is None:
+            return None
+        return Schedule(cron, self.lifecycle.timezone, self.lifecycle.starting_deadline)
+
+    @property
+    def schedule_mark(self) -> ScheduleMark | None:
+        """What the marker of a new job says of the schedule: it counts from the creation of the job."""
+        return None if self.schedule is None else ScheduleMark(self.schedule.digest)
+
+    def renewed_schedule_mark(self, there: ScheduleMark | None, at_s: float) -> ScheduleMark | None:
+        """What the marker of a job that exists is to say: another schedule counts from `at_s` on."""
+        now = self.schedule_mark
+        if now is None or (there is not None and there.digest == now.digest):
+            return there if now else None
+        return now.counting_from(at_s)
+
+    def schedule_counts_from(self, there: ScheduleMark | None) -> float | None:
+        """From when the schedule counts by the marker of a job; None: its marker has none, or another.
+
+        What was created before the job does not count: it may be earlier than the job.
+        """
+        now = self.schedule_mark
+        if now is None or there is None or there.digest != now.digest:
+            return None
+        return 0.0 if there.since_s is None else float(there.since_s)
+
+    @property
+    def edits_wait(self) -> bool:
+        """Whether an edit waits for the next time of the schedule."""
+        return self.schedule is not None and self.lifecycle.on_change is None
+
+    def covered_by(self, letter: str) -> Canonical:
+        """What a digest with that letter covers of the declaration."""
+        return covered_by(letter, self.body or {}, self.lifecycle.rerun)
+
+    def is_declared_by(self, digest: str) -> bool:
+        """Whether a job whose marker has this digest was made of what is declared now.
+
+        A digest that another version computed is compared by the algorithm that its letter names.
+        """
+        if is_of_same_form(digest, self.digest):
+            return True
+        letter = digest[:1]
+        if not self.digest or letter == self.digest[:1] or not is_known(digest):
+            return False
+        return digest_of(self.covered_by(letter), letter) == digest
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What was declared for a revision, for the history. A secret stands there by its name.
+
+    `immutable` is what the digest covers, in canonical form; `mutable` the fields that can be changed on
+    a job, without those that hold a secret; `description` the text without a marker.
+    """
+
+    immutable: Mapping[str, Any] = field(default_factory=dict)
+    mutable: Mapping[str, Any] = field(default_factory=dict)
+    description: str = ""
+    protect: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """What the planner knows of a stack.
+
+    `jobs` are those in view, by key. `declared_keys` are all keys that any file of the stack declares
+    as present. `is_partial` says that PATH or `--only` leaves something out, so that nothing is absent
+    because it was not seen; `left_out` counts the declared keys that `--only` leaves out, and `chosen`
+    are the keys that it names, declared or not (None: all). `whole` are the jobs of all files, in view
+    or not: what is needed may be out of view.
+    """
+
+    name: str
+    jobs: Mapping[str, DesiredJob]
+    declared_keys: frozenset[str]
+    limits: Limits = field(default_factory=Limits)
+    prices: Prices = NO_PRICES
+    policies: tuple[Policy, ...] = ()
+    ignored_drift: tuple[IgnoreRule, ...] = ()
+    is_partial: bool = False
+    left_out: int = 0
+    chosen: frozenset[str] | None = None
+    warnings: tuple[Diagnostic, ...] = ()
+    whole: Mapping[str, DesiredJob] = field(default_factory=dict)
+
+    def find(self, key: str) -> DesiredJob | None:
+        """The entry of a key, in view or not."""
+        return self.jobs.get(key) or self.whole.get(key)
+
+    def members_of(self, entry: str) -> tuple[str, ...]:
+        """The keys of the members of a sweep, in view or not; none if that is no entry with a matrix."""
+        return tuple(job.key for job in self.whole.values() if job.sweep == entry)
+
+    @property
+    def former_keys(self) -> frozenset[str]:
+        """The keys that other ones had before."""
+        return frozenset(old for job in (self.whole or self.jobs).values() for old in job.formerly)

@@ -1,0 +1,117 @@
+"""The small values that every room needs: a change, a warning, a source, a target, the head of a document.
+
+All of them leave the program, so they are frozen models with a schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from reconciler.core.target_kind import KindName
+from reconciler.errors import Location, first_of_a_kind
+
+FORMAT_VERSION = "1.0"
+
+
+#: The path of a change that writes another schedule into the marker.
+MARKER_SCHEDULE = "marker.schedule"
+#: What an action says only if its key has a schedule.
+OF_SCHEDULES = ("scheduled_for", "next_run_at", "timezone")
+#: What an action says only if a guard, a policy or pre-flight blocks its key.
+OF_BLOCKED = ("blocked_action", "blocked_by")
+
+
+class Frozen(BaseModel):
+    """A value that leaves the program."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
+
+    @classmethod
+    def published_schema(cls) -> dict[str, Any]:
+        """The JSON Schema of the document: a reader ignores what it does not know, so it allows more."""
+        schema = cls.model_json_schema(mode="serialization")
+        for model in (schema, *schema.get("$defs", {}).values()):
+            model.pop("additionalProperties", None)
+            if "required" in model:
+                left_out = (*OF_SCHEDULES, *OF_BLOCKED)
+                model["required"] = [name for name in model["required"] if name not in left_out]
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+class Change(Frozen):
+    """One field with its value before and after; null where there was, or will be, none."""
+
+    path: str = Field(description="Path of the field, as in a manifest.")
+    before: Any = Field(None, description="Value last declared, or reported by the service.")
+    after: Any = Field(None, description="Value declared now.")
+    sensitive: bool = Field(False, description="Whether the values are masked.")
+    forces_new_job: bool = Field(False, description="Whether changing it requires a new job.")
+
+
+class Source(Frozen):
+    """Where in the manifest the key stands; line and column count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    @classmethod
+    def of(cls, location: Location | None) -> Source | None:
+        """Take over a location."""
+        return (
+            None if location is None else cls(file=location.file, line=location.line, column=location.column)
+        )
+
+
+class TargetIdentity(Frozen):
+    """Where the jobs live. Its identity is endpoint host, project and workspace, never its name."""
+
+    name: str
+    kind: KindName
+    endpoint: str
+    project_id: str
+    workspace_id: str
+
+
+class PlanWarning(Frozen):
+    """Something that does not stop the plan, and that a person should know."""
+
+    what: str
+    why: str = ""
+    fix: str | None = None
+    key: str | None = None
+
+
+def few_of_a_kind(warnings: Iterable[PlanWarning]) -> tuple[PlanWarning, ...]:
+    """Leave out what goes beyond `MOST_OF_A_KIND` warnings of the same words, and count it behind them."""
+    kept, more = first_of_a_kind(warnings)
+    return (*kept, *(PlanWarning(what=what, why=why) for what, why in more))
+
+
+class Head(Frozen):
+    """What every document about a stack on a target begins with."""
+
+    format_version: str = Field(
+        FORMAT_VERSION, pattern=r"^\d+\.\d+$", description="Version of the document format."
+    )
+    reconciler_version: str = Field(description="Version of reconciler that created it.")
+    created_at: str = Field(description="RFC 3339, UTC.")
+    stack: str = Field(description="The ownership scope.")
+    target: TargetIdentity = Field(description="Where the jobs live.")
+    manifest_digest: str = Field(description="Digest over the files of the stack.")
+
+
+def node_hours(elapsed_s: float | None, nodes: int | None) -> float:
+    """The work of a job that has run for so long on so many nodes, in node-hours."""
+    # A plan file may say any number, and no float is as large as any.
+    return round((elapsed_s or 0.0) * min(nodes or 1, 2**53) / 3600, 6)
+
+
+def timestamp(at_s: float) -> str:
+    """Seconds since 1970 as RFC 3339 in UTC, to the second; a time beyond the calendar is its end."""
+    at_s = min(max(at_s, 0.0), 253_402_300_799.0)
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

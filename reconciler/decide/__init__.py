@@ -1,0 +1,19 @@
+"""What is to be done: the rules, and the reports that are functions of their answers. No I/O.
+
+A file imports only files that stand before it::
+
+    plan snapshot allowance action_builder order groups    the plan, and what it rests on
+    marker_flags outcome supersession goal                 what became of an action; what is waited for
+    retry said_in_words dependencies existing_job_rules schedule_rules rules
+    cost reruns sweep_members                              what a plan costs and runs again
+    policy_subject policy_verdict policy_cases             policies
+    blocking guards preflight blockers objections          what holds a key back
+    renames planner adoption                               all keys together
+    drift_entry drift_check drift_remedies drift_fields drift_comparison drift_rules drift_report
+    journal preconditions saved_plan_parser saved_plan     what is written down, and saved
+    status_report explanation history_report validation_report doctor
+    timeline_bars timeline_marks timeline                  the page of a history
+    review_report review_consequence review_side review_renames review_settings review_comparison
+    notification fleet exit_code                           what is sent, and how a run ends
+    watch_check watch_schedule watch_state watch_window metrics
+"""

@@ -1,0 +1,420 @@
+"""Taking jobs into a stack, and out of it: the actions of `adopt` and `release`.
+
+Each is an update of the job's description, so that nothing restarts. What stands against one is an action
+that is not carried out, with its reason. Source: docs/semantics.md, "Adopting and releasing jobs".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from reconciler.core.digest import is_known
+from reconciler.core.entry_patch import EntryPatch, JobComparison, compare_with_job, entry_patch
+from reconciler.core.identity import (
+    MAX_DESCRIPTION,
+    Description,
+    Marker,
+    parse_description,
+    parse_remote_name,
+)
+from reconciler.core.mutable import description_change, mutable_changes
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.ownership import KeyView, Ownership, OwnershipState, Revision, standing
+from reconciler.core.phase import Operation, may
+from reconciler.core.raw_fields import NotDeclarable
+from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision
+from reconciler.core.stack import DesiredJob
+from reconciler.core.values import Change, PlanWarning
+from reconciler.decide.action_builder import Draft, PlanContext, release_command
+from reconciler.decide.plan import Action, After, PlannedAction, Reason
+from reconciler.decide.rules import newest
+
+
+class Adoption(NamedTuple):
+    """What becomes of one job, or of one key.
+
+    `patch` is what the entry would have to say where the job differs from it.
+    """
+
+    action: PlannedAction
+    warnings: tuple[PlanWarning, ...] = ()
+    patch: EntryPatch | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A job that somebody wants to be a revision of a declared key. `job` has its details.
+
+    `takes_as_is` says that it is to be taken although it differs from the declaration.
+    """
+
+    desired: DesiredJob
+    job: ObservedJob
+    view: KeyView
+    ownership: Ownership
+    context: PlanContext
+    takes_as_is: bool = False
+    history: HistorySnapshot = field(default=NO_HISTORY, repr=False)
+
+    @cached_property
+    def draft(self) -> Draft:
+        """Builds its actions."""
+        return Draft(self.view, self.desired, self.context, newest(self.view, self.desired))
+
+    @cached_property
+    def revision(self) -> Revision:
+        """The job as the revision that it would be, with its marker."""
+        desired = self.desired
+        marker = Marker(
+            self.context.stack,
+            desired.key,
+            self.view.next_revision,
+            desired.digest,
+            id_part=self.job.id[:8].lower(),
+            schedule=desired.renewed_schedule_mark(None, self.context.service_s),
+            protected=desired.lifecycle.protect is True,
+        )
+        return Revision(self.job, marker)
+
+    @cached_property
+    def comparison(self) -> JobComparison:
+        """The job beside the declaration."""
+        return compare_with_job(self.desired, self.job)
+
+    def refused(
+        self, action: Action, reason: Reason, detail: str, changes: tuple[Change, ...] = ()
+    ) -> PlannedAction:
+        """An action that says why the job is not taken."""
+        return self.draft.plain(action, reason, detail, revision=self.revision, changes=changes)
+
+
+def adopt(candidate: Candidate) -> Adoption:
+    """Decide about a job: what stands against it, or the update that makes it ours."""
+    for refuse in _REFUSALS:
+        if (action := refuse(candidate)) is not None:
+            return Adoption(action)
+    comparison = candidate.comparison
+    if comparison.changes and not candidate.takes_as_is:
+        return _differs(candidate)
+    action, warnings = _adopted(candidate)
+    return Adoption(action, (*warnings, *_uncompared(candidate.desired.key, comparison)))
+
+
+# --- what stands against it, the first that applies
+
+
+def _unreadable(candidate: Candidate) -> PlannedAction | None:
+    view, ownership = candidate.view, candidate.ownership
+    why = "the list could not be read" if ownership.problem is not None else None
+    lost = [*view.unreadable, *ownership.unattributed]
+    if why is None and lost:
+        why = f"{lost[0].why}; it may be a revision of this key"
+    return candidate.refused(Action.UNKNOWN, Reason.UNREADABLE, why) if why else None
+
+
+def _owned(candidate: Candidate) -> PlannedAction | None:
+    job, marker = candidate.job, candidate.job.marker
+    if marker is None or standing(job, candidate.context.stack) is not OwnershipState.OWNED:
+        return None
+    own = Revision(job, marker)
+    if marker.key == candidate.desired.key:
+        detail = f"{job.name} is already r{marker.revision} of this key"
+        after = After(name=job.name, revision=marker.revision, digest=marker.digest)
+        return candidate.draft.plain(Action.KEEP, Reason.ALREADY_OWNED, detail, revision=own, after=after)
+    detail = (
+        f"{job.name} is r{marker.revision} of key {marker.key} of this stack; "
+        f"to rename that key, write `formerly: {marker.key}`"
+    )
+    return candidate.draft.plain(Action.CONFLICT, Reason.ALREADY_OWNED, detail, revision=own)
+
+
+def _foreign(candidate: Candidate) -> PlannedAction | None:
+    marker = candidate.job.marker
+    if marker is None:
+        return None
+    detail = (
+        f"{candidate.job.name} is owned by key {marker.key} of stack {marker.stack}, which must release it "
+        f"first (there: {release_command(marker.key)})"
+    )
+    return candidate.refused(Action.CONFLICT, Reason.NAME_TAKEN, detail)
+
+
+def _absent(candidate: Candidate) -> PlannedAction | None:
+    if not candidate.desired.is_absent:
+        return None
+    detail = "the key is declared with `state: absent`: the next apply would terminate the job"
+    return candidate.refused(Action.CONFLICT, Reason.STATE_ABSENT, detail)
+
+
+def _elsewhere(candidate: Candidate) -> PlannedAction | None:
+    metadata = candidate.job.body.get("metadata")
+    there = metadata.get("workspace_id") if isinstance(metadata, Mapping) else None
+    here = candidate.context.workspace_id
+    if there in (None, "", here):
+        return None
+    detail = f"{candidate.job.name} is in workspace {there}, and the target in workspace {here}"
+    return candidate.refused(Action.CONFLICT, Reason.NOT_ADOPTABLE, detail)
+
+
+def _active_revision(candidate: Candidate) -> PlannedAction | None:
+    for revision in candidate.view.owned:
+        job = revision.job
+        if not (job.is_active or job.phase is None):
+            continue
+        detail = (
+            f"r{revision.number} of this key ({job.name}, {job.id}) is {job.phase_text}; "
+            f"terminate it or release it first ({release_command(candidate.desired.key)})"
+        )
+        return candidate.refused(Action.CONFLICT, Reason.KEY_IN_USE, detail)
+    return None
+
+
+def _wrong_phase(candidate: Candidate) -> PlannedAction | None:
+    job = candidate.job
+    return _not_writable(job, lambda reason, said: candidate.refused(Action.BLOCKED, reason, said))
+
+
+def _not_writable(job: ObservedJob, blocked: Callable[[Reason, str], PlannedAction]) -> PlannedAction | None:
+    """Why the description of a job cannot be changed now; None if it can."""
+    verdict = may(Operation.UPDATE_DESCRIPTION, job.phase)
+    if verdict:
+        return None
+    reason = Reason.UNKNOWN_PHASE if job.phase is None else Reason.WRONG_PHASE
+    return blocked(reason, f"{job.name} is {job.phase_text}: {verdict.why}; legal {verdict.legal_when}")
+
+
+def _unmarkable(candidate: Candidate) -> PlannedAction | None:
+    """No room for the marker, or an id of which no marker can hold the beginning."""
+    marker, job = candidate.revision.marker, candidate.job
+    written = str(Description(candidate.desired.description, marker))
+    if len(written) > MAX_DESCRIPTION:
+        room = MAX_DESCRIPTION - len(str(marker)) - 1
+        detail = f"the declared description leaves no room for the marker; it may have {room} characters"
+    elif parse_description(written).marker != marker:
+        detail = f"a marker cannot hold the beginning of the id {job.id}"
+    else:
+        return None
+    return candidate.refused(Action.CONFLICT, Reason.NOT_ADOPTABLE, detail)
+
+
+_REFUSALS: Sequence[Callable[[Candidate], PlannedAction | None]] = (
+    _owned,
+    _foreign,
+    _absent,
+    _elsewhere,
+    _unreadable,
+    _active_revision,
+    _wrong_phase,
+    _unmarkable,
+)
+
+
+# --- what it says where nothing does
+
+
+def _differs(candidate: Candidate) -> Adoption:
+    changes = candidate.comparison.changes
+    fields = ", ".join(change.path for change in changes)
+    detail = f"differs from the declaration in {fields}; edit the entry, or add --accept"
+    action = candidate.refused(Action.CONFLICT, Reason.DIFFERS, detail, changes)
+    # What the plan hides of the job is hidden in the patch as well.
+    shown = {change.path: change.before for change in action.changes}
+    hidden = {text for one in changes if shown[one.path] != one.before for text in _texts(one.before)}
+    patch = None
+    with suppress(NotDeclarable):  # then only --accept is left
+        patch = entry_patch(candidate.desired, candidate.job, candidate.context.stack, hidden)
+    return Adoption(action, _uncompared(candidate.desired.key, candidate.comparison), patch)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for member in value:
+            yield from _texts(member)
+    elif isinstance(value, str):
+        yield value
+
+
+def _adopted(candidate: Candidate) -> tuple[PlannedAction, list[PlanWarning]]:
+    desired, job, revision = candidate.desired, candidate.job, candidate.revision
+    found = mutable_changes(desired, job, revision.marker, candidate.context.cloud)
+    changes = list(found.now)
+    if job.phase is not None and job.phase.is_terminal and desired.description.strip() != job.text.strip():
+        changes.append(description_change(desired.description, job.text))
+    marker = Change(path="marker", before=None, after=str(revision.marker))
+    detail = f"{job.name} ({job.phase_text}) becomes r{revision.number}"
+    warnings = found.warnings(desired.key, job)
+    if candidate.comparison.changes:
+        fields = ", ".join(change.path for change in candidate.comparison.changes)
+        detail += "; taken as it is"
+        warnings.append(PlanWarning(what="differs from the declaration", why=fields, key=desired.key))
+    action = candidate.draft.update(revision, desired, Reason.ADOPTED, detail, (marker, *changes))
+    return action, warnings
+
+
+def _uncompared(key: str, comparison: JobComparison) -> tuple[PlanWarning, ...]:
+    unreported = [
+        PlanWarning(
+            what="field not compared",
+            why=f"the service does not report {path}; the job is taken to have the declared value",
+            key=key,
+        )
+        for path in comparison.unreported
+    ]
+    secrets = [
+        PlanWarning(
+            what="sensitive value differs",
+            why=f"{path} of the job is not the declared value; a rotated secret is no difference",
+            key=key,
+        )
+        for path in comparison.secrets
+    ]
+    return (*unreported, *secrets)
+
+
+# --- release
+
+
+def release(
+    view: KeyView, desired: DesiredJob | None, ownership: Ownership, context: PlanContext
+) -> list[PlannedAction]:
+    """Take the marker off every revision of a key; what cannot be written on now is blocked."""
+    draft = Draft(view, desired, context, newest(view, desired))
+    if ownership.problem is not None or view.unreadable:
+        why = view.unreadable[0].why if view.unreadable else "the list could not be read"
+        return [draft.plain(Action.UNKNOWN, Reason.UNREADABLE, why)]
+    return [_released(draft, revision) for revision in view.owned]
+
+
+def _released(draft: Draft, revision: Revision) -> PlannedAction:
+    job = revision.job
+    blocked = _not_writable(
+        job, lambda reason, said: draft.plain(Action.BLOCKED, reason, said, revision=revision)
+    )
+    if blocked is not None:
+        return blocked
+    goes_on = "goes on, unmanaged" if job.is_active else "is unmanaged from then on"
+    return draft.plain(
+        Action.UPDATE,
+        Reason.RELEASED,
+        f"released: {job.name} ({job.phase_text}) {goes_on}",
+        revision=revision,
+        changes=(Change(path="marker", before=str(revision.marker), after=None),),
+        desired={"description": job.text},
+    )
+
+
+def release_warnings(desired: DesiredJob | None, actions: Iterable[PlannedAction]) -> tuple[PlanWarning, ...]:
+    """Say what the next plan makes of a key that is released and still declared."""
+    released = [action.before for action in actions if action.reason is Reason.RELEASED and action.before]
+    if desired is None or desired.is_absent or not released:
+        return ()
+    where = f" from {desired.location.file}" if desired.location else " from the manifest"
+    is_in_the_way = any(parse_remote_name(job.name).key == desired.key for job in released)
+    then = "be in conflict (name taken)" if is_in_the_way else "create a new job"
+    why = f"the next plan will {then}"
+    return (PlanWarning(what="still declared", why=why, fix=f"remove {desired.key}{where}", key=desired.key),)
+
+
+# --- a stack that was renamed
+
+
+@dataclass(frozen=True)
+class RenamedStack:
+    """A stack under its old name: what it owns, what is known of it, and how it is to be called."""
+
+    old: str
+    ownership: Ownership
+    memory: HistorySnapshot
+    context: PlanContext
+
+    def moved(self, view: KeyView, desired: DesiredJob | None, key: str) -> list[PlannedAction]:
+        """Move the revisions of one key; `view` is what the stack has of it under its new name."""
+        theirs = self.ownership.view(key)
+        draft = Draft(KeyView(key, self.context.stack), desired, self.context, None)
+        if theirs.unreadable or self.ownership.problem is not None:
+            why = theirs.unreadable[0].why if theirs.unreadable else "the list could not be read"
+            return [draft.plain(Action.UNKNOWN, Reason.UNREADABLE, why)]
+        if (clash := _clash(view.owned, theirs.owned, self.old)) is not None:
+            return [draft.plain(Action.CONFLICT, Reason.RENAME_CLASH, clash)]
+        return [self._moved(draft, revision) for revision in theirs.owned]
+
+    def _moved(self, draft: Draft, revision: Revision) -> PlannedAction:
+        job = revision.job
+        blocked = _not_writable(
+            job, lambda reason, said: draft.plain(Action.BLOCKED, reason, said, revision=revision)
+        )
+        if blocked is not None:
+            return blocked
+        if not is_known(revision.marker.digest):
+            detail = f"digest {revision.marker.digest} needs a newer reconciler"
+            return draft.plain(Action.BLOCKED, Reason.UNKNOWN_DIGEST, detail, revision=revision)
+        marker = replace(revision.marker, stack=self.context.stack)
+        room = MAX_DESCRIPTION - len(f" {marker}")
+        detail = f"moves from stack {self.old}"
+        if len(job.text) > room:
+            detail += f"; its description is cut to {room} characters"
+        past = next((p for p in self.memory.by_key.get(marker.key, ()) if p.job == job.id), None)
+        return draft.plain(
+            Action.UPDATE,
+            Reason.STACK_RENAMED,
+            detail,
+            revision=revision,
+            changes=(Change(path="marker.stack", before=self.old, after=marker.stack),),
+            after=After(name=job.name, revision=revision.number, digest=marker.digest),
+            desired={"description": str(Description(job.text[:room], marker))},
+            declared=past.declared if past else None,
+            former_stack=self.old,
+        )
+
+    def left_behind(self, declared: Iterable[str]) -> tuple[PlanWarning, ...]:
+        """Say which keys stay with the old stack, for nobody declares them here."""
+        left = [key for key in self.ownership.owned_keys if key not in set(declared)]
+        if not left:
+            return ()
+        why = f"not declared here, so still owned by stack {self.old}: {', '.join(left)}"
+        return (PlanWarning(what="left with the old stack", why=why),)
+
+    def aged_out(
+        self, declared: Iterable[str], seen: Iterable[ObservedJob], ours: HistorySnapshot
+    ) -> tuple[PastRevision, ...]:
+        """The revisions of declared keys that only the history of the old stack knows.
+
+        `ours` is the history of the stack under its new name.
+        """
+        there = {job.id for job in seen}
+        known = {(past.key, past.number): past for revisions in ours.by_key.values() for past in revisions}
+        return tuple(
+            past
+            for key in sorted(declared)
+            for past in self.memory.by_key.get(key, ())
+            if past.job not in there
+            and past.released_at_s is None
+            and past.says_more_than(known.get((past.key, past.number)))
+        )
+
+    def taken_over(self, aged_out: Sequence[PastRevision]) -> tuple[PlanWarning, ...]:
+        """Say what is taken over although no job shows it."""
+        if not aged_out:
+            return ()
+        named = ", ".join(f"{past.key} r{past.number}" for past in aged_out)
+        why = f"taken over from the history of stack {self.old}, for their records have aged out: {named}"
+        return (PlanWarning(what="no longer on the service", why=why),)
+
+
+def _clash(ours: Sequence[Revision], theirs: Sequence[Revision], old: str) -> str | None:
+    numbers = {revision.number for revision in ours} & {revision.number for revision in theirs}
+    if numbers:
+        return f"both this stack and {old} own r{min(numbers)} of this key; release one of them"
+    active = [
+        next((r for r in revisions if r.job.is_active or r.job.phase is None), None)
+        for revisions in (ours, theirs)
+    ]
+    if all(active):
+        return f"both this stack and {old} have an active revision of this key; terminate or release one"
+    return None

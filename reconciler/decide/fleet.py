@@ -1,0 +1,239 @@
+"""A fleet: what a command found in each of many stacks, and the one report of it.
+
+Source: docs/fleets.md.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from pydantic import Field
+
+from reconciler.core.record import Scope
+from reconciler.core.values import FORMAT_VERSION, Frozen
+from reconciler.decide.drift_check import DriftId
+from reconciler.decide.drift_entry import DriftClass
+from reconciler.decide.plan import Action, last_line
+from reconciler.errors import Diagnostic, ExitCode, first_of
+from reconciler.text import format_count
+
+
+@dataclass(frozen=True, slots=True)
+class StackMessage:
+    """What a run says on stderr of one stack, at a level of `-v` (0: always), or a problem."""
+
+    text: str = ""
+    level: int = 0
+    diagnostic: Diagnostic | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DriftToShow:
+    """The drift of a check at `at_s` that is recorded, and that nobody has seen yet."""
+
+    scope: Scope
+    drift: tuple[DriftId, ...]
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StackResult:
+    """What a command found in one stack; it travels between processes, and holds no secret.
+
+    `root` is the directory of the stack, relative to PATH. `parts` are what the command prints for the
+    stack, by the names of the formats that were asked for; `errors` say why there is none, and
+    `traceback` is that of an internal error. `summary` counts what the command counts, and `last_line`
+    says so. `scopes` are what the stack would apply to. `unmatched` are keys that were named and that
+    the stack does not have, `undeclared` variables that were given and that it does not declare; both
+    None where that is not known. `to_show` is the drift of the check that the report has to show,
+    before it counts as reported. The run ended at `ended_at_s`, in seconds since 1970.
+    """
+
+    root: str
+    stack: str | None
+    exit_code: ExitCode
+    errors: tuple[Diagnostic, ...] = ()
+    traceback: str = ""
+    target: str = ""
+    summary: Mapping[str, int] = field(default_factory=dict)
+    last_line: str = ""
+    has_changes: bool = False
+    parts: Mapping[str, str] = field(default_factory=dict)
+    messages: tuple[StackMessage, ...] = ()
+    scopes: tuple[Scope, ...] = ()
+    unmatched: frozenset[str] | None = None
+    undeclared: frozenset[str] | None = None
+    ended_at_s: float = 0.0
+    duration_s: float = 0.0
+    notifications_failed: int = 0
+    to_show: DriftToShow | None = None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there is nothing that a person has to see."""
+        return not self.errors and not self.has_changes and self.exit_code is ExitCode.DONE
+
+
+class StackError(Frozen):
+    """Why there is no document of a stack."""
+
+    message: str = Field(description="First problem, for people.")
+    diagnostics: tuple[dict[str, Any], ...] = Field(description="All problems: what, why, fix and location.")
+
+
+class StackEntry(Frozen):
+    """One stack of a fleet: `document`, or `error`."""
+
+    root: str = Field(description="Directory of the stack, relative to PATH.")
+    stack: str | None = Field(description="Name of the stack; null if its root file does not give one.")
+    exit_code: int = Field(description="Exit code of the command for this stack alone.")
+    document: dict[str, Any] | None = Field(
+        None, description="What the command prints for this stack with --json; absent after an error."
+    )
+    error: StackError | None = Field(None, description="Absent if there is a document.")
+
+
+class FleetSummary(Frozen):
+    """All stacks together."""
+
+    stacks: int = Field(description="How many stacks there are.")
+    changed: int = Field(description="Stacks with changes, or drift.")
+    failed: int = Field(description="Stacks without a document.")
+    exit_codes: dict[str, int] = Field(description="How many stacks ended with each exit code.")
+    counts: dict[str, int] = Field(description="Sums of the summaries of all documents.")
+
+
+class FleetDocument(Frozen):
+    """The result of validate, plan or drift with --fleet."""
+
+    format_version: str = Field(
+        FORMAT_VERSION, pattern=r"^\d+\.\d+$", description="Version of the document format."
+    )
+    stacks: tuple[StackEntry, ...] = Field(description="Sorted by root.")
+    summary: FleetSummary
+
+
+@dataclass(frozen=True)
+class FleetReport:
+    """The results of a command for all stacks, sorted by root; `version` is that of reconciler."""
+
+    command: str
+    results: tuple[StackResult, ...]
+    version: str = ""
+
+    @classmethod
+    def of(cls, command: str, results: Iterable[StackResult], version: str = "") -> FleetReport:
+        """Put results into the order of their roots; two stacks that own the same jobs are errors."""
+        in_order = sorted(results, key=lambda result: result.root)
+        return cls(command, tuple(_without_shared_scopes(in_order)), version)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The first by the order of docs/cli.md, "Exit codes", over all stacks."""
+        return first_of(result.exit_code for result in self.results)
+
+    @property
+    def failed(self) -> tuple[StackResult, ...]:
+        """The stacks without a document."""
+        return tuple(result for result in self.results if result.errors)
+
+    @property
+    def changed(self) -> tuple[StackResult, ...]:
+        """The stacks with changes, or drift."""
+        return tuple(result for result in self.results if result.has_changes and not self._is_unread(result))
+
+    def _is_unread(self, result: StackResult) -> bool:
+        """Whether all that a drift check found is that it could not look."""
+        found = {name for name, number in result.summary.items() if number and name != "pending"}
+        return self.command == "drift" and found == {DriftClass.UNKNOWN.value}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The sums of the summaries, in the order of the documents'."""
+        sums: Counter[str] = Counter()
+        for result in self.results:
+            sums.update(result.summary)
+        return dict(sums)
+
+    @property
+    def last_line(self) -> str:
+        """The last line of the text: the total."""
+        words = [format_count(len(self.results), "stack"), f"{len(self.changed)} with changes"]
+        if self.command == "validate":
+            del words[1:]
+        if self.command == "drift":
+            words[1] = f"{len(self.changed)} with drift"
+        if self.failed:
+            words.append(f"{len(self.failed)} failed")
+        return f"Fleet: {', '.join(words)}; {self._counted}"
+
+    @property
+    def _counted(self) -> str:
+        """What was counted in all stacks, worded as for one."""
+        if self.command == "plan":
+            return last_line({action: self.counts.get(action, 0) for action in Action}).partition(": ")[2]
+        counted = ", ".join(f"{number} {name}" for name, number in self.counts.items() if number)
+        return f"{counted or 'none'}."
+
+    def document(self) -> dict[str, Any]:
+        """The report as plain JSON data, with null for the documents: their texts are parts of the stacks."""
+        codes = Counter(str(int(result.exit_code)) for result in self.results)
+        return {
+            "format_version": FORMAT_VERSION,
+            "stacks": [_entry(result) for result in self.results],
+            "summary": {
+                "stacks": len(self.results),
+                "changed": len(self.changed),
+                "failed": len(self.failed),
+                "exit_codes": {code: codes[code] for code in sorted(codes, key=int)},
+                "counts": self.counts,
+            },
+        }
+
+
+def _entry(result: StackResult) -> dict[str, Any]:
+    head = {"root": result.root, "stack": result.stack, "exit_code": int(result.exit_code)}
+    if not result.errors:
+        return {**head, "document": None}
+    problems = [asdict(problem) for problem in result.errors]
+    return {**head, "error": {"message": message_of(result.errors[0]), "diagnostics": problems}}
+
+
+def message_of(problem: Diagnostic) -> str:
+    """A problem in one line."""
+    return f"{problem.what}: {problem.why}" if problem.why else problem.what
+
+
+def _without_shared_scopes(results: list[StackResult]) -> Iterable[StackResult]:
+    """The same results, with an error for each stack that owns the same jobs as another one."""
+    roots: dict[Scope, list[str]] = {}
+    for result in results:
+        for scope in dict.fromkeys(result.scopes):
+            if not scope.is_local:
+                roots.setdefault(scope, []).append(result.root)
+    for result in results:
+        shared = [scope for scope in result.scopes if len(roots.get(scope, ())) > 1]
+        yield _as_error(result, shared[0], roots[shared[0]]) if shared else result
+
+
+def _as_error(result: StackResult, scope: Scope, roots: list[str]) -> StackResult:
+    others = ", ".join(root for root in roots if root != result.root)
+    problem = Diagnostic(
+        "two stacks own the same jobs",
+        f"{result.root} and {others} both declare stack {scope.stack} on {scope.place}: "
+        "each would terminate the jobs of the other",
+        "give one of them another name, or another target",
+    )
+    return replace(
+        result,
+        exit_code=ExitCode.INVALID,
+        errors=(problem,),
+        summary={},
+        last_line="",
+        has_changes=False,
+        parts={},
+        to_show=None,
+    )

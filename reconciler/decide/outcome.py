@@ -1,0 +1,181 @@
+"""How an action ended, and what is told on the way: the events of `apply --json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from pydantic import ConfigDict, Field
+
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.values import Frozen
+from reconciler.decide.plan import Action, PlannedAction
+from reconciler.text import format_duration
+
+
+class Status(StrEnum):
+    """How an action ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    DENIED = "denied"
+    TIMED_OUT = "timed_out"
+    CONFLICT = "conflict"
+    UNKNOWN = "unknown"
+    INTERRUPTED = "interrupted"
+    SKIPPED = "skipped"
+
+
+def spell_status(status: str) -> str:
+    """The word for a status in texts for people; records and JSON have the status itself."""
+    return "succeeded" if status == Status.DONE else status.replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one action. `code`, `message`, `request_id` are those of the error, if one was met."""
+
+    action: PlannedAction
+    status: Status
+    detail: str = ""
+    job: str | None = None
+    code: str = ""
+    message: str = ""
+    request_id: str = ""
+
+    @property
+    def key(self) -> str:
+        """The job's name in the manifest."""
+        return self.action.key
+
+
+class WaitEnd(StrEnum):
+    """How the wait for a key stands, or ended."""
+
+    WAITING = "waiting"
+    REACHED = "reached"
+    ENDED_BADLY = "ended_badly"
+    TIMED_OUT = "timed_out"
+    BLOCKED = "blocked"
+    SUPERSEDED = "superseded_elsewhere"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """A key that was waited for: its newest job as it was seen last, None where there is none yet."""
+
+    key: str
+    action: Action
+    end: WaitEnd
+    detail: str = ""
+    job: ObservedJob | None = None
+
+    def document(self) -> dict[str, Any]:
+        """The same as plain JSON data."""
+        job, phase = (self.job.id, self.job.phase_text) if self.job else (None, None)
+        return {"key": self.key, "job": job, "phase": phase, "result": self.end.value, "detail": self.detail}
+
+    def describe(self, at_s: float) -> str:
+        """How it is, for people."""
+        job = self.job
+        is_about_the_job = self.action in (Action.KEEP, Action.UPDATE) and self.end is not WaitEnd.SUPERSEDED
+        if job is None or not is_about_the_job:
+            return self.detail
+        name = "" if job.name == self.key else f"{job.name} "
+        times = self.times(at_s)
+        return f"{name}{job.phase_text}" + (f" ({times})" if times else "")
+
+    def times(self, at_s: float) -> str:
+        """How long its job was queued and has run, for people; "" without either."""
+        if self.job is None:
+            return ""
+        spans = {"queued": self.job.queued_s(at_s), "elapsed": self.job.ran_s(at_s)}
+        return ", ".join(
+            f"{format_duration(round(span_s))} {word}" for word, span_s in spans.items() if round(span_s)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a plan: an outcome per action that was tried or skipped, in the plan's order.
+
+    `waits` are the keys that were waited for afterwards. `faults` are exceptions that no action expects:
+    faults of ours.
+    """
+
+    outcomes: tuple[Outcome, ...] = field(default=())
+    interrupted: bool = False
+    lost_lock: bool = False
+    faults: tuple[Exception, ...] = ()
+    waits: tuple[Waited, ...] = ()
+
+    @property
+    def word(self) -> str:
+        """How it ended, in a word."""
+        if self.interrupted:
+            return "interrupted"
+        failed = self.count(Status.FAILED, Status.DENIED, Status.TIMED_OUT, Status.CONFLICT, Status.UNKNOWN)
+        return "partial" if failed or self.faults else "complete"
+
+    def count(self, *statuses: Status) -> int:
+        """How many actions ended in one of these ways."""
+        return sum(outcome.status in statuses for outcome in self.outcomes)
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """How many actions ended in each way."""
+        return {status.value: self.count(status) for status in Status}
+
+
+class EventType(StrEnum):
+    """The kinds of lines that `apply --json` prints."""
+
+    VERSION = "version"
+    PLANNED = "planned"
+    ACTION_STARTED = "action_started"
+    ACTION_PROGRESS = "action_progress"
+    ACTION_COMPLETED = "action_completed"
+    ACTION_FAILED = "action_failed"
+    ACTION_SKIPPED = "action_skipped"
+    APPLY_COMPLETED = "apply_completed"
+
+
+class ApplyEvent(Frozen):
+    """One line of `apply --json`. Further fields depend on the type."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    type: EventType = Field(description="Type of event.")
+    ts: str = Field(description="Time of the event, RFC 3339 in UTC.")
+    sequence: int = Field(description="Sequence number within the apply, from 1.")
+    key: str | None = Field(None, description="For actions: name of the job in the manifest.")
+    action: Action | None = Field(None, description="For actions: kind of action.")
+    job: str | None = Field(None, description="For actions: id of the job, or null if there is none.")
+    detail: str | None = Field(None, description="For people.")
+    code: str | None = Field(None, description="On failure: the service's error code.")
+    message: str | None = Field(None, description="On failure: what went wrong.")
+    request_id: str | None = Field(None, description="On failure: request id, for the service's support.")
+    summary: dict[str, int] | None = Field(
+        None, description="For planned and apply_completed: number of actions by kind or outcome."
+    )
+    waits: list[dict[str, Any]] | None = Field(
+        None, description="For apply_completed: the keys that were waited for, and how each wait ended."
+    )
+
+    def document(self) -> dict[str, Any]:
+        """The event as plain JSON data; those of an action always carry key, action and job."""
+        document: dict[str, Any] = self.model_dump(mode="json", exclude_none=True)
+        if self.key is not None:
+            document.setdefault("job", None)
+        return document
+
+
+def skipped(actions: Iterable[PlannedAction], why: str = "") -> list[Outcome]:
+    """Outcomes for actions that are not carried out."""
+    return [
+        Outcome(a, Status.SKIPPED, why or a.explanation, job=a.before.id if a.before else None)
+        for a in actions
+    ]

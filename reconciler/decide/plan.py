@@ -1,0 +1,490 @@
+"""A plan: the actions that make the service match the manifest, as plain data.
+
+`Plan` crosses the process boundary (`plan --json`, `--out`), so it is a frozen model with a schema.
+Source of the format: docs/cli.md, "Plan document".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
+
+from reconciler.core.body_summary import summarize
+from reconciler.core.catalog import PreflightReason
+from reconciler.core.identity import Description, parse_description
+from reconciler.core.lifecycle import ReplaceOrder
+from reconciler.core.secret import show
+from reconciler.core.stack import Declared
+from reconciler.core.values import (
+    MARKER_SCHEDULE,
+    OF_BLOCKED,
+    OF_SCHEDULES,
+    Change,
+    Frozen,
+    Head,
+    PlanWarning,
+    Source,
+)
+from reconciler.errors import Diagnostic
+from reconciler.text import format_duration
+
+
+class Action(StrEnum):
+    """What is to be done about a key."""
+
+    CREATE = "create"
+    KEEP = "keep"
+    UPDATE = "update"
+    REPLACE = "replace"
+    TERMINATE = "terminate"
+    DEFER = "defer"
+    BLOCKED = "blocked"
+    CONFLICT = "conflict"
+    UNKNOWN = "unknown"
+
+
+class ActionTraits(NamedTuple):
+    """What the rest of the program asks of an action; nobody else spells out an action's name.
+
+    `summary` is the wording of the plan's last line; the ones marked `always_summed` stand in it even
+    when they are zero. `symbol` and `colour` are those of its line in a text.
+    """
+
+    symbol: str
+    colour: str
+    summary: str
+    always_summed: bool = False
+    is_executed: bool = False
+    stops_a_job: bool = False
+    starts_a_job: bool = False
+    stands_in_the_way: bool = False
+
+    @property
+    def is_skipped(self) -> bool:
+        """Whether apply reports it and does nothing; a keep is neither done nor reported."""
+        return not self.is_executed and self is not ACTIONS[Action.KEEP]
+
+
+ACTIONS: dict[Action, ActionTraits] = {
+    Action.CREATE: ActionTraits("+", "green", "to create", True, is_executed=True, starts_a_job=True),
+    Action.UPDATE: ActionTraits("~", "yellow", "to update", True, is_executed=True),
+    Action.REPLACE: ActionTraits(
+        "-/+", "yellow", "to replace", True, is_executed=True, stops_a_job=True, starts_a_job=True
+    ),
+    Action.TERMINATE: ActionTraits("-", "red", "to terminate", True, is_executed=True, stops_a_job=True),
+    Action.KEEP: ActionTraits("=", "dim", "to keep", True),
+    Action.DEFER: ActionTraits(">", "blue", "deferred"),
+    Action.BLOCKED: ActionTraits("!", "magenta", "blocked", stands_in_the_way=True),
+    Action.CONFLICT: ActionTraits("!", "magenta", "in conflict", stands_in_the_way=True),
+    Action.UNKNOWN: ActionTraits("?", "magenta", "unknown"),
+}
+#: How the detail of a conflict over lost work ends.
+LOSS_WAY_OUT = "; set `on_change: replace`, or pass `--allow lost-work`"
+#: A replace that starts the new job before it ends the old one shows it.
+CREATE_FIRST_SYMBOL = "+/-"
+
+
+class Reason(StrEnum):
+    """Why the planner chose the action: a closed list."""
+
+    NOT_FOUND = "not_found"
+    UNCHANGED = "unchanged"
+    COMPLETED = "completed"
+    AGED_OUT = "aged_out"
+    MUTABLE_CHANGED = "mutable_changed"
+    MARKER_CHANGED = "marker_changed"
+    IMMUTABLE_CHANGED = "immutable_changed"
+    CHANGE_IGNORED = "change_ignored"
+    CHANGE_REFUSED = "change_refused"
+    WOULD_LOSE_WORK = "would_lose_work"
+    WAITS_FOR_TERMINATION = "waits_for_termination"
+    AUTO_STOPPED = "auto_stopped"
+    FAILED = "failed"
+    RETRY = "retry"
+    RETRY_LATER = "retry_later"
+    RETRIES_EXHAUSTED = "retries_exhausted"
+    DECLARED_AGAIN = "declared_again"
+    TERMINATED_OUTSIDE = "terminated_outside"
+    RECREATE = "recreate"
+    UPSTREAM_NEWER = "upstream_newer"
+    SCHEDULED = "scheduled"
+    WAITS_FOR_SCHEDULE = "waits_for_schedule"
+    SUPERSEDED = "superseded"
+    NOT_IN_MANIFEST = "not_in_manifest"
+    STATE_ABSENT = "state_absent"
+    DESTROYED = "destroyed"
+    PROTECTION_RELEASED = "protection_released"
+    NAME_TAKEN = "name_taken"
+    NAME_TOO_LONG = "name_too_long"
+    MARKER_RESTORED = "marker_restored"
+    RENAMED = "renamed"
+    RENAME_CLASH = "rename_clash"
+    NEEDS_PENDING = "needs_pending"
+    NEEDS_FAILED = "needs_failed"
+    PROTECTED = "protected"
+    UNKNOWN_PHASE = "unknown_phase"
+    UNKNOWN_DIGEST = "unknown_digest"
+    UNREADABLE = "unreadable"
+    ADOPTED = "adopted"
+    ALREADY_OWNED = "already_owned"
+    DIFFERS = "differs"
+    KEY_IN_USE = "key_in_use"
+    NOT_ADOPTABLE = "not_adoptable"
+    WRONG_PHASE = "wrong_phase"
+    RELEASED = "released"
+    STACK_RENAMED = "stack_renamed"
+    GUARD = "guard"
+    DENIED = "denied"
+    PREFLIGHT = "preflight"
+
+
+#: The reasons for which a key is blocked although its rules chose something that could be done.
+BLOCKERS = frozenset({Reason.GUARD, Reason.DENIED, Reason.PREFLIGHT})
+
+
+class Before(Frozen):
+    """The job that is there."""
+
+    id: str
+    name: str
+    revision: int
+    phase: str
+    digest: str
+
+
+class After(Frozen):
+    """The job that will be there."""
+
+    name: str
+    revision: int
+    digest: str
+
+
+class Cost(Frozen):
+    """What is started, in node-hours and in money; null where it is unknown, or bounded by nothing."""
+
+    node_hours_max: float | None = Field(None, description="At most, by auto_stop; null: unbounded.")
+    node_hours_expected: float | None = Field(
+        None, description="Median of the key's completed revisions; null: there are none."
+    )
+    cost_max: float | None = Field(None, description="Price of node_hours_max.")
+    cost_expected: float | None = Field(None, description="Price of node_hours_expected.")
+    currency: str | None = Field(None, description="Currency of the prices; null: the manifest has none.")
+
+
+#: What an action says only if it is carried out, or kept as it is.
+_CARRIED_OUT = (
+    *("after", "desired", "declared", "replace_order", "elapsed", "nodes"),
+    *("lost_node_hours", "lost_time", "cost", "ended_badly", "scheduled_for", "waits_for_jobs"),
+    *("rerun_of", "rerun_of_key", "rerun_of_stack"),
+    "needs",
+)
+
+
+class PlannedAction(Frozen):
+    """What to do about one key, and why.
+
+    The fields after `source` are what apply needs to do it; they are no part of `plan --json`.
+    """
+
+    key: str = Field(description="Name of the job in the manifest.")
+    action: Action = Field(description="Kind of action.")
+    reason: Reason = Field(description="Reason, as a fixed word.")
+    detail: str = Field("", description="Reason, for people.")
+    blocked_action: Action | None = Field(
+        None, description="What it would be if no guard, policy or pre-flight finding blocked the key."
+    )
+    blocked_by: tuple[str, ...] = Field(
+        (), description="Names of the guard, of the policies, or the words for the findings that block it."
+    )
+    before: Before | None = Field(None, description="Job before the action; null for a create.")
+    after: After | None = Field(None, description="Job after the action; null for a terminate.")
+    changes: tuple[Change, ...] = Field((), description="Changed fields.")
+    source: Source | None = Field(None, description="Location of the key in the manifest.")
+    elapsed: float | None = Field(
+        None, description="Seconds that the job in `before` has run so far, where its work is at stake."
+    )
+    nodes: int | None = Field(None, description="Nodes that this work is done on.")
+    lost_node_hours: float = Field(0.0, description="Node-hours of work that the action discards.")
+    cost: Cost | None = Field(
+        None,
+        description="For create and replace, deferred and blocked ones included: what the new job costs.",
+    )
+    ended_badly: bool = Field(False, description="For keep: whether its job ended badly.")
+    rerun_of: int | None = Field(
+        None, description="For create: the completed revision whose work runs again; null: none does."
+    )
+    rerun_of_key: str | None = Field(
+        None, description="Key of that revision, where the key seems to be renamed; null: this key."
+    )
+    rerun_of_stack: str | None = Field(
+        None, description="Stack of that key, where it seems to come from another one; null: this stack."
+    )
+    scheduled_for: str | None = Field(
+        None,
+        description="For create and replace: the first time of the schedule since the key was last started; "
+        "RFC 3339, UTC.",
+    )
+    next_run_at: str | None = Field(
+        None, description="Next time of the key's schedule after created_at; RFC 3339, UTC."
+    )
+    timezone: str | None = Field(
+        None, description="Time zone of the key's schedule; null: it has no schedule."
+    )
+
+    desired: dict[str, Any] | None = Field(None, exclude=True)
+    replace_order: ReplaceOrder = Field(ReplaceOrder.TERMINATE_FIRST, exclude=True)
+    follows: str | None = Field(None, exclude=True, description="Id of the ended revision before it.")
+    waits_for_jobs: tuple[str, ...] = Field(
+        (),
+        exclude=True,
+        description="Ids of the key's other jobs, which have to end before the new one starts.",
+    )
+    needs: tuple[str, ...] = Field(
+        (), exclude=True, description="Keys that have to be settled when the new job starts."
+    )
+    declared: Declared | None = Field(None, exclude=True, description="What is declared, for the history.")
+    formerly: str | None = Field(None, exclude=True, description="Key that the job's marker still names.")
+    former_stack: str | None = Field(
+        None, exclude=True, description="Stack that the job's marker still names."
+    )
+    former_keys: tuple[str, ...] = Field((), exclude=True, description="Former names of the key.")
+    aged_out_as: str | None = Field(
+        None, exclude=True, description="How the newest revision ended, if the service has forgotten it."
+    )
+    due_s: float | None = Field(None, exclude=True, description="Time at which a deferred retry is due.")
+    waits_for: tuple[str, ...] = Field((), exclude=True, description="Needed keys that are not settled yet.")
+    next_run: str = Field(
+        "",
+        exclude=True,
+        description="next_run_at for people, in the schedule's time zone, as seen from created_at.",
+    )
+    lost_time: float | None = Field(
+        None,
+        exclude=True,
+        description="Where the end of a job was not requested explicitly: how long it may have run.",
+    )
+
+    @property
+    def traits(self) -> ActionTraits:
+        """What is known of this kind of action."""
+        return ACTIONS[self.action]
+
+    @property
+    def symbol(self) -> str:
+        """The sign that stands before the action in a text."""
+        if self.action is Action.REPLACE and self.replace_order is ReplaceOrder.CREATE_FIRST:
+            return CREATE_FIRST_SYMBOL
+        return self.traits.symbol
+
+    def not_carried_out(self, action: Action, reason: Reason, detail: str) -> PlannedAction:
+        """The same key with nothing done about it: what would be sent, made or discarded goes."""
+        cleared = {name: PlannedAction.model_fields[name].default for name in _CARRIED_OUT}
+        return self.model_copy(update={**cleared, "action": action, "reason": reason, "detail": detail})
+
+    def block(self, reason: Reason, by: tuple[str, ...], detail: str) -> PlannedAction:
+        """The same key, kept from what would be done by a guard, a policy or pre-flight.
+
+        What it would discard, cost and run again stays on it, for people; sums and guards do not count it.
+        """
+        said = "" if self.reason is Reason.NOT_FOUND else f": {self.detail}"
+        held = self.not_carried_out(Action.BLOCKED, reason, f"{detail}; blocks {self.action.value}{said}")
+        names = ("elapsed", "nodes", "cost", "rerun_of", "rerun_of_key", "rerun_of_stack")
+        kept = {name: getattr(self, name) for name in names}
+        more = {"blocked_action": self.action, "blocked_by": by, "follows": None}
+        return held.model_copy(update={**kept, **more})
+
+    @property
+    def phase_before(self) -> str:
+        """The phase of the key's newest revision, by the service or else the history; "" without one."""
+        return self.before.phase if self.before else self.aged_out_as or ""
+
+    @property
+    def explanation(self) -> str:
+        """Why, for people, with what grows with time: `detail` never holds that."""
+        time = format_duration(self.elapsed or 0.0)
+        nodes = "1 node" if self.nodes in (None, 1) else f"{self.nodes} nodes"
+        if self.reason is Reason.WOULD_LOSE_WORK:
+            return self.would_lose(f"{time} on {nodes}")
+        parts = [self.detail]
+        if self.rerun_of is not None:
+            whose = f" of {self.finished_work}" if self.rerun_of_key else ""
+            parts.append(f"runs finished work{whose} again")
+        if self.lost_node_hours:
+            parts.append(f"discards {time} of work on {nodes}")
+        if self.reason in BLOCKERS and self.elapsed:
+            parts.append(f"would discard {time} of work on {nodes}")
+        if self.next_run:
+            parts.append(f"next: {self.next_run}")
+        return "; ".join(parts)
+
+    @property
+    def finished_work(self) -> str:
+        """The completed revision whose work runs again, for people."""
+        key = "" if self.rerun_of_key is None else f"{self.rerun_of_key} "
+        stack = "" if self.rerun_of_stack is None else f" of stack {self.rerun_of_stack}"
+        return f"{key}r{self.rerun_of}{stack}"
+
+    def would_lose(self, work: str) -> str:
+        """The detail of a conflict over lost work, with how much that is put before the way out."""
+        changed, found, way_out = self.detail.rpartition(LOSS_WAY_OUT)
+        return f"{changed}; would lose {work}{found}{way_out}"
+
+    @property
+    def starts(self) -> str:
+        """What a create starts, in a line; "" for any other action."""
+        return summarize(self.desired) if self.action is Action.CREATE and self.desired else ""
+
+
+class Denial(Frozen):
+    """What a policy does not let pass: one action of a plan."""
+
+    key: str = Field(description="Name of the job in the manifest.")
+    policy: str = Field(description="Name of the policy.")
+    message: str = Field("", description="Message of the policy.")
+    problem: str | None = Field(
+        None, description="Why the expression could not be evaluated; null: it is true."
+    )
+    source: Source | None = Field(None, description="Location of the expression in the manifest.")
+
+    @property
+    def explanation(self) -> str:
+        """Why, for people."""
+        if self.problem is None:
+            return self.message or "its expression is true"
+        about = f" ({self.message})" if self.message else ""
+        return f"the expression could not be evaluated: {self.problem}{about}"
+
+
+class PreflightFinding(Frozen):
+    """What the target would refuse of one job that a plan starts."""
+
+    key: str = Field(description="Name of the job in the manifest.")
+    reason: PreflightReason = Field(description="Reason, as a fixed word.")
+    path: str = Field("", description="Field of the job, as in a manifest; empty for a quota.")
+    detail: str = Field("", description="Reason, for people.")
+    fix: str | None = Field(None, description="How to fix it, where that is known.")
+    source: Source | None = Field(None, description="Location of the key in the manifest.")
+
+
+#: The reasons for which a key is kept although its job ended badly.
+BAD_ENDS = frozenset({Reason.FAILED, Reason.RETRIES_EXHAUSTED, Reason.TERMINATED_OUTSIDE})
+
+
+Summary = Annotated[dict[Action, int], Field(description="How many actions of each kind.")]
+
+
+class Plan(Head):
+    """The actions for one stack on one target, sorted by key, then revision."""
+
+    applyable: bool = Field(
+        description="At least one action would be executed, and no guard refuses the whole plan."
+    )
+    complete: bool = Field(description="False when something could not be read.")
+    summary: Summary
+    lost_node_hours: float = Field(0.0, description="Node-hours of work that the actions discard.")
+    cost: Cost | None = Field(None, description="Sums of the costs; null in a sum: one of them is unknown.")
+    actions: tuple[PlannedAction, ...] = Field(description="Sorted by key, then revision.")
+    denied: tuple[Denial, ...] = Field((), description="Actions that policies deny, sorted by key.")
+    preflight: tuple[PreflightFinding, ...] | None = Field(
+        None, description="What the target would refuse, sorted by key; null: it was not asked."
+    )
+    warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
+
+    refusals: tuple[Diagnostic, ...] = Field((), exclude=True)
+
+    def document(self) -> dict[str, Any]:
+        """The plan as plain JSON data, as `plan --json` shows it. No secret is in it."""
+        document: dict[str, Any] = show(self.model_dump(mode="json"))
+        return {**document, "actions": [*map(spoken, document["actions"])]}
+
+    @property
+    def to_execute(self) -> tuple[PlannedAction, ...]:
+        """The actions that apply carries out."""
+        return tuple(a for a in self.actions if a.traits.is_executed)
+
+    @property
+    def in_the_way(self) -> tuple[PlannedAction, ...]:
+        """Keys in conflict or blocked: apply skips and reports them."""
+        return tuple(a for a in self.actions if a.traits.stands_in_the_way)
+
+    @property
+    def blocked(self) -> tuple[PlannedAction, ...]:
+        """What a guard, a policy or pre-flight blocks; every other key is carried out."""
+        return tuple(a for a in self.actions if a.reason in BLOCKERS)
+
+    @property
+    def unknown(self) -> tuple[PlannedAction, ...]:
+        """Keys that could not be judged."""
+        return tuple(a for a in self.actions if a.action is Action.UNKNOWN)
+
+    @property
+    def reruns(self) -> tuple[PlannedAction, ...]:
+        """The creates that run finished work again."""
+        return tuple(a for a in self.actions if a.rerun_of is not None and a.traits.starts_a_job)
+
+    @property
+    def last_line(self) -> str:
+        """The fixed last line, word by word as in docs/cli.md, "Text output"."""
+        bad_ends = sum(action.ended_badly for action in self.actions)
+        return last_line(self.summary, ended_badly=bad_ends, reruns=len(self.reruns))
+
+
+#: The fields of a document that differ between two looks at an unchanged service.
+GROWING = frozenset({"created_at", "elapsed", "lost_node_hours", "cost", "next_run_at"})
+
+
+def spoken(action: Mapping[str, Any]) -> dict[str, Any]:
+    """An action's document without what it would say of a schedule, or of what blocks it, where none is."""
+    unsaid = {
+        name for names in (OF_SCHEDULES, OF_BLOCKED) if not any(map(action.get, names)) for name in names
+    }
+    return {name: value for name, value in action.items() if name not in unsaid}
+
+
+def without_growing(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan's document without what grows with time: the same for the same inputs, byte for byte."""
+    actions = [
+        {name: value for name, value in _without_start(action).items() if name not in GROWING}
+        for action in document["actions"]
+    ]
+    return {name: value for name, value in document.items() if name not in GROWING} | {"actions": actions}
+
+
+def _without_start(action: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An action's document without the time from which a schedule counts that the action writes."""
+    desired, changes = action.get("desired"), action.get("changes", ())
+    if not desired or not any(change.get("path") == MARKER_SCHEDULE for change in changes):
+        return action
+    text, marker = parse_description(str(desired.get("description", "")))
+    if marker is None or marker.schedule is None:
+        return action
+    timeless = replace(marker, schedule=marker.schedule._replace(since_s=None))
+    return {**action, "desired": {**desired, "description": str(Description(text, timeless))}}
+
+
+def lost_sum(actions: Iterable[PlannedAction]) -> float:
+    """The work that actions discard, in node-hours."""
+    return round(sum(action.lost_node_hours for action in actions), 6)
+
+
+def count(actions: Iterable[PlannedAction]) -> dict[Action, int]:
+    """Count the actions of each kind, in the order in which the plan document has them."""
+    summary = dict.fromkeys(Action, 0)
+    for action in actions:
+        summary[action.action] += 1
+    return summary
+
+
+def last_line(summary: dict[Action, int], *, ended_badly: int = 0, reruns: int = 0) -> str:
+    """The fixed last line of a plan, word by word as in docs/cli.md, "Text output"."""
+    always = [f"{summary[a]} {t.summary}" for a, t in ACTIONS.items() if t.always_summed]
+    more = [f"{summary[a]} {t.summary}" for a, t in ACTIONS.items() if not t.always_summed and summary[a]]
+    if ended_badly:
+        more.append(f"{ended_badly} kept although they ended badly")
+    line = f"Plan: {', '.join(always)}." + (f" {', '.join(more)}." if more else "")
+    return line + (f" {reruns} of them run finished work again." if reruns else "")

@@ -1,0 +1,448 @@
+"""From a stack and what was observed to the plan: every key decided, guarded, sorted and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from graphlib import TopologicalSorter
+from typing import NamedTuple
+
+from reconciler.core.lifecycle import Lifecycle, OnUpstream
+from reconciler.core.mutable import unreported_paths
+from reconciler.core.ownership import KeyView, Ownership, Revision
+from reconciler.core.phase import Phase
+from reconciler.core.record import RecordedRevision, RevisionId
+from reconciler.core.schedule import spell_relative
+from reconciler.core.stack import DesiredJob, Stack
+from reconciler.core.values import PlanWarning, TargetIdentity, few_of_a_kind, timestamp
+from reconciler.decide.action_builder import PlanContext
+from reconciler.decide.allowance import EVERY_GUARD
+from reconciler.decide.blocking import (
+    CatalogCheck,
+    block,
+    blocks_of_denials,
+    blocks_of_findings,
+    sums_of,
+)
+from reconciler.decide.cost import cost_of
+from reconciler.decide.dependencies import (
+    Completion,
+    completion_of,
+    held_back,
+    runs_again,
+    upstream_warning,
+)
+from reconciler.decide.guards import Proposal, guard
+from reconciler.decide.guards import warnings as guard_warnings
+from reconciler.decide.plan import Action, Plan, PlannedAction, PreflightFinding, Reason
+from reconciler.decide.policy_verdict import Verdicts, judge_plan
+from reconciler.decide.renames import rename_hints
+from reconciler.decide.reruns import FinishedElsewhere
+from reconciler.decide.rules import Case, decide, needs_details, newest, rests_on_absence
+from reconciler.decide.snapshot import Snapshot, keys_in_view, keys_owned_in_view, keys_with_upstream
+from reconciler.decide.sweep_members import SweepEntries
+
+#: The warning that not all of a stack is in view.
+PARTIAL_VIEW = "partial view"
+
+
+def details_needed(stack: Stack, snapshot: Snapshot) -> tuple[str, ...]:
+    """The ids of the jobs whose details the decisions need, sorted by key."""
+    needed = (
+        needs_details(snapshot.view(key, job), job, snapshot.ownership)
+        for key in keys_with_upstream(stack, snapshot.ownership)
+        for job in [stack.find(key)]
+    )
+    return tuple(job_id for job_id in needed if job_id)
+
+
+def rests_on_memory(
+    stack: Stack,
+    snapshot: Snapshot,
+    recorded: Mapping[RevisionId, RecordedRevision] | None,
+    service_s: float = 0.0,
+) -> bool:
+    """Whether the history store could change a decision; it cannot where all is as declared.
+
+    `service_s` is the time by the service's clock.
+
+    `recorded` is what the store has of each revision, or None where that is not known. An unchanged plan
+    is spared the whole of the store.
+    """
+    if recorded is None:
+        return True
+    newest_recorded: dict[str, int] = {}
+    for key, number in recorded:
+        newest_recorded[key] = max(number, newest_recorded.get(key, 0))
+    return not all(
+        _is_as_declared(snapshot, key, stack.find(key), newest_recorded, service_s)
+        and not _may_be_former_member(key, stack, snapshot)
+        for key in keys_with_upstream(stack, snapshot.ownership)
+    )
+
+
+def _may_be_former_member(key: str, stack: Stack, snapshot: Snapshot) -> bool:
+    """Whether an active job may have been a member of an entry: the store knows better than its name."""
+    if stack.find(key) or not any(revision.job.is_active for revision in snapshot.view(key).owned):
+        return False
+    entries = (stack.whole or stack.jobs).items()
+    return any(job.sweep is not None or key.startswith(f"{name}-") for name, job in entries)
+
+
+def _is_as_declared(
+    snapshot: Snapshot,
+    key: str,
+    desired: DesiredJob | None,
+    newest_recorded: Mapping[str, int],
+    service_s: float,
+) -> bool:
+    if desired is None or desired.is_absent:
+        return True  # what is to be absent is judged by what is there
+    view = snapshot.view(key, desired)
+    latest = newest(view, desired)
+    if latest is None or view.conflicting_jobs or not desired.is_declared_by(latest.marker.digest):
+        return False
+    phase = latest.job.phase
+    if _is_due(desired, view, latest, service_s):
+        return False
+    if latest is not view.owned[-1] or newest_recorded.get(key, 0) > latest.number:
+        return False
+    if phase is Phase.COMPLETED:
+        return True
+    # What the service does not report is compared with what was sent.
+    is_reported = not unreported_paths(desired.body or {}, latest.job)
+    return is_reported and latest.job.is_active and phase is not Phase.TERMINATING
+
+
+def _is_due(desired: DesiredJob, view: KeyView, latest: Revision, service_s: float) -> bool:
+    """Whether a schedule may start the key; when that was last started, the store may know better."""
+    counts_from_s = desired.schedule_counts_from(latest.marker.schedule)
+    if desired.schedule is None or counts_from_s is None:
+        return False
+    return desired.schedule.due(max(view.last_start_s or 0.0, counts_from_s), service_s) is not None
+
+
+def needs_whole_list(
+    stack: Stack, snapshot: Snapshot, context: PlanContext, *, asked: Collection[str] = ()
+) -> bool:
+    """Whether a decision rests on a job not being there, so that a filtered look is not enough.
+
+    What a decision needs is asked before it is decided, never after: a partial look that would start a
+    job leads to the scan, in a workspace of any size (docs/semantics.md, "Reading"). `asked` are the jobs
+    whose details were asked for; those that are needed, and were not, may start anything.
+    """
+    if context.destroys:
+        return False
+    if any(job_id not in asked for job_id in details_needed(stack, snapshot)):
+        return True
+    return not all(decided.is_proven for decided in decisions_of(stack, snapshot, context).values())
+
+
+class ProposedPlan(NamedTuple):
+    """A plan before pre-flight and the guards: every key decided, and blocked where a policy denies it.
+
+    `decided` are the same actions before the policies were asked.
+    """
+
+    stack: Stack
+    snapshot: Snapshot
+    context: PlanContext
+    target: TargetIdentity
+    decided: Sequence[PlannedAction]
+    actions: Sequence[PlannedAction]
+    verdicts: Verdicts
+    warnings: Sequence[PlanWarning]
+
+    def proposal(self, findings: Iterable[PreflightFinding] = ()) -> Proposal:
+        """What the guards judge: what pre-flight finds is blocked before they are asked."""
+        ownership = self.snapshot.ownership
+        return Proposal(
+            self.stack,
+            block(self.actions, blocks_of_findings(findings), self.stack),
+            active_jobs=ownership.active_jobs,
+            owns_nothing=ownership.problem is None and not ownership.owned_keys,
+            memory=self.snapshot.memory,
+        )
+
+
+def propose_plan(
+    stack: Stack, snapshot: Snapshot, context: PlanContext, target: TargetIdentity
+) -> ProposedPlan:
+    """Decide every key, and ask the policies."""
+    actions, warnings = _decide_all(stack, snapshot, context)
+    decided = [with_cost(action, stack, snapshot) for action in sorted(actions, key=_by_key_then_revision)]
+    verdicts = judge_plan(stack, target, decided, context.evaluate)
+    actions = block(decided, blocks_of_denials(verdicts.denied), stack)
+    return ProposedPlan(stack, snapshot, context, target, decided, actions, verdicts, warnings)
+
+
+def make_plan(
+    stack: Stack,
+    snapshot: Snapshot,
+    context: PlanContext,
+    target: TargetIdentity,
+    *,
+    manifest_digest: str,
+    version: str,
+) -> Plan:
+    """Decide every key. For the same inputs the plan is the same, byte for byte."""
+    proposed = propose_plan(stack, snapshot, context, target)
+    return guarded_plan(proposed, manifest_digest=manifest_digest, version=version)
+
+
+def guarded_plan(
+    proposed: ProposedPlan,
+    *,
+    manifest_digest: str,
+    version: str,
+    checked: CatalogCheck | None = None,
+) -> Plan:
+    """Make a plan of a proposed one: what pre-flight found is blocked, and the guards are asked."""
+    stack, snapshot, context = proposed.stack, proposed.snapshot, proposed.context
+    proposal = proposed.proposal(checked.found if checked else ())
+    guarded = guard(proposal, context.allowances)
+    actions = guarded.actions
+    return Plan(
+        reconciler_version=version,
+        created_at=timestamp(context.at_s),
+        stack=stack.name,
+        target=proposed.target,
+        manifest_digest=manifest_digest,
+        complete=_is_complete(actions, snapshot.ownership),
+        denied=proposed.verdicts.denied,
+        preflight=checked.found if checked else None,
+        warnings=few_of_a_kind(
+            (
+                *snapshot_warnings(stack, snapshot),
+                *guard_warnings(proposal),
+                *rename_hints(stack, snapshot),
+                *proposed.verdicts.warnings,
+                *proposed.warnings,
+                *(checked.warnings if checked else ()),
+            )
+        ),
+        **sums_of(actions, guarded.refusals),
+    )
+
+
+def with_cost(action: PlannedAction, stack: Stack, snapshot: Snapshot) -> PlannedAction:
+    """The action with what the job costs that it starts, now or, where it is deferred, later."""
+    desired = stack.find(action.key)
+    is_deferred = action.action is Action.DEFER and action.reason is not Reason.SUPERSEDED
+    if desired is None or desired.body is None or not (action.traits.starts_a_job or is_deferred):
+        return action
+    revisions = snapshot.view(action.key, desired).ever_owned
+    return action.model_copy(update={"cost": cost_of(desired.body, revisions, stack.prices)})
+
+
+class KeyDecision(NamedTuple):
+    """What was decided about one key. `own` is the action of a declared key, `more` are all others.
+
+    `rule` is the name of the rule that decided; `chosen` is what it chose, before `needs` and what could
+    not be read made something else of it.
+    """
+
+    own: PlannedAction | None
+    more: Sequence[PlannedAction]
+    warnings: Sequence[PlanWarning]
+    rule: str
+    chosen: PlannedAction | None = None
+    is_proven: bool = True
+
+    @property
+    def actions(self) -> Sequence[PlannedAction]:
+        return self.more if self.own is None else [self.own, *self.more]
+
+    @property
+    def upstream_rerun(self) -> str:
+        """Why the key is about to run again because of what it needs, for people; "" if it is not."""
+        is_rerun = self.chosen is not None and self.chosen.reason is Reason.UPSTREAM_NEWER
+        return self.chosen.detail if self.chosen and is_rerun else ""
+
+
+def _decide_all(
+    stack: Stack, snapshot: Snapshot, context: PlanContext
+) -> tuple[list[PlannedAction], list[PlanWarning]]:
+    decisions = decisions_of(stack, snapshot, context)
+    actions: list[PlannedAction] = []
+    warnings: list[PlanWarning] = []
+    for key in keys_in_view(stack, snapshot.ownership):
+        actions += decisions[key].actions
+        warnings += decisions[key].warnings
+    return actions, warnings
+
+
+def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict[str, KeyDecision]:
+    """Decide each key, what it needs before it; hold back what needs another key.
+
+    What a key that is held back waits for decides, so only then it is asked whether absence was proved.
+    """
+    context = replace(context, skew_s=snapshot.skew_s)
+    decisions: dict[str, KeyDecision] = {}
+    finished, entries = FinishedElsewhere(stack, snapshot), SweepEntries(stack)
+    completions: dict[str, Completion | None] = {}
+    for key in _upstream_first(stack, keys_with_upstream(stack, snapshot.ownership)):
+        desired = stack.find(key)
+        view = snapshot.view(key, desired)
+        # What is to be absent will not complete again: who needs it keeps what was made from it.
+        completions[key] = None if desired is None or desired.is_absent else completion_of(view)
+        needs = desired.needs if desired else ()
+        upstream = tuple(filter(None, map(completions.get, needs)))
+        needed = {other: decisions[other].own for other in needs if other in decisions}
+        reruns = [other for other, own in needed.items() if runs_again(own)]
+        entry = entries.former_entry(key, snapshot.memory.sweeps)
+        case = Case.of(view, desired, snapshot.ownership, context, snapshot.details, upstream, reruns, entry)
+        decisions[key] = _decided(case, needed, finished)
+    return decisions
+
+
+def upstream_reruns(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict[str, str]:
+    """The keys that are about to run again because of what they need, each with why, for people."""
+    if all(job.lifecycle.on_upstream is OnUpstream.KEEP for job in stack.jobs.values()):
+        return {}
+    decisions = decisions_of(stack, snapshot, context)
+    return {key: why for key, decision in decisions.items() if (why := decision.upstream_rerun)}
+
+
+def _decided(
+    case: Case, needed: Mapping[str, PlannedAction | None], finished: FinishedElsewhere
+) -> KeyDecision:
+    """Decide one key; `needed` are the own actions of those that it needs."""
+    desired = case.desired
+    actions, warnings, rule = decide(case)
+    if desired is None or desired.is_absent or not actions:
+        return KeyDecision(None, actions, warnings, rule)
+    chosen, *more = actions
+    chosen = _with_next_run(finished.marked(chosen, desired), desired, case.draft.context)
+    own = _held_by_protected(held_back(chosen, desired, needed), more)
+    if job := case.existing:
+        older = upstream_warning(own, desired, job.latest, job.newer_upstream)
+        warnings = [*warnings, older] if older else warnings
+    if not rests_on_absence(own, case.view, desired) or case.ownership.proves_absence:
+        return KeyDecision(own, more, warnings, rule, chosen)
+    return KeyDecision(_unproven(own), [], warnings, rule, chosen, is_proven=False)
+
+
+def _with_next_run(action: PlannedAction, desired: DesiredJob, context: PlanContext) -> PlannedAction:
+    """Say when the schedule starts the key next, if it has one."""
+    schedule = desired.schedule
+    if schedule is None or (time_s := schedule.next_after(context.service_s)) is None:
+        return action
+    said = spell_relative(time_s, context.at_s, schedule.timezone)
+    more = {"next_run_at": timestamp(time_s), "timezone": schedule.timezone, "next_run": said}
+    return action.model_copy(update=more)
+
+
+def _held_by_protected(action: PlannedAction, more: Sequence[PlannedAction]) -> PlannedAction:
+    """Return a create, or what becomes of it beside a job of the key that is protected, so that it runs on.
+
+    A replace has as many jobs run as before.
+    """
+    if action.action is not Action.CREATE:
+        return action
+    kept = [one for one in more if one.reason in (Reason.PROTECTED, Reason.PROTECTION_RELEASED)]
+    if not kept:
+        return action
+    names = ", ".join(one.before.name for one in kept if one.before)
+    why = f"{names} is active, and protected; set `protect: false` first, in an apply of its own"
+    return action.not_carried_out(Action.BLOCKED, Reason.PROTECTED, why).model_copy(update={"follows": None})
+
+
+def _upstream_first(stack: Stack, keys: Iterable[str]) -> Iterable[str]:
+    needs = {key: job.needs if (job := stack.find(key)) and not job.is_absent else () for key in keys}
+    return TopologicalSorter(needs).static_order()
+
+
+def _unproven(action: PlannedAction) -> PlannedAction:
+    why = "not everything could be read, so it is unknown whether a newer job of this key exists"
+    unknown = action.not_carried_out(Action.UNKNOWN, Reason.UNREADABLE, why)
+    return unknown.model_copy(update={"changes": (), "follows": None})
+
+
+def make_destroy_plan(
+    stack: Stack,
+    snapshot: Snapshot,
+    context: PlanContext,
+    target: TargetIdentity,
+    *,
+    manifest_digest: str,
+    version: str,
+) -> Plan:
+    """Terminate what the stack owns, in view: as if every key said `state: absent`."""
+    absent = {
+        key: _as_absent(key, stack.jobs.get(key)) for key in keys_owned_in_view(stack, snapshot.ownership)
+    }
+    emptied = replace(
+        stack,
+        jobs=absent,
+        whole=absent,
+        declared_keys=stack.declared_keys | set(absent),
+        is_partial=True,
+        policies=(),
+        warnings=(),
+    )
+    plan = make_plan(
+        emptied,
+        snapshot,
+        replace(context, destroys=True, allowances=EVERY_GUARD),
+        target,
+        manifest_digest=manifest_digest,
+        version=version,
+    )
+    return plan.model_copy(update={"warnings": few_of_a_kind(snapshot_warnings(stack, snapshot))})
+
+
+def _as_absent(key: str, declared: DesiredJob | None) -> DesiredJob:
+    """What destroy makes of an entry: only a protection survives it, and it is not released on the way."""
+    is_protected = declared is not None and declared.lifecycle.protect is True
+    return DesiredJob(
+        key=key,
+        body=None,
+        digest="",
+        lifecycle=Lifecycle(protect=True if is_protected else None),
+        is_absent=True,
+        formerly=declared.formerly if declared else (),
+        location=declared.location if declared else None,
+    )
+
+
+def _by_key_then_revision(action: PlannedAction) -> tuple[str, int]:
+    shown = action.before or action.after
+    return action.key, shown.revision if shown else 0
+
+
+def _is_complete(actions: list[PlannedAction], ownership: Ownership) -> bool:
+    nothing_unknown = not any(action.action is Action.UNKNOWN for action in actions)
+    return nothing_unknown and ownership.problem is None and not ownership.unattributed
+
+
+def snapshot_warnings(stack: Stack, snapshot: Snapshot) -> tuple[PlanWarning, ...]:
+    """Say what is not in view, and what could not be read or asked."""
+    warnings = [*partial_view(stack, snapshot.ownership), *unread(snapshot.ownership)]
+    if snapshot.memory.problem is not None:
+        why = f"{snapshot.memory.problem}; whatever depends on it is unknown"
+        warnings.append(PlanWarning(what="the history could not be read", why=why, fix=snapshot.memory.fix))
+    return tuple(warnings)
+
+
+def partial_view(stack: Stack, ownership: Ownership) -> list[PlanWarning]:
+    """Say how much a partial view leaves out: declared keys, and keys that the stack owns."""
+    if not stack.is_partial:
+        return []
+    left_alone = sum(key not in stack.jobs for key in ownership.owned_keys)
+    told = [f"{_keys(left_alone)} owned but not in view; left alone"]
+    if stack.chosen is not None:
+        told.insert(0, f"{_keys(stack.left_out)} declared but not in view")
+    return [PlanWarning(what=PARTIAL_VIEW, why=said) for said in told]
+
+
+def unread(ownership: Ownership) -> list[PlanWarning]:
+    """Say what could not be read, and belongs to no key that the plan could show it with."""
+    warnings = [PlanWarning(what="a job could not be read", why=lost.why) for lost in ownership.unattributed]
+    if ownership.problem is not None:
+        warnings.insert(0, PlanWarning(what="the list could not be read", why=ownership.problem))
+    return warnings
+
+
+def _keys(count: int) -> str:
+    return "1 key is" if count == 1 else f"{count} keys are"

@@ -1,0 +1,147 @@
+"""What a policy is asked about: an action with its job, in the words of the manifest, secrets by name.
+
+Source: docs/policies.md, "What an expression sees".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from reconciler.core.body import manifest_form
+from reconciler.core.secret import show
+from reconciler.core.stack import NO_PRICES, DesiredJob, Prices
+from reconciler.core.values import TargetIdentity
+from reconciler.decide.cost import cost_of
+from reconciler.decide.plan import Action, PlannedAction, Reason
+
+_NAMED_LISTS = ("inputs", "outputs")
+#: Numbers beyond these are no integers in CEL.
+_INTEGERS = range(-(2**63), 2**63)
+#: What of an action only the service knows, where a job of the key is there already.
+_OF_THE_SERVICE = frozenset({"lost_node_hours"})
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One action and its job; `withheld` are fields that nobody can know where it is asked about."""
+
+    key: str
+    kind: str
+    job: Mapping[str, Any]
+    action: Mapping[str, Any]
+    withheld: frozenset[str] = field(default_factory=frozenset)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is the same for all actions; `target` is the plan's, as far as it is known."""
+
+    stack: str
+    target: Mapping[str, Any]
+
+    @property
+    def withheld(self) -> frozenset[str]:
+        """The fields of the target that are not known."""
+        return frozenset(TargetIdentity.model_fields) - self.target.keys()
+
+
+def planned(action: PlannedAction, desired: DesiredJob | None) -> Subject | None:
+    """An action of a plan; None if it is none that policies are asked about, or declares no job."""
+    if desired is None or desired.body is None or desired.is_absent:
+        return None
+    if not (action.traits.starts_a_job or action.action is Action.UPDATE):
+        return None
+    cost = action.cost
+    is_started = action.traits.starts_a_job
+    values = {
+        "kind": action.action.value,
+        "reason": action.reason.value,
+        # An update starts nothing.
+        "node_hours": cost.node_hours_max if cost is not None else None if is_started else 0.0,
+        "cost": cost.cost_max if cost is not None else None if is_started else 0.0,
+        "lost_node_hours": action.lost_node_hours,
+    }
+    return Subject(action.key, action.action.value, job_values(desired), values)
+
+
+def declared(
+    desired: DesiredJob,
+    prices: Prices = NO_PRICES,
+    *,
+    kind: Action = Action.CREATE,
+    reason: Reason = Reason.NOT_FOUND,
+) -> Subject | None:
+    """An action that follows from the declaration alone, where no service is asked.
+
+    A create discards nothing; what a replace discards only the service knows.
+    """
+    if desired.body is None or desired.is_absent:
+        return None
+    cost = cost_of(desired.body, (), prices)
+    is_update = kind is Action.UPDATE
+    values: dict[str, Any] = {
+        "kind": kind.value,
+        "reason": reason.value,
+        "node_hours": 0.0 if is_update else cost.node_hours_max,
+        "cost": 0.0 if is_update else cost.cost_max,
+        "lost_node_hours": 0.0,
+    }
+    withheld: frozenset[str] = frozenset()
+    if kind is Action.REPLACE:
+        withheld = _OF_THE_SERVICE
+        values = {name: value for name, value in values.items() if name not in withheld}
+    return Subject(desired.key, kind.value, job_values(desired), values, withheld)
+
+
+def job_values(desired: DesiredJob) -> dict[str, Any]:
+    """A job as policies see it: its key, the create body in the manifest's words, and its lifecycle."""
+    job: dict[str, Any] = _plain(show(manifest_form(desired.body or {})))
+    for algorithm in _algorithms(job):
+        _list_members(algorithm)
+    lifecycle = desired.lifecycle.model_dump(mode="json", exclude_none=True)
+    lifecycle["retry_delay"] = f"{desired.lifecycle.retry_delay:g}s"
+    return {**job, "key": desired.key, "description": str(desired.description), "lifecycle": lifecycle}
+
+
+def _algorithms(job: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The algorithm of a job, and those of its tasks."""
+    tasks = job.get("tasks")
+    inside = [task.get("algorithm") for task in tasks or () if isinstance(task, Mapping)]
+    return [one for one in (job.get("algorithm"), *inside) if isinstance(one, dict)]
+
+
+def _list_members(algorithm: dict[str, Any]) -> None:
+    """Let parameters, inputs, outputs and environments be lists of name and value, empty ones included."""
+    environments = algorithm.get("environments")
+    if isinstance(environments, Mapping):
+        algorithm["environments"] = [{"name": name, "value": value} for name, value in environments.items()]
+    for kind in _NAMED_LISTS:
+        items = algorithm.get(kind)
+        if isinstance(items, list):
+            algorithm[kind] = [_with_value(item) for item in items]
+    # Whoever asks whether one of them is of some kind must not deny the jobs that have none.
+    for kind in ("parameters", *_NAMED_LISTS, "environments"):
+        algorithm.setdefault(kind, [])
+
+
+def _with_value(item: Any) -> Any:
+    """An input or output, and the path that it stands for as its value."""
+    remote = item.get("remote") if isinstance(item, Mapping) else None
+    place = remote.get("obs") if isinstance(remote, Mapping) else None
+    url = place.get("obs_url") if isinstance(place, Mapping) else None
+    return {**item, "value": url} if isinstance(url, str) else item
+
+
+def _plain(tree: Any) -> Any:
+    """A copy of plain data in the types that an expression knows, whatever subclass stands there."""
+    if isinstance(tree, Mapping):
+        return {str(name): _plain(value) for name, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_plain(value) for value in tree]
+    if isinstance(tree, str):
+        return str(tree)
+    if isinstance(tree, bool) or tree is None:
+        return tree
+    return int(tree) if isinstance(tree, int) and tree in _INTEGERS else float(tree)

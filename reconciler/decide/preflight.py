@@ -1,0 +1,228 @@
+"""Pre-flight: what the target would refuse of the jobs that a plan starts, found before anything is changed.
+
+What the catalog answered is a value here: asking it is an edge's. Source: docs/semantics.md, "Pre-flight".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from reconciler.core.catalog import (
+    Missing,
+    Offers,
+    PoolChoice,
+    PreflightReason,
+    RecordQuota,
+    missing,
+    needs_engines,
+    needs_flavors,
+    pools,
+)
+from reconciler.core.stack import Stack
+from reconciler.core.values import PlanWarning, few_of_a_kind
+from reconciler.decide.blocking import CatalogCheck, block, blocks_of_findings, sums_of
+from reconciler.decide.groups import FOLDED_FROM, few
+from reconciler.decide.order import in_order
+from reconciler.decide.plan import Action, Plan, PlannedAction, PreflightFinding, Reason
+from reconciler.errors import Diagnostic, Location
+
+#: So many keys stand in a message; the plan names all of them.
+_MOST_KEYS = 20
+INCOMPLETE = "pre-flight is incomplete"
+_DEFERRED = "for a job that is deferred"
+_DELETE = "delete records that are no longer needed (reconciler jobs delete), or ask for a larger quota"
+
+
+class UncheckedPart(NamedTuple):
+    """A part of the catalog that could not be asked, and why; `is_lacking`: this target has none."""
+
+    part: str
+    why: str
+    is_lacking: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogQuestions:
+    """What has to be known of a catalog before some jobs are started."""
+
+    flavors: bool = False
+    engines: bool = False
+    pools: tuple[PoolChoice, ...] = ()
+    quota: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogAnswers:
+    """What a catalog answered. What is not known of it says nothing against a job.
+
+    `refused_pools` gives for each pool that would be refused the service's words.
+    """
+
+    offers: Offers = field(default_factory=Offers)
+    refused_pools: Mapping[PoolChoice, str] = field(default_factory=dict)
+    quota: RecordQuota | None = None
+    unchecked: tuple[UncheckedPart, ...] = ()
+
+
+def jobs_to_start(actions: Iterable[PlannedAction]) -> list[PlannedAction]:
+    """The actions that start a job, in the order in which they begin: each takes one record of the quota."""
+    return [action for action in in_order(actions) if action.traits.starts_a_job]
+
+
+def is_needed(actions: Iterable[PlannedAction]) -> bool:
+    """Whether an apply asks the catalog first. A replace has checks of its own, right before it ends a job.
+
+    Source: docs/semantics.md, "Apply", point 4.
+    """
+    return any(action.action is Action.CREATE for action in actions)
+
+
+def checked_actions(actions: Iterable[PlannedAction], *, with_replaces: bool) -> list[PlannedAction]:
+    """The actions whose bodies are held against the catalog: creates, and replaces where that is wanted."""
+    return [
+        action for action in jobs_to_start(actions) if with_replaces or action.action is not Action.REPLACE
+    ]
+
+
+def deferred_actions(actions: Iterable[PlannedAction], stack: Stack) -> list[PlannedAction]:
+    """The actions that wait for another key, with the bodies that will be sent once they need not."""
+    return [
+        action.model_copy(update={"desired": desired.body})
+        for action in actions
+        if action.reason is Reason.NEEDS_PENDING
+        and (desired := stack.find(action.key)) is not None
+        and desired.body is not None
+    ]
+
+
+def questions_about(checked: Sequence[PlannedAction], *, with_offers: bool = True) -> CatalogQuestions:
+    """What to ask before these jobs are started, now or later; without offers for the quota only."""
+    bodies = [action.desired or {} for action in checked] if with_offers else []
+    return CatalogQuestions(
+        flavors=any(map(needs_flavors, bodies)),
+        engines=any(map(needs_engines, bodies)),
+        pools=tuple(dict.fromkeys(use.choice for body in bodies for use in pools(body))),
+        quota=any(action.traits.starts_a_job for action in checked),
+    )
+
+
+def find(
+    actions: Iterable[PlannedAction], checked: Iterable[PlannedAction], answers: CatalogAnswers, target: str
+) -> tuple[PreflightFinding, ...]:
+    """What a target would refuse of a plan's actions, sorted by key, then in the order of the body.
+
+    A job that is refused for its body takes no record of the quota.
+    """
+    found = [*find_in_bodies(checked, answers, target)]
+    refused = {one.key for one in found}
+    starting = [action for action in jobs_to_start(actions) if action.key not in refused]
+    return tuple(sorted((*found, *_over_quota(starting, answers.quota)), key=lambda one: one.key))
+
+
+def find_in_bodies(
+    checked: Iterable[PlannedAction], answers: CatalogAnswers, target: str
+) -> Iterator[PreflightFinding]:
+    """What the bodies of some actions name and the target does not take."""
+    for action in checked:
+        for one in refused_of(action.desired, answers):
+            yield PreflightFinding(
+                key=action.key,
+                reason=one.reason,
+                path=one.path,
+                detail=one.detail,
+                fix=one.hint or _list_of(one.reason, target),
+                source=action.source,
+            )
+
+
+def refused_of(body: Mapping[str, Any] | None, answers: CatalogAnswers) -> Iterator[Missing]:
+    """What a create body names and the target does not take."""
+    body = body or {}
+    yield from missing(body, answers.offers)
+    for use in pools(body):
+        if (said := answers.refused_pools.get(use.choice)) is not None:
+            why = f"is rejected by the service: {said}"
+            yield Missing(PreflightReason.POOL_REJECTED, use.path, use.pool_id, why=why)
+
+
+def _list_of(reason: PreflightReason, target: str) -> str | None:
+    """The command that lists what is offered."""
+    commands = {PreflightReason.FLAVOR_NOT_OFFERED: "flavors", PreflightReason.ENGINE_NOT_OFFERED: "engines"}
+    command = commands.get(reason)
+    return f"use one of: reconciler {command} --target {target}" if command else None
+
+
+def _over_quota(starting: Sequence[PlannedAction], quota: RecordQuota | None) -> Iterator[PreflightFinding]:
+    """All jobs that draw on the quota, where it does not suffice for all of them; a negative one is none."""
+    if quota is None or quota.quota is None or quota.used is None or quota.quota < 0:
+        return
+    left = max(0, quota.quota - quota.used)
+    if len(starting) <= left:
+        return
+    detail = (
+        f"{left} of {quota.quota} job records are left in the project, and {len(starting)} would be created"
+    )
+    for action in starting:
+        yield PreflightFinding(
+            key=action.key,
+            reason=PreflightReason.QUOTA_EXCEEDED,
+            detail=detail,
+            fix=_DELETE,
+            source=action.source,
+        )
+
+
+def with_check(plan: Plan, checked: CatalogCheck, stack: Stack) -> Plan:
+    """A plan whose guards were asked before, with the keys blocked of which pre-flight found something."""
+    actions = block(plan.actions, blocks_of_findings(checked.found), stack)
+    warnings = tuple(dict.fromkeys((*plan.warnings, *few_of_a_kind(checked.warnings))))
+    found = sorted((*(plan.preflight or ()), *checked.found), key=lambda one: one.key)
+    more = {"preflight": tuple(found), "warnings": warnings}
+    return plan.model_copy(update={**sums_of(actions, plan.refusals), **more})
+
+
+def has_passed(plan: Plan) -> bool:
+    """Whether all was asked, and nothing was found, of deferred jobs either."""
+    return plan.preflight == () and not any(
+        warning.what == INCOMPLETE or warning.what.endswith(_DEFERRED) for warning in plan.warnings
+    )
+
+
+def unchecked_warnings(unchecked: Iterable[UncheckedPart]) -> Iterator[PlanWarning]:
+    """Say what could not be asked, what failed for the same reason together."""
+    parts_by_reason: dict[str, list[str]] = {}
+    for one in unchecked:
+        parts_by_reason.setdefault(one.why, []).append(one.part)
+    for why, parts in parts_by_reason.items():
+        yield PlanWarning(what=INCOMPLETE, why=f"{', '.join(parts)} not checked: {why}")
+
+
+def deferred_warnings(found: Iterable[PreflightFinding]) -> Iterator[PlanWarning]:
+    """Say what would be refused once a job that waits for another key is started."""
+    for one in found:
+        what = f"{one.reason.words}, {_DEFERRED}"
+        yield PlanWarning(what=what, why=one.detail, fix=one.fix, key=one.key)
+
+
+def refusals_of(found: Iterable[PreflightFinding]) -> tuple[Diagnostic, ...]:
+    """Why keys are blocked: each finding at its place; the same of many jobs once."""
+    groups: dict[Hashable, list[PreflightFinding]] = {}
+    for one in found:
+        groups.setdefault(one.model_copy(update={"key": "", "source": None}), []).append(one)
+    told = [
+        group
+        for alike in groups.values()
+        for group in ([alike] if len(alike) >= FOLDED_FROM else [[one] for one in alike])
+    ]
+    return tuple(map(_refusal, told))
+
+
+def _refusal(alike: Sequence[PreflightFinding]) -> Diagnostic:
+    first = alike[0]
+    place = first.source
+    location = None if place is None else Location(place.file, place.line, place.column)
+    keys = few([one.key for one in alike], _MOST_KEYS)
+    path = ".".join(filter(None, ("jobs", first.key, first.path))) if len(alike) == 1 else ""
+    return Diagnostic(first.reason.words, f"{keys}: {first.detail}", first.fix, location, path)

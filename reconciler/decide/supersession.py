@@ -1,0 +1,132 @@
+"""Whether the revision that a wait follows still stands for its key, or somebody else ended or replaced it.
+
+Source: docs/semantics.md, "Waiting".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple
+
+from reconciler.core.ownership import Revision
+from reconciler.core.phase import Phase
+from reconciler.decide.plan import Action, After, PlannedAction, Reason
+
+_ENDED_BY_SOMEBODY = frozenset({Phase.TERMINATING, Phase.TERMINATED})
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The revision that a wait follows, and what the wait announced.
+
+    `job` is the id of the revision that the plan kept or made, None where there is none yet; `had_ended`
+    says that it was over before the plan. `after` is the revision that an action tried to make.
+    `is_deferred`: the plan said that something is done about the key later. `is_kept`: the plan keeps that
+    revision, or the wait has made it or goes on with it.
+    """
+
+    job: str | None = None
+    had_ended: bool = False
+    after: After | None = None
+    is_deferred: bool = False
+    is_kept: bool = True
+
+    @classmethod
+    def of(cls, action: PlannedAction) -> Followed:
+        """What is followed from the plan on."""
+        job = action.before.id if action.before else action.follows
+        phase = action.before.phase if action.before else ""
+        ended = {one.value for one in Phase if one.is_terminal or one is Phase.TERMINATING}
+        # A create, deferred or not, follows a revision that has ended.
+        had_ended = phase in ended or action.before is None
+        is_kept = action.action in (Action.KEEP, Action.UPDATE)
+        return cls(job, had_ended, is_deferred=action.action is Action.DEFER, is_kept=is_kept)
+
+
+class ReplacementState(Enum):
+    """What became of it."""
+
+    CURRENT = auto()
+    """It stands for the key."""
+    MADE = auto()
+    """There is a revision now that the plan announced, or a retry: that one is followed from now on."""
+    UNSEEN = auto()
+    """It is not in the list, which may lag behind: its details tell more."""
+    SUPERSEDED = auto()
+    """Somebody else ended it, or made another one."""
+
+
+class Replacement(NamedTuple):
+    """How it stands, the revision it is about, and why."""
+
+    standing: ReplacementState
+    revision: Revision | None = None
+    why: str = ""
+
+
+def judge_followed(
+    followed: Followed, action: PlannedAction, owned: Sequence[Revision], digest: str | None
+) -> Replacement:
+    """Judge the followed revision by what a later plan says of its key.
+
+    `owned` are the revisions of the key, and `digest` is the declared one, None where no manifest is there.
+    """
+    if action.action is Action.UNKNOWN or action.reason is Reason.AGED_OUT or action.aged_out_as is not None:
+        return Replacement(ReplacementState.CURRENT)
+    newest = _with_id(owned, action.before.id if action.before else action.follows)
+    mine = _with_id(owned, followed.job)
+    if newest is not None and newest is not mine:
+        is_newer = mine is None or newest.number > mine.number
+        if is_newer and (_is_announced(followed, newest, digest) or _is_retry(mine, newest, owned)):
+            return Replacement(ReplacementState.MADE, newest)
+        if is_newer:
+            return Replacement(ReplacementState.SUPERSEDED, newest, f"{newest.job.name} was made elsewhere")
+    if mine is None:
+        return Replacement(ReplacementState.UNSEEN if followed.job else ReplacementState.CURRENT)
+    if _was_ended_elsewhere(followed, action, mine):
+        return Replacement(ReplacementState.SUPERSEDED, mine, f"{mine.job.name} was ended elsewhere")
+    return Replacement(ReplacementState.CURRENT, mine)
+
+
+def _with_id(owned: Sequence[Revision], job_id: str | None) -> Revision | None:
+    return next((revision for revision in owned if revision.job.id == job_id), None)
+
+
+def _is_announced(followed: Followed, revision: Revision, digest: str | None) -> bool:
+    """Whether it is what an action tried to make (its answer was lost, say), or what the key waited for."""
+    made = followed.after
+    if made is not None and (revision.job.name, revision.marker.digest) == (made.name, made.digest):
+        return True
+    is_waited_for = followed.job is None or (followed.is_deferred and followed.had_ended)
+    return made is None and is_waited_for and revision.marker.digest == digest
+
+
+def _is_retry(mine: Revision | None, newest: Revision, owned: Sequence[Revision]) -> bool:
+    """Whether the followed revision ended badly by itself, and somebody else tried the same again.
+
+    So did each revision between the two. What somebody ended is no retry, and nothing goes on with it.
+    """
+    if mine is None or newest.job.phase in _ENDED_BY_SOMEBODY:
+        return False
+    tries = [revision for revision in owned if mine.number <= revision.number < newest.number]
+    are_the_same = all(one.marker.digest == newest.marker.digest for one in tries)
+    return are_the_same and all(one.job.phase and one.job.phase.ended_badly for one in tries)
+
+
+def _was_ended_elsewhere(followed: Followed, action: PlannedAction, mine: Revision) -> bool:
+    if followed.had_ended or mine.job.phase not in _ENDED_BY_SOMEBODY:
+        return False
+    # Without our mark it may be a platform's doing: a bad end, but for rules that would start it again.
+    return mine.marker.stopped or (action.traits.starts_a_job and action.scheduled_for is None)
+
+
+def may_start(followed: Followed, action: PlannedAction) -> bool:
+    """Whether a wait may carry an action out: what was deferred, or a retry of the followed revision."""
+    if not action.traits.starts_a_job:
+        return False
+    rests_on = action.before.id if action.before else action.follows
+    if rests_on != followed.job:
+        return False
+    return followed.is_deferred or (action.action is Action.CREATE and action.reason is Reason.RETRY)

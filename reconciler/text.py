@@ -1,0 +1,97 @@
+"""Text for people: counts, spans of time, and what steers neither a terminal nor the log of a CI job."""
+
+from __future__ import annotations
+
+import re
+
+#: What is not seen, or reorders what is, as the inside of a character class: C1 controls, marks of direction,
+#: characters without width (fillers, joiners, selectors, tags), and halves of a pair, which nobody can write.
+INVISIBLE = (
+    "\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+# Escape sequences begin with the controls of C0.
+_HARMFUL = re.compile(f"[\x00-\x08\x0a-\x1f{INVISIBLE}]")
+# What a CI service obeys in a log: GitHub `::error::` where a line begins; GitHub and Azure `##[error]`,
+# Azure `##vso[…]` and TeamCity `##teamcity[…]` anywhere.
+_COMMAND = re.compile(r"^(\s*):(?=:.*::)")
+COMMAND_MARK = re.compile(r"#(?=#(?:vso|teamcity)?\[)", re.IGNORECASE)
+
+
+# What no text of ours holds: of C0 the line feed and the tab, and colours, are.
+_STRAY = re.compile(f"[\x00-\x08\x0b-\x1a\x1c-\x1f{INVISIBLE}]|\x1b(?!\\[[0-9;]*m)")
+
+
+#: The end of a link, which is harmless, and, behind `%s`, the beginning of one with an id (OSC 8).
+_LINK = r"(\x1b\]8;id=%s;[!-~]*\x1b\\|\x1b\]8;;\x1b\\)"
+
+
+def visible(text: str, link_id: str = "") -> str:
+    """Return a finished text, colours and lines as they are, in which everything is seen or shown as `\\x1b`.
+
+    Links stay if they have the id of this run, which nobody outside of it knows. What stands in the text from
+    elsewhere has gone through `printable`; this is for what was forgotten.
+    """
+    if not link_id:
+        return _STRAY.sub(_escaped, text)
+    parts = re.split(_LINK % re.escape(link_id), text)
+    return "".join(part if number % 2 else _STRAY.sub(_escaped, part) for number, part in enumerate(parts))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+def printable(text: str) -> str:
+    """Return one line of text that steers neither a terminal nor a CI service.
+
+    What is taken out shows as `\\x1b`.
+    """
+    text = _HARMFUL.sub(_escaped, text)
+    if "::" in text:
+        text = _COMMAND.sub(r"\1\\x3a", text)
+    return COMMAND_MARK.sub(r"\\x23", text) if "##" in text else text
+
+
+def printable_lines(text: str) -> str:
+    """The same for text of several lines, which stay lines."""
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def format_count(number: int, noun: str) -> str:
+    """Say how many there are of what a noun names; its plural ends in s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+#: Far beyond what anybody waits for, and within what dates can be reckoned with.
+_MOST_S = 1000 * 366 * 86_400
+_PATTERN = re.compile(r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?", re.ASCII)
+
+
+def parse_duration(text: str) -> float:
+    """Read `1h30m` as seconds.
+
+    Raises:
+        ValueError: the text is no duration; the message says what one looks like.
+    """
+    match = _PATTERN.fullmatch(text.strip())
+    if match is None or not match.group():
+        raise ValueError(f'"{text}" is not a valid duration; write 90s, 2m, 1h30m or 2d')
+    seconds = sum(float(match[unit] or 0) * size for unit, size in _UNITS.items())
+    if seconds > _MOST_S:
+        raise ValueError(f'"{text}" is more than 1000 years')
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """Say a span of time in one unit, for people: `45 s`, `12 min`, `30 h`, `4 d`."""
+    for unit, size, most in (("s", 1, 120), ("min", 60, 120), ("h", 3_600, 72)):
+        if seconds < size * most:
+            return f"{_short(seconds / size)} {unit}"
+    return f"{_short(seconds / 86_400)} d"
+
+
+def _short(number: float) -> str:
+    return f"{number:.1f}".removesuffix(".0")
