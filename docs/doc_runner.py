@@ -22,10 +22,10 @@ from unittest import mock
 from uuid import NAMESPACE_URL, uuid5
 
 from reconciler import run_metadata
-from reconciler.backends.clock import SystemClock
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.emulator.storage import database
+from reconciler.modelarts.clock import SystemClock
 from reconciler.recording import RunMetadata
 
 BEGIN_S = 1_795_000_000.0

@@ -14,7 +14,7 @@ From Python::
         print(session.plan())
 
 Start reading in `reconcile.py`: the loop, each step a line. `core` decides and does no I/O; the edges
-(`manifests`, `backends`, `apply`, `records`, `render`) do, and decide nothing; `emulator` is a pretend
+(`manifests`, `modelarts`, `apply`, `records`, `render`) do, and decide nothing; `emulator` is a pretend
 ModelArts that knows nothing of the rest. `api.py` is what programs use, `cli` what people type.
 """
 
@@ -36,11 +36,6 @@ if TYPE_CHECKING:
         load,
         load_plan,
     )
-    from reconciler.backends.modelarts.catalog import Engine, Flavor, Quota
-    from reconciler.backends.modelarts.job_models import JobPage, ReportedJob
-    from reconciler.backends.modelarts.logs import Event, Events, LogLines, LogPreview, Metric, Stages, Task
-    from reconciler.backends.modelarts.request_models import Filter, Search, SearchBody, TagFilter, UpdateBody
-    from reconciler.backends.modelarts.tags import TaggedJob
     from reconciler.core.fields.desired import JobBody
     from reconciler.core.record import LockHeld, RecordsUnavailable
     from reconciler.decide.outcome import ApplyEvent
@@ -66,7 +61,12 @@ if TYPE_CHECKING:
         WrongPhase,
         WrongUsage,
     )
-    from reconciler.jobs.client import JobClient, WaitFailed
+    from reconciler.job_client import JobClient, WaitFailed
+    from reconciler.modelarts.catalog import Engine, Flavor, Quota
+    from reconciler.modelarts.job_models import JobPage, ReportedJob
+    from reconciler.modelarts.logs import Event, Events, LogLines, LogPreview, Metric, Stages, Task
+    from reconciler.modelarts.request_models import Filter, Search, SearchBody, TagFilter, UpdateBody
+    from reconciler.modelarts.tags import TaggedJob
 
 #: The public names, by the module where they live. Imported on first use, so that the command line stays
 #: quick. Everything else is private.
@@ -81,23 +81,23 @@ _NAMES_BY_MODULE = {
         "load",
         "load_plan",
     ),
-    "backends.modelarts.request_models": (
+    "modelarts.request_models": (
         "Filter",
         "Search",
         "SearchBody",
         "TagFilter",
         "UpdateBody",
     ),
-    "backends.modelarts.job_models": (
+    "modelarts.job_models": (
         "JobPage",
         "ReportedJob",
     ),
-    "backends.modelarts.catalog": (
+    "modelarts.catalog": (
         "Engine",
         "Flavor",
         "Quota",
     ),
-    "backends.modelarts.logs": (
+    "modelarts.logs": (
         "Event",
         "Events",
         "LogLines",
@@ -106,7 +106,7 @@ _NAMES_BY_MODULE = {
         "Stages",
         "Task",
     ),
-    "backends.modelarts.tags": ("TaggedJob",),
+    "modelarts.tags": ("TaggedJob",),
     "core.fields.desired": ("JobBody",),
     "decide.outcome": ("ApplyEvent",),
     "errors": (
@@ -135,7 +135,7 @@ _NAMES_BY_MODULE = {
         "RecordsUnavailable",
     ),
     "decide.preconditions": ("StalePlan",),
-    "jobs.client": (
+    "job_client": (
         "JobClient",
         "WaitFailed",
     ),

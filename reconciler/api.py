@@ -34,9 +34,6 @@ from reconciler.api_arguments import (
     variables_of,
 )
 from reconciler.apply.executor import EventStream
-from reconciler.backends import clock
-from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.backends.target import Runtime
 from reconciler.connection import RecordOptions, connect
 from reconciler.core.record import REMIND_S, RunKind
 from reconciler.core.redaction import without_secrets
@@ -52,9 +49,12 @@ from reconciler.decide.outcome import Result as CoreResult
 from reconciler.decide.plan import Action, PlannedAction
 from reconciler.decide.plan import Plan as CorePlan
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, Refused, WrongUsage
-from reconciler.jobs.client import JobClient
+from reconciler.job_client import JobClient
 from reconciler.manifests import LoadedStack, load_mapping
 from reconciler.manifests import load as load_manifest
+from reconciler.modelarts import clock
+from reconciler.modelarts.backend import ModelArtsBackend
+from reconciler.modelarts.target import Runtime
 from reconciler.notifications import check, notify_apply, notify_drift
 from reconciler.reconcile import Context
 from reconciler.render import FORMATS, Content, formats_of, render

@@ -12,15 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.backends.target import Runtime
 from reconciler.core.record import LEASE_S, Scope
 from reconciler.core.stack import Target
 from reconciler.core.store_url import absolute_url, parse_store_url, passwords_in
 from reconciler.errors import ManifestInvalid
 from reconciler.manifests import LoadedStack
+from reconciler.modelarts.target import Runtime
+from reconciler.modelarts.targets import connected, identity_of
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
-from reconciler.targets import connected, identity_of
 
 if TYPE_CHECKING:
     from reconciler.core.ports import Clock

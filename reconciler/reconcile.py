@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.backends.target import Connected
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import (
@@ -33,6 +32,7 @@ from reconciler.decide.snapshot import Snapshot
 from reconciler.errors import Diagnostic, ServiceError
 from reconciler.expressions.evaluator import evaluate
 from reconciler.manifests import LoadedStack
+from reconciler.modelarts.target import Connected
 from reconciler.observation import StackHistory, observe
 from reconciler.recording import Recording
 from reconciler.version import __version__

@@ -69,7 +69,7 @@ def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
 @pytest.fixture
 def _nobody_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits between two attempts at a call."""
-    monkeypatch.setattr("reconciler.backends.clock.SystemClock.sleep", lambda clock, seconds: None)
+    monkeypatch.setattr("reconciler.modelarts.clock.SystemClock.sleep", lambda clock, seconds: None)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,9 +9,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from reconciler import reconcile
-from reconciler.backends.modelarts.observe import NeedsAbsence, observe
-from reconciler.backends.modelarts.paging import PAGE_SIZE, PageReader, SearchPage
-from reconciler.backends.target import Connected
 from reconciler.core.body import manifest_form
 from reconciler.core.canonical import by_name, canonical, split
 from reconciler.core.fields.marks import Cloud
@@ -26,6 +23,9 @@ from reconciler.decide.drift_check import NO_CHECK, LastCheck
 from reconciler.decide.plan import Plan
 from reconciler.errors import NotFound
 from reconciler.manifests import LoadedStack
+from reconciler.modelarts.observe import NeedsAbsence, observe
+from reconciler.modelarts.paging import PAGE_SIZE, PageReader, SearchPage
+from reconciler.modelarts.target import Connected
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
 from tests.builders import HOUR, NOW, TARGET, seen

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 import reconciler
-from reconciler.backends.modelarts.backend import HUAWEI_ONLY, ModelArtsBackend
-from reconciler.backends.modelarts.catalog import Catalog
-from reconciler.backends.modelarts.jobs import Jobs
-from reconciler.backends.modelarts.logs import Logs
-from reconciler.backends.modelarts.request_models import SearchBody
-from reconciler.backends.modelarts.tags import Tags
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.emulator.routes import ROUTES, Route
+from reconciler.modelarts.backend import HUAWEI_ONLY, ModelArtsBackend
+from reconciler.modelarts.catalog import Catalog
+from reconciler.modelarts.jobs import Jobs
+from reconciler.modelarts.logs import Logs
+from reconciler.modelarts.request_models import SearchBody
+from reconciler.modelarts.tags import Tags
 
 PAGES = Path(__file__).parents[1] / "docs"
 PAGE = (PAGES / "calls.md").read_text(encoding="utf-8")

@@ -11,13 +11,6 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from reconciler.backends.auth.credential_chain import CredentialContext, find_credentials
-from reconciler.backends.connect import endpoint_of
-from reconciler.backends.http.session import MAX_SKEW_S
-from reconciler.backends.modelarts.backend import BATCH
-from reconciler.backends.modelarts.errors import CODES, RENEW_ON
-from reconciler.backends.modelarts.paging import PAGE_SIZE
-from reconciler.backends.modelarts.tags import TAG_PAGE
 from reconciler.cli import cli
 from reconciler.core.body import OWN_KEYS
 from reconciler.core.canonical import mutable_paths, walk_rules
@@ -41,6 +34,13 @@ from reconciler.decide.watch_state import WatchState
 from reconciler.emulator.routes import MORE_ROUTES, ROUTES
 from reconciler.errors import PRECEDENCE, ExitCode
 from reconciler.manifests import load
+from reconciler.modelarts.auth import CredentialContext, find_credentials
+from reconciler.modelarts.backend import BATCH
+from reconciler.modelarts.endpoint import endpoint_of
+from reconciler.modelarts.errors import CODES, RENEW_ON
+from reconciler.modelarts.http import MAX_SKEW_S
+from reconciler.modelarts.paging import PAGE_SIZE
+from reconciler.modelarts.tags import TAG_PAGE
 from reconciler.text import parse_duration
 from tests.pages import ROOT, fenced, names, section, table
 from tests.test_messages import OPTIONS

@@ -125,9 +125,9 @@ PUBLIC = "the public names are imported when they are used"
 #: Modules in which a function may import, and why; all others import where one sees it, at the top.
 LATE: Mapping[str, str] = {
     "__main__.py": "an interrupt while modules are imported ends it quietly, too",
-    "backends/auth/known_secrets.py": UNUSED,
-    "backends/auth/signing.py": UNUSED,
-    "backends/modelarts/backend.py": UNUSED,
+    "modelarts/known_secrets.py": UNUSED,
+    "modelarts/signing.py": UNUSED,
+    "modelarts/backend.py": UNUSED,
     "cli/__init__.py": PUBLIC,
     "cli/arguments.py": OPTIONS,
     "cli/context.py": UNUSED,
@@ -158,7 +158,7 @@ LATE: Mapping[str, str] = {
     "expressions/evaluator.py": UNUSED,
     "expressions/worker.py": "the limits of the process come before the library",
     "fleet/cluster.py": UNUSED,
-    "local_target.py": UNUSED,
+    "modelarts/local.py": UNUSED,
     "manifests/merge.py": UNUSED,
     "manifests/diagnostics/suggestions.py": UNUSED,
     "manifests/yaml/composition.py": UNUSED,

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "reconciler"
 
 CORE, DECIDE, EMULATOR, CLI = "core", "decide", "emulator", "cli"
-EDGES = frozenset({"manifests", "backends", "apply", "records", "render", "notify", "metrics"})
+EDGES = frozenset({"manifests", "modelarts", "apply", "records", "render", "notify", "metrics"})
 #: The loop, and what puts edges together.
 LOOP = frozenset(
     {
@@ -20,19 +20,16 @@ LOOP = frozenset(
         "checks",
         "connection",
         "fleet",
+        "job_client",
         "job_declaration",
-        "jobs",
-        "local_target",
         "notifications",
         "observation",
         "reconcile",
-        "record_directory",
         "recording",
         "review",
         "rollout",
         "run_metadata",
         "saved_plans",
-        "targets",
         "watch",
     }
 )
@@ -42,6 +39,8 @@ FREE = frozenset({"version"})
 BASE = frozenset({"errors", "text"})
 #: How files are read and written, for every room that does so.
 FILES = "files"
+#: The directory beside a stack's root file, for every room that keeps something in it.
+RECORD_DIRECTORY = "record_directory"
 #: How expressions are evaluated, for every room that asks.
 EXPRESSIONS = "expressions"
 #: What every edge knows.
@@ -58,10 +57,13 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     FILES: BASE,
     EXPRESSIONS: BASE | {CORE},
     **{edge: FACTS | {FILES, EXPRESSIONS} for edge in EDGES},
-    **{module: FACTS | LOOP | EDGES | {EMULATOR, FILES, EXPRESSIONS} for module in LOOP},
+    # The embedded target is the emulator, called inside the process.
+    "modelarts": FACTS | {FILES, RECORD_DIRECTORY, EMULATOR},
+    RECORD_DIRECTORY: frozenset(),
+    **{module: FACTS | LOOP | EDGES | {EMULATOR, FILES, RECORD_DIRECTORY, EXPRESSIONS} for module in LOOP},
     "api_arguments": FACTS,
     "api": FACTS | LOOP | EDGES | {"api_arguments", FILES},
-    CLI: FACTS | LOOP | EDGES | {EMULATOR, FILES, EXPRESSIONS, "api", ""},
+    CLI: FACTS | LOOP | EDGES | {EMULATOR, FILES, RECORD_DIRECTORY, EXPRESSIONS, "api", ""},
     "": FACTS | LOOP | EDGES | {EMULATOR, FILES, "api"},
     "__main__": frozenset({CLI}),
 }
@@ -74,10 +76,10 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "cronsim": ("core/schedule.py",),
     "distributed": ("fleet/cluster.py",),
     "deepdiff": ("core/diff.py",),
-    "huaweicloudsdkcore": ("backends/",),
+    "huaweicloudsdkcore": ("modelarts/",),
     "prometheus_client": ("metrics/",),
     "psycopg": ("records/",),
-    "requests": ("backends/",),
+    "requests": ("modelarts/",),
     "rich": ("cli/", "render/"),
     "ruamel": ("manifests/",),
     "sqlalchemy": ("records/",),
@@ -88,7 +90,7 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
         "manifests/sources/git.py",
         "run_metadata.py",
     ),
-    "urllib3": ("backends/",),
+    "urllib3": ("modelarts/",),
     "waitress": ("emulator/", "metrics/"),
     "werkzeug": ("emulator/",),
 }
@@ -162,7 +164,7 @@ IMPORTS = [found for path in MODULES for found in _imports(path)]
 
 
 def _room(path: str) -> str:
-    """`decide/plan.py` is in core, `targets.py` is a room of its own, the package itself is ""."""
+    """`decide/plan.py` is in core, `modelarts/targets.py` is a room of its own, the package itself is ""."""
     return "" if path == "__init__.py" else path.partition("/")[0].removesuffix(".py")
 
 

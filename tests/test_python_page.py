@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import reconciler
-from reconciler import local_target
+from reconciler.modelarts import local as local_target
 
 PAGE = (Path(__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)

@@ -11,11 +11,11 @@ import pytest
 from ruamel.yaml import YAML
 
 from docs.doc_runner import commands
-from reconciler.backends.auth.known_secrets import FILE_VARIABLE
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.decide.plan import ACTIONS
 from reconciler.errors import ExitCode
+from reconciler.modelarts.known_secrets import FILE_VARIABLE
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -80,7 +80,7 @@ def test_decision_table_names_every_action() -> None:
 
 
 def test_credentials_shown_are_those_that_are_looked_for() -> None:
-    files = (*(ROOT / "reconciler/backends").rglob("*.py"), ROOT / "reconciler/core/credential_names.py")
+    files = (*(ROOT / "reconciler/modelarts").rglob("*.py"), ROOT / "reconciler/core/credential_names.py")
     sources = "".join(path.read_text(encoding="utf-8") for path in files)
     shown = set(re.findall(r"`((?:HUAWEICLOUD_SDK|HW|OS|MODELARTS)_[A-Z_]+)`", README))
     assert FILE_VARIABLE in shown

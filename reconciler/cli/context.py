@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack
 
-from reconciler.backends import clock
 from reconciler.cli.final_outputs import final_outputs
 from reconciler.cli.terminal import stray_output
 from reconciler.cli.terminal.console import console
@@ -18,11 +17,12 @@ from reconciler.cli.terminal.reading import reading
 from reconciler.core.record import LEASE_S
 from reconciler.errors import ManifestInvalid, ReconcilerError
 from reconciler.manifests import LoadedStack, load
+from reconciler.modelarts import clock
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.backends.target import Runtime
     from reconciler.connection import RecordOptions
+    from reconciler.modelarts.target import Runtime
     from reconciler.reconcile import Context
 
 
@@ -75,7 +75,7 @@ def known(loaded: LoadedStack) -> LoadedStack:
 
 def runtime(stop: threading.Event | None = None) -> Runtime:
     """What runs a stack here: the environment of this process, the system clock, and the console."""
-    from reconciler.backends.target import Runtime
+    from reconciler.modelarts.target import Runtime
 
     stray_output.redirect()
     return Runtime(

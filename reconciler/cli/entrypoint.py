@@ -160,8 +160,8 @@ def _exit_code(command: click.Command, args: list[str]) -> int:
 
 def _learn_secrets() -> None:
     """Keep all credentials at hand out of every output, those too that are not used."""
-    from reconciler.backends.auth.known_secrets import known_secrets
     from reconciler.cli.terminal.console import console
+    from reconciler.modelarts.known_secrets import known_secrets
 
     console.redact.learn(known_secrets(os.environ))
 

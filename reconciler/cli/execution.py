@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from reconciler.apply.executor import EventStream
-from reconciler.backends import clock
 from reconciler.cli import exit_codes
 from reconciler.cli.final_outputs import final_outputs
 from reconciler.cli.options import OutputSpec
@@ -28,6 +27,7 @@ from reconciler.decide.goal import Goal
 from reconciler.decide.outcome import EventType, Result, WaitEnd
 from reconciler.decide.plan import Plan
 from reconciler.errors import Diagnostic, ReconcilerError, Refused
+from reconciler.modelarts import clock
 from reconciler.reconcile import Context
 from reconciler.recording import StackLock
 from reconciler.render.texts.warnings import render_warnings

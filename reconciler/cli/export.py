@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import click
 
-from reconciler.backends.modelarts.unknown_fields import unknown_fields
 from reconciler.cli.address import ADDRESSED, Address
 from reconciler.cli.context import load_stack
 from reconciler.cli.service_session import TargetSession, learn_tokens, open_loaded, say_gaps
@@ -34,11 +33,12 @@ from reconciler.errors import (
     WrongUsage,
     first_of,
 )
-from reconciler.jobs.details import read_details
-from reconciler.jobs.search import JobFilters, job_search, read
 from reconciler.manifests import LoadedStack
 from reconciler.manifests.exported_stack import ExportedStack, export_stack
 from reconciler.manifests.load import load_mapping
+from reconciler.modelarts.job_details import read_details
+from reconciler.modelarts.job_search import JobFilters, job_search, read
+from reconciler.modelarts.unknown_fields import unknown_fields
 from reconciler.text import printable
 
 #: The phases of the jobs that are worth declaring: what runs, and with `export` what has been done.

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from reconciler.cli.options import OnePerLine, ParamType, option
-from reconciler.jobs.search import Moment
+from reconciler.modelarts.job_search import Moment
 
 OPERATORS = ("between", "like", "in", "not")
 _COMMA = re.compile(r"(?<!\\),")

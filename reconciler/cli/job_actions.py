@@ -10,12 +10,12 @@ from reconciler.cli.terminal.confirmation import confirm
 from reconciler.cli.terminal.console import console
 from reconciler.core.phase import Operation
 from reconciler.errors import ExitCode, ServiceError
-from reconciler.jobs.actions import check_allowed, delete, delete_unless, terminate
+from reconciler.modelarts.job_actions import check_allowed, delete, delete_unless, terminate
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.backends.target import Connected
     from reconciler.core.observed_job import ObservedJob
+    from reconciler.modelarts.target import Connected
 
 
 class Ending(NamedTuple):

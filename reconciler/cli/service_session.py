@@ -14,7 +14,6 @@ from reconciler.cli.terminal.console import console
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.backends.target import Connected
     from reconciler.core.declared_secrets import DeclaredSecrets
     from reconciler.core.listing import Listing
     from reconciler.core.observed_job import ObservedJob
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from reconciler.core.stack import Stack, Target
     from reconciler.errors import ExitCode
     from reconciler.manifests import LoadedStack
+    from reconciler.modelarts.target import Connected
 
 #: Where the stack is, for a command whose arguments end in PATH….
 WHERE: Sequence[Callable[[Any], Any]] = (*STACK, TARGET_NAME)
@@ -64,7 +64,7 @@ class TargetSession(NamedTuple):
 
     def find(self, named: str) -> ObservedJob:
         """Return the job that an argument means, see `jobs.lookup`. No output shows its tokens."""
-        from reconciler.jobs.lookup import find_job
+        from reconciler.modelarts.job_lookup import find_job
 
         job = find_job(self.stack, self.target, named, lambda text: console.say(printable(text)))
         learn_tokens(job)
@@ -111,7 +111,7 @@ def open_loaded(loaded: LoadedStack, name: str, target: Target) -> Iterator[Targ
     """Connect to one of the targets of a stack that was loaded."""
     from reconciler.cli.context import runtime
     from reconciler.core.declared_secrets import DeclaredSecrets
-    from reconciler.targets import connected
+    from reconciler.modelarts.targets import connected
 
     run_by = runtime()
     with connected(name, target, loaded.root, run_by) as place:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from reconciler.apply.job_wait import JobWatch, watch_all
 from reconciler.cli.logs import end_of_log
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.wait_table import can_draw, live_table
@@ -14,13 +15,12 @@ from reconciler.core.ports import SupportsLogs
 from reconciler.decide.goal import Goal
 from reconciler.decide.outcome import WaitEnd
 from reconciler.errors import ExitCode, first_of
-from reconciler.jobs.wait import JobWatch, watch_all
 from reconciler.text import format_duration, printable
 
 if TYPE_CHECKING:
-    from reconciler.backends.target import Connected
     from reconciler.cli.service_session import TargetSession
     from reconciler.core.observed_job import ObservedJob
+    from reconciler.modelarts.target import Connected
 
 LOG_LINES = 20
 

@@ -82,7 +82,7 @@ class Backend(Protocol):
         ...
 
 
-# What a backend may offer beside that is asked for with isinstance, see `backends.target.Connected`.
+# What a backend may offer beside that is asked for with isinstance, see `modelarts.target.Connected`.
 
 
 @runtime_checkable

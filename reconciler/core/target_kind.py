@@ -30,8 +30,8 @@ MODELARTS = "modelarts"
 
 #: A new kind of target is a row here.
 TARGET_KINDS: dict[str, TargetKind] = {
-    LOCAL: TargetKind("local (the embedded emulator)", "reconciler.local_target", is_embedded=True),
-    MODELARTS: TargetKind("modelarts", "reconciler.backends.modelarts.target", has_address=True),
+    LOCAL: TargetKind("local (the embedded emulator)", "reconciler.modelarts.local", is_embedded=True),
+    MODELARTS: TargetKind("modelarts", "reconciler.modelarts.connect", has_address=True),
 }
 
 

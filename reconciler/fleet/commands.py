@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from reconciler import reconcile
-from reconciler.backends.target import Runtime
 from reconciler.checks.validation import StackToValidate, validate_stack
 from reconciler.connection import RecordOptions, connect, open_recording, records_url
 from reconciler.core.record import REMIND_S, Scope
@@ -22,12 +21,13 @@ from reconciler.decide.fleet import DriftToShow
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid
 from reconciler.manifests import LoadedStack, load_files
 from reconciler.manifests.sources.files import StackFiles
+from reconciler.modelarts.target import Runtime
+from reconciler.modelarts.targets import identity_of
 from reconciler.notifications import NOTHING_NOTIFIED, notify_drift
 from reconciler.reconcile import CheckOptions, Context
 from reconciler.render import Content, render
 from reconciler.render.json import redacted
 from reconciler.render.style import View
-from reconciler.targets import identity_of
 
 Render = Callable[[str, View], str]
 

@@ -10,10 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from reconciler.backends.auth.known_secrets import known_secrets
-from reconciler.backends.clock import SystemClock
-from reconciler.backends.http.retry import RateLimiter
-from reconciler.backends.target import Runtime
 from reconciler.core.redaction import without_secrets
 from reconciler.core.secret import Redactor
 from reconciler.decide.fleet import DriftToShow, StackMessage, StackResult
@@ -23,6 +19,10 @@ from reconciler.fleet.request import FleetRequest, StackTask
 from reconciler.manifests.sources.files import FileTree, find_stack
 from reconciler.manifests.sources.stack_roots import files_digest
 from reconciler.manifests.variables.values import read_value_files
+from reconciler.modelarts.clock import SystemClock
+from reconciler.modelarts.known_secrets import known_secrets
+from reconciler.modelarts.retry import RateLimiter
+from reconciler.modelarts.target import Runtime
 from reconciler.render import FORMATS
 from reconciler.render.json import dump
 from reconciler.render.style import Style, View

@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import time
 
-from reconciler.backends.connect import PROCESS_LIMITER
-from reconciler.backends.http.retry import RateLimiter
 from reconciler.decide.fleet import StackResult
 from reconciler.errors import Diagnostic, ExitCode
 from reconciler.fleet.in_process import check_here
 from reconciler.fleet.plain_data import to_json
 from reconciler.fleet.request import FleetBatch, FleetRequest, ShownBatch, StackTask
 from reconciler.fleet.stack_check import StackRunner
+from reconciler.modelarts.endpoint import PROCESS_LIMITER
+from reconciler.modelarts.retry import RateLimiter
 from reconciler.version import __version__
 
 

@@ -10,10 +10,6 @@ from typing import Any
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.backends.connect import connect_inprocess
-from reconciler.backends.http.session import SessionOptions
-from reconciler.backends.modelarts.backend import ModelArtsBackend
-from reconciler.backends.target import Connected
 from reconciler.core.fields.marks import Cloud
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.allowance import Allowances
@@ -21,6 +17,10 @@ from reconciler.decide.outcome import ApplyEvent, Outcome, Result
 from reconciler.decide.plan import Plan
 from reconciler.emulator import Application, Durations, Fault, Job, ManualClock, Store, create_app
 from reconciler.manifests import LoadedStack
+from reconciler.modelarts.backend import ModelArtsBackend
+from reconciler.modelarts.endpoint import connect_inprocess
+from reconciler.modelarts.http import SessionOptions
+from reconciler.modelarts.target import Connected
 from reconciler.reconcile import Context
 from tests.builders import STACK, TARGET, a_stack
 

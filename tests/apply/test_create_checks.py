@@ -208,7 +208,7 @@ def test_incomplete_catalog_lets_the_replace_pass(
 ) -> None:
     from pydantic import TypeAdapter
 
-    from reconciler.backends.modelarts.catalog import Catalog, Flavors
+    from reconciler.modelarts.catalog import Catalog, Flavors
 
     listed = TypeAdapter(Flavors).validate_json(text)
     monkeypatch.setattr(Catalog, "flavor_list", lambda *_: listed)

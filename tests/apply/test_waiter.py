@@ -125,14 +125,14 @@ def test_wait_reaches_its_goal_if_there_is_time_for_it(over_s: int, timeout_s: i
 #: Where something is repeated at a fixed rate and for no goal, or a request is sent again.
 OTHER_SLEEPS = {
     "apply/steps.py",
-    "backends/clock.py",
-    "backends/http/session.py",
+    "modelarts/clock.py",
+    "modelarts/http.py",
     "checks/process.py",
     "cli/commands/status.py",
     "cli/logs.py",
     "emulator/app.py",
-    "jobs/logs.py",
-    "local_target.py",
+    "modelarts/job_logs.py",
+    "modelarts/local.py",
 }
 
 

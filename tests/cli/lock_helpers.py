@@ -28,7 +28,7 @@ def scope_of(place: str, stack: str) -> Scope:
 @contextmanager
 def held_by(who: str, *, place: str = LOCAL, stack: str = "test") -> Iterator[None]:
     """Hold the lock of the stack in the current directory."""
-    from reconciler.backends import clock
+    from reconciler.modelarts import clock
 
     FILE.parent.mkdir(exist_ok=True)
     url = f"sqlite:///{FILE.resolve()}"

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from reconciler.backends.target import Connected, Runtime
 from reconciler.core.fields.marks import Cloud
 from reconciler.core.observed_job import Observation, ObservedJob
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
 from reconciler.errors import NameTaken, NotFound, WrongPhase
+from reconciler.modelarts.target import Connected, Runtime
 
 KIND = "memory"
 

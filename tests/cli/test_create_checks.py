@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.backends.clock import SystemClock
 from reconciler.emulator import Effect, Fault
 from reconciler.emulator.storage import database
+from reconciler.modelarts.clock import SystemClock
 from tests.apply.service import SharedTime
 from tests.cli.conftest import Reconciler, Service, manifest, write
 
@@ -19,7 +19,7 @@ from tests.cli.conftest import Reconciler, Service, manifest, write
 def time(service: Service, monkeypatch: pytest.MonkeyPatch) -> SharedTime:
     """Our clock is the emulator's: waiting moves it, and takes no time."""
     shared = SharedTime(service.clock)
-    monkeypatch.setattr("reconciler.backends.clock.SystemClock", lambda *_: shared)
+    monkeypatch.setattr("reconciler.modelarts.clock.SystemClock", lambda *_: shared)
     return shared
 
 

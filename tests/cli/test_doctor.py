@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from reconciler.backends.auth.known_secrets import FILE_VARIABLE
 from reconciler.decide.doctor import Health, of_clock, of_memory, of_quota
 from reconciler.emulator import Effect, Fault, ManualClock, Store, create_app, running
-from tests.backends.building import ACCESS_KEY, SECRET_KEY, a_body
-from tests.backends.serving import Iam
+from reconciler.modelarts.known_secrets import FILE_VARIABLE
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write
 from tests.cli.lock_helpers import held_by
+from tests.modelarts.building import ACCESS_KEY, SECRET_KEY, a_body
+from tests.modelarts.serving import Iam
 
 
 class RealTime:
@@ -34,7 +34,7 @@ class RealTime:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> RealTime:
     clock = RealTime()
-    monkeypatch.setattr("reconciler.backends.clock.SystemClock", lambda *_: clock)
+    monkeypatch.setattr("reconciler.modelarts.clock.SystemClock", lambda *_: clock)
     return clock
 
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from reconciler.backends.http.session import ServiceSession
 from reconciler.core.logtail import last_lines, unseen
 from reconciler.core.phase import Phase
 from reconciler.decide.goal import GOALS, Goal, judge
 from reconciler.decide.outcome import WaitEnd
 from reconciler.emulator import Effect, Fault, Job
+from reconciler.modelarts.http import ServiceSession
 from tests.apply.service import SharedTime
-from tests.backends.building import a_body
 from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.modelarts.building import a_body
 
 OWNED = "reconciler.vision.resnet50.r1.a3f9a2c1b7d4e"
 NO_ID = "00000000-0000-0000-0000-000000000000"
@@ -29,7 +29,7 @@ def time(service: Service, monkeypatch: pytest.MonkeyPatch) -> SharedTime:
     """Our clock is the emulator's: waiting moves it, and takes no time. A stack is here."""
     write(manifest("a", url=service.url))
     shared = SharedTime(service.clock)
-    monkeypatch.setattr("reconciler.backends.clock.SystemClock", lambda *_: shared)
+    monkeypatch.setattr("reconciler.modelarts.clock.SystemClock", lambda *_: shared)
     return shared
 
 

@@ -20,16 +20,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from reconciler.backends.clock import SystemClock
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.decide.saved_plan import sealed
 from reconciler.emulator import Job, Store
 from reconciler.emulator.errors import ApiError
-from reconciler.local_target import LOCAL_PROJECT
-from tests.backends.building import a_body
+from reconciler.modelarts.clock import SystemClock
+from reconciler.modelarts.local import LOCAL_PROJECT
 from tests.cli.conftest import Reconciler, Said, manifest
 from tests.cli.lock_helpers import held_by
+from tests.modelarts.building import a_body
 
 PLAN, MANIFEST, RECORDS = Path("saved.plan"), Path("jobs.yaml"), Path(".reconciler/records.sqlite3")
 JOBS = Path(".reconciler/local.sqlite3")
@@ -169,7 +169,7 @@ def place(
     """A fresh copy."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.setenv("A_TOKEN", "first-secret")
-    monkeypatch.setattr("reconciler.backends.clock.SystemClock", LocalTime)
+    monkeypatch.setattr("reconciler.modelarts.clock.SystemClock", LocalTime)
     with ExitStack() as cleanup, Store(str(JOBS)) as store:
         yield Place(store, monkeypatch, cleanup, reconciler)
 

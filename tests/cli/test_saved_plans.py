@@ -21,8 +21,8 @@ from reconciler.decide.saved_plan import sealed
 from reconciler.emulator import Effect, Fault, Job
 from reconciler.emulator.operations.lifecycle import Durations
 from tests.apply.service import SharedTime
-from tests.backends.building import a_body
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write
+from tests.modelarts.building import a_body
 
 SECRET = "tell nobody/ever+2?"
 TOKEN = "variables: {token: {env: A_TOKEN, sensitive: true}}\n"
@@ -36,7 +36,7 @@ PAGE = Path(__file__).parents[2] / "docs/saved-plans.md"
 def time(service: Service, monkeypatch: pytest.MonkeyPatch) -> SharedTime:
     """Our clock is the emulator's: waiting moves it, and takes no time."""
     shared = SharedTime(service.clock)
-    monkeypatch.setattr("reconciler.backends.clock.SystemClock", lambda *_: shared)
+    monkeypatch.setattr("reconciler.modelarts.clock.SystemClock", lambda *_: shared)
     return shared
 
 

@@ -23,7 +23,7 @@ LIFECYCLE = "    lifecycle: {%s}\n"
 def time(service: Service, monkeypatch: pytest.MonkeyPatch) -> SharedTime:
     """Our clock is the emulator's: waiting moves it, and takes no time."""
     shared = SharedTime(service.clock)
-    monkeypatch.setattr("reconciler.backends.clock.SystemClock", lambda *_: shared)
+    monkeypatch.setattr("reconciler.modelarts.clock.SystemClock", lambda *_: shared)
     monkeypatch.setenv("GITHUB_ACTOR", "alice")
     return shared
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.backends.modelarts.backend import ModelArtsBackend
 from reconciler.cli import cli
 from reconciler.cli.commands import jobs
 from reconciler.cli.entrypoint import run
@@ -20,6 +19,7 @@ from reconciler.cli.registry import COMMANDS
 from reconciler.cli.terminal.console import console
 from reconciler.emulator import Job, ManualClock, Store, create_app, running
 from reconciler.emulator.storage.job_row import Body
+from reconciler.modelarts.backend import ModelArtsBackend
 from tests.cli.conftest import manifest, write
 from tests.cli.test_closed_stdout import run_unread
 from tests.hostile.sizes import RecordProperty, count_tried

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from reconciler.backends.connect import connect_inprocess
 from reconciler.core.body import with_identity
 from reconciler.core.secret import SecretText
 from reconciler.decide.existing_job_rules import Difference, difference
 from reconciler.emulator import Store, create_app
+from reconciler.modelarts.endpoint import connect_inprocess
 from tests.builders import a_job
 
 #: No declaration has it, so that only the details can be compared.

@@ -1,6 +1,6 @@
 """Some fields have two spellings (docs/modelarts.md, "Contradictions"): the same job, either way.
 
-What the service tells beside jobs is read in both spellings too, see tests/backends/test_operations.py.
+What the service tells beside jobs is read in both spellings too, see tests/modelarts/test_operations.py.
 """
 
 from __future__ import annotations

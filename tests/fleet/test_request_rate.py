@@ -7,9 +7,9 @@ from bisect import bisect_left
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.backends.connect import PROCESS_LIMITER
-from reconciler.backends.http.retry import RateLimiter
 from reconciler.fleet.worker import limiter_of
+from reconciler.modelarts.endpoint import PROCESS_LIMITER
+from reconciler.modelarts.retry import RateLimiter
 
 RATE = PROCESS_LIMITER.per_second
 NOW = 1_000_000.0

@@ -16,18 +16,18 @@ from typing import Any
 
 import pytest
 
-from reconciler.backends.auth.credentials import Anonymous
-from reconciler.backends.connect import connect
-from reconciler.backends.http.session import Network, ServiceSession, SessionOptions
 from reconciler.core.stack import Target
 from reconciler.decide.outcome import Status
 from reconciler.errors import UNCERTAIN, ServiceError, Unreachable
+from reconciler.modelarts.credentials import Anonymous
+from reconciler.modelarts.endpoint import connect
+from reconciler.modelarts.http import Network, ServiceSession, SessionOptions
 from tests.apply.service import PROJECT, Service, a_service, the_only
-from tests.backends.serving import Canned
 from tests.builders import a_job
 from tests.hostile.broken_answers import TLS_WAYS, WAYS, cut, flipped
 from tests.hostile.sizes import RecordProperty, count_tried, size, some
 from tests.hostile.wire import Break, Wire, a_wire, make_certificate
+from tests.modelarts.serving import Canned
 
 FIGURE = "answers to a create that break on the wire"
 

@@ -20,23 +20,23 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reconciler import reconcile
-from reconciler.backends.auth.credentials import Anonymous
-from reconciler.backends.connect import connect_inprocess
-from reconciler.backends.http.content import MemoryBudget, memory_of, parse
-from reconciler.backends.http.session import ServiceSession, SessionOptions
 from reconciler.decide.plan import Action, Plan
 from reconciler.emulator.server import running
 from reconciler.errors import UnreadableAnswer
+from reconciler.modelarts.content import MemoryBudget, memory_of, parse
+from reconciler.modelarts.credentials import Anonymous
+from reconciler.modelarts.endpoint import connect_inprocess
+from reconciler.modelarts.http import ServiceSession, SessionOptions
 from reconciler.render import Content, render
 from reconciler.render.json import dump
 from reconciler.render.style import View
 from reconciler.render.texts.status import render_status
 from reconciler.text import printable
 from tests.apply.service import PROJECT, Service, a_service
-from tests.backends.building import an_answer
-from tests.backends.serving import Canned
 from tests.builders import a_job, a_stack
 from tests.hostile.sizes import RecordProperty, count_tried, size
+from tests.modelarts.building import an_answer
+from tests.modelarts.serving import Canned
 
 JOBS = (a_job("first"), a_job("odd"), a_job("last"))
 Path = tuple[str, ...]
@@ -238,9 +238,9 @@ def test_many_large_answers_end_unknown_with_bounded_memory() -> None:
     script = """
 import json, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-from reconciler.backends.modelarts import backend
-from reconciler.backends.http import content
-from reconciler.backends.connect import connect_inprocess
+from reconciler.modelarts import backend
+from reconciler.modelarts import content
+from reconciler.modelarts.endpoint import connect_inprocess
 backend.MemoryBudget = lambda: content.MemoryBudget(400 << 20)
 count = [0]
 def app(environ, start):

@@ -23,7 +23,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.backends.modelarts.errors import failure_of, harmless
 from reconciler.cli.exit_codes import of_exception
 from reconciler.cli.logs import redact_log
 from reconciler.cli.terminal import stray_output, wait_table
@@ -36,6 +35,7 @@ from reconciler.decide.plan import Action
 from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.manifests import load
 from reconciler.manifests.yaml.document import shorten
+from reconciler.modelarts.errors import failure_of, harmless
 from reconciler.records.dialect import dialect_of
 from reconciler.records.errors import Damaged, unavailable
 from reconciler.records.serialization import Texts

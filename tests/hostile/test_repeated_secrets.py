@@ -133,7 +133,7 @@ def repeater(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Repeat
     monkeypatch.setattr(console, "verbosity", 0)
     monkeypatch.setattr(console, "log_format", "text")
     clock = ManualClock()
-    monkeypatch.setattr("reconciler.backends.clock.SystemClock", lambda *_: SharedTime(clock))
+    monkeypatch.setattr("reconciler.modelarts.clock.SystemClock", lambda *_: SharedTime(clock))
     with Store(clock=clock) as store:
         repeater = Repeater(create_app(store, project_id="p1", token=TOKEN), clock)
         with running(repeater) as url:

@@ -134,7 +134,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         patch.setenv("MODELARTS_AUTH_TOKEN", TOKEN)
         patch.setenv("A_TOKEN", SECRET)
         patch.setattr(console, "redact", Redactor())
-        patch.setattr("reconciler.backends.clock.SystemClock", lambda *_: SharedTime(clock))
+        patch.setattr("reconciler.modelarts.clock.SystemClock", lambda *_: SharedTime(clock))
         patch.setattr(socket, "getaddrinfo", only_this_machine)
         watch = Watch(create_app(store, project_id="p1", token=TOKEN))
         with running(watch) as url:

@@ -87,7 +87,7 @@ def repeater(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "github-summary"))
     monkeypatch.setattr(console, "redact", Redactor())
     clock = ManualClock()
-    monkeypatch.setattr("reconciler.backends.clock.SystemClock", lambda *_: SharedTime(clock))
+    monkeypatch.setattr("reconciler.modelarts.clock.SystemClock", lambda *_: SharedTime(clock))
     with Store(clock=clock) as store, receiving() as receiver:
         repeater = Repeater(create_app(store, project_id="p1", token=TOKEN))
         with running(repeater) as url:

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reconciler.backends import connect
-from reconciler.backends.auth import credential_chain, iam
 from reconciler.core.credential_names import ACCESS_KEYS, CREDENTIAL_NAMES, PASSWORD, TOKENS
 from reconciler.core.stack import VariableSource
 from reconciler.errors import ManifestInvalid
 from reconciler.manifests.saved import resolve
+from reconciler.modelarts import auth as credential_chain
+from reconciler.modelarts import endpoint as connect
+from reconciler.modelarts import iam
 from tests.manifests.conftest import HEAD, JOB, Place, marked
 
 SECRET = "tell-nobody-1"

@@ -63,8 +63,8 @@ Send = Callable[..., requests.Response]
 
 def install(accidents: Sequence[Accident], log: str | None, clock_url: str | None) -> None:
     """Watch the requests and the writes of this process, and let its clock run without waiting."""
-    from reconciler.backends.http.deadline import DeadlineAdapter
-    from reconciler.backends.http.inprocess import WsgiAdapter
+    from reconciler.modelarts.deadline import DeadlineAdapter
+    from reconciler.modelarts.inprocess import WsgiAdapter
     from reconciler.records.database import Database
 
     watch = _Watch(accidents, log)
@@ -229,8 +229,8 @@ def _watch_writes(database: Any, watch: _Watch) -> None:
 
 def do_not_sleep(clock_url: str | None) -> None:
     """Put the clock of the service forward instead: that at a URL, or the one of the local target."""
-    from reconciler import local_target
-    from reconciler.backends.clock import SystemClock
+    from reconciler.modelarts import local as local_target
+    from reconciler.modelarts.clock import SystemClock
 
     def put_local_clock_forward(clock: Any, seconds: float) -> None:
         clock._store.clock.advance(seconds=seconds)

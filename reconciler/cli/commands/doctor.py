@@ -34,9 +34,9 @@ def command(
     Nothing is changed, and no secret is shown. Exits 0 if there is no problem, 7 for credentials
     and permissions, 8 if the service cannot be reached, and 1 otherwise.
     """
-    from reconciler.backends.clock import SystemClock
     from reconciler.cli.context import load_stack
     from reconciler.cli.doctor.checks import Examination
+    from reconciler.modelarts.clock import SystemClock
     from reconciler.render.texts import doctor
 
     loaded = load_stack(paths, variables, var_files, target, offline=True)

@@ -162,7 +162,7 @@ def serve(
     The first line on stdout says where: `listening on http://127.0.0.1:PORT`.
     """
     from reconciler import emulator
-    from reconciler.backends.connect import is_loopback
+    from reconciler.modelarts.endpoint import is_loopback
 
     gc.enable()  # a server runs for long
 

@@ -68,8 +68,8 @@ def command(
         open_source,
         unmanaged_jobs,
     )
-    from reconciler.jobs.search import JobFilters
     from reconciler.manifests.scaffold import head_of_export, stack_name
+    from reconciler.modelarts.job_search import JobFilters
 
     _check(jobs, all_jobs, [*globs, *(value for value in filters.values() if value)])
     _check_names(stack, file)

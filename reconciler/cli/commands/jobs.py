@@ -13,7 +13,7 @@ from reconciler.cli.filters import FILTERS, MomentType
 from reconciler.cli.options import FORCE, YES, DurationType, option, with_options
 from reconciler.cli.service_session import BESIDE_JOBS, JSON, WHERE, learn_tokens, open_target, say_gaps
 from reconciler.cli.terminal.console import console
-from reconciler.jobs.logs import first_task, read_events
+from reconciler.modelarts.job_logs import first_task, read_events
 from reconciler.text import printable
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reconciler.core.job_reports import EventQuery
     from reconciler.core.listing import Listing
     from reconciler.core.observed_job import ObservedJob
-    from reconciler.jobs.search import Moment
+    from reconciler.modelarts.job_search import Moment
 
 _JOB = click.argument("job", metavar="JOB", shell_complete=keys)
 _JOBS = click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=keys)
@@ -64,7 +64,7 @@ def list_(
     OWNER is the stack, key and revision in the job's marker. --json prints the whole jobs.
     """
     from reconciler.cli.terminal.reading import reading
-    from reconciler.jobs.search import JobFilters, job_search, read
+    from reconciler.modelarts.job_search import JobFilters, job_search, read
 
     with open_target(paths, variables, var_files, target) as there, reading():
         now_s = there.clock.now()
@@ -205,7 +205,7 @@ def events(
 
     TIME is 2026-11-21, 2026-11-21T08:00:00Z, or 2d (two days ago).
     """
-    from reconciler.jobs.search import event_times
+    from reconciler.modelarts.job_search import event_times
     from reconciler.render.texts.listing import render_table
 
     with open_target(**where) as there:

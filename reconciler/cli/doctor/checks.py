@@ -8,9 +8,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
-from reconciler.backends.auth.iam import IamUnreachable, LoginRefused
-from reconciler.backends.modelarts.errors import is_missing_right
-from reconciler.backends.target import Connected
 from reconciler.cli.context import runtime
 from reconciler.cli.doctor.records import LOCK, RecordsExamination, known_identity
 from reconciler.core.fields.marks import Cloud
@@ -32,9 +29,12 @@ from reconciler.decide.doctor import (
     wrong,
 )
 from reconciler.errors import ManifestInvalid, NotFound, NotSupported, Rejected, ServiceError, Unauthorized
-from reconciler.local_target import LocalFileFailed
 from reconciler.manifests import LoadedStack
-from reconciler.targets import connected
+from reconciler.modelarts.errors import is_missing_right
+from reconciler.modelarts.iam import IamUnreachable, LoginRefused
+from reconciler.modelarts.local import LocalFileFailed
+from reconciler.modelarts.target import Connected
+from reconciler.modelarts.targets import connected
 
 
 class _Probe(NamedTuple):

@@ -1,1 +1,0 @@
-"""Who we are to the service: credentials, where they are looked for, and signatures."""

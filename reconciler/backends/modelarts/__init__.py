@@ -1,1 +1,0 @@
-"""The ModelArts API: its operations, its models, and the backend made of them."""

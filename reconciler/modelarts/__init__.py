@@ -1,0 +1,1 @@
+"""The edge to ModelArts: targets, requests, what the service answers, and the jobs of a workspace."""

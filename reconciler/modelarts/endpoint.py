@@ -1,0 +1,189 @@
+"""Target → backend: endpoint, project, credentials and network, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from urllib.parse import urlsplit
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
+
+from reconciler.core.endpoint_url import endpoint_problem, is_loopback
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.stack import Target
+from reconciler.errors import Diagnostic, ManifestInvalid
+from reconciler.modelarts.auth import CredentialContext, find_credentials
+from reconciler.modelarts.backend import ModelArtsBackend
+from reconciler.modelarts.clock import SystemClock
+from reconciler.modelarts.credentials import Anonymous, Credentials, NoCredentials
+from reconciler.modelarts.http import DEFAULT_OPTIONS, Network, ServiceSession, SessionOptions
+from reconciler.modelarts.inprocess import WsgiAdapter, WsgiApp
+from reconciler.modelarts.retry import RateLimiter
+
+#: Where the emulator inside this process answers; nothing is ever sent there.
+INPROCESS_ENDPOINT = "http://localhost"
+
+#: The gateway counts requests of an account, so all backends of a process share one limit.
+PROCESS_LIMITER = RateLimiter()
+
+#: Regions whose address does not follow the pattern. Source: docs/modelarts.md, "Endpoints".
+_ENDPOINTS = {
+    "ap-southeast-1": "https://modelarts.ap-southeast-1.myhuaweicloud.cn",
+    "eu-de": "https://modelarts.eu-de.otc.t-systems.com",
+    "eu-nl": "https://modelarts.eu-nl.otc.t-systems.com",
+    "eu-west-101": "https://modelarts.eu-west-101.myhuaweicloud.eu",
+}
+
+
+def connect(
+    target: Target, environ: Mapping[str, str], options: SessionOptions = DEFAULT_OPTIONS
+) -> ModelArtsBackend:
+    """Return the backend of a target of kind `modelarts`.
+
+    Nothing is sent yet, unless the project has to be learnt from IAM's token. The network is the one that
+    `environ` says. The limiter defaults to the one of this process; on this machine there is none.
+
+    Raises:
+        NoCredentials: there are none in `environ`, nor in a credentials file.
+        ManifestInvalid: the target has no usable endpoint, or no project.
+    """
+    clock = options.clock or SystemClock(options.stop)
+
+    def open_session(endpoint: str, credentials: Credentials) -> ServiceSession:
+        is_here = is_loopback(urlsplit(endpoint).hostname or "")
+        own = replace(
+            options,
+            network=network_of(endpoint, environ),
+            clock=clock,
+            limiter=None if is_here else options.limiter or PROCESS_LIMITER,
+        )
+        return ServiceSession(endpoint, credentials, own)
+
+    def open_iam(url: str) -> ServiceSession:
+        if problem := endpoint_problem(url, target.insecure, takes_path=True):
+            raise NoCredentials(f"OS_AUTH_URL: {problem[0]}", fix="set OS_AUTH_URL to https://…/v3")
+        return open_session(url, Anonymous())
+
+    endpoint = endpoint_of(target, environ)
+    credentials = find_credentials(
+        CredentialContext(
+            environ,
+            open_iam,
+            clock,
+            profile=target.profile,
+            project_id=_named_project(target, environ),
+            region=target.region,
+        )
+    )
+    project_id = project_of(target, environ, credentials)
+    session = open_session(endpoint, credentials)
+    return ModelArtsBackend(session, project_id, target.workspace_id, cloud_of(target, endpoint))
+
+
+def connect_inprocess(
+    app: WsgiApp,
+    *,
+    project_id: str,
+    workspace_id: str = "0",
+    cloud: Cloud = Cloud.HUAWEI,
+    credentials: Credentials | None = None,
+    options: SessionOptions = DEFAULT_OPTIONS,
+) -> ModelArtsBackend:
+    """Return a backend that calls a WSGI application inside this process, without a socket."""
+    session = ServiceSession(
+        INPROCESS_ENDPOINT,
+        credentials or Anonymous(),
+        replace(options, make_adapter=lambda: WsgiAdapter(app)),
+    )
+    return ModelArtsBackend(session, project_id, workspace_id, cloud)
+
+
+def endpoint_of(target: Target, environ: Mapping[str, str]) -> str:
+    """Return the address of the service: the target's own, else that of its region.
+
+    Raises:
+        ManifestInvalid: it has neither, or an address that must not be used.
+    """
+    endpoint = (target.endpoint or "").strip().rstrip("/")
+    if not endpoint:
+        region = (target.region or "").strip()
+        if not region:
+            raise _invalid(
+                "no endpoint", "the target has neither a region nor an endpoint", "add region: cn-north-4"
+            )
+        variable = "HUAWEICLOUD_SDK_REGION_MODELARTS_" + region.upper().replace("-", "_")
+        endpoint = environ.get(variable, "").strip().rstrip("/") or _endpoint_of_region(region)
+    if problem := endpoint_problem(endpoint, target.insecure):
+        raise _invalid("invalid endpoint", *problem)
+    return endpoint
+
+
+def _endpoint_of_region(region: str) -> str:
+    if not region.replace("-", "").isalnum() or not region.isascii():
+        raise _invalid(
+            "invalid endpoint", f"{region!r} is not a valid region", "use a region id such as cn-north-4"
+        )
+    return _ENDPOINTS.get(region) or f"https://modelarts.{region}.myhuaweicloud.com"
+
+
+def project_of(target: Target, environ: Mapping[str, str], credentials: Credentials | None = None) -> str:
+    """Return the project: the target's, else that of the environment, else that of the credentials.
+
+    Raises:
+        ManifestInvalid: none of them says one, or what it says cannot be one.
+    """
+    project_id = _named_project(target, environ) or (credentials and credentials.project_id()) or ""
+    if not project_id:
+        fix = "add project_id to the target, or set HUAWEICLOUD_SDK_PROJECT_ID"
+        raise _invalid("no project", "no project_id in the target or the environment", fix)
+    if not (project_id.isascii() and project_id.replace("-", "").replace("_", "").isalnum()):
+        fix = "copy it from the console: My Credentials, Projects"
+        raise _invalid("invalid project", f"{project_id!r} is not a valid project id", fix)
+    return project_id
+
+
+def _named_project(target: Target, environ: Mapping[str, str]) -> str | None:
+    named = (target.project_id, environ.get("HUAWEICLOUD_SDK_PROJECT_ID"), environ.get("OS_PROJECT_ID"))
+    return next((name.strip() for name in named if name and name.strip()), None)
+
+
+def cloud_of(target: Target, endpoint: str) -> Cloud:
+    """Return the target's cloud: what it says, else what its host says."""
+    host = urlsplit(endpoint).hostname or ""
+    return target.cloud or (Cloud.OTC if host.endswith(".otc.t-systems.com") else Cloud.HUAWEI)
+
+
+def network_of(endpoint: str, environ: Mapping[str, str]) -> Network:
+    """Read proxies and CA bundle from the environment, once and on purpose."""
+    parts = urlsplit(endpoint)
+    proxy = _variable(environ, f"{parts.scheme}_proxy") or _variable(environ, "all_proxy")
+    no_proxy = _variable(environ, "no_proxy")
+    host = parts.netloc.rpartition("@")[2]
+    bypass = is_loopback(parts.hostname or "") or bool(
+        no_proxy and proxy_bypass_environment(host, {"no": no_proxy})
+    )
+    bundles = (
+        environ.get(name) for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "OS_CACERT", "SSL_CERT_FILE")
+    )
+    return Network(
+        proxies={parts.scheme: proxy} if proxy and not bypass else {},
+        ca_bundle=next((bundle for bundle in bundles if bundle), None),
+    )
+
+
+def _variable(environ: Mapping[str, str], name: str) -> str:
+    return environ.get(name) or environ.get(name.upper()) or ""
+
+
+def _invalid(what: str, why: str, fix: str) -> ManifestInvalid:
+    return ManifestInvalid(Diagnostic(what, why, fix))
+
+
+__all__ = [
+    "NoCredentials",
+    "cloud_of",
+    "connect",
+    "connect_inprocess",
+    "endpoint_of",
+    "is_loopback",
+    "project_of",
+]

@@ -1,0 +1,118 @@
+"""The target of kind `local`: here, and only here, the embedded emulator and the client of the API meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.ports import Clock
+from reconciler.core.stack import Target
+from reconciler.core.target_kind import LOCAL
+from reconciler.core.values import TargetIdentity
+from reconciler.errors import Rejected
+from reconciler.modelarts.http import SessionOptions
+from reconciler.modelarts.target import Connected, Runtime
+from reconciler.record_directory import private_file, record_directory
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+    from reconciler.emulator import Store
+
+#: The local target has one project, whatever the stack.
+LOCAL_PROJECT = "local"
+
+
+def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> TargetIdentity:
+    """Who the target is."""
+    return TargetIdentity(
+        name=name,
+        kind=target.kind,
+        endpoint=LOCAL,
+        project_id=LOCAL_PROJECT,
+        workspace_id=target.workspace_id,
+    )
+
+
+def connect(name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack) -> Connected:
+    """Open the file of the embedded service.
+
+    Raises:
+        LocalFileFailed: it cannot be used.
+    """
+    from reconciler.emulator import Store, create_app
+    from reconciler.modelarts.endpoint import connect_inprocess
+
+    file = record_directory(root) / "local.sqlite3"
+    private_file(file)
+    with _telling_of(file):
+        store = Store(str(file))
+    cleanup.callback(store.close)
+    app = create_app(store, project_id=LOCAL_PROJECT)
+
+    def telling_app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        with _telling_of(file):
+            return app(environ, start_response)
+
+    backend = connect_inprocess(
+        telling_app,
+        project_id=LOCAL_PROJECT,
+        workspace_id=target.workspace_id,
+        options=SessionOptions(
+            listener=runtime.on_request, clock=runtime.clock, stop=runtime.stop, redact=runtime.redactor
+        ),
+    )
+    cleanup.callback(backend.close)
+    backend.reading = runtime.reading or backend.reading
+    identity = identity_of(name, target, runtime.environ)
+    return Connected(backend, identity, Cloud.HUAWEI, _LocalClock(store, runtime.clock))
+
+
+class LocalFileFailed(Rejected):
+    """The file of the local target cannot be read or written; what was asked had no effect."""
+
+    what = "cannot use the file of the local target"
+
+
+@contextmanager
+def _telling_of(file: Path) -> Iterator[None]:
+    from reconciler.emulator import StoreError
+
+    try:
+        yield
+    except StoreError as error:
+        raise LocalFileFailed(f"{file}: {error}", fix=_fix_of(error, file)) from error
+
+
+def _fix_of(error: Exception, file: Path) -> str:
+    name = str(getattr(error, "sqlite_errorname", ""))
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return "another process is using it; retry when that process has ended"
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        return f"{file.name} must be a writable file, and {file.parent} a directory"
+    if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+        return "check whether the disk is full"
+    return f"remove {file} if you can lose the jobs of the local target"
+
+
+class _LocalClock:
+    """The time that the embedded service keeps: its jobs live, and are judged, by one clock."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+
+    def now(self) -> float:
+        """Seconds since 1970, as the service counts them."""
+        from reconciler.emulator import StoreError
+
+        try:
+            return self._store.clock.now_ms() / 1000
+        except StoreError:  # the next request will say what is wrong; a clock goes on
+            return self._clock.now()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        self._clock.sleep(seconds)

@@ -1,0 +1,51 @@
+"""A place to test against: the emulator, called inside the process or over HTTP, with each credential."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from reconciler.emulator.app import Application, create_app
+from reconciler.emulator.storage.clock import ManualClock
+from reconciler.emulator.storage.store import Store
+from reconciler.modelarts.backend import ModelArtsBackend
+from reconciler.modelarts.endpoint import connect_inprocess
+from reconciler.modelarts.http import SessionOptions
+from tests.modelarts.building import PROJECT, StoppedClock
+from tests.modelarts.locations import EMULATED, Place, emulated, live, live_variables_missing
+
+
+@pytest.fixture
+def emulator() -> Iterator[Application]:
+    """The service, with a clock that stands still until a test advances it."""
+    with Store(clock=ManualClock()) as store:
+        yield create_app(store, project_id=PROJECT)
+
+
+@pytest.fixture
+def clock() -> StoppedClock:
+    """The client's clock: sleeping moves it, and takes no time."""
+    return StoppedClock()
+
+
+@pytest.fixture
+def local(emulator: Application, clock: StoppedClock) -> Iterator[ModelArtsBackend]:
+    """A backend on the emulator, without a socket."""
+    with connect_inprocess(emulator, project_id=PROJECT, options=SessionOptions(clock=clock)) as backend:
+        yield backend
+
+
+@pytest.fixture(params=EMULATED)
+def backend(request: pytest.FixtureRequest) -> Iterator[ModelArtsBackend]:
+    """One backend on the emulator after the other."""
+    with emulated(request.param) as place:
+        yield place.backend
+
+
+@pytest.fixture(params=EMULATED if live_variables_missing(os.environ) else [*EMULATED, "live"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """One place after the other, the live service last: what is true of all of them is the contract."""
+    with live() if request.param == "live" else emulated(request.param) as opened:
+        yield opened

@@ -1,0 +1,193 @@
+"""Where the contract is proved: the emulator, called in each way, and the live service.
+
+The live service is asked only when RECONCILER_LIVE_ENDPOINT says so, with RECONCILER_LIVE_PROJECT_ID, the
+credentials of the environment, and RECONCILER_LIVE_BODY: a JSON file with a cheap create body (kind,
+algorithm, spec) that the account may run. Each test starts jobs there, which costs money; it ends and
+deletes what it started, and a guard refuses to touch anything else.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.phase import ACTIVE
+from reconciler.core.stack import Target
+from reconciler.emulator.app import Application, create_app
+from reconciler.emulator.server import running
+from reconciler.emulator.storage.clock import ManualClock
+from reconciler.emulator.storage.store import Store
+from reconciler.errors import NotFound, ServiceError
+from reconciler.modelarts.backend import ModelArtsBackend
+from reconciler.modelarts.endpoint import connect, connect_inprocess
+from reconciler.modelarts.http import ServiceResponse
+from tests.modelarts.building import ACCESS_KEY, PROJECT, SECRET_KEY, TOKEN, a_body
+
+EMULATED = ("in process", "token", "access key", "otc")
+LIVE_VARIABLES = ("RECONCILER_LIVE_ENDPOINT", "RECONCILER_LIVE_PROJECT_ID", "RECONCILER_LIVE_BODY")
+#: An id that no job has.
+NOBODY = "00000000-0000-0000-0000-000000000000"
+#: How long to wait for a job of the live service, and how often to look.
+_PATIENCE_S, _STEP_S = 900.0, 2.0
+
+
+@dataclass
+class Place:
+    """A backend, the names that a test may use there, and its emulator (None: the live service)."""
+
+    backend: ModelArtsBackend
+    prefix: str = ""
+    emulator: Application | None = None
+    template: Mapping[str, Any] | None = None
+
+    def name(self, name: str) -> str:
+        """A name that is free here."""
+        return self.prefix + name
+
+    def body(self, name: str = "resnet50", description: str = "") -> dict[str, Any]:
+        """A create body that this place takes."""
+        body = a_body(self.name(name), description)
+        if self.template:
+            body |= {k: copy.deepcopy(self.template[k]) for k in ("kind", "algorithm", "spec")}
+        return body
+
+    def create(self, name: str = "resnet50", description: str = "") -> ObservedJob:
+        """Create a job."""
+        return self.backend.create(self.body(name, description))
+
+    def ours(self) -> list[ObservedJob]:
+        """The jobs of this test, oldest first."""
+        return [job for job in self.backend.observe().jobs if job.name.startswith(self.prefix)]
+
+    def directed(self, why: str) -> Application:
+        """The emulator, for what a live service cannot be made to do."""
+        if self.emulator is None:
+            pytest.skip(f"live service: {why}")
+        return self.emulator
+
+    def wait(self, is_so: Callable[[], bool]) -> None:
+        """Let time pass until something is so: at once on the emulator, really on the live service."""
+        for _ in range(int(_PATIENCE_S / _STEP_S)):
+            if is_so():
+                return
+            if self.emulator is None:
+                time.sleep(_STEP_S)
+            else:
+                self.emulator.store.clock.advance(seconds=_STEP_S)
+        raise AssertionError("it never came to be so")
+
+    def is_gone(self, job_id: str) -> bool:
+        """Whether a job is not there any more."""
+        try:
+            self.backend.details(job_id)
+        except NotFound:
+            return True
+        return False
+
+
+@contextmanager
+def emulated(kind: str) -> Iterator[Place]:
+    """Open the emulator, called in one of the ways of `EMULATED`."""
+    cloud = "otc" if kind == "otc" else "huawei"
+    secured: dict[str, str] = {"token": TOKEN}
+    environ = {"MODELARTS_AUTH_TOKEN": TOKEN}
+    if kind == "access key":
+        secured = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY}
+        environ = {"HUAWEICLOUD_SDK_AK": ACCESS_KEY, "HUAWEICLOUD_SDK_SK": SECRET_KEY}
+    with Store(clock=ManualClock()) as store, ExitStack() as cleanup:
+        if kind == "in process":
+            app = create_app(store, project_id=PROJECT)
+            backend = connect_inprocess(app, project_id=PROJECT)
+        else:
+            app = create_app(
+                store,
+                project_id=PROJECT,
+                token=secured.get("token"),
+                access_key=secured.get("access_key"),
+                secret_key=secured.get("secret_key"),
+                cloud=cloud,
+            )
+            url = cleanup.enter_context(running(app))
+            said = {"kind": "modelarts", "endpoint": url, "project_id": PROJECT, "cloud": cloud}
+            backend = connect(Target.model_validate(said), environ)
+        yield Place(cleanup.enter_context(backend), emulator=app)
+
+
+def live_variables_missing(environ: Mapping[str, str]) -> list[str]:
+    """What has to be set before the live service is asked."""
+    return [name for name in LIVE_VARIABLES if not environ.get(name)]
+
+
+@contextmanager
+def live(environ: Mapping[str, str] = os.environ) -> Iterator[Place]:
+    """Open the live service; in the end what the test started there is terminated and deleted."""
+    endpoint, project_id, file = (environ[name] for name in LIVE_VARIABLES)
+    said = {"kind": "modelarts", "endpoint": endpoint, "project_id": project_id}
+    prefix = f"reconciler-test-{uuid4().hex[:8]}-"
+    with connect(Target.model_validate(said), environ) as backend:
+        place = Place(backend, prefix, template=json.loads(Path(file).read_text(encoding="utf-8")))
+        started = guard(backend, prefix)
+        try:
+            yield place
+        finally:
+            for job_id in started:
+                _end(place, job_id)
+
+
+def _end(place: Place, job_id: str) -> None:
+    with suppress(ServiceError):  # it has ended, or is gone
+        place.backend.terminate(job_id)
+    with suppress(NotFound):
+        place.wait(lambda: place.is_gone(job_id) or place.backend.details(job_id).phase not in ACTIVE)
+        place.backend.delete(job_id)
+
+
+class NotOurs(AssertionError):
+    """A test was about to touch what it did not make."""
+
+
+def guard(backend: ModelArtsBackend, prefix: str) -> list[str]:
+    """Let a backend change only what it created itself, under names with `prefix`; return the ids of that."""
+    started: list[str] = []
+    send = backend.session.call
+
+    def call(method: str, path: str, *, body: Any = None, **more: Any) -> ServiceResponse:
+        operation = f"{method} {path.partition(backend.project_id)[2]}"
+        if operation == "POST /training-jobs":
+            if not body["metadata"]["name"].startswith(prefix):
+                raise NotOurs(operation)
+            answer = send(method, path, body=body, **more)
+            started.append(answer.json()["metadata"]["id"])
+            return answer
+        if not _CHANGES_NOTHING.fullmatch(operation):
+            touched = _ids(operation, body)
+            if not touched or touched - {NOBODY, *started}:
+                raise NotOurs(operation)
+        return send(method, path, body=body, **more)
+
+    backend.session.call = call  # type: ignore[method-assign]
+    return started
+
+
+_CHANGES_NOTHING = re.compile(
+    r"GET .*|POST /training-job-searches|POST /modelarts-training-job/resource-instances/(filter|count)"
+)
+
+
+def _ids(operation: str, body: Any) -> set[str]:
+    if operation.endswith("/batch-delete"):
+        return {job["metadata"]["id"] for job in body["jobs"]}
+    found = re.match(r"\w+ /(?:training-jobs|modelarts-training-job)/([^/]+)", operation)
+    return {found[1]} if found else set()

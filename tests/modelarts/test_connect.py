@@ -1,0 +1,143 @@
+"""Target and environment → endpoint, project, cloud, network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.stack import Target
+from reconciler.errors import ManifestInvalid, Unauthorized
+from reconciler.modelarts.credentials import NoCredentials
+from reconciler.modelarts.endpoint import cloud_of, connect, endpoint_of, network_of, project_of
+from tests.modelarts.building import PROJECT, TOKEN
+
+
+def a_target(**said: Any) -> Target:
+    return Target.model_validate({"kind": "modelarts", "project_id": PROJECT, **said})
+
+
+@pytest.mark.parametrize(
+    ("said", "endpoint"),
+    [
+        ({"region": "cn-north-4"}, "https://modelarts.cn-north-4.myhuaweicloud.com"),
+        ({"region": "ap-southeast-1"}, "https://modelarts.ap-southeast-1.myhuaweicloud.cn"),
+        ({"region": "eu-west-101"}, "https://modelarts.eu-west-101.myhuaweicloud.eu"),
+        ({"region": "eu-de"}, "https://modelarts.eu-de.otc.t-systems.com"),
+        ({"region": "cn-north-4", "endpoint": "https://private.example/"}, "https://private.example"),
+        ({"endpoint": "http://localhost:8080"}, "http://localhost:8080"),
+        ({"endpoint": "http://em.localhost:8080"}, "http://em.localhost:8080"),
+        ({"endpoint": "http://[::1]:8080"}, "http://[::1]:8080"),
+        ({"endpoint": "http://10.0.0.1", "insecure": True}, "http://10.0.0.1"),
+    ],
+)
+def test_endpoint_follows_from_target_and_region(said: dict[str, Any], endpoint: str) -> None:
+    assert endpoint_of(a_target(**said), {}) == endpoint
+
+
+def test_endpoint_of_a_region_can_be_set_by_the_sdk_variable() -> None:
+    environ = {"HUAWEICLOUD_SDK_REGION_MODELARTS_CN_NORTH_4": "https://private.example"}
+    assert endpoint_of(a_target(region="cn-north-4"), environ) == "https://private.example"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"region": "evil.example/"},
+        {"endpoint": "http://10.0.0.1"},
+        {"endpoint": "http://localhost.example"},
+        {"endpoint": "http://127.0.0.1.example"},
+        {"endpoint": "ftp://host"},
+        {"endpoint": "modelarts.example"},
+        {"endpoint": "https://me:secret@host"},
+        {"endpoint": "https://host?x=1"},
+        {"endpoint": "https://host/v2"},
+        {"endpoint": "https://host:port"},
+        {"endpoint": "https://"},
+    ],
+)
+def test_forbidden_endpoint_is_refused(said: dict[str, Any]) -> None:
+    with pytest.raises(ManifestInvalid) as problem:
+        endpoint_of(a_target(**said), {})
+    assert problem.value.diagnostics[0].fix
+    assert "secret" not in str(problem.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "environ", "project"),
+    [
+        ({"project_id": "p1"}, {"OS_PROJECT_ID": "p3"}, "p1"),
+        ({"project_id": None}, {"HUAWEICLOUD_SDK_PROJECT_ID": "p2", "OS_PROJECT_ID": "p3"}, "p2"),
+        ({"project_id": ""}, {"OS_PROJECT_ID": "p3"}, "p3"),
+    ],
+)
+def test_project_comes_from_the_target_or_else_the_environment(
+    said: dict[str, Any], environ: dict[str, str], project: str
+) -> None:
+    assert project_of(a_target(**said), environ) == project
+
+
+@pytest.mark.parametrize("project_id", [None, "../other", "a b"])
+def test_missing_or_invalid_project_is_refused(project_id: str | None) -> None:
+    with pytest.raises(ManifestInvalid):
+        project_of(a_target(project_id=project_id), {})
+
+
+@pytest.mark.parametrize(
+    ("said", "endpoint", "cloud"),
+    [
+        ({}, "https://modelarts.eu-de.otc.t-systems.com", Cloud.OTC),
+        ({}, "https://modelarts.cn-north-4.myhuaweicloud.com", Cloud.HUAWEI),
+        ({}, "https://otc.t-systems.com.example", Cloud.HUAWEI),
+        ({"cloud": "otc"}, "https://private.example", Cloud.OTC),
+        ({"cloud": "huawei"}, "https://modelarts.eu-de.otc.t-systems.com", Cloud.HUAWEI),
+    ],
+)
+def test_cloud_follows_from_target_and_endpoint(said: dict[str, Any], endpoint: str, cloud: Cloud) -> None:
+    assert cloud_of(a_target(**said), endpoint) is cloud
+
+
+@pytest.mark.parametrize(
+    ("environ", "endpoint", "proxies"),
+    [
+        ({"HTTPS_PROXY": "http://p:1"}, "https://h.example", {"https": "http://p:1"}),
+        (
+            {"https_proxy": "http://q:1", "HTTPS_PROXY": "http://p:1"},
+            "https://h.example",
+            {"https": "http://q:1"},
+        ),
+        ({"ALL_PROXY": "http://p:1"}, "https://h.example", {"https": "http://p:1"}),
+        ({"HTTP_PROXY": "http://p:1"}, "https://h.example", {}),
+        ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": ".example"}, "https://h.example", {}),
+        ({"HTTPS_PROXY": "http://p:1", "no_proxy": "*"}, "https://h.example", {}),
+        ({"HTTP_PROXY": "http://p:1"}, "http://127.0.0.1:8080", {}),
+        ({"HTTP_PROXY": "http://p:1"}, "http://em.localhost:8080", {}),
+    ],
+)
+def test_proxy_comes_from_the_environment_unless_excluded_or_local(
+    environ: dict[str, str], endpoint: str, proxies: dict[str, str]
+) -> None:
+    assert network_of(endpoint, environ).proxies == proxies
+
+
+def test_ca_bundle_comes_from_the_environment() -> None:
+    environ = {"SSL_CERT_FILE": "/b", "REQUESTS_CA_BUNDLE": "/a"}
+    assert network_of("https://h.example", environ).ca_bundle == "/a"
+    assert network_of("https://h.example", {}).ca_bundle is None
+
+
+def test_missing_credentials_are_an_authentication_error_with_a_fix() -> None:
+    with pytest.raises(NoCredentials) as problem:
+        connect(a_target(region="cn-north-4"), {})
+    assert isinstance(problem.value, Unauthorized)
+    assert "HUAWEICLOUD_SDK_AK" in (problem.value.diagnostics[0].fix or "")
+
+
+def test_connected_backend_has_endpoint_project_and_credentials() -> None:
+    with connect(a_target(region="eu-de", workspace_id="w"), {"OS_TOKEN": TOKEN}) as backend:
+        assert backend.session.endpoint == "https://modelarts.eu-de.otc.t-systems.com"
+        assert (backend.project_id, backend.workspace_id, backend.cloud) == (PROJECT, "w", Cloud.OTC)
+        assert backend.session.credentials.source == "OS_TOKEN"
+        assert list(backend.secrets()) == [TOKEN]

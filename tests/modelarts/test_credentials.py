@@ -1,0 +1,301 @@
+"""Credentials: where they are found, what they prove, and that nobody sees them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from reconciler.core.stack import Target
+from reconciler.emulator.server import running
+from reconciler.errors import Unauthorized
+from reconciler.modelarts.auth import CredentialContext, find_credentials
+from reconciler.modelarts.credentials import Anonymous, Credentials, NoCredentials, StaticToken
+from reconciler.modelarts.endpoint import connect
+from reconciler.modelarts.http import ServiceSession, SessionOptions
+from reconciler.modelarts.iam import IamUnreachable, Login, LoginRefused, PasswordToken
+from reconciler.modelarts.inprocess import WsgiAdapter
+from reconciler.modelarts.request import Request, query_of
+from reconciler.modelarts.signing import AccessKey
+from tests.modelarts.building import ACCESS_KEY, PROJECT, SECRET_KEY, TOKEN, StoppedClock
+from tests.modelarts.serving import Canned, Iam
+
+PASSWORD = "S3cretPassword"
+KEYS = {"HUAWEICLOUD_SDK_AK": "AK1", "HUAWEICLOUD_SDK_SK": "secret-1"}
+LOGIN = {
+    "OS_AUTH_URL": "https://iam.example/v3",
+    "OS_USERNAME": "me",
+    "OS_PASSWORD": PASSWORD,
+    "OS_DOMAIN_NAME": "ACCOUNT",
+    "OS_PROJECT_NAME": "eu-de",
+}
+
+
+def found(environ: dict[str, str], profile: str | None = None) -> Credentials:
+    return find_credentials(
+        CredentialContext(environ, lambda url: ServiceSession(url, Anonymous()), profile=profile)
+    )
+
+
+@pytest.mark.parametrize(
+    ("environ", "source", "what"),
+    [
+        (
+            {**KEYS, "HW_ACCESS_KEY": "AK2", "HW_SECRET_KEY": "s", "OS_TOKEN": TOKEN},
+            "HUAWEICLOUD_SDK_AK",
+            "access key",
+        ),
+        ({"HW_ACCESS_KEY": "AK2", "HW_SECRET_KEY": "s", "OS_TOKEN": TOKEN}, "HW_ACCESS_KEY", "access key"),
+        ({"OS_ACCESS_KEY": "AK3", "OS_SECRET_KEY": "s", "OS_TOKEN": TOKEN}, "OS_ACCESS_KEY", "access key"),
+        ({"HUAWEICLOUD_SDK_AK": "AK1", "OS_TOKEN": TOKEN}, "OS_TOKEN", "token"),
+        ({"MODELARTS_AUTH_TOKEN": TOKEN, "OS_AUTH_TOKEN": "x"}, "MODELARTS_AUTH_TOKEN", "token"),
+        ({"OS_AUTH_TOKEN": TOKEN, "OS_TOKEN": "x", **LOGIN}, "OS_AUTH_TOKEN", "token"),
+        ({"MODELARTS_AUTH_TOKEN": "  ", **LOGIN}, "OS_USERNAME", "user name and password"),
+    ],
+)
+def test_credentials_found_first_are_used(environ: dict[str, str], source: str, what: str) -> None:
+    credentials = found(environ)
+    assert (credentials.source, credentials.what) == (source, what)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / ".huaweicloud" / "credentials"
+    path.parent.mkdir()
+    path.write_text(
+        "[basic]\nak = AK9\nsk = sec%ret-9\nproject_id = p9\n[prod]\nak=AKP\nsk=secret-p\nsecurity_token=st\n"
+    )
+    return path
+
+
+def test_credentials_file_is_read_last(file: Path, tmp_path: Path) -> None:
+    credentials = found({"HOME": str(tmp_path)})
+    assert credentials.source == f"{file} [basic]"
+    assert credentials.project_id() == "p9"
+    assert list(credentials.secrets()) == ["sec%ret-9"]
+    assert found({"HOME": str(tmp_path), "OS_TOKEN": TOKEN}).source == "OS_TOKEN"
+
+
+def test_credentials_file_and_profile_can_be_chosen(file: Path) -> None:
+    environ = {"HUAWEICLOUD_SDK_CREDENTIALS_FILE": str(file)}
+    assert list(found(environ, "prod").secrets()) == ["secret-p", "st"]
+    with pytest.raises(NoCredentials, match=r"no section \[test\]"):
+        found(environ, "test")
+
+
+def test_invalid_credentials_file_is_not_quoted(tmp_path: Path) -> None:
+    path = tmp_path / "credentials"
+    path.write_text("sk: topsecret\nsk topsecret")
+    with pytest.raises(NoCredentials) as problem:
+        found({"HUAWEICLOUD_SDK_CREDENTIALS_FILE": str(path)})
+    assert "topsecret" not in str(problem.value)
+
+
+@pytest.mark.parametrize(
+    ("environ", "why"),
+    [
+        ({}, "none in the environment"),
+        ({"HUAWEICLOUD_SDK_AK": "AK1"}, "HUAWEICLOUD_SDK_SK is not"),
+        ({"OS_USERNAME": "me", "OS_PASSWORD": PASSWORD}, "OS_AUTH_URL, OS_USER_DOMAIN_NAME is not set"),
+        ({"MODELARTS_AUTH_TOKEN": "two\nlines"}, "MODELARTS_AUTH_TOKEN contains"),
+        ({"HUAWEICLOUD_SDK_CREDENTIALS_FILE": "/no/such/file"}, "file not found"),
+    ],
+)
+def test_missing_credentials_error_names_what_is_missing(environ: dict[str, str], why: str) -> None:
+    with pytest.raises(NoCredentials, match=why) as problem:
+        found(environ)
+    assert PASSWORD not in str(problem.value)
+    assert "two" not in str(problem.value)
+
+
+def test_credentials_are_hidden_in_their_repr() -> None:
+    environs = [{**KEYS}, {"OS_TOKEN": TOKEN}, LOGIN]
+    shown = repr([found(environ) for environ in environs]) + repr([vars(found(e)) for e in environs[2:]])
+    assert not any(secret in shown for secret in ("secret-1", TOKEN, PASSWORD))
+
+
+# ── access key ─────────────────────────────────────────────────────────────────────────────────────
+
+DATE = datetime(2026, 8, 21, 12, tzinfo=UTC).timestamp()
+HOST = "modelarts.eu-de.otc.t-systems.com"
+
+
+@pytest.mark.parametrize(
+    ("request_", "token", "signature"),
+    [
+        (
+            Request(
+                "POST",
+                HOST,
+                f"/v2/{PROJECT}/training-jobs/66ff6991-fd66-40b6-8101-0829a46d3731/actions",
+                headers={"Content-Type": "application/json", "User-Agent": "not signed"},
+                body=b'{"action_type":"terminate"}',
+            ),
+            None,
+            "6a0bf04c7695550a7b9d0dfff6467db012ecfbe68565b87d5953ddc531d0f1d1",
+        ),
+        (
+            Request(
+                "GET",
+                HOST,
+                f"/v2/{PROJECT}/training-job-names",
+                query_of({"workspace_id": "0", "job_name": "a b~c"}),
+                headers={"Content-Type": "application/json"},
+            ),
+            "TOKEN",
+            "03e8bd3505ad64e48b4b11fbc8807909b19cb73005b966a872d5e64150279c09",
+        ),
+    ],
+)  # fmt: skip
+def test_request_has_the_documented_signature(request_: Request, token: str | None, signature: str) -> None:
+    """Computed by the SDK's signer and by a second implementation: docs/modelarts.md, "Signatures"."""
+    credentials = AccessKey(ACCESS_KEY, SECRET_KEY, "TEST", security_token=token)
+    headers = credentials.headers(request_, DATE)
+    assert headers["Authorization"].endswith(f"Signature={signature}")
+    assert headers["Authorization"].startswith(f"SDK-HMAC-SHA256 Access={ACCESS_KEY}, ")
+    assert headers["X-Sdk-Date"] == "20260821T120000Z"
+
+
+def test_rejected_signature_is_not_retried() -> None:
+    app = Canned((401, '{"error_code": "APIG.0301", "error_msg": "verify ak sk signature fail"}'))
+    session = ServiceSession(
+        "http://localhost",
+        AccessKey("AK", "secret-key", "T"),
+        SessionOptions(make_adapter=lambda: WsgiAdapter(app), clock=StoppedClock()),
+    )
+    with pytest.raises(Unauthorized):
+        session.call("GET", "/v2/p/x")
+    assert len(app.environs) == 1
+
+
+def test_signer_is_imported_only_for_signing() -> None:
+    program = "import sys, reconciler.modelarts.endpoint; print('huaweicloudsdkcore' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+# ── user name and password ─────────────────────────────────────────────────────────────────────────
+
+
+def a_password_token(iam: Iam, clock: StoppedClock) -> PasswordToken:
+    session = ServiceSession(
+        "http://localhost/v3", Anonymous(), SessionOptions(make_adapter=lambda: WsgiAdapter(iam), clock=clock)
+    )
+    return PasswordToken(
+        Login("me", PASSWORD, "ACCOUNT", project_name="eu-de"), session, clock, "OS_USERNAME"
+    )
+
+
+def a_session(app: Canned, credentials: Credentials, clock: StoppedClock) -> ServiceSession:
+    return ServiceSession(
+        "http://localhost", credentials, SessionOptions(make_adapter=lambda: WsgiAdapter(app), clock=clock)
+    )
+
+
+def tokens(app: Canned) -> list[str]:
+    return [environ["HTTP_X_AUTH_TOKEN"] for environ in app.environs]
+
+
+def test_token_is_fetched_once_and_kept(clock: StoppedClock) -> None:
+    iam, app = Iam(), Canned((200, "{}"))
+    session = a_session(app, a_password_token(iam, clock), clock)
+    session.call("GET", "/x")
+    session.call("GET", "/x")
+    assert tokens(app) == ["token-1", "token-1"]
+    assert iam.logins == [
+        {
+            "auth": {
+                "identity": {
+                    "methods": ["password"],
+                    "password": {"user": {"name": "me", "password": PASSWORD, "domain": {"name": "ACCOUNT"}}},
+                },
+                "scope": {"project": {"name": "eu-de"}},
+            }
+        }
+    ]
+
+
+def test_token_is_renewed_before_it_ends(clock: StoppedClock) -> None:
+    ends_at = datetime.fromtimestamp(clock.now() + 3600, UTC).isoformat().replace("+00:00", "Z")
+    app = Canned((200, "{}"))
+    session = a_session(app, a_password_token(Iam(ends_at), clock), clock)
+    session.call("GET", "/x")
+    clock.now_s += 3000
+    session.call("GET", "/x")
+    clock.now_s += 400
+    session.call("GET", "/x")
+    assert tokens(app) == ["token-1", "token-1", "token-2"]
+
+
+def test_token_is_renewed_once_on_a_401_even_for_a_create(clock: StoppedClock) -> None:
+    app = Canned((401, '{"error_code": "APIG.0307"}'), (201, "{}"))
+    credentials = a_password_token(Iam(), clock)
+    a_session(app, credentials, clock).call("POST", "/x", body={})
+    assert tokens(app) == ["token-1", "token-2"]
+    assert set(credentials.secrets()) == {PASSWORD, "token-1", "token-2"}
+
+
+def test_second_401_raises_unauthorized(clock: StoppedClock) -> None:
+    app = Canned((401, '{"error_code": "APIG.0301"}'))
+    with pytest.raises(Unauthorized):
+        a_session(app, a_password_token(Iam(), clock), clock).call("GET", "/x")
+    assert tokens(app) == ["token-1", "token-2"]
+
+
+def test_forbidden_answer_renews_no_token(clock: StoppedClock) -> None:
+    app = Canned((403, '{"error_code": "ModelArts.0112"}'))
+    with pytest.raises(Unauthorized):
+        a_session(app, a_password_token(Iam(), clock), clock).call("GET", "/x")
+    assert tokens(app) == ["token-1"]
+
+
+def test_token_renewed_by_another_thread_is_used(clock: StoppedClock) -> None:
+    iam = Iam()
+    credentials = a_password_token(iam, clock)
+    request = Request("GET", "h", "/x")
+    first = credentials.headers(request, clock.now())
+    assert credentials.renew(first)
+    second = credentials.headers(request, clock.now())
+    assert credentials.renew(first), "somebody else was refused with the old one as well"
+    assert credentials.headers(request, clock.now()) == second
+
+
+@pytest.mark.parametrize(
+    ("status", "failure"),
+    [(401, LoginRefused), (403, LoginRefused), (400, LoginRefused), (503, IamUnreachable)],
+)
+def test_failed_login_sends_no_request(clock: StoppedClock, status: int, failure: type[Exception]) -> None:
+    app = Canned((200, "{}"))
+    session = a_session(app, a_password_token(Iam(status=status), clock), clock)
+    with pytest.raises(failure) as problem:
+        session.call("POST", "/x", body={})
+    assert app.environs == []
+    assert PASSWORD not in str(problem.value)
+
+
+@pytest.fixture
+def iam_url() -> Iterator[str]:
+    with running(Iam()) as url:
+        yield f"{url}/v3"
+
+
+def test_project_comes_from_the_token(iam_url: str) -> None:
+    learnt: list[str] = []
+    target = Target.model_validate({"kind": "modelarts", "endpoint": "https://private.example"})
+    with connect(target, {**LOGIN, "OS_AUTH_URL": iam_url}, SessionOptions(learn=learnt.extend)) as backend:
+        assert backend.project_id == "p1"
+    assert {PASSWORD, "token-1"} <= set(learnt)
+
+
+def test_password_is_not_sent_unencrypted() -> None:
+    target = Target.model_validate({"kind": "modelarts", "region": "cn-north-4"})
+    with pytest.raises(NoCredentials, match="unencrypted"):
+        connect(target, {**LOGIN, "OS_AUTH_URL": "http://iam.example/v3"})
+
+
+def test_static_token_is_stripped_of_whitespace() -> None:
+    assert StaticToken(f" {TOKEN}\n", "T").headers(Request("GET", "h", "/"), 0.0) == {"X-Auth-Token": TOKEN}

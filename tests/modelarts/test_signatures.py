@@ -1,0 +1,274 @@
+"""Signatures: ours are those of the vendor's client, and an independent verifier takes them alone."""
+
+from __future__ import annotations
+
+import warnings
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, quote, unquote
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from reconciler.core.stack import Target
+from reconciler.emulator import ManualClock, Store, create_app, running
+from reconciler.emulator.gateway.signature import BadSignature, SignedRequest, verify
+from reconciler.errors import Unauthorized
+from reconciler.modelarts.endpoint import connect
+from reconciler.modelarts.http import SessionOptions
+from reconciler.modelarts.request import JSON, Request, json_bytes, query_of
+from reconciler.modelarts.signing import AccessKey
+from tests.modelarts.building import ACCESS_KEY, PROJECT, SECRET_KEY, StoppedClock
+
+with warnings.catch_warnings():
+    # The SDK uses what newer versions of Python call old.
+    warnings.simplefilter("ignore")
+    from huaweicloudsdkcore.auth.credentials import BasicCredentials
+    from huaweicloudsdkcore.client import Client
+    from huaweicloudsdkcore.http.http_config import HttpConfig
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:huaweicloudsdkcore")
+
+NOW = datetime(2026, 8, 21, 12, tzinfo=UTC)
+HOST = "modelarts.cn-north-4.myhuaweicloud.com"
+
+texts = st.text(st.characters(codec="utf-8"), max_size=12)
+segments = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12).filter(lambda s: s.strip(".") != "")
+values = texts | st.integers(-5, 10**12) | st.booleans()
+bodies = st.none() | st.dictionaries(texts, texts | st.integers() | st.none() | st.lists(texts, max_size=2))
+
+
+class Call(NamedTuple):
+    """One call, as plain data."""
+
+    method: str
+    segments: tuple[str, ...]
+    query: dict[str, Any]
+    body: dict[str, Any] | None
+    token: str | None
+
+
+calls = st.builds(
+    Call,
+    st.sampled_from(["GET", "POST", "PUT", "DELETE"]),
+    st.lists(segments, max_size=3).map(tuple),
+    st.dictionaries(texts.filter(bool), values, max_size=3),
+    bodies,
+    st.none() | st.just("MIIFSecurityToken"),
+)
+
+
+def ours(call: Call) -> Request:
+    """The request as our backend builds it, signed."""
+    content = None if call.body is None else json_bytes(call.body)
+    path = "/".join([f"/v2/{PROJECT}", *(quote(segment, safe="") for segment in call.segments)])
+    kind = {} if content is None else {"Content-Type": JSON}
+    request = Request(
+        call.method,
+        HOST,
+        path,
+        query_of(call.query),
+        {"User-Agent": "x", "X-Language": "en-us", **kind},
+        content,
+    )
+    proof = AccessKey(ACCESS_KEY, SECRET_KEY, "TEST", security_token=call.token).headers(
+        request, NOW.timestamp()
+    )
+    return Request(request.method, HOST, request.path, request.query, {**request.headers, **proof}, content)
+
+
+class OfTheVendor(Client):  # type: ignore[misc]
+    """The vendor's client, but for two headers that say nothing about the call.
+
+    It signs its User-Agent, which a proxy may change, and says Content-Type without a body.
+    """
+
+    def __init__(self, token: str | None) -> None:
+        super().__init__()
+        credentials = BasicCredentials(ACCESS_KEY, SECRET_KEY, PROJECT)
+        if token:
+            credentials.with_security_token(token)
+        self.with_config(HttpConfig(ignore_content_type_for_get_request=True))
+        self.with_credentials(credentials).with_endpoints([f"https://{HOST}"])
+        self.init_http_client()
+
+    def _parse_header_params(self, formats: Any, headers: Any) -> Any:
+        parsed = super()._parse_header_params(formats, headers)
+        del parsed["User-Agent"]
+        return parsed
+
+    def signed(self, call: Call) -> Any:
+        """The request that it would send at `NOW`."""
+        names = [f"p{n}" for n in range(len(call.segments))]
+        content = None if call.body is None else json_bytes(call.body).decode()
+        path = "/".join(["/v2/{project_id}", *(f"{{{name}}}" for name in names)])
+        headers = {"X-Sdk-Date": NOW.strftime("%Y%m%dT%H%M%SZ")} | ({"Content-Type": JSON} if content else {})
+        return self.build_future_request(
+            call.method,
+            path,
+            dict(zip(names, call.segments, strict=True)),
+            list(call.query.items()),
+            headers,
+            content,
+            {},
+            None,
+            None,
+            {},
+            None,
+        ).result()
+
+
+VENDORS = {token: OfTheVendor(token) for token in (None, "MIIFSecurityToken")}
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(calls)
+def test_signed_headers_equal_those_of_the_vendor_client(call: Call) -> None:
+    # A DELETE without a body: see `OfTheVendor`.
+    assume(call.body is not None or call.method == "GET")
+    mine, theirs = ours(call), VENDORS[call.token].signed(call)
+    assert mine.path_and_query == theirs.uri
+    assert (mine.body or b"") == (theirs.body or b"")
+    signed = {name: value for name, value in mine.headers.items() if name not in {"User-Agent", "X-Language"}}
+    assert {k.lower(): v for k, v in signed.items()} == {
+        k.lower(): v for k, v in theirs.header_params.items()
+    }
+
+
+# ── the emulator's verifier ────────────────────────────────────────────────────────────────────────
+
+
+def as_received(request: Request) -> SignedRequest:
+    """What a server sees of a request."""
+    return SignedRequest(
+        request.method,
+        unquote(request.path),
+        request.path_and_query.partition("?")[2],
+        {name.lower(): value for name, value in request.headers.items()},
+        request.body or b"",
+    )
+
+
+def is_accepted(received: SignedRequest) -> bool:
+    try:
+        verify(received, ACCESS_KEY, SECRET_KEY, NOW)
+    except BadSignature:
+        return False
+    return True
+
+
+@settings(max_examples=100, deadline=None)
+@given(calls)
+def test_signature_of_any_request_is_accepted(call: Call) -> None:
+    verify(as_received(ours(call)), ACCESS_KEY, SECRET_KEY, NOW)
+
+
+def with_another_character(data: st.DataObject, text: str, among: str) -> str:
+    at = data.draw(st.integers(0, len(text) - 1))
+    put = data.draw(st.sampled_from(among).filter(lambda character: character != text[at]))
+    return text[:at] + put + text[at + 1 :]
+
+
+LETTERS = "abcXYZ0189-_~"
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@given(calls, st.data())
+@pytest.mark.parametrize(
+    "part",
+    [
+        "method",
+        "path",
+        "query",
+        "body",
+        "host",
+        "x-sdk-date",
+        "x-project-id",
+        "content-type",
+        "authorization",
+    ],
+)
+def test_request_with_a_changed_byte_is_refused(part: str, call: Call, data: st.DataObject) -> None:
+    received = as_received(ours(call))
+    if part == "method":
+        changed = received._replace(method=with_another_character(data, received.method, "GETPUSODLX"))
+    elif part == "path":
+        changed = received._replace(path=with_another_character(data, received.path, LETTERS + "/%"))
+    elif part == "query":
+        assume(received.query)
+        query = with_another_character(data, received.query, LETTERS + "=&%+")
+        # Another spelling of the same query is the same query.
+        assume(_pairs(query) != _pairs(received.query))
+        changed = received._replace(query=query)
+    elif part == "body":
+        assume(received.body)
+        at = data.draw(st.integers(0, len(received.body) - 1))
+        flipped = received.body[at] ^ data.draw(st.integers(1, 255))
+        changed = received._replace(body=received.body[:at] + bytes([flipped]) + received.body[at + 1 :])
+    else:
+        assume(part in received.headers)
+        value = with_another_character(data, received.headers[part], LETTERS + "=,;é")
+        changed = received._replace(headers={**received.headers, part: value})
+    assert not is_accepted(changed)
+
+
+def _pairs(query: str) -> list[tuple[str, str]]:
+    return sorted(parse_qsl(query, keep_blank_values=True))
+
+
+@given(calls)
+@settings(max_examples=20, deadline=None)
+@pytest.mark.parametrize("part", ["path", "query", "body"])
+def test_request_with_appended_path_query_or_body_is_refused(part: str, call: Call) -> None:
+    received = as_received(ours(call))
+    more: dict[str, Any] = {
+        "path": {"path": received.path + "x"},
+        "query": {"query": received.query + "&x=1"},
+        "body": {"body": received.body + b" "},
+    }
+    assert not is_accepted(received._replace(**more[part]))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (f"Access={ACCESS_KEY}", "Access=ÄK"),
+        ("Signature=", "Signature=é"),
+        ("host;x-project-id;x-sdk-date", "x-sdk-date;x-project-id;host"),
+        ("host;", ""),
+        ("SDK-HMAC-SHA256", "SDK-HMAC-SHA512"),
+    ],
+)
+def test_malformed_authorization_is_refused_without_an_error(old: str, new: str) -> None:
+    received = as_received(ours(Call("GET", (), {}, None, None)))
+    proof = received.headers["authorization"]
+    assert old in proof
+    assert not is_accepted(
+        received._replace(headers={**received.headers, "authorization": proof.replace(old, new)})
+    )
+
+
+# ── the clock, over HTTP ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("minutes", "fix"),
+    [(-20, "behind"), (-14, None), (0, None), (14, None), (20, "ahead of")],
+)
+def test_signature_with_a_clock_20_minutes_off_is_refused(minutes: int, fix: str | None) -> None:
+    real = datetime.now(UTC).timestamp()
+    with Store(clock=ManualClock()) as store:
+        app = create_app(store, project_id=PROJECT, access_key=ACCESS_KEY, secret_key=SECRET_KEY)
+        with running(app) as url:
+            target = Target.model_validate({"kind": "modelarts", "endpoint": url, "project_id": PROJECT})
+            environ = {"HUAWEICLOUD_SDK_AK": ACCESS_KEY, "HUAWEICLOUD_SDK_SK": SECRET_KEY}
+            with connect(target, environ, SessionOptions(clock=StoppedClock(real + 60 * minutes))) as backend:
+                if fix is None:
+                    assert backend.observe().jobs == ()
+                    return
+                with pytest.raises(Unauthorized) as refusal:
+                    backend.observe()
+        assert (refusal.value.code, refusal.value.status) == ("APIGW.0301", 401)
+        assert fix in (refusal.value.diagnostics[0].fix or "")
+        assert len(app.requests) == 1, "five wrong signatures would lock the key"
