@@ -55,7 +55,6 @@ from reconciler.manifests import load as load_manifest
 from reconciler.modelarts import clock
 from reconciler.modelarts.backend import ModelArtsBackend
 from reconciler.modelarts.target import Runtime
-from reconciler.notifications import check, notify_apply, notify_drift
 from reconciler.reconcile import Context
 from reconciler.render import FORMATS, Content, formats_of, render
 from reconciler.render.json import redacted
@@ -418,9 +417,9 @@ class Session:
         Raises:
             ServiceError: the target does not let us read at all.
         """
-        options = reconcile.CheckOptions(since_last, seconds_of(remind_s))
-        report = check(self._context, options)
-        notify_drift(self._context, report)
+        options = reconcile.CheckOptions(since_last, seconds_of(remind_s), is_reported_later=True)
+        report = reconcile.drift(self._context, options)
+        reconcile.notify_drift(self._context, report)
         return DriftReport(report, self._runtime.redactor)
 
     def _run(self, context: Context, make_plan: Callable[[], CorePlan], run_options: _RunOptions) -> Result:
@@ -456,7 +455,7 @@ class Session:
                 stream.complete(result)
         code = exit_code.of_result(core, result, ExitCode.LOCKED if is_lost.is_set() else None)
         if run_options.kind is RunKind.APPLY:
-            notify_apply(context, core, result)
+            reconcile.notify_apply(context, core, result)
         if core.refusals:
             refused = Refused(*core.refusals)
             refused.exit_code = code

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from reconciler.decide.explanation import Explanation
     from reconciler.decide.preflight import CatalogAnswers
     from reconciler.decide.status_report import StatusReport
+    from reconciler.notify import Notified
 
 
 class Context(NamedTuple):
@@ -101,7 +102,7 @@ class CheckOptions(NamedTuple):
 
     With `since_last` only what is new or has changed since the last check that could compare, or has lasted
     for longer than `remind_s` since it was reported last. `is_reported_later` says that the report is yet to
-    be written or notified: what was reported is written down when it was, see `notifications.notify_drift`.
+    be written or notified: what was reported is written down when it was, see `notify_drift`.
     One that is not `is_recorded` is no check for those that come after it.
     """
 
@@ -223,6 +224,43 @@ def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
         version=__version__,
     )
     return compared(report, last, context, options, plan_context.at_s)
+
+
+def notify_drift(context: Context, report: DriftReport, before: Notified | None = None) -> Notified:
+    """Send what is due of a drift report, and record what was reported, by that or by the exit code.
+
+    `before` is the result of the check before, where that is known: a URL that has a message is not sent it
+    again because another URL failed.
+    """
+    from reconciler.notify import NOTHING_NOTIFIED, notify_drift  # a plan needs none of it
+
+    recording, comparison = context.recording, report.comparison
+    if recording is None or comparison is None:
+        return NOTHING_NOTIFIED
+    destinations = context.loaded.destinations()
+    notified = notify_drift(
+        report, destinations, recording.redact, recording.warn, before or NOTHING_NOTIFIED
+    )
+    if comparison.problem is None:
+        recording.mark_reported(context.scope, notified.reported, comparison.at_s)
+    return notified
+
+
+def notify_apply(context: Context, plan: Plan, result: Result) -> int:
+    """Send that an apply failed, if it did and the manifest says where; return how many messages failed."""
+    recording = context.recording
+    if recording is None or not context.loaded.notifies:
+        return 0
+    from reconciler.notify import notify_apply  # a plan needs none of it
+
+    return notify_apply(
+        result.outcomes,
+        plan.stack,
+        plan.target.name,
+        context.loaded.destinations(),
+        recording.redact,
+        recording.warn,
+    )
 
 
 def _with_changes(context: Context, snapshot: Snapshot) -> Snapshot:

@@ -22,7 +22,6 @@ LOOP = frozenset(
         "fleet",
         "job_client",
         "job_declaration",
-        "notifications",
         "observation",
         "reconcile",
         "recording",
@@ -70,7 +69,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 
 #: Library → where it may be imported, as the beginning of a path below the package.
 ONLY_IN: Mapping[str, tuple[str, ...]] = {
-    "apprise": ("notify/",),
+    "apprise": ("notify.py",),
     "cel": ("expressions/worker.py",),
     "click": ("cli/",),
     "cronsim": ("core/schedule.py",),

@@ -54,7 +54,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("manifests/sources/git.py", "write"): "the same, and the names of objects to git",
     ("checks/process.py", "write"): "a pipe to the process that watches, whose console shows it",
     (
-        "notify/sender.py",
+        "notify.py",
         "getLogger",
     ): "the logs of Apprise and its libraries, made silent while it sends",
     ("metrics/server.py", "getLogger"): "the log of the server's queue, made silent",

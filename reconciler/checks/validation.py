@@ -88,9 +88,9 @@ def _check_notifications(loaded: LoadedStack) -> tuple[Diagnostic, ...]:
     """Check the URLs of `notify` that have a value; Apprise is imported only where there are some."""
     if not loaded.notifies:
         return ()
-    from reconciler.notifications import check_destinations
+    from reconciler.notify import check_destinations
 
-    return check_destinations(loaded)
+    return check_destinations(loaded.destinations())
 
 
 def _facts(loaded: LoadedStack, target: str | None) -> StackFacts:

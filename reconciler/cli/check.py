@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from reconciler import reconcile
 from reconciler.checks.process import StopRequested, Work
 from reconciler.checks.watch import Applied, ApplyLimits, Hooks, apply_within
 from reconciler.cli import exit_codes
@@ -21,8 +22,8 @@ from reconciler.decide import exit_code
 from reconciler.decide.drift_report import DriftReport
 from reconciler.decide.watch_check import CheckResult
 from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, Severity, first_of
-from reconciler.notifications import NOTHING_NOTIFIED, Notified, check, notify_apply, notify_drift
-from reconciler.reconcile import CheckOptions, Context
+from reconciler.notify import NOTHING_NOTIFIED, Notified
+from reconciler.reconcile import CheckOptions, Context, notify_apply, notify_drift
 from reconciler.render.json import redacted
 
 
@@ -59,7 +60,7 @@ def run_check(request: CheckRequest, work: Work) -> None:
 
 
 def _check(context: Context, request: CheckRequest, work: Work) -> None:
-    report = check(context, CheckOptions(remind_s=request.remind_s))
+    report = reconcile.drift(context, CheckOptions(remind_s=request.remind_s, is_reported_later=True))
     unwritten = _write(report, request.files)
     if not report.complete:
         _show_what_was_not_read(report)

@@ -28,7 +28,7 @@ from reconciler.decide.outcome import EventType, Result, WaitEnd
 from reconciler.decide.plan import Plan
 from reconciler.errors import Diagnostic, ReconcilerError, Refused
 from reconciler.modelarts import clock
-from reconciler.reconcile import Context
+from reconciler.reconcile import Context, notify_apply
 from reconciler.recording import StackLock
 from reconciler.render.texts.warnings import render_warnings
 from reconciler.rollout import Rollout
@@ -144,9 +144,7 @@ def carry_out(
         if plan.applyable or result.waits:
             show_result(result, plan, specs, context.target.clock.now(), digest=asked.digest)
         _show_what_became(context, result)
-        if asked.kind is RunKind.APPLY and context.loaded.notifies:
-            from reconciler.notifications import notify_apply
-
+        if asked.kind is RunKind.APPLY:
             final_outputs.notifications_failed += notify_apply(context, plan, result)
     return exit_code.of_result(plan, result, interrupt.exit)
 

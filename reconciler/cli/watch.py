@@ -28,7 +28,7 @@ from reconciler.decide.watch_schedule import CheckInterval
 from reconciler.decide.watch_state import WatchState
 from reconciler.decide.watch_window import Window
 from reconciler.errors import Diagnostic, ExitCode, WrongUsage
-from reconciler.notifications import NOTHING_NOTIFIED, Notified
+from reconciler.notify import NOTHING_NOTIFIED, Notified
 from reconciler.render import FORMATS
 from reconciler.render.json import dump
 from reconciler.render.prometheus import render_metrics

@@ -14,6 +14,6 @@ A file imports only files that stand before it::
     status_report explanation history_report validation_report doctor
     timeline_bars timeline_marks timeline                  the page of a history
     review_report review_consequence review_side review_renames review_settings review_comparison
-    notification fleet exit_code                           what is sent, and how a run ends
+    fleet exit_code                                        what stacks come to, and how a run ends
     watch_check watch_schedule watch_state watch_window metrics
 """

@@ -23,7 +23,6 @@ from reconciler.manifests import LoadedStack, load_files
 from reconciler.manifests.sources.files import StackFiles
 from reconciler.modelarts.target import Runtime
 from reconciler.modelarts.targets import identity_of
-from reconciler.notifications import NOTHING_NOTIFIED, notify_drift
 from reconciler.reconcile import CheckOptions, Context
 from reconciler.render import Content, render
 from reconciler.render.json import redacted
@@ -119,7 +118,7 @@ def drift(inputs: StackInputs) -> Finding:
     with _connected(inputs, offline=True) as context:
         report = reconcile.drift(context, checked)
         # What no notification tells counts as reported when the report of the fleet was shown.
-        notified = notify_drift(context, report) if context.loaded.notifies else NOTHING_NOTIFIED
+        failed = reconcile.notify_drift(context, report).failed if context.loaded.notifies else 0
     summary = {name.value: number for name, number in report.summary.items()}
     return Finding(
         stack=report.stack,
@@ -131,7 +130,7 @@ def drift(inputs: StackInputs) -> Finding:
         has_changes=(report.is_due if since_last else bool(report.drift)) or not report.complete,
         scopes=(context.scope,),
         render=partial(_rendered, Content.DRIFT, report),
-        notifications_failed=notified.failed,
+        notifications_failed=failed,
         to_show=None if context.loaded.notifies else _to_show(report, context.scope),
     )
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from reconciler.notify.sender import Delivery, NotInstalled, knows, send_all
+from reconciler.notify import Message, NotInstalled, knows, send_all
 from tests.notify.receiver import Receiver, receiving
 
 SECRET = "tell-nobody-4711"
@@ -24,7 +24,7 @@ def receiver() -> Iterator[Receiver]:
 
 def test_each_message_goes_to_its_url(receiver: Receiver) -> None:
     paths = ("one", "two")
-    problems = send_all([Delivery(receiver.url(path), f"for {path}", "a\n b") for path in paths])
+    problems = send_all([(receiver.url(path), Message(f"for {path}", "a\n b")) for path in paths])
     assert problems == ("", "")
     assert [receiver.titles(path) for path in paths] == [["for one"], ["for two"]]
     assert receiver.messages["one"][0]["message"] == "a\n b"
@@ -41,7 +41,7 @@ def test_failure_of_one_is_told_without_its_url_and_keeps_no_other_back(
         receiver.url(f"broken/{quote(PUNCTUATED, safe='')}"),
     )
     with caplog.at_level(logging.DEBUG):
-        problems = send_all([Delivery(url, "title", "text") for url in urls])
+        problems = send_all([(url, Message("title", "text")) for url in urls])
     assert [bool(problem) for problem in problems] == [True, False, True, True, True]
     assert "500" in problems[0]
     assert receiver.titles("good") == ["title"]
@@ -51,14 +51,14 @@ def test_failure_of_one_is_told_without_its_url_and_keeps_no_other_back(
 
 
 def test_service_that_does_not_answer_in_time_has_failed(receiver: Receiver) -> None:
-    problems = send_all([Delivery(receiver.url("hanging"), "title", "text")], limit_s=0.2)
+    problems = send_all([(receiver.url("hanging"), Message("title", "text"))], limit_s=0.2)
     assert problems == ("no answer within 0.2 s",)
 
 
 def test_messages_are_sent_at_the_same_time(receiver: Receiver) -> None:
     """The first one is answered when the second one has come."""
     urls = [f"{receiver.url(path)}?rto=60" for path in ("hanging", "releasing")]
-    assert send_all([Delivery(url, "title", "text") for url in urls], limit_s=30) == ("", "")
+    assert send_all([(url, Message("title", "text")) for url in urls], limit_s=30) == ("", "")
 
 
 def test_log_of_others_who_use_apprise_goes_where_it_went(caplog: pytest.LogCaptureFixture) -> None:
@@ -70,7 +70,7 @@ def test_log_of_others_who_use_apprise_goes_where_it_went(caplog: pytest.LogCapt
 def test_without_apprise_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "apprise", None)
     with pytest.raises(NotInstalled):
-        send_all([Delivery("json://localhost/", "title", "text")])
+        send_all([("json://localhost/", Message("title", "text"))])
 
 
 @pytest.mark.parametrize(

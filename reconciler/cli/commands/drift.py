@@ -40,11 +40,11 @@ def command(
     from reconciler.cli.final_outputs import final_outputs
     from reconciler.cli.output import requested_outputs, show_drift
     from reconciler.cli.terminal.pager import paged
-    from reconciler.notifications import check, notify_drift
 
     with opened(offline=True, **options) as context:
-        report = check(context, reconcile.CheckOptions(since_last, remind_s))
+        options_of_check = reconcile.CheckOptions(since_last, remind_s, is_reported_later=True)
+        report = reconcile.drift(context, options_of_check)
         with paged(is_wanted=not (outputs or as_json)):
             show_drift(report, requested_outputs(outputs, as_json=as_json))
-        final_outputs.notifications_failed += notify_drift(context, report).failed
+        final_outputs.notifications_failed += reconcile.notify_drift(context, report).failed
     return exit_code.of_drift(report)

@@ -8,15 +8,15 @@ import pytest
 
 from reconciler.decide.drift_comparison import DriftComparison
 from reconciler.decide.drift_entry import Drift
-from reconciler.decide.notification import (
+from reconciler.decide.outcome import Outcome, Status
+from reconciler.decide.plan import Action, Plan
+from reconciler.notify import (
     MOST_BYTES,
     MOST_TITLE,
     apply_notification,
     drift_notification,
     plain_text,
 )
-from reconciler.decide.outcome import Outcome, Status
-from reconciler.decide.plan import Action, Plan
 from tests.builders import a_job, a_stack
 from tests.core.test_decision_table import plan_for
 
@@ -107,11 +107,11 @@ def _plan() -> Plan:
 def test_apply_that_failed_is_told_with_each_action() -> None:
     first, second = _plan().actions
     outcomes = [Outcome(first, Status.FAILED, message="quota <exceeded>"), Outcome(second, Status.DONE)]
-    said = apply_notification(outcomes, "", "vision", "prod")
+    said = apply_notification(outcomes, "vision", "prod")
     assert said is not None
     assert (said.title, said.text) == (
         "vision on prod: apply failed, 1 of its actions",
         "create a: failed, quota ‹exceeded›",
     )
     assert first.action is Action.CREATE
-    assert apply_notification(outcomes[1:], "", "vision", "prod") is None
+    assert apply_notification(outcomes[1:], "vision", "prod") is None

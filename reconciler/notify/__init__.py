@@ -1,1 +1,0 @@
-"""Sending notifications, by Apprise."""
