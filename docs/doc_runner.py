@@ -24,7 +24,7 @@ from uuid import NAMESPACE_URL, uuid5
 from reconciler import run_metadata
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
-from reconciler.emulator.storage import database
+from reconciler.emulator import database
 from reconciler.modelarts.clock import SystemClock
 from reconciler.recording import RunMetadata
 

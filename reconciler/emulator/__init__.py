@@ -10,19 +10,25 @@ with it, so that a mistake made here and there must be made twice.
 A job's environment variables can direct it: `EMULATOR_RUN_SECONDS` says for how long it runs,
 `EMULATOR_RESULT` how that ends (Completed, Failed, Abnormal). A test advances a `ManualClock`, moves
 jobs through the `Store` and makes requests fail with a `Fault`; `control` offers the same over HTTP.
+
+A file imports only files that stand before it::
+
+    errors schemas                             error responses; JSON bodies and their types
+    lifecycle catalog                          the phases of a job; flavors, engines, pools
+    validation mutable responses               a create request, an update, the response about a job
+    search database store                      the jobs, in SQLite
+    settings auth control                      how it is set up, guarded, and directed by tests
+    jobs logs routes app server                the operations, and how they are called
 """
 
 from reconciler.emulator.app import Application, create_app
-from reconciler.emulator.control.api import ServedRequest
-from reconciler.emulator.control.faults import Effect, Fault, Faults, ResponseLost, chaos
+from reconciler.emulator.control import Effect, Fault, Faults, ResponseLost, ServedRequest, chaos
+from reconciler.emulator.database import EmulatorClock, ManualClock, StoreError
 from reconciler.emulator.errors import ApiError
-from reconciler.emulator.operations.lifecycle import Durations
+from reconciler.emulator.lifecycle import Durations
 from reconciler.emulator.server import Server, running, serve
 from reconciler.emulator.settings import Settings
-from reconciler.emulator.storage.clock import EmulatorClock, ManualClock
-from reconciler.emulator.storage.database import StoreError
-from reconciler.emulator.storage.job_row import Job
-from reconciler.emulator.storage.store import Store
+from reconciler.emulator.store import Job, Store
 
 __all__ = [
     "ApiError",

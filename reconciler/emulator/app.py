@@ -8,7 +8,8 @@ called in-process.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Unpack
 
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
@@ -16,20 +17,25 @@ from werkzeug.http import http_date
 from werkzeug.routing import MapAdapter
 from werkzeug.wrappers import Request, Response
 
-from reconciler.emulator.control.api import (
+from reconciler.emulator.auth import Authenticator
+from reconciler.emulator.control import (
+    KEPT_REQUESTS,
     Control,
     ControlSettings,
-    RequestLog,
+    Effect,
+    Fault,
+    Faults,
+    ResponseLost,
     ServedRequest,
     check_local_origin,
+    corrupt,
 )
-from reconciler.emulator.control.faults import Effect, Fault, Faults, ResponseLost, corrupt
 from reconciler.emulator.errors import ApiError, invalid
-from reconciler.emulator.gateway.authentication import Authenticator
-from reconciler.emulator.messages import ApiRequest, ApiResponse, json_response
+from reconciler.emulator.jobs import ApiRequest
 from reconciler.emulator.routes import Route, route_map
+from reconciler.emulator.schemas import ApiResponse, json_response
 from reconciler.emulator.settings import Settings, SettingsArguments
-from reconciler.emulator.storage.store import Store
+from reconciler.emulator.store import Store
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -47,7 +53,7 @@ class Application:
         self.store = store
         self.settings = settings
         self.faults = faults
-        self.requests = RequestLog()
+        self.requests: deque[ServedRequest] = deque(maxlen=KEPT_REQUESTS)
         self.control_settings = control_settings
         self.authenticator = Authenticator(settings)
         self.control = Control(store, faults, self.requests, control_settings)
@@ -63,12 +69,14 @@ class Application:
         request_id = uuid.uuid4().hex
         handler = _RequestHandler(self, request, request_id)
         try:
-            response = handler.respond()
+            given = handler.serve()
+        except ApiError as refusal:
+            given = json_response(refusal.status, refusal.body(request_id))
         except ResponseLost:
             handler.log(0)
             raise
-        handler.log(response.status_code)
-        return response(environ, start_response)
+        handler.log(given.status)
+        return handler.response(given)(environ, start_response)
 
 
 class _RequestHandler:
@@ -80,13 +88,6 @@ class _RequestHandler:
         self.request_id = request_id
         self.operation = ""
         self.fault: Fault | None = None
-
-    def respond(self) -> Response:
-        try:
-            given = self.serve()
-        except ApiError as refusal:
-            given = json_response(refusal.status, refusal.body(self.request_id))
-        return self.response(given)
 
     def serve(self) -> ApiResponse:
         adapter: MapAdapter = self.app.routes.bind(
@@ -124,8 +125,26 @@ class _RequestHandler:
             self.app.settings.sleep(fault.delay_s)
         try:
             self.app.authenticator.check(self.request, data)
-            self.check_project(path["project_id"])
-            given = route.handler(self.api_request(path, data))
+            if self.app.settings.project_id not in {None, path["project_id"]}:
+                raise ApiError(
+                    "ModelArts.2786", "The project ID in the token does not match that in the URI."
+                )
+            try:
+                query = self.request.args
+            except UnicodeDecodeError:
+                raise invalid("the query string is not UTF-8") from None
+            given = route.handler(
+                ApiRequest(
+                    store=self.app.store,
+                    settings=self.app.settings,
+                    path=path,
+                    query=query,
+                    headers=self.request.headers,
+                    body=data,
+                    counts_items=self.app.control_settings.offset_counts == "items",
+                    shift=fault.shift if fault and effect is Effect.MOVED_LIST else 0,
+                )
+            )
         except ApiError as refusal:
             given = json_response(refusal.status, refusal.body(self.request_id))
         if effect is Effect.LOST_AFTER:
@@ -133,32 +152,6 @@ class _RequestHandler:
         if fault and effect is Effect.ANSWER_AFTER:
             raise ApiError(fault.code, fault.message, status=fault.status)
         return ApiResponse(given.status, corrupt(effect, given.text)) if effect else given
-
-    def api_request(self, path: Any, data: bytes) -> ApiRequest:
-        settings = self.app.settings
-        return ApiRequest(
-            store=self.app.store,
-            path=path,
-            query=self.query(),
-            headers=self.request.headers,
-            body=data,
-            cloud=settings.cloud,
-            strict_catalogue=settings.strict_catalogue,
-            flavors=settings.flavors,
-            engines=settings.engines,
-            counts_items=self.app.control_settings.offset_counts == "items",
-            shift=self.fault.shift if self.fault and self.fault.effect is Effect.MOVED_LIST else 0,
-        )
-
-    def query(self) -> Mapping[str, str]:
-        try:
-            return self.request.args
-        except UnicodeDecodeError:
-            raise invalid("the query string is not UTF-8") from None
-
-    def check_project(self, project_id: str) -> None:
-        if self.app.settings.project_id not in {None, project_id}:
-            raise ApiError("ModelArts.2786", "The project ID in the token does not match that in the URI.")
 
     def response(self, given: ApiResponse) -> Response:
         # A 204 has no body, whatever there was to say.

@@ -17,52 +17,31 @@ class ErrorCode(NamedTuple):
     solution: str = ""
 
 
-_READ_AGAIN = "Check whether the job status is valid."
-_READ_REQUEST = "Check whether the training project information in the request is valid."
+_READ_AGAIN = ErrorCode(400, "Check whether the job status is valid.")
+_READ_REQUEST = ErrorCode(400, "Check whether the training project information in the request is valid.")
+_TOO_MANY_JOBS = "Delete training jobs that are no longer needed, or apply for a larger quota."
+
+#: Refusals of a value in the request, by the number behind "ModelArts.".
+_OF_THE_REQUEST = (
+    "2753 2755 2757 2758 2763 2764 2767 2780 2781 2782 2783 2788 2789 2790 2791 2792 2793 2806 2807 2808 "
+    "2809 2816 2825 2830 2842 2854 2857"
+)
 
 CODES: dict[str, ErrorCode] = {
+    **{f"ModelArts.{number}": _READ_REQUEST for number in _OF_THE_REQUEST.split()},
     "ModelArts.2751": ErrorCode(400, "Use another training job name."),
-    "ModelArts.2753": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2755": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2757": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2758": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2763": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2764": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2767": ErrorCode(400, _READ_REQUEST),
     "ModelArts.2775": ErrorCode(400),
     "ModelArts.2776": ErrorCode(204),
     "ModelArts.2777": ErrorCode(204),
-    "ModelArts.2780": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2781": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2782": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2783": ErrorCode(400, _READ_REQUEST),
     "ModelArts.2786": ErrorCode(404, "Check whether the project ID in the URI is that of the token."),
     "ModelArts.2787": ErrorCode(400, "Check whether the request body is valid JSON."),
-    "ModelArts.2788": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2789": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2790": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2791": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2792": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2793": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2796": ErrorCode(409, _READ_AGAIN),
+    "ModelArts.2796": _READ_AGAIN._replace(status=409),
     "ModelArts.2803": ErrorCode(405),
-    "ModelArts.2806": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2807": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2808": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2809": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2813": ErrorCode(409, _READ_AGAIN),
-    "ModelArts.2815": ErrorCode(
-        400, "Delete training jobs that are no longer needed, or apply for a larger quota."
-    ),
-    "ModelArts.2816": ErrorCode(400, _READ_REQUEST),
+    "ModelArts.2813": _READ_AGAIN._replace(status=409),
+    "ModelArts.2815": ErrorCode(400, _TOO_MANY_JOBS),
     "ModelArts.2820": ErrorCode(400),
-    "ModelArts.2825": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2830": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2842": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2854": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2857": ErrorCode(400, _READ_REQUEST),
-    "ModelArts.2858": ErrorCode(400, _READ_AGAIN),
-    "ModelArts.2890": ErrorCode(404, _READ_REQUEST),
+    "ModelArts.2858": _READ_AGAIN,
+    "ModelArts.2890": _READ_REQUEST._replace(status=404),
     "ModelArts.0102": ErrorCode(400),
     "ModelArts.4104": ErrorCode(413),
     "ModelArts.50004000": ErrorCode(400),
@@ -83,20 +62,20 @@ class ApiError(Exception):
     """
 
     def __init__(self, code: str, message: str, *, status: int | None = None) -> None:
-        fact = CODES.get(code)
-        if status is None and fact is None:
+        known = CODES.get(code)
+        if status is None and known is None:
             raise KeyError(f"{code} has no documented status here; give one")
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
         self.status = status if status is not None else CODES[code].status
-        self.solution = fact.solution if fact else ""
+        self.solution = known.solution if known else ""
 
     def body(self, request_id: str) -> dict[str, str]:
         """Return the JSON body: the gateway names the request, ModelArts suggests a remedy."""
-        if self.code.startswith("APIG"):
-            return {"error_msg": self.message, "error_code": self.code, "request_id": request_id}
         body = {"error_msg": self.message, "error_code": self.code}
+        if self.code.startswith("APIG"):
+            return body | {"request_id": request_id}
         return body | {"error_solution": self.solution} if self.solution else body
 
 

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from werkzeug.routing import Map, Rule
 
-from reconciler.emulator.control.api import CONTROL_ROUTES
-from reconciler.emulator.messages import ApiRequest, ApiResponse
-from reconciler.emulator.operations import catalog, jobs, logs_events, tags
+from reconciler.emulator import jobs, logs
+from reconciler.emulator.control import CONTROL_ROUTES
+from reconciler.emulator.jobs import ApiRequest
+from reconciler.emulator.schemas import ApiResponse
 from reconciler.emulator.settings import CLOUDS
 
 HUAWEI = frozenset({"huawei"})
@@ -38,24 +39,24 @@ ROUTES = (
     Route("DeleteTrainingJob", "DELETE", _JOB, jobs.delete),
     Route("BatchDeleteTrainingJob", "POST", f"{_BASE}/training-jobs/batch-delete", jobs.delete_many, HUAWEI),
     Route("ValidateTrainingJobName", "GET", f"{_BASE}/training-job-names", jobs.check_name, HUAWEI),
-    Route("ShowTrainingJobFlavors", "GET", f"{_BASE}/training-job-flavors", catalog.flavors),
-    Route("ShowTrainingJobEngines", "GET", f"{_BASE}/training-job-engines", catalog.engines),
-    Route("ShowTrainingQuotas", "GET", f"{_BASE}/training-quotas", catalog.quotas, HUAWEI),
-    Route("ListTrainingJobEvents", "GET", f"{_JOB}/events", logs_events.events),
-    Route("ListTrainingJobTasks", "GET", f"{_JOB}/tasks", logs_events.tasks, HUAWEI),
-    Route("ListTrainingJobStages", "GET", f"{_JOB}/stages", logs_events.stages, HUAWEI),
+    Route("ShowTrainingJobFlavors", "GET", f"{_BASE}/training-job-flavors", jobs.flavors),
+    Route("ShowTrainingJobEngines", "GET", f"{_BASE}/training-job-engines", jobs.engines),
+    Route("ShowTrainingQuotas", "GET", f"{_BASE}/training-quotas", jobs.quotas, HUAWEI),
+    Route("ListTrainingJobEvents", "GET", f"{_JOB}/events", logs.events),
+    Route("ListTrainingJobTasks", "GET", f"{_JOB}/tasks", logs.tasks, HUAWEI),
+    Route("ListTrainingJobStages", "GET", f"{_JOB}/stages", logs.stages, HUAWEI),
+    Route("ShowTrainingJobLogsPreview", "GET", f"{_JOB}/tasks/<task_id>/logs/preview", logs.log_preview),
+    Route("ShowObsUrlOfTrainingJobLogs", "GET", f"{_JOB}/tasks/<task_id>/logs/url", logs.log_url),
+    Route("ShowTrainingJobLogsFromAom", "GET", f"{_JOB}/logs/<task_id>", logs.log_lines, HUAWEI),
+    Route("ShowTrainingJobMetrics", "GET", f"{_JOB}/metrics/<task_id>", logs.metrics),
+    Route("CreateTrainJobTags", "POST", f"{_TAGS}/<job_id>/tags/create", jobs.create_tags, HUAWEI),
+    Route("DeleteTrainJobTags", "DELETE", f"{_TAGS}/<job_id>/tags/delete", jobs.delete_tags, HUAWEI),
+    Route("ShowTrainJobTags", "GET", f"{_TAGS}/<job_id>/tags", jobs.show_tags, HUAWEI),
+    Route("ListTrainingJobTags", "GET", f"{_TAGS}/tags", jobs.list_tags, HUAWEI),
     Route(
-        "ShowTrainingJobLogsPreview", "GET", f"{_JOB}/tasks/<task_id>/logs/preview", logs_events.log_preview
+        "ListTrainingJobsByTags", "POST", f"{_TAGS}/resource-instances/filter", jobs.search_by_tags, HUAWEI
     ),
-    Route("ShowObsUrlOfTrainingJobLogs", "GET", f"{_JOB}/tasks/<task_id>/logs/url", logs_events.log_url),
-    Route("ShowTrainingJobLogsFromAom", "GET", f"{_JOB}/logs/<task_id>", logs_events.log_lines, HUAWEI),
-    Route("ShowTrainingJobMetrics", "GET", f"{_JOB}/metrics/<task_id>", logs_events.metrics),
-    Route("CreateTrainJobTags", "POST", f"{_TAGS}/<job_id>/tags/create", tags.create, HUAWEI),
-    Route("DeleteTrainJobTags", "DELETE", f"{_TAGS}/<job_id>/tags/delete", tags.delete, HUAWEI),
-    Route("ShowTrainJobTags", "GET", f"{_TAGS}/<job_id>/tags", tags.show, HUAWEI),
-    Route("ListTrainingJobTags", "GET", f"{_TAGS}/tags", tags.show_all, HUAWEI),
-    Route("ListTrainingJobsByTags", "POST", f"{_TAGS}/resource-instances/filter", tags.search, HUAWEI),
-    Route("CountTrainingJobsByTags", "POST", f"{_TAGS}/resource-instances/count", tags.count, HUAWEI),
+    Route("CountTrainingJobsByTags", "POST", f"{_TAGS}/resource-instances/count", jobs.count_by_tags, HUAWEI),
 )
 
 MORE_ROUTES = (
@@ -63,11 +64,11 @@ MORE_ROUTES = (
         "ShowTrainingFlavorMaxAvailableResource",
         "GET",
         f"{_BASE}/training-pool-flavors",
-        catalog.pool_flavor,
+        jobs.pool_flavor,
         HUAWEI,
     ),
-    Route("ModifyTrainingQuotas", "PUT", f"{_BASE}/training-quotas", catalog.change_quotas, HUAWEI),
-    Route("ShowTrainingJobRoutePlan", "GET", f"{_JOB}/route_plan", logs_events.route_plan, HUAWEI),
+    Route("ModifyTrainingQuotas", "PUT", f"{_BASE}/training-quotas", jobs.change_quotas, HUAWEI),
+    Route("ShowTrainingJobRoutePlan", "GET", f"{_JOB}/route_plan", logs.route_plan, HUAWEI),
 )
 """Operations that no command of `reconciler` offers; it calls the first itself, before it replaces a job."""
 

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from reconciler.emulator.control.faults import ResponseLost
+from reconciler.emulator.control import ResponseLost
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
-
 
 #: So many connections are open at once; one on which nothing happens is closed after so many seconds.
 MAX_CONNECTIONS = 800

@@ -1,4 +1,4 @@
-"""The settings of an emulated service: the credentials it asks for, and which variant of the API it has."""
+"""The settings of an emulated service: the credentials it asks for, and the variant of its API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLOUDS = frozenset({"huawei", "otc"})
 
 @dataclass(frozen=True)
 class Settings:
-    """What is fixed when the application is made.
+    """The settings that are fixed when the application is created.
 
     `project_id`: the only project there is (None: any). `token`, `access_key` with `secret_key`: the
     credentials it asks for (none: it asks for none; both: either will do). `security_token`: the one
@@ -22,8 +22,8 @@ class Settings:
     flavors, engines, algorithms, pools and workspaces that the catalogue lacks, and on a public pool
     what needs a dedicated one. `flavors` and `engines`: ids that are listed as well, such as those of another
     account; for a catalogue that is not strict, which takes them anyway. `control`: offer the control API.
-    `tells_time`: each answer says by which time the jobs live, as the service's do (else the server says the
-    real one). `now` is the real time, for the age of a signature; `sleep` waits real seconds, for delays.
+    `tells_time`: the `Date` of each answer is the emulated time, as the service's is that of its jobs (else
+    the server's real one). `now` is the real time, for the age of a signature; `sleep` waits real seconds.
 
     Raises:
         ValueError: an unknown cloud, one half of a key pair, or more offers of a strict catalogue.

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 from reconciler.core.identity import parse_description
 from reconciler.emulator import Effect, Fault, Job
-from reconciler.emulator.operations.validation import KINDS as JOB_KINDS
+from reconciler.emulator.validation import KINDS as JOB_KINDS
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write
 
 SHOW, UPDATE, CREATE = "ShowTrainingJobDetails", "ChangeTrainingJobDescription", "CreateTrainingJob"

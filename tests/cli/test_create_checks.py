@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.emulator import Effect, Fault
-from reconciler.emulator.storage import database
+from reconciler.emulator import Effect, Fault, database
 from reconciler.modelarts.clock import SystemClock
 from tests.apply.service import SharedTime
 from tests.cli.conftest import Reconciler, Service, manifest, write

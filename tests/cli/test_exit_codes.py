@@ -14,7 +14,7 @@ import pytest
 
 from reconciler.cli.commands.schema import schema
 from reconciler.emulator import Effect, Fault
-from reconciler.emulator.operations.lifecycle import Durations
+from reconciler.emulator.lifecycle import Durations
 from reconciler.errors import PRECEDENCE, ExitCode, first_of
 from tests.cli.conftest import JOB, Reconciler, Service, manifest, put_finished_job, write
 from tests.cli.terminal import run_on_terminal

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.emulator.control.faults import Effect, Fault
+from reconciler.emulator.control import Effect, Fault
 from reconciler.manifests.yaml.document import parse
 from tests.cli.conftest import Reconciler, Service, manifest, write
 

@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from reconciler.emulator import Effect, Fault
-from reconciler.emulator.storage import database
+from reconciler.emulator import Effect, Fault, database
 from reconciler.modelarts.clock import SystemClock
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write
 from tests.cli.lock_helpers import FILE, OtherProcess

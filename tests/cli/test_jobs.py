@@ -251,7 +251,7 @@ def test_log_steers_neither_the_terminal_nor_a_ci_service(
         "##[error]e",
         "\u202ef",
     ]
-    monkeypatch.setattr("reconciler.emulator.operations.logs_events._log", lambda *_: hostile)
+    monkeypatch.setattr("reconciler.emulator.logs._log", lambda *_: hostile)
     assert reconciler("jobs", "logs", "resnet50").out.splitlines() == [
         r"\x3a:error::a",
         r"  \x3a:set-output name=a::b",

@@ -15,7 +15,7 @@ import pytest
 from reconciler.decide.plan import Action, without_growing
 from reconciler.decide.rules import RULES
 from reconciler.emulator import Effect, Fault
-from reconciler.emulator.operations.lifecycle import Durations
+from reconciler.emulator.lifecycle import Durations
 from tests.cli.conftest import Reconciler, Service, manifest, write
 
 LAST_LINE = "Plan: {} to create, {} to update, {} to replace, {} to terminate, {} to keep."

@@ -19,7 +19,7 @@ from reconciler.core.values import OF_BLOCKED, OF_SCHEDULES
 from reconciler.decide.plan import PlannedAction
 from reconciler.decide.saved_plan import sealed
 from reconciler.emulator import Effect, Fault, Job
-from reconciler.emulator.operations.lifecycle import Durations
+from reconciler.emulator.lifecycle import Durations
 from tests.apply.service import SharedTime
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write
 from tests.modelarts.building import a_body

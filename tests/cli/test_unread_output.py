@@ -18,7 +18,7 @@ from reconciler.cli.entrypoint import run
 from reconciler.cli.registry import COMMANDS
 from reconciler.cli.terminal.console import console
 from reconciler.emulator import Job, ManualClock, Store, create_app, running
-from reconciler.emulator.storage.job_row import Body
+from reconciler.emulator.store import Body
 from reconciler.modelarts.backend import ModelArtsBackend
 from tests.cli.conftest import manifest, write
 from tests.cli.test_closed_stdout import run_unread

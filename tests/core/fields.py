@@ -15,21 +15,21 @@ from typing import Any
 from reconciler.core.body import with_identity
 from reconciler.core.observed_job import ObservedJob
 from reconciler.core.stack import DesiredJob
+from reconciler.emulator import responses
 from reconciler.emulator.errors import ApiError
-from reconciler.emulator.operations import job_response, variants
-from reconciler.emulator.operations.validation import check_job
+from reconciler.emulator.validation import check_job
 from tests.builders import ENTRY, a_job, seen
 
 FORMS = ("first", "second", "second on OTC")
 
 
 def reported(job: DesiredJob, form: str = "first", **more: Any) -> ObservedJob:
-    """The job with the details that the service answers; `form` as in `emulator/operations/variants.py`."""
+    """The job with the details that the service answers; `form` as in `emulator/responses.py`."""
     number = "2" if form == "first" else "1"
-    identity = job_response.Identity("0" * 35 + number, 1_700_000_000_000, "me")
-    told = job_response.job(_sent(job), identity)
+    identity = responses.Identity("0" * 35 + number, 1_700_000_000_000, "me")
+    told = responses.job(_sent(job), identity)
     if form == "second on OTC":
-        variants.vary_declared(told)
+        responses.vary_declared(told)
     return seen(job, body=told, **more)
 
 

@@ -11,7 +11,7 @@ import pytest
 from werkzeug.test import Client, TestResponse
 
 from reconciler.emulator import Store, create_app
-from reconciler.emulator.gateway.signature import BadSignature, SignedRequest, canonical_request, sign, verify
+from reconciler.emulator.auth import BadSignature, SignedRequest, canonical_request, sign, verify
 
 PROJECT = "0123456789abcdef0123456789abcdef"
 ACCESS, SECRET = "AKEXAMPLE0000000000", "SKexampleExampleExampleExampleExample000"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.emulator import Durations, ManualClock, Store
-from reconciler.emulator.operations.search import SearchRequest, read_search
+from reconciler.emulator.search import SearchRequest, read_search
 
 MakeJob = Callable[..., dict[str, Any]]
 FEW, MANY = 100, 1500

@@ -13,7 +13,7 @@ import pytest
 from werkzeug.test import Client
 
 from reconciler.emulator import Application, ManualClock, Store, create_app
-from reconciler.emulator.operations.catalog_entries import WORKSPACES
+from reconciler.emulator.catalog import WORKSPACES
 
 SEARCH = "/v2/project/training-job-searches"
 Create = Callable[..., str]

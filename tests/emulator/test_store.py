@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler.emulator import ApiError, Durations, ManualClock, Store
-from reconciler.emulator.storage import database as database_module
+from reconciler.emulator import database as database_module
 
 MakeJob = Callable[..., dict[str, Any]]
 

@@ -8,7 +8,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from reconciler.emulator.errors import ApiError
-from reconciler.emulator.operations.validation import check_job
+from reconciler.emulator.validation import check_job
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from reconciler.emulator.app import Application, create_app
-from reconciler.emulator.storage.clock import ManualClock
-from reconciler.emulator.storage.store import Store
+from reconciler.emulator.database import ManualClock
+from reconciler.emulator.store import Store
 from reconciler.modelarts.backend import ModelArtsBackend
 from reconciler.modelarts.endpoint import connect_inprocess
 from reconciler.modelarts.http import SessionOptions

@@ -26,9 +26,9 @@ from reconciler.core.observed_job import ObservedJob
 from reconciler.core.phase import ACTIVE
 from reconciler.core.stack import Target
 from reconciler.emulator.app import Application, create_app
+from reconciler.emulator.database import ManualClock
 from reconciler.emulator.server import running
-from reconciler.emulator.storage.clock import ManualClock
-from reconciler.emulator.storage.store import Store
+from reconciler.emulator.store import Store
 from reconciler.errors import NotFound, ServiceError
 from reconciler.modelarts.backend import ModelArtsBackend
 from reconciler.modelarts.endpoint import connect, connect_inprocess

@@ -9,7 +9,7 @@ import pytest
 from reconciler.core.phase import Phase
 from reconciler.core.stack import Target
 from reconciler.emulator.app import Application
-from reconciler.emulator.control.faults import Effect, Fault
+from reconciler.emulator.control import Effect, Fault
 from reconciler.emulator.server import running
 from reconciler.errors import ServerError, Throttled, Unanswered, Unreachable, UnreadableAnswer, WrongPhase
 from reconciler.modelarts.backend import ModelArtsBackend

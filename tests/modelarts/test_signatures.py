@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from reconciler.core.stack import Target
 from reconciler.emulator import ManualClock, Store, create_app, running
-from reconciler.emulator.gateway.signature import BadSignature, SignedRequest, verify
+from reconciler.emulator.auth import BadSignature, SignedRequest, verify
 from reconciler.errors import Unauthorized
 from reconciler.modelarts.endpoint import connect
 from reconciler.modelarts.http import SessionOptions

@@ -10,9 +10,9 @@ import pytest
 from reconciler.core.listing import SearchFilter
 from reconciler.core.observed_job import Observation
 from reconciler.emulator.app import Application, create_app
-from reconciler.emulator.control.faults import Effect, Fault
-from reconciler.emulator.storage.clock import ManualClock
-from reconciler.emulator.storage.store import Store
+from reconciler.emulator.control import Effect, Fault
+from reconciler.emulator.database import ManualClock
+from reconciler.emulator.store import Store
 from reconciler.errors import Unauthorized
 from reconciler.modelarts.backend import ModelArtsBackend
 from reconciler.modelarts.endpoint import connect_inprocess

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from reconciler.emulator.errors import ApiError, invalid
-from reconciler.emulator.json_body import value_at
+from reconciler.emulator.schemas import value_at
 
 RUN_SECONDS = "EMULATOR_RUN_SECONDS"
 """Environment variable of a job: for how many emulated seconds it runs."""
@@ -192,40 +192,32 @@ def run_outcome(body: Mapping[str, Any], durations: Durations) -> RunOutcome:
     result = environments.get(RESULT) or "Completed"
     if result not in RESULTS:
         raise invalid(f"environment variable {RESULT} must be one of {', '.join(sorted(RESULTS))}")
-    run_ms = _run_ms(environments.get(RUN_SECONDS), durations)
+    seconds_text = environments.get(RUN_SECONDS)
+    try:
+        seconds = float(seconds_text) if seconds_text else durations.running
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds < 1e9:
+        raise invalid(f"environment variable {RUN_SECONDS} must be a number of seconds")
+    run_ms = round(seconds * 1000)
     hours = value_at(body, "spec.auto_stop.duration")
     if hours and hours * 3_600_000 < run_ms:
         return RunOutcome(hours * 3_600_000, "Terminated")
     return RunOutcome(run_ms, result)
 
 
-def _run_ms(text: str | None, durations: Durations) -> int:
-    try:
-        seconds = float(text) if text else durations.running
-    except ValueError:
-        seconds = -1
-    if not 0 <= seconds < 1e9:
-        raise invalid(f"environment variable {RUN_SECONDS} must be a number of seconds")
-    return round(seconds * 1000)
-
-
 def _steps_after(
     phase: str, now_ms: int, durations: Durations, outcome: RunOutcome
 ) -> tuple[LifecycleStep, ...]:
-    if phase == "Terminating":
-        return _steps_at(now_ms, [(durations.terminating * 1000, "Terminated")])
-    ahead = [
-        (durations.creating * 1000, "Pending"),
-        (durations.pending * 1000, "Running"),
-        (float(outcome.run_ms), outcome.result),
-    ]
     order = ["Creating", "Pending", "Running"]
-    return _steps_at(now_ms, ahead[order.index(phase) :]) if phase in order else ()
-
-
-def _steps_at(now_ms: int, spans: list[tuple[float, str]]) -> tuple[LifecycleStep, ...]:
-    steps: list[LifecycleStep] = []
-    for span_ms, phase in spans:
+    ahead: list[tuple[float, str]] = []
+    if phase == "Terminating":
+        ahead = [(durations.terminating * 1000, "Terminated")]
+    elif phase in order:
+        spans = [(durations.creating * 1000, "Pending"), (durations.pending * 1000, "Running")]
+        ahead = [*spans, (outcome.run_ms, outcome.result)][order.index(phase) :]
+    steps = []
+    for span_ms, following in ahead:
         now_ms += round(span_ms)
-        steps.append(LifecycleStep(now_ms, phase, SECONDARY[phase]))
+        steps.append(LifecycleStep(now_ms, following, SECONDARY[following]))
     return tuple(steps)

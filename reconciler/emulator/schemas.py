@@ -1,17 +1,101 @@
-"""The schemas of request bodies: which field is of which JSON type.
+"""JSON bodies: read strictly, checked against the schema of the request, and written compactly.
 
-A schema is data: a type, a mapping of field names to schemas, a one-element list for "list of", or
-`TEXT_MAP` for "map of strings". Fields that a schema does not name are accepted, and null counts as
-absent: the service does not refuse what it does not know.
+What no store can hold is refused at once. A schema says which field is of which JSON type. It is data: a
+type, a mapping of field names to schemas, a one-element list for "list of", or `TEXT_MAP` for "map of
+strings". Fields that a schema does not name are accepted, and null counts as absent: the service does not
+refuse what it does not know.
 """
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from reconciler.emulator.errors import wrong_type
-from reconciler.emulator.json_body import read_json
+from reconciler.emulator.errors import ApiError, wrong_type
+
+#: The documents have ten levels; a number has 64 bits.
+MAX_DEPTH = 64
+_MAX_DIGITS = 18
+
+
+def read_json(data: bytes) -> Any:
+    """Return the value of a body.
+
+    Raises:
+        ApiError: 400 ModelArts.2787, not JSON, or JSON that no service could keep: half of a surrogate pair,
+            a number beyond 64 bits or none at all, values nested deeper than `MAX_DEPTH`.
+    """
+    try:
+        value = json.loads(data.decode(), parse_int=_int, parse_float=_float, parse_constant=_float)
+        _check_texts_and_depth(value)
+    except (ValueError, RecursionError):
+        raise ApiError("ModelArts.2787", "The request body is not valid JSON.") from None
+    return value
+
+
+def dump_json(value: Any) -> str:
+    """Return compact JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+class ApiResponse(NamedTuple):
+    """A status and a body; an empty text is no body."""
+
+    status: int
+    text: str = ""
+
+
+def json_response(status: int, value: Any) -> ApiResponse:
+    """Return a response with a JSON body."""
+    return ApiResponse(status, dump_json(value))
+
+
+def value_at(body: Any, path: str) -> Any:
+    """Return the value at a dotted path, "spec.auto_stop.duration"; None where a part of it is absent."""
+    for name in path.split("."):
+        body = body.get(name) if isinstance(body, Mapping) else None
+    return body
+
+
+def put_at(body: dict[str, Any], path: str, value: Any) -> None:
+    """Put a value at a dotted path; absent mappings on the way to it are made."""
+    *above, name = path.split(".")
+    for part in above:
+        body[part] = body.get(part) or {}
+        body = body[part]
+    body[name] = value
+
+
+def _int(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError("a number that is too long")
+    return int(digits)
+
+
+def _float(digits: str) -> float:
+    if not math.isfinite(number := float(digits)):
+        raise ValueError("not a number")
+    return number
+
+
+def _check_texts_and_depth(value: Any) -> None:
+    holders = [value]
+    for _ in range(MAX_DEPTH + 1):
+        below: list[Any] = []
+        for holder in holders:
+            if isinstance(holder, str):
+                holder.encode()
+            elif isinstance(holder, dict):
+                below += [*holder, *holder.values()]
+            elif isinstance(holder, list):
+                below += holder
+        if not below:
+            return
+        holders = below
+    raise ValueError("nested too deep")
+
 
 TEXT_MAP = object()
 NUMBER = (int, float)
@@ -169,7 +253,10 @@ def check(value: Any, schema: Schema, path: str) -> None:
         if not isinstance(value, list):
             raise wrong_type(path, "array")
         for index, item in enumerate(value):
-            _check_present(item, schema[0], f"{path}[{index}]")
+            if item is None:
+                kind = schema[0] if isinstance(schema[0], type) else dict
+                raise wrong_type(f"{path}[{index}]", _WORDS[kind])
+            check(item, schema[0], f"{path}[{index}]")
     elif isinstance(schema, Mapping):
         _check_kind(value, dict, path)
         for name, inner in schema.items():
@@ -177,12 +264,6 @@ def check(value: Any, schema: Schema, path: str) -> None:
                 check(value[name], inner, f"{path}.{name}" if path else name)
     else:
         _check_kind(value, schema, path)
-
-
-def _check_present(value: Any, schema: Schema, path: str) -> None:
-    if value is None:
-        raise wrong_type(path, _WORDS.get(schema if isinstance(schema, type) else dict, "value"))
-    check(value, schema, path)
 
 
 def _check_kind(value: Any, kind: Any, path: str) -> None:

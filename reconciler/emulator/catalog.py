@@ -6,6 +6,7 @@ The entries have the shape of the documented responses and plausible values; the
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from reconciler.emulator.errors import ApiError
@@ -55,11 +56,15 @@ def _cpu(cores: int, arch: str = "x86") -> dict[str, Any]:
     )
 
 
+def _gpu(
+    flavor_id: str, model: str, code: str, cores: int, memory_gb: int, cards: int, card_memory: str
+) -> dict[str, Any]:
+    name, code = f"Computing GPU({model}) instance", f"modelarts.vm.gpu.{code}"
+    return _flavor(flavor_id, name, "GPU", code, cores, memory_gb, (f"GP-{model}", cards, card_memory))
+
+
 def _v100(flavor_id: str, cards: int) -> dict[str, Any]:
-    name = "Computing GPU(Vnt1) instance"
-    return _flavor(
-        flavor_id, name, "GPU", "modelarts.vm.gpu.v100", 8 * cards, 64 * cards, ("GP-Vnt1", cards, "32GB")
-    )
+    return _gpu(flavor_id, "Vnt1", "v100", 8 * cards, 64 * cards, cards, "32GB")
 
 
 def _ascend(flavor_id: str, chip: str, cards: int, cores: int, memory_gb: int) -> dict[str, Any]:
@@ -71,39 +76,11 @@ def _ascend(flavor_id: str, chip: str, cards: int, cores: int, memory_gb: int) -
 FLAVORS: dict[str, dict[str, Any]] = {
     flavor["flavor_id"]: flavor
     for flavor in (
-        _cpu(2),
-        _cpu(4),
-        _cpu(8),
-        _cpu(16),
-        _cpu(64),
+        *map(_cpu, (2, 4, 8, 16, 64)),
         _cpu(8, "arm64"),
-        _flavor(
-            "modelarts.vm.gpu.t4u8",
-            "Computing GPU(Tnt004) instance",
-            "GPU",
-            "modelarts.vm.gpu.t4u8",
-            8,
-            32,
-            ("GP-Tnt004", 1, "16GB"),
-        ),
-        _flavor(
-            "modelarts.vm.gpu.pnt004",
-            "Computing GPU(Pnt1) instance",
-            "GPU",
-            "modelarts.vm.gpu.p4",
-            8,
-            64,
-            ("GP-Pnt1", 1, "8GB"),
-        ),
-        _flavor(
-            "modelarts.vm.gpu.a100x8",
-            "Computing GPU(Ant8) instance",
-            "GPU",
-            "modelarts.vm.gpu.a100",
-            96,
-            768,
-            ("GP-Ant8", 8, "40GB"),
-        ),
+        _gpu("modelarts.vm.gpu.t4u8", "Tnt004", "t4u8", 8, 32, 1, "16GB"),
+        _gpu("modelarts.vm.gpu.pnt004", "Pnt1", "p4", 8, 64, 1, "8GB"),
+        _gpu("modelarts.vm.gpu.a100x8", "Ant8", "a100", 96, 768, 8, "40GB"),
         _v100("modelarts.p3.large.public", 1),
         _v100("modelarts.p3.xlarge.public", 2),
         _v100("modelarts.p3.4xlarge.public", 8),
@@ -189,8 +166,7 @@ WORKSPACES = frozenset({"0", "0a1b2c3d4e5f60718293a4b5c6d7e8f9"})
 
 def algorithm(algorithm_id: str) -> dict[str, Any]:
     """Return what the service knows about an algorithm; any id has one."""
-    known = ALGORITHMS.get(algorithm_id)
-    return known or {
+    return ALGORITHMS.get(algorithm_id) or {
         "name": f"algorithm-{algorithm_id[:8]}",
         "code_dir": f"/modelarts-emulator/algorithms/{algorithm_id}/code/",
         "boot_file": f"/modelarts-emulator/algorithms/{algorithm_id}/code/train.py",
@@ -218,34 +194,22 @@ def check_flavor(flavor_id: str, *, pooled: bool, strict: bool) -> None:
     raise ApiError("ModelArts.2781", f"Flavor {flavor_id} not found.")
 
 
-def check_algorithm(algorithm_id: str, *, strict: bool) -> None:
-    """Refuse an algorithm that is not there; a catalogue that is not `strict` takes every id.
+def check_listed(kind: str, entry_id: str, *, strict: bool) -> None:
+    """Refuse an algorithm, a pool or a workspace that is not there; unless `strict`, every id is.
 
     Raises:
-        ApiError: 400 ModelArts.2755.
+        ApiError: 400 ModelArts.2755, 404 ModelArts.2890, 400 ModelArts.0102.
     """
-    if strict and algorithm_id not in ALGORITHMS:
-        raise ApiError("ModelArts.2755", "algorithm not found.")
+    listed, code, message = _LISTED[kind]
+    if strict and entry_id not in listed:
+        raise ApiError(code, message.format(entry_id))
 
 
-def check_pool(pool_id: str, *, strict: bool) -> None:
-    """Refuse a dedicated pool that is not there; a catalogue that is not `strict` takes every id.
-
-    Raises:
-        ApiError: 404 ModelArts.2890.
-    """
-    if strict and pool_id not in POOLS:
-        raise ApiError("ModelArts.2890", f"Pool {pool_id} not found.")
-
-
-def check_workspace(workspace_id: str | None, *, strict: bool) -> None:
-    """Refuse a workspace that is not there; a catalogue that is not `strict` takes every id.
-
-    Raises:
-        ApiError: 400 ModelArts.0102.
-    """
-    if strict and workspace_id and workspace_id not in WORKSPACES:
-        raise ApiError("ModelArts.0102", f"Workspace {workspace_id} not found.")
+_LISTED: dict[str, tuple[Collection[str], str, str]] = {
+    "algorithm": (ALGORITHMS, "ModelArts.2755", "algorithm not found."),
+    "pool": (POOLS, "ModelArts.2890", "Pool {} not found."),
+    "workspace": (WORKSPACES, "ModelArts.0102", "Workspace {} not found."),
+}
 
 
 def find_engine(engine: dict[str, Any]) -> dict[str, Any] | None:

@@ -5,15 +5,14 @@ All of it derives from the life of the job, so two requests about it get the sam
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
 
+from reconciler.emulator import responses
 from reconciler.emulator.errors import ApiError
-from reconciler.emulator.messages import ApiRequest, ApiResponse, json_response
-from reconciler.emulator.operations import job_response
-from reconciler.emulator.operations.search import milliseconds_of
-from reconciler.emulator.storage.job_row import Job
+from reconciler.emulator.jobs import ApiRequest
+from reconciler.emulator.schemas import ApiResponse, json_response
+from reconciler.emulator.search import milliseconds_of
+from reconciler.emulator.store import Job
 
 METRICS = ("cpuUsage", "memUsage", "gpuUtil", "gpuMemUsage", "npuUtil", "npuMemUsage")
 _MESSAGES = {
@@ -31,66 +30,51 @@ _ORDERS = frozenset({"asc", "desc"})
 _LEVELS = frozenset({"Info", "Error", "Warning"})
 _SOURCES = frozenset({"K8S", "Job", "Task"})
 """Where an event comes from; only Open Telekom Cloud filters by it."""
+_BAD_QUERY = ("ModelArts.50004000", "Bad request.")
 _LINE_S = 10
 _LOG_BYTES = 5 * 1024 * 1024
-
-
-class EventQuery(NamedTuple):
-    """The filters and the page of a request for events; None: any. Times are milliseconds."""
-
-    offset: int
-    limit: int
-    order: str
-    level: str | None
-    source: str | None
-    pattern: str
-    first_ms: int | None
-    last_ms: int | None
-
-    def matches(self, at_ms: int, event: Mapping[str, Any]) -> bool:
-        """Say whether an event is one of those."""
-        return (
-            (self.first_ms is None or at_ms >= self.first_ms)
-            and (self.last_ms is None or at_ms <= self.last_ms)
-            and self.level in {None, event["level"]}
-            and self.source in {None, event["source"]}
-            and self.pattern in event["message"]
-        )
-
-
-def _read_event_query(query: Mapping[str, str], cloud: str) -> EventQuery:
-    pattern = query.get("pattern") or ""
-    if len(pattern) > 256:
-        raise _bad_query()
-    return EventQuery(
-        offset=_number(query.get("offset"), 0, 0, 1 << 31),
-        limit=_number(query.get("limit"), 50, 1, 100),
-        order=_one_of(query.get("order"), _ORDERS) or "desc",
-        level=_one_of(query.get("level"), _LEVELS),
-        source=_one_of(query.get("source"), _SOURCES) if cloud == "otc" else None,
-        pattern=pattern,
-        first_ms=_time(query.get("start_time")),
-        last_ms=_time(query.get("end_time")),
-    )
 
 
 def events(request: ApiRequest) -> ApiResponse:
     """ListTrainingJobEvents: 200, what happened to the job, newest first unless asked otherwise."""
     job = request.store.get(request.project, request.job_id)
-    query = _read_event_query(request.query, request.cloud)
-    found = [event for at_ms, event in _events(job) if query.matches(at_ms, event)]
-    found = found if query.order == "asc" else found[::-1]
+    query = request.query
+    pattern = query.get("pattern") or ""
+    if len(pattern) > 256:
+        raise ApiError(*_BAD_QUERY)
+    offset = _number(query.get("offset"), 0, 0, 1 << 31)
+    limit = _number(query.get("limit"), 50, 1, 100)
+    order = _one_of(query.get("order"), _ORDERS) or "desc"
+    level = _one_of(query.get("level"), _LEVELS)
+    source = _one_of(query.get("source"), _SOURCES) if request.settings.cloud == "otc" else None
+    first_ms, last_ms = _time(query.get("start_time")), _time(query.get("end_time"))
+    levels = {"Failed": "Error", "Abnormal": "Error", "Terminating": "Warning"}
+    found = []
+    for step in job.life.past:
+        event = {
+            "time": _iso(step.at_ms),
+            "level": levels.get(step.phase, "Info"),
+            "message": _MESSAGES.get(step.phase, f"Training job is {step.phase}."),
+            "source": "Job",
+        }
+        is_within = (first_ms is None or step.at_ms >= first_ms) and (
+            last_ms is None or step.at_ms <= last_ms
+        )
+        is_chosen = level in {None, event["level"]} and source in {None, event["source"]}
+        if is_within and is_chosen and pattern in event["message"]:
+            found.append(event)
+    found = found if order == "asc" else found[::-1]
     return json_response(
         200,
         {
             # A string in the documents' table, a number in their example.
             "total": str(len(found)) if job.is_variant else len(found),
-            "limit": query.limit,
-            "offset": query.offset,
-            "order": query.order,
-            "start_time": request.query.get("start_time") or "",
-            "end_time": request.query.get("end_time") or "",
-            "events": found[query.offset : query.offset + query.limit],
+            "limit": limit,
+            "offset": offset,
+            "order": order,
+            "start_time": query.get("start_time") or "",
+            "end_time": query.get("end_time") or "",
+            "events": found[offset : offset + limit],
         },
     )
 
@@ -100,7 +84,7 @@ def tasks(request: ApiRequest) -> ApiResponse:
     job = request.store.get(request.project, request.job_id)
     times = len([step for step in job.life.past if step.phase == "Running"])
     wanted = _number(request.query.get("schedule_count"), times, 0, 1 << 31)
-    names = job_response.task_names(job.node_count) if 1 <= wanted <= times else []
+    names = responses.task_names(job.node_count) if 1 <= wanted <= times else []
     return json_response(
         200,
         [
@@ -213,22 +197,6 @@ def _load(name: str, minute: int) -> float:
     return -1 if name.startswith("npu") else 40 + (len(name) * 7 + minute * 13) % 50
 
 
-def _events(job: Job) -> list[tuple[int, dict[str, Any]]]:
-    levels = {"Failed": "Error", "Abnormal": "Error", "Terminating": "Warning"}
-    return [
-        (
-            step.at_ms,
-            {
-                "time": _iso(step.at_ms),
-                "level": levels.get(step.phase, "Info"),
-                "message": _MESSAGES.get(step.phase, f"Training job is {step.phase}."),
-                "source": "Job",
-            },
-        )
-        for step in job.life.past
-    ]
-
-
 def _log(job: Job, task: str) -> list[str]:
     """Return one line for every ten seconds that the job has run."""
     count = min(job.status["duration"] // 1000 // _LINE_S + 1, 10_000)
@@ -241,7 +209,7 @@ def _log(job: Job, task: str) -> list[str]:
 def _task(request: ApiRequest, not_ready: str = "ModelArts.2776") -> tuple[Job, str]:
     """Return the job and the task that a call names; refuse a task that the job does not have."""
     job, task = request.store.get(request.project, request.job_id), str(request.path["task_id"])
-    if task not in job_response.task_names(job.node_count):
+    if task not in responses.task_names(job.node_count):
         raise ApiError("ModelArts.2820", f"The log path of task {task} was not found.")
     if not job.life.started_ms:
         raise ApiError(not_ready, "The task has not started.")
@@ -249,20 +217,18 @@ def _task(request: ApiRequest, not_ready: str = "ModelArts.2776") -> tuple[Job, 
 
 
 def _number(text: str | None, default: int, least: int, most: int) -> int:
-    if not text:
-        return default
     try:
-        number = int(text)
+        number = int(text) if text else None
     except ValueError:
-        raise _bad_query() from None
-    if not least <= number <= most:
-        raise _bad_query()
-    return number
+        raise ApiError(*_BAD_QUERY) from None
+    if number is not None and not least <= number <= most:
+        raise ApiError(*_BAD_QUERY)
+    return default if number is None else number
 
 
 def _one_of(text: str | None, allowed: frozenset[str]) -> str | None:
     if text and text not in allowed:
-        raise _bad_query()
+        raise ApiError(*_BAD_QUERY)
     return text or None
 
 
@@ -270,11 +236,7 @@ def _time(text: str | None) -> int | None:
     try:
         return milliseconds_of(text) if text else None
     except ValueError:
-        raise _bad_query() from None
-
-
-def _bad_query() -> ApiError:
-    return ApiError("ModelArts.50004000", "Bad request.")
+        raise ApiError(*_BAD_QUERY) from None
 
 
 def _iso(at_ms: int) -> str:

@@ -7,12 +7,12 @@ Each rule raises `ApiError` with the code that the table gives for it; ModelArts
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from reconciler.emulator import catalog
 from reconciler.emulator.errors import ApiError, invalid
-from reconciler.emulator.json_body import value_at
-from reconciler.emulator.operations import catalog_entries
+from reconciler.emulator.schemas import value_at
 
 Body = Mapping[str, Any]
 
@@ -45,9 +45,8 @@ MAX_DESCRIPTION = 256
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OBS_PATH = re.compile(r"(?:(?:obs|s3):/)?/[^/]+(?:/.*)?", re.DOTALL)
-_IN_IMAGE = "file://"
 _DEFAULT_CODE_DIR = "/home/ma-user/modelarts/user-job-dir"
-_RESERVED_DIRS = ("/home/ma-user/modelarts", "/home/ma-user/modelarts-dev", "/home/ma-user/infer")
+_RESERVED_DIRS = ("/home/ma-user/modelarts/", "/home/ma-user/modelarts-dev/", "/home/ma-user/infer/")
 
 
 def check_job(body: Body, *, strict_catalogue: bool = False) -> None:
@@ -58,14 +57,24 @@ def check_job(body: Body, *, strict_catalogue: bool = False) -> None:
     Raises:
         ApiError: the first rule that is broken.
     """
-    _check_metadata(body, strict_catalogue)
+    if not body.get("kind"):
+        raise invalid("kind is required")
+    _check_among("kind", [body["kind"]], KINDS)
+    if not (metadata := body.get("metadata")):
+        raise invalid("metadata is required")
+    check_name(metadata.get("name"))
+    check_workspace(metadata.get("workspace_id"), strict=strict_catalogue)
+    check_description(metadata.get("description"))
     if body.get("tasks") and body.get("spec"):
         raise invalid("tasks and spec exclude each other")
     if body.get("tasks") and body["kind"] != "hetero_job":
         raise invalid("tasks needs kind hetero_job")
-    _check_algorithm(body, strict_catalogue)
+    if algorithm := body.get("algorithm"):
+        _check_algorithm(algorithm, strict_catalogue)
+    elif body["kind"] in {"job", "federated_pool_job"}:
+        raise invalid("algorithm is required")
     if not body.get("tasks"):
-        _check_spec(body, strict_catalogue)
+        _check_spec(body["kind"], body.get("spec") or {}, strict_catalogue)
 
 
 def check_name(name: Any) -> None:
@@ -78,7 +87,8 @@ def check_workspace(workspace_id: str | None, *, strict: bool = False) -> None:
     """Refuse a workspace id that is neither "0" nor 32 characters long, or not there if that is known."""
     if workspace_id not in {None, "", "0"} and len(workspace_id or "") != 32:
         raise invalid("workspace_id must be 0 or 32 characters long")
-    catalog_entries.check_workspace(workspace_id, strict=strict)
+    if workspace_id:
+        catalog.check_listed("workspace", workspace_id, strict=strict)
 
 
 def check_description(description: str | None) -> None:
@@ -100,24 +110,7 @@ def check_notification(notification: Body | None) -> None:
     _check_among("spec.notification.events", (notification or {}).get("events") or (), EVENTS)
 
 
-def _check_metadata(body: Body, strict: bool) -> None:
-    if not body.get("kind"):
-        raise invalid("kind is required")
-    _check_among("kind", [body["kind"]], KINDS)
-    metadata = body.get("metadata")
-    if not metadata:
-        raise invalid("metadata is required")
-    check_name(metadata.get("name"))
-    check_workspace(metadata.get("workspace_id"), strict=strict)
-    check_description(metadata.get("description"))
-
-
-def _check_algorithm(body: Body, strict: bool) -> None:
-    algorithm = body.get("algorithm") or {}
-    if not algorithm:
-        if body["kind"] in {"job", "federated_pool_job"}:
-            raise invalid("algorithm is required")
-        return
+def _check_algorithm(algorithm: Body, strict: bool) -> None:
     _check_source(algorithm, strict)
     names = [parameter.get("name") for parameter in algorithm.get("parameters") or ()]
     if len(names) != len(set(names)):
@@ -125,33 +118,38 @@ def _check_algorithm(body: Body, strict: bool) -> None:
     for kind in ("inputs", "outputs"):
         for item in algorithm.get(kind) or ():
             _check_data(kind, item)
-    _check_environments(algorithm.get("environments") or {})
-    _check_local_code_dir(algorithm.get("local_code_dir"))
+    environments = algorithm.get("environments") or {}
+    if len(environments) > 100:
+        raise ApiError("ModelArts.2816", "algorithm.environments exceeds its upper limit 100.")
+    for key, value in environments.items():
+        if not _VARIABLE.fullmatch(key):
+            raise invalid("a key of algorithm.environments must be letters, digits and underscores")
+        if len(key) > 8192 or len(value) > 4096:
+            raise ApiError("ModelArts.2816", "An entry of algorithm.environments exceeds its length limit.")
+    code_dir = algorithm.get("local_code_dir")
+    if not code_dir or code_dir.rstrip("/") == _DEFAULT_CODE_DIR:
+        return
+    code_dir = code_dir.rstrip("/")
+    is_reserved = code_dir == "/home/ma-user" or f"{code_dir}/".startswith(_RESERVED_DIRS)
+    if is_reserved or not code_dir.startswith("/home/"):
+        raise ApiError("ModelArts.2857", "local_code_dir must be a directory of its own under /home.")
 
 
 def _check_source(algorithm: Body, strict: bool) -> None:
     """Exactly one of: a subscription, an id, an auto search, code on an engine, a command in an image."""
-    if _is_subscribed(algorithm):
-        return
-    if algorithm_id := algorithm.get("id"):
-        catalog_entries.check_algorithm(algorithm_id, strict=strict)
-    elif not _is_auto_search(algorithm):
-        _check_code_on_engine(algorithm, strict)
-
-
-def _is_subscribed(algorithm: Body) -> bool:
     subscription = (algorithm.get("subscription_id"), algorithm.get("item_version_id"))
-    if not any(subscription):
-        return False
-    if not all(subscription) or algorithm.get("id"):
-        raise invalid("subscription_id goes together with item_version_id, and without algorithm.id")
-    return True
-
-
-def _is_auto_search(algorithm: Body) -> bool:
+    algorithm_id = algorithm.get("id")
+    if any(subscription):
+        if not all(subscription) or algorithm_id:
+            raise invalid("subscription_id goes together with item_version_id, and without algorithm.id")
+        return
+    if algorithm_id:
+        catalog.check_listed("algorithm", algorithm_id, strict=strict)
+        return
     if (framework := algorithm.get("autosearch_framework_path")) is not None:
         check_obs("autosearch_framework_path", framework, directory=True)
-    return bool(algorithm.get("autosearch_config_path")) and not algorithm.get("engine")
+    if not algorithm.get("autosearch_config_path") or algorithm.get("engine"):
+        _check_code_on_engine(algorithm, strict)
 
 
 def _check_code_on_engine(algorithm: Body, strict: bool) -> None:
@@ -162,20 +160,13 @@ def _check_code_on_engine(algorithm: Body, strict: bool) -> None:
             "algorithm needs an id, a subscription, code_dir with boot_file, or command with an image"
         )
     _check_engine(engine, command, strict)
-    _check_code_path("code_dir", code_dir, directory=True)
-    _check_code_path("boot_file", boot_file, directory=False)
+    for where, path in (("code_dir", code_dir), ("boot_file", boot_file)):
+        if path and not path.startswith("file://"):  # that is a path in the image
+            check_obs(where, path, directory=where == "code_dir")
     if boot_file and not code_dir:
         raise ApiError("ModelArts.2757", "code_dir is required together with boot_file.")
-    if not (command and engine.get("image_url")):
-        _check_code(code_dir, boot_file)
-
-
-def _check_code_path(where: str, path: str | None, *, directory: bool) -> None:
-    if path and not path.startswith(_IN_IMAGE):
-        check_obs(where, path, directory=directory)
-
-
-def _check_code(code_dir: str | None, boot_file: str | None) -> None:
+    if command and engine.get("image_url"):
+        return
     if not code_dir:
         raise ApiError("ModelArts.2757", "code_dir is required.")
     if not boot_file:
@@ -195,7 +186,7 @@ def _check_engine(engine: Body, command: str | None, strict: bool) -> None:
             raise ApiError("ModelArts.2806", "A custom image needs a command, or an engine_name.")
         return
     if engine.get("engine_id") or (name and version):
-        catalog_entries.check_engine(dict(engine), strict=strict)
+        catalog.check_engine(dict(engine), strict=strict)
     elif command:
         raise ApiError("ModelArts.2806", "A command needs an image_url.")
     else:
@@ -230,32 +221,30 @@ def check_obs(where: str, path: str | None, *, directory: bool) -> None:
         raise ApiError("ModelArts.2791", f"Invalid OBS path of {where}: a directory must end with /.")
 
 
-def _check_environments(environments: Mapping[str, str]) -> None:
-    if len(environments) > 100:
-        raise ApiError("ModelArts.2816", "algorithm.environments exceeds its upper limit 100.")
-    for key, value in environments.items():
-        if not _VARIABLE.fullmatch(key):
-            raise invalid("a key of algorithm.environments must be letters, digits and underscores")
-        if len(key) > 8192 or len(value) > 4096:
-            raise ApiError("ModelArts.2816", "An entry of algorithm.environments exceeds its length limit.")
-
-
-def _check_local_code_dir(path: str | None) -> None:
-    if not path or path.rstrip("/") == _DEFAULT_CODE_DIR:
-        return
-    plain = path.rstrip("/")
-    reserved = plain == "/home/ma-user" or any(f"{plain}/".startswith(f"{d}/") for d in _RESERVED_DIRS)
-    if reserved or not plain.startswith("/home/"):
-        raise ApiError("ModelArts.2857", "local_code_dir must be a directory of its own under /home.")
-
-
-def _check_spec(body: Body, strict: bool) -> None:
-    spec = body.get("spec") or {}
+def _check_spec(kind: str, spec: Body, strict: bool) -> None:
     if not spec.get("resource"):
         raise invalid("spec.resource is required")
-    _check_resource(body["kind"], spec, strict)
-    for check in _SPEC_RULES:
-        check(spec)
+    _check_resource(kind, spec, strict)
+    if log_path := value_at(spec, "log_export_path.obs_url"):
+        check_obs("spec.log_export_path", log_path, directory=True)
+    for key in ("auto_stop", "reserved_time"):
+        limit = spec.get(key)
+        if limit is not None and limit.get("time_unit") != "HOURS":
+            raise invalid(f"spec.{key}.time_unit must be HOURS")
+        if limit is not None and (limit.get("duration") or 0) < 1:
+            raise invalid(f"spec.{key}.duration must be at least 1")
+    policy = spec.get("schedule_policy") or {}
+    check_priority(policy.get("priority"))
+    if policy.get("required_affinity") and policy.get("preferred_affinity"):
+        raise invalid("required_affinity and preferred_affinity exclude each other")
+    _check_enum(spec, "schedule_policy.required_affinity.affinity_type")
+    check_notification(spec.get("notification"))
+    _check_volumes(spec.get("volumes") or ())
+    for path in ("runtime_type", "retention.policy", "log_export_config.version"):
+        _check_enum(spec, path)
+    for metric in spec.get("custom_metrics") or ():
+        if bool(metric.get("exec")) == bool(metric.get("http_get")):
+            raise invalid("an item of spec.custom_metrics needs either exec or http_get")
 
 
 def _check_resource(kind: str, spec: Body, strict: bool) -> None:
@@ -265,35 +254,23 @@ def _check_resource(kind: str, spec: Body, strict: bool) -> None:
         raise invalid("kind federated_pool_job needs spec.resource.pool_group_id")
     if not any((flavor_id, pool_id, group_id)):
         raise ApiError("ModelArts.2763", "flavor_id or pool_id is required.")
-    _check_nodes(resource)
-    if flavor_id:
-        catalog_entries.check_flavor(flavor_id, pooled=bool(pool_id or group_id), strict=strict)
-        _check_nodes_of_flavor(resource)
-    if pool_id:
-        catalog_entries.check_pool(pool_id, strict=strict)
-    if strict:
-        check_dedicated(spec, resource)
-    if not pool_id:
-        _check_needs_no_pool(spec)
-
-
-def _check_nodes(resource: Body) -> None:
     # Required in one document, 1 by default in another; the emulator follows the lenient one.
     nodes = resource.get("node_count")
     if nodes is not None and nodes < 1:
         raise invalid("spec.resource.node_count must be at least 1")
-
-
-def _check_nodes_of_flavor(resource: Body) -> None:
-    most = catalog_entries.max_nodes(resource["flavor_id"])
-    if most is not None and (resource.get("node_count") or 1) > most:
-        raise ApiError(
-            "ModelArts.2793", f"spec.resource.node_count exceeds {most}, the maximum of the flavor."
-        )
-
-
-def _check_needs_no_pool(spec: Body) -> None:
-    if spec.get("runtime_type") == "debug" or spec["resource"].get("main_container_customized_flavor"):
+    if flavor_id:
+        catalog.check_flavor(flavor_id, pooled=bool(pool_id or group_id), strict=strict)
+        most = catalog.max_nodes(flavor_id)
+        if most is not None and (nodes or 1) > most:
+            raise ApiError(
+                "ModelArts.2793", f"spec.resource.node_count exceeds {most}, the maximum of the flavor."
+            )
+    if pool_id:
+        catalog.check_listed("pool", pool_id, strict=strict)
+    if strict:
+        check_dedicated(spec, resource)
+    is_pooled_only = spec.get("runtime_type") == "debug" or resource.get("main_container_customized_flavor")
+    if not pool_id and is_pooled_only:
         raise invalid("runtime_type debug and a customized flavor need spec.resource.pool_id")
 
 
@@ -306,36 +283,7 @@ def check_dedicated(spec: Body, resource: Body) -> None:
             raise invalid(f"spec.{key} needs spec.resource.pool_id")
 
 
-def _check_log_path(spec: Body) -> None:
-    if path := value_at(spec, "log_export_path.obs_url"):
-        check_obs("spec.log_export_path", path, directory=True)
-
-
-def _check_hours(spec: Body) -> None:
-    for key in ("auto_stop", "reserved_time"):
-        limit = spec.get(key)
-        if limit is None:
-            continue
-        if limit.get("time_unit") != "HOURS":
-            raise invalid(f"spec.{key}.time_unit must be HOURS")
-        if (limit.get("duration") or 0) < 1:
-            raise invalid(f"spec.{key}.duration must be at least 1")
-
-
-def _check_schedule_policy(spec: Body) -> None:
-    policy = spec.get("schedule_policy") or {}
-    check_priority(policy.get("priority"))
-    if policy.get("required_affinity") and policy.get("preferred_affinity"):
-        raise invalid("required_affinity and preferred_affinity exclude each other")
-    _check_enum(spec, "schedule_policy.required_affinity.affinity_type")
-
-
-def _check_notification(spec: Body) -> None:
-    check_notification(spec.get("notification"))
-
-
-def _check_volumes(spec: Body) -> None:
-    volumes = spec.get("volumes") or ()
+def _check_volumes(volumes: Sequence[Body]) -> None:
     kept = [[kind for kind in ("nfs", "pfs", "obs") if volume.get(kind) is not None] for volume in volumes]
     if any(len(kinds) != 1 for kinds in kept):
         raise invalid("an item of spec.volumes needs one of nfs, pfs, obs")
@@ -345,28 +293,6 @@ def _check_volumes(spec: Body) -> None:
     if len(paths) != len(set(paths)):
         raise invalid("two items of spec.volumes have the same local_path")
 
-
-def _check_modes(spec: Body) -> None:
-    for path in ("runtime_type", "retention.policy", "log_export_config.version"):
-        _check_enum(spec, path)
-
-
-def _check_custom_metrics(spec: Body) -> None:
-    for metric in spec.get("custom_metrics") or ():
-        if bool(metric.get("exec")) == bool(metric.get("http_get")):
-            raise invalid("an item of spec.custom_metrics needs either exec or http_get")
-
-
-_SPEC_RULES: tuple[Callable[[Body], None], ...] = (
-    _check_log_path,
-    _check_hours,
-    _check_schedule_policy,
-    _check_notification,
-    _check_volumes,
-    _check_modes,
-    _check_custom_metrics,
-)
-"""What holds for the spec beside its resource, in the order of precedence."""
 
 _ENUMS: dict[str, frozenset[str]] = {
     "schedule_policy.required_affinity.affinity_type": frozenset(

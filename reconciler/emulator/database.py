@@ -1,19 +1,19 @@
-"""The SQLite file behind a store: its tables, its transactions and its shared clock.
+"""The SQLite file behind a store: its tables, its transactions and its shared clock; a clock for tests.
 
 One connection serves all threads of a process, one at a time; several processes may open the same
-file. A write begins with BEGIN IMMEDIATE, so that what it reads is still so when it writes.
+file. A write begins with BEGIN IMMEDIATE, so that what it reads is still so when it writes. All times are
+milliseconds since 1970.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
-
-from reconciler.emulator.storage.clock import milliseconds, wall_ms
+from typing import Any, Protocol
 
 #: What any call of a store may raise: its file is locked, read-only, broken, or has no room.
 StoreError = sqlite3.Error
@@ -210,6 +210,47 @@ class JobDatabase:
             self._connection.close()
 
 
+class EmulatorClock(Protocol):
+    """Where a store asks for the time; `advance` moves the time forward at once."""
+
+    def now_ms(self) -> int:
+        """Return the emulated time."""
+        ...
+
+    def advance(self, *, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
+        """Let emulated time pass without waiting for it."""
+        ...
+
+
+def milliseconds(*, hours: float = 0, minutes: float = 0, seconds: float = 0) -> int:
+    """Return a span of time in milliseconds.
+
+    Raises:
+        ValueError: the span is negative or not a number; emulated time never runs backwards.
+    """
+    total = hours * 3_600_000 + minutes * 60_000 + seconds * 1000
+    if not 0 <= total < 1e14:
+        raise ValueError(f"time can be advanced by zero or more, not by {total} ms")
+    return round(total)
+
+
+class ManualClock:
+    """A clock that stands still until it is advanced, for tests."""
+
+    def __init__(self, start_ms: int = 1_786_000_000_000) -> None:
+        self._now_ms = start_ms
+        self._lock = threading.Lock()
+
+    def now_ms(self) -> int:
+        """Return the emulated time."""
+        return self._now_ms
+
+    def advance(self, *, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
+        """Move the clock forward."""
+        with self._lock:
+            self._now_ms += milliseconds(hours=hours, minutes=minutes, seconds=seconds)
+
+
 class SharedClock:
     """The clock of everyone who has the same file open: real time, `speed` times as fast.
 
@@ -248,3 +289,8 @@ class SharedClock:
             "UPDATE clock SET wall_ms = ?, emulated_ms = ?, reached_ms = ?, speed = coalesce(?, speed)",
             (wall_ms(), emulated_ms, emulated_ms, speed),
         )
+
+
+def wall_ms() -> int:
+    """Return the real time."""
+    return time.time_ns() // 1_000_000

@@ -10,29 +10,135 @@ grow with their number.
 from __future__ import annotations
 
 import dataclasses
+import json
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from reconciler.emulator import catalog, lifecycle, responses
+from reconciler.emulator.database import EmulatorClock, JobDatabase, SharedClock
 from reconciler.emulator.errors import ApiError, job_not_found
-from reconciler.emulator.operations import job_response, lifecycle, variants
-from reconciler.emulator.operations.lifecycle import Durations, Life
-from reconciler.emulator.operations.search import Condition, SearchRequest
-from reconciler.emulator.storage.clock import EmulatorClock
-from reconciler.emulator.storage.database import JobDatabase, SharedClock
-from reconciler.emulator.storage.job_row import (
-    LIFE,
-    Body,
-    Job,
-    body_columns,
-    life_columns,
-    read_job,
-    read_life,
-)
+from reconciler.emulator.lifecycle import Durations, Life, LifecycleStep
+from reconciler.emulator.schemas import dump_json, value_at
+from reconciler.emulator.search import Condition, SearchRequest
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One stored job as of `now_ms`. `is_variant`: it is returned as `variants` has it."""
+
+    id: str
+    project: str
+    workspace_id: str
+    name: str
+    create_ms: int
+    node_count: int
+    reserved_hours: int
+    life: Life
+    now_ms: int
+    head: str
+    tail: str
+    body_text: str
+    is_variant: bool = False
+
+    @property
+    def body(self) -> Body:
+        """The create request as it was sent, with later updates."""
+        return dict(json.loads(self.body_text))
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The status, as the service returns it."""
+        status = responses.status(self.life, self.node_count, self.now_ms, self.reserved_hours)
+        return responses.vary_status(status) if self.is_variant else status
+
+    @property
+    def text(self) -> str:
+        """The whole job as JSON, as the service returns it."""
+        return self.head + dump_json(self.status) + self.tail
+
+
+def read_job(row: Any, now_ms: int, *, noise: bool = True) -> Job:
+    """Return the job that a row holds, as of `now_ms`; with `noise` every second one is a variant."""
+    return Job(
+        id=row["id"],
+        project=row["project"],
+        workspace_id=row["workspace_id"],
+        name=row["name"],
+        create_ms=row["create_ms"],
+        node_count=row["node_count"],
+        reserved_hours=row["reserved_hours"],
+        life=read_life(row).at(now_ms),
+        now_ms=now_ms,
+        head=row["head"],
+        tail=row["tail"],
+        body_text=row["body"],
+        is_variant=noise and responses.is_variant(row["id"]),
+    )
+
+
+def body_columns(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns that hold a body, and what a search may ask of it."""
+    algorithm_id = value_at(body, "algorithm.id") or ""
+    pool_id = value_at(body, "spec.resource.pool_id") or ""
+    experiment = value_at(body, "metadata.training_experiment_reference")
+    return {
+        "kind": body["kind"],
+        "node_count": responses.node_count(body),
+        "fine_tuned": int(bool(body.get("train_type") or body.get("ftjob_config"))),
+        "algorithm_id": algorithm_id,
+        "algorithm_name": catalog.algorithm(algorithm_id)["name"] if algorithm_id else "",
+        "runtime_type": value_at(body, "spec.runtime_type") or "production",
+        "pool_id": pool_id,
+        "experiment_id": responses.experiment_id(experiment) or "",
+        "priority": str(value_at(body, "spec.schedule_policy.priority") or ("1" if pool_id else "")),
+        "reserved_hours": value_at(body, "spec.reserved_time.duration") or 0,
+        "body": dump_json(body),
+    }
+
+
+LIFE = ("phase", "secondary", "steps", "past", "started_ms", "ended_ms", "held_ms")
+"""The columns that a life is read from."""
+
+
+def read_life(row: Any) -> Life:
+    """Return the life that a row holds."""
+    return Life(
+        phase=row["phase"],
+        secondary=row["secondary"],
+        steps=_steps(row["steps"]),
+        started_ms=row["started_ms"],
+        ended_ms=row["ended_ms"],
+        held_ms=row["held_ms"],
+        past=_steps(row["past"]),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _steps(text: str) -> tuple[LifecycleStep, ...]:
+    return tuple(LifecycleStep(*step) for step in json.loads(text))
+
+
+def life_columns(life: Life) -> dict[str, Any]:
+    """Return the columns that hold a life."""
+    return {
+        "phase": life.phase,
+        "secondary": life.secondary,
+        "steps": dump_json(life.steps),
+        "past": dump_json(life.past),
+        "started_ms": life.started_ms,
+        "ended_ms": life.ended_ms,
+        "held_ms": life.held_ms,
+        "next_ms": life.next_ms,
+    }
+
 
 MAX_ROW_LAG_MS = 60_000
 """For how long, in emulated time, the row of a job may stay behind its life while nobody asks for phases."""
@@ -55,6 +161,8 @@ class Store:
     `clock` defaults to the file's own clock, which runs `speed` times as fast as real time (None: as
     fast as before, at first 1). `quota` is the number of jobs per project, finished ones included.
     `unreported` are paths of fields that the service keeps and does not echo (`spec.notification`).
+
+    A method that is given the id of a job raises `ApiError` 2775 where there is none.
     """
 
     def __init__(
@@ -107,8 +215,12 @@ class Store:
             create_ms = max(now, newest[0]) if newest else now
             if self.count(project) >= self.quota:
                 raise ApiError("ModelArts.2815", f"The quota of job-num, {self.quota}, is used up.")
-            self._check_experiment(project, metadata.get("training_experiment_reference") or {})
-            job_id = variants.nth_id(str(uuid.uuid4()), newest[1] + 1 if newest else 1)
+            experiment_id = value_at(metadata, "training_experiment_reference.id")
+            # That it is not empty is said for the index, which has no job without an experiment.
+            known = "SELECT 1 FROM jobs WHERE project = ? AND experiment_id = ? AND experiment_id != ''"
+            if experiment_id and self.database.one(known, (project, experiment_id)) is None:
+                raise ApiError("ModelArts.2842", f"Training experiment (ID: {experiment_id}) not found.")
+            job_id = responses.nth_id(str(uuid.uuid4()), newest[1] + 1 if newest else 1)
             row = life_columns(lifecycle.new_life(create_ms, self.durations, outcome))
             row |= {
                 "id": job_id,
@@ -132,11 +244,7 @@ class Store:
             return self._read(project, job_id, now)
 
     def get(self, project: str, job_id: str) -> Job:
-        """Return one job.
-
-        Raises:
-            ApiError: no such job (2775).
-        """
+        """Return one job."""
         now = self._catch_up()
         return self._read(project, job_id, now)
 
@@ -163,12 +271,8 @@ class Store:
             rows = self.database.all(picking, (*values, search.limit, skipped))
         return JobPage([self._job(row, now) for row in rows], total, count)
 
-    def change(self, project: str, job_id: str, change: Callable[[Job, Body], None]) -> Job:
-        """Change the body of a job in one step; `change` edits it, or refuses.
-
-        Raises:
-            ApiError: no such job, or `change` refused.
-        """
+    def change(self, project: str, job_id: str, change: Callable[[Job, Body], object]) -> Job:
+        """Change the body of a job in one step; `change` edits it, or refuses."""
         with self._write() as now:
             job = self._read(project, job_id, now)
             body = job.body
@@ -180,7 +284,7 @@ class Store:
         """Begin to stop a job.
 
         Raises:
-            ApiError: no such job (2775), or its phase does not allow it (2796).
+            ApiError: its phase does not allow it (2796).
         """
         return self._change_life(job_id, lambda job, now: job.life.terminate(now, self.durations), project)
 
@@ -188,7 +292,7 @@ class Store:
         """Begin a job anew that has ended.
 
         Raises:
-            ApiError: no such job (2775), or its phase does not allow it (2813).
+            ApiError: its phase does not allow it (2813).
         """
 
         def restart(job: Job, now: int) -> Life:
@@ -197,11 +301,7 @@ class Store:
         return self._change_life(job_id, restart, project)
 
     def delete(self, project: str, *job_ids: str) -> None:
-        """Delete jobs with their records, all or none.
-
-        Raises:
-            ApiError: one of them does not exist (2775).
-        """
+        """Delete jobs with their records, all or none."""
         with self._write() as now:
             for job_id in job_ids:
                 self._read(project, job_id, now)
@@ -225,33 +325,21 @@ class Store:
         return int(self.database.one(sql, (project,))[0])
 
     def tag(self, project: str, job_id: str, values_by_key: Mapping[str, str]) -> None:
-        """Give a job tags; a key that is there gets the new value.
-
-        Raises:
-            ApiError: no such job (2775).
-        """
+        """Give a job tags; a key that is there gets the new value."""
         with self._write() as now:
             self._read(project, job_id, now)
             for key, value in values_by_key.items():
                 self.database.run("INSERT OR REPLACE INTO tags VALUES (?, ?, ?)", (job_id, key, value))
 
     def untag(self, project: str, job_id: str, keys: Iterable[str]) -> None:
-        """Take tags from a job.
-
-        Raises:
-            ApiError: no such job (2775).
-        """
+        """Take tags from a job."""
         with self._write() as now:
             self._read(project, job_id, now)
             for key in keys:
                 self.database.run("DELETE FROM tags WHERE job_id = ? AND key = ?", (job_id, key))
 
     def tags(self, project: str, job_id: str) -> dict[str, str]:
-        """Return the tags of a job, values by key.
-
-        Raises:
-            ApiError: no such job (2775).
-        """
+        """Return the tags of a job, values by key."""
         self.get(project, job_id)
         return dict(map(tuple, self.database.all("SELECT key, value FROM tags WHERE job_id = ?", (job_id,))))
 
@@ -281,11 +369,7 @@ class Store:
         return [self._job(row, now) for row in self.database.all("SELECT * FROM jobs ORDER BY seq")]
 
     def find(self, job_id: str) -> Job:
-        """Return a job of any project.
-
-        Raises:
-            ApiError: no such job (2775).
-        """
+        """Return a job of any project."""
         now = self._catch_up()
         return self._read(None, job_id, now)
 
@@ -309,10 +393,7 @@ class Store:
     def edit(self, job_id: str, mutate: Callable[[Body], object]) -> Job:
         """Change the stored body of a job without validation, as somebody else might."""
 
-        def change(_: Job, body: Body) -> None:
-            mutate(body)
-
-        return self.change(self.find(job_id).project, job_id, change)
+        return self.change(self.find(job_id).project, job_id, lambda _, body: mutate(body))
 
     # ── transactions and rows ──────────────────────────────────────────────────────────────────
 
@@ -323,7 +404,10 @@ class Store:
             now = self.clock.now_ms()
             self._delete_due(now)
             if self._is_step_due(now if lives else now - MAX_ROW_LAG_MS):
-                self._advance(now)
+                # The columns are those of this module; the value is bound.
+                due = f"SELECT id, {', '.join(LIFE)} FROM jobs WHERE next_ms <= ?"  # noqa: S608
+                for row in self.database.all(due, (now,)):
+                    self._update_row(row["id"], life_columns(read_life(row).at(now)))
             if isinstance(self.clock, SharedClock):
                 self.clock.record_reached(now)
             yield now
@@ -331,7 +415,8 @@ class Store:
     def _catch_up(self, *, lives: bool = False) -> int:
         """Return the present; jobs deleted by then are gone, and with `lives` every row is current."""
         now = self.clock.now_ms()
-        if self._is_deletion_due(now) or self._is_step_due(now if lives else now - MAX_ROW_LAG_MS):
+        gone = self.database.one("SELECT 1 FROM jobs WHERE delete_ms <= ? LIMIT 1", (now,)) is not None
+        if gone or self._is_step_due(now if lives else now - MAX_ROW_LAG_MS):
             with self._write(lives=lives) as later:
                 return later
         return now
@@ -339,17 +424,8 @@ class Store:
     def _is_step_due(self, now: int) -> bool:
         return self.database.one("SELECT 1 FROM jobs WHERE next_ms <= ? LIMIT 1", (now,)) is not None
 
-    def _is_deletion_due(self, now: int) -> bool:
-        return self.database.one("SELECT 1 FROM jobs WHERE delete_ms <= ? LIMIT 1", (now,)) is not None
-
     def _delete_due(self, now: int) -> None:
         self.database.run("DELETE FROM jobs WHERE delete_ms <= ?", (now,))
-
-    def _advance(self, now: int) -> None:
-        # The columns are those of this package; the value is bound.
-        due = self.database.all(f"SELECT id, {', '.join(LIFE)} FROM jobs WHERE next_ms <= ?", (now,))  # noqa: S608
-        for row in due:
-            self._update_row(row["id"], life_columns(read_life(row).at(now)))
 
     def _change_life(
         self, job_id: str, change: Callable[[Job, int], Life], project: str | None = None
@@ -363,13 +439,6 @@ class Store:
         assignments = ", ".join(f"{column} = ?" for column in columns)
         # The columns are those of this module; the values are bound.
         self.database.run(f"UPDATE jobs SET {assignments} WHERE id = ?", (*columns.values(), job_id))  # noqa: S608
-
-    def _check_experiment(self, project: str, reference: Mapping[str, Any]) -> None:
-        # That it is not empty is said for the index, which has no job without an experiment.
-        known = "SELECT 1 FROM jobs WHERE project = ? AND experiment_id = ? AND experiment_id != ''"
-        experiment_id = reference.get("id")
-        if experiment_id and self.database.one(known, (project, experiment_id)) is None:
-            raise ApiError("ModelArts.2842", f"Training experiment (ID: {experiment_id}) not found.")
 
     def _read(self, project: str | None, job_id: str, now: int) -> Job:
         row = self.database.one("SELECT * FROM jobs WHERE id = ?", (job_id,))
@@ -386,9 +455,9 @@ class Store:
         return dataclasses.replace(job, head=head, tail=tail)
 
     def _around_status(self, body: Body, job_id: str, create_ms: int) -> tuple[str, str]:
-        identity = job_response.Identity(job_id, create_ms, self.user_name)
-        response = job_response.job(body, identity, noise=self.noise, unreported=self.unreported)
-        return job_response.around_status(response)
+        identity = responses.Identity(job_id, create_ms, self.user_name)
+        response = responses.job(body, identity, noise=self.noise, unreported=self.unreported)
+        return responses.around_status(response)
 
     def _body_columns(self, body: Body, job_id: str, create_ms: int) -> dict[str, Any]:
         head, tail = self._around_status(body, job_id, create_ms)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from reconciler.emulator import validation
 from reconciler.emulator.errors import ApiError, invalid
-from reconciler.emulator.json_body import put_at, value_at
-from reconciler.emulator.operations import validation
-from reconciler.emulator.operations.schemas import TEXT_MAP, Schema
+from reconciler.emulator.schemas import TEXT_MAP, Schema, put_at, value_at
 
 _ANNOTATIONS = frozenset({"jupyter-lab/enable"})
 """The annotations that may be changed."""

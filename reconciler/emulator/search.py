@@ -7,15 +7,15 @@ values of one filter ORed, and empty values have no effect.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from ipaddress import IPv4Address
 from typing import Any, NamedTuple
 
 from reconciler.emulator.errors import ApiError, invalid
-from reconciler.emulator.operations.lifecycle import SECONDARY
-from reconciler.emulator.operations.validation import KINDS, check_workspace
+from reconciler.emulator.lifecycle import SECONDARY
+from reconciler.emulator.validation import KINDS, check_workspace
 
 MAX_LIMIT = 50
 DEFAULT_LIMIT = 10
@@ -57,6 +57,8 @@ VALUES = {
 }
 """What a filter by these keys may ask for; any other value is refused."""
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
+_FIRST_HOST = int(IPv4Address("192.168.0.0"))
+"""Task n of every started job lies on the host n + 1 addresses behind this one."""
 MAX_CHOICES = 10
 """How many values one filter may name, and how many tags, values of a tag and addresses one search."""
 
@@ -104,51 +106,28 @@ def read_search(body: Mapping[str, Any], now_ms: int, *, strict: bool = False) -
     Raises:
         ApiError: a page, order or filter that the service does not offer.
     """
-    offset, limit = _read_page(body)
-    _check_choice(body, "sort_by")
-    _check_choice(body, "order")
-    check_workspace(body.get("workspace_id"), strict=strict)
-    _check_choice(body, "train_type")
-    return SearchRequest(
-        workspace_id=body.get("workspace_id") or "0",
-        offset=offset,
-        limit=limit,
-        descending=body.get("order") != "asc",
-        group_by=body.get("group_by") or "",
-        train_type=body.get("train_type") or None,
-        conditions=tuple(_conditions(body, now_ms)),
-    )
-
-
-def _read_page(body: Mapping[str, Any]) -> tuple[int, int]:
     offset, limit = body.get("offset") or 0, body.get("limit")
     limit = DEFAULT_LIMIT if limit is None else limit
     if limit > MAX_LIMIT:
         raise ApiError("ModelArts.2816", f"limit exceeds its upper limit {MAX_LIMIT}.")
     if limit < 1 or offset < 0:
         raise invalid("limit must be at least 1 and offset must not be negative")
-    return offset, limit
-
-
-class Choice(NamedTuple):
-    """The values that a member may have, and how another one is refused."""
-
-    allowed: frozenset[str]
-    code: str
-    refusal: str
-
-
-_CHOICES = {
-    "sort_by": Choice(frozenset({"create_time"}), "ModelArts.2790", "Sorting by {} is not supported."),
-    "order": Choice(frozenset({"asc", "desc"}), "ModelArts.2790", "Order {} is not supported."),
-    "train_type": Choice(frozenset({"job", "ftjob"}), "ModelArts.2789", "train_type {} is not supported."),
-}
-
-
-def _check_choice(body: Mapping[str, Any], name: str) -> None:
-    value, choice = body.get(name), _CHOICES[name]
-    if value and value not in choice.allowed:
-        raise ApiError(choice.code, choice.refusal.format(value))
+    if (column := body.get("sort_by")) not in {None, "", "create_time"}:
+        raise ApiError("ModelArts.2790", f"Sorting by {column} is not supported.")
+    if (order := body.get("order")) not in {None, "", "asc", "desc"}:
+        raise ApiError("ModelArts.2790", f"Order {order} is not supported.")
+    check_workspace(body.get("workspace_id"), strict=strict)
+    if (train_type := body.get("train_type")) not in {None, "", "job", "ftjob"}:
+        raise ApiError("ModelArts.2789", f"train_type {train_type} is not supported.")
+    return SearchRequest(
+        workspace_id=body.get("workspace_id") or "0",
+        offset=offset,
+        limit=limit,
+        descending=order != "asc",
+        group_by=body.get("group_by") or "",
+        train_type=train_type or None,
+        conditions=tuple(_conditions(body, now_ms)),
+    )
 
 
 def _conditions(body: Mapping[str, Any], now_ms: int) -> Iterator[Condition]:
@@ -166,7 +145,12 @@ def _conditions(body: Mapping[str, Any], now_ms: int) -> Iterator[Condition]:
     check_tags_differ(tags)
     yield from map(has_tag, tags)
     if hosts:
-        yield _on_hosts(hosts)
+        try:
+            numbers = [int(IPv4Address(address)) - _FIRST_HOST for address in hosts]
+        except ValueError:
+            raise invalid("host_ips must be IPv4 addresses") from None
+        least = min((number for number in numbers if 0 < number < 256), default=1 << 31)
+        yield Condition("started_ms > 0 AND node_count >= ?", (least,), is_about_life=True)
     if (tags or hosts) and "create_time" not in [item.get("key") for item in filters]:
         # With tags or addresses the service looks back 31 days only.
         yield Condition("create_ms >= ?", (now_ms - WINDOW_MS,))
@@ -179,58 +163,34 @@ def _filter(item: Mapping[str, Any]) -> Iterator[Condition]:
         raise ApiError("ModelArts.2807", f"Condition key {item.get('key')} is not supported.")
     if operator not in KEYS[name].operators:
         raise ApiError("ModelArts.2808", f"Condition operator {operator} is not supported for {name}.")
-    if values := _filter_values(name, item.get("value") or ()):
-        yield _OPERATORS[operator](KEYS[name].column, values)
-
-
-def _filter_values(name: str, given: Sequence[str]) -> tuple[str, ...]:
-    if len(given) > MAX_CHOICES:
+    if len(given := item.get("value") or ()) > MAX_CHOICES:
         raise ApiError("ModelArts.2809", f"A condition takes at most {MAX_CHOICES} values.")
     values = tuple(filter(None, given))
     if name in VALUES and (unknown := set(values) - VALUES[name]):
         raise ApiError("ModelArts.2809", f"Condition value {min(unknown)} is not supported for {name}.")
-    return values
+    if values:
+        yield _condition(operator, KEYS[name].column, values)
 
 
-def _between(column: str, values: tuple[str, ...]) -> Condition:
-    return Condition(f"{column} BETWEEN ? AND ?", _span(values))
-
-
-def _like(column: str, values: tuple[str, ...]) -> Condition:
-    if column == "name":
+def _condition(operator: str, column: str, values: tuple[str, ...]) -> Condition:
+    if operator == "between":
+        return Condition(f"{column} BETWEEN ? AND ?", _span(values))
+    if operator == "like" and column == "name":
         return name_contains(*values)
-    parts = " OR ".join([f"instr(lower({column}), lower(?))"] * len(values))
-    return Condition(f"({parts})", values)
-
-
-def _in(column: str, values: tuple[str, ...]) -> Condition:
-    if column == "name":
-        marks = _placeholders(values)
+    if operator == "like":
+        parts = " OR ".join([f"instr(lower({column}), lower(?))"] * len(values))
+        return Condition(f"({parts})", values)
+    marks = _placeholders(values)
+    if operator == "in" and column == "name":
         keys = tuple(value.lower() for value in values)
         return Condition(f"(name_key IN ({marks}) AND name IN ({marks}))", (*keys, *values))
-    return _is_among(column, "IN", values)
-
-
-def _not_in(column: str, values: tuple[str, ...]) -> Condition:
-    return _is_among(column, "NOT IN", values)
-
-
-def _is_among(column: str, operator: str, values: tuple[str, ...]) -> Condition:
     is_phase = column == "phase"
-    sql = f"{column} {operator} ({_placeholders(values)})"
+    sql = f"{column} {'IN' if operator == 'in' else 'NOT IN'} ({marks})"
     return Condition(sql, values, is_about_life=is_phase, is_counted=is_phase)
 
 
 def _placeholders(values: Sequence[Any]) -> str:
     return ", ".join("?" * len(values))
-
-
-_OPERATORS: dict[str, Callable[[str, tuple[str, ...]], Condition]] = {
-    "between": _between,
-    "like": _like,
-    "in": _in,
-    "not": _not_in,
-}
 
 
 def name_contains(*texts: str) -> Condition:
@@ -292,16 +252,3 @@ def has_tag(tag: Mapping[str, Any]) -> Condition:
     # Only the number of question marks goes into the text.
     sql = f"seq IN (SELECT seq FROM tags JOIN jobs ON id = job_id WHERE key = ?{chosen})"  # noqa: S608
     return Condition(sql, (tag.get("key"), *values))
-
-
-def _on_hosts(addresses: list[str]) -> Condition:
-    """Task n of every started job lies on host 192.168.0.(n + 1)."""
-    try:
-        numbers = [int(IPv4Address(address)) - _FIRST_HOST for address in addresses]
-    except ValueError:
-        raise invalid("host_ips must be IPv4 addresses") from None
-    least = min((number for number in numbers if 0 < number < 256), default=1 << 31)
-    return Condition("started_ms > 0 AND node_count >= ?", (least,), is_about_life=True)
-
-
-_FIRST_HOST = int(IPv4Address("192.168.0.0"))

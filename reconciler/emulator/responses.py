@@ -3,23 +3,30 @@
 The service never returns a job as it was sent: it adds, drops and rewrites fields. `job` does what
 it does (the noise), in one place, and `status` adds where the job is now.
 
-Source: the examples of the API documents and what the Terraform provider reads back.
+The documents give some fields two types, or two places. Every second job (`is_variant`) is returned with
+the other one, and a client meets both. `vary_filled` changes what the service itself adds; `vary_declared`
+what was in the request too, which only a client that compares the two can trip over.
+
+Source: the examples of the API documents, their tables where the examples differ, and what the Terraform
+provider reads back.
 """
 
 from __future__ import annotations
 
 import copy
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from reconciler.emulator.json_body import dump_json, value_at
-from reconciler.emulator.operations import catalog_entries, variants
-from reconciler.emulator.operations.lifecycle import Life
+from reconciler.emulator import catalog
+from reconciler.emulator.lifecycle import Life
+from reconciler.emulator.schemas import dump_json, put_at, value_at
 
 AI_PROJECT = "default-ai-project"
 CODE_DIR = "/home/ma-user/modelarts/user-job-dir"
 _EXPERIMENTS = uuid.UUID("6f0b9a52-6a0c-4b8e-9f43-2a0f5a3d7c11")
+_FILLED_ANNOTATIONS = ("job_template", "key_task")
+_ENGINE = ("engine_id", "engine_name", "engine_version", "image_url", "install_sys_packages")
 _ECHOED_ANNOTATIONS = ("jupyter-lab/", "tensorboard/", "mindstudio-insight/", "fault-tolerance/", "record/")
 
 
@@ -44,19 +51,12 @@ def job(
     metadata |= {"id": identity.id, "create_time": identity.create_ms}
     if noise:
         _add_noise(response, identity)
-        if variants.is_variant(identity.id):
-            variants.vary_filled(response)
+        if is_variant(identity.id):
+            vary_filled(response)
     for path in unreported:
-        _hide(response, path)
+        above, _, name = path.rpartition(".")
+        (value_at(response, above) or {} if above else response).pop(name, None)
     return response
-
-
-def _hide(response: dict[str, Any], path: str) -> None:
-    *above, name = path.split(".")
-    place: Any = response
-    for part in above:
-        place = place.get(part) or {}
-    place.pop(name, None)
 
 
 def around_status(response: Mapping[str, Any]) -> tuple[str, str]:
@@ -141,7 +141,11 @@ def _fill_metadata(metadata: dict[str, Any], kind: str | None, identity: Identit
 
 def _fill_algorithm(algorithm: dict[str, Any]) -> None:
     if algorithm_id := algorithm.get("id"):
-        _fill_from_catalog(algorithm, catalog_entries.algorithm(algorithm_id))
+        known = catalog.algorithm(algorithm_id)
+        algorithm |= {"name": known["name"], "parameters_customization": True}
+        algorithm["code_dir"] = algorithm.get("code_dir") or known["code_dir"]
+        algorithm["boot_file"] = algorithm.get("boot_file") or known["boot_file"]
+        algorithm["engine"] = algorithm.get("engine") or {"engine_id": known["engine_id"]}
     if algorithm.get("engine"):
         algorithm["engine"] = _engine(algorithm["engine"])
     if algorithm.get("code_dir"):
@@ -156,21 +160,10 @@ def _fill_algorithm(algorithm: dict[str, Any]) -> None:
         algorithm.pop("environments", None)
 
 
-def _fill_from_catalog(algorithm: dict[str, Any], known: dict[str, Any]) -> None:
-    engine = {"engine_id": known["engine_id"]}
-    algorithm |= {"name": known["name"], "parameters_customization": True}
-    for key, value in (
-        ("code_dir", known["code_dir"]),
-        ("boot_file", known["boot_file"]),
-        ("engine", engine),
-    ):
-        algorithm[key] = algorithm.get(key) or value
-
-
 def _engine(sent: dict[str, Any]) -> dict[str, Any]:
     if sent.get("image_url"):
         return {"v1_compatible": False, "run_user": "1000"} | sent
-    known = catalog_entries.find_engine(sent)
+    known = catalog.find_engine(sent)
     if known is None:
         engine_id = sent.get("engine_id") or sent["engine_version"]
         name = sent.get("engine_name") or engine_id.split("_")[0]
@@ -242,7 +235,7 @@ def _fill_resource(resource: dict[str, Any]) -> None:
         resource["flavor_id"] = resource.get("flavor_id") or "modelarts.pool.visual.xlarge"
         resource["pool_name"] = pool_id
     elif flavor_id := resource.get("flavor_id"):
-        known = catalog_entries.flavor(flavor_id)
+        known = catalog.flavor(flavor_id)
         resource |= {"policy": "regular", "flavor_name": known["flavor_name"]}
         keys = ("flavor_type", "billing", "attributes", "flavor_info")
         resource["flavor_detail"] = {key: known[key] for key in keys}
@@ -256,7 +249,7 @@ def _fill_task(task: dict[str, Any]) -> None:
             algorithm[kind] = algorithm[kind][0] if algorithm[kind] else None
     resource = task.get("task_resource") or {}
     if flavor_id := resource.get("flavor_id"):
-        known = catalog_entries.flavor(flavor_id)
+        known = catalog.flavor(flavor_id)
         keys = ("flavor_name", "flavor_type", "billing", "attributes", "flavor_info")
         resource |= {key: known[key] for key in keys} | {"max_num": known["flavor_info"]["max_num"]}
 
@@ -288,3 +281,89 @@ def _present(members: Mapping[str, Any] | None) -> dict[str, Any]:
 def _without_scheme(path: str) -> str:
     """Return an OBS path as the service echoes it: without obs://."""
     return path.removeprefix("obs:/") if path.startswith("obs://") else path
+
+
+# ── variants ───────────────────────────────────────────────────────────────────────────────────
+
+
+def is_variant(job_id: str) -> bool:
+    """Say whether a job is returned as the variant: its id ends with an odd digit."""
+    return job_id[-1:] in "13579bdf"
+
+
+def nth_id(job_id: str, number: int) -> str:
+    """Return the id for the nth job, from 1: the second, the fourth and so on are `is_variant`."""
+    return f"{job_id[:-1]}{int(job_id[-1], 16) & ~1 | (number + 1) % 2:x}"
+
+
+def vary_status(status: dict[str, Any]) -> dict[str, Any]:
+    """Return a status whose `start_time` is text, and whose lists are empty rather than null."""
+    metrics = status["node_count_metrics"] or []
+    return status | {"start_time": str(status["start_time"]), "node_count_metrics": metrics}
+
+
+def vary_filled(response: dict[str, Any]) -> None:
+    """Change what the service filled in to its variant."""
+    response["metadata"].pop("ai_project", None)
+    algorithm, spec = response.get("algorithm") or {}, response.get("spec") or {}
+    if engine := algorithm.get("engine"):
+        algorithm["engine"] = {key: engine[key] for key in _ENGINE if key in engine}
+    if not algorithm.get("policies", True):
+        del algorithm["policies"]
+    for parameter in algorithm.get("parameters") or ():
+        parameter.pop("i18n_description", None)
+    for output in algorithm.get("outputs") or ():
+        output["period"] = f"{output['period']}s"
+    spec.pop("is_hosted_log", None)
+    if resource := spec.get("resource"):
+        resource.pop("policy", None)
+        if detail := resource.get("flavor_detail"):
+            detail.pop("attributes")
+            detail["flavor_info"] = _flavor_info(detail["flavor_info"])
+
+
+def _flavor_info(info: dict[str, Any]) -> dict[str, Any]:
+    changed = {**info, "disk": {**info["disk"], "size": str(info["disk"]["size"])}}
+    if gpu := info.get("gpu"):
+        named = {"product_nume" if key == "product_name" else key: value for key, value in gpu.items()}
+        changed["gpu"] = named | {"unit_num": str(gpu["unit_num"])}
+    if npu := info.get("npu"):
+        changed["npu"] = {**npu, "unit_num": int(npu["unit_num"])}
+    return changed
+
+
+def vary_declared(response: dict[str, Any]) -> None:
+    """Change what was declared to its variant; the text of the description stays."""
+    metadata = response["metadata"]
+    metadata["description"] = metadata.get("description") or None
+    metadata["annotations"] = {key: metadata["annotations"][key] for key in _FILLED_ANNOTATIONS}
+    algorithm, spec = response.get("algorithm") or {}, response.get("spec") or {}
+    for key in ("code_dir", "boot_file"):
+        if algorithm.get(key):
+            algorithm[key] = _other_path(algorithm[key])
+    if variables := algorithm.get("environments"):
+        algorithm["environments"] = [{key: value} for key, value in variables.items()]
+    for item, url in _on_obs(algorithm.get("inputs")):
+        item["remote"]["obs"]["obs_url"] = _other_path(url)
+    for item, url in _on_obs(algorithm.get("outputs")):
+        item["remote"] = {"obs_url": _other_path(url)}
+    spec["volumes"] = [volume.get("nfs") or volume for volume in spec.get("volumes") or ()]
+    for path in ("auto_stop.duration", "schedule_policy.priority"):
+        if (value := value_at(spec, path)) is not None:
+            put_at(spec, path, str(value))
+    log = spec.get("log_export_path") or {}
+    spec["log_export_path"] = log | {"obs_url": _other_path(log.get("obs_url", ""))}
+
+
+def _on_obs(items: Iterable[dict[str, Any]] | None) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the inputs or outputs that are on OBS, each with its path there."""
+    for item in items or ():
+        if (url := value_at(item, "remote.obs.obs_url")) is not None:
+            yield item, url
+
+
+def _other_path(path: str) -> str:
+    """Return an OBS path without its scheme if it has one, with it if it has none."""
+    if path.startswith("obs://"):
+        return path.removeprefix("obs:/")
+    return f"obs:/{path}" if path.startswith("/") else path

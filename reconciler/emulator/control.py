@@ -1,0 +1,447 @@
+"""Control: faults, which are what goes wrong on request, as data; and the control API.
+
+A fault says which requests it is for and what happens to them. The table is read before the service
+does anything, so that a fault can be triggered before or after the effect of the request.
+
+By the control API a test, in any language, directs an emulator over HTTP. It lies under /emulator, which
+the service does not have, and exists only when the application was made with `control=True`. It takes and
+gives JSON, asks for the credentials that the application asks for, if any, and refuses web pages: a foreign
+`Origin`, and a `Host` that is not this machine, are refused.
+
+    GET    /emulator/jobs              every job: id, project_id, name, phase, secondary_phase, held
+    GET    /emulator/clock             {"now_ms": n}
+    POST   /emulator/clock             {"advance_s": n}: let n seconds pass
+    POST   /emulator/jobs/{id}/phase   {"phase": "Failed", "secondary_phase": …}: put a job into a phase
+    POST   /emulator/jobs/{id}/hold    keep a job in its phase
+    POST   /emulator/jobs/{id}/release let it go on
+    GET    /emulator/requests          the newest 10,000 requests served: method, path, operation, status
+    DELETE /emulator/requests          forget them
+    GET    /emulator/faults            the faults in force
+    POST   /emulator/faults            one fault, a list of them, or {"chaos": probability, "seed": n}
+    DELETE /emulator/faults            remove them all
+    GET    /emulator/settings          {"offset_counts": "pages"}
+    POST   /emulator/settings          {"offset_counts": "items"}: what `offset` of a search counts
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from ipaddress import ip_address
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from werkzeug.datastructures import Headers
+
+from reconciler.emulator.errors import ApiError, invalid
+from reconciler.emulator.schemas import ApiResponse, json_response, read_json
+from reconciler.emulator.store import Job, Store
+
+UNKNOWN_PHASE = "Hibernating"
+"""The phase that `Effect.UNKNOWN_PHASE` shows; no document has it."""
+
+
+class ResponseLost(Exception):
+    """The request got no response: the connection closed.
+
+    Raised out of the application when it is called in-process; over HTTP the server closes the
+    socket. Whether the request had its effect is for the caller to find out.
+    """
+
+
+class Effect(StrEnum):
+    """What a fault does to a request."""
+
+    ANSWER = "answer"
+    """Answer `status` and `code`; the request has no effect."""
+    ANSWER_AFTER = "answer_after"
+    """Answer `status` and `code`, although the request had its effect (a gateway timeout)."""
+    LOST_BEFORE = "lost_before"
+    """Close the connection; the request has no effect."""
+    LOST_AFTER = "lost_after"
+    """Close the connection; the request had its effect."""
+    DELAY = "delay"
+    """Answer after `delay_s` real seconds."""
+    TRUNCATED = "truncated"
+    """Send half of the announced body, then close the connection."""
+    UNREADABLE = "unreadable"
+    """Answer half a JSON document with the right length."""
+    MALFORMED_JOB = "malformed_job"
+    """Make the first job of the response one whose status cannot be read."""
+    UNKNOWN_PHASE = "unknown_phase"
+    """Show the first job of the response in a phase that no document has."""
+    MOVED_LIST = "moved_list"
+    """Answer a later page of the job list as if it had moved by `shift` jobs since the page before."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault.
+
+    It is for requests whose method is `method` (None: any), whose operation is `operation` (a name
+    of `routes.ROUTES`, None: any) and whose whole path is `path`, in which `*` is any text (None: any).
+    Of these it is triggered by the `nth` (1 is the first) and those after it, `count` in all (None: without
+    end), each with `probability`; the chance is drawn from `seed`, so that a run can be repeated.
+
+    A moved list is for the pages of a search behind the first, whatever else is asked. `shift` is how many
+    jobs before the page are gone: as many of the page are missed. Below 0 they are new: so many come twice.
+    """
+
+    effect: Effect
+    method: str | None = None
+    operation: str | None = None
+    path: str | None = None
+    nth: int = 1
+    count: int | None = 1
+    probability: float = 1.0
+    seed: int = 0
+    status: int = 500
+    code: str = "ModelArts.0010"
+    message: str = "Internal error."
+    retry_after_s: int | None = None
+    delay_s: float = 0.0
+    shift: int = 1
+
+    def __post_init__(self) -> None:
+        if self.path is not None and not _REGEX_SIGNS.isdisjoint(self.path):
+            raise ValueError("path is no regular expression: it is the whole path, * stands for any text")
+        if self.nth < 1 or not 0 <= self.probability <= 1 or not 0 <= self.delay_s <= MAX_DELAY_S:
+            raise ValueError("nth starts at 1, probability is between 0 and 1, delay_s between 0 and 3600")
+        if not 200 <= self.status <= 599:
+            raise ValueError("status is between 200 and 599")
+        if type(self.shift) is not int or not 0 < abs(self.shift) < 1 << 31:
+            raise ValueError("shift is a whole number of jobs, and not 0")
+
+    def is_for(self, method: str, operation: str, path: str, body: bytes = b"") -> bool:
+        """Say whether the fault is for such a request."""
+        if self.effect is Effect.MOVED_LIST and not (
+            operation == "ListTrainingJobs" and _is_later_page(body)
+        ):
+            return False
+        return (
+            self.method in {None, method}
+            and self.operation in {None, operation}
+            and (self.path is None or _matches(self.path, path))
+        )
+
+
+MAX_DELAY_S = 3600
+#: Signs of a regular expression; no path of the service has them.
+_REGEX_SIGNS = frozenset("^$()[]{}|\\+?")
+
+
+def _matches(pattern: str, path: str) -> bool:
+    """Whether a path is what a pattern says; each text between stars is looked for once."""
+    first, *others = pattern.split("*")
+    if not others:
+        return path == pattern
+    *between, last = others
+    if not path.startswith(first):
+        return False
+    at = len(first)
+    for text in between:
+        if (found := path.find(text, at)) < 0:
+            return False
+        at = found + len(text)
+    return path.endswith(last) and len(path) - len(last) >= at
+
+
+def _is_later_page(body: bytes) -> bool:
+    try:
+        offset = json.loads(body)["offset"]
+    except (ValueError, KeyError, TypeError):
+        return False
+    return isinstance(offset, int) and offset > 0
+
+
+def read_fault(body: Mapping[str, Any]) -> Fault:
+    """Return the fault that a JSON object describes, its keys being those of `Fault`.
+
+    Raises:
+        ValueError: an unknown key or effect, or a value that the fault cannot have.
+    """
+    if unknown := body.keys() - _TYPES.keys():
+        raise ValueError(f"a fault has no {', '.join(sorted(unknown))}")
+    if "effect" not in body:
+        raise ValueError("a fault needs an effect")
+    for name, value in body.items():
+        if isinstance(value, bool) or not isinstance(value, _TYPES[name]):
+            raise ValueError(f"{name} of a fault is of another type")
+    return Fault(**{**body, "effect": Effect(body["effect"])})
+
+
+_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("effect", "code", "message"), str),
+    **dict.fromkeys(("method", "operation", "path"), str | None),
+    **dict.fromkeys(("nth", "seed", "status", "shift"), int),
+    **dict.fromkeys(("count", "retry_after_s"), int | None),
+    **dict.fromkeys(("probability", "delay_s"), int | float),
+}
+
+
+def chaos(probability: float, seed: int = 0) -> tuple[Fault, ...]:
+    """Return faults that make each request fail with `probability`, in one of several ways alike.
+
+    Raises:
+        ValueError: `probability` is not between 0 and 1.
+    """
+    if not 0 <= probability <= 1:
+        raise ValueError("the probability of chaos is between 0 and 1")
+    kinds: list[dict[str, Any]] = [
+        {"effect": Effect.ANSWER, "status": 429, "code": "APIGW.0308", "retry_after_s": 1},
+        {"effect": Effect.ANSWER, "status": 500, "code": "ModelArts.0010"},
+        {"effect": Effect.ANSWER, "status": 503, "code": "ModelArts.4302"},
+        {"effect": Effect.ANSWER_AFTER, "status": 504, "code": "APIGW.0201"},
+        {"effect": Effect.LOST_BEFORE},
+        {"effect": Effect.LOST_AFTER},
+    ]
+    share = probability / len(kinds)
+    # A later fault is asked only where the earlier ones were not triggered.
+    return tuple(
+        Fault(**kind, count=None, probability=min(1.0, share / (1 - index * share)), seed=seed + index)
+        for index, kind in enumerate(kinds)
+    )
+
+
+class Faults:
+    """The table of faults of one application. Threads may share it."""
+
+    def __init__(self, *faults: Fault) -> None:
+        self._lock = threading.Lock()
+        self._faults: list[_CountedFault] = []
+        self.add(*faults)
+
+    def add(self, *faults: Fault) -> None:
+        """Add faults behind those that are there."""
+        with self._lock:
+            self._faults += [_CountedFault(fault) for fault in faults]
+
+    def clear(self) -> None:
+        """Remove every fault."""
+        with self._lock:
+            self._faults.clear()
+
+    def __iter__(self) -> Iterator[Fault]:
+        with self._lock:
+            return iter([counted.fault for counted in self._faults])
+
+    def trigger(self, method: str, operation: str, path: str, body: bytes = b"") -> Fault | None:
+        """Return the first fault that this request triggers; every fault that is for it counts it."""
+        with self._lock:
+            matching = [
+                counted for counted in self._faults if counted.fault.is_for(method, operation, path, body)
+            ]
+            for counted in matching:
+                counted.seen += 1
+            return next((counted.fault for counted in matching if counted.triggers()), None)
+
+
+class _CountedFault:
+    """A fault with its counters."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        self.seen = 0
+        self.triggered = 0
+        self._chance = random.Random(fault.seed)  # noqa: S311 - repeatable, not secret
+
+    def triggers(self) -> bool:
+        fault = self.fault
+        if self.seen < fault.nth or (fault.count is not None and self.triggered >= fault.count):
+            return False
+        if fault.probability < 1 and self._chance.random() >= fault.probability:
+            return False
+        self.triggered += 1
+        return True
+
+
+def corrupt(effect: Effect, text: str) -> str:
+    """Return the text of a response as a fault leaves it; other effects leave it as it is."""
+    if effect is Effect.UNREADABLE:
+        return text[: len(text) // 2] if text else "{"
+    if effect not in {Effect.MALFORMED_JOB, Effect.UNKNOWN_PHASE}:
+        return text
+    response = json.loads(text) if text else {}
+    jobs = response.get("items", [response]) if isinstance(response, dict) else []
+    if jobs and "status" in jobs[0]:
+        malformed = {"phase": ["Running"], "start_time": "never"}
+        unknown = {"phase": UNKNOWN_PHASE, "secondary_phase": UNKNOWN_PHASE}
+        jobs[0]["status"] = malformed if effect is Effect.MALFORMED_JOB else jobs[0]["status"] | unknown
+    return json.dumps(response)
+
+
+# ── the control API ────────────────────────────────────────────────────────────────────────────
+
+KEPT_REQUESTS = 10_000
+
+
+class ServedRequest(NamedTuple):
+    """One request that was served; status 0 means that it got no response."""
+
+    method: str
+    path: str
+    operation: str
+    status: int
+
+
+@dataclass
+class ControlSettings:
+    """What can be set while the application serves. `offset_counts`: pages or items."""
+
+    offset_counts: str = "pages"
+
+    def __post_init__(self) -> None:
+        if self.offset_counts not in {"pages", "items"}:
+            raise ValueError(f"offset_counts is pages or items, not {self.offset_counts}")
+
+
+@dataclass(frozen=True)
+class Control:
+    """The parts of an application that the control API directs."""
+
+    store: Store
+    faults: Faults
+    requests: deque[ServedRequest]
+    settings: ControlSettings
+
+
+Handler = Callable[[Control, Mapping[str, Any], bytes], ApiResponse]
+
+
+def _show_jobs(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
+    return json_response(200, {"jobs": [_summary(job) for job in control.store.jobs()]})
+
+
+def _show_clock(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
+    return json_response(200, {"now_ms": control.store.clock.now_ms()})
+
+
+def _advance(control: Control, path: Mapping[str, Any], data: bytes) -> ApiResponse:
+    seconds = _read_object(data).get("advance_s")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e11:
+        raise invalid("advance_s must be a number of seconds, zero or more")
+    control.store.clock.advance(seconds=seconds)
+    return _show_clock(control, path, data)
+
+
+def _set_phase(control: Control, path: Mapping[str, Any], data: bytes) -> ApiResponse:
+    body = _read_object(data)
+    phase, secondary = body.get("phase"), body.get("secondary_phase")
+    if not isinstance(phase, str) or not isinstance(secondary, str | None):
+        raise invalid("phase must be a text")
+    return json_response(200, _summary(control.store.set_phase(path["job_id"], phase, secondary)))
+
+
+def _hold(control: Control, path: Mapping[str, Any], _data: bytes) -> ApiResponse:
+    return json_response(200, _summary(control.store.hold(path["job_id"])))
+
+
+def _release(control: Control, path: Mapping[str, Any], _data: bytes) -> ApiResponse:
+    return json_response(200, _summary(control.store.release(path["job_id"])))
+
+
+def _show_requests(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
+    return json_response(200, {"requests": [served._asdict() for served in list(control.requests)]})
+
+
+def _clear_requests(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
+    control.requests.clear()
+    return ApiResponse(204)
+
+
+def _show_faults(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
+    return json_response(200, {"faults": [asdict(fault) for fault in control.faults]})
+
+
+def _add_faults(control: Control, path: Mapping[str, Any], data: bytes) -> ApiResponse:
+    body = read_json(data)
+    try:
+        if isinstance(body, dict) and "chaos" in body:
+            control.faults.add(*chaos(float(body["chaos"]), int(body.get("seed", 0))))
+        else:
+            control.faults.add(*(read_fault(item) for item in (body if isinstance(body, list) else [body])))
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise invalid(str(error)) from None
+    return _show_faults(control, path, data)
+
+
+def _clear_faults(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
+    control.faults.clear()
+    return ApiResponse(204)
+
+
+def _show_settings(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
+    return json_response(200, asdict(control.settings))
+
+
+def _change_settings(control: Control, path: Mapping[str, Any], data: bytes) -> ApiResponse:
+    try:
+        wanted = ControlSettings(**{**asdict(control.settings), **_read_object(data)})
+    except (ValueError, TypeError):
+        raise invalid("the one setting is offset_counts: pages or items") from None
+    control.settings.offset_counts = wanted.offset_counts
+    return _show_settings(control, path, data)
+
+
+def _summary(job: Job) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "project_id": job.project,
+        "workspace_id": job.workspace_id,
+        "name": job.name,
+        "phase": job.life.phase,
+        "secondary_phase": job.life.secondary,
+        "held": bool(job.life.held_ms),
+    }
+
+
+def check_local_origin(headers: Headers) -> None:
+    """Refuse a request that a web page may have sent, in whose name the browser calls this machine.
+
+    Its origin says so, or the name by which it found us: that of a page can be made to lead here.
+
+    Raises:
+        ApiError: 403.
+    """
+    host, origin = headers.get("Host", ""), headers.get("Origin")
+    if not _is_this_machine(f"//{host}") or (origin is not None and not _is_this_machine(origin)):
+        raise ApiError(
+            "APIGW.0305", "The control API is for this machine, and not for web pages of others.", status=403
+        )
+
+
+def _is_this_machine(url: str) -> bool:
+    try:
+        name = urlsplit(url).hostname or ""
+        return name == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _read_object(data: bytes) -> dict[str, Any]:
+    body = read_json(data)
+    if not isinstance(body, dict):
+        raise invalid("the body must be a JSON object")
+    return body
+
+
+CONTROL_ROUTES: tuple[tuple[str, str, Handler], ...] = (
+    ("GET", "/emulator/jobs", _show_jobs),
+    ("GET", "/emulator/clock", _show_clock),
+    ("POST", "/emulator/clock", _advance),
+    ("POST", "/emulator/jobs/<job_id>/phase", _set_phase),
+    ("POST", "/emulator/jobs/<job_id>/hold", _hold),
+    ("POST", "/emulator/jobs/<job_id>/release", _release),
+    ("GET", "/emulator/requests", _show_requests),
+    ("DELETE", "/emulator/requests", _clear_requests),
+    ("GET", "/emulator/faults", _show_faults),
+    ("POST", "/emulator/faults", _add_faults),
+    ("DELETE", "/emulator/faults", _clear_faults),
+    ("GET", "/emulator/settings", _show_settings),
+    ("POST", "/emulator/settings", _change_settings),
+)

@@ -1,1 +1,0 @@
-"""What directs the emulator from outside: the control API, and the faults that it injects."""

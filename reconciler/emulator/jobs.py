@@ -1,0 +1,345 @@
+"""The operations on training jobs, on their tags, and on what the service offers: flavors, engines, quotas.
+
+Tags lie beside a job and are not part of its response.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from werkzeug.datastructures import Headers
+
+from reconciler.emulator import mutable, responses, schemas, validation
+from reconciler.emulator.catalog import ENGINES, FLAVORS, POOL_FLAVORS, check_flavor, check_listed, flavor
+from reconciler.emulator.errors import ApiError, invalid
+from reconciler.emulator.schemas import ApiResponse, dump_json, json_response, value_at
+from reconciler.emulator.search import Condition, check_tags_differ, has_tag, name_contains, read_search
+from reconciler.emulator.settings import Settings
+from reconciler.emulator.store import USER_ID, Job, Store
+
+_TAG_KEY = re.compile(r"(?!_sys_)(?! )[\w .:=+\-@]{1,128}(?<! )")
+_TAG_VALUE = re.compile(r"[\w .:=+\-@/]{0,255}")
+_MAX_TAG_PAGE = 1000
+_QUOTAS = {
+    "job-num": (1, (1 << 31) - 1),
+    "visual-job-num": (1, (1 << 31) - 1),
+    "job-retention-enabled": (0, 1),
+    "job-num-quota-notify": (0, 0),
+}
+"""What can be limited, and between which numbers. Only job-num has an effect here."""
+
+
+@dataclass(frozen=True)
+class ApiRequest:
+    """The arguments of an operation. `path` holds the variable parts of the URL, `query` its parameters.
+
+    `counts_items`: the offset of a search counts items, not pages; `shift`: see `SearchRequest`.
+    """
+
+    store: Store
+    settings: Settings
+    path: Mapping[str, Any]
+    query: Mapping[str, str]
+    headers: Headers
+    body: bytes
+    counts_items: bool = False
+    shift: int = 0
+
+    @property
+    def project(self) -> str:
+        """The project id of the URL."""
+        return str(self.path["project_id"])
+
+    @property
+    def job_id(self) -> str:
+        """The job id of the URL."""
+        return str(self.path["job_id"])
+
+    @property
+    def strict(self) -> bool:
+        """Whether the catalogue is the whole of what there is."""
+        return self.settings.strict_catalogue
+
+    def text(self, job: Job) -> str:
+        """Return a job as JSON, as this cloud returns it."""
+        if not (job.is_variant and self.settings.cloud == "otc"):
+            return job.text
+        response = json.loads(job.text)
+        responses.vary_declared(response)
+        return dump_json(response)
+
+
+# ── jobs ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def create(request: ApiRequest) -> ApiResponse:
+    """CreateTrainingJob: 201 and the whole job, whose `user_name` is still empty."""
+    body = schemas.read(request.body, schemas.JOB)
+    validation.check_job(body, strict_catalogue=request.strict)
+    job = request.store.create(request.project, body)
+    named = f'"user_name":{dump_json(request.store.user_name)}'
+    return ApiResponse(201, request.text(job).replace(named, '"user_name":""', 1))
+
+
+def search(request: ApiRequest) -> ApiResponse:
+    """ListTrainingJobs: 200 and a page of whole jobs."""
+    body = schemas.read(request.body, schemas.SEARCH)
+    query = replace(
+        read_search(body, request.store.clock.now_ms(), strict=request.strict),
+        counts_items=request.counts_items,
+        shift=request.shift,
+    )
+    page = request.store.search(request.project, query)
+    page_fields: dict[str, Any] = {
+        "total": max(0, page.total - query.shift),
+        "count": max(0, page.count - query.shift),
+        "limit": query.limit,
+        "offset": query.offset,
+        "sort_by": "create_time",
+        "order": "desc" if query.descending else "asc",
+        "group_by": query.group_by,
+        "workspace_id": query.workspace_id,
+        "ai_project": responses.AI_PROJECT,
+    }
+    if query.train_type:
+        page_fields["train_type"] = query.train_type
+    items = ",".join(request.text(job) for job in page.jobs)
+    return ApiResponse(200, f'{dump_json(page_fields)[:-1]},"items":[{items}]}}')
+
+
+def show(request: ApiRequest) -> ApiResponse:
+    """ShowTrainingJobDetails: 200 and the whole job."""
+    return ApiResponse(200, request.text(request.store.get(request.project, request.job_id)))
+
+
+def update(request: ApiRequest) -> ApiResponse:
+    """ChangeTrainingJobDescription: 200 without a body. A field that is absent is left alone."""
+    changes = schemas.read(request.body, mutable.UPDATE)
+    mutable.check_update(changes, request.settings.cloud)
+    spec = changes.get("spec") or {}
+
+    def change(job: Job, body: dict[str, Any]) -> None:
+        if request.strict:
+            validation.check_dedicated(spec, value_at(body, "spec.resource") or {})
+        mutable.check_phase(changes, job.life.phase)
+        mutable.merge(body, changes)
+
+    request.store.change(request.project, request.job_id, change)
+    return ApiResponse(200)
+
+
+def act(request: ApiRequest) -> ApiResponse:
+    """StopTrainingJob: 202 and the whole job: terminating, or beginning anew after its end."""
+    action = schemas.read(request.body, schemas.ACTION).get("action_type")
+    actions = {"terminate": request.store.terminate, "restart": request.store.restart}
+    if action not in actions:
+        raise invalid(f"action_type {action} is not one of {', '.join(actions)}")
+    return ApiResponse(202, request.text(actions[action](request.project, request.job_id)))
+
+
+def delete(request: ApiRequest) -> ApiResponse:
+    """DeleteTrainingJob: 202 without a body; allowed in every phase."""
+    request.store.delete(request.project, request.job_id)
+    return ApiResponse(202)
+
+
+def delete_many(request: ApiRequest) -> ApiResponse:
+    """BatchDeleteTrainingJob: 202; at most 100 jobs of one workspace, all or none."""
+    jobs = schemas.read(request.body, schemas.BATCH).get("jobs") or []
+    if not 1 <= len(jobs) <= 100:
+        raise invalid("jobs must hold 1 to 100 jobs")
+    job_ids = [str(value_at(job, "metadata.id") or "") for job in jobs]
+    if not all(job_ids):
+        raise invalid("jobs[].metadata.id is required")
+    if len({request.store.get(request.project, job_id).workspace_id for job_id in job_ids}) > 1:
+        raise invalid("the jobs must be of one workspace")
+    request.store.delete(request.project, *job_ids)
+    return json_response(202, {})
+
+
+def check_name(request: ApiRequest) -> ApiResponse:
+    """ValidateTrainingJobName: 200, `is_duplicate`."""
+    name = request.query.get("job_name")
+    validation.check_name(name)
+    workspace_id = request.query.get("workspace_id")
+    validation.check_workspace(workspace_id, strict=request.strict)
+    taken = request.store.is_taken(request.project, workspace_id or "0", name or "")
+    return json_response(200, {"is_duplicate": taken})
+
+
+# ── tags ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def create_tags(request: ApiRequest) -> ApiResponse:
+    """CreateTrainJobTags: 204; a key that is there gets the new value."""
+    tags = _tags(request)
+    for tag in tags:
+        if not _TAG_KEY.fullmatch(tag["key"]) or not _TAG_VALUE.fullmatch(tag.get("value") or ""):
+            raise invalid(f"tag {tag['key']} has a key or value that is not allowed")
+    request.store.tag(request.project, request.job_id, {tag["key"]: tag.get("value") or "" for tag in tags})
+    return ApiResponse(204)
+
+
+def delete_tags(request: ApiRequest) -> ApiResponse:
+    """DeleteTrainJobTags: 204; keys that are not there are no error."""
+    request.store.untag(request.project, request.job_id, [tag["key"] for tag in _tags(request)])
+    return ApiResponse(204)
+
+
+def show_tags(request: ApiRequest) -> ApiResponse:
+    """ShowTrainJobTags: 200, the tags of one job."""
+    return json_response(200, {"tags": _tags_of(request, request.job_id)})
+
+
+def list_tags(request: ApiRequest) -> ApiResponse:
+    """ListTrainingJobTags: 200, the tags of all jobs of the project, by key."""
+    limit, offset = _page(request)
+    values_by_key = list(request.store.tag_values(request.project).items())[offset : offset + limit]
+    return json_response(200, {"tags": [{"key": key, "values": values} for key, values in values_by_key]})
+
+
+def search_by_tags(request: ApiRequest) -> ApiResponse:
+    """ListTrainingJobsByTags: 200, the jobs that match, with their tags."""
+    limit, offset = _page(request)
+    jobs = request.store.tagged(request.project, *_tag_conditions(request))
+    resources = [
+        {
+            "resource_id": job.id,
+            "resource_name": job.name,
+            "workspace_id": job.workspace_id,
+            "tags": _tags_of(request, job.id),
+            "resource_detail": None,
+        }
+        for job in jobs[offset : offset + limit]
+    ]
+    return json_response(200, {"resources": resources, "total_count": len(jobs)})
+
+
+def count_by_tags(request: ApiRequest) -> ApiResponse:
+    """CountTrainingJobsByTags: 200, how many jobs match."""
+    jobs = request.store.tagged(request.project, *_tag_conditions(request))
+    return json_response(200, {"total_count": len(jobs)})
+
+
+def _tags_of(request: ApiRequest, job_id: str) -> list[dict[str, str]]:
+    tags = request.store.tags(request.project, job_id)
+    return [{"key": key, "value": value} for key, value in tags.items()]
+
+
+def _tags(request: ApiRequest) -> list[dict[str, Any]]:
+    tags = schemas.read(request.body, schemas.TAGS).get("tags") or []
+    if not tags or not all(tag.get("key") for tag in tags):
+        raise invalid("tags must hold tags with a key")
+    return list(tags)
+
+
+def _tag_conditions(request: ApiRequest) -> list[Condition]:
+    body = schemas.read(request.body, schemas.TAG_QUERY)
+    validation.check_workspace(body.get("workspace_id"), strict=request.strict)
+    check_tags_differ(body.get("tags") or ())
+    if len(body.get("matches") or ()) > 1:
+        raise invalid("matches must hold one item")
+    found = []
+    if body.get("workspace_id"):
+        found.append(Condition("workspace_id = ?", (body["workspace_id"],)))
+    if body.get("without_any_tag"):
+        found.append(Condition("id NOT IN (SELECT job_id FROM tags)", ()))
+    found += [has_tag(tag) for tag in body.get("tags") or ()]
+    for match in body.get("matches") or ():
+        if match.get("key") != "resource_name":
+            raise invalid("matches[].key must be resource_name")
+        if match.get("value"):
+            found.append(name_contains(match["value"]))
+    return found
+
+
+def _page(request: ApiRequest) -> tuple[int, int]:
+    try:
+        limit = int(request.query.get("limit") or _MAX_TAG_PAGE)
+        offset = int(request.query.get("offset") or 0)
+    except ValueError:
+        raise ApiError("ModelArts.2764", "limit and offset must be numbers.") from None
+    if not 1 <= limit <= _MAX_TAG_PAGE or offset < 0:
+        raise ApiError("ModelArts.2764", f"limit must be 1 to {_MAX_TAG_PAGE}, and offset not negative.")
+    return limit, offset
+
+
+# ── flavors, engines, quotas ───────────────────────────────────────────────────────────────────
+
+
+def flavors(request: ApiRequest) -> ApiResponse:
+    """ShowTrainingJobFlavors: 200, those of one `flavor_type` or all."""
+    kind = request.query.get("flavor_type")
+    if kind not in {None, "", "CPU", "GPU", "Ascend"}:
+        raise ApiError("ModelArts.2764", f"flavor_type {kind} is not one of CPU, GPU, Ascend.")
+    names = _accepted(request, "spec.resource.flavor_id", "task_resource.flavor_id")
+    accepted = {name: flavor(name) for name in (*request.settings.flavors, *names)}
+    listed = FLAVORS | {name: one for name, one in accepted.items() if name not in FLAVORS}
+    found = [one for one in listed.values() if not kind or one["flavor_type"] == kind]
+    return json_response(200, {"total_count": len(found), "flavors": found})
+
+
+def engines(request: ApiRequest) -> ApiResponse:
+    """ShowTrainingJobEngines: 200."""
+    names = _accepted(request, "algorithm.engine.engine_id", "algorithm.engine.engine_id")
+    accepted = {
+        name: {"engine_id": name, "engine_name": name, "engine_version": name}
+        for name in (*request.settings.engines, *names)
+    }
+    listed = ENGINES | {name: one for name, one in accepted.items() if name not in ENGINES}
+    return json_response(200, {"total": len(listed), "items": list(listed.values())})
+
+
+def _accepted(request: ApiRequest, in_job: str, in_task: str) -> list[str]:
+    """Return the ids at these paths of all jobs: a catalogue that is not strict lists what it accepted."""
+    if request.strict:
+        return []
+    found: list[Any] = []
+    for body in (job.body for job in request.store.jobs() if job.project == request.project):
+        found += [value_at(body, in_job), *(value_at(task, in_task) for task in body.get("tasks") or ())]
+    return sorted({name for name in found if isinstance(name, str) and name})
+
+
+def pool_flavor(request: ApiRequest) -> ApiResponse:
+    """ShowTrainingFlavorMaxAvailableResource: 200, what a pool has left for one node of a flavor."""
+    pool_id, flavor_id = request.query.get("pool_id"), request.query.get("flavor_id")
+    if not pool_id:
+        raise ApiError("ModelArts.2764", "pool_id is required.")
+    check_listed("pool", pool_id, strict=request.strict)
+    if flavor_id:
+        check_flavor(flavor_id, pooled=True, strict=request.strict)
+    cards = POOL_FLAVORS.get(flavor_id or "", 1)
+    return json_response(200, {"cpu_core_num": 24 * cards, "mem_size": 96 * cards})
+
+
+def quotas(request: ApiRequest) -> ApiResponse:
+    """ShowTrainingQuotas: 200, the number of jobs that may be kept and are."""
+    if request.query.get("resource") not in {None, "", "job-num"}:
+        raise ApiError("ModelArts.2764", f"resource {request.query['resource']} has no quota.")
+    used = request.store.count(request.project)
+    return json_response(
+        200, {"quotas": [{"resource": "job-num", "quota": request.store.quota, "used": used}]}
+    )
+
+
+def change_quotas(request: ApiRequest) -> ApiResponse:
+    """ModifyTrainingQuotas: 200 and the new quotas. It lasts as long as the store is open."""
+    body = schemas.read(request.body, schemas.QUOTAS)
+    quotas = body.get("quotas") or []
+    for item in quotas:
+        resource, quota = item.get("resource"), item.get("quota")
+        if resource not in _QUOTAS:
+            raise ApiError("ModelArts.2764", f"resource {resource} has no quota.")
+        least, most = _QUOTAS[resource]
+        if quota is None or quota < least:
+            raise invalid(f"quota of {resource} must be at least {least}")
+        if quota > most:
+            raise ApiError("ModelArts.2816", f"quota of {resource} exceeds its upper limit {most}.")
+    for item in quotas:
+        if item["resource"] == "job-num":
+            request.store.quota = item["quota"]
+    return json_response(200, {"user_id": body.get("user_id") or USER_ID, "quotas": quotas})

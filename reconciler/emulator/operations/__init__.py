@@ -1,1 +1,0 @@
-"""The service's operations, one group a module: jobs, search, tags, logs, the catalog."""
