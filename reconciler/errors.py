@@ -148,6 +148,11 @@ class Diagnostic:
     snippet: Snippet | None = None
     severity: Severity = Severity.ERROR
 
+    @property
+    def message(self) -> str:
+        """The problem in one line."""
+        return f"{self.what}: {self.why}" if self.why else self.what
+
 
 class ReconcilerError(Exception):
     """Something that a person has to know; `diagnostics` says it, in the order to be shown.
@@ -159,7 +164,7 @@ class ReconcilerError(Exception):
 
     def __init__(self, *diagnostics: Diagnostic) -> None:
         self.diagnostics: tuple[Diagnostic, ...] = diagnostics
-        super().__init__("; ".join(f"{d.what}: {d.why}" if d.why else d.what for d in diagnostics))
+        super().__init__("; ".join(one.message for one in diagnostics))
 
 
 class ManifestInvalid(ReconcilerError):

@@ -190,7 +190,7 @@ def _order(room: str) -> list[str]:
     return [name for line in listed.splitlines() for name in line.strip().split("  ")[0].split()]
 
 
-@pytest.mark.parametrize("room", [CORE, DECIDE, EMULATOR])
+@pytest.mark.parametrize("room", [CORE, DECIDE, EMULATOR, "render"])
 def test_a_file_imports_only_files_that_stand_before_it(room: str) -> None:
     order = _order(room)
     names = {path.split("/")[1].removesuffix(".py") for path in MODULES if path.startswith(f"{room}/")}

@@ -17,9 +17,9 @@ from reconciler.decide.watch_check import CheckReport, CheckResult
 from reconciler.decide.watch_schedule import CheckInterval
 from reconciler.decide.watch_state import WatchState
 from reconciler.errors import ExitCode
+from reconciler.render.drift import render_check
 from reconciler.render.prometheus import render_metrics
 from reconciler.render.style import PLAIN
-from reconciler.render.texts.watch import render_check
 from reconciler.watch import Watch
 
 EVERY_S = 900.0

@@ -30,7 +30,7 @@ from reconciler.errors import Diagnostic, ReconcilerError, Refused
 from reconciler.modelarts import clock
 from reconciler.reconcile import Context, notify_apply
 from reconciler.recording import StackLock
-from reconciler.render.texts.warnings import render_warnings
+from reconciler.render.lines import render_warnings
 from reconciler.rollout import Rollout
 from reconciler.version import __version__
 

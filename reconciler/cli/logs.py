@@ -9,7 +9,7 @@ from reconciler.cli.terminal.console import console
 from reconciler.core.logtail import last_lines, unseen
 from reconciler.errors import ServiceError
 from reconciler.modelarts.job_logs import FOLLOW_EVERY_S, first_task
-from reconciler.render.texts.listing import render_lines
+from reconciler.render.lines import render_lines
 from reconciler.text import printable
 
 if TYPE_CHECKING:

@@ -30,9 +30,9 @@ from reconciler.decide.watch_window import Window
 from reconciler.errors import Diagnostic, ExitCode, WrongUsage
 from reconciler.notify import NOTHING_NOTIFIED, Notified
 from reconciler.render import FORMATS
+from reconciler.render.drift import render_check
 from reconciler.render.json import dump
 from reconciler.render.prometheus import render_metrics
-from reconciler.render.texts.watch import render_check
 from reconciler.text import format_duration
 from reconciler.watch import Sleeper, SystemWatchClock, Watch, WatchClock
 

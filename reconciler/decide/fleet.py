@@ -204,7 +204,7 @@ def _entry(result: StackResult) -> dict[str, Any]:
 
 def message_of(problem: Diagnostic) -> str:
     """A problem in one line."""
-    return f"{problem.what}: {problem.why}" if problem.why else problem.what
+    return problem.message
 
 
 def _without_shared_scopes(results: list[StackResult]) -> Iterable[StackResult]:

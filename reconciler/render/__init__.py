@@ -1,6 +1,12 @@
-"""The registry of output formats: value in, text out. A new format is a module of this package and its row.
+"""What was decided, shown: a content (a plan, a drift report…) in an output format.
 
-The command line and the Python API ask the registry which formats there are for a value, and have it render.
+A file is a content, with its text and its sheet; or a format, which says how a sheet looks, and how a fleet
+of stacks does. Each is imported when it is asked for. A file imports only files that stand before it::
+
+    style layout lines sheet                               what all of them use
+    plan result drift review cases validation history      a content each
+    json text markdown html github junit sarif prometheus  a format each
+    explain commands timeline                              what single commands show
 """
 
 from __future__ import annotations
@@ -14,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class Content(StrEnum):
-    """What is rendered; a module renders it by `render_plan(plan, view)`, and so on.
+    """What is shown. The file of that name in this room has its `text` and its `sheet`.
 
-    A saved plan is rendered as the plan that it is. The report of a fleet is made of what a format says of
-    each stack, by a module of the same name in `render/fleet`.
+    A saved plan is shown as the plan that it is. The report of a fleet is made of what a format says of each
+    stack, by `render_fleet` of the format's file.
     """
 
     PLAN = "plan"
@@ -31,15 +37,14 @@ class Content(StrEnum):
 
 
 class Format(NamedTuple):
-    """A format: the module of this package that renders it, imported when it is used, and what it renders.
+    """An output format: the file of its name in this room has `render(content, value, view)`.
 
-    `redacts` says that its module takes secrets out value by value: replacing them in the finished
-    text would break it. `is_whole` says that a file holds one value: of an apply the result, which takes the
-    place of the plan; of other formats it holds both. `is_final` says that it is written when
-    the run has ended, also where that failed, and tells how; its module has `render_run`, too.
+    `redacts` says that it takes secrets out value by value: replacing them in the finished text would break
+    it. `is_whole` says that a file holds one value: of an apply the result, which takes the place of the
+    plan; of other formats it holds both. `is_final` says that it is written when the run has ended, also
+    where that failed, and tells how; its file has `render_run`, too.
     """
 
-    module: str
     renders: frozenset[Content]
     redacts: bool = False
     is_whole: bool = False
@@ -48,18 +53,16 @@ class Format(NamedTuple):
 
 _EVERY = frozenset(Content)
 _FINDINGS = _EVERY - {Content.CASES, Content.HISTORY}
-_OF_JOBS = frozenset({Content.PLAN, Content.DRIFT, Content.RESULT})
+_JOBS = frozenset({Content.PLAN, Content.DRIFT, Content.RESULT})
 FORMATS: dict[str, Format] = {
-    "text": Format("text", _EVERY),
-    "json": Format("json", _EVERY - {Content.RESULT}, redacts=True),
-    "markdown": Format("markdown", _EVERY - {Content.CASES}, redacts=True, is_whole=True),
-    "html": Format("html", _EVERY - {Content.CASES, Content.FLEET}, redacts=True, is_whole=True),
-    "github": Format("github", _FINDINGS, redacts=True, is_whole=True),
-    "junit": Format("junit", _FINDINGS | {Content.CASES}, redacts=True, is_whole=True),
-    "sarif": Format("sarif", _FINDINGS, redacts=True, is_whole=True),
-    "prometheus": Format(
-        "prometheus", _OF_JOBS | {Content.FLEET}, redacts=True, is_whole=True, is_final=True
-    ),
+    "text": Format(_EVERY),
+    "json": Format(_EVERY - {Content.RESULT}, redacts=True),
+    "markdown": Format(_EVERY - {Content.CASES}, redacts=True, is_whole=True),
+    "html": Format(_EVERY - {Content.CASES, Content.FLEET}, redacts=True, is_whole=True),
+    "github": Format(_FINDINGS, redacts=True, is_whole=True),
+    "junit": Format(_FINDINGS | {Content.CASES}, redacts=True, is_whole=True),
+    "sarif": Format(_FINDINGS, redacts=True, is_whole=True),
+    "prometheus": Format(_JOBS | {Content.FLEET}, redacts=True, is_whole=True, is_final=True),
 }
 
 
@@ -70,23 +73,19 @@ def formats_of(content: Content) -> list[str]:
 
 def render(content: Content, value: Any, format_: str, view: View) -> str:
     """Show a plan, a drift report or a result in one of its formats."""
-    return _called(_module_of(content, format_), f"render_{content}", value, view)
+    module = import_module(f"{__name__}.{format_}")
+    if content is Content.FLEET:
+        return str(module.render_fleet(value, view))
+    return str(module.render(content, value, view))
 
 
 def render_run(format_: str, view: View) -> str:
     """Show how a run went, `view.run`, that had nothing else to show."""
-    return str(import_module(f"{__name__}.{FORMATS[format_].module}").render_run(view))
+    return str(import_module(f"{__name__}.{format_}").render_run(view))
 
 
 def step_outputs(content: Content, value: Any, view: View) -> str:
-    """What the step of a GitHub workflow hands on of it, a line each, as GITHUB_OUTPUT takes them."""
-    return _called(_module_of(content, "github"), f"{content}_outputs", value, view)
-
-
-def _module_of(content: Content, format_: str) -> str:
-    module = FORMATS[format_].module
-    return f"fleet.{module}" if content is Content.FLEET else module
-
-
-def _called(module: str, function: str, value: Any, view: View) -> str:
-    return str(getattr(import_module(f"{__name__}.{module}"), function)(value, view))
+    """The outputs of a step of a GitHub workflow, a line each, as GITHUB_OUTPUT takes them."""
+    github = import_module(f"{__name__}.github")
+    outputs = github.fleet_outputs if content is Content.FLEET else github.outputs_of
+    return str(outputs(content, value, view))

@@ -7,114 +7,55 @@ The commands are annotations where the manifest stands. Escaped as GitHub's tool
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reconciler.core.catalog import PreflightReason
 from reconciler.decide.policy_verdict import DENIED_BY_A_POLICY
-from reconciler.render.sheet import Level, Note, Row, Sheet, sheet_of_drift, sheet_of_plan
-from reconciler.render.sheets.result import sheet_of_result
-from reconciler.render.sheets.review import sheet_of_review
-from reconciler.render.sheets.validation import sheet_of_validation
-from reconciler.render.style import View
+from reconciler.render import Content
+from reconciler.render.sheet import Level, Row, sheet_of
+from reconciler.render.style import Place, View
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.drift_report import DriftReport
-    from reconciler.decide.outcome import Result
-    from reconciler.decide.plan import Plan
-    from reconciler.decide.review_report import Review
-    from reconciler.decide.validation_report import Validation
+    from reconciler.decide.fleet import FleetReport, StackResult
 
-_TOLD_AT_JOBS = frozenset({DENIED_BY_A_POLICY, *(reason.words for reason in PreflightReason)})
+#: Notes that the rows of single jobs say, too.
+_SAID_AT_JOBS = frozenset({DENIED_BY_A_POLICY, *(reason.words for reason in PreflightReason)})
 
 
-def render_plan(plan: Plan, view: View) -> str:
-    """Workflow commands about a plan."""
-    return _commands(sheet_of_plan(plan, view), view)
-
-
-def render_drift(report: DriftReport, view: View) -> str:
-    """Workflow commands about a drift report."""
-    return _commands(sheet_of_drift(report, view), view)
-
-
-def render_result(result: Result, view: View) -> str:
-    """Workflow commands about an apply."""
-    return _commands(sheet_of_result(result, view), view)
-
-
-def render_review(review: Review, view: View) -> str:
-    """Workflow commands about a change of the manifests."""
-    return _commands(sheet_of_review(review, view), view)
-
-
-def render_validation(report: Validation, view: View) -> str:
-    """Workflow commands about a check of a manifest."""
-    return _commands(sheet_of_validation(report, view), view)
-
-
-def plan_outputs(plan: Plan, view: View) -> str:
-    """The outputs of a step that makes a plan, as GITHUB_OUTPUT takes them."""
-    return output_lines(_outputs_of(sheet_of_plan(plan, view)))
-
-
-def drift_outputs(report: DriftReport, view: View) -> str:
-    """The outputs of a step that checks for drift."""
-    return output_lines(_outputs_of(sheet_of_drift(report, view)))
-
-
-def review_outputs(review: Review, view: View) -> str:
-    """The outputs of a step that reviews a change."""
-    return output_lines(_outputs_of(sheet_of_review(review, view)))
-
-
-def validation_outputs(report: Validation, view: View) -> str:
-    """The outputs of a step that checks a manifest."""
-    sheet = sheet_of_validation(report, view)
-    counts = {name: str(count) for name, count in sheet.counts.items()}
-    return output_lines({"valid": "true" if report.valid else "false", "summary": sheet.last_line, **counts})
-
-
-def result_outputs(result: Result, view: View) -> str:
-    """The outputs of a step that applies, beside those of its plan: the summary is that of the result."""
-    return output_lines({"summary": sheet_of_result(result, view).last_line})
-
-
-def _commands(sheet: Sheet, view: View) -> str:
-    lines = [
-        *(_note(note) for note in sheet.notes if _is_told_once(note)),
-        *_rows(sheet.rows, Level.ERROR, view),
-        *_rows(sheet.denied, Level.ERROR, view),
-        *_rows(sheet.rows, Level.WARNING, view),
-        command_line("notice", {"title": f"reconciler {sheet.name}"}, sheet.last_line),
-    ]
+def render(content: Content, value: Any, view: View) -> str:
+    """Workflow commands: errors of the whole, errors of jobs, warnings, and a notice."""
+    sheet = sheet_of(content, value, view)
+    lines = []
+    for note in sheet.notes:
+        if note.level is Level.ERROR and note.what not in _SAID_AT_JOBS:
+            why = "; ".join(filter(None, (note.why, note.fix and f"fix: {note.fix}")))
+            lines.append(_command(note.level, {"title": note.what}, why or note.what))
+    lines += _rows(sheet.rows, Level.ERROR, view)
+    lines += _rows(sheet.denied, Level.ERROR, view)
+    lines += _rows(sheet.rows, Level.WARNING, view)
+    lines.append(_command("notice", {"title": f"reconciler {sheet.name}"}, sheet.last_line))
     return "".join(f"{line}\n" for line in lines)
-
-
-def _is_told_once(note: Note) -> bool:
-    """Whether a note is an error of the whole; denials and findings of pre-flight are told at each job."""
-    return note.level is Level.ERROR and note.what not in _TOLD_AT_JOBS
 
 
 def _rows(rows: Iterable[Row], level: Level, view: View) -> Iterator[str]:
     for row in rows:
         if row.level is level:
-            source = row.source
-            where: dict[str, object] = {}
-            if source is not None:
-                where = {"file": view.in_repository(source.file), "line": source.line, "col": source.column}
-            yield command_line(level, {**where, "title": f"{row.kind} {row.key}"}, row.text or row.rule)
+            title = f"{row.kind} {row.key}"
+            yield _command(level, {**_place(row.source, view), "title": title}, row.text or row.rule)
 
 
-def _note(note: Note) -> str:
-    said = "; ".join(part for part in (note.why, note.fix and f"fix: {note.fix}") if part)
-    return command_line(note.level, {"title": note.what}, said or note.what)
+def _place(place: Place | None, view: View) -> dict[str, object]:
+    if place is None:
+        return {}
+    file = view.in_repository(printable(place.file))
+    return {"file": file, "line": place.line, "col": place.column}
 
 
-def command_line(name: str, properties: Mapping[str, object], message: str) -> str:
+def _command(name: str, properties: Mapping[str, object], message: str) -> str:
     """One workflow command."""
-    said = ",".join(f"{key}={_property(str(value))}" for key, value in properties.items())
-    return f"::{name} {said}::{_data(message)}"
+    listed = ",".join(f"{key}={_property(str(value))}" for key, value in properties.items())
+    return f"::{name} {listed}::{_data(message)}"
 
 
 def _data(text: str) -> str:
@@ -125,16 +66,51 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def _outputs_of(sheet: Sheet) -> dict[str, str]:
-    return {
-        "has_changes": "true" if sheet.has_changes else "false",
-        "digest": sheet.digest,
-        "summary": sheet.last_line,
-        **{name: str(count) for name, count in sheet.counts.items()},
-    }
+def render_fleet(report: FleetReport, view: View) -> str:
+    """Workflow commands about all stacks, errors first, for a step shows only some; one notice for all."""
+    said = [line for result in report.results for line in _stack(result, view)]
+    lines = [line for start in ("::error ", "::warning ") for line in said if line.startswith(start)]
+    lines.append(_command("notice", {"title": "fleet"}, printable(report.last_line)))
+    return "".join(f"{line}\n" for line in lines)
 
 
-def output_lines(values: Mapping[str, str]) -> str:
-    """The outputs of a step, a line each."""
+def _stack(result: StackResult, view: View) -> Iterator[str]:
+    if not result.errors:
+        yield from result.parts["github"].split("\n")
+    for problem in result.errors:
+        message = problem.message + (f"; fix: {problem.fix}" if problem.fix else "")
+        properties = {**_place(problem.location, view), "title": printable(f"stack {result.root}")}
+        yield _command("error", properties, printable(message))
+
+
+# ── the outputs of a step, as GITHUB_OUTPUT takes them ──────────────────────────────────────────────
+
+
+def outputs_of(content: Content, value: Any, view: View) -> str:
+    """Whether there are changes, the last line of the text, and the counts; of a result the last line."""
+    sheet = sheet_of(content, value, view)
+    if content is Content.RESULT:  # beside those of its plan
+        return _outputs({"summary": sheet.last_line})
+    if content is Content.VALIDATION:
+        about = {"valid": "true" if value.valid else "false"}
+    else:
+        about = {"has_changes": "true" if sheet.has_changes else "false", "digest": sheet.digest}
+    return _outputs({**about, "summary": sheet.last_line, **sheet.counts})
+
+
+def fleet_outputs(report: FleetReport, view: View) -> str:
+    """The same of all stacks together."""
+    return _outputs(
+        {
+            "has_changes": "true" if report.changed else "false",
+            "summary": report.last_line,
+            "stacks": len(report.results),
+            "failed": len(report.failed),
+            **report.counts,
+        }
+    )
+
+
+def _outputs(values: Mapping[str, object]) -> str:
     # Each is one line, of words and numbers of ours: nothing from outside can add an output.
-    return "".join(f"{name}={printable(value)}\n" for name, value in values.items())
+    return "".join(f"{name}={printable(str(value))}\n" for name, value in values.items())

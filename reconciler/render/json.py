@@ -12,16 +12,13 @@ from reconciler.core.secret import REDACTED
 from reconciler.core.target_kind import TARGET_KINDS
 from reconciler.decide.drift_entry import DriftClass
 from reconciler.decide.outcome import EventType
-from reconciler.decide.plan import Action, Plan, Reason
+from reconciler.decide.plan import Action, Reason
+from reconciler.render import Content
 from reconciler.render.style import View
 from reconciler.text import COMMAND_MARK, INVISIBLE
 
 if TYPE_CHECKING:
-    from reconciler.decide.drift_report import DriftReport
-    from reconciler.decide.history_report import HistoryReport
-    from reconciler.decide.policy_cases import CasesReport
-    from reconciler.decide.review_report import Review
-    from reconciler.decide.validation_report import Validation
+    from reconciler.decide.fleet import FleetReport
 
 # json.dumps escapes C0 only. A terminal that shows the document obeys C1 too; marks that reorder what is
 # shown, or are not shown at all, hide what it says; and a lone surrogate cannot be written.
@@ -96,31 +93,32 @@ def _name(name: str, redact: Callable[[str], str]) -> str:
     return name if _FIELD.fullmatch(name) else redact(name)
 
 
-def render_plan(plan: Plan, view: View) -> str:
-    """The document of docs/cli.md, "Plan document"."""
-    return dump(redacted(plan.document(), view.redact)) + "\n"
+def render(content: Content, value: Any, view: View) -> str:
+    """The document of a plan, a drift report…: what the command prints with `--json`."""
+    document = value.model_dump(mode="json") if content is Content.HISTORY else value.document()
+    return dump(redacted(document, view.redact)) + "\n"
 
 
-def render_drift(report: DriftReport, view: View) -> str:
-    """The document of `drift --json`."""
-    return dump(redacted(report.document(), view.redact)) + "\n"
+def render_fleet(report: FleetReport, view: View) -> str:
+    """The document of docs/fleets.md; those of the stacks hold no secret.
+
+    They come as text, from whoever checked them: here one would be written after the other, however many
+    workers there are.
+    """
+    document = report.document()
+    parts = [result.parts.get("json") for result in report.results]
+    entries = [_entry(*pair) for pair in zip(document["stacks"], parts, strict=True)]
+    before, after = dump({**document, "stacks": []}).split('"stacks": []', 1)
+    stacks = ",".join(_indented(f"\n{entry}", 4) for entry in entries)
+    return f'{before}"stacks": [{stacks}\n  ]{after}\n'
 
 
-def render_cases(report: CasesReport, view: View) -> str:
-    """The document of `policies test --json`."""
-    return dump(redacted(report.document(), view.redact)) + "\n"
+def _entry(entry: dict[str, Any], part: str | None) -> str:
+    """One stack; the text of its document takes the place of the null at the end."""
+    text = dump(entry)
+    return text if part is None else text.removesuffix("null\n}") + _indented(part.rstrip("\n"), 2) + "\n}"
 
 
-def render_review(review: Review, view: View) -> str:
-    """The document of `review --json`."""
-    return dump(redacted(review.document(), view.redact)) + "\n"
-
-
-def render_validation(report: Validation, view: View) -> str:
-    """The document of `validate --json`."""
-    return dump(redacted(report.document(), view.redact)) + "\n"
-
-
-def render_history(report: HistoryReport, view: View) -> str:
-    """The document of `history --json`."""
-    return dump(redacted(report.model_dump(mode="json"), view.redact)) + "\n"
+def _indented(text: str, by: int) -> str:
+    """Text with its lines further to the right; in JSON a line never ends within a string."""
+    return text.replace("\n", "\n" + by * " ")

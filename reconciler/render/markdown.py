@@ -10,25 +10,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from reconciler.render.sheet import Field, Level, Note, Row, Sheet, sheet_of_drift, sheet_of_plan
-from reconciler.render.sheets.history import sheet_of_history
-from reconciler.render.sheets.result import sheet_of_result
-from reconciler.render.sheets.review import sheet_of_review
-from reconciler.render.sheets.validation import sheet_of_validation
+from reconciler.render import Content
+from reconciler.render.sheet import Field, Level, Note, Row, Sheet, sheet_of
 from reconciler.render.style import View
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.drift_report import DriftReport
-    from reconciler.decide.history_report import HistoryReport
-    from reconciler.decide.outcome import Result
-    from reconciler.decide.plan import Plan
-    from reconciler.decide.review_report import Review
-    from reconciler.decide.validation_report import Validation
+    from reconciler.decide.fleet import FleetReport, StackResult
 
 #: GitHub takes 65,536 characters; a workflow may put some of its own before and behind.
 MOST_CHARACTERS = 60_000
+#: By which a workflow finds its own comment about a fleet; that about a stack has STACK@TARGET.
+_FLEET_MARK = "<!-- reconciler: fleet -->"
 #: What is kept for the lines that say what was left out.
 _ROOM_FOR_COUNTS = 600
 _LONGEST_VALUE = 1_000
@@ -43,88 +38,43 @@ _LINK = re.compile(r"www\.|[^\W\d]:[^ ]|[0-9a-f]{7,}|GH-\d", re.IGNORECASE)
 _BACKTICKS = re.compile("`+")
 
 
-def render_plan(plan: Plan, view: View) -> str:
-    """A comment about a plan; what is kept is listed with `view.show_keep` only, unless it ended badly."""
-    sheet = sheet_of_plan(plan, view)
+def render(content: Content, value: Any, view: View) -> str:
+    """A comment; what a plan keeps is listed with `view.show_keep` only, unless it ended badly."""
+    sheet = sheet_of(content, value, view)
     return _render(sheet, [row for row in sheet.folded if view.show_keep or not row.is_quiet])
 
 
-def render_drift(report: DriftReport, view: View) -> str:
-    """A comment about a drift report."""
-    sheet = sheet_of_drift(report, view)
-    return _render(sheet, sheet.folded)
-
-
-def render_result(result: Result, view: View) -> str:
-    """A comment about an apply."""
-    sheet = sheet_of_result(result, view)
-    return _render(sheet, sheet.folded)
-
-
-def render_review(review: Review, view: View) -> str:
-    """A comment about a change of the manifests."""
-    sheet = sheet_of_review(review, view)
-    return _render(sheet, sheet.folded)
-
-
-def render_validation(report: Validation, view: View) -> str:
-    """A comment about a check of a manifest."""
-    sheet = sheet_of_validation(report, view)
-    return _render(sheet, sheet.folded)
-
-
-def render_history(report: HistoryReport, view: View) -> str:
-    """A page about what was recorded."""
-    sheet = sheet_of_history(report, view)
-    return _render(sheet, sheet.folded)
-
-
 def _render(sheet: Sheet, rows: Iterable[Row]) -> str:
+    stack, target, where = (_short(text, _LONGEST_NOTE) for text in (sheet.stack, sheet.target, sheet.where))
+    about = (
+        sheet.title
+        + (f" of stack {code(stack)}" if stack else "")
+        + (f" on {code(target)}" if target else "")
+    )
     head = [
         f"<!-- reconciler: {_short(sheet.name.replace('>', '&gt;'))} -->",
         f"**{prose(_short(sheet.last_line))}**",
-        *_sums(sheet.sums),
+        *(prose(_short(line.strip(), _LONGEST_NOTE)) for line in sheet.sums[:_MOST_SUMS]),
+        *([f"and {len(sheet.sums) - _MOST_SUMS} more lines"] if len(sheet.sums) > _MOST_SUMS else []),
         "",
-        _about(sheet),
+        about + (f" ({prose(where)})" if where else ""),
         "",
         *_notes(sheet.notes),
     ]
     tail = [f"Digest of the plan: {code(sheet.digest)}", ""] if sheet.digest else []
-    room = MOST_CHARACTERS - _ROOM_FOR_COUNTS - sum(len(line) + 1 for line in (*head, *tail))
-    sections, left_out = _fit(_by_words(rows), room)
+    by_words: dict[str, list[Row]] = {}
+    for row in rows:
+        by_words.setdefault(row.words, []).append(row)
+    room = MOST_CHARACTERS - _ROOM_FOR_COUNTS - _size((*head, *tail))
+    sections, left_out = _fit(list(by_words.values()), room)
     lines = [*head, *sections]
     if left_out:
         counts = ", ".join(f"{count} {words}" for words, count in left_out.items())
         lines += [f"**Left out, for want of room:** {counts}.", ""]
-    return "\n".join(_with_single_blanks([*lines, *tail])).rstrip("\n") + "\n"
-
-
-def _with_single_blanks(lines: Sequence[str]) -> Iterator[str]:
-    for before, line in zip(["", *lines], lines, strict=False):
-        if before or line:
-            yield line
-
-
-def _about(sheet: Sheet) -> str:
-    stack, target, where = (_short(text, _LONGEST_NOTE) for text in (sheet.stack, sheet.target, sheet.where))
-    of = f" of stack {code(stack)}" if stack else ""
-    on = f" on {code(target)}" if target else ""
-    return f"{sheet.title}{of}{on}" + (f" ({prose(where)})" if where else "")
-
-
-def _sums(lines: Sequence[str]) -> Iterator[str]:
-    for line in lines[:_MOST_SUMS]:
-        yield prose(_short(line.strip(), _LONGEST_NOTE))
-    if len(lines) > _MOST_SUMS:
-        yield f"and {len(lines) - _MOST_SUMS} more lines"
-
-
-def _by_words(rows: Iterable[Row]) -> list[list[Row]]:
-    """The rows in sections, each of one kind, in the order in which the kinds are met."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row.words, []).append(row)
-    return list(found.values())
+    lines += tail
+    # Of blank lines one is enough.
+    shown = [line for before, line in zip(["", *lines], lines, strict=False) if before or line]
+    return "\n".join(shown).rstrip("\n") + "\n"
 
 
 def _fit(sections: Sequence[Sequence[Row]], room: int) -> tuple[list[str], dict[str, int]]:
@@ -150,11 +100,29 @@ def _fit(sections: Sequence[Sequence[Row]], room: int) -> tuple[list[str], dict[
 
 def _fit_staying(sections: Sequence[Sequence[Row]], room: int, left_out: dict[str, int]) -> list[str]:
     for in_full in range(len(sections), -1, -1):
-        shown = [line for section in sections[:in_full] for line in _section(section)]
+        shown = [
+            line
+            for section in sections[:in_full]
+            for line in (*_heading(section), *(line for row in section for line in _row(row)), "")
+        ]
         shown += [line for section in sections[in_full:] for line in _keys_only(section)]
         if _size(shown) <= room:
             return shown
-    return _cut_keys(sections, room, left_out)
+    # As many keys as there is room for, in the order of the sections.
+    lines: list[str] = []
+    for section in sections:
+        block = _keys_only(section)
+        missing, over = 0, _size(block) - room
+        while over > 0 and len(block) > 5:
+            over -= len(block.pop(-3)) + 1
+            missing += 1
+        if over > 0:
+            missing, block = _jobs(section), []
+        if missing:
+            left_out[section[0].words] = missing
+        lines += block
+        room -= _size(block)
+    return lines
 
 
 def _size(lines: Iterable[str]) -> int:
@@ -169,8 +137,9 @@ def _heading(rows: Sequence[Row]) -> list[str]:
     return [f"#### {_jobs(rows)} {rows[0].words}", ""]
 
 
-def _section(rows: Sequence[Row]) -> list[str]:
-    return [*_heading(rows), *(line for row in rows for line in _row(row)), ""]
+def _keys_only(rows: Sequence[Row]) -> list[str]:
+    keys = [key for row in rows for key in row.keys]
+    return [*_heading(rows), *_fenced(keys, "")]
 
 
 def _cut(rows: Sequence[Row], room: int) -> tuple[list[str], int]:
@@ -188,33 +157,6 @@ def _cut(rows: Sequence[Row], room: int) -> tuple[list[str], int]:
         room -= _size(block)
         lines += block
     return [*lines, ""], 0
-
-
-def _keys_only(rows: Sequence[Row]) -> list[str]:
-    """The section with its keys alone."""
-    keys = [key for row in rows for key in row.keys]
-    fence = _fence(" ".join(keys))
-    return [*_heading(rows), fence, *keys, fence, ""]
-
-
-def _cut_keys(sections: Sequence[Sequence[Row]], room: int, left_out: dict[str, int]) -> list[str]:
-    """As many keys as there is room for, in the order of the sections; what is missing is counted."""
-    lines: list[str] = []
-    for section in sections:
-        block = _keys_only(section)
-        missing = 0
-        while block and _size(block) > room:
-            over = _size(block) - room
-            while over > 0 and len(block) > 5:
-                over -= len(block.pop(-3)) + 1
-                missing += 1
-            if over > 0:
-                missing, block = _jobs(section), []
-        if missing:
-            left_out[section[0].words] = missing
-        lines += block
-        room -= _size(block)
-    return lines
 
 
 def _row(row: Row, most_keys: int | None = None) -> Iterator[str]:
@@ -283,7 +225,59 @@ def _notes(notes: Sequence[Note]) -> Iterator[str]:
             yield ""
 
 
-# --- text from outside
+# ── a fleet ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def render_fleet(report: FleetReport, view: View) -> str:
+    """A comment about all stacks: a line for each with something to see, then these stacks in full.
+
+    What there is no room for is left out by whole stacks, whose lines stay.
+    """
+    head = [_FLEET_MARK, f"**{prose(report.last_line)}**", ""]
+    shown = sorted((one for one in report.results if not one.is_quiet), key=lambda one: not one.errors)
+    lines, unlisted = _fitting([f"- {_stack_line(one)}" for one in shown], MOST_CHARACTERS // 2)
+    room = MOST_CHARACTERS - _ROOM_FOR_COUNTS - _size((*head, *lines, ""))
+    sections, left_out = _fitting([_stack_section(one) for one in shown if not one.errors], room)
+    counts = [f"{unlisted} stacks"] * bool(unlisted)
+    counts += [f"the details of {left_out} stacks"] * bool(left_out)
+    tail = [f"**Left out, for want of room:** {', '.join(counts)}.", ""] if counts else []
+    quiet = len(report.results) - len(shown)
+    unchanged = [f"{quiet} without anything to see.", ""] if quiet else []
+    return "\n".join([*head, *lines, *([""] if lines else []), *unchanged, *sections, *tail]).rstrip() + "\n"
+
+
+def _stack_line(result: StackResult) -> str:
+    root = code(_one_line(result.root))
+    if not result.errors:
+        return f"{root}: {prose(_one_line(result.last_line))}"
+    more = f", and {len(result.errors) - 1} more problems" if result.errors[1:] else ""
+    message = code(_one_line(result.errors[0].message))
+    return f"{root}: **failed** with exit code {int(result.exit_code)}: {message}{more}"
+
+
+def _stack_section(result: StackResult) -> str:
+    """The comment about one stack alone, without its mark."""
+    _, _, text = result.parts["markdown"].rstrip("\n").partition("\n")
+    return f"### {code(_one_line(result.root))}\n\n{text}\n"
+
+
+def _fitting(blocks: Sequence[str], room: int) -> tuple[list[str], int]:
+    """As many blocks as there is room for, in their order, and how many that leaves out."""
+    found: list[str] = []
+    for block in blocks:
+        if len(block) + 1 <= room:
+            found.append(block)
+            room -= len(block) + 1
+    return found, len(blocks) - len(found)
+
+
+def _one_line(text: str) -> str:
+    """A text on one line that nothing obeys, and not too long."""
+    shown = " ".join(printable(text).split())
+    return shown if len(shown) <= _LONGEST_NOTE else f"{shown[:_LONGEST_NOTE]}…"
+
+
+# ── text from outside ───────────────────────────────────────────────────────────────────────────────
 
 
 def code(text: str) -> str:
@@ -316,14 +310,10 @@ def _is_prose(text: str) -> bool:
     return _PROSE.fullmatch(text) is not None and _LINK.search(text) is None
 
 
-def _fence(text: str) -> str:
-    longest = max(map(len, _BACKTICKS.findall(text)), default=0)
-    return "`" * max(3, longest + 1)
-
-
 def _fenced(lines: Sequence[str], language: str) -> Iterator[str]:
     """Lines as a block of code, which nothing in them ends."""
-    fence = _fence("\n".join(lines))
+    longest = max(map(len, _BACKTICKS.findall("\n".join(lines))), default=0)
+    fence = "`" * max(3, longest + 1)
     yield fence + language
     yield from lines
     yield fence

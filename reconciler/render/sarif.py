@@ -5,92 +5,104 @@ Source: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from reconciler.render import Content
 from reconciler.render.json import dump
-from reconciler.render.sheet import Row, Sheet, sheet_of_drift, sheet_of_plan
-from reconciler.render.sheets.result import sheet_of_result
-from reconciler.render.sheets.review import sheet_of_review
-from reconciler.render.sheets.validation import sheet_of_validation
-from reconciler.render.style import View
+from reconciler.render.sheet import Row, Sheet, sheet_of
+from reconciler.render.style import Place, View
+from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.drift_report import DriftReport
-    from reconciler.decide.outcome import Result
-    from reconciler.decide.plan import Plan
-    from reconciler.decide.review_report import Review
-    from reconciler.decide.validation_report import Validation
+    from reconciler.decide.fleet import FleetReport, StackResult
 
-SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+#: The rule of a stack that failed.
+_FAILED = "stack_failed"
 
 
-def render_plan(plan: Plan, view: View) -> str:
-    """A result per key in conflict, blocked or unknown; its rule is the reason."""
-    return _render(sheet_of_plan(plan, view), "plan", view)
-
-
-def render_drift(report: DriftReport, view: View) -> str:
-    """A result per drift; its rule is the class."""
-    return _render(sheet_of_drift(report, view), "drift", view)
-
-
-def render_result(result: Result, view: View) -> str:
-    """A result per action that failed, or was not to be had; its rule is the status or the reason."""
-    return _render(sheet_of_result(result, view), "apply", view)
-
-
-def render_review(review: Review, view: View) -> str:
-    """A result per key that would be in conflict or blocked, or that a policy denies."""
-    return _render(sheet_of_review(review, view), "review", view)
-
-
-def render_validation(report: Validation, view: View) -> str:
-    """A result per problem, warning and denied job; its rule is what is wrong, or the policy."""
-    return _render(sheet_of_validation(report, view), "validate", view)
-
-
-def _render(sheet: Sheet, command: str, view: View) -> str:
+def render(content: Content, value: Any, view: View) -> str:
+    """A result per finding; its rule is the reason, the class, the status or the name of the policy."""
+    sheet = sheet_of(content, value, view)
     rules = list(dict.fromkeys(row.rule for row in sheet.findings))
-    driver: dict[str, Any] = {
+    results = [_finding(row, rules.index(row.rule), sheet, view) for row in sheet.findings]
+    about = f"{sheet.command}/{sheet.stack}/{sheet.target}"
+    return _document([_run(about, sheet.version, rules, results)])
+
+
+def _document(runs: Sequence[dict[str, Any]]) -> str:
+    return dump({"$schema": _SCHEMA, "version": "2.1.0", "runs": runs}) + "\n"
+
+
+def _run(about: str, version: str, rules: Sequence[str], results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    driver = {
         "name": "reconciler",
-        "semanticVersion": sheet.version,
+        "semanticVersion": version,
         "rules": [{"id": rule, "shortDescription": {"text": rule.replace("_", " ")}} for rule in rules],
     }
-    run = {
+    return {
         "tool": {"driver": driver},
-        "automationDetails": {"id": f"reconciler/{command}/{sheet.stack}/{sheet.target}/"},
+        "automationDetails": {"id": f"reconciler/{about}/"},
         "columnKind": "unicodeCodePoints",
-        "results": [_result(row, rules.index(row.rule), sheet, view) for row in sheet.findings],
+        "results": results,
     }
-    return dump({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}) + "\n"
 
 
-def _result(row: Row, rule: int, sheet: Sheet, view: View) -> dict[str, Any]:
-    name = {"name": row.key, "fullyQualifiedName": f"{sheet.name}/{row.key}"}
-    location: dict[str, Any] = {"logicalLocations": [name]}
-    if (source := row.source) is not None:
-        location["physicalLocation"] = {
-            "artifactLocation": {"uri": artifact_uri(view.in_repository(source.file))},
-            "region": {"startLine": source.line, "startColumn": source.column},
-        }
+def _finding(row: Row, rule: int, sheet: Sheet, view: View) -> dict[str, Any]:
     return {
         "ruleId": row.rule,
         "ruleIndex": rule,
         "level": row.level.value,
-        "message": {"text": unlinked(row.sentence)},
-        "locations": [location],
+        "message": {"text": _unlinked(row.sentence)},
+        "locations": [_location(row.key, f"{sheet.name}/{row.key}", row.source, view)],
         # So that a finding is the same one after the lines above it moved.
         "partialFingerprints": {"reconciler/v1": f"{sheet.name}/{row.key}/{row.rule}"},
     }
 
 
-def unlinked(text: str) -> str:
+def _location(name: str, full_name: str, place: Place | None, view: View) -> dict[str, Any]:
+    location: dict[str, Any] = {"logicalLocations": [{"name": name, "fullyQualifiedName": full_name}]}
+    if place is not None:
+        location["physicalLocation"] = {
+            "artifactLocation": {"uri": _uri(view.in_repository(printable(place.file)))},
+            "region": {"startLine": place.line, "startColumn": place.column},
+        }
+    return location
+
+
+def _unlinked(text: str) -> str:
     """A message that makes no link: readers take `[text](place)` for one (section 3.11.6)."""
     return text.replace("](", "] (")
 
 
-def artifact_uri(file: str) -> str:
+def _uri(file: str) -> str:
     """A path as the reference of a URI; the colon of its first part would read as a scheme."""
     text = quote(file, safe="/~@!$&'()*+,;=")
     return f"file://{text}" if text.startswith("/") else text
+
+
+def render_fleet(report: FleetReport, view: View) -> str:
+    """The runs of all stacks; that of a stack which failed has a result per problem."""
+    runs: list[dict[str, Any]] = []
+    for one in report.results:
+        runs += [_failed(report, one, view)] if one.errors else json.loads(one.parts["sarif"])["runs"]
+    return _document(runs)
+
+
+def _failed(report: FleetReport, stack: StackResult, view: View) -> dict[str, Any]:
+    root = printable(stack.root)
+    results = [
+        {
+            "ruleId": _FAILED,
+            "ruleIndex": 0,
+            "level": "error",
+            "message": {"text": _unlinked(printable(problem.message))},
+            "locations": [_location(root, root, problem.location, view)],
+            "partialFingerprints": {"reconciler/v1": f"{root}/{printable(problem.what)}"},
+        }
+        for problem in stack.errors
+    ]
+    return _run(f"{report.command}/{root}", report.version, [_FAILED], results)

@@ -25,6 +25,10 @@ class Place(Protocol):
     def line(self) -> int:
         """Counts from 1."""
 
+    @property
+    def column(self) -> int:
+        """Counts from 1."""
+
 
 @dataclass(frozen=True, slots=True)
 class Style:

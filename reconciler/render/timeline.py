@@ -1,7 +1,7 @@
 """A history laid out over time, as one HTML page that loads nothing: a lane per key, its revisions as bars.
 
 The page is a table with a row per key, which says in words what its lane shows. The numbers stand in a block
-of JSON, from which the script in `page/timeline/` draws the lanes that are in view: nothing that was recorded
+of JSON, from which the script `page/timeline.js` draws the lanes that are in view: nothing that was recorded
 is ever read as markup or script.
 """
 
@@ -22,7 +22,7 @@ from reconciler.decide.outcome import spell_status
 from reconciler.decide.timeline import Lane, Timeline
 from reconciler.decide.timeline_bars import Bar, BarState
 from reconciler.decide.timeline_marks import MarkKind
-from reconciler.render.html import Inline, template
+from reconciler.render.html import page
 from reconciler.text import printable
 
 _STYLES = ("page.css", "timeline/timeline.css")
@@ -82,8 +82,8 @@ class _Entry(NamedTuple):
 def render_timeline(timeline: Timeline, redact: Callable[[str], str] = str) -> str:
     """A page with a lane per key; no secret that `redact` knows is in it."""
     clean: _Clean = cache(lambda text: printable(redact(text)))
-    style, script = Inline.of(*_STYLES), Inline.of(*_SCRIPTS)
-    page = template("timeline/timeline.html").render(
+    return page(
+        "timeline",
         stack=clean(timeline.stack),
         target=clean(timeline.target.name),
         where=clean(f"{timeline.target.endpoint}, project {timeline.target.project_id}"),
@@ -99,12 +99,7 @@ def render_timeline(timeline: Timeline, redact: Callable[[str], str] = str) -> s
         rows=[_row(lane, clean) for lane in timeline.lanes],
         legend={"Revisions": _states(timeline), "Changes": _marks(timeline), "Runs": _ranks(timeline)},
         data=_data(timeline, clean),
-        style=style.text,
-        style_hash=style.csp,
-        script=script.text,
-        script_hash=script.csp,
     )
-    return f"{page}\n"
 
 
 # --- in words

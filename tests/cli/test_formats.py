@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -46,18 +45,17 @@ ARGUMENTS: dict[str, tuple[tuple[str, ...], list[Content]]] = {
 ENDLESS = {"watch"}
 
 
-def _shout(content: Content) -> Callable[[Any, View], str]:
-    return lambda value, _: f"SHOUTED {content} {type(value).__name__}\n"
+def _shout(content: Content, value: Any, view: View) -> str:
+    return f"SHOUTED {content} {type(value).__name__}\n"
 
 
 @pytest.fixture
 def shout(monkeypatch: pytest.MonkeyPatch) -> None:
     """A format that somebody adds: a module of the package, and a row."""
     module = ModuleType("reconciler.render.shout")
-    for content in Content:
-        setattr(module, f"render_{content}", _shout(content))
+    module.render = _shout  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(FORMATS, "shout", Format("shout", frozenset(Content)))
+    monkeypatch.setitem(FORMATS, "shout", Format(frozenset(Content)))
 
 
 @pytest.fixture
@@ -112,7 +110,7 @@ def test_unknown_format_is_refused_with_the_list(reconciler: Reconciler, command
 def test_format_that_cannot_render_a_content_is_not_offered_for_it(
     reconciler: Reconciler, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(FORMATS, "counts", Format("counts", frozenset({Content.RESULT})))
+    monkeypatch.setitem(FORMATS, "counts", Format(frozenset({Content.RESULT})))
     said = reconciler(command, *ARGUMENTS[command][0], "-o", "counts")
     assert said.code == 64
     known = ", ".join(formats_of(ARGUMENTS[command][1][0]))

@@ -24,9 +24,8 @@ from reconciler.decide.plan import Action, Plan, Reason
 from reconciler.decide.preconditions import StalePlan
 from reconciler.decide.saved_plan import SEAL, SavedOptions, document, read, sealed
 from reconciler.errors import ManifestInvalid
-from reconciler.render.json import render_plan as render_json
+from reconciler.render import Content, render
 from reconciler.render.style import View
-from reconciler.render.text import render_plan
 from tests.builders import HOUR, a_job, a_stack, absent, seen
 from tests.core.test_decision_table import AB, DONE, OLD, F, P, plan_for
 from tests.hostile.sizes import FUZZ, RecordProperty, count_tried
@@ -185,5 +184,5 @@ def test_edited_plan_is_shown_or_invalid(name: str) -> None:
         except ManifestInvalid:
             continue
         view = View(show_keep=True)
-        assert render_plan(plan, view), said
-        assert render_json(plan, view), said
+        assert render(Content.PLAN, plan, "text", view), said
+        assert render(Content.PLAN, plan, "json", view), said

@@ -21,7 +21,7 @@ from reconciler.decide.rules import RULES
 from reconciler.decide.snapshot import Snapshot
 from reconciler.errors import Location
 from reconciler.expressions.evaluator import evaluate
-from reconciler.render.texts.why import render_why
+from reconciler.render.explain import render_why
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 
 EDITED: dict[str, Any] = {"algorithm__parameters": {"lr": 9}}

@@ -13,7 +13,7 @@ from reconciler.decide.allowance import Guard
 from reconciler.decide.explanation import Explanation
 from reconciler.decide.guards import REFUSES_THE_PLAN
 from reconciler.decide.plan import Action
-from reconciler.render.texts.why import render_why
+from reconciler.render.explain import render_why
 from tests.builders import HOUR, a_job, a_stack, seen
 from tests.core.history import a_memory, past
 from tests.core.test_cost import bounded

@@ -33,9 +33,9 @@ from reconciler.decide.saved_plan import SavedOptions, document, read, sealed
 from reconciler.decide.snapshot import Snapshot
 from reconciler.decide.status_report import WaitKind, make_status
 from reconciler.errors import ManifestInvalid
+from reconciler.render.commands import render_status
+from reconciler.render.plan import text as render_plan
 from reconciler.render.style import View
-from reconciler.render.text import render_plan
-from reconciler.render.texts.status import render_status
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 

@@ -20,10 +20,10 @@ from reconciler.reconcile import Context
 from reconciler.recording import Recording
 from reconciler.records.null import NoRecords
 from reconciler.render import Content, render
+from reconciler.render.commands import render_status
+from reconciler.render.history import text as history_text
 from reconciler.render.json import dump
 from reconciler.render.style import View
-from reconciler.render.texts.history import history_text
-from reconciler.render.texts.status import render_status
 from reconciler.rollout import Rollout
 from tests.apply.service import PROJECT, Service, a_service
 from tests.builders import a_job, a_stack

@@ -28,9 +28,9 @@ from reconciler.modelarts.credentials import Anonymous
 from reconciler.modelarts.endpoint import connect_inprocess
 from reconciler.modelarts.http import ServiceSession, SessionOptions
 from reconciler.render import Content, render
+from reconciler.render.commands import render_status
 from reconciler.render.json import dump
 from reconciler.render.style import View
-from reconciler.render.texts.status import render_status
 from reconciler.text import printable
 from tests.apply.service import PROJECT, Service, a_service
 from tests.builders import a_job, a_stack

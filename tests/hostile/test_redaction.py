@@ -41,8 +41,8 @@ from reconciler.records.errors import Damaged, unavailable
 from reconciler.records.serialization import Texts
 from reconciler.render import Content, formats_of, render
 from reconciler.render.json import dump, redacted
+from reconciler.render.lines import render_lines, render_table
 from reconciler.render.style import View
-from reconciler.render.texts.listing import render_lines, render_table
 from reconciler.text import INVISIBLE, printable, visible
 from tests.hostile.sizes import RecordProperty, count_tried, some
 from tests.hostile.spellings_of_secrets import SECRETS, leak_of, spellings

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconciler.errors import Diagnostic
 from reconciler.manifests.yaml.document import Document, parse
-from reconciler.render.texts.diagnostics import render_diagnostics
+from reconciler.render.lines import render_diagnostics
 from reconciler.text import visible
 from tests.manifests.conftest import HEAD, JOB, Place, place_of
 

@@ -19,9 +19,9 @@ from reconciler.decide.outcome import Outcome, Result, Status
 from reconciler.decide.plan import Action, Plan
 from reconciler.errors import Location
 from reconciler.render import Content, render
+from reconciler.render.lines import INDENT, WIDTH, render_keys
+from reconciler.render.result import text as render_result
 from reconciler.render.style import View
-from reconciler.render.text import render_result
-from reconciler.render.texts.groups import INDENT, WIDTH, KeyList, render_keys
 from tests.builders import HOUR, a_job, a_stack, seen
 from tests.core.test_decision_table import OLD, plan_for
 from tests.core.test_drift import report
@@ -197,7 +197,7 @@ def test_folding_keeps_every_item_once_in_the_order_of_the_first(looks: list[str
 
 @given(st.lists(st.from_regex(r"[A-Za-z0-9_-]{1,58}", fullmatch=True), min_size=1, max_size=200))
 def test_list_of_keys_that_is_cut_counts_the_rest(names: list[str]) -> None:
-    lines = list(render_keys(names, KeyList(is_cut=True)))
+    lines = list(render_keys(names, is_cut=True))
     assert len(lines) <= 3
     assert all(len(line) <= WIDTH for line in lines)
     shown = ", ".join(line.strip().removesuffix(",") for line in lines)

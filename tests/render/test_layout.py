@@ -17,8 +17,8 @@ from reconciler.decide.groups import in_braces
 from reconciler.errors import Diagnostic, Location, Snippet
 from reconciler.render import Content, render
 from reconciler.render.layout import cell_len, fit, pad, table, wrap
+from reconciler.render.lines import render_diagnostics
 from reconciler.render.style import Place, Style, View
-from reconciler.render.texts.diagnostics import render_diagnostics
 from reconciler.text import printable, visible
 from tests.builders import a_job, a_stack, seen
 from tests.core.test_decision_table import OLD, plan_for

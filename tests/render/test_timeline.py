@@ -31,7 +31,7 @@ from tests.render.recorded_histories import (
 from tests.render.test_hostile_text import CORPUS, HARMLESS, check_html, check_no_control
 from tests.render.test_html import CONTRASTS, Elements, check_self_contained, contrast, hex_of
 
-STYLE = Path(__file__).parents[2] / "reconciler/render/page/timeline/timeline.css"
+STYLE = Path(__file__).parents[2] / "reconciler/render/page/timeline.css"
 STATES = (
     "queued",
     "running",
@@ -189,7 +189,7 @@ def test_no_secret_is_shown(secret: str) -> None:
 
 
 def colours(number: int) -> dict[str, str]:
-    base = (STYLE.parents[1] / "page.css").read_text(encoding="utf-8")
+    base = (STYLE.parent / "page.css").read_text(encoding="utf-8")
     of_page = STYLE.read_text(encoding="utf-8")
     found: dict[str, str] = {}
     for style in (base, of_page):

@@ -37,7 +37,7 @@ def command(
     from reconciler.cli.context import load_stack
     from reconciler.cli.doctor.checks import Examination
     from reconciler.modelarts.clock import SystemClock
-    from reconciler.render.texts import doctor
+    from reconciler.render.commands import checks_document, render_checks
 
     loaded = load_stack(paths, variables, var_files, target, offline=True)
     name, chosen = loaded.target(target)
@@ -45,10 +45,10 @@ def command(
     checks = list(examination.checks())
     if as_json:
         head: dict[str, object] = {"stack": loaded.stack.name, "target": examination.place}
-        console.document(doctor.document(head, checks))
+        console.document(checks_document(head, checks))
     else:
         head_line = f"Stack {loaded.stack.name} on {_spelled(examination.place)}"
-        console.result(doctor.render_text(head_line, checks, console.style(sys.stdout)))
+        console.result(render_checks(head_line, checks, console.style(sys.stdout)))
     return _exit(checks)
 
 

@@ -23,7 +23,7 @@ def command(name: str, as_json: bool, **where: Any) -> None:
 
     --json prints everything the service returns about each.
     """
-    from reconciler.render.texts.listing import render_table
+    from reconciler.render.lines import render_table
 
     with open_target(**where) as there:
         engines = there.target.catalog.engine_offers().items

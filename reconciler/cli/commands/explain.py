@@ -48,15 +48,15 @@ def command(
         with paged(is_wanted=True):
             _explain_origin(words, variables, var_files, target)
         return
-    from reconciler.render.texts import tables
+    from reconciler.render import explain
 
     if words:
         raise click.UsageError(f'got unexpected arguments after "{topic}": {" ".join(words)}')
     style = console.style(sys.stdout)
     printed: dict[str, Callable[[Style], str]] = {
-        "states": tables.render_states,
-        "rules": tables.render_rules,
-        "fields": tables.render_fields,
+        "states": explain.render_states,
+        "rules": explain.render_rules,
+        "fields": explain.render_fields,
     }
     shown = printed[topic](style) if topic in printed else _explain_key(topic, (*printed, ORIGIN), style)
     with paged(is_wanted=True):
@@ -65,7 +65,7 @@ def command(
 
 def _explain_key(name: str, others: Sequence[str], style: Style) -> str:
     from reconciler.core.manifest_keys import NoSuchKey, find_key
-    from reconciler.render.texts.tables import render_key
+    from reconciler.render.explain import render_key
 
     try:
         return render_key(find_key(name), style)
@@ -87,7 +87,7 @@ def _explain_origin(
     from reconciler.cli.context import load_stack
     from reconciler.core.selection import unknown_key
     from reconciler.errors import WrongUsage
-    from reconciler.render.texts.origins import render_origins
+    from reconciler.render.explain import render_origins
 
     if not words:
         raise click.UsageError("origin needs the key of a job: reconciler explain origin KEY [PATH]...")

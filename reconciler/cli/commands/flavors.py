@@ -29,7 +29,7 @@ def command(flavor_type: str | None, as_json: bool, **where: Any) -> None:
 
     --json prints everything the service returns about each.
     """
-    from reconciler.render.texts.listing import render_table
+    from reconciler.render.lines import render_table
 
     with open_target(**where) as there:
         flavors = there.target.catalog.flavor_offers(flavor_type).items

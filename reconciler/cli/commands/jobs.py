@@ -86,7 +86,7 @@ def _show_list(
     has_more: bool,
     as_json: bool,
 ) -> None:
-    from reconciler.render.texts.listing import render_jobs
+    from reconciler.render.commands import render_jobs
 
     for job in jobs:
         learn_tokens(job)
@@ -109,7 +109,7 @@ def show(job: str, as_json: bool, **where: Any) -> None:
 
     --json prints it as JSON, including fields that this program does not know.
     """
-    from reconciler.render.texts.listing import render_job
+    from reconciler.render.commands import render_job
 
     with open_target(**where) as there:
         now_s = there.clock.now()
@@ -206,7 +206,7 @@ def events(
     TIME is 2026-11-21, 2026-11-21T08:00:00Z, or 2d (two days ago).
     """
     from reconciler.modelarts.job_search import event_times
-    from reconciler.render.texts.listing import render_table
+    from reconciler.render.lines import render_table
 
     with open_target(**where) as there:
         found = there.find(job)
@@ -229,7 +229,7 @@ def events(
 def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
     """Print the node utilization of a task, in percent. --json prints the value of every minute."""
     from reconciler.cli import logs
-    from reconciler.render.texts.listing import render_table
+    from reconciler.render.lines import render_table
 
     with open_target(**where) as there:
         found = there.find(job)

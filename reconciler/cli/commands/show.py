@@ -42,7 +42,7 @@ def command(file: Path, outputs: Sequence[OutputSpec], as_json: bool, show_keep:
 def _show_sources(plan: Plan, options: SavedOptions, specs: Sequence[OutputSpec]) -> None:
     """Write to stdout if that is text, else to stderr: other formats have their own form."""
     from reconciler.manifests.saved import shown_address
-    from reconciler.render.texts.plan_sources import render_sources
+    from reconciler.render.plan import render_sources
 
     records = None if options.records is None else shown_address(options.records)
     if not (text := render_sources(plan, options, records)):

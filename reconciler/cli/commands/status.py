@@ -92,7 +92,7 @@ def _show(report: StatusReport, *, as_json: bool, indent: int | None = 2) -> Non
     if as_json:
         console.document(report.document(), indent=indent)
         return
-    from reconciler.render.texts.status import render_status
+    from reconciler.render.commands import render_status
 
     console.result(render_status(report, console.style(sys.stdout)))
 
@@ -132,7 +132,7 @@ def _unmoving(report: StatusReport) -> object:
 def _redraw(context: Context) -> NoReturn:
     """Draw it in place; the last one stays, whole, when somebody stops it."""
     from reconciler import reconcile
-    from reconciler.render.texts.status import COLUMNS, cells, head_line, summary_line
+    from reconciler.render.commands import COLUMNS, cells, head_line, summary_line
 
     table = LiveTable(COLUMNS)
     report: StatusReport | None = None

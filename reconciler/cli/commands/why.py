@@ -39,7 +39,7 @@ def command(key: str, as_json: bool, **options: Any) -> int:
         console.document(explanation.document())
     else:
         from reconciler.cli.terminal.pager import paged
-        from reconciler.render.texts.why import render_why
+        from reconciler.render.explain import render_why
 
         with paged(is_wanted=True):
             console.result(render_why(explanation, console.style(sys.stdout)))

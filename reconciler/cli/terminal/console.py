@@ -174,7 +174,7 @@ class Console:
             for diagnostic in diagnostics:
                 self.tell(self._json(_log_line(diagnostic), None))
             return
-        from reconciler.render.texts.diagnostics import render_diagnostics
+        from reconciler.render.lines import render_diagnostics
 
         style = self.style(sys.stderr)
         self.say(render_diagnostics(diagnostics, style, verbose=self.verbosity > 0).rstrip("\n"))

@@ -1,30 +1,31 @@
-"""Why a key gets its action, as text for people."""
+"""Why a key gets its action, where its values come from, and the tables that decide."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
+from reconciler.core.canonical import walk_rules
+from reconciler.core.manifest_keys import LanguageKey, format_field, keys_below, meaning, yaml_text
+from reconciler.core.phase import RULES as PHASE_RULES
+from reconciler.core.phase import Operation, Phase
 from reconciler.core.policy import Effect
-from reconciler.decide.allowance import Guard
-from reconciler.decide.explanation import (
-    DeclaredValues,
-    Explanation,
-    ObservedRevision,
-    RuleCheck,
-)
+from reconciler.core.secret import show
 from reconciler.decide.guards import REFUSES_THE_PLAN
-from reconciler.decide.objections import GuardVerdict, PolicyVerdict
 from reconciler.decide.plan import BLOCKERS, PlannedAction, PreflightFinding
-from reconciler.render.layout import fit
+from reconciler.decide.rules import RULES
+from reconciler.render.drift import since_and_cost
+from reconciler.render.layout import fit, table
+from reconciler.render.lines import NOTHING, render_change, render_head, render_warnings, spell_place
 from reconciler.render.style import PLAIN, Style
-from reconciler.render.texts.denials import spell_place
-from reconciler.render.texts.drift import since_and_cost
-from reconciler.render.texts.groups import render_change
-from reconciler.render.texts.head import render_head
-from reconciler.render.texts.warnings import render_warnings
 from reconciler.text import format_duration, printable
+
+if TYPE_CHECKING:
+    from reconciler.decide.allowance import Guard
+    from reconciler.decide.explanation import DeclaredValues, Explanation, ObservedRevision, RuleCheck
+    from reconciler.decide.objections import GuardVerdict, PolicyVerdict
+    from reconciler.errors import Location
 
 _INDENT = "  "
 _LONGEST_VALUE = 100
@@ -185,3 +186,120 @@ def _drift(explanation: Explanation) -> Iterator[str]:
         if one.fix:
             yield f"  fix: {one.fix}"
     yield from (f"pending: {one.detail}" for one in explanation.pending)
+
+
+# ── where the values of a job come from ─────────────────────────────────────────────────────────────
+
+
+class OriginRow(Protocol):
+    """A value of a job, the place of the text that gave it, and that text where it is an expression."""
+
+    @property
+    def path(self) -> str:
+        """Where the value stands in the job."""
+
+    @property
+    def value(self) -> object:
+        """The value, a secret included."""
+
+    @property
+    def location(self) -> Location | None:
+        """File, line and column."""
+
+    @property
+    def expression(self) -> str | None:
+        """The text as it was written."""
+
+    @property
+    def sources(self) -> tuple[tuple[str, str], ...]:
+        """The expressions in it, each with what gave it its value."""
+
+
+def render_origins(origins: Sequence[OriginRow], style: Style = PLAIN) -> str:
+    """One line a value, in the order of the file and line that gave it; secrets by their names."""
+    rows = [_row(origin, style) for origin in origins]
+    return "\n".join(table([("FIELD", "VALUE", "FROM", "WRITTEN AS"), *rows], style)) + "\n" if rows else ""
+
+
+def _row(origin: OriginRow, style: Style) -> tuple[str, ...]:
+    place = origin.location
+    where = NOTHING if place is None else printable(f"{place.file}:{place.line}")
+    value = json.dumps(show(origin.value), ensure_ascii=False)
+    path, value, written = (printable(text) or NOTHING for text in (origin.path, value, _written(origin)))
+    return path, value, style.link(where, place), written
+
+
+def _written(origin: OriginRow) -> str:
+    """The text as it was written, with what gave its expressions their values."""
+    sources = ", ".join(f"{name}: {source}" for name, source in origin.sources)
+    return f"{origin.expression} ({sources})" if sources else origin.expression or ""
+
+
+# ── the tables that decide ──────────────────────────────────────────────────────────────────────────
+
+
+def render_rules(style: Style = PLAIN) -> str:
+    """Print the rules of the decision in their order: docs/semantics.md, "Decisions"."""
+    rows = [
+        [str(number), rule.name, ", ".join(rule.actions), rule.when]
+        for number, rule in enumerate(RULES, start=1)
+    ]
+    notes = (
+        "The first rule that applies decides. A keep becomes an update where a mutable field or the marker\n"
+        "differs. What would start a job is held back while a job that it needs is not completed (defer,\n"
+        "blocked), where its name would be too long (blocked), and where a newer job of the key may exist\n"
+        "that could not be read (unknown).\n"
+    )
+    return _table([["#", "rule", "action", "when"], *rows], style) + fit("\n" + notes, style)
+
+
+def render_states(style: Style = PLAIN) -> str:
+    """Print what is legal in each phase, from the table that decides: docs/semantics.md, "Phases"."""
+    head = ["phase", "expected next", *(operation.value for operation in Operation)]
+    rows = [
+        [
+            phase.value,
+            ", ".join(p.value for p in Phase if p in PHASE_RULES[phase].expected_next),
+            *("yes" if PHASE_RULES[phase].verdicts[operation] else "no" for operation in Operation),
+        ]
+        for phase in Phase
+    ]
+    notes = ["", "Why not, and when it becomes legal:"]
+    for operation in Operation:
+        verdicts: dict[tuple[str, str], list[str]] = {}
+        for phase in Phase:
+            verdict = PHASE_RULES[phase].verdicts[operation]
+            if not verdict:
+                verdicts.setdefault((verdict.why, verdict.legal_when), []).append(phase.value)
+        for (why, legal_when), phases in verdicts.items():
+            notes.append(f"  {operation.value}, {', '.join(phases)}: {why}; legal {legal_when}")
+    notes.append("  A phase that is not in the table is never acted on (blocked).")
+    return _table([head, *rows], style) + fit("\n".join(notes) + "\n", style)
+
+
+def render_fields(style: Style = PLAIN) -> str:
+    """Print what an edit of each field of a job means."""
+    rows = [["field", "an edit means", "description"]]
+    rows += [[format_field(path), meaning(path, rule), rule.description] for path, rule in walk_rules()]
+    return _table(rows, style)
+
+
+def render_key(key: LanguageKey, style: Style = PLAIN) -> str:
+    """Print what is known of one key of the language, and the keys below it."""
+    facts = {
+        "type": key.type,
+        "limits": key.limits,
+        "default": "" if key.default is None else yaml_text(key.default),
+        "example": f"{key.path.rpartition('.')[2]}: {yaml_text(key.example)}",
+        "an edit": key.edit,
+        "see": key.see,
+    }
+    width = max(map(len, facts))
+    lines = [f"  {name.ljust(width)}  {value}" for name, value in facts.items() if value]
+    text = fit(f"{key.path}: {key.description}\n\n" + "\n".join(lines) + "\n", style)
+    below = [[one.path, one.edit, one.description] for one in keys_below(key)]
+    return f"{text}\n{_table([['key', 'an edit means', 'description'], *below], style)}" if below else text
+
+
+def _table(rows: list[list[str]], style: Style) -> str:
+    return "\n".join(table(rows, style, rule=True)) + "\n"

@@ -1,0 +1,265 @@
+"""A plan: its text, whose last line is fixed (docs/cli.md, "Text output"), its sheet, and its sources."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from reconciler.core.expression import Reference, parts_of
+from reconciler.core.secret import show
+from reconciler.decide.cost import spell_cost
+from reconciler.decide.groups import (
+    ACTION_ORDER,
+    FOLDED_FROM,
+    Group,
+    few,
+    fold,
+    in_order_for_people,
+    is_one_sweep,
+    spell_work,
+)
+from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
+from reconciler.render import Content
+from reconciler.render.layout import fit
+from reconciler.render.lines import (
+    INDENT,
+    name_of,
+    render_change,
+    render_entry,
+    render_head,
+    render_starts,
+    render_warnings,
+    width_of_names,
+)
+from reconciler.render.sheet import (
+    Clean,
+    Level,
+    Row,
+    Sheet,
+    field_of,
+    finding_row,
+    head_of,
+    place_of,
+    refusal_notes,
+    row_of_denial,
+    warning_notes,
+)
+from reconciler.render.style import Style, View
+from reconciler.text import printable
+
+if TYPE_CHECKING:
+    from reconciler.core.stack import VariableSource
+    from reconciler.decide.saved_plan import SavedOptions
+
+#: The kind of a row about a finding of pre-flight.
+_REFUSED = "refused"
+#: How many times of schedules are named of keys that are not listed.
+_MOST_TIMES = 5
+
+
+def text(plan: Plan, view: View) -> str:
+    """Text for people: what ends work first; what is kept only on request, unless it ended badly."""
+    style = view.style
+    lines = [style.paint(render_head(plan.stack, plan.target), "bold"), ""]
+    shown = in_order_for_people(action for action in plan.actions if _is_shown(action, view))
+    groups = [Group((action,)) for action in shown] if view.verbose else fold(shown)
+    width = width_of_names((name_of([one.key for one in group.actions]) for group in groups), style)
+    for group in groups:
+        lines += _group_lines(group, style, width)
+        if view.verbose and group.first.desired is not None:
+            # The whole body that is sent, secrets by name.
+            body = json.dumps(show(group.first.desired), indent=2, ensure_ascii=False)
+            lines += (INDENT + printable(line) for line in body.splitlines())
+    if shown:
+        lines.append("")
+    lines += render_warnings(plan.warnings, style)
+    lines += _next_runs(plan, view)
+    lines += _sums(plan)
+    lines.append(plan.last_line)
+    return fit("\n".join(lines) + "\n", style, {action.key for action in plan.actions})
+
+
+def _is_shown(action: PlannedAction, view: View) -> bool:
+    return view.show_keep or action.action is not Action.KEEP or action.ended_badly
+
+
+def _group_lines(group: Group, style: Style, width: int) -> Iterator[str]:
+    """One action, or several that are alike; revisions that differ stand beside the keys."""
+    actions, first = group.actions, group.first
+    keys, revisions = [one.key for one in actions], [_revision(one) for one in actions]
+    is_same = len(set(revisions)) == 1
+    pairs = zip(keys, revisions, strict=True)
+    yield from render_entry(
+        style.paint(f"{first.symbol:>3} {first.action.value:<9}", first.traits.colour),
+        keys,
+        f"{revisions[0] if is_same else '':<4} {group.explanation}",
+        style,
+        width,
+        place=first.source,
+        listed=keys if is_same else [" ".join(filter(None, pair)) for pair in pairs],
+        is_cut=group.is_harmless,
+        is_sweep=is_same and is_one_sweep(one.source for one in actions),
+    )
+    yield from render_starts([_what_starts(one) for one in actions])
+    yield from (INDENT + render_change(change) for change in first.changes)
+
+
+def _revision(action: PlannedAction) -> str:
+    shown = action.after or action.before
+    return f"r{shown.revision}" if shown else ""
+
+
+def _what_starts(action: PlannedAction) -> str:
+    """What an action starts, and what that costs."""
+    cost = spell_cost(action.cost) if action.cost is not None and _shows_cost(action) else ""
+    return "; ".join(filter(None, (action.starts, cost)))
+
+
+def _shows_cost(action: PlannedAction) -> bool:
+    """Whether an action says what its job costs: a deferred or blocked one does if that is bounded."""
+    cost = action.cost
+    return cost is not None and (action.traits.starts_a_job or cost.node_hours_max is not None)
+
+
+def _next_runs(plan: Plan, view: View) -> Iterator[str]:
+    """When the schedules of keys that are not listed start them next, the soonest first."""
+    keys_by_time: dict[tuple[str, str], list[str]] = {}
+    for action in plan.actions:
+        if action.next_run_at and action.next_run and not _is_shown(action, view):
+            keys_by_time.setdefault((action.next_run_at, action.next_run), []).append(action.key)
+    for (_, words), keys in sorted(keys_by_time.items())[:_MOST_TIMES]:
+        yield printable(f"next: {words}: {few(keys, FOLDED_FROM)}")
+    if (more := len(keys_by_time) - _MOST_TIMES) > 0:
+        yield f"next: {more} later {'time' if more == 1 else 'times'}; --show-keep lists all keys"
+
+
+def _sums(plan: Plan) -> Iterator[str]:
+    """What the plan throws away, and what it may take."""
+    if plan.lost_node_hours:
+        yield f"Discards {spell_work(plan.lost_node_hours)} of work."
+    # Of one action the sum says what its own line says.
+    counted = sum(_shows_cost(one) for one in plan.actions if one.action is not Action.BLOCKED)
+    if plan.cost is not None and counted > 1:
+        yield f"Starts {spell_cost(plan.cost)}."
+
+
+# ── the sheet ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
+    """A row per action; what policies deny and pre-flight found in rows of their own."""
+    rows = tuple(_row(Group((action,)), clean) for action in plan.actions)
+    sources = {action.key: action.source for action in plan.actions}
+    return Sheet(
+        Content.PLAN,
+        **head_of(plan, clean),
+        last_line=plan.last_line,
+        counts={action.value: count for action, count in plan.summary.items()},
+        has_changes=bool(plan.to_execute),
+        rows=rows,
+        folded=tuple(_row(group, clean) for group in fold(in_order_for_people(plan.actions))),
+        keys=tuple(dict.fromkeys(row.key for row in rows)),
+        sums=tuple(map(clean, _sums(plan))),
+        notes=(*refusal_notes(plan.refusals, clean), *warning_notes(plan.warnings, clean)),
+        denied=(
+            *(row_of_denial(one, sources.get(one.key), clean) for one in plan.denied),
+            *(
+                finding_row(
+                    clean(one.key),
+                    _REFUSED,
+                    one.reason.value,
+                    clean("; ".join(filter(None, (one.detail, one.fix)))),
+                    place_of(one.source, clean),
+                )
+                for one in plan.preflight or ()
+            ),
+        ),
+        digest=view.digest,
+    )
+
+
+def _row(group: Group, clean: Clean) -> Row:
+    """A row for an action, or for several with the same change."""
+    actions, action, traits = group.actions, group.first, group.first.traits
+    needs_help = traits.stands_in_the_way or action.action is Action.UNKNOWN
+    # What policies deny and pre-flight found is an error in rows of its own.
+    is_error = needs_help and action.reason not in (Reason.DENIED, Reason.PREFLIGHT)
+    ends_work = traits.stops_a_job
+    return Row(
+        keys=tuple(clean(one.key) for one in actions),
+        kind=action.action.value,
+        words=traits.summary,
+        symbol=action.symbol,
+        colour=traits.colour,
+        rule=clean(action.blocked_by[0]) if action.blocked_by else action.reason.value,
+        revision=_revision(action) if len(actions) == 1 else "",
+        text=clean(group.explanation),
+        starts=clean(_starts(actions)),
+        changes=tuple(field_of(change, clean) for change in action.changes),
+        source=place_of(action.source, clean),
+        level=Level.ERROR if is_error else Level.WARNING if ends_work else Level.NONE,
+        is_finding=needs_help,
+        must_stay=ends_work or traits.stands_in_the_way,
+        is_cut_first=traits.is_executed and not ends_work,
+        is_quiet=action.action is Action.KEEP and not action.ended_badly,
+        rank=ACTION_ORDER.index(action.action),
+    )
+
+
+def _starts(actions: Sequence[PlannedAction]) -> str:
+    """What actions start, and what it costs: of several the most frequent ones."""
+    counts = Counter(filter(None, map(_what_starts, actions)))
+    if len(counts) < 2:
+        return "".join(counts)
+    return few([f"{count} {'job' if count == 1 else 'jobs'}: {what}" for what, count in counts.most_common()])
+
+
+# ── what a saved plan makes its reader look up ──────────────────────────────────────────────────────
+
+
+def render_sources(plan: Plan, options: SavedOptions, records: str | None) -> str:
+    """Say where applying the plan connects to and which values it looks up; "" where that is nothing.
+
+    `records` is the address of the store as it may be shown, None if the store lies beside the root file.
+    """
+    bodies = [action.desired for action in plan.to_execute]
+    texts = (options.records or "", *_texts(bodies))
+    named = [part for one in texts for part in parts_of(one) if isinstance(part, Reference)]
+    # Each once: those that the address of the store names, then the variables.
+    values = list(dict.fromkeys(one.text for one in named if one.variable is None))
+    variables = {one.variable for one in named if one.variable is not None}
+    for name in sorted({*options.sources, *variables}):
+        values.append(f"${{var.{name}}} {_place(options.sources.get(name))}")
+    profile = options.target.profile
+    if records is None and not values and not profile:
+        return ""
+    lines = [f"Root: {options.root}", f"Records: {records or 'beside the root file'}"]
+    if profile:
+        lines.append(f"Credentials: profile {profile}")
+    if values:
+        lines += ["Values to look up:", *(f"  {value}" for value in values)]
+    return "".join(printable(line) + "\n" for line in lines)
+
+
+def _place(source: VariableSource | None) -> str:
+    if source is None:
+        return "from --var or --var-file"
+    if source.env is not None:
+        return f"from the environment variable {source.env}"
+    if source.file is not None:
+        return f"from the file {source.file}"
+    if source.text is not None:
+        return f"from the text {source.text}"
+    return "from --var" if source.given else "from --var or --var-file (it was in the manifest)"
+
+
+def _texts(tree: object) -> Iterator[str]:
+    if isinstance(tree, str):
+        if "${" in tree:
+            yield tree
+    elif isinstance(tree, dict | list | tuple):
+        members: Iterable[object] = tree.values() if isinstance(tree, dict) else tree
+        for value in members:
+            yield from _texts(value)

@@ -1,1 +1,0 @@
-"""What is shown of one content each, as text for people. The format `text` puts these together."""
