@@ -19,7 +19,7 @@ from reconciler.core.record import NO_HISTORY, PastRevision, RecordsUnavailable,
 from reconciler.core.selection import suggest_key, unknown_key
 from reconciler.core.stack import DesiredJob
 from reconciler.core.values import PlanWarning, few_of_a_kind, timestamp
-from reconciler.decide.action_builder import adopt_command
+from reconciler.decide.actions import adopt_command
 from reconciler.decide.adoption import (
     Adoption,
     Candidate,
@@ -28,10 +28,9 @@ from reconciler.decide.adoption import (
     release,
     release_warnings,
 )
+from reconciler.decide.key_state import Snapshot, adoption_order, newest, state_of
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, count
 from reconciler.decide.planner import unread
-from reconciler.decide.rules import adoption_order, newest
-from reconciler.decide.snapshot import Snapshot
 from reconciler.errors import Diagnostic, NotFound, Rejected, ServiceError, Unauthorized, WrongUsage
 from reconciler.observation import survey
 from reconciler.reconcile import Context
@@ -106,7 +105,7 @@ def release_plan(context: Context, key: str) -> Plan:
         if ownership.problem is not None:
             raise ServiceError(f"cannot tell what key {key} owns: {ownership.problem}")
         raise WrongUsage(unknown_key(stack, key, {*known, *ownership.owned_keys}))
-    actions = release(snapshot.view(key, desired), desired, ownership, context.plan_context())
+    actions = release(state_of(key, desired, snapshot, context.plan_context()))
     warnings = list(release_warnings(desired, actions))
     if not actions:
         warnings.append(PlanWarning(what="nothing to do", why=f"stack {stack.name} owns no job of key {key}"))
@@ -224,9 +223,7 @@ def read_job(context: Context, key: str, job_id: str, seen: Observation) -> Obse
 def _candidate(
     context: Context, snapshot: Snapshot, desired: DesiredJob, job: ObservedJob, takes_as_is: bool
 ) -> Candidate:
-    view = snapshot.view(desired.key, desired)
-    plan_context = replace(context.plan_context(), skew_s=snapshot.skew_s)
-    return Candidate(desired, job, view, snapshot.ownership, plan_context, takes_as_is)
+    return Candidate(state_of(desired.key, desired, snapshot, context.plan_context()), job, takes_as_is)
 
 
 def _second_choice(

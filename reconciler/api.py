@@ -40,13 +40,12 @@ from reconciler.core.redaction import without_secrets
 from reconciler.core.secret import Redactor
 from reconciler.core.values import PlanWarning, TargetIdentity
 from reconciler.decide import exit_code
-from reconciler.decide.allowance import NO_ALLOWANCES, Allowances
 from reconciler.decide.drift_entry import Drift, IgnoredDrift, Pending
 from reconciler.decide.drift_report import DriftReport as CoreDriftReport
 from reconciler.decide.goal import Goal
 from reconciler.decide.outcome import ApplyEvent, EventType, Outcome, Status, Waited, WaitEnd
 from reconciler.decide.outcome import Result as CoreResult
-from reconciler.decide.plan import Action, PlannedAction
+from reconciler.decide.plan import NO_ALLOWANCES, Action, Allowances, PlannedAction
 from reconciler.decide.plan import Plan as CorePlan
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, Refused, WrongUsage
 from reconciler.job_client import JobClient

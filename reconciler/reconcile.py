@@ -20,15 +20,13 @@ from reconciler.core.record import (
 )
 from reconciler.core.selection import TakeUnmatched, check_keys, narrow
 from reconciler.core.stack import Stack
-from reconciler.decide.action_builder import PlanContext
-from reconciler.decide.allowance import NO_ALLOWANCES, Allowances
 from reconciler.decide.blocking import CatalogCheck
 from reconciler.decide.journal import Journal
+from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.outcome import Result
-from reconciler.decide.plan import Plan, PlannedAction
+from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan, PlannedAction
 from reconciler.decide.planner import ProposedPlan, guarded_plan, make_destroy_plan, propose_plan
 from reconciler.decide.preconditions import StalePlan, failed_preconditions
-from reconciler.decide.snapshot import Snapshot
 from reconciler.errors import Diagnostic, ServiceError
 from reconciler.expressions.evaluator import evaluate
 from reconciler.manifests import LoadedStack

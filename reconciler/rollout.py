@@ -18,14 +18,12 @@ from reconciler.apply.waiter import LONGEST_PAUSE_S, PROGRESS_EVERY_S, wait_for
 from reconciler.core.observed_job import ObservedJob
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.record import LockHeld, RecordsUnavailable, RunKind
-from reconciler.decide.action_builder import before_of
-from reconciler.decide.allowance import NO_ALLOWANCES, Allowances
+from reconciler.decide.actions import before_of
 from reconciler.decide.goal import Goal, judge
-from reconciler.decide.groups import few
 from reconciler.decide.journal import RunEnd
+from reconciler.decide.key_state import Snapshot
 from reconciler.decide.outcome import EventType, Result, Status, Waited, WaitEnd, skipped
-from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, count
-from reconciler.decide.snapshot import Snapshot
+from reconciler.decide.plan import NO_ALLOWANCES, Action, Allowances, Plan, PlannedAction, Reason, count, few
 from reconciler.decide.supersession import (
     Followed,
     Replacement,

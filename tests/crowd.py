@@ -18,9 +18,8 @@ from reconciler.core.phase import Phase
 from reconciler.core.ports import Backend
 from reconciler.core.record import FinishedWork, HistorySnapshot, PastRevision, Scope
 from reconciler.core.stack import Declared, Stack
-from reconciler.decide.allowance import Allowances
 from reconciler.decide.drift_check import NO_CHECK, LastCheck
-from reconciler.decide.plan import Plan
+from reconciler.decide.plan import Allowances, Plan
 from reconciler.errors import NotFound
 from reconciler.manifests import LoadedStack
 from reconciler.modelarts.observe import NeedsAbsence, observe

@@ -21,12 +21,11 @@ from reconciler.core.notify_entry import APPLY_FAILED, NOTIFY_CLASSES
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.stack import Limits, Manifest, Target, Variable
 from reconciler.core.target_kind import MODELARTS
-from reconciler.decide.allowance import Guard
 from reconciler.decide.drift_remedies import REMEDIES
 from reconciler.decide.drift_report import DriftClass
 from reconciler.decide.metrics import MetricSource, watch_figures
 from reconciler.decide.outcome import EventType
-from reconciler.decide.plan import ACTIONS, Action, Plan, Reason, last_line
+from reconciler.decide.plan import ACTIONS, Action, Guard, Plan, Reason, last_line
 from reconciler.decide.review_report import Review, ReviewSummary
 from reconciler.decide.rules import RULES
 from reconciler.decide.watch_check import CheckReport, CheckResult

@@ -19,9 +19,8 @@ from reconciler.core.ports import Backend, Clock
 from reconciler.core.record import LockLost
 from reconciler.core.values import timestamp
 from reconciler.decide.journal import Journal
-from reconciler.decide.order import in_order, rank
 from reconciler.decide.outcome import ApplyEvent, EventType, Outcome, Result, Status, skipped
-from reconciler.decide.plan import Plan, PlannedAction
+from reconciler.decide.plan import Plan, PlannedAction, in_order, rank
 from reconciler.errors import Interrupted
 from reconciler.version import __version__
 

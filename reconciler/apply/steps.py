@@ -29,9 +29,9 @@ from reconciler.core.record import RecordsUnavailable
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.doctor import MAX_SKEW_S
 from reconciler.decide.goal import Goal, judge
+from reconciler.decide.key_state import stopped_itself
 from reconciler.decide.outcome import Outcome, Status, WaitEnd
 from reconciler.decide.plan import Action, PlannedAction, Reason
-from reconciler.decide.retry import stopped_itself
 from reconciler.errors import (
     UNCERTAIN,
     Interrupted,

@@ -32,7 +32,7 @@ def variable_names(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
 
 def guards(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     """The guards, and lost-work for each key."""
-    from reconciler.decide.allowance import Guard
+    from reconciler.decide.plan import Guard
 
     before, equals, key = incomplete.partition("=")
     if equals and before == Guard.LOST_WORK:

@@ -22,7 +22,7 @@ from reconciler.core.observed_job import ObservedJob
 from reconciler.core.phase import ACTIVE, Phase
 from reconciler.core.stack import Target
 from reconciler.core.target_kind import MODELARTS
-from reconciler.decide.action_builder import adopt_command
+from reconciler.decide.actions import adopt_command
 from reconciler.errors import (
     Diagnostic,
     ExitCode,

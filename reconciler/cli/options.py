@@ -21,7 +21,7 @@ from reconciler.render import Content, formats_of
 from reconciler.text import parse_duration
 
 if TYPE_CHECKING:
-    from reconciler.decide.allowance import Allowances
+    from reconciler.decide.plan import Allowances
 
     ParamType = click.ParamType[Any]
 else:  # generic in newer versions of click only
@@ -133,7 +133,7 @@ class GuardType(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Check that there is such a guard."""
-        from reconciler.decide.allowance import Allowances
+        from reconciler.decide.plan import Allowances
 
         try:
             Allowances.of([str(value)])
@@ -407,7 +407,7 @@ SHOW_KEEP = option("--show-keep", is_flag=True, help="Also list unchanged jobs."
 
 def allowances(allow: Sequence[str], *, force: bool) -> Allowances:
     """What the options of GUARDS allow."""
-    from reconciler.decide.allowance import Allowances
+    from reconciler.decide.plan import Allowances
 
     return Allowances.of(allow, force=force)
 

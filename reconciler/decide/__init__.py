@@ -2,10 +2,9 @@
 
 A file imports only files that stand before it::
 
-    plan snapshot allowance action_builder order groups    the plan, and what it rests on
-    marker_flags outcome supersession goal                 what became of an action; what is waited for
-    retry said_in_words dependencies existing_job_rules schedule_rules rules
-    cost reruns sweep_members                              what a plan costs and runs again
+    plan key_state actions rules                           what may be done, what is known, what decides
+    outcome goal supersession marker_flags                 what became of an action; what is waited for
+    said_in_words dependencies cost sweep_members reruns   what a plan costs and runs again
     policy_subject policy_verdict policy_cases             policies
     blocking guards preflight blockers objections          what holds a key back
     renames planner adoption                               all keys together

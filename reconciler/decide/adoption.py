@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -26,12 +26,19 @@ from reconciler.core.observed_job import ObservedJob
 from reconciler.core.ownership import KeyView, Ownership, OwnershipState, Revision, standing
 from reconciler.core.phase import Operation, may
 from reconciler.core.raw_fields import NotDeclarable
-from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision
+from reconciler.core.record import HistorySnapshot, PastRevision
 from reconciler.core.stack import DesiredJob
 from reconciler.core.values import Change, PlanWarning
-from reconciler.decide.action_builder import Draft, PlanContext, release_command
+from reconciler.decide.actions import (
+    as_it_is,
+    draft,
+    of_unknown_digest,
+    release_command,
+    unreadable,
+    update,
+)
+from reconciler.decide.key_state import KeyState, PlanContext, Snapshot
 from reconciler.decide.plan import Action, After, PlannedAction, Reason
-from reconciler.decide.rules import newest
 
 
 class Adoption(NamedTuple):
@@ -52,30 +59,26 @@ class Candidate:
     `takes_as_is` says that it is to be taken although it differs from the declaration.
     """
 
-    desired: DesiredJob
+    state: KeyState
     job: ObservedJob
-    view: KeyView
-    ownership: Ownership
-    context: PlanContext
     takes_as_is: bool = False
-    history: HistorySnapshot = field(default=NO_HISTORY, repr=False)
 
-    @cached_property
-    def draft(self) -> Draft:
-        """Builds its actions."""
-        return Draft(self.view, self.desired, self.context, newest(self.view, self.desired))
+    @property
+    def desired(self) -> DesiredJob:
+        """The entry of the key."""
+        return self.state.desired
 
     @cached_property
     def revision(self) -> Revision:
         """The job as the revision that it would be, with its marker."""
         desired = self.desired
         marker = Marker(
-            self.context.stack,
+            self.state.context.stack,
             desired.key,
-            self.view.next_revision,
+            self.state.view.next_revision,
             desired.digest,
             id_part=self.job.id[:8].lower(),
-            schedule=desired.renewed_schedule_mark(None, self.context.service_s),
+            schedule=desired.renewed_schedule_mark(None, self.state.service_s),
             protected=desired.lifecycle.protect is True,
         )
         return Revision(self.job, marker)
@@ -89,7 +92,7 @@ class Candidate:
         self, action: Action, reason: Reason, detail: str, changes: tuple[Change, ...] = ()
     ) -> PlannedAction:
         """An action that says why the job is not taken."""
-        return self.draft.plain(action, reason, detail, revision=self.revision, changes=changes)
+        return draft(self.state, action, reason, detail, revision=self.revision, changes=changes)
 
 
 def adopt(candidate: Candidate) -> Adoption:
@@ -108,7 +111,7 @@ def adopt(candidate: Candidate) -> Adoption:
 
 
 def _unreadable(candidate: Candidate) -> PlannedAction | None:
-    view, ownership = candidate.view, candidate.ownership
+    view, ownership = candidate.state.view, candidate.state.ownership
     why = "the list could not be read" if ownership.problem is not None else None
     lost = [*view.unreadable, *ownership.unattributed]
     if why is None and lost:
@@ -118,18 +121,19 @@ def _unreadable(candidate: Candidate) -> PlannedAction | None:
 
 def _owned(candidate: Candidate) -> PlannedAction | None:
     job, marker = candidate.job, candidate.job.marker
-    if marker is None or standing(job, candidate.context.stack) is not OwnershipState.OWNED:
+    if marker is None or standing(job, candidate.state.context.stack) is not OwnershipState.OWNED:
         return None
     own = Revision(job, marker)
     if marker.key == candidate.desired.key:
         detail = f"{job.name} is already r{marker.revision} of this key"
-        after = After(name=job.name, revision=marker.revision, digest=marker.digest)
-        return candidate.draft.plain(Action.KEEP, Reason.ALREADY_OWNED, detail, revision=own, after=after)
+        return draft(
+            candidate.state, Action.KEEP, Reason.ALREADY_OWNED, detail, revision=own, after=as_it_is(own)
+        )
     detail = (
         f"{job.name} is r{marker.revision} of key {marker.key} of this stack; "
         f"to rename that key, write `formerly: {marker.key}`"
     )
-    return candidate.draft.plain(Action.CONFLICT, Reason.ALREADY_OWNED, detail, revision=own)
+    return draft(candidate.state, Action.CONFLICT, Reason.ALREADY_OWNED, detail, revision=own)
 
 
 def _foreign(candidate: Candidate) -> PlannedAction | None:
@@ -153,7 +157,7 @@ def _absent(candidate: Candidate) -> PlannedAction | None:
 def _elsewhere(candidate: Candidate) -> PlannedAction | None:
     metadata = candidate.job.body.get("metadata")
     there = metadata.get("workspace_id") if isinstance(metadata, Mapping) else None
-    here = candidate.context.workspace_id
+    here = candidate.state.context.workspace_id
     if there in (None, "", here):
         return None
     detail = f"{candidate.job.name} is in workspace {there}, and the target in workspace {here}"
@@ -161,7 +165,7 @@ def _elsewhere(candidate: Candidate) -> PlannedAction | None:
 
 
 def _active_revision(candidate: Candidate) -> PlannedAction | None:
-    for revision in candidate.view.owned:
+    for revision in candidate.state.view.owned:
         job = revision.job
         if not (job.is_active or job.phase is None):
             continue
@@ -174,17 +178,18 @@ def _active_revision(candidate: Candidate) -> PlannedAction | None:
 
 
 def _wrong_phase(candidate: Candidate) -> PlannedAction | None:
-    job = candidate.job
-    return _not_writable(job, lambda reason, said: candidate.refused(Action.BLOCKED, reason, said))
+    return _not_writable(candidate.state, candidate.revision)
 
 
-def _not_writable(job: ObservedJob, blocked: Callable[[Reason, str], PlannedAction]) -> PlannedAction | None:
+def _not_writable(state: KeyState, revision: Revision) -> PlannedAction | None:
     """Why the description of a job cannot be changed now; None if it can."""
+    job = revision.job
     verdict = may(Operation.UPDATE_DESCRIPTION, job.phase)
     if verdict:
         return None
     reason = Reason.UNKNOWN_PHASE if job.phase is None else Reason.WRONG_PHASE
-    return blocked(reason, f"{job.name} is {job.phase_text}: {verdict.why}; legal {verdict.legal_when}")
+    detail = f"{job.name} is {job.phase_text}: {verdict.why}; legal {verdict.legal_when}"
+    return draft(state, Action.BLOCKED, reason, detail, revision=revision)
 
 
 def _unmarkable(candidate: Candidate) -> PlannedAction | None:
@@ -226,7 +231,7 @@ def _differs(candidate: Candidate) -> Adoption:
     hidden = {text for one in changes if shown[one.path] != one.before for text in _texts(one.before)}
     patch = None
     with suppress(NotDeclarable):  # then only --accept is left
-        patch = entry_patch(candidate.desired, candidate.job, candidate.context.stack, hidden)
+        patch = entry_patch(candidate.desired, candidate.job, candidate.state.context.stack, hidden)
     return Adoption(action, _uncompared(candidate.desired.key, candidate.comparison), patch)
 
 
@@ -242,7 +247,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _adopted(candidate: Candidate) -> tuple[PlannedAction, list[PlanWarning]]:
     desired, job, revision = candidate.desired, candidate.job, candidate.revision
-    found = mutable_changes(desired, job, revision.marker, candidate.context.cloud)
+    found = mutable_changes(desired, job, revision.marker, candidate.state.context.cloud)
     changes = list(found.now)
     if job.phase is not None and job.phase.is_terminal and desired.description.strip() != job.text.strip():
         changes.append(description_change(desired.description, job.text))
@@ -253,7 +258,7 @@ def _adopted(candidate: Candidate) -> tuple[PlannedAction, list[PlanWarning]]:
         fields = ", ".join(change.path for change in candidate.comparison.changes)
         detail += "; taken as it is"
         warnings.append(PlanWarning(what="differs from the declaration", why=fields, key=desired.key))
-    action = candidate.draft.update(revision, desired, Reason.ADOPTED, detail, (marker, *changes))
+    action = update(candidate.state, revision, Reason.ADOPTED, detail, (marker, *changes))
     return action, warnings
 
 
@@ -280,26 +285,25 @@ def _uncompared(key: str, comparison: JobComparison) -> tuple[PlanWarning, ...]:
 # --- release
 
 
-def release(
-    view: KeyView, desired: DesiredJob | None, ownership: Ownership, context: PlanContext
-) -> list[PlannedAction]:
+def release(state: KeyState) -> list[PlannedAction]:
     """Take the marker off every revision of a key; what cannot be written on now is blocked."""
-    draft = Draft(view, desired, context, newest(view, desired))
-    if ownership.problem is not None or view.unreadable:
-        why = view.unreadable[0].why if view.unreadable else "the list could not be read"
-        return [draft.plain(Action.UNKNOWN, Reason.UNREADABLE, why)]
-    return [_released(draft, revision) for revision in view.owned]
+    why = _why_unread(state.ownership, state.view)
+    return [unreadable(state, why)] if why else [_released(state, one) for one in state.view.owned]
 
 
-def _released(draft: Draft, revision: Revision) -> PlannedAction:
+def _why_unread(ownership: Ownership, view: KeyView) -> str | None:
+    if view.unreadable:
+        return view.unreadable[0].why
+    return "the list could not be read" if ownership.problem is not None else None
+
+
+def _released(state: KeyState, revision: Revision) -> PlannedAction:
     job = revision.job
-    blocked = _not_writable(
-        job, lambda reason, said: draft.plain(Action.BLOCKED, reason, said, revision=revision)
-    )
-    if blocked is not None:
+    if (blocked := _not_writable(state, revision)) is not None:
         return blocked
     goes_on = "goes on, unmanaged" if job.is_active else "is unmanaged from then on"
-    return draft.plain(
+    return draft(
+        state,
         Action.UPDATE,
         Reason.RELEASED,
         f"released: {job.name} ({job.phase_text}) {goes_on}",
@@ -336,31 +340,28 @@ class RenamedStack:
     def moved(self, view: KeyView, desired: DesiredJob | None, key: str) -> list[PlannedAction]:
         """Move the revisions of one key; `view` is what the stack has of it under its new name."""
         theirs = self.ownership.view(key)
-        draft = Draft(KeyView(key, self.context.stack), desired, self.context, None)
-        if theirs.unreadable or self.ownership.problem is not None:
-            why = theirs.unreadable[0].why if theirs.unreadable else "the list could not be read"
-            return [draft.plain(Action.UNKNOWN, Reason.UNREADABLE, why)]
+        # Nothing of what the new stack has is touched, so none of it stands for the key.
+        state = KeyState(KeyView(key, self.context.stack), desired, Snapshot(self.ownership), self.context)
+        if why := _why_unread(self.ownership, theirs):
+            return [unreadable(state, why)]
         if (clash := _clash(view.owned, theirs.owned, self.old)) is not None:
-            return [draft.plain(Action.CONFLICT, Reason.RENAME_CLASH, clash)]
-        return [self._moved(draft, revision) for revision in theirs.owned]
+            return [draft(state, Action.CONFLICT, Reason.RENAME_CLASH, clash)]
+        return [self._moved(state, revision) for revision in theirs.owned]
 
-    def _moved(self, draft: Draft, revision: Revision) -> PlannedAction:
+    def _moved(self, state: KeyState, revision: Revision) -> PlannedAction:
         job = revision.job
-        blocked = _not_writable(
-            job, lambda reason, said: draft.plain(Action.BLOCKED, reason, said, revision=revision)
-        )
-        if blocked is not None:
+        if (blocked := _not_writable(state, revision)) is not None:
             return blocked
         if not is_known(revision.marker.digest):
-            detail = f"digest {revision.marker.digest} needs a newer reconciler"
-            return draft.plain(Action.BLOCKED, Reason.UNKNOWN_DIGEST, detail, revision=revision)
+            return of_unknown_digest(state, revision)
         marker = replace(revision.marker, stack=self.context.stack)
         room = MAX_DESCRIPTION - len(f" {marker}")
         detail = f"moves from stack {self.old}"
         if len(job.text) > room:
             detail += f"; its description is cut to {room} characters"
         past = next((p for p in self.memory.by_key.get(marker.key, ()) if p.job == job.id), None)
-        return draft.plain(
+        return draft(
+            state,
             Action.UPDATE,
             Reason.STACK_RENAMED,
             detail,

@@ -9,10 +9,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from reconciler.core.values import node_hours
-from reconciler.decide.allowance import Guard
 from reconciler.decide.cost import spell_cost, sum_of
-from reconciler.decide.groups import few, spell_work
-from reconciler.decide.plan import Plan, PlannedAction, Reason
+from reconciler.decide.plan import Guard, Plan, PlannedAction, Reason, few, spell_work
 from reconciler.decide.policy_verdict import refusals_of as denials
 from reconciler.decide.preflight import refusals_of as findings
 from reconciler.decide.reruns import ways_to_keep_work

@@ -16,8 +16,7 @@ from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
 from reconciler.core.stack import NO_PRICES, Prices
 from reconciler.core.values import node_hours
-from reconciler.decide.groups import spell_work
-from reconciler.decide.plan import Action, Cost, PlannedAction
+from reconciler.decide.plan import Action, Cost, PlannedAction, spell_work
 
 #: Amounts are rounded to a hundredth of a cent, work to a few node-seconds.
 _MONEY, _WORK = 4, 6

@@ -5,20 +5,16 @@ Source: docs/semantics.md, "Decisions".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
 
 from reconciler.core.lifecycle import OnUpstream
-from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.stack import DesiredJob
 from reconciler.core.values import PlanWarning, timestamp
-from reconciler.decide.groups import few
+from reconciler.decide.key_state import KeyState
 from reconciler.decide.plan import Action, PlannedAction, Reason
-
-#: The service rounds times; an end this close to a creation is not after it.
-_SAME_TIME_S = 1.0
+from reconciler.decide.rules import made_from_older, spell_reruns
 
 
 class Upstream(StrEnum):
@@ -29,51 +25,17 @@ class Upstream(StrEnum):
     FAILED = "failed"
 
 
-class Completion(NamedTuple):
-    """The revision of a key that completed last, and when."""
-
-    key: str
-    number: int
-    at_s: float
-
-
-def completion_of(view: KeyView) -> Completion | None:
-    """The last completion of a key, by the service or else the history; None if none is known."""
-    found = (
-        Completion(view.key, revision.number, at_s)
-        for revision in view.ever_owned
-        if revision.job.phase is Phase.COMPLETED and (at_s := revision.job.ended_at_s()) is not None
-    )
-    return max(found, key=lambda completion: completion.at_s, default=None)
-
-
-def completed_since(latest: Revision, upstream: Iterable[Completion]) -> tuple[Completion, ...]:
-    """The completions that came after a revision was created, so that it was made from older ones."""
-    created_at_s = latest.job.created_at_s
-    if created_at_s is None:
-        return ()
-    return tuple(one for one in upstream if one.at_s > created_at_s + _SAME_TIME_S)
-
-
-def made_from_older(newer: Sequence[Completion]) -> str:
-    """Say, for people, of which keys a job was made from an older revision."""
-    return f"made from an older {few([one.key for one in newer])}"
-
-
-def upstream_warning(
-    action: PlannedAction, desired: DesiredJob, latest: Revision, newer: Sequence[Completion]
-) -> PlanWarning | None:
+def upstream_warning(action: PlannedAction, state: KeyState) -> PlanWarning | None:
     """The warning about a job that stays although it was made from older ones, or None."""
-    if not newer or action.action not in (Action.KEEP, Action.UPDATE):
+    newer = state.newer_upstream
+    if not newer or not action.traits.keeps_the_job:
         return None
-    last = max(newer, key=lambda one: one.at_s)
-    why = (
-        f"{last.key} completed r{last.number} at {timestamp(last.at_s)}, after {latest.job.name} was created"
-    )
+    last, job = max(newer, key=lambda one: one.at_s), state.revision.job
+    why = f"{last.key} completed r{last.number} at {timestamp(last.at_s)}, after {job.name} was created"
     fix = "`lifecycle.on_upstream: rerun` runs it again, and so does an edit of `lifecycle.rerun`"
-    if desired.lifecycle.on_upstream is OnUpstream.RERUN:
+    if state.desired.lifecycle.on_upstream is OnUpstream.RERUN:
         fix = "it runs again once it has ended (on_upstream: rerun)"
-    return PlanWarning(what=made_from_older(newer), why=why, fix=fix, key=desired.key)
+    return PlanWarning(what=made_from_older(newer), why=why, fix=fix, key=state.key)
 
 
 def standing_of(action: PlannedAction | None) -> Upstream:
@@ -86,7 +48,7 @@ def standing_of(action: PlannedAction | None) -> Upstream:
         return Upstream.FAILED
     phase = parse_phase(action.phase_before)
     # What has no marker yet may have been made of something else than is declared.
-    stays = action.action in (Action.KEEP, Action.UPDATE) and action.reason is not Reason.MARKER_RESTORED
+    stays = action.traits.keeps_the_job and action.reason is not Reason.MARKER_RESTORED
     if not stays or phase is None or not phase.is_terminal:
         return Upstream.OPEN
     return Upstream.SETTLED if phase is Phase.COMPLETED else Upstream.FAILED
@@ -103,11 +65,6 @@ def runs_again(action: PlannedAction | None) -> bool:
         return True
     phase = parse_phase(action.before.phase) if action.before else None
     return phase is not None and phase.is_active and phase is not Phase.TERMINATING
-
-
-def spell_reruns(keys: Sequence[str]) -> str:
-    """Say, for people, which needed keys run again first."""
-    return f"{few(keys)} {'runs' if len(keys) == 1 else 'run'} again"
 
 
 def held_back(

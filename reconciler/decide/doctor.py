@@ -12,7 +12,7 @@ from reconciler.core.ownership import Ownership, OwnershipState
 from reconciler.core.phase import Phase
 from reconciler.core.record import Holder
 from reconciler.core.values import timestamp
-from reconciler.decide.action_builder import adopt_command
+from reconciler.decide.actions import adopt_command
 from reconciler.errors import Rejected, ServiceError, Unauthorized
 from reconciler.text import format_duration
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -16,7 +17,6 @@ from reconciler.core.drift_rule import IgnoreRule
 from reconciler.core.secret import show
 from reconciler.core.stack import Stack
 from reconciler.core.values import Head, PlanWarning, Source, TargetIdentity, few_of_a_kind, timestamp
-from reconciler.decide.action_builder import PlanContext
 from reconciler.decide.drift_check import Acceptance, DriftId
 from reconciler.decide.drift_comparison import DriftComparison
 from reconciler.decide.drift_entry import Drift as Drift
@@ -24,8 +24,8 @@ from reconciler.decide.drift_entry import DriftClass as DriftClass
 from reconciler.decide.drift_entry import IgnoredBy, IgnoredDrift
 from reconciler.decide.drift_entry import Pending as Pending
 from reconciler.decide.drift_rules import check_key, rests_on_absence
+from reconciler.decide.key_state import PlanContext, Snapshot, keys_in_view, keys_owned_in_view, state_of
 from reconciler.decide.planner import snapshot_warnings, upstream_reruns
-from reconciler.decide.snapshot import Snapshot, keys_in_view, keys_owned_in_view
 from reconciler.decide.sweep_members import SweepEntries
 
 #: What only a report has that was compared with the last check.
@@ -118,7 +118,7 @@ class DriftReport(Head):
 
 def needs_whole_list(stack: Stack, snapshot: Snapshot, context: PlanContext) -> bool:
     """Whether a report rests on a job not being there, so that a filtered look is not enough."""
-    return any(rests_on_absence(key, stack.jobs.get(key), snapshot, context) for key in stack.jobs)
+    return any(rests_on_absence(state_of(key, job, snapshot, context)) for key, job in stack.jobs.items())
 
 
 def make_drift_report(
@@ -134,17 +134,11 @@ def make_drift_report(
     keys = sorted({*keys_in_view(stack, snapshot.ownership), *keys_owned_in_view(stack, snapshot.ownership)})
     reruns = upstream_reruns(stack, snapshot, context)
     entries, recorded = SweepEntries(stack), snapshot.memory.sweeps
-    found = [
-        check_key(
-            key,
-            stack.jobs.get(key),
-            snapshot,
-            context,
-            reruns.get(key, ""),
-            entries.former_entry(key, recorded),
-        )
-        for key in keys
-    ]
+    found = []
+    for key in keys:
+        state = state_of(key, stack.jobs.get(key), snapshot, context)
+        state = replace(state, former_entry=entries.former_entry(key, recorded))
+        found.append(check_key(state, reruns.get(key, "")))
     every = [_placed(entry, stack) for entry in chain.from_iterable(one.drift for one in found)]
     at_s = context.at_s
     drift, ignored = _without_ignored(every, stack.ignored_drift, at_s)

@@ -9,7 +9,7 @@ Source: docs/drift.md; docs/semantics.md, "Phases".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -17,19 +17,15 @@ from reconciler.core.diff import changes_between
 from reconciler.core.digest import is_known
 from reconciler.core.observed_job import ObservedJob
 from reconciler.core.ownership import ConflictingJob, KeyView, OwnershipState, Revision
-from reconciler.core.phase import RULES, Operation, Phase, may
+from reconciler.core.phase import RULES, Phase
 from reconciler.core.record import Call, RunKind
 from reconciler.core.stack import DesiredJob
 from reconciler.core.values import Change, PlanWarning, node_hours, timestamp
-from reconciler.decide.action_builder import PlanContext
 from reconciler.decide.drift_entry import Drift, DriftClass, Pending
 from reconciler.decide.drift_fields import FieldDrift, compare_fields, spell_changes
 from reconciler.decide.drift_remedies import remedy_for
-from reconciler.decide.existing_job_rules import declared_then
+from reconciler.decide.key_state import Attempt, KeyState, stopped_itself
 from reconciler.decide.plan import Reason
-from reconciler.decide.retry import Attempt, bad_run, may_retry, next_attempt, stopped_itself
-from reconciler.decide.rules import name_holders, newest, rename_problem
-from reconciler.decide.snapshot import Snapshot
 
 STUCK_AFTER_S = 3600.0
 
@@ -42,32 +38,35 @@ class Findings(NamedTuple):
     warnings: tuple[PlanWarning, ...] = ()
 
 
-def check_key(
-    key: str,
-    desired: DesiredJob | None,
-    snapshot: Snapshot,
-    context: PlanContext,
-    rerun: str = "",
-    former_entry: DesiredJob | None = None,
-) -> Findings:
+def check_key(state: KeyState, rerun: str = "") -> Findings:
     """Compare one key with what was left.
 
-    `desired` is None for a key that no file declares, `former_entry` then a job of the entry that no longer
-    produces it, if it was a member of one. `rerun` says why the key is about to run again because of what it
-    needs: how its job ended is no drift then.
+    `rerun` says why the key is about to run again because of what it needs: how its job ended is no drift
+    then.
     """
-    view = snapshot.view(key, desired)
-    context = replace(context, skew_s=snapshot.skew_s)
-    check = _KeyCheck(key, desired, view, snapshot, context, rerun, former_entry)
+    check = _KeyCheck(state, rerun)
     if why := check.unjudged():
         return Findings((*check.unowned(), check.entry(DriftClass.UNKNOWN, why.revision, why.detail)))
-    drift = [*(check.of_declared() if check.declared else check.of_undeclared()), *check.stuck()]
+    drift = [*(check.of_declared() if state.declared else check.of_undeclared()), *check.stuck()]
     return Findings(tuple(drift), check.pending(), tuple(check.warnings()))
 
 
-def rests_on_absence(key: str, desired: DesiredJob | None, snapshot: Snapshot, context: PlanContext) -> bool:
-    """Whether what is to be said of a key rests on a job not being there, so that searches are not enough."""
-    return _KeyCheck(key, desired, snapshot.view(key, desired), snapshot, context).rests_on_absence
+def rests_on_absence(state: KeyState) -> bool:
+    """Whether the key may be missing: nothing owned is seen, and nothing says where it is.
+
+    Searches are not enough then.
+    """
+    view = state.view
+    if not state.declared or view.owned or _is_hidden(state):
+        return False
+    return not (view.remembered and view.remembered[-1].has_ended)
+
+
+def _is_hidden(state: KeyState) -> bool:
+    """Whether the newest revision may be there all the same: a job without a marker has its name."""
+    view = state.view
+    unmanaged = {one.job.id for one in view.conflicting_jobs if one.standing is OwnershipState.UNMANAGED}
+    return view.remembered[-1].job in unmanaged if view.remembered else bool(unmanaged)
 
 
 class _Unjudged(NamedTuple):
@@ -81,78 +80,46 @@ class _Unjudged(NamedTuple):
 class _KeyCheck:
     """The rules, asked of one key."""
 
-    key: str
-    desired: DesiredJob | None
-    view: KeyView
-    snapshot: Snapshot
-    context: PlanContext
+    state: KeyState
     rerun: str = ""
-    former_entry: DesiredJob | None = None
 
     @property
-    def declared(self) -> DesiredJob | None:
-        """The entry, if it declares a job."""
-        return self.desired if self.desired and not self.desired.is_absent else None
+    def view(self) -> KeyView:
+        return self.state.view
 
-    @cached_property
+    @property
     def latest(self) -> Revision | None:
-        """The revision that stands for the key, as in a plan."""
-        return newest(self.view, self.declared)
+        return self.state.latest
 
-    @cached_property
+    @property
     def live(self) -> list[Revision]:
-        """The active revisions that nobody has begun to end."""
-        return [revision for revision in self.view.owned if may(Operation.TERMINATE, revision.job.phase)]
-
-    @property
-    def is_hidden(self) -> bool:
-        """Whether the newest revision may be there all the same: a job without a marker has its name."""
-        unmanaged = {
-            one.job.id for one in self.view.conflicting_jobs if one.standing is OwnershipState.UNMANAGED
-        }
-        if self.view.remembered:
-            return self.view.remembered[-1].job in unmanaged
-        return bool(unmanaged)
-
-    @property
-    def _edits_wait(self) -> bool:
-        return self.declared is not None and self.declared.edits_wait
+        return self.state.live
 
     # --- what cannot be judged
 
     def unjudged(self) -> _Unjudged | None:
         """Why the key cannot be judged, or None."""
-        ownership = self.snapshot.ownership
-        if ownership.problem is not None:
-            # What the problem is, a warning says once for all keys.
-            return _Unjudged("the list could not be read", self.latest)
-        if self.view.unreadable:
-            return _Unjudged(self.view.unreadable[0].why, self.latest)
+        state, ownership = self.state, self.state.ownership
+        if state.unreadable:
+            return _Unjudged(state.unreadable, self.latest)
         for revision in self.view.owned:
             if revision.job.phase is None:
                 return _Unjudged(f'unknown phase "{revision.job.phase_text}"', revision)
             if not is_known(revision.marker.digest):
                 return _Unjudged(f"digest {revision.marker.digest} needs a newer reconciler", revision)
-        if self.rests_on_absence and not ownership.proves_absence:
+        if rests_on_absence(state) and not ownership.proves_absence:
             return _Unjudged("a job could not be read, so it is unknown whether this one exists")
         if self.view.history_problem is not None and self._rests_on_history:
             return _Unjudged(f"the history could not be read: {self.view.history_problem}", self.latest)
         return None
 
     @property
-    def rests_on_absence(self) -> bool:
-        """Whether the key may be missing: nothing owned is seen, and nothing says where it is."""
-        if not self.declared or self.view.owned or self.is_hidden:
-            return False
-        return not (self.view.remembered and self.view.remembered[-1].has_ended)
-
-    @property
     def _rests_on_history(self) -> bool:
         """Whether the class, or whether it is drift at all, is what the history store says."""
-        if self.declared is None:
+        if self.state.declared is None:
             return bool(self.live)
         # Whose job holds a newer name, and why nothing is owned, only the history store can say.
-        if not self.view.owned or name_holders(self.view, self.latest):
+        if not self.view.owned or self.state.name_holders:
             return True
         fields = self._fields
         return fields is not None and bool(fields.modified)
@@ -161,25 +128,25 @@ class _KeyCheck:
 
     def of_declared(self) -> Iterator[Drift]:
         """What is not as it was left, of a key that is declared."""
-        assert self.declared is not None
-        if rename_problem(self.view, self.declared):
+        assert self.state.declared is not None
+        if self.state.rename_problem:
             return
         yield from self._duplicates()
         yield from self.unowned()
         if not self.view.owned:
-            missing = list(self._missing(self.declared))
-            yield from missing or self._missed(self.declared)
+            missing = list(self._missing(self.state.declared))
+            yield from missing or self._missed(self.state.declared)
             return
-        ended = list(self._ended(self.view.aged_out or self.view.owned[-1], self.declared))
+        ended = list(self._ended(self.view.aged_out or self.view.owned[-1], self.state.declared))
         yield from ended
-        yield from self._missed(self.declared)
+        yield from self._missed(self.state.declared)
         fields = self._fields
         latest = self.latest
         if (
             fields
             and fields.modified
             and latest
-            and not (self.rerun or _is_about(ended, latest) or self._retry(latest, self.declared))
+            and not (self.rerun or _is_about(ended, latest) or self._retry(latest))
         ):
             detail = f"differs from what {fields.basis}: {spell_changes(fields.modified)}"
             yield self.entry(DriftClass.MODIFIED, latest, detail, changes=fields.modified)
@@ -199,7 +166,7 @@ class _KeyCheck:
 
         One that did not has begun to end the job: a job that runs all the same was started again.
         """
-        was_declared = self.former_entry is not None or any(
+        was_declared = self.state.former_entry is not None or any(
             p.declared is not None for p in self.view.remembered
         )
         return was_declared and bool(self.live) and not any(one.marker.stopped for one in self.live)
@@ -219,7 +186,7 @@ class _KeyCheck:
 
     def unowned(self) -> Iterator[Drift]:
         """Jobs without a believed marker that have one of the key's names, or once were its jobs."""
-        if self.declared is None:
+        if self.state.declared is None:
             return
         for conflicting_job in self.view.conflicting_jobs:
             if conflicting_job.standing is OwnershipState.UNMANAGED:
@@ -240,7 +207,7 @@ class _KeyCheck:
 
     def _missing(self, declared: DesiredJob) -> Iterator[Drift]:
         """The key is declared, and nothing of it is there."""
-        if self.is_hidden or self._was_never_had or self.rerun:
+        if _is_hidden(self.state) or self._was_never_had or self.rerun:
             return
         latest = self.latest
         if latest is None:
@@ -267,18 +234,22 @@ class _KeyCheck:
         A store in which only observations were recorded says nothing of what was there before them. Where
         neither the service nor a store knows anything of the stack, nothing of it was ever applied.
         """
-        memory = self.snapshot.memory
+        memory = self.state.snapshot.memory
         if memory.knows_applies:
             return not self.view.remembered
-        return not (self.snapshot.ownership.owned_keys or memory.knows_stack or memory.elsewhere)
+        return not (self.state.snapshot.ownership.owned_keys or memory.knows_stack or memory.elsewhere)
 
     def _ended(self, last: Revision, declared: DesiredJob) -> Iterator[Drift]:
         phase = last.job.phase
-        if phase is None or stopped_itself(declared, last.job) or (last.is_aged_out and self.is_hidden):
+        if (
+            phase is None
+            or stopped_itself(declared, last.job)
+            or (last.is_aged_out and _is_hidden(self.state))
+        ):
             return
         if self.rerun and self.latest and self.latest.job.id == last.job.id:
             return
-        if phase.ended_badly and self._retry(last, declared) is None:
+        if phase.ended_badly and self._retry(last) is None:
             yield self._ended_entry(DriftClass.FAILED, last, f"{last.job.name} ended as {phase}")
         elif phase is Phase.TERMINATED and (by := self._terminated_by(last)):
             detail = f"{last.job.name} was terminated {by}"
@@ -286,33 +257,29 @@ class _KeyCheck:
 
     def _terminated_by(self, last: Revision) -> str:
         """By whom a job was terminated, as far as the history says; "" if an apply did it."""
-        keys = (self.key, *(self.desired.formerly if self.desired else ()))
-        for change in filter(None, map(self.snapshot.changes.get, keys)):
+        keys = (self.state.key, *(self.state.entry.formerly if self.state.entry else ()))
+        for change in filter(None, map(self.state.snapshot.changes.get, keys)):
             if change.job == last.job.id and change.call == Call.TERMINATE and change.kind != RunKind.APPLY:
                 return f"by {change.kind} ({change.who})" if change.who else f"by {change.kind}"
         return "" if last.marker.stopped else "outside reconciler"
 
-    def _retry(self, last: Revision, declared: DesiredJob) -> Attempt | None:
+    def _retry(self, last: Revision) -> Attempt | None:
         """The retry of a job that failed, if one is due or waited for: the next apply makes it."""
-        phase = last.job.phase
-        if phase is None or not phase.ended_badly or not may_retry(last, declared):
+        if last.job.phase is None or not last.job.phase.ended_badly:
             return None
-        run = bad_run(self.view.ever_owned, declared)
-        if not run or run[0].job.id != last.job.id:
-            return None
-        attempt = next_attempt(run, declared, self.context.at_s)
-        return None if attempt.reason is Reason.RETRIES_EXHAUSTED else attempt
+        attempt = self.state.retry_of(last)
+        return None if attempt is None or attempt.reason is Reason.RETRIES_EXHAUSTED else attempt
 
     def _missed(self, declared: DesiredJob) -> Iterator[Drift]:
         """A time of the schedule at which nothing was active, and for which nothing was started in time."""
         latest, schedule, since_s = self.latest, declared.schedule, self.view.last_start_s
-        if latest is None or schedule is None or since_s is None or self.is_hidden:
+        if latest is None or schedule is None or since_s is None or _is_hidden(self.state):
             return
         counts_from_s = declared.schedule_counts_from(latest.marker.schedule)
         if counts_from_s is None or any(revision.job.is_active for revision in self.view.owned):
             return
         ends = (self._ended_at_s(revision) for revision in self.view.ever_owned)
-        time_s = schedule.missed(max(since_s, counts_from_s, *ends), self.context.service_s)
+        time_s = schedule.missed(max(since_s, counts_from_s, *ends), self.state.service_s)
         if time_s is not None:
             detail = f"scheduled for {schedule.spell(time_s)}, and not started in time"
             yield self.entry(DriftClass.MISSED, latest, detail, began_at_s=time_s)
@@ -332,9 +299,9 @@ class _KeyCheck:
         """Terminations that do not come to an end."""
         for revision in self.view.owned:
             since_s = self._terminating_since_s(revision)
-            if since_s is not None and self.context.at_s - since_s > STUCK_AFTER_S:
+            if since_s is not None and self.state.at_s - since_s > STUCK_AFTER_S:
                 detail = f"{revision.job.name} has been terminating for more than an hour"
-                work = node_hours(self.context.at_s - since_s, revision.job.node_count)
+                work = node_hours(self.state.at_s - since_s, revision.job.node_count)
                 yield self.entry(DriftClass.STUCK, revision, detail, began_at_s=since_s, work=work)
 
     def _terminating_since_s(self, revision: Revision) -> float | None:
@@ -355,24 +322,29 @@ class _KeyCheck:
 
     def pending(self) -> Pending | None:
         """What apply would bring about because the manifest says so."""
-        said = list(self._pending_removal() if self.declared is None else self._pending_edits(self.declared))
+        said = list(
+            self._pending_removal()
+            if self.state.declared is None
+            else self._pending_edits(self.state.declared)
+        )
         if not said:
             return None
         latest = self.latest
         job = latest.job.id if latest and not latest.is_aged_out else None
-        return Pending(key=self.key, job=job, detail="; ".join(said))
+        return Pending(key=self.state.key, job=job, detail="; ".join(said))
 
     def _pending_removal(self) -> Iterator[str]:
-        if self._removal_is_pending and self.former_entry is not None:
-            names = ", ".join(f"{one.job.name} ({one.job.phase_text})" for one in self.live)
-            yield f"no longer produced by {self.former_entry.sweep or self.former_entry.key}; {names}"
-        elif self._removal_is_pending:
-            removed = "state: absent" if self.desired else "no longer in the manifest"
-            names = ", ".join(f"{one.job.name} ({one.job.phase_text})" for one in self.live)
+        if not self._removal_is_pending:
+            return
+        names = ", ".join(f"{one.job.name} ({one.job.phase_text})" for one in self.live)
+        if former := self.state.former_entry:
+            yield f"no longer produced by {former.sweep or former.key}; {names}"
+        else:
+            removed = "state: absent" if self.state.entry else "no longer in the manifest"
             yield f"{removed}; {names} will be terminated"
 
     def _pending_edits(self, declared: DesiredJob) -> Iterator[str]:
-        if clash := rename_problem(self.view, declared):
+        if clash := self.state.rename_problem:
             yield clash
             return
         latest = self.latest
@@ -380,13 +352,13 @@ class _KeyCheck:
             if self._was_never_had:
                 yield "new in the manifest"
             return
-        if latest.is_aged_out and self.is_hidden:
+        if latest.is_aged_out and _is_hidden(self.state):
             return
         if self.rerun:
             yield self.rerun
         if not (self.rerun and declared.is_declared_by(latest.marker.digest)):
             yield from self._pending_revision(latest, declared)
-        former = sorted({one.marker.key for one in self.view.owned} - {self.key})
+        former = sorted({one.marker.key for one in self.view.owned} - {self.state.key})
         if former:
             yield f"formerly {', '.join(former)}: the marker follows"
         if (fields := self._fields) and fields.pending:
@@ -401,13 +373,13 @@ class _KeyCheck:
             or (latest.job.phase is Phase.TERMINATED and self._terminated_by(latest))
         ):
             yield f"declared again; r{latest.number} was stopped by us"
-        elif attempt := self._retry(latest, declared):
+        elif attempt := self._retry(latest):
             due = " is due" if attempt.reason is Reason.RETRY else ""
             yield f"r{latest.number} ended as {latest.job.phase}; {attempt.detail}{due}"
 
     def _edited(self, latest: Revision, declared: DesiredJob) -> str:
         """The fields that were edited, as far as the history store says what was declared before."""
-        then = declared_then(self.view, latest)
+        then = self.state.declared_then
         if then is None:
             return ""
         now = declared.covered_by(latest.marker.digest[:1])
@@ -417,13 +389,13 @@ class _KeyCheck:
     @cached_property
     def _fields(self) -> FieldDrift | None:
         """The mutable fields of the revision that stands for the key; None where none can be compared."""
-        latest, declared = self.latest, self.declared
+        latest, declared = self.latest, self.state.declared
         if latest is None or declared is None or latest.is_aged_out:
             return None
         if latest.job.phase in (None, Phase.TERMINATING):
             return None
         past = self.view.past_of(latest.job.id)
-        return compare_fields(declared, latest, past.declared if past else None, self.context.cloud)
+        return compare_fields(declared, latest, past.declared if past else None, self.state.context.cloud)
 
     # --- what a person should know
 
@@ -432,11 +404,11 @@ class _KeyCheck:
         for revision in self.view.owned:
             yield from self._unexpected_step(revision)
         latest = self.latest
-        if self.declared:
+        if self.state.declared:
             yield from self._held_names()
-        if self.declared and latest:
+        if self.state.declared and latest:
             if (fields := self._fields) is not None:
-                yield from fields.warnings(self.key, latest.job)
+                yield from fields.warnings(self.state.key, latest.job)
             for revision in self.live:
                 # Two that are active are a duplicate; here the one that counts has ended.
                 if not latest.job.is_active and revision is not latest:
@@ -444,15 +416,15 @@ class _KeyCheck:
                         what="superseded revision is active",
                         why=f"{revision.job.name} is {revision.job.phase_text}, and "
                         f"{latest.job.name} is {latest.job.phase_text}",
-                        key=self.key,
+                        key=self.state.key,
                     )
 
     def _held_names(self) -> Iterator[PlanWarning]:
         """Names that the next revision may need, and that another stack has by now."""
-        for one in name_holders(self.view, self.latest):
+        for one in self.state.name_holders:
             if one.standing is not OwnershipState.UNMANAGED:
                 why = f"{one.job.name} is held by job {one.job.id} ({one.why})"
-                yield PlanWarning(what="name taken", why=why, key=self.key)
+                yield PlanWarning(what="name taken", why=why, key=self.state.key)
 
     def _unexpected_step(self, revision: Revision) -> Iterator[PlanWarning]:
         past, now = self.view.past_of(revision.job.id), revision.job.phase
@@ -461,11 +433,11 @@ class _KeyCheck:
             return
         expected = ", ".join(phase for phase in Phase if phase in RULES[before].expected_next)
         why = f"{revision.job.name} was {before} and is {now}; expected next: {expected}"
-        yield PlanWarning(what="unexpected phase", why=why, key=self.key)
+        yield PlanWarning(what="unexpected phase", why=why, key=self.state.key)
 
     def _work_of(self, jobs: Iterable[ObservedJob]) -> float:
         """What jobs have used so far, in node-hours."""
-        return round(sum(node_hours(job.ran_s(self.context.at_s), job.node_count) for job in jobs), 6)
+        return round(sum(node_hours(job.ran_s(self.state.at_s), job.node_count) for job in jobs), 6)
 
     def entry(self, class_: DriftClass, revision: Revision | None, detail: str, **more: Any) -> Drift:
         """One entry of the report about a revision; `more` as below."""
@@ -486,13 +458,18 @@ class _KeyCheck:
         """One entry of the report; `work` are the node-hours that it has cost, `others` further jobs."""
         return Drift.model_validate(
             {
-                "key": self.key,
+                "key": self.state.key,
                 "class": class_,
                 "job": job,
                 "detail": detail,
                 "began_at": None if began_at_s is None else timestamp(began_at_s),
                 "node_hours": work,
-                "fix": remedy_for(class_, self.key, job, edits_wait=self._edits_wait),
+                "fix": remedy_for(
+                    class_,
+                    self.state.key,
+                    job,
+                    edits_wait=bool(self.state.declared and self.state.declared.edits_wait),
+                ),
                 "changes": changes,
                 "others": others,
             }

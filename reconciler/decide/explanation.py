@@ -6,19 +6,20 @@ decided here: the rules are asked as a plan asks them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import Field
 
 from reconciler.core.body_summary import summarize
 from reconciler.core.lifecycle import Lifecycle
-from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.secret import show
 from reconciler.core.stack import DesiredJob
 from reconciler.core.values import Frozen, Head, PlanWarning, Source, timestamp
 from reconciler.decide.drift_entry import Drift, Pending
 from reconciler.decide.drift_rules import check_key
+from reconciler.decide.key_state import KeyState, keys_in_view, state_of
 from reconciler.decide.objections import (
     GuardVerdict,
     PolicyVerdict,
@@ -27,132 +28,8 @@ from reconciler.decide.objections import (
 )
 from reconciler.decide.plan import BLOCKERS, Action, Plan, PlannedAction, PreflightFinding, Reason, spoken
 from reconciler.decide.planner import KeyDecision, ProposedPlan, decisions_of, snapshot_warnings
-from reconciler.decide.rules import RULES
-from reconciler.decide.snapshot import keys_in_view
+from reconciler.decide.rules import DO_NOT_WAIT, KEEP_IT, LET_IT_GO_ON, RULES, WHERE_EDITS_WAIT
 from reconciler.decide.sweep_members import SweepEntries
-
-_RUN_AGAIN = "edit the entry, or `lifecycle.rerun`, and it runs again as the next revision"
-_COUNT_ANEW = "edit the entry, or `lifecycle.rerun`, and the retries are counted anew"
-_REPLACE_IT = "change a field that is fixed at creation, and the job is replaced"
-_LET_IT_GO_ON = "set `lifecycle.overlap: skip`, and the job goes on"
-_DO_NOT_WAIT = "remove `needs`, or the reference to an output, and it starts at once"
-_KEEP_IT = "set `lifecycle.on_upstream: keep`, and it is kept, with a warning"
-_AT_ONCE = (
-    "set `lifecycle.on_change: replace` and edit the entry, or `lifecycle.rerun`, and it runs again at once"
-)
-#: What stands in their place where edits wait for the next time of a schedule.
-_WHERE_EDITS_WAIT: Mapping[str, str] = {
-    _RUN_AGAIN: _AT_ONCE,
-    _COUNT_ANEW: _AT_ONCE,
-    _REPLACE_IT: f"set `lifecycle.on_change: replace` and {_REPLACE_IT}",
-}
-#: What would make an action another one, by its reason; nothing where only time, or the service, can.
-OTHERWISE: Mapping[Reason, tuple[str, ...]] = {
-    Reason.NOT_FOUND: ("remove the entry, or set `state: absent`, and nothing is created",),
-    Reason.UNCHANGED: (
-        _REPLACE_IT,
-        "remove the entry, or set `state: absent`, and the job is terminated",
-    ),
-    Reason.COMPLETED: (_RUN_AGAIN,),
-    Reason.AGED_OUT: (_RUN_AGAIN,),
-    Reason.MUTABLE_CHANGED: ("put the old values back into the entry, and nothing is updated",),
-    Reason.MARKER_CHANGED: ("put the old values back into the entry, and nothing is updated",),
-    Reason.MARKER_RESTORED: ("nothing else: the marker is needed to tell whose job it is",),
-    Reason.IMMUTABLE_CHANGED: (
-        "put the old values back, and the job is kept",
-        "set `lifecycle.on_change: keep`, and the job is kept although it differs",
-        "set `lifecycle.on_change: fail`, and the edit is a conflict",
-    ),
-    Reason.CHANGE_IGNORED: ("set `lifecycle.on_change: replace`, and the edit starts a new job",),
-    Reason.CHANGE_REFUSED: (
-        "put the old values back, and the job is kept",
-        "set `lifecycle.on_change: replace`, and the edit starts a new job",
-    ),
-    Reason.WOULD_LOSE_WORK: (
-        "set `lifecycle.on_change: replace`, or pass `--allow lost-work=KEY`, and the job is replaced",
-        "put the old values back, or set `lifecycle.on_change: keep`, and the job is kept",
-    ),
-    Reason.WAITS_FOR_TERMINATION: ("remove the entry, or set `state: absent`, and nothing is created",),
-    Reason.AUTO_STOPPED: (_RUN_AGAIN,),
-    Reason.FAILED: (
-        "set `lifecycle.on_failure: retry`, and it is tried again",
-        _RUN_AGAIN,
-    ),
-    Reason.RETRY: ("set `lifecycle.on_failure: keep`, and it is not tried again",),
-    Reason.RETRY_LATER: ("set a shorter `lifecycle.retry_delay`, and it is tried sooner",),
-    Reason.RETRIES_EXHAUSTED: (
-        "raise `lifecycle.max_retries`, and it is tried again",
-        _COUNT_ANEW,
-    ),
-    Reason.DECLARED_AGAIN: ("set `state: absent`, and it stays terminated",),
-    Reason.TERMINATED_OUTSIDE: (
-        "set `lifecycle.on_terminated: recreate`, and it is started again",
-        _RUN_AGAIN,
-    ),
-    Reason.RECREATE: ("set `lifecycle.on_terminated: keep`, and it is not started again",),
-    Reason.UPSTREAM_NEWER: (_KEEP_IT,),
-    Reason.SCHEDULED: (
-        "set a later `lifecycle.schedule`, or remove it, and nothing is started",
-        _LET_IT_GO_ON,
-    ),
-    Reason.WAITS_FOR_SCHEDULE: (
-        "set `lifecycle.on_change: replace`, and the edit starts a new job at once",
-        "put the old values back, and the next time of the schedule runs them",
-    ),
-    Reason.SUPERSEDED: ("nothing else: a key has one active job",),
-    Reason.NOT_IN_MANIFEST: (
-        "declare the key again, and the job is kept",
-        "name it under `formerly` of another key, and it becomes that key's",
-    ),
-    Reason.STATE_ABSENT: ("remove `state: absent`, and the job is kept",),
-    Reason.DESTROYED: (),
-    Reason.PROTECTION_RELEASED: ("remove `protect: false`, and the job stays protected",),
-    Reason.NAME_TAKEN: ("adopt the job, have its stack release it, or rename the key",),
-    Reason.NAME_TOO_LONG: ("shorten the key",),
-    Reason.RENAMED: ("remove `formerly`, and the old key is terminated and this one created",),
-    Reason.RENAME_CLASH: ("remove `formerly`, or let one of the keys go first",),
-    Reason.NEEDS_PENDING: (
-        "wait until the needed keys have completed",
-        _DO_NOT_WAIT,
-    ),
-    Reason.NEEDS_FAILED: (
-        "run the needed keys again (edit them, or their `lifecycle.rerun`)",
-        _DO_NOT_WAIT,
-    ),
-    Reason.PROTECTED: ("set `protect: false`, apply, and plan again",),
-    Reason.UNKNOWN_PHASE: ("use a version of reconciler that knows the phase",),
-    Reason.UNKNOWN_DIGEST: ("use the newer version of reconciler that made the job",),
-    Reason.UNREADABLE: ("repair what could not be read, and plan again",),
-    Reason.GUARD: ("review the plan, then pass `--allow GUARD`, and it is done",),
-    Reason.DENIED: ("change the job, or the policy, and it is done; --force does not override a policy",),
-    Reason.PREFLIGHT: ("change the job to what the target offers, and it is done",),
-}
-
-
-_TERMINATE_IT = "set `lifecycle.on_change: replace` on its entry, and the job is terminated"
-_PRODUCE_IT = (
-    "let the entry produce the key again, and the job is kept",
-    "name the key under `formerly` of the entry, and the job is that of a new member",
-)
-#: The same for a key that its entry no longer produces.
-_OF_A_MEMBER: Mapping[Reason, tuple[str, ...]] = {
-    Reason.NOT_IN_MANIFEST: (
-        *_PRODUCE_IT,
-        "set `lifecycle.on_change: keep` on its entry, and the job is kept",
-    ),
-    Reason.WOULD_LOSE_WORK: (
-        f"{_TERMINATE_IT}; or pass `--allow lost-work=KEY`",
-        *_PRODUCE_IT,
-    ),
-    Reason.CHANGE_REFUSED: (_TERMINATE_IT, *_PRODUCE_IT),
-    Reason.CHANGE_IGNORED: (_TERMINATE_IT,),
-    Reason.PROTECTED: OTHERWISE[Reason.PROTECTED],
-    Reason.GUARD: OTHERWISE[Reason.GUARD],
-}
-
-
-#: Nothing is done about a key that PATH does not cover, whatever the rules would say.
-_NOT_IN_VIEW = KeyDecision(None, (), (), "")
 
 
 class RuleCheck(Frozen):
@@ -240,12 +117,14 @@ def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
     `plan` is what is proposed for the whole stack after pre-flight and the guards.
     """
     stack, snapshot, context = proposed.stack, proposed.snapshot, proposed.context
-    desired = stack.find(key)
-    is_in_view = key in keys_in_view(stack, snapshot.ownership)
-    decision = decisions_of(stack, snapshot, context)[key] if is_in_view else _NOT_IN_VIEW
-    view = snapshot.view(key, desired)
-    entry = SweepEntries(stack).former_entry(key, snapshot.memory.sweeps)
-    findings = check_key(key, desired, snapshot, context, decision.upstream_rerun, entry)
+    if key in keys_in_view(stack, snapshot.ownership):
+        decision = decisions_of(stack, snapshot, context)[key]
+    else:  # nothing is done about it, whatever the rules would say
+        entry = SweepEntries(stack).former_entry(key, snapshot.memory.sweeps)
+        state = state_of(key, stack.find(key), snapshot, context)
+        decision = KeyDecision(replace(state, former_entry=entry))
+    desired = decision.state.entry
+    findings = check_key(decision.state, decision.upstream_rerun)
     own = [action for action in proposed.decided if action.key == key]
     actions = _own_first(key, plan.actions, decision)
     found = None if plan.preflight is None else tuple(one for one in plan.preflight if one.key == key)
@@ -263,10 +142,10 @@ def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
         rules=tuple(_asked(decision.rule)),
         chosen=_chosen(decision, actions),
         declared=_declared(desired) if desired else None,
-        observed=tuple(_observed(view, desired, context.at_s)),
+        observed=tuple(_observed(decision.state)),
         drift=findings.drift,
         pending=() if findings.pending is None else (findings.pending,),
-        otherwise=tuple(_otherwise(actions, decision, key, desired, entry)),
+        otherwise=tuple(_otherwise(actions, decision)),
         warnings=tuple(_about(key, (*snapshot_warnings(stack, snapshot), *decision.warnings))),
     )
 
@@ -312,17 +191,19 @@ def _declared(desired: DesiredJob) -> DeclaredValues:
     )
 
 
-def _observed(view: KeyView, desired: DesiredJob | None, at_s: float) -> Iterator[ObservedRevision]:
-    for one in reversed(view.ever_owned):
+def _observed(state: KeyState) -> Iterator[ObservedRevision]:
+    desired = state.entry
+    for one in reversed(state.view.ever_owned):
+        job = one.job
         yield ObservedRevision(
             id=one.job.id,
             name=one.job.name,
             revision=one.number,
             phase=one.job.phase_text,
             digest=one.marker.digest,
-            as_declared=_is_as_declared(one, desired),
+            as_declared=desired.is_declared_by(one.marker.digest) if desired and desired.digest else None,
             created_at=None if one.job.created_at_s is None else timestamp(one.job.created_at_s),
-            ran_s=_ran_s(one, at_s),
+            ran_s=round(job.ran_s(state.at_s), 3) if job.is_active else job.duration_s,
             nodes=one.job.node_count,
             stopped=one.marker.stopped,
             protected=one.marker.protected,
@@ -330,37 +211,20 @@ def _observed(view: KeyView, desired: DesiredJob | None, at_s: float) -> Iterato
         )
 
 
-def _is_as_declared(revision: Revision, desired: DesiredJob | None) -> bool | None:
-    if desired is None or not desired.digest:
-        return None
-    return desired.is_declared_by(revision.marker.digest)
-
-
-def _ran_s(revision: Revision, at_s: float) -> float | None:
-    return round(revision.job.ran_s(at_s), 3) if revision.job.is_active else revision.job.duration_s
-
-
-def _otherwise(
-    actions: Sequence[PlannedAction],
-    decision: KeyDecision,
-    key: str,
-    desired: DesiredJob | None,
-    entry: DesiredJob | None,
-) -> Iterator[str]:
+def _otherwise(actions: Sequence[PlannedAction], decision: KeyDecision) -> Iterator[str]:
     """What would make it otherwise: first what blocks it, then what the rules rest on."""
+    rule = next((one for one in RULES if one.name == decision.rule), None)
     reasons: Iterable[Reason] = dict.fromkeys(
         action.reason for action in (*(a for a in actions if a.reason in BLOCKERS), *decision.actions)
     )
     guards = " --allow ".join(dict.fromkeys(name for one in actions for name in one.blocked_by))
-    if entry is not None:
-        texts = (text for reason in reasons for text in _OF_A_MEMBER.get(reason, ()))
-        yield from (text.replace("KEY", key).replace("GUARD", guards) for text in texts)
-        return
-    ends_a_job = any(action.action is Action.REPLACE for action in decision.actions)
-    edits_wait = desired is not None and desired.edits_wait
-    for text in (text for reason in reasons for text in OTHERWISE[reason]):
-        if text == _DO_NOT_WAIT and decision.upstream_rerun:
-            text = _KEEP_IT
-        if text != _LET_IT_GO_ON or ends_a_job:
-            text = _WHERE_EDITS_WAIT.get(text, text) if edits_wait else text
-            yield text.replace("KEY", key).replace("GUARD", guards)
+    ends_a_job = any(one.traits.starts_a_job and one.traits.stops_a_job for one in decision.actions)
+    desired = decision.state.entry
+    for text in (text for reason in reasons for text in (rule.hints_for(reason) if rule else ())):
+        if text == LET_IT_GO_ON and not ends_a_job:
+            continue
+        if text == DO_NOT_WAIT and decision.upstream_rerun:
+            text = KEEP_IT
+        if desired is not None and desired.edits_wait:
+            text = WHERE_EDITS_WAIT.get(text, text)
+        yield text.replace("KEY", decision.state.key).replace("GUARD", guards)

@@ -15,11 +15,19 @@ from typing import NamedTuple
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import Stack
 from reconciler.core.values import PlanWarning
-from reconciler.decide.allowance import NO_ALLOWANCES, Allowances, Guard
 from reconciler.decide.blocking import Block, block
 from reconciler.decide.cost import total_cost, unpriced
-from reconciler.decide.groups import few
-from reconciler.decide.plan import Action, Cost, PlannedAction, Reason, lost_sum
+from reconciler.decide.plan import (
+    NO_ALLOWANCES,
+    Action,
+    Allowances,
+    Cost,
+    Guard,
+    PlannedAction,
+    Reason,
+    few,
+    lost_sum,
+)
 from reconciler.decide.reruns import ways_to_keep_work
 from reconciler.decide.said_in_words import is_said_in_words
 from reconciler.decide.sweep_members import SweepEntries

@@ -13,11 +13,9 @@ from reconciler.core.policy_expression import fields_in, not_evaluated
 from reconciler.core.ports import EvaluateExpressions
 from reconciler.core.stack import Stack
 from reconciler.core.values import Frozen, Source, TargetIdentity
-from reconciler.decide.allowance import NO_ALLOWANCES, Allowances, Guard
 from reconciler.decide.cost import spell_cost
-from reconciler.decide.groups import spell_work
 from reconciler.decide.guards import Proposal, guard
-from reconciler.decide.plan import PlannedAction
+from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Guard, PlannedAction, spell_work
 from reconciler.decide.policy_subject import Subject, planned
 from reconciler.decide.policy_verdict import judge_plan
 

@@ -6,10 +6,14 @@ Source of the format: docs/cli.md, "Plan document".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from enum import StrEnum
-from typing import Annotated, Any, NamedTuple
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from enum import IntEnum, StrEnum
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 
 from pydantic import Field
 
@@ -28,6 +32,7 @@ from reconciler.core.values import (
     Head,
     PlanWarning,
     Source,
+    node_hours,
 )
 from reconciler.errors import Diagnostic
 from reconciler.text import format_duration
@@ -50,37 +55,48 @@ class Action(StrEnum):
 class ActionTraits(NamedTuple):
     """What the rest of the program asks of an action; nobody else spells out an action's name.
 
-    `summary` is the wording of the plan's last line; the ones marked `always_summed` stand in it even
-    when they are zero. `symbol` and `colour` are those of its line in a text.
+    `symbol` and `colour` are those of its line in a text, `place` is where it stands among others for people:
+    what ends work first, then what stands in the way. `summary` is the wording of the plan's last line; the
+    ones marked `always_summed` stand in it even when they are zero. What is harmless ends no job and needs no
+    help.
     """
 
     symbol: str
     colour: str
+    place: int
     summary: str
     always_summed: bool = False
     is_executed: bool = False
     stops_a_job: bool = False
     starts_a_job: bool = False
     stands_in_the_way: bool = False
+    is_harmless: bool = False
 
     @property
     def is_skipped(self) -> bool:
         """Whether apply reports it and does nothing; a keep is neither done nor reported."""
         return not self.is_executed and self is not ACTIONS[Action.KEEP]
 
+    @property
+    def keeps_the_job(self) -> bool:
+        """Whether the job that is there stays the key's, updated or not."""
+        return self in (ACTIONS[Action.KEEP], ACTIONS[Action.UPDATE])
+
 
 ACTIONS: dict[Action, ActionTraits] = {
-    Action.CREATE: ActionTraits("+", "green", "to create", True, is_executed=True, starts_a_job=True),
-    Action.UPDATE: ActionTraits("~", "yellow", "to update", True, is_executed=True),
-    Action.REPLACE: ActionTraits(
-        "-/+", "yellow", "to replace", True, is_executed=True, stops_a_job=True, starts_a_job=True
+    Action.CREATE: ActionTraits(
+        "+", "green", 6, "to create", True, is_executed=True, starts_a_job=True, is_harmless=True
     ),
-    Action.TERMINATE: ActionTraits("-", "red", "to terminate", True, is_executed=True, stops_a_job=True),
-    Action.KEEP: ActionTraits("=", "dim", "to keep", True),
-    Action.DEFER: ActionTraits(">", "blue", "deferred"),
-    Action.BLOCKED: ActionTraits("!", "magenta", "blocked", stands_in_the_way=True),
-    Action.CONFLICT: ActionTraits("!", "magenta", "in conflict", stands_in_the_way=True),
-    Action.UNKNOWN: ActionTraits("?", "magenta", "unknown"),
+    Action.UPDATE: ActionTraits("~", "yellow", 5, "to update", True, is_executed=True, is_harmless=True),
+    Action.REPLACE: ActionTraits(
+        "-/+", "yellow", 1, "to replace", True, is_executed=True, stops_a_job=True, starts_a_job=True
+    ),
+    Action.TERMINATE: ActionTraits("-", "red", 0, "to terminate", True, is_executed=True, stops_a_job=True),
+    Action.KEEP: ActionTraits("=", "dim", 8, "to keep", True, is_harmless=True),
+    Action.DEFER: ActionTraits(">", "blue", 7, "deferred", is_harmless=True),
+    Action.BLOCKED: ActionTraits("!", "magenta", 3, "blocked", stands_in_the_way=True),
+    Action.CONFLICT: ActionTraits("!", "magenta", 2, "in conflict", stands_in_the_way=True),
+    Action.UNKNOWN: ActionTraits("?", "magenta", 4, "unknown"),
 }
 #: How the detail of a conflict over lost work ends.
 LOSS_WAY_OUT = "; set `on_change: replace`, or pass `--allow lost-work`"
@@ -144,6 +160,95 @@ class Reason(StrEnum):
 
 #: The reasons for which a key is blocked although its rules chose something that could be done.
 BLOCKERS = frozenset({Reason.GUARD, Reason.DENIED, Reason.PREFLIGHT})
+
+
+# --- guards, and which of them a person lets pass
+
+
+class Guard(StrEnum):
+    """What refuses a plan, or blocks keys of it, unless somebody allows it by this name."""
+
+    LOST_WORK = "lost-work"
+    TERMINATIONS = "terminations"
+    RERUNS = "reruns"
+    FOUND_NOTHING = "found-nothing"
+    EMPTY = "empty"
+    BUDGET = "budget"
+
+
+#: The guards that count keys, of which single ones can be allowed: `lost-work=KEY`.
+_BY_KEY = (Guard.LOST_WORK, Guard.RERUNS)
+
+
+class AllowedKey(NamedTuple):
+    """One key that a guard does not count."""
+
+    guard: Guard
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Allowances:
+    """What was allowed: whole guards, and keys that a guard does not count (`lost-work=KEY`)."""
+
+    guards: frozenset[Guard] = frozenset()
+    keys: frozenset[AllowedKey] = frozenset()
+
+    @classmethod
+    def of(cls, words: Iterable[str] = (), *, force: bool = False) -> Allowances:
+        """Read the words of `--allow`; `force` is all guards.
+
+        Raises:
+            ValueError: a word names no guard; the message says which ones there are.
+        """
+        guards = set(Guard) if force else set()
+        keys = set()
+        for word in words:
+            name, equals, key = word.partition("=")
+            guard = _guard(name, word)
+            if not equals:
+                guards.add(guard)
+            elif guard in _BY_KEY and key:
+                keys.add(AllowedKey(guard, key))
+            else:
+                forms = " or ".join(f"{one.value}=KEY" for one in _BY_KEY)
+                raise ValueError(f'"{word}" takes no value; write the guard alone, or {forms}')
+        return cls(frozenset(guards), frozenset(keys))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The same as words of `--allow`, sorted."""
+        keys = (f"{guard.value}={key}" for guard, key in self.keys)
+        return tuple(sorted([*(guard.value for guard in self.guards), *keys]))
+
+    @property
+    def named_keys(self) -> frozenset[str]:
+        """The keys that were allowed by name."""
+        return frozenset(one.key for one in self.keys)
+
+    def permits(self, guard: Guard) -> bool:
+        """Whether a whole guard is allowed to pass."""
+        return guard in self.guards
+
+    def permits_key(self, guard: Guard, key: str) -> bool:
+        """Whether a guard does not count a key."""
+        return self.permits(guard) or AllowedKey(guard, key) in self.keys
+
+
+def _guard(name: str, word: str) -> Guard:
+    names = [guard.value for guard in Guard]
+    if name in names:
+        return Guard(name)
+    near = get_close_matches(name, names, n=1)
+    hint = f'; did you mean "{near[0]}"?' if near else ""
+    raise ValueError(f'"{word}" is not one of {", ".join(names)}{hint}')
+
+
+NO_ALLOWANCES = Allowances()
+EVERY_GUARD = Allowances(frozenset(Guard))
+
+
+# --- actions
 
 
 class Before(Frozen):
@@ -488,3 +593,200 @@ def last_line(summary: dict[Action, int], *, ended_badly: int = 0, reruns: int =
         more.append(f"{ended_badly} kept although they ended badly")
     line = f"Plan: {', '.join(always)}." + (f" {', '.join(more)}." if more else "")
     return line + (f" {reruns} of them run finished work again." if reruns else "")
+
+
+# --- the order in which a plan is carried out
+
+
+class Rank(IntEnum):
+    """What an action does to the capacity that others want; the lower begins first."""
+
+    ENDS = 0
+    IN_PLACE = 1
+    ENDS_AND_STARTS = 2
+    STARTS = 3
+
+    @property
+    def frees_capacity(self) -> bool:
+        """Whether what needs capacity is sent only after its termination was."""
+        return self in (Rank.ENDS, Rank.ENDS_AND_STARTS)
+
+    @property
+    def needs_capacity(self) -> bool:
+        """Whether it is not sent before what frees capacity was."""
+        return self is Rank.STARTS
+
+
+def rank(action: PlannedAction) -> Rank:
+    """The rank of an action. With `create_first` a replace needs capacity before it frees any."""
+    traits = action.traits
+    if not traits.starts_a_job:
+        return Rank.ENDS if traits.stops_a_job else Rank.IN_PLACE
+    frees_first = traits.stops_a_job and action.replace_order is ReplaceOrder.TERMINATE_FIRST
+    return Rank.ENDS_AND_STARTS if frees_first else Rank.STARTS
+
+
+def in_order(actions: Iterable[PlannedAction]) -> list[PlannedAction]:
+    """The actions that are executed, in the order in which they begin; of one key each waits for the last."""
+    executed = [action for action in actions if action.traits.is_executed]
+    # Of those that start a job a replace, which ends one, too, comes first.
+    return sorted(executed, key=lambda action: (rank(action), not action.traits.stops_a_job))
+
+
+# --- what is shown of many jobs at once
+#
+# The same thing about five jobs or more is one group: what is shown of an item decides (its look), and people
+# can always ask for each item by itself (`-v`). Documents for programs are never folded. Source: docs/cli.md,
+# "Text output".
+
+#: The same change on so many jobs is shown once (docs/cli.md, "Text output").
+FOLDED_FROM = 5
+#: What stands in the words about several jobs where the name of one would.
+_ANY_JOB = "the job"
+
+_Item = TypeVar("_Item")
+#: The parts of a name between hyphens, each with all that stands there in some name.
+_Word = tuple[tuple[str, ...], ...]
+
+
+class _HasAction(Protocol):
+    @property
+    def action(self) -> Action: ...
+
+
+_Acting = TypeVar("_Acting", bound=_HasAction)
+
+
+def in_order_for_people(items: Iterable[_Acting]) -> list[_Acting]:
+    """What ends work first; what is of one kind stays in its order."""
+    return sorted(items, key=lambda item: ACTIONS[item.action].place)
+
+
+def fold_alike(
+    items: Iterable[_Item], look: Callable[[_Item], Hashable | None], *, is_folded: bool = True
+) -> list[tuple[_Item, ...]]:
+    """Put items of one look together, where they are many; each group where its first one was.
+
+    An item whose look is None stands for itself.
+    """
+    items = list(items)
+    looks = [look(item) if is_folded else None for item in items]
+    many = {one for one, count in Counter(looks).items() if one is not None and count >= FOLDED_FROM}
+    found: dict[object, list[_Item]] = {}
+    for place, (item, one) in enumerate(zip(items, looks, strict=True)):
+        found.setdefault(one if one in many else place, []).append(item)
+    return [tuple(members) for members in found.values()]
+
+
+def without_name(text: str, key: str) -> str:
+    """Words about the job of a key as they would be about the job of any other key."""
+    return re.sub(rf"(?<![\w-]){re.escape(key)}(?:-r\d+)?(?![\w-])", _ANY_JOB, text)
+
+
+def few(names: Sequence[str], most: int = 3) -> str:
+    """Name the first of several, and say how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def is_one_sweep(places: Iterable[object]) -> bool:
+    """Whether keys are members of one sweep: all of them stand in one place of the manifest."""
+    found = set(places)
+    return len(found) == 1 and None not in found
+
+
+def in_braces(names: Iterable[str]) -> list[str]:
+    """The names of members of a sweep, as a shell's braces write them, in as few words as there are blocks.
+
+    What the braces of a word expand to are names of the list, each once, and no others.
+    """
+    words: list[_Word] = [tuple((part,) for part in name.split("-")) for name in dict.fromkeys(names)]
+    for place in reversed(range(max(map(len, words), default=0))):
+        words = _united(words, place)
+    return ["-".join(map(_braced, word)) for word in words]
+
+
+def _united(words: Iterable[_Word], place: int) -> list[_Word]:
+    """Put words together that differ at one place only."""
+    found: dict[object, list[_Word]] = {}
+    for word in words:
+        found.setdefault((len(word), word[:place], word[place + 1 :]), []).append(word)
+    return [_union(same, place) for same in found.values()]
+
+
+def _union(words: Sequence[_Word], place: int) -> _Word:
+    first = words[0]
+    if len(words) == 1:
+        return first
+    return (*first[:place], tuple(part for word in words for part in word[place]), *first[place + 1 :])
+
+
+def _braced(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else "{" + ",".join(parts) + "}"
+
+
+def look_of_changes(changes: Iterable[Change]) -> str:
+    """What is shown of changed fields."""
+    return json.dumps([change.model_dump(mode="json") for change in changes])
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Actions of one kind, for one reason, with the same changes; mostly it is one action."""
+
+    actions: tuple[PlannedAction, ...]
+
+    @property
+    def first(self) -> PlannedAction:
+        """The one that stands for all of them."""
+        return self.actions[0]
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether it stands for several jobs."""
+        return len(self.actions) > 1
+
+    @property
+    def explanation(self) -> str:
+        """Why, for people: of several jobs, the sum of what is lost."""
+        lost = lost_sum(self.actions)
+        if self.is_folded and self.first.reason is Reason.WOULD_LOSE_WORK:
+            at_stake = sum(node_hours(action.elapsed, action.nodes) for action in self.actions)
+            return self.first.would_lose(spell_work(at_stake))
+        if self.is_folded and lost:
+            return f"{self.first.detail}; discards {spell_work(lost)} of work"
+        # Each runs the work of another key again.
+        first = self.first.model_copy(update={"rerun_of_key": None}) if self.is_folded else self.first
+        if len(first.waits_for) < FOLDED_FROM:
+            return first.explanation
+        return first.explanation.replace(", ".join(first.waits_for), few(first.waits_for))
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether nothing is lost if a person does not read each key: no job ends, and none needs help."""
+        return self.first.traits.is_harmless and not self.first.ended_badly
+
+
+def spell_work(hours: float) -> str:
+    """Say node-hours for people, small amounts as node-seconds."""
+    return f"{hours:.1f} node-hours" if hours >= 0.1 else f"{hours * 3600:.0f} node-seconds"
+
+
+def fold(actions: Iterable[PlannedAction]) -> list[Group]:
+    """Put actions with the same change together, where they are many; each group where its first one was."""
+    return [Group(members) for members in fold_alike(actions, look_of_action)]
+
+
+def look_of_action(action: PlannedAction) -> Hashable | None:
+    """What is shown of an action beside its key, what it starts and what grows with time.
+
+    Creates without a change belong together if they are members of one sweep: they stand in one place of a
+    file.
+    """
+    sweep = None
+    if action.action is Action.CREATE and not action.changes:
+        if action.source is None:
+            return None
+        sweep = action.source
+    shown = (action.symbol, action.action, action.reason, action.detail, action.ended_badly)
+    return (*shown, action.next_run, look_of_changes(action.changes), action.rerun_of is not None, sweep)

@@ -9,14 +9,13 @@ from typing import NamedTuple
 
 from reconciler.core.lifecycle import Lifecycle, OnUpstream
 from reconciler.core.mutable import unreported_paths
-from reconciler.core.ownership import KeyView, Ownership, Revision
+from reconciler.core.ownership import Ownership
 from reconciler.core.phase import Phase
 from reconciler.core.record import RecordedRevision, RevisionId
 from reconciler.core.schedule import spell_relative
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import PlanWarning, TargetIdentity, few_of_a_kind, timestamp
-from reconciler.decide.action_builder import PlanContext
-from reconciler.decide.allowance import EVERY_GUARD
+from reconciler.decide.actions import PROTECTED
 from reconciler.decide.blocking import (
     CatalogCheck,
     block,
@@ -25,21 +24,25 @@ from reconciler.decide.blocking import (
     sums_of,
 )
 from reconciler.decide.cost import cost_of
-from reconciler.decide.dependencies import (
-    Completion,
-    completion_of,
-    held_back,
-    runs_again,
-    upstream_warning,
-)
+from reconciler.decide.dependencies import held_back, runs_again, upstream_warning
 from reconciler.decide.guards import Proposal, guard
 from reconciler.decide.guards import warnings as guard_warnings
-from reconciler.decide.plan import Action, Plan, PlannedAction, PreflightFinding, Reason
+from reconciler.decide.key_state import (
+    Completion,
+    KeyState,
+    PlanContext,
+    Snapshot,
+    completion_of,
+    keys_in_view,
+    keys_owned_in_view,
+    keys_with_upstream,
+    state_of,
+)
+from reconciler.decide.plan import EVERY_GUARD, Action, Plan, PlannedAction, PreflightFinding, Reason
 from reconciler.decide.policy_verdict import Verdicts, judge_plan
 from reconciler.decide.renames import rename_hints
 from reconciler.decide.reruns import FinishedElsewhere
-from reconciler.decide.rules import Case, decide, needs_details, newest, rests_on_absence
-from reconciler.decide.snapshot import Snapshot, keys_in_view, keys_owned_in_view, keys_with_upstream
+from reconciler.decide.rules import decide, details_needed_of, rests_on_absence
 from reconciler.decide.sweep_members import SweepEntries
 
 #: The warning that not all of a stack is in view.
@@ -48,12 +51,12 @@ PARTIAL_VIEW = "partial view"
 
 def details_needed(stack: Stack, snapshot: Snapshot) -> tuple[str, ...]:
     """The ids of the jobs whose details the decisions need, sorted by key."""
-    needed = (
-        needs_details(snapshot.view(key, job), job, snapshot.ownership)
+    context = PlanContext(stack.name)
+    states = (
+        state_of(key, stack.find(key), snapshot, context)
         for key in keys_with_upstream(stack, snapshot.ownership)
-        for job in [stack.find(key)]
     )
-    return tuple(job_id for job_id in needed if job_id)
+    return tuple(job_id for state in states if (job_id := details_needed_of(state)))
 
 
 def rests_on_memory(
@@ -64,18 +67,17 @@ def rests_on_memory(
 ) -> bool:
     """Whether the history store could change a decision; it cannot where all is as declared.
 
-    `service_s` is the time by the service's clock.
-
-    `recorded` is what the store has of each revision, or None where that is not known. An unchanged plan
-    is spared the whole of the store.
+    `service_s` is the time by the service's clock. `recorded` is what the store has of each revision, or None
+    where that is not known. An unchanged plan is spared the whole of the store.
     """
     if recorded is None:
         return True
     newest_recorded: dict[str, int] = {}
     for key, number in recorded:
         newest_recorded[key] = max(number, newest_recorded.get(key, 0))
+    context = PlanContext(stack.name, at_s=service_s + snapshot.skew_s)
     return not all(
-        _is_as_declared(snapshot, key, stack.find(key), newest_recorded, service_s)
+        _is_as_declared(state_of(key, stack.find(key), snapshot, context), newest_recorded.get(key, 0))
         and not _may_be_former_member(key, stack, snapshot)
         for key in keys_with_upstream(stack, snapshot.ownership)
     )
@@ -89,37 +91,25 @@ def _may_be_former_member(key: str, stack: Stack, snapshot: Snapshot) -> bool:
     return any(job.sweep is not None or key.startswith(f"{name}-") for name, job in entries)
 
 
-def _is_as_declared(
-    snapshot: Snapshot,
-    key: str,
-    desired: DesiredJob | None,
-    newest_recorded: Mapping[str, int],
-    service_s: float,
-) -> bool:
-    if desired is None or desired.is_absent:
-        return True  # what is to be absent is judged by what is there
-    view = snapshot.view(key, desired)
-    latest = newest(view, desired)
-    if latest is None or view.conflicting_jobs or not desired.is_declared_by(latest.marker.digest):
+def _is_as_declared(state: KeyState, newest_recorded: int) -> bool:
+    """Whether a key is as declared; what is to be absent is judged by what is there."""
+    desired, latest, view = state.declared, state.latest, state.view
+    if desired is None:
+        return True
+    if latest is None or view.conflicting_jobs or not state.has_declared_digest:
         return False
-    phase = latest.job.phase
-    if _is_due(desired, view, latest, service_s):
+    if desired.schedule is not None and state.counts_from_s is not None:
+        # When it was last started, the store may know better.
+        since_s = max(view.last_start_s or 0.0, state.counts_from_s)
+        if desired.schedule.due(since_s, state.service_s) is not None:
+            return False
+    if latest is not view.owned[-1] or newest_recorded > latest.number:
         return False
-    if latest is not view.owned[-1] or newest_recorded.get(key, 0) > latest.number:
-        return False
-    if phase is Phase.COMPLETED:
+    if latest.job.phase is Phase.COMPLETED:
         return True
     # What the service does not report is compared with what was sent.
     is_reported = not unreported_paths(desired.body or {}, latest.job)
-    return is_reported and latest.job.is_active and phase is not Phase.TERMINATING
-
-
-def _is_due(desired: DesiredJob, view: KeyView, latest: Revision, service_s: float) -> bool:
-    """Whether a schedule may start the key; when that was last started, the store may know better."""
-    counts_from_s = desired.schedule_counts_from(latest.marker.schedule)
-    if desired.schedule is None or counts_from_s is None:
-        return False
-    return desired.schedule.due(max(view.last_start_s or 0.0, counts_from_s), service_s) is not None
+    return is_reported and latest.job.is_active and latest.job.phase is not Phase.TERMINATING
 
 
 def needs_whole_list(
@@ -242,10 +232,11 @@ class KeyDecision(NamedTuple):
     not be read made something else of it.
     """
 
-    own: PlannedAction | None
-    more: Sequence[PlannedAction]
-    warnings: Sequence[PlanWarning]
-    rule: str
+    state: KeyState
+    own: PlannedAction | None = None
+    more: Sequence[PlannedAction] = ()
+    warnings: Sequence[PlanWarning] = ()
+    rule: str = ""
     chosen: PlannedAction | None = None
     is_proven: bool = True
 
@@ -277,22 +268,25 @@ def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict
 
     What a key that is held back waits for decides, so only then it is asked whether absence was proved.
     """
-    context = replace(context, skew_s=snapshot.skew_s)
     decisions: dict[str, KeyDecision] = {}
     finished, entries = FinishedElsewhere(stack, snapshot), SweepEntries(stack)
     completions: dict[str, Completion | None] = {}
     for key in _upstream_first(stack, keys_with_upstream(stack, snapshot.ownership)):
         desired = stack.find(key)
-        view = snapshot.view(key, desired)
-        # What is to be absent will not complete again: who needs it keeps what was made from it.
-        completions[key] = None if desired is None or desired.is_absent else completion_of(view)
         needs = desired.needs if desired else ()
-        upstream = tuple(filter(None, map(completions.get, needs)))
         needed = {other: decisions[other].own for other in needs if other in decisions}
-        reruns = [other for other, own in needed.items() if runs_again(own)]
-        entry = entries.former_entry(key, snapshot.memory.sweeps)
-        case = Case.of(view, desired, snapshot.ownership, context, snapshot.details, upstream, reruns, entry)
-        decisions[key] = _decided(case, needed, finished)
+        state = KeyState(
+            snapshot.view(key, desired),
+            desired,
+            snapshot,
+            context,
+            entries.former_entry(key, snapshot.memory.sweeps),
+            tuple(filter(None, map(completions.get, needs))),
+            tuple(other for other, own in needed.items() if runs_again(own)),
+        )
+        # What is to be absent will not complete again: who needs it keeps what was made from it.
+        completions[key] = completion_of(state.view) if state.declared else None
+        decisions[key] = _decided(state, needed, finished)
     return decisions
 
 
@@ -305,30 +299,29 @@ def upstream_reruns(stack: Stack, snapshot: Snapshot, context: PlanContext) -> d
 
 
 def _decided(
-    case: Case, needed: Mapping[str, PlannedAction | None], finished: FinishedElsewhere
+    state: KeyState, needed: Mapping[str, PlannedAction | None], finished: FinishedElsewhere
 ) -> KeyDecision:
     """Decide one key; `needed` are the own actions of those that it needs."""
-    desired = case.desired
-    actions, warnings, rule = decide(case)
-    if desired is None or desired.is_absent or not actions:
-        return KeyDecision(None, actions, warnings, rule)
+    desired = state.declared
+    actions, warnings, rule = decide(state)
+    if desired is None or not actions:
+        return KeyDecision(state, None, actions, warnings, rule)
     chosen, *more = actions
-    chosen = _with_next_run(finished.marked(chosen, desired), desired, case.draft.context)
+    chosen = _with_next_run(finished.marked(chosen, desired), state)
     own = _held_by_protected(held_back(chosen, desired, needed), more)
-    if job := case.existing:
-        older = upstream_warning(own, desired, job.latest, job.newer_upstream)
-        warnings = [*warnings, older] if older else warnings
-    if not rests_on_absence(own, case.view, desired) or case.ownership.proves_absence:
-        return KeyDecision(own, more, warnings, rule, chosen)
-    return KeyDecision(_unproven(own), [], warnings, rule, chosen, is_proven=False)
+    if state.is_there and (older := upstream_warning(own, state)):
+        warnings = [*warnings, older]
+    if not rests_on_absence(own, state) or state.ownership.proves_absence:
+        return KeyDecision(state, own, more, warnings, rule, chosen)
+    return KeyDecision(state, _unproven(own), [], warnings, rule, chosen, is_proven=False)
 
 
-def _with_next_run(action: PlannedAction, desired: DesiredJob, context: PlanContext) -> PlannedAction:
+def _with_next_run(action: PlannedAction, state: KeyState) -> PlannedAction:
     """Say when the schedule starts the key next, if it has one."""
-    schedule = desired.schedule
-    if schedule is None or (time_s := schedule.next_after(context.service_s)) is None:
+    schedule = state.desired.schedule
+    if schedule is None or (time_s := schedule.next_after(state.service_s)) is None:
         return action
-    said = spell_relative(time_s, context.at_s, schedule.timezone)
+    said = spell_relative(time_s, state.at_s, schedule.timezone)
     more = {"next_run_at": timestamp(time_s), "timezone": schedule.timezone, "next_run": said}
     return action.model_copy(update=more)
 
@@ -344,7 +337,7 @@ def _held_by_protected(action: PlannedAction, more: Sequence[PlannedAction]) -> 
     if not kept:
         return action
     names = ", ".join(one.before.name for one in kept if one.before)
-    why = f"{names} is active, and protected; set `protect: false` first, in an apply of its own"
+    why = f"{names} is active, and {PROTECTED}"
     return action.not_carried_out(Action.BLOCKED, Reason.PROTECTED, why).model_copy(update={"follows": None})
 
 

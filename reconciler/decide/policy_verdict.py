@@ -14,8 +14,7 @@ from reconciler.core.policy_expression import Answer, NotJudged, Question
 from reconciler.core.ports import EvaluateExpressions
 from reconciler.core.stack import Stack
 from reconciler.core.values import PlanWarning, Source, TargetIdentity
-from reconciler.decide.groups import few
-from reconciler.decide.plan import Denial, PlannedAction
+from reconciler.decide.plan import Denial, PlannedAction, few
 from reconciler.decide.policy_subject import Subject, Surroundings, declared, planned
 from reconciler.errors import Diagnostic, Location
 

@@ -19,9 +19,9 @@ from reconciler.core.phase import Operation, Phase, may, parse_phase
 from reconciler.core.scalar import walk_texts
 from reconciler.core.secret import SecretText, may_have_been
 from reconciler.core.values import Change
+from reconciler.decide.key_state import Snapshot
 from reconciler.decide.marker_flags import has_flags_before
 from reconciler.decide.plan import Action, Before, Plan, PlannedAction, Reason
-from reconciler.decide.snapshot import Snapshot
 from reconciler.errors import ExitCode, ReconcilerError
 from reconciler.text import format_duration
 

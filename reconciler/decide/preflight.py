@@ -23,9 +23,16 @@ from reconciler.core.catalog import (
 from reconciler.core.stack import Stack
 from reconciler.core.values import PlanWarning, few_of_a_kind
 from reconciler.decide.blocking import CatalogCheck, block, blocks_of_findings, sums_of
-from reconciler.decide.groups import FOLDED_FROM, few
-from reconciler.decide.order import in_order
-from reconciler.decide.plan import Action, Plan, PlannedAction, PreflightFinding, Reason
+from reconciler.decide.plan import (
+    FOLDED_FROM,
+    Action,
+    Plan,
+    PlannedAction,
+    PreflightFinding,
+    Reason,
+    few,
+    in_order,
+)
 from reconciler.errors import Diagnostic, Location
 
 #: So many keys stand in a message; the plan names all of them.

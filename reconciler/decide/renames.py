@@ -12,11 +12,11 @@ from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import PlanWarning
-from reconciler.decide.rules import newest
+from reconciler.decide.key_state import newest
 from reconciler.decide.sweep_members import MAY_BE_RENAME, Renaming, SweepEntries, find_renaming
 
 if TYPE_CHECKING:
-    from reconciler.decide.snapshot import Snapshot
+    from reconciler.decide.key_state import Snapshot
 
 
 def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:

@@ -14,11 +14,11 @@ from reconciler.core.digest import ALGORITHMS, digest_of, is_known
 from reconciler.core.phase import Phase
 from reconciler.core.record import FinishedWork
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.decide.action_builder import rename_command
+from reconciler.decide.actions import rename_command
 from reconciler.decide.plan import Action, PlannedAction, Reason
 
 if TYPE_CHECKING:
-    from reconciler.decide.snapshot import Snapshot
+    from reconciler.decide.key_state import Snapshot
 
 
 class FinishedElsewhere:

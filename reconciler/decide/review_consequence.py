@@ -16,8 +16,7 @@ from reconciler.core.masking import mask_declared
 from reconciler.core.mutable import SCHEDULE_OPTIONS, DeclaredChanges, declared_changes
 from reconciler.core.stack import DesiredJob, Limits
 from reconciler.core.values import Change
-from reconciler.decide.groups import few
-from reconciler.decide.plan import Action, Reason
+from reconciler.decide.plan import Action, Reason, few
 from reconciler.decide.review_report import ChangeKind, ReviewedJob
 from reconciler.text import format_duration
 

@@ -10,7 +10,7 @@ from reconciler.core.diff import changes_between
 from reconciler.core.digest import CURRENT
 from reconciler.core.stack import DesiredJob
 from reconciler.core.values import PlanWarning
-from reconciler.decide.groups import FOLDED_FROM, few
+from reconciler.decide.plan import FOLDED_FROM, few
 from reconciler.decide.sweep_members import MAY_BE_RENAME, SweepEntries, find_renaming
 
 #: Two declarations of which so much is equal may be of the same job.

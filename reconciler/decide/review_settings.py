@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from reconciler.core.masking import mask_declared
 from reconciler.core.stack import Limits, Target
 from reconciler.core.values import Change, PlanWarning
-from reconciler.decide.action_builder import rename_command
+from reconciler.decide.actions import rename_command
 from reconciler.decide.review_side import Side
 from reconciler.text import format_duration
 

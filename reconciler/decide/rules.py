@@ -1,183 +1,119 @@
-"""The decision: one key's entry and what was seen of it, to its actions.
+"""The decision: one key's state to its actions.
 
-`RULES` are asked in their order, and the first that answers decides. The rules for a job that exists are
-in `existing_job_rules.py`. Source: docs/semantics.md, "Decisions".
+`RULES` are asked in their order, and the first that answers decides. Source: docs/semantics.md, "Decisions".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import wraps
+from enum import Enum, auto
+from types import MappingProxyType
 from typing import NamedTuple
 
 from reconciler.core.digest import is_known
-from reconciler.core.identity import MAX_NAME, parse_remote_name
-from reconciler.core.lifecycle import ReplaceOrder
-from reconciler.core.observed_job import ObservedJob
-from reconciler.core.ownership import ConflictingJob, KeyView, Ownership, OwnershipState, Revision
+from reconciler.core.identity import MAX_NAME
+from reconciler.core.lifecycle import OnChange, OnUpstream, ReplaceOrder
+from reconciler.core.ownership import ConflictingJob, OwnershipState
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.record import PastRevision
 from reconciler.core.schedule import Overlap
-from reconciler.core.stack import DesiredJob
-from reconciler.core.values import PlanWarning
-from reconciler.decide import existing_job_rules as existing
-from reconciler.decide import schedule_rules as schedule
-from reconciler.decide.action_builder import Draft, PlanContext
-from reconciler.decide.dependencies import Completion, completed_since
-from reconciler.decide.existing_job_rules import Difference, ExistingJob, Row, declared_then
-from reconciler.decide.plan import Action, PlannedAction, Reason
+from reconciler.core.values import PlanWarning, timestamp
+from reconciler.decide.actions import (
+    Decision,
+    blocked_by_protection,
+    create,
+    draft,
+    end,
+    end_member,
+    keep,
+    keep_or_update,
+    name_taken,
+    next_revision,
+    of_unknown_digest,
+    of_unknown_phase,
+    renamed,
+    replacement,
+    restored,
+    unreadable,
+)
+from reconciler.decide.key_state import (
+    Completion,
+    KeyState,
+    adoption_order,
+    bad_run,
+    may_retry,
+    next_attempt,
+    stopped_itself,
+)
+from reconciler.decide.plan import LOSS_WAY_OUT, Action, Guard, PlannedAction, Reason, few
 
 
-class Decision(NamedTuple):
-    """The actions for one key: its own first, then those on its other revisions.
+class Scope(Enum):
+    """Which keys a rule is asked about."""
 
-    `rule` is the name of the rule that decided; those before it in `RULES` did not apply.
-    """
-
-    actions: Sequence[PlannedAction]
-    warnings: Sequence[PlanWarning] = ()
-    rule: str = ""
-
-
-class Case(NamedTuple):
-    """One key, and all that a rule may look at.
-
-    `latest` is the revision that stands for the key, and `existing` compares it with the entry; None where
-    there is none, or its phase is not known. `entry` is a job of the entry that no longer produces the key.
-    """
-
-    view: KeyView
-    desired: DesiredJob | None
-    ownership: Ownership
-    latest: Revision | None
-    draft: Draft
-    existing: ExistingJob | None
-    entry: DesiredJob | None = None
-
-    @classmethod
-    def of(
-        cls,
-        view: KeyView,
-        desired: DesiredJob | None,
-        ownership: Ownership,
-        context: PlanContext,
-        details: Mapping[str, ObservedJob],
-        upstream: Collection[Completion] = (),
-        upstream_reruns: Sequence[str] = (),
-        entry: DesiredJob | None = None,
-    ) -> Case:
-        """`desired` is None for a key that no file declares.
-
-        `details` holds the jobs that `needs_details` asked for, as far as they could be read, `upstream` the
-        last completions of the keys that this one needs, and `upstream_reruns` those of these keys that are
-        about to complete once more.
-        """
-        latest = newest(view, desired)
-        draft = Draft(view, desired, context, latest)
-        existing = None
-        if desired and latest and latest.job.phase:
-            job, is_same = latest.job, desired.is_declared_by(latest.marker.digest)
-            newer = completed_since(latest, upstream)
-            existing = ExistingJob(
-                draft,
-                desired,
-                latest,
-                latest.job.phase,
-                details.get(job.id),
-                is_same,
-                newer,
-                tuple(upstream_reruns),
-            )
-        return cls(view, desired, ownership, latest, draft, existing, entry)
-
-    @property
-    def conflicting_jobs(self) -> list[ConflictingJob]:
-        """Who holds a name of the key, the lowest number first."""
-        return sorted(
-            name_holders(self.view, self.latest), key=lambda conflicting_job: conflicting_job.number
-        )
-
-    def complete(self, action: PlannedAction, warnings: Sequence[PlanWarning] = ()) -> Decision:
-        """Add to the key's own action what follows for its other revisions."""
-        if action.traits.starts_a_job and (why := _name_problem(action)):
-            action = self.draft.plain(Action.BLOCKED, Reason.NAME_TOO_LONG, why)
-        more = _superseded(self.draft, self.latest)
-        if action.traits.starts_a_job:
-            action = _after_others(action, self.view, self.latest, more)
-        touched = {a.before.id for a in (action, *more) if _writes_the_marker(a) and a.before}
-        return Decision([action, *more, *_renamed(self.draft, touched)], warnings)
-
-
-Judge = Callable[[Case], Decision | None]
+    ANY = auto()
+    """Whatever is known of the key. What the other rules answer is completed by what follows for the key's
+    other revisions."""
+    NEW = auto()
+    """No job of the key exists, or is on record."""
+    THERE = auto()
+    """A job is declared, and one of a known phase stands for the key."""
+    AS_DECLARED = auto()
+    """The same, and nothing of it was edited that its digest covers."""
+    EDITED = auto()
+    """The same, and something of it was."""
 
 
 class Rule(NamedTuple):
-    """A rule of the decision: a name that stays, when it applies, and the actions that it may choose."""
+    """A rule of the decision: a name that stays, when it applies, and the actions that it may choose.
+
+    `hints` say for each reason that it gives what would make it otherwise; reasons that any rule may give
+    are in `HINTS`.
+    """
 
     name: str
     when: str
     actions: tuple[Action, ...]
-    judge: Judge
+    judge: Callable[[KeyState], Decision | None]
+    scope: Scope
+    hints: Mapping[Reason, tuple[str, ...]] = MappingProxyType({})
 
-    @classmethod
-    def of(cls, judge: Judge, *actions: Action) -> Rule:
-        """Name a rule by its function; the first line of the docstring says when it applies."""
-        when, _, _ = (judge.__doc__ or "").partition("\n")
-        return cls(judge.__name__.replace("_", "-"), when.removesuffix("."), actions, judge)
+    def answer(self, state: KeyState) -> Decision | None:
+        """What the rule decides about a key; None where it does not apply."""
+        if self.scope is Scope.ANY:
+            return self.judge(state)
+        if state.is_there is (self.scope is Scope.NEW):
+            return None
+        if self.scope is Scope.AS_DECLARED and state.edit is not None:
+            return None
+        if self.scope is Scope.EDITED and state.edit is None:
+            return None
+        decision = self.judge(state)
+        return None if decision is None else _completed(state, decision)
 
-
-def newest(view: KeyView, desired: DesiredJob | None) -> Revision | None:
-    """Pick `L`, the revision that stands for the key; one that has aged out of the service may be it.
-
-    The newest one, unless an active one is not outdone by a newer that completed with the declared
-    digest: then the active one with the declared digest (the longest running, if several; the newest with
-    `overlap: replace`, which was started for the last time), else the newest active one. Terminating ones
-    do not stand for the key while another one is active.
-    """
-
-    def is_declared(revision: Revision) -> bool:
-        return desired is not None and desired.is_declared_by(revision.marker.digest)
-
-    aged_out = view.aged_out
-    revisions = view.owned if aged_out is None else [*view.owned, aged_out]
-    completed = (r.number for r in revisions if r.job.phase is Phase.COMPLETED and is_declared(r))
-    done = max(completed, default=0)
-    live = [r for r in view.owned if may(Operation.TERMINATE, r.job.phase) and r.number > done]
-    as_declared = [r for r in live if is_declared(r)]
-    if as_declared:
-        return _of_several(as_declared, desired)
-    return next(reversed(live or revisions), None)
+    def hints_for(self, reason: Reason) -> tuple[str, ...]:
+        """What would make an action of this rule otherwise."""
+        return self.hints[reason] if reason in self.hints else HINTS[reason]
 
 
-def _of_several(active: Sequence[Revision], desired: DesiredJob | None) -> Revision:
-    """Which of several active revisions with the declared digest, the newest last, stands for the key."""
-    if desired and desired.schedule and desired.lifecycle.overlap is Overlap.REPLACE:
-        return active[-1]
-    return max(active, key=lambda r: (r.job.duration_s or 0.0, -r.number))
-
-
-def needs_details(view: KeyView, desired: DesiredJob | None, ownership: Ownership) -> str | None:
-    """Return the id of the job whose details the decision needs: its declaration changed since."""
-    latest = newest(view, desired)
-    if desired is None or desired.is_absent or latest is None or _why_unreadable(view, ownership):
-        return None
-    if latest.is_aged_out:  # the service has no details of it any more
-        return None
-    digest = latest.marker.digest
-    if desired.is_declared_by(digest) or not is_known(digest) or declared_then(view, latest) is not None:
-        return None
-    return latest.job.id
-
-
-def decide(case: Case) -> Decision:
+def decide(state: KeyState) -> Decision:
     """Choose the actions for one key, by the first of `RULES` that applies."""
     for rule in RULES:
-        if (decision := rule.judge(case)) is not None:
+        if (decision := rule.answer(state)) is not None:
             return decision._replace(rule=rule.name)
     raise AssertionError("the last rule applies to every job that the others leave")
 
 
-def rests_on_absence(action: PlannedAction, view: KeyView, desired: DesiredJob | None) -> bool:
+def details_needed_of(state: KeyState) -> str | None:
+    """Return the id of the job whose details the decision needs: its declaration changed since."""
+    if state.declared is None or state.latest is None or state.unreadable:
+        return None
+    if not is_known(state.latest.marker.digest) or not state.needs_details:
+        return None
+    return state.latest.job.id
+
+
+def rests_on_absence(action: PlannedAction, state: KeyState) -> bool:
     """Whether an action holds only if nothing newer of the key exists, under whatever name.
 
     A job is only ever started then. And one that was active when it was seen last has ended only if it
@@ -185,272 +121,396 @@ def rests_on_absence(action: PlannedAction, view: KeyView, desired: DesiredJob |
     """
     if action.traits.starts_a_job:
         return True
-    latest = newest(view, desired)
-    if latest is None or not latest.is_aged_out:
+    if state.latest is None or not state.latest.is_aged_out:
         return False
-    past = view.past_of(latest.job.id)
+    past = state.view.past_of(state.latest.job.id)
     return past is None or not past.has_ended
 
 
-# --- the rules for what cannot be judged, is to be absent, or has a name that is taken
+# --- what cannot be judged, is to be absent, or has a name that is taken
 
 
-def unreadable(case: Case) -> Decision | None:
-    """The list, or a job of the key, could not be read."""
-    why = _why_unreadable(case.view, case.ownership)
-    return Decision([case.draft.plain(Action.UNKNOWN, Reason.UNREADABLE, why)]) if why else None
+def judge_unreadable(state: KeyState) -> Decision | None:
+    return Decision([unreadable(state, state.unreadable)]) if state.unreadable else None
 
 
-def unknown_phase(case: Case) -> Decision | None:
-    """A job of the key is in a phase that this version does not know."""
-    strange = next((r for r in case.view.owned if r.job.phase is None), None)
-    return Decision([case.draft.unknown_phase(strange)]) if strange else None
+def judge_unknown_phase(state: KeyState) -> Decision | None:
+    strange = state.of_unknown_phase
+    return Decision([of_unknown_phase(state, strange)]) if strange else None
 
 
-def unknown_digest(case: Case) -> Decision | None:
-    """A job of the key has a digest algorithm that this version does not know."""
-    newer = next((r for r in case.view.owned if not is_known(r.marker.digest)), None)
-    if newer is None:
+def judge_unknown_digest(state: KeyState) -> Decision | None:
+    newer = state.of_unknown_digest
+    return Decision([of_unknown_digest(state, newer)]) if newer else None
+
+
+def judge_no_longer_produced(state: KeyState) -> Decision | None:
+    """An edit of the entry of a sweep, which ends its former member or not."""
+    entry = state.former_entry
+    if entry is None or not state.live:
         return None
-    detail = f"digest {newer.marker.digest} needs a newer reconciler"
-    return Decision([case.draft.plain(Action.BLOCKED, Reason.UNKNOWN_DIGEST, detail, revision=newer)])
-
-
-def no_longer_produced(case: Case) -> Decision | None:
-    """Its entry no longer produces it; active; an edit of the entry, which ends it or not."""
-    if case.entry is None:
-        return None
-    live = [r for r in case.view.owned if may(Operation.TERMINATE, r.job.phase)]
-    ends = (
-        case.draft.end_member(revision, case.entry)
-        if revision is case.latest
-        else case.draft.end(revision, Reason.SUPERSEDED, "superseded", case.entry)
-        for revision in live
+    return Decision(
+        [
+            end_member(state, revision, entry)
+            if revision is state.latest
+            else end(state, revision, Reason.SUPERSEDED, "superseded", entry)
+            for revision in state.live
+        ]
     )
-    return Decision([*ends]) if live else None
 
 
-def absent(case: Case) -> Decision | None:
-    """Not declared, or `state: absent`; what is active ends, unless it is protected."""
-    if case.desired and not case.desired.is_absent:
+def judge_absent(state: KeyState) -> Decision | None:
+    if state.declared:
         return None
     reason, said = Reason.NOT_IN_MANIFEST, "not in the manifest"
-    if case.draft.context.destroys:
+    if state.context.destroys:
         reason, said = Reason.DESTROYED, "destroy"
-    elif case.desired:
+    elif state.entry:
         reason, said = Reason.STATE_ABSENT, "state: absent"
-    live = (r for r in case.view.owned if may(Operation.TERMINATE, r.job.phase))
-    return Decision([case.draft.end(revision, reason, said) for revision in live])
+    return Decision([end(state, revision, reason, said) for revision in state.live])
 
 
-def rename_clash(case: Case) -> Decision | None:
-    """Both keys of a `formerly` own jobs."""
-    clash = rename_problem(case.view, case.desired) if case.desired else None
-    return Decision([case.draft.plain(Action.CONFLICT, Reason.RENAME_CLASH, clash)]) if clash else None
+def judge_rename_clash(state: KeyState) -> Decision | None:
+    clash = state.rename_problem
+    return Decision([draft(state, Action.CONFLICT, Reason.RENAME_CLASH, clash)]) if clash else None
 
 
-def history_unreadable(case: Case) -> Decision | None:
-    """The history could not be read, and no job is owned or a newer name of the key is taken."""
-    if case.view.history_problem is None or (case.view.owned and not case.conflicting_jobs):
+def judge_history_unreadable(state: KeyState) -> Decision | None:
+    problem = state.view.history_problem
+    if problem is None or (state.view.owned and not state.name_holders):
         return None
-    why = f"the history could not be read: {case.view.history_problem}"
-    return Decision([case.draft.plain(Action.UNKNOWN, Reason.UNREADABLE, why)])
+    return Decision([unreadable(state, f"the history could not be read: {problem}")])
 
 
-def name_taken(case: Case) -> Decision | None:
-    """An unmanaged or foreign job has a name of the key, and no newer job is owned."""
-    others = [s for s in case.conflicting_jobs if _as_ours(case.view, s) is None]
-    chosen = next(iter([*adoption_order(others, case.view, case.latest), *others]), None)
-    return Decision([case.draft.name_taken(chosen)]) if chosen else None
+def judge_name_taken(state: KeyState) -> Decision | None:
+    others = [one for one in _by_number(state) if _as_ours(state, one) is None]
+    chosen = next(iter([*adoption_order(others, state.view, state.latest), *others]), None)
+    return Decision([name_taken(state, chosen)]) if chosen else None
 
 
-def marker_lost(case: Case) -> Decision | None:
-    """The same, but the history knows such a job as ours."""
-    ours = [(s, past) for s in case.conflicting_jobs if (past := _as_ours(case.view, s))]
-    return (
-        Decision([case.draft.restored(conflicting_job, past) for conflicting_job, past in ours])
-        if ours
-        else None
-    )
+def judge_marker_lost(state: KeyState) -> Decision | None:
+    ours = [(one, past) for one in _by_number(state) if (past := _as_ours(state, one))]
+    return Decision([restored(state, one, past) for one, past in ours]) if ours else None
 
 
-def not_found(case: Case) -> Decision | None:
-    """No job of the key exists or is on record."""
-    return None if case.existing else case.complete(case.draft.create(Reason.NOT_FOUND, "new"))
+def _by_number(state: KeyState) -> list[ConflictingJob]:
+    return sorted(state.name_holders, key=lambda one: one.number)
 
 
-def details_unreadable(case: Case) -> Decision | None:
-    """The digest differs, and what was declared before could not be read."""
-    if case.existing is None or not case.existing.is_unreadable:
-        return None
-    return Decision([case.draft.plain(Action.UNKNOWN, Reason.UNREADABLE, "its details could not be read")])
-
-
-# --- the rules for a job that exists
-
-
-def _existing(rule: Callable[[ExistingJob], Row | None]) -> Judge:
-    """Ask a rule about a job, edited or not."""
-
-    @wraps(rule)
-    def judge(case: Case) -> Decision | None:
-        row = rule(case.existing) if case.existing else None
-        return None if row is None else case.complete(*row)
-
-    return judge
-
-
-def _as_declared(rule: Callable[[ExistingJob], Row | None]) -> Judge:
-    """Ask a rule about a job of which nothing was edited that its digest covers."""
-
-    @wraps(rule)
-    def judge(case: Case) -> Decision | None:
-        job = case.existing
-        row = rule(job) if job and job.edit is None else None
-        return None if row is None else case.complete(*row)
-
-    return judge
-
-
-def _edited(rule: Callable[[ExistingJob, Difference], Row | None]) -> Judge:
-    """Ask a rule about a job, and what was edited since it was created."""
-
-    @wraps(rule)
-    def judge(case: Case) -> Decision | None:
-        job = case.existing
-        row = rule(job, job.edit) if job and job.edit else None
-        return None if row is None else case.complete(*row)
-
-    return judge
-
-
-#: In this order; the first that applies decides. docs/semantics.md, "Decisions", has the same rows.
-RULES = (
-    Rule.of(unreadable, Action.UNKNOWN),
-    Rule.of(unknown_phase, Action.BLOCKED),
-    Rule.of(unknown_digest, Action.BLOCKED),
-    Rule.of(
-        no_longer_produced, Action.TERMINATE, Action.CONFLICT, Action.KEEP, Action.UPDATE, Action.BLOCKED
-    ),
-    Rule.of(absent, Action.TERMINATE, Action.UPDATE, Action.BLOCKED),
-    Rule.of(rename_clash, Action.CONFLICT),
-    Rule.of(history_unreadable, Action.UNKNOWN),
-    Rule.of(name_taken, Action.CONFLICT),
-    Rule.of(marker_lost, Action.UPDATE),
-    Rule.of(not_found, Action.CREATE),
-    Rule.of(details_unreadable, Action.UNKNOWN),
-    Rule.of(_existing(schedule.start_unknown), Action.UNKNOWN),
-    Rule.of(_existing(schedule.scheduled), Action.CREATE),
-    Rule.of(_existing(schedule.overlapping), Action.REPLACE, Action.BLOCKED),
-    Rule.of(_as_declared(existing.unchanged), Action.KEEP, Action.UPDATE),
-    Rule.of(_existing(existing.upstream_newer), Action.CREATE),
-    Rule.of(_as_declared(existing.completed), Action.KEEP, Action.UPDATE),
-    Rule.of(_as_declared(existing.auto_stopped), Action.KEEP, Action.UPDATE),
-    Rule.of(_as_declared(existing.declared_again), Action.CREATE),
-    Rule.of(_as_declared(existing.retries_exhausted), Action.KEEP, Action.UPDATE),
-    Rule.of(_as_declared(existing.retry_later), Action.DEFER),
-    Rule.of(_as_declared(existing.retry), Action.CREATE),
-    Rule.of(_as_declared(existing.failed), Action.KEEP, Action.UPDATE),
-    Rule.of(_as_declared(existing.terminated_outside), Action.KEEP, Action.UPDATE),
-    Rule.of(_edited(existing.change_ignored), Action.KEEP, Action.UPDATE),
-    Rule.of(_edited(existing.change_refused), Action.CONFLICT),
-    Rule.of(_edited(schedule.change_waits), Action.KEEP, Action.UPDATE),
-    Rule.of(_edited(existing.changed_after_end), Action.CREATE),
-    Rule.of(_edited(existing.protected), Action.BLOCKED),
-    Rule.of(_edited(existing.would_lose_work), Action.CONFLICT),
-    Rule.of(_edited(existing.ended_badly_before), Action.KEEP, Action.DEFER),
-    Rule.of(_edited(existing.changed), Action.REPLACE),
-)
-
-
-# --- what they ask
-
-
-def name_holders(view: KeyView, latest: Revision | None) -> list[ConflictingJob]:
-    """Who holds a remote name of the key: any one if nothing of it is owned, else a newer one.
-
-    So the revisions of two stacks never interleave.
-    """
-    number = latest.number if latest and view.owned else 0
-    return [conflicting_job for conflicting_job in view.conflicting_jobs if conflicting_job.number > number]
-
-
-def adoption_order(
-    conflicting_jobs: Iterable[ConflictingJob], view: KeyView, latest: Revision | None
-) -> list[ConflictingJob]:
-    """The unmanaged ones of these: first what holds a name that the key needs, what is active, what is newer.
-
-    A conflict names the first of them, and `adopt --all` takes it.
-    """
-    in_the_way = {conflicting_job.job.id for conflicting_job in name_holders(view, latest)}
-    return sorted(
-        (one for one in conflicting_jobs if one.standing is OwnershipState.UNMANAGED),
-        key=lambda one: (one.job.id in in_the_way, one.job.is_active, one.number),
-        reverse=True,
-    )
-
-
-def rename_problem(view: KeyView, desired: DesiredJob) -> str | None:
-    """Why a renaming cannot be, or None.
-
-    A revision of the new key that has a name of the old one shows that the renaming is under way.
-    """
-    if not desired.formerly:
-        return None
-    old = sorted({r.marker.key for r in view.owned} - {desired.key})
-    is_under_way = any(
-        parse_remote_name(r.job.name).key in desired.formerly
-        for r in view.owned
-        if r.marker.key == desired.key
-    )
-    own = any(r.marker.key == desired.key for r in view.owned)
-    if not old or not own or is_under_way:
-        return None
-    return f"formerly: {', '.join(old)}, but {desired.key} already has revisions"
-
-
-def _why_unreadable(view: KeyView, ownership: Ownership) -> str | None:
-    """Why the key cannot be judged, or None."""
-    if ownership.problem is not None:
-        # What the problem is, a warning says once for all keys.
-        return "the list could not be read"
-    return view.unreadable[0].why if view.unreadable else None
-
-
-def _as_ours(view: KeyView, conflicting_job: ConflictingJob) -> PastRevision | None:
+def _as_ours(state: KeyState, holder: ConflictingJob) -> PastRevision | None:
     """What the history store knows of a job of ours that has lost its marker, if it can be restored."""
-    if conflicting_job.standing is not OwnershipState.UNMANAGED or conflicting_job.job.phase in (
-        None,
-        Phase.TERMINATING,
-    ):
+    if holder.standing is not OwnershipState.UNMANAGED or holder.job.phase in (None, Phase.TERMINATING):
         return None
-    return view.past_of(conflicting_job.job.id)
+    return state.view.past_of(holder.job.id)
 
 
-def _name_problem(action: PlannedAction) -> str | None:
-    """Why the service would refuse the name of the next revision: the longest keys run out of digits."""
-    name = action.after.name if action.after else ""
-    if len(name) <= MAX_NAME:
+def judge_not_found(state: KeyState) -> Decision:
+    return Decision([create(state, Reason.NOT_FOUND, "new")])
+
+
+def judge_details_unreadable(state: KeyState) -> Decision | None:
+    if not state.is_there or state.details is not None or not state.needs_details:
         return None
-    return f"{name} has {len(name)} characters, the service allows {MAX_NAME}; shorten the key"
+    return Decision([unreadable(state, "its details could not be read")])
 
 
-def _superseded(draft: Draft, latest: Revision | None) -> list[PlannedAction]:
+# --- schedules
+#
+# A time of the schedule is decided from the jobs alone: it has come if it lies after the key was last
+# started, after the schedule began to count, and not after now by the service's clock. Who starts a job for
+# it settles all of these, so each time is run once. Source: docs/semantics.md, "Schedules".
+
+
+def judge_start_unknown(state: KeyState) -> Decision | None:
+    if state.counts_from_s is None or state.view.last_start_s is not None:
+        return None
+    if not (state.is_ended or _overlaps(state)):
+        return None
+    name = state.view.ever_owned[-1].job.name
+    detail = f"when {name} was created is not known, so it is unknown whether a start is due"
+    return Decision([unreadable(state, detail)])
+
+
+def judge_scheduled(state: KeyState) -> Decision | None:
+    if state.due_s is None or not state.is_ended or _is_refused(state):
+        return None
+    detail, changes = _said(state, state.due_s), state.edit.changes if state.edit else ()
+    # A schedule is there to run finished work again, so that is no news.
+    more = {"scheduled_for": timestamp(state.due_s), "rerun_of": None}
+    return next_revision(state, Reason.SCHEDULED, detail, changes, **more)
+
+
+def judge_overlapping(state: KeyState) -> Decision | None:
+    if state.due_s is None or state.is_ended or not _overlaps(state) or _is_refused(state):
+        return None
+    detail, changes = _said(state, state.due_s), state.edit.changes if state.edit else ()
+    if state.revision.marker.protected and state.desired.lifecycle.protect is False:
+        return None  # The protection goes first: an update.
+    if state.is_protected:
+        return blocked_by_protection(state, detail, changes)
+    when = timestamp(state.due_s)
+    return replacement(state, Reason.SCHEDULED, detail, changes, scheduled_for=when)
+
+
+def judge_change_waits(state: KeyState) -> Decision | None:
+    if state.edit is None or not state.edit_waits:
+        return None
+    said, bad_end = state.edit.said, state.bad_end and f"; {state.bad_end}"
+    detail = f"{said}; waits for the next time of the schedule{bad_end}{_postponed(state)}"
+    decision = keep_or_update(state, Reason.WAITS_FOR_SCHEDULE, detail, state.edit.changes)
+    # What is kept is not listed: without a warning, an edit would seem to have been overlooked.
+    waiting = PlanWarning(
+        what="edit waits for the schedule",
+        why=f"{said}; the next job that lifecycle.schedule starts has it",
+        fix="not to wait: lifecycle.on_change: replace",
+        key=state.key,
+    )
+    return decision._replace(warnings=[*decision.warnings, waiting])
+
+
+def _overlaps(state: KeyState) -> bool:
+    return state.desired.lifecycle.overlap is Overlap.REPLACE
+
+
+def _is_refused(state: KeyState) -> bool:
+    """Whether what would be started was edited, and edits are conflicts."""
+    return state.desired.lifecycle.on_change is OnChange.FAIL and state.edit is not None
+
+
+def _said(state: KeyState, due_s: float) -> str:
+    assert state.desired.schedule is not None
+    edited = f"; {state.edit.said}" if state.edit else ""
+    return f"scheduled for {state.desired.schedule.spell(due_s)}{edited}"
+
+
+def _postponed(state: KeyState) -> str:
+    """Says that a time of the schedule has come, and that it waits for the active job."""
+    schedule, due_s = state.desired.schedule, state.due_s
+    if schedule is None or due_s is None or state.is_ended:
+        return ""
+    return f"; scheduled for {schedule.spell(due_s)}, starts once it has ended (overlap: skip)"
+
+
+# --- the job is as declared
+
+
+def judge_unchanged(state: KeyState) -> Decision | None:
+    if state.is_ended:
+        return None
+    return keep_or_update(state, Reason.UNCHANGED, state.phase.value.lower() + _postponed(state))
+
+
+def judge_upstream_newer(state: KeyState) -> Decision | None:
+    """While a needed key is about to complete again, `needs` holds the create back.
+
+    An edit has its own rules, but for one that `on_change: keep` ignores, or that waits for a schedule.
+    """
+    lifecycle = state.desired.lifecycle
+    if not state.is_ended or lifecycle.on_upstream is OnUpstream.KEEP:
+        return None
+    if state.edit is not None and not (lifecycle.on_change is OnChange.KEEP or state.edit_waits):
+        return None
+    changes = state.edit.changes if state.edit else ()
+    if state.upstream_reruns:
+        said = spell_reruns(state.upstream_reruns)
+        return Decision([create(state, Reason.UPSTREAM_NEWER, said, changes)])
+    if not state.newer_upstream:
+        return None
+    detail = f"{made_from_older(state.newer_upstream)}; on_upstream: rerun"
+    return next_revision(state, Reason.UPSTREAM_NEWER, detail, changes)
+
+
+def made_from_older(newer: Sequence[Completion]) -> str:
+    """Say, for people, of which keys a job was made from an older revision."""
+    return f"made from an older {few([one.key for one in newer])}"
+
+
+def spell_reruns(keys: Sequence[str]) -> str:
+    """Say, for people, which needed keys run again first."""
+    return f"{few(keys)} {'runs' if len(keys) == 1 else 'run'} again"
+
+
+def judge_completed(state: KeyState) -> Decision | None:
+    if state.phase is not Phase.COMPLETED:
+        return None
+    if not state.revision.is_aged_out:
+        return keep_or_update(state, Reason.COMPLETED, "completed")
+    past = state.view.past_of(state.revision.job.id)
+    ended_at_s = past.ended_at_s if past else None
+    when = "" if ended_at_s is None else f" on {timestamp(ended_at_s)[:10]}"
+    return keep(state, Reason.AGED_OUT, f"completed{when}")
+
+
+def judge_auto_stopped(state: KeyState) -> Decision | None:
+    if not stopped_itself(state.desired, state.revision.job):
+        return None
+    return keep_or_update(state, Reason.AUTO_STOPPED, "stopped by its own auto_stop")
+
+
+def judge_declared_again(state: KeyState) -> Decision | None:
+    if state.phase.ended_badly or not state.revision.marker.stopped:
+        return None
+    return next_revision(state, Reason.DECLARED_AGAIN, "declared again after we stopped it")
+
+
+def judge_retries_exhausted(state: KeyState) -> Decision | None:
+    attempt = state.attempt
+    if attempt is None or attempt.reason is not Reason.RETRIES_EXHAUSTED:
+        return None
+    return keep_or_update(state, Reason.RETRIES_EXHAUSTED, f"{state.bad_end}; {attempt.detail}")
+
+
+def judge_retry_later(state: KeyState) -> Decision | None:
+    attempt = state.attempt
+    if attempt is None or attempt.reason is not Reason.RETRY_LATER:
+        return None
+    detail = f"{state.bad_end}; {attempt.detail}"
+    return Decision([draft(state, Action.DEFER, attempt.reason, detail, due_s=attempt.due_s)])
+
+
+def judge_retry(state: KeyState) -> Decision | None:
+    if state.attempt is None:
+        return None
+    reason = Reason.RETRY if state.phase.ended_badly else Reason.RECREATE
+    return next_revision(state, reason, f"{state.bad_end}; {state.attempt.detail}")
+
+
+def judge_failed(state: KeyState) -> Decision | None:
+    if not state.phase.ended_badly:
+        return None
+    return keep_or_update(state, Reason.FAILED, f"{state.bad_end}; on_failure: keep")
+
+
+def judge_terminated_outside(state: KeyState) -> Decision | None:
+    rerun = "`rerun` with `on_change: replace`" if state.edit_waits else "`rerun`"
+    detail = f"{state.bad_end}; {rerun} or `recreate` starts it again"
+    return keep_or_update(state, Reason.TERMINATED_OUTSIDE, detail)
+
+
+# --- its declaration was edited
+
+
+def judge_change_ignored(state: KeyState) -> Decision | None:
+    if state.edit is None or state.desired.lifecycle.on_change is not OnChange.KEEP:
+        return None
+    bad_end = state.bad_end and f"; {state.bad_end}"
+    detail = f"{state.edit.said}; on_change: keep{bad_end}{_postponed(state)}"
+    return keep_or_update(state, Reason.CHANGE_IGNORED, detail, state.edit.changes)
+
+
+def judge_change_refused(state: KeyState) -> Decision | None:
+    if state.edit is None or state.desired.lifecycle.on_change is not OnChange.FAIL:
+        return None
+    detail, changes = f"{state.edit.said}; on_change: fail", state.edit.changes
+    return Decision([draft(state, Action.CONFLICT, Reason.CHANGE_REFUSED, detail, changes=changes)])
+
+
+def judge_changed_after_end(state: KeyState) -> Decision | None:
+    if state.edit is None or not state.is_ended:
+        return None
+    detail = state.edit.said + _goes_back(state)
+    return next_revision(state, Reason.IMMUTABLE_CHANGED, detail, state.edit.changes)
+
+
+def _goes_back(state: KeyState) -> str:
+    """Names the older revision that completed what is declared again, if there is one."""
+    latest = state.revision.number
+    done = [
+        revision.number
+        for revision in state.view.ever_owned
+        if state.desired.is_declared_by(revision.marker.digest)
+        and revision.job.phase is Phase.COMPLETED
+        and revision.number < latest
+    ]
+    if not done:
+        return ""
+    return f"; r{done[-1]} completed this declaration, and r{latest} came after it: runs again"
+
+
+def judge_protected(state: KeyState) -> Decision | None:
+    if state.edit is None or not state.is_protected:
+        return None
+    return blocked_by_protection(state, state.edit.said, state.edit.changes)
+
+
+def judge_would_lose_work(state: KeyState) -> Decision | None:
+    lost_time = _lost_time(state)
+    if state.edit is None or lost_time is None or state.revision.job.ran_s(state.at_s) <= lost_time:
+        return None
+    detail, changes = state.edit.said + LOSS_WAY_OUT, state.edit.changes
+    return Decision([draft(state, Action.CONFLICT, Reason.WOULD_LOSE_WORK, detail, changes=changes)])
+
+
+def _lost_time(state: KeyState) -> float | None:
+    """How long the job may have run for a replace that nobody asks for; None: one is asked for."""
+    is_asked_for = state.desired.lifecycle.on_change is OnChange.REPLACE
+    if is_asked_for or state.context.allowances.permits_key(Guard.LOST_WORK, state.key):
+        return None
+    return state.context.limits.lost_time
+
+
+def judge_ended_badly_before(state: KeyState) -> Decision | None:
+    """Such a replace counts like a retry.
+
+    Else a `create_first` whose new job fails would be tried again by every apply.
+    """
+    latest, desired = state.revision, state.desired
+    run = bad_run((r for r in state.view.ever_owned if r.number != latest.number), desired)
+    if state.edit is None or not run:
+        return None
+    changes = state.edit.changes
+    ended = f"this declaration ended as {run[0].job.phase_text} in r{run[0].number}"
+    if not may_retry(run[0], desired):
+        return keep(state, Reason.FAILED, f"{ended}; keeping r{latest.number}", changes)
+    attempt = next_attempt(run, desired, state.at_s)
+    detail = f"{ended}; {attempt.detail}"
+    if attempt.reason is Reason.RETRIES_EXHAUSTED:
+        return keep(state, attempt.reason, detail, changes)
+    if attempt.reason is Reason.RETRY_LATER:
+        later = draft(state, Action.DEFER, attempt.reason, detail, changes=changes, due_s=attempt.due_s)
+        return Decision([later])
+    return None
+
+
+def judge_changed(state: KeyState) -> Decision | None:
+    if state.edit is None:
+        return None
+    detail, lost_time = state.edit.said + _goes_back(state), _lost_time(state)
+    return replacement(state, Reason.IMMUTABLE_CHANGED, detail, state.edit.changes, lost_time=lost_time)
+
+
+# --- what follows for the key's other revisions
+
+
+def _completed(state: KeyState, decision: Decision) -> Decision:
+    """Add to the key's own action what follows for its other revisions."""
+    [action] = decision.actions
+    if action.traits.starts_a_job and len(name := action.after.name if action.after else "") > MAX_NAME:
+        # The longest keys run out of digits.
+        why = f"{name} has {len(name)} characters, the service allows {MAX_NAME}; shorten the key"
+        action = draft(state, Action.BLOCKED, Reason.NAME_TOO_LONG, why)
+    more = _superseded(state)
+    if action.traits.starts_a_job:
+        action = _after_others(action, state, more)
+    touched = {one.before.id for one in (action, *more) if one.before and _writes_the_marker(one)}
+    return decision._replace(actions=[action, *more, *_renamed(state, touched)])
+
+
+def _superseded(state: KeyState) -> list[PlannedAction]:
     """Every other active revision ends: a key has one.
 
     With `create_first` the old job stays until the new one has shown that it runs, also where an apply
     stopped waiting for that.
     """
-    others = [r for r in draft.view.owned if r is not latest and may(Operation.TERMINATE, r.job.phase)]
-    if latest and draft.creates_first and latest.job.phase in (Phase.CREATING, Phase.PENDING):
+    latest = state.latest
+    others = [revision for revision in state.live if revision is not latest]
+    if latest and state.creates_first and latest.job.phase in (Phase.CREATING, Phase.PENDING):
         detail = f"terminated once r{latest.number} is running (replace_order: create_first)"
-        return [draft.plain(Action.DEFER, Reason.SUPERSEDED, detail, revision=r) for r in others]
-    return [draft.end(revision, Reason.SUPERSEDED, "superseded") for revision in others]
+        return [draft(state, Action.DEFER, Reason.SUPERSEDED, detail, revision=one) for one in others]
+    return [end(state, revision, Reason.SUPERSEDED, "superseded") for revision in others]
 
 
-def _after_others(
-    action: PlannedAction, view: KeyView, latest: Revision | None, more: Iterable[PlannedAction]
-) -> PlannedAction:
+def _after_others(action: PlannedAction, state: KeyState, more: Iterable[PlannedAction]) -> PlannedAction:
     """Let a new job wait for every other revision that is ending, or that `more` ends: a key has one job.
 
     Whatever stands for the key: it may have aged out of the service, or have ended, while an older one runs.
@@ -458,8 +518,8 @@ def _after_others(
     superseded = {one.before.id for one in more if one.before and one.traits.stops_a_job}
     others = [
         revision
-        for revision in view.owned
-        if revision is not latest
+        for revision in state.view.owned
+        if revision is not state.latest
         and (revision.job.phase is Phase.TERMINATING or revision.job.id in superseded)
     ]
     if not others:
@@ -480,15 +540,371 @@ def _writes_the_marker(action: PlannedAction) -> bool:
     keys with revisions of their own.
     """
     creates_first = action.replace_order is ReplaceOrder.CREATE_FIRST
-    return action.traits.is_executed and not (action.action is Action.REPLACE and creates_first)
+    return action.traits.is_executed and not (action.traits.stops_a_job and creates_first)
 
 
-def _renamed(draft: Draft, touched: Collection[str]) -> list[PlannedAction]:
+def _renamed(state: KeyState, touched: Collection[str]) -> list[PlannedAction]:
     """Every further revision that still bears the old key: its marker follows."""
     return [
-        draft.renamed(revision)
-        for revision in draft.view.owned
-        if revision.marker.key != draft.view.key
+        renamed(state, revision)
+        for revision in state.view.owned
+        if revision.marker.key != state.key
         and revision.job.id not in touched
         and may(Operation.UPDATE_DESCRIPTION, revision.job.phase)
     ]
+
+
+# --- the table
+
+RUN_AGAIN = "edit the entry, or `lifecycle.rerun`, and it runs again as the next revision"
+COUNT_ANEW = "edit the entry, or `lifecycle.rerun`, and the retries are counted anew"
+REPLACE_IT = "change a field that is fixed at creation, and the job is replaced"
+LET_IT_GO_ON = "set `lifecycle.overlap: skip`, and the job goes on"
+DO_NOT_WAIT = "remove `needs`, or the reference to an output, and it starts at once"
+KEEP_IT = "set `lifecycle.on_upstream: keep`, and it is kept, with a warning"
+_AT_ONCE = (
+    "set `lifecycle.on_change: replace` and edit the entry, or `lifecycle.rerun`, and it runs again at once"
+)
+#: What stands in their place where edits wait for the next time of a schedule.
+WHERE_EDITS_WAIT: Mapping[str, str] = {
+    RUN_AGAIN: _AT_ONCE,
+    COUNT_ANEW: _AT_ONCE,
+    REPLACE_IT: f"set `lifecycle.on_change: replace` and {REPLACE_IT}",
+}
+_REMOVE = "remove the entry, or set `state: absent`, and nothing is created"
+_OLD_VALUES = "put the old values back, and the job is kept"
+_TERMINATE_MEMBER = "set `lifecycle.on_change: replace` on its entry, and the job is terminated"
+_PRODUCE_MEMBER = (
+    "let the entry produce the key again, and the job is kept",
+    "name the key under `formerly` of the entry, and the job is that of a new member",
+)
+_OLD_VALUES_OF_FIELDS = ("put the old values back into the entry, and nothing is updated",)
+_EXHAUSTED = ("raise `lifecycle.max_retries`, and it is tried again", COUNT_ANEW)
+_TRY_SOONER = ("set a shorter `lifecycle.retry_delay`, and it is tried sooner",)
+_START_EDIT = "set `lifecycle.on_change: replace`, and the edit starts a new job"
+_EDIT = (
+    _OLD_VALUES,
+    "set `lifecycle.on_change: keep`, and the job is kept although it differs",
+    "set `lifecycle.on_change: fail`, and the edit is a conflict",
+)
+_FAILED_HINTS = ("set `lifecycle.on_failure: retry`, and it is tried again", RUN_AGAIN)
+_LATER = ("set a later `lifecycle.schedule`, or remove it, and nothing is started", LET_IT_GO_ON)
+
+#: What would make an action otherwise whose reason any rule may give, or what holds a key back.
+HINTS: Mapping[Reason, tuple[str, ...]] = {
+    Reason.MUTABLE_CHANGED: _OLD_VALUES_OF_FIELDS,
+    Reason.MARKER_CHANGED: _OLD_VALUES_OF_FIELDS,
+    Reason.WAITS_FOR_TERMINATION: (_REMOVE,),
+    Reason.SUPERSEDED: ("nothing else: a key has one active job",),
+    Reason.RENAMED: ("remove `formerly`, and the old key is terminated and this one created",),
+    Reason.PROTECTION_RELEASED: ("remove `protect: false`, and the job stays protected",),
+    Reason.PROTECTED: ("set `protect: false`, apply, and plan again",),
+    Reason.NAME_TOO_LONG: ("shorten the key",),
+    Reason.UNREADABLE: ("repair what could not be read, and plan again",),
+    Reason.NEEDS_PENDING: ("wait until the needed keys have completed", DO_NOT_WAIT),
+    Reason.NEEDS_FAILED: (
+        "run the needed keys again (edit them, or their `lifecycle.rerun`)",
+        DO_NOT_WAIT,
+    ),
+    Reason.GUARD: ("review the plan, then pass `--allow GUARD`, and it is done",),
+    Reason.DENIED: ("change the job, or the policy, and it is done; --force does not override a policy",),
+    Reason.PREFLIGHT: ("change the job to what the target offers, and it is done",),
+}
+
+_EVER, _NEW, _THERE = Scope.ANY, Scope.NEW, Scope.THERE
+_SAME, _EDITED = Scope.AS_DECLARED, Scope.EDITED
+_KEPT = (Action.KEEP, Action.UPDATE)
+#: In this order; the first that applies decides. docs/semantics.md, "Decisions", has the same rows.
+RULES = (
+    Rule(
+        "unreadable",
+        "The list, or a job of the key, could not be read",
+        (Action.UNKNOWN,),
+        judge_unreadable,
+        _EVER,
+    ),
+    Rule(
+        "unknown-phase",
+        "A job of the key is in a phase that this version does not know",
+        (Action.BLOCKED,),
+        judge_unknown_phase,
+        _EVER,
+        {Reason.UNKNOWN_PHASE: ("use a version of reconciler that knows the phase",)},
+    ),
+    Rule(
+        "unknown-digest",
+        "A job of the key has a digest algorithm that this version does not know",
+        (Action.BLOCKED,),
+        judge_unknown_digest,
+        _EVER,
+        {Reason.UNKNOWN_DIGEST: ("use the newer version of reconciler that made the job",)},
+    ),
+    Rule(
+        "no-longer-produced",
+        "Its entry no longer produces it; active; an edit of the entry, which ends it or not",
+        (Action.TERMINATE, Action.CONFLICT, Action.KEEP, Action.UPDATE, Action.BLOCKED),
+        judge_no_longer_produced,
+        _EVER,
+        {
+            Reason.NOT_IN_MANIFEST: (
+                *_PRODUCE_MEMBER,
+                "set `lifecycle.on_change: keep` on its entry, and the job is kept",
+            ),
+            Reason.WOULD_LOSE_WORK: (
+                f"{_TERMINATE_MEMBER}; or pass `--allow lost-work=KEY`",
+                *_PRODUCE_MEMBER,
+            ),
+            Reason.CHANGE_REFUSED: (_TERMINATE_MEMBER, *_PRODUCE_MEMBER),
+            Reason.CHANGE_IGNORED: (_TERMINATE_MEMBER,),
+        },
+    ),
+    Rule(
+        "absent",
+        "Not declared, or `state: absent`; what is active ends, unless it is protected",
+        (Action.TERMINATE, Action.UPDATE, Action.BLOCKED),
+        judge_absent,
+        _EVER,
+        {
+            Reason.NOT_IN_MANIFEST: (
+                "declare the key again, and the job is kept",
+                "name it under `formerly` of another key, and it becomes that key's",
+            ),
+            Reason.STATE_ABSENT: ("remove `state: absent`, and the job is kept",),
+            Reason.DESTROYED: (),
+        },
+    ),
+    Rule(
+        "rename-clash",
+        "Both keys of a `formerly` own jobs",
+        (Action.CONFLICT,),
+        judge_rename_clash,
+        _EVER,
+        {Reason.RENAME_CLASH: ("remove `formerly`, or let one of the keys go first",)},
+    ),
+    Rule(
+        "history-unreadable",
+        "The history could not be read, and no job is owned or a newer name of the key is taken",
+        (Action.UNKNOWN,),
+        judge_history_unreadable,
+        _EVER,
+    ),
+    Rule(
+        "name-taken",
+        "An unmanaged or foreign job has a name of the key, and no newer job is owned",
+        (Action.CONFLICT,),
+        judge_name_taken,
+        _EVER,
+        {Reason.NAME_TAKEN: ("adopt the job, have its stack release it, or rename the key",)},
+    ),
+    Rule(
+        "marker-lost",
+        "The same, but the history knows such a job as ours",
+        (Action.UPDATE,),
+        judge_marker_lost,
+        _EVER,
+        {Reason.MARKER_RESTORED: ("nothing else: the marker is needed to tell whose job it is",)},
+    ),
+    Rule(
+        "not-found",
+        "No job of the key exists or is on record",
+        (Action.CREATE,),
+        judge_not_found,
+        _NEW,
+        {Reason.NOT_FOUND: (_REMOVE,)},
+    ),
+    Rule(
+        "details-unreadable",
+        "The digest differs, and what was declared before could not be read",
+        (Action.UNKNOWN,),
+        judge_details_unreadable,
+        _EVER,
+    ),
+    Rule(
+        "start-unknown",
+        "Scheduled; when its newest job was created is not known, and a start depends on it",
+        (Action.UNKNOWN,),
+        judge_start_unknown,
+        _THERE,
+    ),
+    Rule(
+        "scheduled",
+        "Ended, however; a time of its schedule has come since the key was last started",
+        (Action.CREATE,),
+        judge_scheduled,
+        _THERE,
+        {Reason.SCHEDULED: _LATER},
+    ),
+    Rule(
+        "overlapping",
+        "The same, but active; `overlap: replace`; blocked if it is protected",
+        (Action.REPLACE, Action.BLOCKED),
+        judge_overlapping,
+        _THERE,
+        {Reason.SCHEDULED: _LATER},
+    ),
+    Rule(
+        "unchanged",
+        "Creating, Pending or Running; as declared",
+        _KEPT,
+        judge_unchanged,
+        _SAME,
+        {
+            Reason.UNCHANGED: (
+                REPLACE_IT,
+                "remove the entry, or set `state: absent`, and the job is terminated",
+            )
+        },
+    ),
+    Rule(
+        "upstream-newer",
+        "Ended; a needed key has completed a newer revision since, or is about to; `on_upstream: rerun`",
+        (Action.CREATE,),
+        judge_upstream_newer,
+        _THERE,
+        {Reason.UPSTREAM_NEWER: (KEEP_IT,)},
+    ),
+    Rule(
+        "completed",
+        "Completed; as declared",
+        _KEPT,
+        judge_completed,
+        _SAME,
+        {Reason.COMPLETED: (RUN_AGAIN,), Reason.AGED_OUT: (RUN_AGAIN,)},
+    ),
+    Rule(
+        "auto-stopped",
+        "Ended otherwise; as declared; it ran for its `auto_stop`, give or take five minutes",
+        _KEPT,
+        judge_auto_stopped,
+        _SAME,
+        {Reason.AUTO_STOPPED: (RUN_AGAIN,)},
+    ),
+    Rule(
+        "declared-again",
+        "Terminated; as declared; marked as stopped by us",
+        (Action.CREATE,),
+        judge_declared_again,
+        _SAME,
+        {Reason.DECLARED_AGAIN: ("set `state: absent`, and it stays terminated",)},
+    ),
+    Rule(
+        "retries-exhausted",
+        "Ended badly; as declared; `on_failure: retry` or `on_terminated: recreate`; all retries used",
+        _KEPT,
+        judge_retries_exhausted,
+        _SAME,
+        {Reason.RETRIES_EXHAUSTED: _EXHAUSTED},
+    ),
+    Rule(
+        "retry-later",
+        "The same, but a retry is left that is not due yet",
+        (Action.DEFER,),
+        judge_retry_later,
+        _SAME,
+        {Reason.RETRY_LATER: _TRY_SOONER},
+    ),
+    Rule(
+        "retry",
+        "The same, but a retry is due",
+        (Action.CREATE,),
+        judge_retry,
+        _SAME,
+        {
+            Reason.RETRY: ("set `lifecycle.on_failure: keep`, and it is not tried again",),
+            Reason.RECREATE: ("set `lifecycle.on_terminated: keep`, and it is not started again",),
+        },
+    ),
+    Rule(
+        "failed",
+        "Failed or Abnormal; as declared; `on_failure: keep`",
+        _KEPT,
+        judge_failed,
+        _SAME,
+        {Reason.FAILED: _FAILED_HINTS},
+    ),
+    Rule(
+        "terminated-outside",
+        "Terminated; as declared; not stopped by us; `on_terminated: keep`",
+        _KEPT,
+        judge_terminated_outside,
+        _SAME,
+        {
+            Reason.TERMINATED_OUTSIDE: (
+                "set `lifecycle.on_terminated: recreate`, and it is started again",
+                RUN_AGAIN,
+            )
+        },
+    ),
+    Rule(
+        "change-ignored",
+        "Edited; `on_change: keep`",
+        _KEPT,
+        judge_change_ignored,
+        _EDITED,
+        {Reason.CHANGE_IGNORED: (_START_EDIT,)},
+    ),
+    Rule(
+        "change-refused",
+        "Edited; `on_change: fail`",
+        (Action.CONFLICT,),
+        judge_change_refused,
+        _EDITED,
+        {Reason.CHANGE_REFUSED: (_OLD_VALUES, _START_EDIT)},
+    ),
+    Rule(
+        "change-waits",
+        "Edited; scheduled; `on_change` is unset; no time of the schedule has come, or the job is active",
+        _KEPT,
+        judge_change_waits,
+        _EDITED,
+        {
+            Reason.WAITS_FOR_SCHEDULE: (
+                f"{_START_EDIT} at once",
+                "put the old values back, and the next time of the schedule runs them",
+            )
+        },
+    ),
+    Rule(
+        "changed-after-end",
+        "Edited; ended",
+        (Action.CREATE,),
+        judge_changed_after_end,
+        _EDITED,
+        {Reason.IMMUTABLE_CHANGED: _EDIT},
+    ),
+    Rule("protected", "Edited; active; protected", (Action.BLOCKED,), judge_protected, _EDITED),
+    Rule(
+        "would-lose-work",
+        "Edited; active; it has run longer than `limits.lost_time`; nobody allowed the loss",
+        (Action.CONFLICT,),
+        judge_would_lose_work,
+        _EDITED,
+        {
+            Reason.WOULD_LOSE_WORK: (
+                "set `lifecycle.on_change: replace`, or pass `--allow lost-work=KEY`, and the job is "
+                "replaced",
+                "put the old values back, or set `lifecycle.on_change: keep`, and the job is kept",
+            )
+        },
+    ),
+    Rule(
+        "ended-badly-before",
+        "Edited; active; this declaration ended badly before, and no retry of it is due",
+        (Action.KEEP, Action.DEFER),
+        judge_ended_badly_before,
+        _EDITED,
+        {
+            Reason.FAILED: _FAILED_HINTS,
+            Reason.RETRIES_EXHAUSTED: _EXHAUSTED,
+            Reason.RETRY_LATER: _TRY_SOONER,
+        },
+    ),
+    Rule(
+        "changed",
+        "Edited; active",
+        (Action.REPLACE,),
+        judge_changed,
+        _EDITED,
+        {Reason.IMMUTABLE_CHANGED: _EDIT},
+    ),
+)

@@ -14,16 +14,14 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from reconciler.core.observed_job import ObservedJob
-from reconciler.core.ownership import KeyView, Revision
+from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
 from reconciler.core.record import Call, PastChange
 from reconciler.core.secret import show
-from reconciler.core.stack import DesiredJob, Stack
+from reconciler.core.stack import Stack
 from reconciler.core.values import Frozen, Head, PlanWarning, timestamp
-from reconciler.decide.action_builder import PlanContext
+from reconciler.decide.key_state import KeyState, PlanContext, Snapshot, keys_owned_in_view, state_of
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
-from reconciler.decide.rules import newest
-from reconciler.decide.snapshot import Snapshot, keys_owned_in_view
 
 
 class WaitKind(StrEnum):
@@ -142,7 +140,7 @@ def make_status(
         former = desired.formerly if desired else ()
         found = [changes[name] for name in (key, *former) if name in changes]
         change = max(found, key=lambda one: one.at_s, default=None)
-        rows = _Key(snapshot.view(key, desired), desired, actions.get(key, []), context, change)
+        rows = _Key(state_of(key, desired, snapshot, context), actions.get(key, []), change)
         jobs += rows.of_key(is_asked_for=key in (stack.chosen or ()))
     summary = Counter(one.phase for one in jobs if one.phase is not None)
     return StatusReport(
@@ -161,21 +159,15 @@ def make_status(
 class _Key(NamedTuple):
     """What is known of one key."""
 
-    view: KeyView
-    entry: DesiredJob | None
+    state: KeyState
     actions: list[PlannedAction]
-    context: PlanContext
     change: PastChange | None
-
-    @property
-    def desired(self) -> DesiredJob | None:
-        return None if self.entry is None or self.entry.is_absent else self.entry
 
     def of_key(self, *, is_asked_for: bool) -> Iterator[JobStatus]:
         """The newest revision first, then every other active one; nothing of a key that is over."""
-        latest = newest(self.view, self.desired)
-        active = [r for r in self.view.owned if r.job.is_active]
-        if not (self.desired or is_asked_for or active or self.view.unreadable):
+        view, latest = self.state.view, self.state.latest
+        active = [r for r in view.owned if r.job.is_active]
+        if not (self.state.declared or is_asked_for or active or view.unreadable):
             return
         action = self._own_action(latest)
         # What was not read may be there: only a look that found it missing says that it has aged out.
@@ -204,7 +196,7 @@ class _Key(NamedTuple):
         return self._row(action, job, change, is_newest=is_newest, **more)
 
     def _of_job(self, job: ObservedJob) -> dict[str, Any]:
-        at_s = self.context.at_s
+        at_s = self.state.at_s
         has_ended = job.phase is not None and job.phase.is_terminal
         secondary = job.secondary_phase
         return {
@@ -228,11 +220,12 @@ class _Key(NamedTuple):
         is_newest: bool,
         **more: Any,
     ) -> JobStatus:
-        body = seen.body if seen is not None and seen.body else (self.desired and self.desired.body) or {}
+        declared = self.state.declared
+        body = seen.body if seen is not None and seen.body else (declared and declared.body) or {}
         nodes, flavor = _resources(body)
         return JobStatus(
-            key=self.view.key,
-            declared=self.desired is not None,
+            key=self.state.key,
+            declared=declared is not None,
             newest=is_newest,
             nodes=nodes if seen is None else seen.node_count,
             flavor=flavor,

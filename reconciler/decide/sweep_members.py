@@ -16,7 +16,7 @@ from typing import NamedTuple
 from reconciler.core.expression import AXIS_NAME
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import PlanWarning
-from reconciler.decide.groups import few
+from reconciler.decide.plan import few
 
 #: What a hint at a renaming says first, of a review as of a plan.
 MAY_BE_RENAME = "may be a rename"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from reconciler.core.phase import Phase
 from reconciler.core.record import Call, PastRevision, PastRun
 from reconciler.core.stack import Declared
-from reconciler.decide.retry import AUTO_STOP_SLACK_S
+from reconciler.decide.key_state import AUTO_STOP_SLACK_S
 
 #: Revisions that overlap by less are one after the other: the service tells times in whole seconds.
 _OVERLAP_S = 1.0

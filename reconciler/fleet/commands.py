@@ -13,11 +13,11 @@ from reconciler.checks.validation import StackToValidate, validate_stack
 from reconciler.connection import RecordOptions, connect, open_recording, records_url
 from reconciler.core.record import REMIND_S, Scope
 from reconciler.decide import exit_code
-from reconciler.decide.allowance import Allowances
 from reconciler.decide.blockers import blockers
 from reconciler.decide.drift_check import DriftId
 from reconciler.decide.drift_report import DriftReport
 from reconciler.decide.fleet import DriftToShow
+from reconciler.decide.plan import Allowances
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid
 from reconciler.manifests import LoadedStack, load_files
 from reconciler.manifests.sources.files import StackFiles

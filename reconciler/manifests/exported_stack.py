@@ -15,7 +15,7 @@ from reconciler.core.raw_fields import NotDeclarable
 from reconciler.core.secret import save
 from reconciler.core.secret_variables import IsSecret, SecretVariables, stands_out
 from reconciler.core.stack import Target
-from reconciler.decide.action_builder import adopt_command
+from reconciler.decide.actions import adopt_command
 from reconciler.errors import ManifestInvalid
 from reconciler.manifests.layout.key_order import MANIFEST
 from reconciler.manifests.load import load_mapping

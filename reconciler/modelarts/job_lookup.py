@@ -11,8 +11,7 @@ from reconciler.core.observed_job import Observation
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.ports import SupportsSearch
 from reconciler.core.selection import suggest_key
-from reconciler.decide.rules import newest
-from reconciler.decide.snapshot import Snapshot
+from reconciler.decide.key_state import Snapshot, newest
 from reconciler.errors import Diagnostic, NotFound, Rejected, ServiceError, WrongUsage
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from reconciler.core.values import timestamp
 from reconciler.decide.drift_entry import Drift, DriftClass, IgnoredBy, IgnoredDrift, Pending
 from reconciler.decide.drift_remedies import REMEDIES
-from reconciler.decide.groups import fold_alike, is_one_sweep, look_of_changes, spell_work, without_name
+from reconciler.decide.plan import fold_alike, is_one_sweep, look_of_changes, spell_work, without_name
 from reconciler.decide.watch_check import MOST_SHOWN, CheckReport, CheckResult
 from reconciler.errors import ExitCode
 from reconciler.render import Content

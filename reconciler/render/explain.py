@@ -22,9 +22,9 @@ from reconciler.render.style import PLAIN, Style
 from reconciler.text import format_duration, printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.allowance import Guard
     from reconciler.decide.explanation import DeclaredValues, Explanation, ObservedRevision, RuleCheck
     from reconciler.decide.objections import GuardVerdict, PolicyVerdict
+    from reconciler.decide.plan import Guard
     from reconciler.errors import Location
 
 _INDENT = "  "

@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING
 from reconciler.core.expression import Reference, parts_of
 from reconciler.core.secret import show
 from reconciler.decide.cost import spell_cost
-from reconciler.decide.groups import (
-    ACTION_ORDER,
+from reconciler.decide.plan import (
     FOLDED_FROM,
+    Action,
     Group,
+    Plan,
+    PlannedAction,
+    Reason,
     few,
     fold,
     in_order_for_people,
     is_one_sweep,
     spell_work,
 )
-from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
 from reconciler.render import Content
 from reconciler.render.layout import fit
 from reconciler.render.lines import (
@@ -204,7 +206,7 @@ def _row(group: Group, clean: Clean) -> Row:
         must_stay=ends_work or traits.stands_in_the_way,
         is_cut_first=traits.is_executed and not ends_work,
         is_quiet=action.action is Action.KEEP and not action.ended_badly,
-        rank=ACTION_ORDER.index(action.action),
+        rank=action.traits.place,
     )
 
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 
-from reconciler.decide.groups import fold_alike, is_harmless, is_one_sweep, look_of_action, without_name
 from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd, spell_status
-from reconciler.decide.plan import Action, PlannedAction
+from reconciler.decide.plan import (
+    Action,
+    PlannedAction,
+    fold_alike,
+    is_one_sweep,
+    look_of_action,
+    without_name,
+)
 from reconciler.render import Content
 from reconciler.render.layout import fit, pad
 from reconciler.render.lines import printable_line, render_keys, width_of_names
@@ -60,7 +66,7 @@ def _outcome_lines(group: Sequence[Outcome], style: Style) -> Iterator[str]:
         yield from render_keys(
             names,
             style.width,
-            is_cut=first.status is Status.DONE and is_harmless(first.action.action),
+            is_cut=first.status is Status.DONE and first.action.traits.is_harmless,
             is_sweep=is_one_sweep(outcome.action.source for outcome in group),
         )
 

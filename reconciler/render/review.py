@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from reconciler.decide.groups import (
-    ACTION_ORDER,
+from reconciler.decide.plan import (
     fold_alike,
     in_order_for_people,
-    is_harmless,
     is_one_sweep,
     look_of_changes,
     without_name,
@@ -104,7 +102,7 @@ def _group_lines(group: Sequence[ReviewedJob], style: Style, width: int) -> Iter
         style,
         width,
         place=first.source,
-        is_cut=is_harmless(first.action),
+        is_cut=first.traits.is_harmless,
         is_sweep=first.formerly is None and is_one_sweep(job.source for job in group),
     )
     yield from render_starts([job.starts for job in group])
@@ -186,5 +184,5 @@ def _row(job: ReviewedJob, clean: Clean) -> Row:
         is_finding=needs_help,
         must_stay=ends_work or needs_help,
         is_cut_first=traits.is_executed and not ends_work,
-        rank=ACTION_ORDER.index(job.action),
+        rank=job.traits.place,
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from reconciler.core.secret import show
 from reconciler.core.values import Source
-from reconciler.decide.groups import fold_alike, without_name
+from reconciler.decide.plan import fold_alike, without_name
 from reconciler.render import Content
 from reconciler.text import printable
 

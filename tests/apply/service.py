@@ -12,9 +12,8 @@ from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.fields.marks import Cloud
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.decide.allowance import Allowances
 from reconciler.decide.outcome import ApplyEvent, Outcome, Result
-from reconciler.decide.plan import Plan
+from reconciler.decide.plan import Allowances, Plan
 from reconciler.emulator import Application, Durations, Fault, Job, ManualClock, Store, create_app
 from reconciler.manifests import LoadedStack
 from reconciler.modelarts.backend import ModelArtsBackend

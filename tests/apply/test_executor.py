@@ -15,9 +15,8 @@ from reconciler.apply.executor import EventStream
 from reconciler.apply.interruption import INTERRUPTED
 from reconciler.core.record import LockLost
 from reconciler.decide.journal import Step
-from reconciler.decide.order import in_order
 from reconciler.decide.outcome import ApplyEvent, EventType, Outcome, Status
-from reconciler.decide.plan import Action
+from reconciler.decide.plan import Action, in_order
 from reconciler.emulator import Effect, Fault
 from reconciler.errors import Diagnostic
 from reconciler.records.null import NoJournal

@@ -14,9 +14,8 @@ from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.record import RunKind
 from reconciler.core.stack import DesiredJob
-from reconciler.decide.allowance import EVERY_GUARD
 from reconciler.decide.outcome import Result, Status
-from reconciler.decide.plan import Action, Plan, Reason
+from reconciler.decide.plan import EVERY_GUARD, Action, Plan, Reason
 from reconciler.decide.preconditions import StalePlan
 from reconciler.reconcile import Context
 from reconciler.recording import Recording

@@ -18,7 +18,7 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import HistorySnapshot, PastRevision
 from reconciler.core.stack import DesiredJob, JobEntry
-from reconciler.decide.action_builder import PlanContext, adopt_command, release_command
+from reconciler.decide.actions import adopt_command, release_command
 from reconciler.decide.adoption import (
     Adoption,
     Candidate,
@@ -27,8 +27,8 @@ from reconciler.decide.adoption import (
     release,
     release_warnings,
 )
+from reconciler.decide.key_state import PlanContext, Snapshot, state_of
 from reconciler.decide.plan import Action, Reason
-from reconciler.decide.snapshot import Snapshot
 from tests.builders import NOW, STACK, a_job, absent, seen
 from tests.core.fields import FIELDS, FORMS, Field, declared, is_accepted, reported
 
@@ -56,8 +56,8 @@ def taken(
     observation = Observation((job, *others), unreadable, problem=problem)
     ownership = sort_by_key(observation, STACK, frozenset({desired.key}))
     memory = HistorySnapshot({desired.key: past} if past else {})
-    view = Snapshot(ownership, memory=memory).view(desired.key, desired)
-    return adopt(Candidate(desired, job, view, ownership, CONTEXT, accept))
+    state = state_of(desired.key, desired, Snapshot(ownership, memory=memory), CONTEXT)
+    return adopt(Candidate(state, job, accept))
 
 
 def without_null(tree: Any) -> Any:
@@ -298,7 +298,7 @@ def test_job_with_a_copied_marker_can_be_adopted() -> None:
 
 def released(*jobs: ObservedJob, desired: DesiredJob | None = A, **more: Any) -> list[Any]:
     ownership = sort_by_key(Observation(jobs, **more), STACK, frozenset({"a"}))
-    return release(Snapshot(ownership).view("a", desired), desired, ownership, CONTEXT)
+    return release(state_of("a", desired, Snapshot(ownership), CONTEXT))
 
 
 @pytest.mark.parametrize("desired", [A, None], ids=["declared", "not declared"])

@@ -19,11 +19,9 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.decide.action_builder import PlanContext
-from reconciler.decide.allowance import Allowances
-from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
+from reconciler.decide.key_state import PlanContext, Snapshot
+from reconciler.decide.plan import Action, Allowances, Plan, PlannedAction, Reason
 from reconciler.decide.planner import make_plan
-from reconciler.decide.snapshot import Snapshot
 from reconciler.expressions.evaluator import evaluate
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.crowd import as_recorded, plan_among_foreign_jobs

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.core.body import with_identity
 from reconciler.core.secret import SecretText
-from reconciler.decide.existing_job_rules import Difference, difference
+from reconciler.decide.key_state import Difference, difference
 from reconciler.emulator import Store, create_app
 from reconciler.modelarts.endpoint import connect_inprocess
 from tests.builders import a_job

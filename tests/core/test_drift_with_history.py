@@ -14,9 +14,8 @@ from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import timestamp
-from reconciler.decide.action_builder import PlanContext
 from reconciler.decide.drift_report import DriftReport, make_drift_report
-from reconciler.decide.snapshot import Snapshot
+from reconciler.decide.key_state import PlanContext, Snapshot
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import DONE, OLD, TD, F, P, R

@@ -13,12 +13,11 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.decide.action_builder import PlanContext
-from reconciler.decide.explanation import OTHERWISE, Explanation, explain
+from reconciler.decide.explanation import Explanation, explain
+from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import Action, Reason
 from reconciler.decide.planner import guarded_plan, propose_plan
-from reconciler.decide.rules import RULES
-from reconciler.decide.snapshot import Snapshot
+from reconciler.decide.rules import HINTS, RULES
 from reconciler.errors import Location
 from reconciler.expressions.evaluator import evaluate
 from reconciler.render.explain import render_why
@@ -67,9 +66,8 @@ def test_rules_are_listed_up_to_the_deciding_one(explanation: Explanation, rule:
     assert [one.name for one in explanation.rules] == names[: names.index(rule) + 1]
     assert [one.applies for one in explanation.rules] == [False] * names.index(rule) + [True]
     assert explanation.actions[0].action is action
-    assert explanation.otherwise == tuple(
-        text.replace("KEY", "a") for text in OTHERWISE[explanation.actions[0].reason]
-    )
+    hints = RULES[names.index(rule)].hints_for(explanation.actions[0].reason)
+    assert explanation.otherwise == tuple(text.replace("KEY", "a") for text in hints)
 
 
 #: Reasons of the plans of adopt and release, which decide by no rule.
@@ -80,8 +78,9 @@ OF_ADOPTION = {
 
 
 def test_every_reason_says_what_would_change_the_decision() -> None:
-    assert OTHERWISE.keys() == set(Reason) - OF_ADOPTION
-    assert [reason for reason, texts in OTHERWISE.items() if not texts] == [Reason.DESTROYED]
+    hints = [*HINTS.items(), *(pair for rule in RULES for pair in rule.hints.items())]
+    assert {reason for reason, _ in hints} == set(Reason) - OF_ADOPTION
+    assert [reason for reason, texts in hints if not texts] == [Reason.DESTROYED]
 
 
 @pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.FAILED, Phase.TERMINATED, Phase.RUNNING])

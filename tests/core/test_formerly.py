@@ -15,12 +15,10 @@ from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.selection import narrow
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.decide.action_builder import PlanContext
 from reconciler.decide.drift_report import make_drift_report
-from reconciler.decide.order import in_order
-from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
+from reconciler.decide.key_state import PlanContext, Snapshot
+from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, in_order
 from reconciler.decide.planner import make_destroy_plan
-from reconciler.decide.snapshot import Snapshot
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, plan_for

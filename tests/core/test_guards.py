@@ -17,16 +17,22 @@ from reconciler.core.policy import Policy
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Limits, Stack
 from reconciler.decide import exit_code
-from reconciler.decide.action_builder import PlanContext
-from reconciler.decide.allowance import Allowances, Guard
 from reconciler.decide.blockers import blockers
 from reconciler.decide.blocking import CatalogCheck
-from reconciler.decide.groups import fold
 from reconciler.decide.guards import REFUSES_THE_PLAN
-from reconciler.decide.plan import Action, Plan, PlannedAction, PreflightFinding, Reason
+from reconciler.decide.key_state import PlanContext, Snapshot
+from reconciler.decide.plan import (
+    Action,
+    Allowances,
+    Guard,
+    Plan,
+    PlannedAction,
+    PreflightFinding,
+    Reason,
+    fold,
+)
 from reconciler.decide.planner import guarded_plan, make_destroy_plan, propose_plan
 from reconciler.decide.said_in_words import WORDS
-from reconciler.decide.snapshot import Snapshot
 from reconciler.errors import ExitCode
 from tests.builders import HOUR, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past

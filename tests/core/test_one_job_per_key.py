@@ -13,8 +13,8 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import TERMINAL, Phase
 from reconciler.core.record import PastRevision
 from reconciler.core.stack import DesiredJob
+from reconciler.decide.key_state import Snapshot
 from reconciler.decide.plan import Action, Plan, PlannedAction
-from reconciler.decide.snapshot import Snapshot
 from tests.builders import STACK, a_job, a_stack, seen
 from tests.core.history import a_memory, past
 from tests.core.worlds import World, lifecycles

@@ -19,10 +19,10 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.scalar import spelled
 from reconciler.core.stack import DesiredJob
+from reconciler.decide.key_state import Snapshot
 from reconciler.decide.plan import Action, Reason
 from reconciler.decide.planner import details_needed, rests_on_memory
 from reconciler.decide.preconditions import failed_preconditions
-from reconciler.decide.snapshot import Snapshot
 from reconciler.manifests import load
 from tests.builders import NOW, STACK, a_job, a_stack, made_by_0_1_0, seen
 from tests.core.history import a_memory, past

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 
 from hypothesis import given, settings
 
-from reconciler.decide.action_builder import PlanContext
-from reconciler.decide.dependencies import completion_of
-from reconciler.decide.rules import RULES, Case, Rule, decide
-from reconciler.decide.snapshot import keys_in_view
+from reconciler.decide.key_state import KeyState, PlanContext, completion_of, keys_in_view
+from reconciler.decide.rules import RULES, Rule, decide
 from tests.builders import NOW, STACK
 from tests.core.worlds import World, worlds
 
@@ -33,11 +31,12 @@ def test_decision_names_the_first_rule_that_applies_and_has_an_action_of_it(worl
             for needed in (desired.needs if desired else ())
             if (completion := completion_of(look.view(needed, world.stack.find(needed))))
         ]
-        case = Case.of(look.view(key, desired), desired, look.ownership, situation, look.details, upstream)
-        decision = decide(case)
+        state = KeyState(look.view(key, desired), desired, look, situation, upstream=tuple(upstream))
+        decision = decide(state)
         passed, [rule, *_] = before_and_from(decision.rule)
-        assert [one.name for one in passed if one.judge(case)] == []
+        assert [one.name for one in passed if one.answer(state)] == []
         assert {action.action for action in decision.actions[:1]} <= set(rule.actions)
+        assert all(rule.hints_for(action.reason) for action in decision.actions)
 
 
 def before_and_from(name: str) -> tuple[Sequence[Rule], Sequence[Rule]]:

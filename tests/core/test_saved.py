@@ -20,10 +20,10 @@ from reconciler.core.scalar import spelled
 from reconciler.core.secret import SecretText, show
 from reconciler.core.stack import DesiredJob, Stack, Target, VariableSource
 from reconciler.core.target_kind import LOCAL
+from reconciler.decide.key_state import Snapshot
 from reconciler.decide.plan import Action, Plan
 from reconciler.decide.preconditions import StalePlan, failed_preconditions
 from reconciler.decide.saved_plan import SavedOptions, SavedPlan, document, read, sealed
-from reconciler.decide.snapshot import Snapshot
 from reconciler.errors import Diagnostic, ManifestInvalid
 from tests.builders import HOUR, NOW, STACK, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past

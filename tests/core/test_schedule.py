@@ -23,14 +23,13 @@ from reconciler.core.schedule import Schedule, spell_relative
 from reconciler.core.stack import DesiredJob, Limits, Target
 from reconciler.core.target_kind import LOCAL
 from reconciler.core.values import timestamp
-from reconciler.decide.action_builder import PlanContext
 from reconciler.decide.drift_entry import DriftClass
 from reconciler.decide.drift_rules import check_key
+from reconciler.decide.key_state import PlanContext, Snapshot, state_of
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, without_growing
 from reconciler.decide.planner import make_plan, rests_on_memory
 from reconciler.decide.review_consequence import changed
 from reconciler.decide.saved_plan import SavedOptions, document, read, sealed
-from reconciler.decide.snapshot import Snapshot
 from reconciler.decide.status_report import WaitKind, make_status
 from reconciler.errors import ManifestInvalid
 from reconciler.render.commands import render_status
@@ -838,7 +837,7 @@ def _missed(desired: DesiredJob, story: Story, now_s: float) -> bool:
     stack = a_stack(desired)
     jobs = Observation(tuple(story.observed(now_s)))
     snapshot = Snapshot(sort_by_key(jobs, STACK, stack.declared_keys))
-    found = check_key(desired.key, desired, snapshot, PlanContext(STACK, at_s=now_s))
+    found = check_key(state_of(desired.key, desired, snapshot, PlanContext(STACK, at_s=now_s)))
     return DriftClass.MISSED in {one.class_ for one in found.drift}
 
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from reconciler.core.secret import REDACTED, Redactor, SecretText, show
 from reconciler.core.secret_forms import SHORTEST_SCANNED
 from reconciler.core.selection import narrow
-from reconciler.decide.order import in_order, rank
-from reconciler.decide.plan import Action
+from reconciler.decide.plan import Action, in_order, rank
 from reconciler.errors import WrongUsage
 from reconciler.text import format_duration, parse_duration, printable
 from tests.builders import a_job, a_stack, seen

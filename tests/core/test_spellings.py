@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.observed_job import ObservedJob
-from reconciler.decide.existing_job_rules import Difference, difference
+from reconciler.decide.key_state import Difference, difference
 from tests.builders import a_job, seen
 
 DECLARED: dict[str, Any] = {

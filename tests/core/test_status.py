@@ -13,9 +13,8 @@ from reconciler.core.phase import Phase
 from reconciler.core.record import PastChange
 from reconciler.core.selection import narrow
 from reconciler.core.stack import DesiredJob
-from reconciler.decide.action_builder import PlanContext
+from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.planner import make_plan
-from reconciler.decide.snapshot import Snapshot
 from reconciler.decide.status_report import JobStatus, StatusReport, make_status
 from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, seen
 

@@ -16,12 +16,10 @@ from reconciler.core.scalar import spelled
 from reconciler.core.schedule import Schedule
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.decide.action_builder import PlanContext
-from reconciler.decide.allowance import NO_ALLOWANCES, Allowances
 from reconciler.decide.drift_report import DriftReport, make_drift_report
-from reconciler.decide.plan import Plan
+from reconciler.decide.key_state import PlanContext, Snapshot
+from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan
 from reconciler.decide.planner import KeyDecision, decisions_of, make_plan
-from reconciler.decide.snapshot import Snapshot
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 

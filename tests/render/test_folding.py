@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from reconciler.core.observed_job import Unreadable
 from reconciler.core.stack import DesiredJob
-from reconciler.decide.groups import FOLDED_FROM, fold_alike, without_name
 from reconciler.decide.outcome import Outcome, Result, Status
-from reconciler.decide.plan import Action, Plan
+from reconciler.decide.plan import FOLDED_FROM, Action, Plan, fold_alike, without_name
 from reconciler.errors import Location
 from reconciler.render import Content, render
 from reconciler.render.lines import INDENT, WIDTH, render_keys

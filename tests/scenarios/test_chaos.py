@@ -13,9 +13,8 @@ from reconciler import reconcile
 from reconciler.core.fields.marks import Cloud
 from reconciler.core.identity import parse_remote_name
 from reconciler.core.stack import DesiredJob
-from reconciler.decide.allowance import EVERY_GUARD
 from reconciler.decide.outcome import Status
-from reconciler.decide.plan import Action
+from reconciler.decide.plan import EVERY_GUARD, Action
 from reconciler.emulator import chaos
 from tests.apply.service import CREATE, Service, a_service
 from tests.builders import a_job, a_stack

@@ -26,10 +26,9 @@ from reconciler.core.phase import Phase
 from reconciler.core.record import RunKind
 from reconciler.core.schedule import Schedule
 from reconciler.core.stack import DesiredJob
-from reconciler.decide.allowance import NO_ALLOWANCES
 from reconciler.decide.goal import Goal
 from reconciler.decide.outcome import Result, Status
-from reconciler.decide.plan import Action, Plan, Reason
+from reconciler.decide.plan import NO_ALLOWANCES, Action, Plan, Reason
 from reconciler.decide.preconditions import StalePlan
 from reconciler.emulator import Durations, Effect, Fault, Job, ManualClock, Store
 from reconciler.recording import Recording

@@ -41,10 +41,18 @@ from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision, Ru
 from reconciler.core.stack import DesiredJob, Stack, Target
 from reconciler.core.target_kind import LOCAL
 from reconciler.decide import saved_plan as saved_document
-from reconciler.decide.allowance import EVERY_GUARD, NO_ALLOWANCES, Allowances
 from reconciler.decide.goal import Goal
 from reconciler.decide.outcome import Result, Status, WaitEnd
-from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, without_growing
+from reconciler.decide.plan import (
+    EVERY_GUARD,
+    NO_ALLOWANCES,
+    Action,
+    Allowances,
+    Plan,
+    PlannedAction,
+    Reason,
+    without_growing,
+)
 from reconciler.decide.planner import decisions_of
 from reconciler.decide.preconditions import StalePlan
 from reconciler.decide.saved_plan import SavedOptions

@@ -30,8 +30,7 @@ from reconciler.render import Content
 from reconciler.text import format_count
 
 if TYPE_CHECKING:
-    from reconciler.decide.allowance import Allowances
-    from reconciler.decide.plan import Plan
+    from reconciler.decide.plan import Allowances, Plan
     from reconciler.reconcile import Context
     from reconciler.saved_plans import PlanFile
 

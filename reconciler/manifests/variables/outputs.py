@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from reconciler.core.body import desugar
 from reconciler.core.expression import OutputName, Reference, UnresolvedText
 from reconciler.core.secret import SecretText
-from reconciler.decide.groups import few
+from reconciler.decide.plan import few
 from reconciler.errors import Diagnostic, Location
 from reconciler.manifests.diagnostics.problems import Origin, Unexpanded, steps_of
 from reconciler.manifests.diagnostics.suggestions import did_you_mean, listed

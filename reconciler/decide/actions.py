@@ -1,0 +1,383 @@
+"""Drawing up the actions of a key: which job is there, which one will be, and what has to be sent for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from shlex import quote
+from typing import Any, NamedTuple
+
+from reconciler.core.body import with_identity
+from reconciler.core.canonical import Canonical, by_name
+from reconciler.core.identity import Description, Marker, remote_name
+from reconciler.core.lifecycle import OnChange
+from reconciler.core.masking import mask
+from reconciler.core.mutable import mutable_changes, mutable_part, renewed_marker, update_body
+from reconciler.core.ownership import ConflictingJob, OwnershipState, Revision
+from reconciler.core.phase import Operation, Phase, may
+from reconciler.core.record import PastRevision
+from reconciler.core.secret import show
+from reconciler.core.stack import Declared, DesiredJob
+from reconciler.core.values import Change, PlanWarning, Source, node_hours
+from reconciler.decide.key_state import KeyState
+from reconciler.decide.plan import (
+    ACTIONS,
+    BAD_ENDS,
+    LOSS_WAY_OUT,
+    Action,
+    After,
+    Before,
+    Guard,
+    PlannedAction,
+    Reason,
+)
+
+PROTECTED = "protected; set `protect: false` first, in an apply of its own"
+
+
+class Decision(NamedTuple):
+    """The actions for one key: its own first, then those on its other revisions.
+
+    `rule` is the name of the rule that decided; those before it in `RULES` did not apply.
+    """
+
+    actions: Sequence[PlannedAction]
+    warnings: Sequence[PlanWarning] = ()
+    rule: str = ""
+
+
+def draft(
+    state: KeyState,
+    action: Action,
+    reason: Reason,
+    detail: str,
+    *,
+    revision: Revision | None = None,
+    changes: tuple[Change, ...] = (),
+    ended_badly: bool = False,
+    **more: Any,
+) -> PlannedAction:
+    """An action of the key on a revision, else on the one that stands for it."""
+    shown, entry, traits = revision or state.latest, state.entry, ACTIONS[action]
+    # What is kept shows no work: a plan that changes nothing stays the same while its jobs run.
+    if shown and shown.job.is_active and (traits.stops_a_job or reason is Reason.WOULD_LOSE_WORK):
+        elapsed, nodes = round(shown.job.ran_s(state.at_s), 3), shown.job.node_count
+        lost = node_hours(elapsed, nodes) if traits.stops_a_job else 0.0
+        more |= {"elapsed": elapsed, "nodes": nodes, "lost_node_hours": lost}
+    return PlannedAction(
+        key=state.key,
+        action=action,
+        reason=reason,
+        detail=detail,
+        before=before_of(shown),
+        aged_out_as=shown.job.phase_text if shown and shown.is_aged_out else None,
+        ended_badly=action is Action.KEEP and (ended_badly or reason in BAD_ENDS),
+        formerly=shown.marker.key if shown and shown.marker.key != state.key else None,
+        former_keys=entry.formerly if entry else (),
+        changes=mask(changes, (past.declared for past in state.view.remembered)),
+        source=Source.of(entry.location) if entry else None,
+        needs=entry.needs if entry and traits.starts_a_job else (),
+        **more,
+    )
+
+
+def before_of(revision: Revision | None) -> Before | None:
+    """The job of a revision, as an action shows it; None where the service has none."""
+    if revision is None or revision.is_aged_out:
+        return None
+    job, marker = revision.job, revision.marker
+    return Before(
+        id=job.id, name=job.name, revision=marker.revision, phase=job.phase_text, digest=marker.digest
+    )
+
+
+def as_it_is(revision: Revision) -> After:
+    """A job that stays, as an action shows it."""
+    return After(name=revision.job.name, revision=revision.number, digest=revision.marker.digest)
+
+
+# --- what starts a job
+
+
+def create(state: KeyState, reason: Reason, detail: str, changes: tuple[Change, ...] = ()) -> PlannedAction:
+    """Create the next revision."""
+    latest = state.latest
+    completed = latest is not None and latest.job.phase is Phase.COMPLETED
+    action = draft(state, Action.CREATE, reason, detail, changes=changes, **_started(state))
+    return action.model_copy(
+        update={
+            "before": None,
+            "rerun_of": latest.number if latest and completed else None,
+            "follows": latest.job.id if latest and not latest.is_aged_out else None,
+        }
+    )
+
+
+def next_revision(
+    state: KeyState, reason: Reason, detail: str, changes: tuple[Change, ...] = (), **more: Any
+) -> Decision:
+    """Create the next revision; wait for a termination that is under way."""
+    if state.phase is Phase.TERMINATING:
+        reason, detail = Reason.WAITS_FOR_TERMINATION, f"waits for termination; {detail}"
+    action = create(state, reason, detail, changes)
+    return Decision([action.model_copy(update=more) if more else action])
+
+
+def replacement(
+    state: KeyState, reason: Reason, detail: str, changes: tuple[Change, ...] = (), **more: Any
+) -> Decision:
+    """Replace the job; `lost_time` is how long it may have run by then, None: however long."""
+    more |= {"replace_order": state.desired.lifecycle.replace_order, **_started(state)}
+    return Decision([draft(state, Action.REPLACE, reason, detail, changes=changes, **more)])
+
+
+def _started(state: KeyState) -> dict[str, Any]:
+    """What is sent for the next revision, and what the history keeps of it."""
+    desired, number = state.desired, state.view.next_revision
+    assert desired.body is not None
+    marker = Marker(
+        state.context.stack,
+        state.key,
+        number,
+        desired.digest,
+        schedule=desired.schedule_mark,
+        protected=desired.lifecycle.protect is True,
+    )
+    name = remote_name(state.key, number)
+    body = with_identity(
+        desired.body,
+        name=name,
+        workspace_id=state.context.workspace_id,
+        description=str(Description(desired.description, marker)),
+    )
+    return {
+        "after": After(name=name, revision=number, digest=desired.digest),
+        "desired": body,
+        "declared": _declared(desired, by_name(desired.covered_by(desired.digest[:1]))),
+    }
+
+
+def _declared(desired: DesiredJob, immutable: Canonical) -> Declared:
+    """What the history keeps of a declaration."""
+    return Declared(
+        immutable=immutable,
+        mutable=mutable_part(desired.body or {}),
+        description=show(desired.description),
+        protect=desired.lifecycle.protect,
+    )
+
+
+# --- what keeps a job
+
+
+def keep(state: KeyState, reason: Reason, detail: str, changes: tuple[Change, ...] = ()) -> Decision:
+    """Keep the job as it is."""
+    if state.revision.is_aged_out:
+        detail += "; its record has aged out of the service"
+    after, ended_badly = as_it_is(state.as_declared), bool(state.bad_end)
+    action = draft(state, Action.KEEP, reason, detail, after=after, changes=changes, ended_badly=ended_badly)
+    return Decision([action])
+
+
+def keep_or_update(
+    state: KeyState, reason: Reason, detail: str, ignored: tuple[Change, ...] = ()
+) -> Decision:
+    """Keep the job; `ignored` changes are shown. What can be changed on it is updated."""
+    desired, revision = state.desired, state.revision
+    if state.phase is Phase.TERMINATING or revision.is_aged_out:  # nothing can be written on it
+        return keep(state, reason, detail, ignored)
+    past = state.view.past_of(revision.job.id)
+    sent = past.declared.mutable if past and past.declared else None
+    found = mutable_changes(desired, revision.job, revision.marker, state.context.cloud, sent)
+    warnings = found.warnings(state.key, revision.job)
+    if not found.now and not state.is_marker_outdated:
+        return keep(state, reason, detail, ignored)._replace(warnings=warnings)
+    reason = Reason.MARKER_CHANGED if found.are_of_marker_only else Reason.MUTABLE_CHANGED
+    detail = f"{', '.join(change.path for change in found.now)} changed"
+    if desired.schedule is not None and state.counts_from_s is None:
+        detail += "; the schedule counts from now on"
+    digest = None
+    if state.is_marker_outdated:
+        detail, digest = "only the marker is outdated, not the job", desired.digest
+    return Decision([update(state, revision, reason, detail, (*found.now, *ignored), digest)], warnings)
+
+
+def update(
+    state: KeyState,
+    revision: Revision,
+    reason: Reason,
+    detail: str,
+    changes: tuple[Change, ...] = (),
+    digest: str | None = None,
+) -> PlannedAction:
+    """Write the marker, with another digest where one is given, and all mutable fields on a job."""
+    desired = state.desired
+    digest = digest or revision.marker.digest
+    marker = renewed_marker(desired, revision.job, revision.marker, digest, state.service_s)
+    # A job that stays with another digest stays on record with the immutable part that it was made of.
+    if desired.is_declared_by(marker.digest):
+        immutable = by_name(desired.covered_by(marker.digest[:1]))
+    else:
+        past = state.view.past_of(revision.job.id)
+        immutable = dict(past.declared.immutable) if past and past.declared else {}
+    return draft(
+        state,
+        Action.UPDATE,
+        reason,
+        detail,
+        revision=revision,
+        changes=changes,
+        after=After(name=revision.job.name, revision=revision.number, digest=marker.digest),
+        desired=update_body(desired, revision.job, marker, state.context.cloud),
+        declared=_declared(desired, immutable),
+    )
+
+
+def renamed(state: KeyState, revision: Revision) -> PlannedAction:
+    """Write the key's new name on a revision that bears the old one; nothing else of it is touched."""
+    marker = _as_own(state, revision.marker, revision)
+    change = Change(path="marker.key", before=revision.marker.key, after=marker.key)
+    return _rewrite(state, revision, marker, Reason.RENAMED, f"formerly {revision.marker.key}", (change,))
+
+
+def restored(state: KeyState, job: ConflictingJob, past: PastRevision) -> PlannedAction:
+    """Write the marker again on a job of ours that has lost it."""
+    marker = past.marker(state.context.stack, state.key, state.desired.lifecycle.protect is True)
+    change = Change(path="marker", before=None, after=str(marker))
+    detail = f"{job.job.name} is known from history; its marker was removed"
+    action = update(state, Revision(job.job, marker), Reason.MARKER_RESTORED, detail, (change,))
+    return action if past.key == state.key else action.model_copy(update={"formerly": past.key})
+
+
+def _as_own(state: KeyState, marker: Marker, revision: Revision) -> Marker:
+    if marker.key == state.key:
+        return marker
+    return replace(marker, key=state.key).for_job(revision.job.name, revision.job.id)
+
+
+def _rewrite(
+    state: KeyState,
+    revision: Revision,
+    marker: Marker,
+    reason: Reason,
+    detail: str,
+    changes: tuple[Change, ...] = (),
+) -> PlannedAction:
+    """Write another marker behind the text that the job has."""
+    return draft(
+        state,
+        Action.UPDATE,
+        reason,
+        detail,
+        revision=revision,
+        changes=changes,
+        after=After(name=revision.job.name, revision=revision.number, digest=marker.digest),
+        desired={"description": str(Description(revision.job.text, marker))},
+    )
+
+
+# --- what ends a job
+
+
+def end(
+    state: KeyState, revision: Revision, reason: Reason, said: str, entry: DesiredJob | None = None
+) -> PlannedAction:
+    """Terminate an active revision; a protected one is blocked, and released if that is declared.
+
+    What is declared for a key that is none any more is what `entry` says, whose member it was.
+    """
+    declared = entry or state.entry
+    protect = declared.lifecycle.protect if declared else None
+    if revision.marker.protected and protect is False:
+        marker = _as_own(state, replace(revision.marker, protected=False), revision)
+        detail = "protection released; the next plan terminates it"
+        return _rewrite(state, revision, marker, Reason.PROTECTION_RELEASED, detail)
+    if revision.marker.protected or protect:
+        detail = f"{said}, and {PROTECTED}"
+        return draft(state, Action.BLOCKED, Reason.PROTECTED, detail, revision=revision)
+    return draft(state, Action.TERMINATE, reason, said, revision=revision)
+
+
+def end_member(state: KeyState, revision: Revision, entry: DesiredJob) -> PlannedAction:
+    """End an active member that its entry no longer produces, as far as an edit of the entry may."""
+    said = f"no longer produced by {entry.sweep or entry.key}"
+    ended = end(state, revision, Reason.NOT_IN_MANIFEST, said, entry)
+    on_change = entry.lifecycle.on_change
+    if ended.action is not Action.TERMINATE or on_change is OnChange.REPLACE:
+        return ended
+    if on_change is OnChange.KEEP:
+        detail, after = f"{said}; on_change: keep", as_it_is(revision)
+        return draft(state, Action.KEEP, Reason.CHANGE_IGNORED, detail, revision=revision, after=after)
+    if on_change is OnChange.FAIL:
+        detail = f"{said}; on_change: fail"
+        return draft(state, Action.CONFLICT, Reason.CHANGE_REFUSED, detail, revision=revision)
+    if state.context.allowances.permits_key(Guard.LOST_WORK, state.key):
+        return ended
+    lost_time = state.context.limits.lost_time
+    if revision.job.ran_s(state.at_s) <= lost_time:
+        return ended.model_copy(update={"lost_time": lost_time})
+    detail = said + LOSS_WAY_OUT
+    return draft(state, Action.CONFLICT, Reason.WOULD_LOSE_WORK, detail, revision=revision)
+
+
+# --- what nothing can be done about
+
+
+def unreadable(state: KeyState, why: str) -> PlannedAction:
+    """A key, or what becomes of it, could not be read."""
+    return draft(state, Action.UNKNOWN, Reason.UNREADABLE, why)
+
+
+def blocked_by_protection(state: KeyState, said: str, changes: tuple[Change, ...] = ()) -> Decision:
+    """Leave a protected job alone."""
+    detail = f"{said}, and {PROTECTED}"
+    return Decision([draft(state, Action.BLOCKED, Reason.PROTECTED, detail, changes=changes)])
+
+
+def of_unknown_phase(state: KeyState, revision: Revision) -> PlannedAction:
+    """A job in a phase that this version does not know is left alone."""
+    verdict = may(Operation.TERMINATE, None)
+    detail = f'phase "{revision.job.phase_text}": {verdict.why}; legal {verdict.legal_when}'
+    return draft(state, Action.BLOCKED, Reason.UNKNOWN_PHASE, detail, revision=revision)
+
+
+def of_unknown_digest(state: KeyState, revision: Revision) -> PlannedAction:
+    """So is one with a digest algorithm that it does not know."""
+    detail = f"digest {revision.marker.digest} needs a newer reconciler"
+    return draft(state, Action.BLOCKED, Reason.UNKNOWN_DIGEST, detail, revision=revision)
+
+
+def name_taken(state: KeyState, holder: ConflictingJob) -> PlannedAction:
+    """A job that is not ours has a name that the key needs."""
+    job, marker = holder.job, holder.job.marker
+    if holder.standing is OwnershipState.FOREIGN and marker is not None:
+        way_out = f"have stack {marker.stack} release it (there: {release_command(marker.key)})"
+        if marker.key == state.key:
+            way_out += f", adopt its jobs if this stack was called so ({rename_command(marker.stack)})"
+    else:
+        way_out = f"adopt it ({adopt_command(state.key, job.id)})"
+    detail = f"{job.name} is taken by job {job.id} ({holder.why}); {way_out}, or rename the key"
+    return draft(state, Action.CONFLICT, Reason.NAME_TAKEN, detail)
+
+
+# --- commands, to be pasted into a shell
+
+
+def adopt_command(key: str, job_id: str) -> str:
+    """What makes a job a revision of a key."""
+    return f"reconciler adopt {_argument(key)} {quote(job_id)}"
+
+
+def rename_command(old: str) -> str:
+    """What makes the jobs of a stack those of its new name."""
+    return f"reconciler adopt --from-stack {old}"
+
+
+def release_command(key: str) -> str:
+    """What takes the markers of a key off its jobs."""
+    return f"reconciler release {_argument(key)}"
+
+
+def _argument(key: str) -> str:
+    """A key as an argument: one that begins with a hyphen is no option."""
+    return f"-- {key}" if key.startswith("-") else key

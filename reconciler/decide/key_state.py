@@ -1,0 +1,569 @@
+"""One key at one moment: what is declared, what was seen and what is on record of it, and what follows.
+
+`KeyState` is computed once a key. The rules, drift, status and `why` are functions of it.
+Source: docs/semantics.md, "Decisions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+from reconciler.core.aliases import one_spelling
+from reconciler.core.body import manifest_form
+from reconciler.core.canonical import Canonical, canonical, split
+from reconciler.core.diff import changes_between, comparable_with_details, unreported_among
+from reconciler.core.digest import CURRENT, digest_of, is_known
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.identity import parse_remote_name
+from reconciler.core.lifecycle import OnFailure, OnTerminated, ReplaceOrder
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.ownership import ConflictingJob, KeyView, Ownership, OwnershipState, Revision
+from reconciler.core.phase import Operation, Phase, may
+from reconciler.core.policy_expression import not_evaluated
+from reconciler.core.ports import EvaluateExpressions
+from reconciler.core.reconstruction import declared_for
+from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastChange
+from reconciler.core.schedule import Overlap
+from reconciler.core.stack import DesiredJob, Limits, Stack
+from reconciler.core.values import Change, timestamp
+from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Reason
+
+#: A run that ended this close to its auto_stop, or later, was stopped by it (docs/semantics.md, "Decisions").
+AUTO_STOP_SLACK_S = 300.0
+_ENDED_OTHERWISE_THAN_WELL = frozenset({Phase.FAILED, Phase.ABNORMAL, Phase.TERMINATING, Phase.TERMINATED})
+#: The service rounds times; an end this close to a creation is not after it.
+_SAME_TIME_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanContext:
+    """What is the same for every key: whose stack, which cloud, the time by our clock, what was allowed.
+
+    `destroys` says that every job is to end because somebody asked for just that.
+    """
+
+    stack: str
+    workspace_id: str = "0"
+    cloud: Cloud = Cloud.HUAWEI
+    at_s: float = 0.0
+    limits: Limits = field(default_factory=Limits)
+    allowances: Allowances = NO_ALLOWANCES
+    destroys: bool = False
+    evaluate: EvaluateExpressions = not_evaluated
+
+
+class Snapshot(NamedTuple):
+    """What was seen: everything observed, sorted by key, and the details that were asked for.
+
+    `gone` are jobs that the service listed and then did not know any more; `memory` is what the history
+    store knows, as far as it was asked. `skew_s` is how far our clock was ahead of the service's.
+    `changes` is the newest recorded call on a job of each key, where a report says by whom it ended.
+    """
+
+    ownership: Ownership
+    details: Mapping[str, ObservedJob] = MappingProxyType({})
+    gone: frozenset[str] = frozenset()
+    memory: HistorySnapshot = NO_HISTORY
+    skew_s: float = 0.0
+    changes: Mapping[str, PastChange] = MappingProxyType({})
+
+    def view(self, key: str, desired: DesiredJob | None = None) -> KeyView:
+        """What was seen of a key and of those it had before, without the jobs that are gone."""
+        return self.view_of(key, desired.formerly if desired else ())
+
+    def view_of(self, key: str, former_keys: Collection[str]) -> KeyView:
+        """The same, where the keys that it had before are known."""
+        view = self.ownership.view(key)
+        for old in former_keys:
+            view = view.joined(self.ownership.view(old))
+        if self.gone:
+            view = view.without(self.gone)
+        if self.memory.problem is not None:
+            return view.without_history(self.memory.problem)
+        # The newest name last: of a job that is remembered under both this record counts.
+        past = self.ownership.remembered(self.memory, (*former_keys, key)) if self.memory.by_key else ()
+        return view.remembering(past, self.ownership.unmanaged) if past else view
+
+
+def keys_in_view(stack: Stack, ownership: Ownership) -> tuple[str, ...]:
+    """The keys that the plan is about, sorted.
+
+    With a partial view nothing is absent because it was not seen. A key that another one had before
+    is that one's.
+    """
+    undeclared = set() if stack.is_partial else set(ownership.concerned_keys) - stack.declared_keys
+    return tuple(sorted({*stack.jobs, *(undeclared - stack.former_keys)}))
+
+
+def keys_owned_in_view(stack: Stack, ownership: Ownership) -> tuple[str, ...]:
+    """The keys in view of which something is, or may be, owned; `--only` may name undeclared ones."""
+    chosen = stack.chosen or frozenset()
+    concerned = set(ownership.concerned_keys)
+    owners = {key for key, job in stack.jobs.items() if concerned & {key, *job.formerly}}
+    others = {key for key in concerned - stack.former_keys if key in chosen or not stack.is_partial}
+    return tuple(sorted(owners | others))
+
+
+def keys_with_upstream(stack: Stack, ownership: Ownership) -> tuple[str, ...]:
+    """The keys that the plan is about, and those that they need, in view or not."""
+    keys = set(keys_in_view(stack, ownership))
+    waiting = list(keys)
+    while waiting:
+        job = stack.find(waiting.pop())
+        more = set(job.needs if job and not job.is_absent else ()) - keys
+        keys |= more
+        waiting += more
+    return tuple(sorted(keys))
+
+
+# --- the revision that stands for a key
+
+
+def newest(view: KeyView, desired: DesiredJob | None) -> Revision | None:
+    """Pick `L`, the revision that stands for the key; one that has aged out of the service may be it.
+
+    The newest one, unless an active one is not outdone by a newer that completed with the declared
+    digest: then the active one with the declared digest (the longest running, if several; the newest with
+    `overlap: replace`, which was started for the last time), else the newest active one. Terminating ones
+    do not stand for the key while another one is active.
+    """
+
+    def is_declared(revision: Revision) -> bool:
+        return desired is not None and desired.is_declared_by(revision.marker.digest)
+
+    aged_out = view.aged_out
+    revisions = view.owned if aged_out is None else [*view.owned, aged_out]
+    completed = (r.number for r in revisions if r.job.phase is Phase.COMPLETED and is_declared(r))
+    done = max(completed, default=0)
+    live = [r for r in view.owned if may(Operation.TERMINATE, r.job.phase) and r.number > done]
+    as_declared = [r for r in live if is_declared(r)]
+    if not as_declared:
+        return next(reversed(live or revisions), None)
+    if desired and desired.schedule and desired.lifecycle.overlap is Overlap.REPLACE:
+        return as_declared[-1]
+    return max(as_declared, key=lambda r: (r.job.duration_s or 0.0, -r.number))
+
+
+def name_holders(view: KeyView, latest: Revision | None) -> list[ConflictingJob]:
+    """Who holds a remote name of the key: any one if nothing of it is owned, else a newer one.
+
+    So the revisions of two stacks never interleave.
+    """
+    number = latest.number if latest and view.owned else 0
+    return [one for one in view.conflicting_jobs if one.number > number]
+
+
+def adoption_order(
+    conflicting_jobs: Iterable[ConflictingJob], view: KeyView, latest: Revision | None
+) -> list[ConflictingJob]:
+    """The unmanaged ones of these: first what holds a name that the key needs, what is active, what is newer.
+
+    A conflict names the first of them, and `adopt --all` takes it.
+    """
+    in_the_way = {one.job.id for one in name_holders(view, latest)}
+    return sorted(
+        (one for one in conflicting_jobs if one.standing is OwnershipState.UNMANAGED),
+        key=lambda one: (one.job.id in in_the_way, one.job.is_active, one.number),
+        reverse=True,
+    )
+
+
+# --- what was edited
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What changed of a declaration whose digest is not the marker's; empty: only the marker is behind.
+
+    `unreported` are the fields that details do not show, in which it may have changed, or has.
+    """
+
+    changes: tuple[Change, ...] = ()
+    unreported: tuple[str, ...] = ()
+    is_known: bool = True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing that can be compared differs, and nothing else is declared."""
+        return self.is_known and not self.changes and not self.unreported
+
+    @property
+    def said(self) -> str:
+        """The changed fields, for people."""
+        if not self.is_known:
+            return "the declaration changed; the previous one is not on record"
+        if {change.path for change in self.changes} <= set(self.unreported):
+            return f"changed in a field that the service does not report ({', '.join(self.unreported)})"
+        return f"{', '.join(change.path for change in self.changes)} changed"
+
+
+def declared_then(view: KeyView, revision: Revision) -> Canonical | None:
+    """What was declared for a revision, if the history store has it and it is what the digest covers."""
+    marker = revision.marker
+    past = view.past_of(revision.job.id)
+    if past is None or past.declared is None or not is_known(marker.digest):
+        return None
+    then = dict(past.declared.immutable)
+    return then if digest_of(then, marker.digest[:1]) == marker.digest else None
+
+
+def _as_sent(desired: DesiredJob, compared: Canonical, digest: str) -> Canonical:
+    """What is compared with a job of that digest, with the texts that a new job would get."""
+    return compared if digest[:1] == CURRENT else desired.covered_by(CURRENT)
+
+
+def difference(desired: DesiredJob, details: ObservedJob, digest: str) -> Difference:
+    """Compare what was declared for a job with what is declared now: docs/semantics.md, "Comparison".
+
+    `digest` is its marker's. If a declaration that can be put together from `details` has it, that is what
+    was declared, and the changes are those that a history would show. If not, what details report is
+    compared, as far as it goes.
+    """
+    wanted = desired.covered_by(digest[:1])
+    shown = _as_sent(desired, wanted, digest)
+    reported = split(canonical(one_spelling(manifest_form(details.body)))).immutable
+    if (then := declared_for(reported, wanted, digest)) is not None:
+        changes = changes_between(then, wanted, forces_new_job=True, shown=shown)
+        return Difference(changes, unreported_among(changes, then, wanted, reported))
+    comparable = comparable_with_details(reported, wanted)
+    changes = changes_between(comparable.before, comparable.after, forces_new_job=True, shown=shown)
+    return Difference(changes or comparable.secrets, comparable.unreported)
+
+
+# --- retries
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Whether a retry is due (RETRY), not yet (RETRY_LATER), or none is left (RETRIES_EXHAUSTED)."""
+
+    reason: Literal[Reason.RETRY, Reason.RETRY_LATER, Reason.RETRIES_EXHAUSTED]
+    detail: str
+    due_s: float | None = None
+
+
+def stopped_itself(desired: DesiredJob, job: ObservedJob) -> bool:
+    """Whether the job ended by its own auto_stop: it ran for that long, give or take five minutes."""
+    auto_stop = ((desired.body or {}).get("spec") or {}).get("auto_stop")
+    if not auto_stop or job.phase not in _ENDED_OTHERWISE_THAN_WELL:
+        return False
+    return (job.duration_s or 0.0) >= float(auto_stop["duration"]) * 3600 - AUTO_STOP_SLACK_S
+
+
+def may_retry(last: Revision, desired: DesiredJob) -> bool:
+    """Whether the declared lifecycle lets a job that ended like this one be started again."""
+    if last.job.phase in (Phase.TERMINATED, Phase.TERMINATING):
+        return desired.lifecycle.on_terminated is OnTerminated.RECREATE
+    return desired.lifecycle.on_failure is OnFailure.RETRY
+
+
+def next_attempt(run: Sequence[Revision], desired: DesiredJob, at_s: float) -> Attempt:
+    """Judge the retry that would follow an unbroken run of bad ends, newest first.
+
+    The k-th retry comes no earlier than `retry_delay` x 2^(k-1) after the end of the last.
+    """
+    attempt, most = len(run), desired.lifecycle.max_retries
+    if attempt > most:
+        return Attempt(Reason.RETRIES_EXHAUSTED, f"all {most} retries used")
+    due_s = (run[0].job.ended_at_s() or 0.0) + desired.lifecycle.retry_delay * 2 ** (attempt - 1)
+    if due_s > at_s:
+        return Attempt(Reason.RETRY_LATER, f"retry {attempt} of {most} at {timestamp(due_s)}", due_s)
+    return Attempt(Reason.RETRY, f"attempt {attempt} of {most}")
+
+
+def bad_run(revisions: Iterable[Revision], desired: DesiredJob) -> list[Revision]:
+    """The unbroken run of revisions, newest first, that had the declared digest and ended badly.
+
+    A start by the schedule breaks it: each time has its own retries.
+    """
+    run: list[Revision] = []
+    for revision in sorted(revisions, key=lambda r: r.number, reverse=True):
+        if not desired.is_declared_by(revision.marker.digest) or not _ended_badly(revision, desired):
+            break
+        if run and _was_scheduled(run[-1], revision, desired):
+            break
+        run.append(revision)
+    return run
+
+
+def _was_scheduled(revision: Revision, before: Revision, desired: DesiredJob) -> bool:
+    """Whether a time of the schedule had come when a revision followed the one before it."""
+    started_s, since_s = revision.job.created_at_s, before.job.created_at_s
+    counts_from_s = desired.schedule_counts_from(before.marker.schedule)
+    if desired.schedule is None or counts_from_s is None or started_s is None or since_s is None:
+        return False
+    return desired.schedule.due(max(since_s, counts_from_s), started_s) is not None
+
+
+def _ended_badly(revision: Revision, desired: DesiredJob) -> bool:
+    phase = revision.job.phase
+    if phase is None or stopped_itself(desired, revision.job):
+        return False
+    was_ended = phase in (Phase.TERMINATED, Phase.TERMINATING) and not revision.marker.stopped
+    return phase.ended_badly or was_ended
+
+
+# --- what a key is made from
+
+
+class Completion(NamedTuple):
+    """The revision of a key that completed last, and when."""
+
+    key: str
+    number: int
+    at_s: float
+
+
+def completion_of(view: KeyView) -> Completion | None:
+    """The last completion of a key, by the service or else the history; None if none is known."""
+    found = (
+        Completion(view.key, revision.number, at_s)
+        for revision in view.ever_owned
+        if revision.job.phase is Phase.COMPLETED and (at_s := revision.job.ended_at_s()) is not None
+    )
+    return max(found, key=lambda completion: completion.at_s, default=None)
+
+
+@dataclass(frozen=True)
+class KeyState:
+    """One key at one moment.
+
+    `entry` is None for a key that no file declares; `former_entry` is then a job of the entry that no longer
+    produces it, if it was a member of one. `upstream` are the last completions of the keys that this one
+    needs, and `upstream_reruns` those of these keys that are about to complete once more.
+
+    `desired`, `revision` and `phase` may be asked only where there `is_there` is true.
+    """
+
+    view: KeyView
+    entry: DesiredJob | None
+    snapshot: Snapshot
+    context: PlanContext
+    former_entry: DesiredJob | None = None
+    upstream: tuple[Completion, ...] = ()
+    upstream_reruns: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return self.view.key
+
+    @property
+    def ownership(self) -> Ownership:
+        return self.snapshot.ownership
+
+    @property
+    def at_s(self) -> float:
+        """The time by our clock."""
+        return self.context.at_s
+
+    @property
+    def service_s(self) -> float:
+        """What time it is by the service's clock, as far as that is known."""
+        return self.context.at_s - self.snapshot.skew_s
+
+    # --- the key
+
+    @property
+    def declared(self) -> DesiredJob | None:
+        """The entry, if it declares a job: not as absent."""
+        return self.entry if self.entry and not self.entry.is_absent else None
+
+    @cached_property
+    def latest(self) -> Revision | None:
+        """The revision that stands for the key; None if there is none."""
+        return newest(self.view, self.entry)
+
+    @cached_property
+    def live(self) -> list[Revision]:
+        """The active revisions that nobody has begun to end, the oldest first."""
+        return [revision for revision in self.view.owned if may(Operation.TERMINATE, revision.job.phase)]
+
+    @property
+    def unreadable(self) -> str | None:
+        """Why the key cannot be judged, or None."""
+        if self.ownership.problem is not None:
+            # What the problem is, a warning says once for all keys.
+            return "the list could not be read"
+        return self.view.unreadable[0].why if self.view.unreadable else None
+
+    @property
+    def of_unknown_phase(self) -> Revision | None:
+        """A job of the key in a phase that this version does not know."""
+        return next((r for r in self.view.owned if r.job.phase is None), None)
+
+    @property
+    def of_unknown_digest(self) -> Revision | None:
+        """A job of the key with a digest algorithm that this version does not know."""
+        return next((r for r in self.view.owned if not is_known(r.marker.digest)), None)
+
+    @cached_property
+    def name_holders(self) -> list[ConflictingJob]:
+        """Who holds a name that the key may need."""
+        return name_holders(self.view, self.latest)
+
+    @property
+    def rename_problem(self) -> str | None:
+        """Why a renaming cannot be, or None.
+
+        A revision of the new key that has a name of the old one shows that the renaming is under way.
+        """
+        if self.entry is None or not self.entry.formerly:
+            return None
+        own = [r for r in self.view.owned if r.marker.key == self.key]
+        old = sorted({r.marker.key for r in self.view.owned} - {self.key})
+        is_under_way = any(parse_remote_name(r.job.name).key in self.entry.formerly for r in own)
+        if not old or not own or is_under_way:
+            return None
+        return f"formerly: {', '.join(old)}, but {self.key} already has revisions"
+
+    @property
+    def creates_first(self) -> bool:
+        """Whether a new job has to run before the old one ends."""
+        return self.entry is not None and self.entry.lifecycle.replace_order is ReplaceOrder.CREATE_FIRST
+
+    # --- its job
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a job is declared, and one of a known phase stands for the key."""
+        return self.declared is not None and self.latest is not None and self.latest.job.phase is not None
+
+    @property
+    def desired(self) -> DesiredJob:
+        assert self.entry is not None
+        return self.entry
+
+    @property
+    def revision(self) -> Revision:
+        assert self.latest is not None
+        return self.latest
+
+    @property
+    def phase(self) -> Phase:
+        assert self.revision.job.phase is not None
+        return self.revision.job.phase
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the job has ended, or is being terminated."""
+        return self.phase.is_terminal or self.phase is Phase.TERMINATING
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether the marker of the job or the entry protects it."""
+        return self.revision.marker.protected or bool(self.desired.lifecycle.protect)
+
+    @cached_property
+    def has_declared_digest(self) -> bool:
+        return self.desired.is_declared_by(self.revision.marker.digest)
+
+    @property
+    def details(self) -> ObservedJob | None:
+        """The details of the job, if they were needed and could be read."""
+        return self.snapshot.details.get(self.revision.job.id)
+
+    @cached_property
+    def declared_then(self) -> Canonical | None:
+        """What was declared for the job, as far as the history store says so."""
+        return declared_then(self.view, self.revision)
+
+    @property
+    def needs_details(self) -> bool:
+        """Whether only the details can say what was edited: nothing else is on record."""
+        if self.has_declared_digest or self.revision.is_aged_out:
+            return False
+        return self.declared_then is None
+
+    @cached_property
+    def edit(self) -> Difference | None:
+        """What was edited of what the digest covers; None if nothing was.
+
+        Not to be asked where details are needed and there are none.
+        """
+        if self.has_declared_digest:
+            return None
+        digest, then = self.revision.marker.digest, self.declared_then
+        if then is not None:
+            now = self.desired.covered_by(digest[:1])
+            shown = _as_sent(self.desired, now, digest)
+            found = Difference(changes_between(then, now, forces_new_job=True, shown=shown))
+        elif self.details is None:
+            found = Difference(is_known=False)
+        else:
+            found = difference(self.desired, self.details, digest)
+        return None if found.is_empty else found
+
+    @property
+    def is_marker_outdated(self) -> bool:
+        """Whether the digest differs and no field does: the job is what is declared."""
+        return not self.has_declared_digest and self.edit is None
+
+    @property
+    def as_declared(self) -> Revision:
+        """The job's revision, with the declared digest where only its marker is outdated."""
+        if not self.is_marker_outdated:
+            return self.revision
+        return replace(self.revision, marker=replace(self.revision.marker, digest=self.desired.digest))
+
+    def retry_of(self, last: Revision) -> Attempt | None:
+        """The retry of a revision that ended badly as declared; None if the lifecycle asks for none."""
+        if not may_retry(last, self.desired):
+            return None
+        revisions = [last if r.job.id == last.job.id else r for r in self.view.ever_owned]
+        run = bad_run(revisions, self.desired)
+        return next_attempt(run, self.desired, self.at_s) if run and run[0].job.id == last.job.id else None
+
+    @cached_property
+    def attempt(self) -> Attempt | None:
+        """The retry of the job that stands for the key."""
+        return self.retry_of(self.as_declared)
+
+    @property
+    def bad_end(self) -> str:
+        """How the job ended, if it ended badly, for people; else ""."""
+        if stopped_itself(self.desired, self.revision.job):
+            return ""
+        if self.phase.ended_badly:
+            return self.phase.value.lower()
+        was_ended = self.phase in (Phase.TERMINATED, Phase.TERMINATING) and not self.revision.marker.stopped
+        return "terminated outside the manifest" if was_ended else ""
+
+    # --- its schedule and its upstream
+
+    @property
+    def counts_from_s(self) -> float | None:
+        """From when the schedule counts; None if the marker has none, or another one."""
+        return self.desired.schedule_counts_from(self.revision.marker.schedule)
+
+    @cached_property
+    def due_s(self) -> float | None:
+        """The first time of the schedule that is to be started now; None if there is none.
+
+        It has come since the key was last started, and since the schedule began to count.
+        """
+        schedule, since_s = self.desired.schedule, self.view.last_start_s
+        if schedule is None or since_s is None or self.counts_from_s is None:
+            return None
+        return schedule.due(max(since_s, self.counts_from_s), self.service_s)
+
+    @property
+    def edit_waits(self) -> bool:
+        """Whether an edit waits for the next time of the schedule; what we stopped and is back does not."""
+        return self.desired.edits_wait and not (self.is_ended and self.revision.marker.stopped)
+
+    @property
+    def newer_upstream(self) -> tuple[Completion, ...]:
+        """The completions of needed keys that came after the job was created: it was made from older ones."""
+        created_at_s = self.revision.job.created_at_s
+        if created_at_s is None:
+            return ()
+        return tuple(one for one in self.upstream if one.at_s > created_at_s + _SAME_TIME_S)
+
+
+def state_of(key: str, desired: DesiredJob | None, snapshot: Snapshot, context: PlanContext) -> KeyState:
+    """One key as it is seen without the others."""
+    return KeyState(snapshot.view(key, desired), desired, snapshot, context)
