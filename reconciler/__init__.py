@@ -62,11 +62,28 @@ if TYPE_CHECKING:
         WrongUsage,
     )
     from reconciler.job_client import JobClient, WaitFailed
-    from reconciler.modelarts.catalog import Engine, Flavor, Quota
-    from reconciler.modelarts.job_models import JobPage, ReportedJob
-    from reconciler.modelarts.logs import Event, Events, LogLines, LogPreview, Metric, Stages, Task
-    from reconciler.modelarts.request_models import Filter, Search, SearchBody, TagFilter, UpdateBody
-    from reconciler.modelarts.tags import TaggedJob
+    from reconciler.modelarts.job_models import (
+        Filter,
+        JobPage,
+        ReportedJob,
+        Search,
+        SearchBody,
+        TagFilter,
+        UpdateBody,
+    )
+    from reconciler.modelarts.models import (
+        Engine,
+        Event,
+        Events,
+        Flavor,
+        LogLines,
+        LogPreview,
+        Metric,
+        Quota,
+        Stages,
+        TaggedJob,
+        Task,
+    )
 
 #: The public names, by the module where they live. Imported on first use, so that the command line stays
 #: quick. Everything else is private.
@@ -81,32 +98,28 @@ _NAMES_BY_MODULE = {
         "load",
         "load_plan",
     ),
-    "modelarts.request_models": (
+    "modelarts.job_models": (
         "Filter",
+        "JobPage",
+        "ReportedJob",
         "Search",
         "SearchBody",
         "TagFilter",
         "UpdateBody",
     ),
-    "modelarts.job_models": (
-        "JobPage",
-        "ReportedJob",
-    ),
-    "modelarts.catalog": (
+    "modelarts.models": (
         "Engine",
-        "Flavor",
-        "Quota",
-    ),
-    "modelarts.logs": (
         "Event",
         "Events",
+        "Flavor",
         "LogLines",
         "LogPreview",
         "Metric",
+        "Quota",
         "Stages",
+        "TaggedJob",
         "Task",
     ),
-    "modelarts.tags": ("TaggedJob",),
     "core.fields.desired": ("JobBody",),
     "decide.outcome": ("ApplyEvent",),
     "errors": (

@@ -22,20 +22,28 @@ from reconciler.errors import (
     UnreadableAnswer,
     WrongUsage,
 )
-from reconciler.modelarts.job_actions import check_allowed, terminate
-from reconciler.modelarts.job_logs import first_task, follow_log, read_events
-from reconciler.modelarts.job_lookup import find_job
 from reconciler.modelarts.job_models import ReportedJob
-from reconciler.modelarts.job_parser import find_oddity
-from reconciler.modelarts.job_search import JobFilters, Moment, job_search, read
-from reconciler.modelarts.jobs import Found
-from reconciler.modelarts.logs import Event, Metric
+from reconciler.modelarts.jobs import (
+    JobFilters,
+    Moment,
+    check_allowed,
+    find_job,
+    first_task,
+    follow_log,
+    job_search,
+    read,
+    read_events,
+    terminate,
+)
+from reconciler.modelarts.models import Event, Metric
+from reconciler.modelarts.observe import find_invalid_value
+from reconciler.modelarts.operations import Found
 from reconciler.render.json import redacted
 
 if TYPE_CHECKING:
     from reconciler.core.observed_job import ObservedJob
     from reconciler.core.secret import Redactor
-    from reconciler.modelarts.request_models import Filter, TagFilter
+    from reconciler.modelarts.job_models import Filter, TagFilter
     from reconciler.reconcile import Context
 
 #: A time: a datetime, a text such as 2026-11-21T08:00:00Z, or a span such as "2d", for so long ago.
@@ -110,7 +118,7 @@ class JobClient:
             raise UnreadableAnswer(listing.problem)
         found, unreadable = [], list(listing.unreadable)
         for job in listing.jobs[:limit]:
-            if oddity := find_oddity(dict(job.body)):
+            if oddity := find_invalid_value(dict(job.body)):
                 unreadable.append(Unreadable(f"it contains {oddity}", job.name, job.id))
             else:
                 found.append(self._shown(job))

@@ -13,12 +13,10 @@ import reconciler
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.emulator.routes import ROUTES, Route
-from reconciler.modelarts.backend import HUAWEI_ONLY, ModelArtsBackend
-from reconciler.modelarts.catalog import Catalog
-from reconciler.modelarts.jobs import Jobs
-from reconciler.modelarts.logs import Logs
-from reconciler.modelarts.request_models import SearchBody
-from reconciler.modelarts.tags import Tags
+from reconciler.modelarts.backend import ModelArtsBackend
+from reconciler.modelarts.job_models import SearchBody
+from reconciler.modelarts.operations import Catalog, Jobs, Logs, Tags
+from reconciler.modelarts.workspace import HUAWEI_ONLY
 
 PAGES = Path(__file__).parents[1] / "docs"
 PAGE = (PAGES / "calls.md").read_text(encoding="utf-8")

@@ -34,12 +34,12 @@ from reconciler.emulator.routes import MORE_ROUTES, ROUTES
 from reconciler.errors import PRECEDENCE, ExitCode
 from reconciler.manifests import load
 from reconciler.modelarts.auth import CredentialContext, find_credentials
-from reconciler.modelarts.backend import BATCH
-from reconciler.modelarts.endpoint import endpoint_of
+from reconciler.modelarts.connect import endpoint_of
 from reconciler.modelarts.errors import CODES, RENEW_ON
 from reconciler.modelarts.http import MAX_SKEW_S
-from reconciler.modelarts.paging import PAGE_SIZE
-from reconciler.modelarts.tags import TAG_PAGE
+from reconciler.modelarts.observe import PAGE_SIZE
+from reconciler.modelarts.operations import TAG_PAGE
+from reconciler.modelarts.workspace import BATCH
 from reconciler.text import parse_duration
 from tests.pages import ROOT, fenced, names, section, table
 from tests.test_messages import OPTIONS

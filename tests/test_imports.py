@@ -126,7 +126,7 @@ PUBLIC = "the public names are imported when they are used"
 LATE: Mapping[str, str] = {
     "__main__.py": "an interrupt while modules are imported ends it quietly, too",
     "modelarts/known_secrets.py": UNUSED,
-    "modelarts/signing.py": UNUSED,
+    "modelarts/auth.py": UNUSED,
     "modelarts/backend.py": UNUSED,
     "cli/__init__.py": PUBLIC,
     "cli/arguments.py": OPTIONS,

@@ -12,7 +12,7 @@ from reconciler.decide.policy_verdict import Verdicts, judge_declared, refusals_
 from reconciler.errors import Diagnostic, Severity
 from reconciler.expressions.evaluator import Evaluator
 from reconciler.manifests import LoadedStack
-from reconciler.modelarts.targets import known_values
+from reconciler.modelarts.target import known_values
 
 
 @dataclass(frozen=True, slots=True)

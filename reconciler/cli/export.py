@@ -36,9 +36,8 @@ from reconciler.errors import (
 from reconciler.manifests import LoadedStack
 from reconciler.manifests.exported_stack import ExportedStack, export_stack
 from reconciler.manifests.load import load_mapping
-from reconciler.modelarts.job_details import read_details
-from reconciler.modelarts.job_search import JobFilters, job_search, read
-from reconciler.modelarts.unknown_fields import unknown_fields
+from reconciler.modelarts.job_models import unknown_fields
+from reconciler.modelarts.jobs import JobFilters, job_search, read, read_details
 from reconciler.text import printable
 
 #: The phases of the jobs that are worth declaring: what runs, and with `export` what has been done.

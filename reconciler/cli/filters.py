@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from reconciler.cli.options import OnePerLine, ParamType, option
-from reconciler.modelarts.job_search import Moment
+
+if TYPE_CHECKING:
+    from reconciler.modelarts.jobs import Moment
 
 OPERATORS = ("between", "like", "in", "not")
 _COMMA = re.compile(r"(?<!\\),")
@@ -22,6 +24,8 @@ class MomentType(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
         """Read it; a time without a zone is UTC."""
+        from reconciler.modelarts.jobs import Moment
+
         if isinstance(value, Moment):
             return value
         try:

@@ -10,7 +10,7 @@ from reconciler.cli.terminal.confirmation import confirm
 from reconciler.cli.terminal.console import console
 from reconciler.core.phase import Operation
 from reconciler.errors import ExitCode, ServiceError
-from reconciler.modelarts.job_actions import check_allowed, delete, delete_unless, terminate
+from reconciler.modelarts.jobs import check_allowed, delete, delete_unless, terminate
 from reconciler.text import printable
 
 if TYPE_CHECKING:

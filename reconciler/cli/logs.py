@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.cli.terminal.console import console
 from reconciler.core.logtail import last_lines, unseen
 from reconciler.errors import ServiceError
-from reconciler.modelarts.job_logs import FOLLOW_EVERY_S, first_task
+from reconciler.modelarts.jobs import FOLLOW_EVERY_S, first_task
 from reconciler.render.lines import render_lines
 from reconciler.text import printable
 

@@ -64,7 +64,7 @@ class TargetSession(NamedTuple):
 
     def find(self, named: str) -> ObservedJob:
         """Return the job that an argument means, see `jobs.lookup`. No output shows its tokens."""
-        from reconciler.modelarts.job_lookup import find_job
+        from reconciler.modelarts.jobs import find_job
 
         job = find_job(self.stack, self.target, named, lambda text: console.say(printable(text)))
         learn_tokens(job)
@@ -111,7 +111,7 @@ def open_loaded(loaded: LoadedStack, name: str, target: Target) -> Iterator[Targ
     """Connect to one of the targets of a stack that was loaded."""
     from reconciler.cli.context import runtime
     from reconciler.core.declared_secrets import DeclaredSecrets
-    from reconciler.modelarts.targets import connected
+    from reconciler.modelarts.target import connected
 
     run_by = runtime()
     with connected(name, target, loaded.root, run_by) as place:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 #: A gateway that takes the metrics, or does not, is not waited for longer, in seconds.
 _PUSH_LIMIT_S = 15.0
 #: What every check uses is imported once, by the process that makes the processes of the checks.
-_USED_BY_CHECKS = ("reconciler.modelarts.endpoint", "reconciler.checks.drift", "reconciler.records.store")
+_USED_BY_CHECKS = ("reconciler.modelarts.connect", "reconciler.checks.drift", "reconciler.records.store")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,7 @@ from reconciler.decide.plan import Allowances
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid
 from reconciler.manifests import LoadedStack, load_files
 from reconciler.manifests.sources.files import StackFiles
-from reconciler.modelarts.target import Runtime
-from reconciler.modelarts.targets import identity_of
+from reconciler.modelarts.target import Runtime, identity_of
 from reconciler.reconcile import CheckOptions, Context
 from reconciler.render import Content, render
 from reconciler.render.json import redacted

@@ -19,9 +19,8 @@ from reconciler.fleet.request import FleetRequest, StackTask
 from reconciler.manifests.sources.files import FileTree, find_stack
 from reconciler.manifests.sources.stack_roots import files_digest
 from reconciler.manifests.variables.values import read_value_files
-from reconciler.modelarts.clock import SystemClock
+from reconciler.modelarts.clock import RateLimiter, SystemClock
 from reconciler.modelarts.known_secrets import known_secrets
-from reconciler.modelarts.retry import RateLimiter
 from reconciler.modelarts.target import Runtime
 from reconciler.render import FORMATS
 from reconciler.render.json import dump

@@ -14,8 +14,8 @@ from reconciler.fleet.in_process import check_here
 from reconciler.fleet.plain_data import to_json
 from reconciler.fleet.request import FleetBatch, FleetRequest, ShownBatch, StackTask
 from reconciler.fleet.stack_check import StackRunner
-from reconciler.modelarts.endpoint import PROCESS_LIMITER
-from reconciler.modelarts.retry import RateLimiter
+from reconciler.modelarts.clock import RateLimiter
+from reconciler.modelarts.connect import PROCESS_LIMITER
 from reconciler.version import __version__
 
 

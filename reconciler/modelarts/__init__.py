@@ -1,1 +1,12 @@
-"""The edge to ModelArts: targets, requests, what the service answers, and the jobs of a workspace."""
+"""The edge to ModelArts: targets, requests, what the service answers, and the jobs of a workspace.
+
+A file imports only files that stand before it::
+
+    clock known_secrets target         any target: what it is opened with, what it is once it is open
+    content errors http auth           requests: bodies read and bounded, refusals, transport, credentials
+    models job_models                  what the service answers and is asked, typed
+    observe workspace                  jobs read page by page; one workspace as a backend
+    operations backend                 the further calls in groups; the backend with all of them
+    connect local                      the two kinds of target
+    jobs                               single jobs, on a target of any kind
+"""

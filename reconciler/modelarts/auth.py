@@ -1,28 +1,289 @@
-"""Where credentials are looked for: the first provider of `CREDENTIAL_CHAIN` that finds some wins.
+"""Who we are to the service, and how a request proves it: a token, an access key, or a login to IAM.
 
-Source: docs/cli.md, "Credentials".
+Source: docs/cli.md, "Credentials"; docs/modelarts.md, "Authentication", "Signatures" and "Tokens".
 """
 
 from __future__ import annotations
 
 import configparser
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 
 from reconciler.core.credential_names import ACCESS_KEYS, PASSWORD, TOKENS, AccessKeyNames
-from reconciler.core.ports import Clock
-from reconciler.modelarts.clock import SystemClock
-from reconciler.modelarts.credentials import Credentials, NoCredentials, StaticToken
-from reconciler.modelarts.http import ServiceSession
-from reconciler.modelarts.iam import Login, PasswordToken
+from reconciler.core.ports import Clock, Secrets
+from reconciler.errors import Rejected, ServiceError, Unauthorized, Unreachable
+from reconciler.modelarts.clock import RetryPolicy, SystemClock
+from reconciler.modelarts.http import Credentials, Request, ServiceResponse, ServiceSession
 from reconciler.modelarts.known_secrets import FILE_VARIABLE, credentials_file
-from reconciler.modelarts.signing import AccessKey
+
+
+class NoCredentials(Unauthorized):
+    """There are no credentials, or what is there cannot be used."""
+
+    what = "no credentials"
+
+
+class LoginRefused(Unauthorized):
+    """IAM gave no token for the login, so the service itself was not asked."""
+
+
+class IamUnreachable(Unreachable):
+    """IAM gave no answer, so the service itself was not asked."""
+
+
+class Anonymous(Credentials):
+    """No proof at all: for the emulator inside this process."""
+
+
+class StaticToken(Credentials):
+    """A token that somebody else fetched; it does not say its project, and we cannot fetch another one."""
+
+    what = "token"
+
+    def __init__(self, token: str, source: str) -> None:
+        self._token = sendable(token, source)
+        self.source = source
+
+    def headers(self, request: Request, now_s: float) -> Mapping[str, str]:
+        return {"X-Auth-Token": self._token}
+
+    def secrets(self) -> Secrets:
+        return (self._token,)
+
+
+def sendable(secret: str, source: str) -> str:
+    """Return a value that can stand in a header; space around it is a common slip, and taken off.
+
+    Raises:
+        NoCredentials: it cannot be sent. (The HTTP library would quote it in its own error.)
+    """
+    trimmed = secret.strip()
+    if not (trimmed.isascii() and trimmed.isprintable()):
+        raise NoCredentials(
+            f"{source} contains characters that are not allowed in an HTTP header",
+            fix=f"set {source} to a valid value",
+        )
+    return trimmed
+
+
+# --- access keys
+
+#: What may change on the way, such as User-Agent, is not signed.
+_SIGNED = frozenset({"content-type"})
+
+
+class AccessKey(Credentials):
+    """An access key with its secret key; `security_token` for temporary ones.
+
+    Requests are signed by the vendor's own signer (SDK-HMAC-SHA256). A signature that is refused is never
+    repeated: several wrong ones lock the key.
+    """
+
+    what = "access key"
+
+    def __init__(
+        self,
+        access_key: str,
+        secret_key: str,
+        source: str,
+        *,
+        security_token: str | None = None,
+        project_id: str | None = None,
+    ) -> None:
+        self._access_key = sendable(access_key, source)
+        self._secret_key = sendable(secret_key, source)
+        self._security_token = sendable(security_token, source) if security_token else None
+        self._project_id = project_id
+        self.source = source
+
+    def headers(self, request: Request, now_s: float) -> Mapping[str, str]:
+        """Return date, project, signature, and Host, which must be sent as it was signed."""
+        # Imported here: half as heavy as everything else a plan needs.
+        from huaweicloudsdkcore.sdk_request import SdkRequest
+        from huaweicloudsdkcore.signer.signer import Signer
+
+        signed = {name: value for name, value in request.headers.items() if name.lower() in _SIGNED}
+        signed |= {
+            "Host": request.host,
+            "X-Sdk-Date": datetime.fromtimestamp(now_s, UTC).strftime("%Y%m%dT%H%M%SZ"),
+        }
+        if project_id := request.path.partition("/v2/")[2].partition("/")[0]:
+            signed["X-Project-Id"] = project_id
+        if self._security_token:
+            signed["X-Security-Token"] = self._security_token
+        to_sign = SdkRequest(
+            method=request.method,
+            host=request.host,
+            resource_path=request.path,
+            query_params=list(request.query),
+            header_params=signed,
+            body=request.body or b"",
+        )
+        Signer(SimpleNamespace(ak=self._access_key, sk=self._secret_key)).sign(to_sign)
+        return {str(name): str(value) for name, value in to_sign.header_params.items()}
+
+    def project_id(self) -> str | None:
+        return self._project_id
+
+    def secrets(self) -> Secrets:
+        """The secret key and the security token; the access key is a name."""
+        return [self._secret_key, *([self._security_token] if self._security_token else [])]
+
+
+# --- a login to IAM
+
+_WHAT_IAM_LOOKS_AT = "OS_USERNAME, OS_PASSWORD, OS_USER_DOMAIN_NAME and the project"
+
+#: A token this near its end, in seconds, is renewed before it is used.
+RENEW_BEFORE_END_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who asks, for which project: its id, or else its name (in Huawei Cloud that of the region)."""
+
+    username: str
+    password: str = field(repr=False)
+    domain: str
+    project_id: str | None = None
+    project_name: str | None = None
+
+    def body(self) -> dict[str, Any]:
+        """Return the request for a token whose scope is the project."""
+        user = {"name": self.username, "password": self.password, "domain": {"name": self.domain}}
+        project = {"id": self.project_id} if self.project_id else {"name": self.project_name}
+        return {
+            "auth": {
+                "identity": {"methods": ["password"], "password": {"user": user}},
+                "scope": {"project": project},
+            }
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    value: str = field(repr=False)
+    ends_at_s: float | None
+    project_id: str | None
+
+
+class PasswordToken(Credentials):
+    """Tokens for a login, fetched from IAM, kept in memory and renewed; `iam` is a session to OS_AUTH_URL."""
+
+    what = "user name and password"
+
+    def __init__(self, login: Login, iam: ServiceSession, clock: Clock, source: str) -> None:
+        self._login = login
+        self._iam = iam
+        iam.hide([login.password])
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._token: _Token | None = None
+        self._spent: list[str] = []
+        self.source = source
+
+    def headers(self, request: Request, now_s: float) -> Mapping[str, str]:
+        """Return the token; it is fetched if there is none, or if it is about to end.
+
+        Raises:
+            LoginRefused: IAM refuses the login.
+            IamUnreachable: IAM gave no token, so the request itself was not sent.
+        """
+        return {"X-Auth-Token": self._current(now_s).value}
+
+    def renew(self, refused: Mapping[str, str]) -> bool:
+        """Forget the token that was refused; the next request fetches another one."""
+        with self._lock:
+            if self._token and self._token.value == refused.get("X-Auth-Token"):
+                self._forget(self._token)
+        return True
+
+    def project_id(self) -> str | None:
+        """Return the project that the token is for; it is fetched to find out."""
+        return self._login.project_id or self._current(self._clock.now()).project_id
+
+    def secrets(self) -> Secrets:
+        """The password, and every token so far."""
+        token = [self._token.value] if self._token else []
+        return [self._login.password, *self._spent, *token]
+
+    def _forget(self, token: _Token) -> None:
+        self._spent.append(token.value)
+        self._token = None
+
+    def _current(self, now_s: float) -> _Token:
+        with self._lock:
+            token = self._token
+            if token and token.ends_at_s is not None and token.ends_at_s - now_s < RENEW_BEFORE_END_S:
+                self._forget(token)
+            if self._token is None:
+                self._token = _token_of(self._fetch())
+            return self._token
+
+    def _fetch(self) -> ServiceResponse:
+        try:
+            return self._iam.call(
+                "POST",
+                "/auth/tokens",
+                query={"nocatalog": "true"},
+                body=self._login.body(),
+                repeat=RetryPolicy.SAFE,
+            )
+        except (Unauthorized, Rejected) as refusal:
+            url = "" if isinstance(refusal, Unauthorized) else "OS_AUTH_URL, "
+            raise LoginRefused(
+                f"IAM rejected the login: {refusal.message}",
+                code=refusal.code,
+                status=refusal.status,
+                request_id=refusal.request_id,
+                fix=f"check {url}{_WHAT_IAM_LOOKS_AT}",
+            ) from None
+        except ServiceError as failure:
+            raise IamUnreachable(
+                f"no token from IAM: {failure.message}", status=failure.status, fix="check OS_AUTH_URL"
+            ) from None
+        finally:
+            # The next one is due in a day.
+            self._iam.close()
+
+
+def _token_of(answer: ServiceResponse) -> _Token:
+    value = answer.headers.get("X-Subject-Token", "")
+    if not value:
+        raise LoginRefused(
+            "the response from IAM contains no token", status=answer.status, fix="check OS_AUTH_URL"
+        )
+    body = answer.json()
+    token = body.get("token") if isinstance(body, dict) else None
+    about = token if isinstance(token, dict) else {}
+    project = about.get("project")
+    project_id = project.get("id") if isinstance(project, dict) else None
+    try:
+        # Without a known end it is renewed after a 401.
+        end = datetime.fromisoformat(about.get("expires_at", ""))
+        ends_at_s = end.timestamp() if end.tzinfo else None
+    except (TypeError, ValueError):
+        ends_at_s = None
+    return _Token(
+        sendable(value, "the response from IAM"),
+        ends_at_s,
+        project_id if isinstance(project_id, str) else None,
+    )
+
+
+# --- where credentials are looked for
 
 
 @dataclass(frozen=True)
 class CredentialContext:
-    """What providers look at. `open_iam` makes a session to OS_AUTH_URL; `halves` is what was half there."""
+    """What providers look at: `open_iam` makes a session to OS_AUTH_URL.
+
+    `incomplete` collects credentials of which a part is missing, in words.
+    """
 
     environ: Mapping[str, str]
     open_iam: Callable[[str], ServiceSession]
@@ -30,7 +291,7 @@ class CredentialContext:
     profile: str | None = None
     project_id: str | None = None
     region: str | None = None
-    halves: list[str] = field(default_factory=list)
+    incomplete: list[str] = field(default_factory=list)
 
     def get(self, *names: str) -> str | None:
         """Return the first of these variables that is set to more than space."""
@@ -47,17 +308,14 @@ def _access_key(names: AccessKeyNames) -> Callable[[CredentialContext], Credenti
             return AccessKey(access_key, secret_key, ak_name, security_token=token)
         if access_key or secret_key:
             there, missing = (ak_name, sk_name) if access_key else (sk_name, ak_name)
-            context.halves.append(f"{there} is set, {missing} is not")
+            context.incomplete.append(f"{there} is set, {missing} is not")
         return None
 
     return provider
 
 
 def _token(context: CredentialContext) -> Credentials | None:
-    for source in TOKENS:
-        if token := context.get(source):
-            return StaticToken(token, source)
-    return None
+    return next((StaticToken(token, name) for name in TOKENS if (token := context.get(name))), None)
 
 
 def _password(context: CredentialContext) -> Credentials | None:
@@ -73,10 +331,10 @@ def _password(context: CredentialContext) -> Credentials | None:
     if not (url and username and password and domain):
         missing = [name for name, value in wanted.items() if not value]
         if 0 < len(missing) < len(wanted):
-            context.halves.append(f"for the login with a password, {', '.join(missing)} is not set")
+            context.incomplete.append(f"for the login with a password, {', '.join(missing)} is not set")
         return None
     if not (project_id or project_name):
-        context.halves.append("for the login with a password, OS_PROJECT_NAME is not set")
+        context.incomplete.append("for the login with a password, OS_PROJECT_NAME is not set")
         return None
     login = Login(username, password, domain, project_id, project_name)
     return PasswordToken(login, context.open_iam(url), context.clock, "OS_USERNAME")
@@ -87,42 +345,33 @@ def _file(context: CredentialContext) -> Credentials | None:
     if path is None:
         return None
     section = context.profile or "basic"
-    try:
-        return _access_key_of(path, section)
-    except _Missing as missing:
-        if context.get(FILE_VARIABLE) or context.profile:
-            raise NoCredentials(missing.why, fix=missing.fix) from None
-        return None
-
-
-class _Missing(Exception):
-    """There is no such file, or section: a mistake only where somebody named it."""
-
-    def __init__(self, why: str, fix: str) -> None:
-        super().__init__(why)
-        self.why, self.fix = why, fix
-
-
-def _access_key_of(path: Path, section: str) -> AccessKey:
+    # A file or section that is not there is a mistake only where somebody named it.
+    is_named = bool(context.get(FILE_VARIABLE) or context.profile)
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise _Missing(f"file not found: {path}", f"correct {FILE_VARIABLE} or the profile") from None
+        if not is_named:
+            return None
+        raise NoCredentials(
+            f"file not found: {path}", fix=f"correct {FILE_VARIABLE} or the profile"
+        ) from None
     except (OSError, UnicodeDecodeError, configparser.Error):
         # The parser's own message quotes the line, which may be the one with the secret.
         raise NoCredentials(f"{path} cannot be read as an INI file") from None
     if not parser.has_section(section):
-        raise _Missing(f"{path} has no section [{section}]", f"add [{section}] with ak and sk")
-    said = {key: value.strip() for key, value in parser.items(section) if value and value.strip()}
-    if not (said.get("ak") and said.get("sk")):
+        if not is_named:
+            return None
+        raise NoCredentials(f"{path} has no section [{section}]", fix=f"add [{section}] with ak and sk")
+    values = {key: value.strip() for key, value in parser.items(section) if value and value.strip()}
+    if not (values.get("ak") and values.get("sk")):
         raise NoCredentials(f"section [{section}] of {path} has no ak and sk", fix="add both")
     return AccessKey(
-        said["ak"],
-        said["sk"],
+        values["ak"],
+        values["sk"],
         f"{path} [{section}]",
-        security_token=said.get("security_token"),
-        project_id=said.get("project_id"),
+        security_token=values.get("security_token"),
+        project_id=values.get("project_id"),
     )
 
 
@@ -144,6 +393,6 @@ def find_credentials(context: CredentialContext) -> Credentials:
         if found := provider(context):
             return found
     raise NoCredentials(
-        "; ".join(context.halves) or "none in the environment or a credentials file",
+        "; ".join(context.incomplete) or "none in the environment or a credentials file",
         fix="set HUAWEICLOUD_SDK_AK and HUAWEICLOUD_SDK_SK, or MODELARTS_AUTH_TOKEN",
     )

@@ -1,370 +1,43 @@
-"""The ModelArts v2 API as a place where jobs live: one facade.
-
-On it what `core.ports.Backend` asks for, search and delete; all other calls are in its groups.
-
-Source: docs/modelarts.md, "Calls", "Search", "Updates" and "Names".
-"""
+"""The backend of a target of ModelArts: its workspace, and the calls that a plan needs none of, in groups."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cached_property
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from reconciler.core.fields.marks import Cloud
-from reconciler.core.listing import Listing, SearchFilter, named
-from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
-from reconciler.core.ports import ReadingListener, Secrets
-from reconciler.errors import NotFound, NotSupported, Rejected, ServiceError, Unauthorized, UnreadableAnswer
-from reconciler.modelarts.content import MemoryBudget
-from reconciler.modelarts.http import ServiceResponse, ServiceSession
-from reconciler.modelarts.job_parser import read_job
-from reconciler.modelarts.observe import NeedsAbsence, observe
-from reconciler.modelarts.paging import PAGE_SIZE, LimitedPages, PageReader, SearchPage, page_of
-from reconciler.modelarts.retry import RetryPolicy
+from reconciler.modelarts.workspace import Workspace
 
 if TYPE_CHECKING:
-    from reconciler.modelarts.catalog import Catalog
-    from reconciler.modelarts.jobs import Jobs
-    from reconciler.modelarts.logs import Logs
-    from reconciler.modelarts.tags import Tags
-
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
-#: Paths that look like a job's.
-_NOT_IDS = frozenset({"batch-delete", "autosearch"})
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
-#: The service's limit: records deleted by one call.
-BATCH = 100
-#: Fields of the search that Open Telekom Cloud does not know: it would answer as if nobody had asked.
-HUAWEI_ONLY = ("tags", "host_ips", "train_type", "unified_jobs")
+    from reconciler.modelarts.operations import Catalog, Jobs, Logs, Tags
 
 
-@contextmanager
-def _nobody_looks() -> Iterator[Callable[[int], None]]:
-    yield lambda _: None
-
-
-class ModelArtsBackend:
-    """One workspace of one project; safe to call from threads. `reading` is told when it is read."""
-
-    reading: ReadingListener = staticmethod(_nobody_looks)
-
-    def __init__(
-        self,
-        session: ServiceSession,
-        project_id: str,
-        workspace_id: str = "0",
-        cloud: Cloud = Cloud.HUAWEI,
-    ) -> None:
-        self.session = session
-        self.project_id = project_id
-        self.workspace_id = workspace_id
-        self.cloud = cloud
-        self._root = f"/v2/{project_id}"
-        self._reader = PageReader(self._is_ours)
-
-    @property
-    def endpoint(self) -> str:
-        """The address of the service."""
-        return self.session.endpoint
-
-    # The groups are imported when they are first asked for: a plan needs none of them.
+class ModelArtsBackend(Workspace):
+    """One workspace of one project; its groups of further calls are imported on first use."""
 
     @cached_property
     def jobs(self) -> Jobs:
         """The calls about jobs, with typed questions and answers."""
-        from reconciler.modelarts.jobs import Jobs
+        from reconciler.modelarts.operations import Jobs
 
         return Jobs(self)
 
     @cached_property
     def logs(self) -> Logs:
         """What jobs report: logs, events, metrics, tasks, stages."""
-        from reconciler.modelarts.logs import Logs
+        from reconciler.modelarts.operations import Logs
 
         return Logs(self)
 
     @cached_property
     def tags(self) -> Tags:
         """The tags of jobs."""
-        from reconciler.modelarts.tags import Tags
+        from reconciler.modelarts.operations import Tags
 
         return Tags(self)
 
     @cached_property
     def catalog(self) -> Catalog:
         """What the project offers: flavors, engines, pools, quotas."""
-        from reconciler.modelarts.catalog import Catalog
+        from reconciler.modelarts.operations import Catalog
 
         return Catalog(self)
-
-    @property
-    def credentials_origin(self) -> str:
-        """What the credentials are and where they were found, without a secret."""
-        return f"{self.session.credentials.what}, from {self.session.credentials.source}"
-
-    @property
-    def skew_s(self) -> float | None:
-        """How far our clock is ahead of the service's, in seconds; None if it told no time."""
-        return self.session.skew_s
-
-    def close(self) -> None:
-        """Close all connections."""
-        self.session.close()
-
-    def secrets(self) -> Secrets:
-        """The values that must never be seen, as far as they are known by now."""
-        return self.session.secrets()
-
-    def __enter__(self) -> ModelArtsBackend:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    # ── reading ────────────────────────────────────────────────────────────────────────────────
-
-    def observe(
-        self, names: Collection[str] | None = None, needs_absence: NeedsAbsence | None = None
-    ) -> Observation:
-        """Read the workspace, the oldest job first: all of it, or what a plan for these `names` needs.
-
-        With names, the answer holds at least every active job and every job whose name begins with one of
-        them, and is whole only if it had to be: if the rest was no dearer, or `needs_absence` says of
-        the partial answer that a decision rests on a job not being there.
-        A failure half-way is in `problem`, beside the jobs that were read before it.
-
-        Raises:
-            Unauthorized: nobody is allowed to read it.
-        """
-        budget = MemoryBudget()
-        with self.reading() as tell_jobs:
-
-            def fetch(offset: int, filters: Sequence[SearchFilter]) -> SearchPage:
-                page = self._page(offset, filters, budget)
-                tell_jobs(len(page.items))
-                return page
-
-            return observe(fetch, self._reader, names, needs_absence)
-
-    def find(self, name: str) -> list[ObservedJob]:
-        """Return the jobs with exactly this name, case aside.
-
-        Raises:
-            UnreadableAnswer: the list moved, or an entry that may be the job cannot be read.
-            ServiceError: the list could not be read to its end.
-        """
-        listing = self.search([named(name)])
-        if isinstance(listing.problem, ServiceError):
-            raise listing.problem
-        if listing.problem:
-            raise UnreadableAnswer(f"{listing.problem}: cannot tell whether {name} exists")
-        wanted = name.casefold()
-        for entry in listing.unreadable:
-            if entry.name is None or entry.name.casefold() == wanted:
-                raise UnreadableAnswer(f"a list entry that may be {name} cannot be read: {entry.why}")
-        return [job for job in listing.jobs if job.name.casefold() == wanted]
-
-    def search(
-        self,
-        filters: Sequence[SearchFilter] = (),
-        *,
-        order: str = "asc",
-        sort_by: str = "create_time",
-        more: Mapping[str, Any] = _NOTHING,
-        limit: int | None = None,
-        wanted: Callable[[ObservedJob], bool] = lambda _: True,
-    ) -> Listing:
-        """Read the jobs of the workspace that match, the oldest first; failures are in the answer.
-
-        A filter is the service's own: `key`, `operator` (between, like, in, not), `value` (a list of text).
-        `more` are other fields of its search: `tags`, `host_ips`, `train_type`, `group_by`. With a `limit`
-        reading stops after the page on which so many `wanted` jobs are reached.
-
-        Raises:
-            Unauthorized: nobody is allowed to read it.
-            NotSupported: the cloud does not know one of these fields; nothing was sent.
-        """
-        asked = {"sort_by": sort_by, "order": order, **more}
-        self._check_search(asked)
-        budget = MemoryBudget()
-
-        def fetch(offset: int) -> SearchPage:
-            return self._page(offset, filters, budget, asked)
-
-        return self._reader.read(
-            fetch
-            if limit is None
-            else LimitedPages(fetch, limit, lambda job: self._is_ours(job) and wanted(job))
-        )
-
-    def _is_ours(self, job: ObservedJob) -> bool:
-        # A cloud whose search does not know workspaces would show those of other people.
-        told = job.body["metadata"].get("workspace_id")
-        return not isinstance(told, str) or told in {"", self.workspace_id}
-
-    def _page(
-        self,
-        offset: int,
-        filters: Sequence[SearchFilter],
-        budget: MemoryBudget,
-        asked: Mapping[str, Any] = _NOTHING,
-    ) -> SearchPage:
-        body: dict[str, Any] = {
-            "offset": offset,
-            "limit": PAGE_SIZE,
-            "sort_by": "create_time",
-            "order": "asc",
-            "workspace_id": self.workspace_id,
-            **asked,
-        }
-        if filters:
-            body["filters"] = list(filters)
-        answer = self.ask_for_page(body)
-        budget.take(answer.content)
-        page = page_of(answer.json(), answer.requests, answer.seconds)
-        if isinstance(page, str):
-            raise answer.unreadable(page)
-        return page
-
-    def ask_for_page(self, body: Mapping[str, Any]) -> ServiceResponse:
-        """Send a search; the answer is one page of it.
-
-        Raises:
-            NotSupported: the cloud does not know one of these fields; nothing was sent.
-        """
-        self._check_search(body)
-        return self.session.call(
-            "POST", f"{self._root}/training-job-searches", body=body, repeat=RetryPolicy.SAFE
-        )
-
-    def _check_search(self, asked: Mapping[str, Any]) -> None:
-        if self.cloud is not Cloud.OTC:
-            return
-        for field in HUAWEI_ONLY:
-            if asked.get(field) not in (None, "", [], ()):
-                raise NotSupported(f"Open Telekom Cloud does not support searching by {field}")
-
-    def name_is_taken(self, name: str) -> bool | None:
-        """Ask whether the name is held; None on a cloud that has no such call."""
-        if self.cloud is Cloud.OTC:
-            return None
-        query = {"job_name": name, "workspace_id": self.workspace_id}
-        try:
-            answer = self.session.call(
-                "GET", f"{self._root}/training-job-names", query=query, repeat=RetryPolicy.SAFE
-            )
-        except Unauthorized:
-            raise
-        except Rejected as refusal:
-            if refusal.status in {404, 405}:
-                return None
-            raise
-        told = answer.json()
-        taken = told.get("is_duplicate") if isinstance(told, dict) else None
-        if not isinstance(taken, bool):
-            raise answer.unreadable("is_duplicate is missing or neither true nor false")
-        return taken
-
-    def details(self, job_id: str) -> ObservedJob:
-        """Read one job.
-
-        Raises:
-            NotFound: there is none with that id.
-            UnreadableAnswer: the answer is not about this job, or lacks what we need.
-        """
-        answer = self.session.call("GET", self.path_of(job_id), repeat=RetryPolicy.SAFE)
-        job = _job(answer)
-        if job.id != job_id:
-            raise answer.unreadable(f"requested job {job_id}, but got a different one")
-        return job
-
-    # ── changing ───────────────────────────────────────────────────────────────────────────────
-
-    def create(self, body: Mapping[str, Any]) -> ObservedJob:
-        """Create a job; asked once, never repeated. `body` without a workspace gets the target's.
-
-        Raises:
-            NameTaken: a job of that name exists, seen or not.
-            Unanswered, UnreadableAnswer, ServerError: whether there is a job now is not known.
-        """
-        metadata = {"workspace_id": self.workspace_id, **body.get("metadata", {})}
-        return _job(
-            self.session.call(
-                "POST", f"{self._root}/training-jobs", body={**body, "metadata": metadata}, changes=True
-            )
-        )
-
-    def update(self, job_id: str, changes: Mapping[str, Any]) -> None:
-        """Change fields of a job: `description`, and what the cloud lets one change beside it.
-
-        Raises:
-            NotFound: there is no such job.
-        """
-        self.session.call(
-            "PUT", self.path_of(job_id), body=dict(changes), repeat=RetryPolicy.SAFE, changes=True
-        )
-
-    def terminate(self, job_id: str) -> None:
-        """Ask for the end of a job; it is Terminating from then on.
-
-        Raises:
-            WrongPhase: it has ended, or its phase just changed: read it again.
-            NotFound: there is no such job.
-        """
-        self.act(job_id, {"action_type": "terminate"})
-
-    def act(self, job_id: str, action: Mapping[str, Any]) -> ServiceResponse:
-        """Ask for an action on a job; the answer is the job, as it is from then on. Raises as `terminate`."""
-        # A second one finds the job Terminating, and is refused (WrongPhase): the caller reads again.
-        path = f"{self.path_of(job_id)}/actions"
-        return self.session.call("POST", path, body=action, repeat=RetryPolicy.SAFE, changes=True)
-
-    def delete(self, job_id: str) -> None:
-        """Delete a job's record. It is gone some time later, when `details` raises `NotFound`.
-
-        Raises:
-            NotFound: there is no such job.
-        """
-        self.session.call("DELETE", self.path_of(job_id), repeat=RetryPolicy.WITHOUT_EFFECT, changes=True)
-
-    def delete_many(self, kind_by_id: Mapping[str, str]) -> None:
-        """Delete the records of jobs, given with their `kind`; a hundred at once where the cloud can.
-
-        Raises:
-            NotFound: one of them does not exist. Those of earlier hundreds are deleted.
-        """
-        for job_id in kind_by_id:
-            self.path_of(job_id)
-        if self.cloud is Cloud.OTC:
-            for job_id in kind_by_id:
-                self.delete(job_id)
-            return
-        jobs = [{"kind": kind, "metadata": {"id": job_id}} for job_id, kind in kind_by_id.items()]
-        for begin in range(0, len(jobs), BATCH):
-            self.session.call(
-                "POST",
-                f"{self._root}/training-jobs/batch-delete",
-                body={"jobs": jobs[begin : begin + BATCH]},
-                repeat=RetryPolicy.WITHOUT_EFFECT,
-            )
-
-    def path_of(self, job_id: str) -> str:
-        """Return the path of a job.
-
-        Raises:
-            NotFound: this cannot be a job's id; as a path it would mean something else.
-        """
-        if not _ID.fullmatch(job_id) or job_id in _NOT_IDS:
-            raise NotFound(f"{job_id!r} is not a valid job id")
-        return f"{self._root}/training-jobs/{job_id}"
-
-
-def _job(answer: ServiceResponse) -> ObservedJob:
-    job = read_job(answer.json())
-    if isinstance(job, Unreadable):
-        raise answer.unreadable(job.why)
-    return job

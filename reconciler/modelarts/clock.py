@@ -1,9 +1,17 @@
-"""The clock of this machine."""
+"""The clock of this machine, and by it when a request is sent again and how fast requests follow each other.
+
+Source: docs/modelarts.md, "Rate limits".
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from reconciler.errors import ServerError, ServiceError, Throttled, Unanswered, Unreachable
 
 #: A wait is cut into pieces of so many seconds, so that a stop is noticed in time. Nobody waits on the event
 #: itself: a signal handler sets it, which must never need a lock that the interrupted code holds.
@@ -28,3 +36,87 @@ class SystemClock:
         until_s = time.monotonic() + seconds
         while not self._stop.is_set() and (left_s := until_s - time.monotonic()) > 0:
             time.sleep(min(left_s, _PIECE_S))
+
+
+class RetryPolicy(Enum):
+    """When a request may be sent again by itself."""
+
+    NEVER = "create: a second call could start the work twice"
+    WITHOUT_EFFECT = "only after a response or a failure which shows that nothing happened"
+    SAFE = "idempotent"
+
+
+#: Broken for a moment, perhaps; any other 5xx stays what it is.
+_PASSING = frozenset({408, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """How often and how long to wait, in seconds; the wait doubles each time, and half of it is chance.
+
+    The urllib3 `Retry` would do the same with a clock and a chance of its own, below the place that
+    signs requests and limits their rate, and so for sockets only.
+    """
+
+    attempts: int = 5
+    attempts_unreachable: int = 3
+    first_wait_s: float = 0.5
+    longest_wait_s: float = 20.0
+    #: A service that wants us gone for longer is reported instead.
+    longest_retry_after_s: float = 60.0
+
+    def wait_s(
+        self, failure: ServiceError, attempt: int, repeat: RetryPolicy, chance: Callable[[], float]
+    ) -> float | None:
+        """Return how long to wait before attempt number `attempt` + 1, or None to give up."""
+        if not _may_repeat(failure, repeat):
+            return None
+        if attempt >= (self.attempts_unreachable if isinstance(failure, Unreachable) else self.attempts):
+            return None
+        wanted = failure.retry_after_s or 0.0
+        if wanted > self.longest_retry_after_s:
+            return None
+        step = min(self.longest_wait_s, self.first_wait_s * 2.0 ** (attempt - 1))
+        return max(wanted, step * (0.5 + 0.5 * chance()))
+
+
+def _may_repeat(failure: ServiceError, repeat: RetryPolicy) -> bool:
+    if repeat is RetryPolicy.NEVER:
+        return False
+    if isinstance(failure, Throttled | Unreachable):
+        return True
+    if repeat is RetryPolicy.WITHOUT_EFFECT:
+        return False
+    return isinstance(failure, Unanswered) or (
+        isinstance(failure, ServerError) and failure.status in _PASSING
+    )
+
+
+#: A place further away than this was reckoned with another time of day.
+_LONGEST_PAUSE_S = 120.0
+
+
+class RateLimiter:
+    """Spreads requests so that no more than `per_second` go out, after a first `burst`; for all threads."""
+
+    def __init__(self, per_second: float = 100.0, burst: int = 50) -> None:
+        self.per_second = per_second
+        self._step_s = 1.0 / per_second
+        self._burst_s = burst * self._step_s
+        self._next_s = 0.0
+        self._lock = threading.Lock()
+
+    def reserve(self, now_s: float) -> float:
+        """Take the next free place; return how many seconds away it is."""
+        with self._lock:
+            # The clock of the machine may have been put back.
+            if self._next_s - now_s > _LONGEST_PAUSE_S:
+                self._next_s = 0.0
+            self._next_s = max(self._next_s, now_s - self._burst_s) + self._step_s
+            return max(0.0, self._next_s - now_s - self._step_s)
+
+    def pause(self, now_s: float, seconds: float) -> None:
+        """Let nobody through for a while: the service is throttling, and one of us has noticed."""
+        if seconds > 0:
+            with self._lock:
+                self._next_s = max(self._next_s, now_s + min(seconds, Backoff.longest_retry_after_s))

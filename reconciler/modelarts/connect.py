@@ -1,55 +1,64 @@
-"""The target of kind `modelarts`: one project and workspace of an endpoint."""
+"""The target of kind `modelarts`: endpoint, project, credentials and network of one project and workspace."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
+from reconciler.core.endpoint_url import endpoint_problem, is_loopback
+from reconciler.core.fields.marks import Cloud
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
-from reconciler.errors import ManifestInvalid
-from reconciler.modelarts import endpoint as service
-from reconciler.modelarts.http import SessionOptions
+from reconciler.errors import Diagnostic, ManifestInvalid
+from reconciler.modelarts.auth import (
+    Anonymous,
+    CredentialContext,
+    NoCredentials,
+    find_credentials,
+)
+from reconciler.modelarts.backend import ModelArtsBackend
+from reconciler.modelarts.clock import RateLimiter, SystemClock
+from reconciler.modelarts.http import (
+    DEFAULT_OPTIONS,
+    Credentials,
+    Network,
+    ServiceSession,
+    SessionOptions,
+    WsgiAdapter,
+    WsgiApp,
+)
 from reconciler.modelarts.target import Connected, Runtime
+
+#: Where the emulator inside this process answers; nothing is ever sent there.
+INPROCESS_ENDPOINT = "http://localhost"
+
+#: The gateway counts requests of an account, so all backends of a process share one limit.
+PROCESS_LIMITER = RateLimiter()
+
+#: Regions whose address does not follow the pattern. Source: docs/modelarts.md, "Endpoints".
+_ENDPOINTS = {
+    "ap-southeast-1": "https://modelarts.ap-southeast-1.myhuaweicloud.cn",
+    "eu-de": "https://modelarts.eu-de.otc.t-systems.com",
+    "eu-nl": "https://modelarts.eu-nl.otc.t-systems.com",
+    "eu-west-101": "https://modelarts.eu-west-101.myhuaweicloud.eu",
+}
 
 
 def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> TargetIdentity | None:
-    """Who the target is; None if nobody but its credentials may know the project. Nothing is sent.
+    """Return the identity of a target; None if only its credentials can tell the project. Nothing is sent.
 
     Raises:
         ManifestInvalid: the target says too little to find the service.
     """
-    endpoint = service.endpoint_of(target, environ)
+    endpoint = endpoint_of(target, environ)
     try:
-        return _identity(name, target, endpoint, service.project_of(target, environ))
+        return _identity(name, target, endpoint, project_of(target, environ))
     except ManifestInvalid:
         return None
-
-
-def connect(name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack) -> Connected:
-    """Find endpoint, project and credentials.
-
-    Raises:
-        Unauthorized: no credentials were found.
-        ManifestInvalid: the target says too little to find the service.
-    """
-    backend = service.connect(
-        target,
-        runtime.environ,
-        SessionOptions(
-            listener=runtime.on_request,
-            clock=runtime.clock,
-            stop=runtime.stop,
-            learn=runtime.redactor.learn,
-            redact=runtime.redactor,
-            limiter=runtime.limiter,
-        ),
-    )
-    cleanup.callback(backend.close)
-    backend.reading = runtime.reading or backend.reading
-    identity = _identity(name, target, backend.endpoint, backend.project_id)
-    return Connected(backend, identity, backend.cloud, runtime.clock, checks_offers=True)
 
 
 def _identity(name: str, target: Target, endpoint: str, project_id: str) -> TargetIdentity:
@@ -59,4 +68,169 @@ def _identity(name: str, target: Target, endpoint: str, project_id: str) -> Targ
         endpoint=endpoint,
         project_id=project_id,
         workspace_id=target.workspace_id,
+    )
+
+
+def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack) -> Connected:
+    """Find endpoint, project and credentials.
+
+    Raises:
+        Unauthorized: no credentials were found.
+        ManifestInvalid: the target says too little to find the service.
+    """
+    options = SessionOptions(
+        listener=runtime.on_request,
+        clock=runtime.clock,
+        stop=runtime.stop,
+        learn=runtime.redactor.learn,
+        redact=runtime.redactor,
+        limiter=runtime.limiter,
+    )
+    backend = connect(target, runtime.environ, options)
+    cleanup.callback(backend.close)
+    backend.reading = runtime.reading or backend.reading
+    identity = _identity(name, target, backend.endpoint, backend.project_id)
+    return Connected(backend, identity, backend.cloud, runtime.clock, checks_offers=True)
+
+
+def connect(
+    target: Target, environ: Mapping[str, str], options: SessionOptions = DEFAULT_OPTIONS
+) -> ModelArtsBackend:
+    """Return the backend of a target.
+
+    Nothing is sent yet, unless the project has to be learnt from IAM's token. The network is the one that
+    `environ` says. The limiter defaults to the one of this process; on this machine there is none.
+
+    Raises:
+        NoCredentials: there are none in `environ`, nor in a credentials file.
+        ManifestInvalid: the target has no usable endpoint, or no project.
+    """
+    clock = options.clock or SystemClock(options.stop)
+
+    def open_session(endpoint: str, credentials: Credentials) -> ServiceSession:
+        is_here = is_loopback(urlsplit(endpoint).hostname or "")
+        own = replace(
+            options,
+            network=network_of(endpoint, environ),
+            clock=clock,
+            limiter=None if is_here else options.limiter or PROCESS_LIMITER,
+        )
+        return ServiceSession(endpoint, credentials, own)
+
+    def open_iam(url: str) -> ServiceSession:
+        if problem := endpoint_problem(url, target.insecure, takes_path=True):
+            raise NoCredentials(f"OS_AUTH_URL: {problem[0]}", fix="set OS_AUTH_URL to https://…/v3")
+        return open_session(url, Anonymous())
+
+    endpoint = endpoint_of(target, environ)
+    credentials = find_credentials(
+        CredentialContext(
+            environ,
+            open_iam,
+            clock,
+            profile=target.profile,
+            project_id=_named_project(target, environ),
+            region=target.region,
+        )
+    )
+    project_id = project_of(target, environ, credentials)
+    session = open_session(endpoint, credentials)
+    return ModelArtsBackend(session, project_id, target.workspace_id, cloud_of(target, endpoint))
+
+
+def connect_inprocess(
+    app: WsgiApp,
+    *,
+    project_id: str,
+    workspace_id: str = "0",
+    cloud: Cloud = Cloud.HUAWEI,
+    credentials: Credentials | None = None,
+    options: SessionOptions = DEFAULT_OPTIONS,
+) -> ModelArtsBackend:
+    """Return a backend that calls a WSGI application inside this process, without a socket."""
+    session = ServiceSession(
+        INPROCESS_ENDPOINT,
+        credentials or Anonymous(),
+        replace(options, make_adapter=lambda: WsgiAdapter(app)),
+    )
+    return ModelArtsBackend(session, project_id, workspace_id, cloud)
+
+
+def endpoint_of(target: Target, environ: Mapping[str, str]) -> str:
+    """Return the address of the service: the target's own, else that of its region.
+
+    Raises:
+        ManifestInvalid: it has neither, or an address that must not be used.
+    """
+    endpoint = (target.endpoint or "").strip().rstrip("/")
+    if not endpoint:
+        region = (target.region or "").strip()
+        if not region:
+            raise _invalid(
+                "no endpoint", "the target has neither a region nor an endpoint", "add region: cn-north-4"
+            )
+        variable = "HUAWEICLOUD_SDK_REGION_MODELARTS_" + region.upper().replace("-", "_")
+        endpoint = environ.get(variable, "").strip().rstrip("/")
+        if not endpoint and not (region.isascii() and region.replace("-", "").isalnum()):
+            raise _invalid(
+                "invalid endpoint",
+                f"{region!r} is not a valid region",
+                "use a region id such as cn-north-4",
+            )
+        endpoint = endpoint or _ENDPOINTS.get(region) or f"https://modelarts.{region}.myhuaweicloud.com"
+    if problem := endpoint_problem(endpoint, target.insecure):
+        raise _invalid("invalid endpoint", *problem)
+    return endpoint
+
+
+def project_of(target: Target, environ: Mapping[str, str], credentials: Credentials | None = None) -> str:
+    """Return the project: the target's, else that of the environment, else that of the credentials.
+
+    Raises:
+        ManifestInvalid: none of them says one, or what it says cannot be one.
+    """
+    project_id = _named_project(target, environ) or (credentials and credentials.project_id()) or ""
+    if not project_id:
+        fix = "add project_id to the target, or set HUAWEICLOUD_SDK_PROJECT_ID"
+        raise _invalid("no project", "no project_id in the target or the environment", fix)
+    if not (project_id.isascii() and project_id.replace("-", "").replace("_", "").isalnum()):
+        fix = "copy it from the console: My Credentials, Projects"
+        raise _invalid("invalid project", f"{project_id!r} is not a valid project id", fix)
+    return project_id
+
+
+def cloud_of(target: Target, endpoint: str) -> Cloud:
+    """Return the target's cloud: what it says, else what its host says."""
+    host = urlsplit(endpoint).hostname or ""
+    return target.cloud or (Cloud.OTC if host.endswith(".otc.t-systems.com") else Cloud.HUAWEI)
+
+
+def _named_project(target: Target, environ: Mapping[str, str]) -> str | None:
+    named = (target.project_id, environ.get("HUAWEICLOUD_SDK_PROJECT_ID"), environ.get("OS_PROJECT_ID"))
+    return next((name.strip() for name in named if name and name.strip()), None)
+
+
+def _invalid(what: str, why: str, fix: str) -> ManifestInvalid:
+    return ManifestInvalid(Diagnostic(what, why, fix))
+
+
+def network_of(endpoint: str, environ: Mapping[str, str]) -> Network:
+    """Read proxies and CA bundle from the environment, once and on purpose."""
+
+    def variable(name: str) -> str:
+        return environ.get(name) or environ.get(name.upper()) or ""
+
+    parts = urlsplit(endpoint)
+    proxy = variable(f"{parts.scheme}_proxy") or variable("all_proxy")
+    host = parts.netloc.rpartition("@")[2]
+    no_proxy = variable("no_proxy")
+    bypass = is_loopback(parts.hostname or "") or bool(
+        no_proxy and proxy_bypass_environment(host, {"no": no_proxy})
+    )
+    bundles = (
+        environ.get(name) for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "OS_CACERT", "SSL_CERT_FILE")
+    )
+    return Network(
+        proxies={parts.scheme: proxy} if proxy and not bypass else {},
+        ca_bundle=next((bundle for bundle in bundles if bundle), None),
     )

@@ -1,4 +1,4 @@
-"""HTTP to one endpoint: sends a `Request`, returns an `ServiceResponse`, or raises a failure of `core.ports`.
+"""HTTP to one endpoint: sends a `Request`, returns a `ServiceResponse`, or raises a `ServiceError`.
 
 A transport adapter of `requests` does one request at a time, and is kept with its connection for the next
 one, in whichever thread. The layer above it, its Session, is left out: it follows redirects, keeps cookies,
@@ -8,19 +8,25 @@ bundle are read once, from the environment handed in.
 
 from __future__ import annotations
 
+import http.client
+import io
+import json
 import math
 import random
 import re
+import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from email.utils import mktime_tz, parsedate_tz
 from typing import Any
+from urllib.parse import quote, unquote_to_bytes
 
 import requests
 import urllib3
-from requests.adapters import BaseAdapter
+from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.structures import CaseInsensitiveDict
 
 from reconciler.core.ports import Clock, RequestListener, Secrets
@@ -28,6 +34,7 @@ from reconciler.core.secret import Redactor
 from reconciler.core.url_secrets import user_info_secrets
 from reconciler.errors import (
     Interrupted,
+    Rejected,
     ServiceError,
     Throttled,
     Unanswered,
@@ -35,23 +42,69 @@ from reconciler.errors import (
     Unreachable,
     UnreadableAnswer,
 )
-from reconciler.modelarts.clock import SystemClock
+from reconciler.modelarts.clock import Backoff, RateLimiter, RetryPolicy, SystemClock
 from reconciler.modelarts.content import parse, read_content
-from reconciler.modelarts.credentials import Credentials
-from reconciler.modelarts.deadline import DeadlineAdapter
 from reconciler.modelarts.errors import RENEW_ON, canonical_code, failure_of, harmless, redirected
-from reconciler.modelarts.request import JSON, Request, json_bytes, query_of
-from reconciler.modelarts.retry import Backoff, RateLimiter, RetryPolicy
 from reconciler.text import format_duration
 
-CONNECT_TIMEOUT_S = 10.0
-READ_TIMEOUT_S = 60.0
-#: How far our clock may be from the service's. Source: docs/modelarts.md, "Signatures".
-MAX_SKEW_S = 900.0
-#: A whole answer may take so long, however steadily it comes.
-ANSWER_TIMEOUT_S = 600.0
-#: What a service asks for beyond this is not believed.
-_LONGEST_RETRY_AFTER_S = 3600.0
+# --- requests and responses as plain data
+
+JSON = "application/json;charset=UTF-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`path` is percent-encoded and absolute; `query` is sorted; `body` is bytes or None."""
+
+    method: str
+    host: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+
+    @property
+    def path_and_query(self) -> str:
+        """What stands in the request line."""
+        if not self.query:
+            return self.path
+        # Encoded as the signer encodes it: sending the query as it was signed is the safe way.
+        return self.path + "?" + "&".join(f"{quote(k, safe='~')}={quote(v, safe='~')}" for k, v in self.query)
+
+
+def query_of(parameters: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return query parameters as sorted text; None leaves one out.
+
+    Raises:
+        Rejected: one is no valid Unicode.
+    """
+    query = []
+    for key, value in sorted(parameters.items()):
+        if value is not None:
+            query.append((key, str(value).lower() if isinstance(value, bool) else str(value)))
+            _encoded(query[-1][1])
+    return tuple(query)
+
+
+def json_bytes(body: Any) -> bytes:
+    """Return a body as it is sent.
+
+    Raises:
+        Rejected: a text in it is no valid Unicode.
+    """
+    return _encoded(json.dumps(body, ensure_ascii=False, separators=(",", ":")))
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        half = f"U+{ord(text[error.start]):04X}"
+    # Outside of `except`: that error holds the whole text.
+    raise Rejected(
+        f"the request is not valid Unicode: it contains {half}, an unpaired surrogate; nothing was sent",
+        fix=f"remove {half} from the manifest, or from the source it was read from",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +117,6 @@ class ServiceResponse:
     requests: int = 1
     seconds: float = 0.0
     redact: Callable[[str], str] = field(default=str, repr=False, compare=False)
-
-    @property
-    def request_id(self) -> str:
-        """What the service's support asks for, or ""."""
-        return harmless(self.headers.get("X-Request-Id", ""), 128, self.redact)
 
     def json(self) -> Any:
         """Return the body, parsed.
@@ -83,7 +131,225 @@ class ServiceResponse:
 
     def unreadable(self, why: str) -> UnreadableAnswer:
         """Return the failure for an answer that is not what it should be."""
-        return UnreadableAnswer(why, status=self.status, request_id=self.request_id)
+        request_id = harmless(self.headers.get("X-Request-Id", ""), 128, self.redact)
+        return UnreadableAnswer(why, status=self.status, request_id=request_id)
+
+
+class Credentials:
+    """One way to prove who is asking. This one proves nothing.
+
+    `what` says what was found, without its value; `source` where, e.g. `MODELARTS_AUTH_TOKEN`.
+    """
+
+    what = "no credentials"
+    source = "not needed"
+
+    def headers(self, request: Request, now_s: float) -> Mapping[str, str]:
+        """Return the headers that prove it for this request."""
+        return {}
+
+    def renew(self, refused: Mapping[str, str]) -> bool:
+        """Make new what the service no longer takes; False where that is not possible.
+
+        `refused` are the headers it did not take: another thread may have renewed them meanwhile.
+        """
+        return False
+
+    def project_id(self) -> str | None:
+        """Return the project that the credentials themselves name, if they do."""
+        return None
+
+    def secrets(self) -> Secrets:
+        """Return the values that must never be seen."""
+        return ()
+
+
+# --- transports
+
+
+class Overdue(OSError):
+    """An answer did not end in time. No TimeoutError: urllib3 would tell of its own limit instead."""
+
+
+class DeadlineAdapter(HTTPAdapter):
+    """Gives each answer `longest_s` seconds, from the moment when the request has been sent.
+
+    The read timeout of requests holds for each piece: of a server that sends a byte now and then, be it of
+    the status line or a header, one would wait for ever.
+
+    `has_begun` says of the last request whether any of it may have left: what its failure means rests on
+    that alone, since the library raises the same errors before a connection exists and after it broke.
+    """
+
+    def __init__(self, longest_s: float) -> None:
+        self._longest_s = longest_s
+        self._classes: dict[type, type] = {}
+        self.has_begun = False
+        super().__init__()
+
+    def send(self, *args: Any, **options: Any) -> requests.Response:
+        """Send a request and return its answer, as the adapter of requests does."""
+        self.has_begun = False
+        return super().send(*args, **options)
+
+    def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
+        """Return the connections to a host, which may be plain, TLS, or by a proxy of either kind."""
+        pool: Any = super().get_connection_with_tls_context(*args, **options)
+        plain = type(pool).ConnectionCls
+        if plain not in self._classes:
+            self._classes[plain] = _with_deadline(plain, self, self._longest_s)
+        pool.ConnectionCls = self._classes[plain]
+        return pool
+
+
+def _with_deadline(connection: type, adapter: DeadlineAdapter, longest_s: float) -> Any:
+    """The same class of connections; the answers of a proxy to CONNECT are read in the same way."""
+
+    class Response(http.client.HTTPResponse):
+        def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
+            super().__init__(sock, *args, **options)
+            assert isinstance(self.fp, io.BufferedReader)
+            self.fp = io.BufferedReader(_DeadlineStream(longest_s, sock, self.fp.detach()))
+
+    def endheaders(self: Any, *args: Any, **options: Any) -> Any:
+        # Only a request ends its headers here: TLS and a tunnel through a proxy are part of connecting.
+        if self.sock is None:
+            self.connect()
+        adapter.has_begun = True
+        return connection.endheaders(self, *args, **options)  # type: ignore[attr-defined]
+
+    return type(connection.__name__, (connection,), {"response_class": Response, "endheaders": endheaders})
+
+
+class _DeadlineStream(io.RawIOBase):
+    """What comes out of a socket from now on, for so long; `raw` is the socket as a stream."""
+
+    def __init__(self, longest_s: float, sock: socket.socket, raw: io.RawIOBase) -> None:
+        super().__init__()
+        self._ends_at_s = time.monotonic() + longest_s
+        self._longest_s, self._sock, self._raw = longest_s, sock, raw
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_s = self._ends_at_s - time.monotonic()
+        if left_s > 0:
+            timeout_s = self._sock.gettimeout()
+            if timeout_s is None or left_s < timeout_s:
+                self._sock.settimeout(left_s)
+            try:
+                return self._raw.readinto(buffer)
+            except TimeoutError:
+                if time.monotonic() < self._ends_at_s:
+                    raise
+        raise Overdue(f"the response was not complete after {format_duration(self._longest_s)}")
+
+    def close(self) -> None:
+        if not self.closed:
+            self._raw.close()
+        super().close()
+
+
+WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class WsgiAdapter(BaseAdapter):
+    """Calls a WSGI application inside this process for each request, without a socket.
+
+    A `ServiceError` that the app raises goes on to the caller; any other error is a connection that broke
+    without an answer.
+    """
+
+    def __init__(self, app: WsgiApp) -> None:
+        super().__init__()
+        self._app = app
+
+    def send(self, request: requests.PreparedRequest, *_: Any, **options: Any) -> requests.Response:
+        """Return the app's answer.
+
+        Raises:
+            requests.ConnectionError: the app raised instead of answering.
+            ServiceError: the app raised it.
+        """
+        started: list[tuple[str, list[tuple[str, str]]]] = []
+
+        def start_response(status: str, headers: list[tuple[str, str]], _: Any = None) -> None:
+            started.append((status, headers))
+
+        try:
+            chunks = self._app(_environ(request), start_response)
+            try:
+                content = b"".join(chunks)
+            finally:
+                if close := getattr(chunks, "close", None):
+                    close()
+            status, headers = started[-1]
+        except ServiceError:
+            raise
+        except Exception as error:
+            raise requests.ConnectionError(f"{type(error).__name__}: {error}") from error
+        response = requests.Response()
+        response.status_code = int(status.partition(" ")[0])
+        response.reason = status.partition(" ")[2]
+        response.headers = CaseInsensitiveDict(headers)
+        response.request = request
+        response.url = request.url or ""
+        response.raw = io.BytesIO(content)
+        return response
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+
+def _environ(request: requests.PreparedRequest) -> dict[str, Any]:
+    assert request.url is not None
+    scheme, _, rest = request.url.partition("://")
+    host, _, tail = rest.partition("/")
+    path, _, query = tail.partition("?")
+    name, _, port = host.partition(":")
+    body = request.body or b""
+    assert isinstance(body, bytes)
+    headers = {
+        "HTTP_" + header.upper().replace("-", "_"): value
+        for header, value in request.headers.items()
+        if header.lower() not in {"content-type", "content-length", "host", "accept-encoding"}
+    }
+    return {
+        "REQUEST_METHOD": request.method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": unquote_to_bytes("/" + path).decode("latin-1"),
+        "QUERY_STRING": query,
+        "REQUEST_URI": "/" + tail,
+        "RAW_URI": "/" + tail,
+        "SERVER_NAME": name,
+        "SERVER_PORT": port or ("443" if scheme == "https" else "80"),
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "REMOTE_ADDR": "127.0.0.1",
+        "CONTENT_LENGTH": str(len(body)),
+        "CONTENT_TYPE": request.headers.get("Content-Type", ""),
+        "HTTP_HOST": request.headers.get("Host", host),
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": scheme,
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": io.StringIO(),  # what goes wrong is an answer
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+        **headers,
+    }
+
+
+# --- sessions
+
+CONNECT_TIMEOUT_S = 10.0
+READ_TIMEOUT_S = 60.0
+#: How far our clock may be from the service's. Source: docs/modelarts.md, "Signatures".
+MAX_SKEW_S = 900.0
+#: A whole answer may take so long, however steadily it comes.
+ANSWER_TIMEOUT_S = 600.0
+#: What a service asks for beyond this is not believed.
+_LONGEST_RETRY_AFTER_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +373,12 @@ def _ignore(method: str, path: str, status: int | None, seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """How requests are sent, and who is told of them.
+    """How requests are sent, and who listens.
 
-    `make_adapter` makes a transport for one request at a time, `listener` is told of each request, and
-    `learn` of each value that must not be seen, tokens fetched later included; `redact` takes out of a text
-    what others know of. `chance` is between 0 and 1; without a `limiter` requests go as fast as they can.
-    Once `stop` is set nothing that changes something is sent, and nothing is sent again.
+    `make_adapter` makes a transport for one request at a time, `listener` gets each request, and `learn`
+    each value that must not be seen, tokens fetched later included; `redact` takes out of a text what others
+    know of. `chance` is between 0 and 1; without a `limiter` requests go as fast as they can. Once `stop`
+    is set no request that changes something is sent, and nothing is sent again.
     """
 
     network: Network = field(default_factory=Network)
@@ -173,8 +439,8 @@ class ServiceSession:
         if self._dated is None:
             return None
         date, now_s = self._dated
-        said_s = _moment_s(date)
-        return None if said_s is None else now_s - said_s
+        date_s = _moment_s(date)
+        return None if date_s is None else now_s - date_s
 
     def close(self) -> None:
         """Close all connections."""
@@ -196,18 +462,17 @@ class ServiceSession:
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         repeat: RetryPolicy = RetryPolicy.NEVER,
-        patience_s: float = math.inf,
+        retry_for_s: float = math.inf,
         changes: bool = False,
     ) -> ServiceResponse:
         """Send a request and return its answer of 2xx; `path` is encoded, `body` goes out as JSON.
 
-        `repeat` says when it may be sent again, which is not done later than `patience_s` after it was
-        sent first, and `changes` that it is no mere question: it is not sent once the program is to stop. A
-        401 is followed by one more attempt where the credentials can be renewed: whoever is not known has
-        changed nothing.
+        `repeat` says when it may be sent again, which is not done later than `retry_for_s` after it was sent
+        first. `changes` says that it changes something: it is not sent once the program is to stop. A 401
+        is followed by one more attempt where the credentials can be renewed, for it had no effect.
 
         Raises:
-            ServiceError: anything else happened, see `core.ports`.
+            ServiceError: anything else happened, see `reconciler.errors`.
         """
         if self._unusable:
             why, fix = self._unusable
@@ -222,7 +487,7 @@ class ServiceSession:
             headers={**self._headers, **kind, **(headers or {})},
             body=content,
         )
-        return self._insist(request, repeat, self._clock.now() + patience_s, changes=changes)
+        return self._send_with_retries(request, repeat, self._clock.now() + retry_for_s, changes=changes)
 
     def secrets(self) -> Secrets:
         """The values that must never be seen, as far as they are known by now."""
@@ -240,31 +505,40 @@ class ServiceSession:
     def _redact(self, text: str) -> str:
         return self._known(self._redact_elsewhere(text) if self._redact_elsewhere else text)
 
-    def _insist(
+    def _send_with_retries(
         self, request: Request, repeat: RetryPolicy, until_s: float, *, changes: bool
     ) -> ServiceResponse:
         attempt, requests_sent, has_renewed = 1, 0, False
         while True:
             requests_sent += 1
-            proof = self._proof(request)
+            if self._limiter and (wait_s := self._limiter.reserve(self._clock.now())):
+                self._clock.sleep(wait_s)
+            proof = self.credentials.headers(request, self._clock.now())
+            self._learn_secrets()
             if changes and self._stop.is_set():
                 raise Interrupted("it was not sent")
             try:
                 answer = self._send(request, proof)
             except Unauthorized as failure:
-                if has_renewed or not _is_worth_renewing(failure) or not self.credentials.renew(proof):
+                is_expired = failure.status == 401 or canonical_code(failure.code) in RENEW_ON
+                if has_renewed or not is_expired or not self.credentials.renew(proof):
                     raise
                 has_renewed = True
             except ServiceError as failure:
-                if not self._waits_after(failure, attempt, repeat, until_s):
+                if not self._wait_to_retry(failure, attempt, repeat, until_s):
                     raise
                 if self._stop.is_set():
-                    raise _as_interrupted(failure, changes=changes) from failure.__cause__
+                    if changes and not isinstance(failure, Throttled | Unreachable):
+                        raise
+                    message = f"it was not retried after: {failure.message}"
+                    raise Interrupted(message) from failure.__cause__
                 attempt += 1
             else:
                 return answer if requests_sent == 1 else replace(answer, requests=requests_sent)
 
-    def _waits_after(self, failure: ServiceError, attempt: int, repeat: RetryPolicy, until_s: float) -> bool:
+    def _wait_to_retry(
+        self, failure: ServiceError, attempt: int, repeat: RetryPolicy, until_s: float
+    ) -> bool:
         """Wait until the call may be sent again; False at once if it may not, or only after `until_s`.
 
         The caller raises: a failure raised here would keep this frame alive, and with it a socket.
@@ -277,19 +551,10 @@ class ServiceSession:
         self._clock.sleep(wait_s)
         return True
 
-    def _proof(self, request: Request) -> Mapping[str, str]:
-        if self._limiter and (wait_s := self._limiter.reserve(self._clock.now())):
-            self._clock.sleep(wait_s)
-        proof = self.credentials.headers(request, self._clock.now())
-        self._learn_secrets()
-        return proof
-
     def _learn_secrets(self) -> None:
         if new := [secret for secret in self.secrets() if secret not in self._learned]:
             self._learned.update(new)
-            self._known.learn(new)
-            if self._learn_elsewhere:
-                self._learn_elsewhere(new)
+            self.hide(new)
 
     def _send(self, request: Request, proof: Mapping[str, str]) -> ServiceResponse:
         began = self._clock.now()
@@ -307,26 +572,33 @@ class ServiceSession:
             return answer
         if 300 <= answer.status < 400:
             raise redirected(answer.status, answer.headers.get("Location", ""), self._redact)
+        # Retry-After is seconds, or a date of the service's clock.
+        after, retry_after_s = answer.headers.get("Retry-After", ""), None
+        if after.strip().isdecimal():
+            retry_after_s = float(after)
+        elif (date_s := _moment_s(after)) is not None:
+            retry_after_s = max(0.0, date_s - self._clock.now() + (self.skew_s or 0.0))
         raise failure_of(
             answer.status,
             answer.content,
             request_id=answer.headers.get("X-Request-Id", ""),
-            # A date is one of the service's clock, not of ours.
-            retry_after_s=_retry_after_s(
-                answer.headers.get("Retry-After"), self._clock.now() - (self.skew_s or 0.0)
-            ),
+            retry_after_s=None if retry_after_s is None else min(retry_after_s, _LONGEST_RETRY_AFTER_S),
             fix=_fix_of_clock(self.skew_s) if answer.status == 401 else None,
             redact=self._redact,
         )
 
     def _exchange(self, request: Request, headers: Mapping[str, str]) -> ServiceResponse:
-        adapter = self._adapter()
         try:
-            return self._exchanged(adapter, _prepare(self._origin, request, headers))
+            adapter = self._idle.pop()
+        except IndexError:
+            adapter = self._make_adapter()
+            self._adapters.append(adapter)
+        try:
+            return self._exchange_by(adapter, _prepare(self._origin, request, headers))
         finally:
             self._idle.append(adapter)
 
-    def _exchanged(self, adapter: BaseAdapter, prepared: requests.PreparedRequest) -> ServiceResponse:
+    def _exchange_by(self, adapter: BaseAdapter, prepared: requests.PreparedRequest) -> ServiceResponse:
         try:
             response = adapter.send(
                 prepared,
@@ -355,23 +627,12 @@ class ServiceSession:
         why = harmless(_words_of(reason), 300, self._redact)
         if isinstance(error, requests.exceptions.ProxyError):
             why = f"the proxy: {why}"
-        if not has_begun:
-            return Unreachable(f"{self._origin}: {why}", fix=_fix_of(reason))
-        return Unanswered(f"{self._origin}: {why}")
-
-    def _adapter(self) -> BaseAdapter:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            adapter = self._make_adapter()
-            self._adapters.append(adapter)
-            return adapter
-
-
-def _as_interrupted(failure: ServiceError, *, changes: bool) -> ServiceError:
-    """What a failure is that would be followed by another attempt, if the program were not to stop."""
-    had_no_effect = not changes or isinstance(failure, Throttled | Unreachable)
-    return Interrupted(f"it was not retried after: {failure.message}") if had_no_effect else failure
+        if has_begun:
+            return Unanswered(f"{self._origin}: {why}")
+        fix = "check endpoint or region of the target, the network, and HTTPS_PROXY"
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            fix = "set REQUESTS_CA_BUNDLE to the certificates of your network, or correct the endpoint"
+        return Unreachable(f"{self._origin}: {why}", fix=fix)
 
 
 #: All that a transport raises.
@@ -402,25 +663,16 @@ def _reason(error: BaseException) -> BaseException:
         error = inner
 
 
-#: What the library puts in front of what happened.
-_CONNECTION = re.compile(r"^\w+\(host=.*?\): ")
-
-
 def _words_of(reason: BaseException) -> str:
     if isinstance(reason, urllib3.exceptions.NewConnectionError) and isinstance(reason.__cause__, OSError):
         # The system's own words, and not the library's around them.
         reason = reason.__cause__
-    told = str(reason)
+    words = str(reason)
     if isinstance(reason, urllib3.exceptions.HTTPError) and len(reason.args) > 1:
         # The other arguments are the library's own objects.
-        told = next((part for part in reversed(reason.args) if isinstance(part, str)), told)
-    return _CONNECTION.sub("", told) or type(reason).__name__
-
-
-def _fix_of(reason: BaseException) -> str:
-    if isinstance(reason, ssl.SSLCertVerificationError):
-        return "set REQUESTS_CA_BUNDLE to the certificates of your network, or correct the endpoint"
-    return "check endpoint or region of the target, the network, and HTTPS_PROXY"
+        words = next((part for part in reversed(reason.args) if isinstance(part, str)), words)
+    # The library puts its connection in front of what happened.
+    return re.sub(r"^\w+\(host=.*?\): ", "", words) or type(reason).__name__
 
 
 def _fix_of_clock(skew_s: float | None) -> str | None:
@@ -433,15 +685,11 @@ def _fix_of_clock(skew_s: float | None) -> str | None:
     )
 
 
-def _is_worth_renewing(failure: Unauthorized) -> bool:
-    return failure.status == 401 or canonical_code(failure.code) in RENEW_ON
-
-
 _PROXY_SCHEMES = frozenset({"http", "https", "socks4", "socks4a", "socks5", "socks5h"})
 
 
 def _unusable_proxy(proxies: Mapping[str, str]) -> tuple[str, str] | None:
-    """What is wrong with a proxy, and a fix, without its URL."""
+    """Say what is wrong with a proxy, and a fix, without its URL; None if nothing is."""
     for scheme, url in proxies.items():
         try:
             parsed = urllib3.util.parse_url(url if "://" in url else f"http://{url}")
@@ -455,16 +703,6 @@ def _unusable_proxy(proxies: Mapping[str, str]) -> tuple[str, str] | None:
                 f"set {name} to http://host:port, or unset it",
             )
     return None
-
-
-def _retry_after_s(text: str | None, now_s: float) -> float | None:
-    """Read Retry-After: seconds, or a date."""
-    if not text:
-        return None
-    if text.strip().isdecimal():
-        return min(float(text), _LONGEST_RETRY_AFTER_S)
-    date_s = _moment_s(text)
-    return None if date_s is None else min(max(0.0, date_s - now_s), _LONGEST_RETRY_AFTER_S)
 
 
 def _moment_s(date: str) -> float | None:

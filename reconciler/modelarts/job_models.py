@@ -1,27 +1,257 @@
-"""The job as the service reports it, and a page of the search that finds it.
+"""The job as the service reports it, and what the service is asked of jobs, under their documented names.
 
-A field that the documents spell in two ways stands in one place, that of the create body; a place in the
-model is named as the service names it. A member of the wrong type is kept aside, in the `model_extra` of
-its object: it hides no other. The answer itself, to the letter, is `ObservedJob.body`.
+A job is reported as it is declared: the lenient variant of a declared model has its fields, so that a field
+which is added to the models of `core` is read from answers as well. Text, numbers and the words of closed
+lists are read as the service writes them; what is absent is "", None, () or {}. A field that the documents
+spell in two ways has one place, that of the create body. A member of the wrong type is kept aside, in the
+`model_extra` of its object: it hides no other. The answer itself, to the letter, is `ObservedJob.body`.
 
-Source: docs/modelarts.md, "Responses", "Phases" and "Contradictions"; the vendor's SDK, `JobResponse`.
+Of a request `body()` is what is sent: what was left out is left to the service.
+
+Source: docs/modelarts.md, "Calls", "Search", "Updates", "Responses", "Phases" and "Contradictions"; the
+vendor's SDK, `JobResponse`, `SpecResponse` and `JobAlgorithmResponse`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin
 
-from pydantic import Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 
 from reconciler.core.aliases import one_spelling
-from reconciler.core.fields import desired
+from reconciler.core.fields import algorithm, desired, spec, tasks
+from reconciler.core.fields.desired import JobBody
+from reconciler.core.fields.marks import Mark, UpdateInPlace
 from reconciler.core.observed_job import ObservedJob
-from reconciler.modelarts.algorithm_models import Algorithm, Label
-from reconciler.modelarts.declared_models import as_declared
-from reconciler.modelarts.logs import Task
-from reconciler.modelarts.models import Count, Lenient, Texts
-from reconciler.modelarts.spec_models import Spec
+from reconciler.modelarts.models import Billing, Count, FlavorInfo, Lenient, Number, Task, Texts
+
+# --- declared and reported
+
+
+_Model = TypeVar("_Model", bound=Lenient)
+_VARIANTS: dict[type[BaseModel], type[Lenient]] = {}
+#: How a plain type is read, and what stands there when nothing was reported.
+_PLAIN: dict[Any, tuple[Any, Any]] = {
+    str: (str, ""),
+    bool: (bool | None, None),
+    int: (Count, None),
+    float: (Number, None),
+}
+
+
+def as_declared(
+    *models: type[BaseModel], without: Collection[str] = ()
+) -> Callable[[type[_Model]], type[_Model]]:
+    """Give a response model the fields of the declared ones, but those that it has itself.
+
+    It is their variant from then on, wherever another declared model has one of them as a field.
+    """
+
+    def extended(own: type[_Model]) -> type[_Model]:
+        fields: dict[str, Any] = {
+            name: _lenient(field.annotation)
+            for model in models
+            for name, field in model.model_fields.items()
+            if name not in own.model_fields and name not in without
+        }
+        made = create_model(
+            own.__name__, __base__=own, __module__=own.__module__, __doc__=own.__doc__, **fields
+        )
+        _VARIANTS.update(dict.fromkeys(models, made))
+        return made
+
+    return extended
+
+
+def variant_of(model: type[BaseModel]) -> type[Lenient]:
+    """The response model of a declared one; one without further fields is made here."""
+    if model not in _VARIANTS:
+        own = type(model.__name__, (Lenient,), {"__module__": __name__, "__doc__": model.__doc__})
+        as_declared(model)(own)
+    return _VARIANTS[model]
+
+
+def _lenient(annotation: Any) -> tuple[Any, Any]:
+    kind = bare_type(annotation)
+    if get_origin(kind) is list:
+        item = bare_type(get_args(kind)[0])
+        is_plain = item is str or get_origin(item) is dict
+        return tuple[item if is_plain else variant_of(item), ...], ()  # type: ignore[misc]
+    if get_origin(kind) is dict:
+        is_text = bare_type(get_args(kind)[1]) is str
+        return Texts if is_text else dict[str, Any], Field(default_factory=dict)
+    return _PLAIN.get(kind) or (variant_of(kind) | None, None)
+
+
+def bare_type(annotation: Any) -> Any:
+    """The type without None, limits and validators; a closed list of words is text."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return bare_type(get_args(annotation)[0])
+    if origin in (Union, UnionType):
+        [kind] = [one for one in get_args(annotation) if one is not NoneType]
+        return bare_type(kind)
+    return str if origin is Literal else annotation
+
+
+def _without_unit(value: Any) -> Any:
+    return value.strip().removesuffix("s") or None if isinstance(value, str) else value
+
+
+def _read_discrete(value: Any) -> Any:
+    return "discrete" if value == "discreate" else value
+
+
+#: "30s", "30" and 30 are the same.
+Seconds = Annotated[int | None, BeforeValidator(_without_unit)]
+
+
+@as_declared(algorithm.Parameter, without={"sensitive"})  # which is never sent
+class Parameter(Lenient):
+    """One argument of the training script."""
+
+
+@as_declared(algorithm.SearchParam)
+class SearchParam(Lenient):
+    """A hyperparameter that a search varies."""
+
+    # Some documents write it `discreate`.
+    param_type: Annotated[str, BeforeValidator(_read_discrete)] = ""
+
+
+@as_declared(algorithm.Dataset)
+class Dataset(Lenient):
+    """A data set; `obs_url` is where it lies."""
+
+    obs_url: str = ""
+
+
+@as_declared(algorithm.InputRemote, algorithm.OutputRemote)
+class Remote(Lenient):
+    """Where data lies: in object storage, or in a data set."""
+
+
+@as_declared(algorithm.Output)
+class Output(Lenient):
+    """Data that the job writes; it is uploaded every `period` seconds."""
+
+    mode: str = ""
+    period: Seconds = None
+
+
+class Label(Lenient):
+    """A tag."""
+
+    key: str = ""
+    value: str = ""
+
+
+@as_declared(algorithm.Engine, tasks.TaskEngine)
+class JobEngine(Lenient):
+    """What a job, or a task, runs in."""
+
+    v1_compatible: bool | None = None
+    usage: str = ""
+    support_groups: str = ""
+    tags: tuple[Label, ...] = ()
+
+
+@as_declared(algorithm.Algorithm)
+class Algorithm(Lenient):
+    """What the job runs."""
+
+    parameters_customization: bool | None = None
+
+
+class FlavorDetail(Lenient):
+    """The flavor of a public pool."""
+
+    flavor_type: str = ""
+    billing: Billing | None = None
+    flavor_info: FlavorInfo | None = None
+    attributes: Texts = Field(default_factory=dict)
+
+
+class AllocatedResources(Lenient):
+    """What the container was given; memory in GB."""
+
+    cpu_arch: str = ""
+    cpu_core_num: Number = None
+    mem_size: Number = None
+    accelerator_num: Number = None
+    accelerator_type: str = ""
+
+
+class PoolInfo(Lenient):
+    """The dedicated pool; not documented, and seen in answers."""
+
+    accelerator_num: Number = None
+    pool_resource_flavor: Any = None
+
+
+@as_declared(spec.Resource)
+class Resource(Lenient):
+    """Where the job runs."""
+
+    policy: str = ""
+    flavor_name: str = ""
+    pool_name: str = ""
+    pool_info: PoolInfo | None = None
+    flavor_detail: FlavorDetail | None = None
+    main_container_allocated_resources: AllocatedResources | None = None
+
+
+@as_declared(spec.NodeSelector)
+class NodeSelector(Lenient):
+    """Nodes on which a job may run, in the words of Kubernetes."""
+
+    nodeSelectorTerms: tuple[dict[str, Any], ...] = ()  # noqa: N815
+
+
+@as_declared(spec.PreferredAffinity)
+class PreferredAffinity(Lenient):
+    """What the placement should obey, in the words of Kubernetes."""
+
+    node_affinity: tuple[dict[str, Any], ...] = ()
+
+
+@as_declared(spec.AssetModel)
+class AssetModel(Lenient):
+    """The model as an asset of the service."""
+
+    id: str = ""
+    location: str = ""
+
+
+@as_declared(spec.Spec)
+class Spec(Lenient):
+    """Where and how the job runs."""
+
+    is_hosted_log: bool | None = None
+
+
+@as_declared(tasks.TaskResource)
+class TaskResource(Lenient):
+    """Where a task of a heterogeneous job runs."""
+
+    flavor_name: str = ""
+    flavor_type: str = ""
+    max_num: Count = None
+    billing: Billing | None = None
+    flavor_info: FlavorInfo | None = None
+    attributes: Texts = Field(default_factory=dict)
+
 
 #: What is declared beside the job's parts, and reported in its metadata.
 _IN_METADATA = ("description", "annotations", "training_experiment_reference")
@@ -207,3 +437,159 @@ class JobPage(Lenient):
     ai_project: str = ""
     train_type: str = ""
     items: tuple[ReportedJob, ...] = ()
+
+
+# --- requests
+
+
+#: So many values, tags and addresses one search takes at most.
+AtMostTen = Field(max_length=10)
+
+
+class RequestModel(BaseModel):
+    """A part of a request: an unknown name is a typo."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
+
+    def body(self) -> dict[str, Any]:
+        """The JSON object that is sent."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+_Request = TypeVar("_Request", bound=RequestModel)
+
+
+class Filter(RequestModel):
+    """One condition of a search. Keys are the service's: name, create_time, phase, kind, user_id…
+
+    `between` takes two times in RFC 3339, at most 31 days apart.
+    """
+
+    key: str
+    operator: Literal["between", "like", "in", "not"]
+    value: Annotated[tuple[str, ...], AtMostTen]
+
+
+class TagFilter(RequestModel):
+    """A tag that a job must have, with one of the values; no value means any (Huawei only)."""
+
+    key: str
+    values: Annotated[tuple[str, ...], AtMostTen] = ()
+
+
+class Search(RequestModel):
+    """Which jobs, in which order; all conditions must hold.
+
+    With tags or addresses the service looks at 31 days only: the last ones, or those that a filter of
+    create_time names. `unified_jobs` is known from the vendor's Terraform provider alone. Open Telekom Cloud
+    knows neither tags and addresses nor `train_type` and `unified_jobs`.
+    """
+
+    filters: tuple[Filter, ...] = ()
+    sort_by: str | None = None
+    order: Literal["asc", "desc"] | None = None
+    group_by: str | None = None
+    train_type: Literal["job", "ftjob"] | None = None
+    unified_jobs: bool | None = None
+    tags: Annotated[tuple[TagFilter, ...], AtMostTen] = ()
+    host_ips: Annotated[tuple[str, ...], AtMostTen] = ()
+
+    def conditions(self) -> dict[str, Any]:
+        """The body without the fields that turn pages."""
+        return self.model_dump(mode="json", exclude_defaults=True, include=set(Search.model_fields))
+
+
+class SearchBody(Search):
+    """The whole body of a search: one page of it. `offset` counts pages, the first is 0."""
+
+    offset: Annotated[int | None, Field(ge=0)] = None
+    limit: Annotated[int | None, Field(ge=1, le=50)] = None
+    workspace_id: str | None = None
+
+
+class ActionBody(RequestModel):
+    """What is to be done with a job. The service knows `restart` too, and documents nothing of it."""
+
+    action_type: Literal["terminate"]
+
+
+class MetadataUpdate(RequestModel):
+    """Switches of a running job. `annotation` is singular here, and jupyter-lab/enable its only key."""
+
+    annotation: dict[str, str] | None = None
+
+
+def _with_mutable_fields(own: type[_Request]) -> type[_Request]:
+    """Give a request model the declared fields that can be changed in place; all are optional."""
+    fields = {
+        name: update
+        for name, field in JobBody.model_fields.items()
+        if name not in own.model_fields and (update := _update_of(field))
+    }
+    return create_model(own.__name__, __base__=own, __module__=own.__module__, __doc__=own.__doc__, **fields)
+
+
+def _update_of(field: FieldInfo) -> Any:
+    """The field of an update, None for a field that cannot be changed."""
+    kind = bare_type(field.annotation)
+    is_mutable = any(isinstance(mark, UpdateInPlace) for mark in field.metadata)
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        fields: dict[str, Any] = {
+            name: _optional(member) if is_mutable else _update_of(member)
+            for name, member in kind.model_fields.items()
+        }
+        fields = {name: update for name, update in fields.items() if update}
+        if not fields:
+            return None
+        made = create_model(f"{kind.__name__}Update", __base__=RequestModel, __doc__=kind.__doc__, **fields)
+        return made | None, None
+    return _optional(field) if is_mutable else None
+
+
+def _optional(field: FieldInfo) -> tuple[Any, None]:
+    kind = bare_type(field.annotation)
+    if get_origin(kind) is list:
+        kind = tuple[bare_type(get_args(kind)[0]), ...]  # type: ignore[misc]
+    limits = (limit for limit in field.metadata if not isinstance(limit, UpdateInPlace | Mark))
+    return Annotated[(kind | None, Field(), *limits)], None
+
+
+@_with_mutable_fields
+class UpdateBody(RequestModel):
+    """What is to be changed on a job; an empty description clears it. OTC knows `description` alone.
+
+    Beside these fields it has all that can be declared and changed in place: `spec` and `endpoints`, as
+    mappings. Source of that list: the marks in `core`.
+    """
+
+    description: Annotated[str | None, Field(max_length=256)] = None
+    metadata: MetadataUpdate | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **fields: Any) -> None: ...
+
+
+def unknown_fields(job: ObservedJob) -> tuple[str, ...]:
+    """Return their paths, each once, the status aside: `spec.brand_new`, `tasks.brand_new`.
+
+    Of an answer that holds what is no text nothing is said.
+    """
+    try:
+        found = ReportedJob.of(job).model_copy(update={"status": None})
+    except ValidationError:
+        return ()
+    return tuple(dict.fromkeys(_below(found, "")))
+
+
+def _below(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, BaseModel):
+        yield from (f"{path}{name}" for name in value.model_extra or ())
+        for name in type(value).model_fields:
+            yield from _below(getattr(value, name), f"{path}{name}.")
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _below(item, path)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _below(item, path)

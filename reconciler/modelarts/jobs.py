@@ -1,146 +1,537 @@
-"""The calls about jobs, with typed questions and answers: what a program wants that calls the service itself.
+"""Single jobs of a workspace: which one is meant, which ones match, and what may be done with them by hand.
 
-A plan reads a thousand jobs and looks at a few fields of each; it does without these models.
-
-Source: docs/modelarts.md, "Calls", "Search" and "Updates".
+Source: docs/modelarts.md, "Search".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Self
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
-from reconciler.core.body import create_body, with_identity
-from reconciler.core.fields.desired import JobBody
-from reconciler.core.fields.marks import Cloud
-from reconciler.core.observed_job import Unreadable
-from reconciler.errors import NotSupported, ServiceError, UnreadableAnswer
-from reconciler.modelarts.backend import ModelArtsBackend
-from reconciler.modelarts.job_models import JobPage, ReportedJob
-from reconciler.modelarts.job_parser import find_oddity
-from reconciler.modelarts.paging import page_of
-from reconciler.modelarts.request_models import ActionBody, Search, SearchBody, UpdateBody
+from reconciler.core.listing import Listing, SearchFilter
+from reconciler.core.listing import named as name_filter
+from reconciler.core.logtail import Unseen, unseen
+from reconciler.core.observed_job import Observation
+from reconciler.core.ownership import sort_by_key
+from reconciler.core.phase import Operation, may
+from reconciler.core.ports import SupportsSearch
+from reconciler.core.selection import suggest_key
+from reconciler.decide.key_state import Snapshot, newest
+from reconciler.errors import (
+    Diagnostic,
+    NotFound,
+    Refused,
+    Rejected,
+    ServiceError,
+    Unauthorized,
+    WrongPhase,
+    WrongUsage,
+)
+from reconciler.text import parse_duration
 
-_EVERY_JOB = Search()
+if TYPE_CHECKING:
+    from reconciler.core.job_reports import EventQuery, JobEvent
+    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.ownership import KeyView
+    from reconciler.core.ports import Backend, Logs, SupportsSearch
+    from reconciler.core.stack import Stack
+    from reconciler.modelarts.target import Connected
 
 
-class Found(tuple[ReportedJob, ...]):
-    """The jobs that a search found; `unreadable` are those that lack an id, a name or a phase."""
-
-    unreadable: tuple[Unreadable, ...]
-
-    def __new__(cls, jobs: Iterable[ReportedJob] = (), unreadable: Iterable[Unreadable] = ()) -> Self:
-        """Put the two together."""
-        found = super().__new__(cls, jobs)
-        found.unreadable = tuple(unreadable)
-        return found
+# --- which job an argument means
 
 
-class Jobs:
-    """The jobs of one workspace, over the session of its backend."""
+def find_job(
+    stack: Stack, target: Connected, named: str, say: Callable[[str], None] = lambda _: None
+) -> ObservedJob:
+    """Return the job that an argument means: a key's newest revision, else the job of this id or name.
 
-    def __init__(self, backend: ModelArtsBackend) -> None:
-        self._backend = backend
+    A key goes before a name, which another revision of it may have. Case counts for nothing in names.
 
-    def create(self, name: str, job: JobBody) -> ReportedJob:
-        """Create a job, described as below a key of a manifest, in the target's workspace.
-
-        It is asked once, never repeated, and belongs to no stack.
-
-        Raises:
-            NameTaken: a job of that name exists, seen or not.
-            Unanswered, UnreadableAnswer, ServerError: whether there is a job now is not known.
-        """
-        body = with_identity(
-            create_body(job.model_dump(exclude_unset=True)),
-            name=name,
-            workspace_id=self._backend.workspace_id,
-            description=job.description or "",
+    Raises:
+        NotFound: there is none.
+        WrongUsage: there are several of that name.
+        ServiceError: the workspace could not be read, so nobody knows which revision is the newest.
+    """
+    backend = target.backend
+    is_declared = named in stack.whole or named in stack.jobs
+    if is_declared or not _is_uuid(named):
+        job = _by_key(stack, backend, named, is_declared=is_declared)
+        if job is not None:
+            return job
+    ways = (_by_id, _by_name) if _is_uuid(named) else (_by_name, _by_id)
+    job = next((found for way in ways if (found := way(backend, named))), None)
+    if job is None and is_declared:
+        why = f"stack {stack.name} owns no job of key {named!r}, and no job has that id or name"
+        raise NotFound(why, fix="reconciler status lists the keys")
+    if job is None:
+        raise NotFound(
+            f"workspace {target.identity.workspace_id} has no job with the id or the name {named!r}, "
+            f"and stack {stack.name} no such key",
+            fix=suggest_key(named, stack.whole) or "reconciler jobs list shows the jobs",
         )
-        return ReportedJob.of(self._backend.create(body))
+    if is_declared:
+        say(f"{named} is a key without a job of the stack; using {job.id}, which has that name.")
+    return job
 
-    def search(self, search: Search = _EVERY_JOB, limit: int | None = None) -> Found:
-        """Return the jobs that match, the oldest first unless `search` says otherwise; pages are turned here.
 
-        With a `limit` no page is read beyond the one that reaches it. Entries that cannot be read hide no
-        others: they are in the answer's `unreadable`.
+def _by_key(stack: Stack, backend: Backend, key: str, *, is_declared: bool) -> ObservedJob | None:
+    """The newest revision of a key that is declared, or owned; None if there is none.
+
+    Of a key that is not declared only the names that it gives its jobs are looked for. A declared one
+    may own a job of another name (it was adopted, or the key renamed): its absence takes a full scan.
+    """
+    if not is_declared and not _owns_by_name(stack, backend, key):
+        return None
+    desired = stack.find(key)
+    keys = frozenset({key, *(desired.formerly if desired else ())})
+
+    def look_at(seen: Observation) -> KeyView:
+        return Snapshot(sort_by_key(seen, stack.name, keys)).view(key, desired)
+
+    def owns_nothing(seen: Observation) -> bool:
+        return is_declared and not look_at(seen).owned
+
+    seen = backend.observe(keys, owns_nothing)
+    view = look_at(seen)
+    if view.unreadable or (seen.problem is not None and (view.owned or is_declared)):
+        why = view.unreadable[0].why if view.unreadable else seen.problem
+        raise ServiceError(f"{why}: cannot tell which revision of {key} is the newest")
+    latest = newest(view, None if desired is None or desired.is_absent else desired)
+    return latest.job if latest else None
+
+
+def _owns_by_name(stack: Stack, backend: Backend, key: str) -> bool:
+    """Whether the stack owns a job that is a revision of this key, and has its name."""
+    if isinstance(backend, SupportsSearch):
+        jobs: Iterable[ObservedJob] = backend.search([name_filter(key)]).jobs
+    else:
+        jobs = backend.observe({key}).jobs
+    markers = (job.marker for job in jobs)
+    return any(marker and (marker.stack, marker.key) == (stack.name, key) for marker in markers)
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _by_id(backend: Backend, named: str) -> ObservedJob | None:
+    try:
+        return backend.details(named)
+    except NotFound:
+        return None
+    except Rejected:
+        # The service may say of a text that is no id that it is malformed.
+        if _is_uuid(named):
+            raise
+        return None
+
+
+def _by_name(backend: Backend, named: str) -> ObservedJob | None:
+    jobs = backend.find(named)
+    if len(jobs) > 1:
+        jobs = [job for job in jobs if job.name == named] or jobs
+    if len(jobs) > 1:
+        ids = ", ".join(f"{job.name} is {job.id}" for job in jobs)
+        raise WrongUsage(Diagnostic("ambiguous job name", ids, "give the id of the job"))
+    return jobs[0] if jobs else None
+
+
+# --- jobs and events that match
+
+
+#: One search covers so many days at most, and a filter takes so many values.
+#: Source: docs/modelarts.md, "Calls".
+WINDOW_S = 31 * 86_400
+MAX_VALUES = 10
+#: The service's clock may be ahead of ours.
+_AHEAD_S = 3600.0
+
+
+def _wrong(why: str) -> WrongUsage:
+    return WrongUsage(Diagnostic("invalid filter", why))
+
+
+class Moment(NamedTuple):
+    """A point in time: seconds since 1970, or so many seconds ago."""
+
+    seconds: float
+    is_ago: bool = False
+
+    @classmethod
+    def parse(cls, value: object) -> Moment:
+        """Read a time such as 2026-11-21 or 2026-11-21T08:00:00Z (without a zone: UTC), or a span such as 2d.
 
         Raises:
-            UnreadableAnswer: the list moved.
-            NotSupported: the cloud does not know what is asked; then nothing was sent.
+            ValueError: it is neither; the message says what can be written.
         """
-        asked = search.conditions()
-        listing = self._backend.search(asked.pop("filters", ()), more=asked, limit=limit)
-        if isinstance(listing.problem, ServiceError):
-            raise listing.problem
-        if listing.problem:
-            raise UnreadableAnswer(listing.problem)
-        jobs, unreadable = listing.jobs[:limit], list(listing.unreadable)
-        oddities = {job.id: oddity for job in jobs if (oddity := find_oddity(dict(job.body)))}
-        unreadable += [
-            Unreadable(f"it contains {oddities[job.id]}", job.name, job.id)
-            for job in jobs
-            if job.id in oddities
+        if isinstance(value, str):
+            try:
+                return cls(parse_duration(value), is_ago=True)
+            except ValueError:
+                pass
+            try:
+                value = datetime.fromisoformat(value)
+            except ValueError:
+                text = f'"{value}" is not a valid time; write 2026-11-21, 2026-11-21T08:00:00Z, or 2d'
+                raise ValueError(text) from None
+        if not isinstance(value, datetime):
+            raise ValueError(f"{value!r} is not a valid time; pass a datetime, or a text")
+        return cls((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
+
+    def at_s(self, now_s: float) -> float:
+        """Seconds since 1970."""
+        return now_s - self.seconds if self.is_ago else self.seconds
+
+
+class JobSearch(NamedTuple):
+    """What is asked of the service, and what is looked at on our side as well.
+
+    `spans` are times that are searched one after the other, the newest first; none: whatever the times.
+    `looks_back` says that the service looks at the last 31 days only.
+    """
+
+    filters: list[SearchFilter]
+    more: dict[str, Any]
+    after_s: float | None
+    before_s: float | None
+    spans: list[tuple[int, int]]
+    looks_back: bool
+
+    def matches(self, job: ObservedJob) -> bool:
+        """Whether a job lies between the times; one search cannot span more than 31 days."""
+        created_at_s = job.created_at_s
+        if created_at_s is None:
+            return self.after_s is None and self.before_s is None
+        return (self.after_s is None or created_at_s >= self.after_s) and (
+            self.before_s is None or created_at_s <= self.before_s
+        )
+
+
+class JobFilters(NamedTuple):
+    """Which jobs are wanted. `name` and `algorithm_name` are parts of names, `filters` conditions as they
+    are sent; of `phases`, `kinds` and `users` a job has one each.
+    """
+
+    name: str | None = None
+    phases: Sequence[str] = ()
+    kinds: Sequence[str] = ()
+    users: Sequence[str] = ()
+    algorithm_name: str | None = None
+    after: Moment | None = None
+    before: Moment | None = None
+    filters: Sequence[SearchFilter] = ()
+    tags: Sequence[Mapping[str, Any]] = ()
+    host_ips: Sequence[str] = ()
+    train_type: str | None = None
+    unified: bool = False
+    group_by: str | None = None
+
+    def conditions(self) -> list[SearchFilter]:
+        """The service's conditions, times aside.
+
+        Raises:
+            WrongUsage: one has more values than the service takes.
+        """
+        given = [
+            ("name", "like", [self.name] if self.name else []),
+            ("phase", "in", list(self.phases)),
+            ("kind", "in", list(self.kinds)),
+            ("user_id", "in", list(self.users)),
+            ("algorithm_name", "like", [self.algorithm_name] if self.algorithm_name else []),
         ]
-        return Found((ReportedJob.of(job) for job in jobs if job.id not in oddities), unreadable)
+        conditions: list[SearchFilter] = [
+            {"key": key, "operator": how, "value": values} for key, how, values in given if values
+        ]
+        conditions += self.filters
+        for condition in conditions:
+            if len(condition["value"]) > MAX_VALUES:
+                raise _wrong(f"the service accepts at most {MAX_VALUES} values of {condition['key']}")
+        return conditions
 
-    def page(self, search: SearchBody) -> JobPage:
-        """Return one page, as the service cuts it; of the target's workspace, if none is named.
+    def more(self) -> dict[str, Any]:
+        """The other fields of the service's search."""
+        fields = {
+            "tags": list(self.tags),
+            "host_ips": list(self.host_ips),
+            "train_type": self.train_type,
+            "unified_jobs": self.unified,
+            "group_by": self.group_by,
+        }
+        return {key: value for key, value in fields.items() if value}
 
-        Raises:
-            UnreadableAnswer: it is not a list of jobs.
-        """
-        body = {"workspace_id": self._backend.workspace_id, **search.body()}
-        answer = self._backend.ask_for_page(body)
-        told: Any = answer.json()
-        page = page_of(told)
-        if isinstance(page, str):
-            raise answer.unreadable(page)
-        if not all(isinstance(item, dict) for item in page.items):
-            raise answer.unreadable("a list entry is not an object")
-        if oddity := next(filter(None, map(find_oddity, page.items)), None):
-            raise answer.unreadable(f"a list entry contains {oddity}")
-        return JobPage.model_validate(told)
 
-    def details(self, job_id: str) -> ReportedJob:
-        """Return all that the service tells of a job.
+def read(
+    backend: SupportsSearch, search: JobSearch, *, sort_by: str, order: str, limit: int | None = None
+) -> Listing:
+    """Read what is wanted, one search after the other, until `limit` jobs are reached.
 
-        Raises:
-            NotFound: there is none with that id.
-        """
-        job = self._backend.details(job_id)
-        if oddity := find_oddity(dict(job.body)):
-            raise UnreadableAnswer(f"the job contains {oddity}")
-        return ReportedJob.of(job)
+    Raises:
+        WrongUsage: it takes several searches, whose jobs come in another order than asked for.
+    """
+    if len(search.spans) > 1 and sort_by != "create_time":
+        raise _wrong(f"{_IN_PARTS}, so --sort requires a shorter period")
+    spans = search.spans if order == "desc" else search.spans[::-1]
+    whole = Listing()
+    found: set[str] = set()
 
-    def update(self, job_id: str, changes: UpdateBody) -> None:
-        """Change fields of a job; on Open Telekom Cloud its description only.
+    def is_new(job: ObservedJob) -> bool:
+        return job.id not in found and search.matches(job)
 
-        Raises:
-            NotFound: there is no such job.
-        """
-        body = changes.body()
-        if self._backend.cloud is Cloud.OTC and body.keys() - {"description"}:
-            raise NotSupported("Open Telekom Cloud can change only the description of a job")
-        self._backend.update(job_id, body)
+    for filters in [[*search.filters, _created(*span)] for span in spans] or [search.filters]:
+        left = None if limit is None else limit - len(whole.jobs)
+        part = backend.search(
+            filters, sort_by=sort_by, order=order, more=search.more, limit=left, wanted=is_new
+        )
+        _join(whole, part, [job for job in part.jobs if is_new(job)])
+        found.update(job.id for job in whole.jobs)
+        if whole.problem is not None or len(whole.jobs) == limit:
+            break
+    return whole
 
-    def terminate(self, job_id: str) -> ReportedJob:
-        """Ask for the end of a job; return it, Terminating.
 
-        Raises:
-            WrongPhase: it has ended, or its phase just changed: read it again.
-            NotFound: there is no such job.
-        """
-        answer = self._backend.act(job_id, ActionBody(action_type="terminate").body())
-        told = answer.json()
-        if not isinstance(told, dict):
-            raise answer.unreadable("the response is not a job")
-        return ReportedJob.model_validate(told)
+def _join(whole: Listing, part: Listing, new: Sequence[ObservedJob]) -> None:
+    whole.jobs += new
+    whole.unreadable += [lost for lost in part.unreadable if lost not in whole.unreadable]
+    whole.problem, whole.requests = part.problem, whole.requests + part.requests
 
-    def delete(self, job_id: str) -> None:
-        """Delete a job's record. It is gone some time later, when `details` raises `NotFound`.
 
-        Raises:
-            NotFound: there is no such job.
-        """
-        self._backend.delete(job_id)
+_IN_PARTS = "with --tag and --host-ip the service searches 31 days at a time"
+
+
+def _created(first_s: int, last_s: int) -> SearchFilter:
+    span = [datetime.fromtimestamp(s, UTC).isoformat() for s in (first_s, last_s)]
+    return {"key": "create_time", "operator": "between", "value": span}
+
+
+def _spans(
+    now_s: float, after_s: float | None, before_s: float | None, *, is_needed: bool
+) -> list[tuple[int, int]]:
+    """Cut the time into what one search may cover, in whole seconds, the newest first."""
+    if after_s is None:
+        if is_needed and before_s is not None:
+            raise _wrong(f"{_IN_PARTS}, so --created-before needs --created-after")
+        return []
+    until_s = now_s + _AHEAD_S
+    if (until_s if before_s is None else before_s) < after_s:
+        raise _wrong("--created-before is before --created-after")
+    first = math.floor(min(max(0.0, after_s), until_s))
+    last = math.ceil(until_s if before_s is None else min(before_s, until_s))
+    if not is_needed and last - first > WINDOW_S:
+        return []
+    return [(max(first, end - WINDOW_S), end) for end in range(last, first, -WINDOW_S)] or [(first, first)]
+
+
+def job_search(now_s: float, filters: JobFilters) -> JobSearch:
+    """Turn filters into the service's search.
+
+    Raises:
+        WrongUsage: a condition has more values than the service takes, the times are the wrong way round, or
+            they have no beginning where the service needs one.
+    """
+    conditions = filters.conditions()
+    after_s = filters.after.at_s(now_s) if filters.after else None
+    before_s = filters.before.at_s(now_s) if filters.before else None
+    in_parts = bool(filters.tags or filters.host_ips)
+    spans = _spans(now_s, after_s, before_s, is_needed=in_parts)
+    is_timed = spans or any(condition["key"] == "create_time" for condition in conditions)
+    return JobSearch(
+        conditions, filters.more(), after_s, before_s, spans, looks_back=in_parts and not is_timed
+    )
+
+
+def event_times(now_s: float, since: Moment | None, until: Moment | None, created_at_s: float) -> EventQuery:
+    """Which events of a job are asked for; the service takes both times or none.
+
+    Raises:
+        WrongUsage: the times are the wrong way round.
+    """
+    if since is None and until is None:
+        return {}
+    first_s = since.at_s(now_s) if since else created_at_s
+    last_s = until.at_s(now_s) if until else now_s + _AHEAD_S
+    if since and until and last_s < first_s:
+        raise _wrong("--until is before --since")
+    last_s = max(0.0, min(last_s, now_s + _AHEAD_S))
+    first_s = max(0.0, min(first_s, last_s))
+    return {"start_time": _rfc3339(math.floor(first_s)), "end_time": _rfc3339(math.ceil(last_s))}
+
+
+def _rfc3339(at_s: int) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# --- what may be done by hand
+
+
+def check_allowed(jobs: Sequence[ObservedJob], operation: Operation, *, force: bool) -> None:
+    """See that all of these jobs may be terminated, or their records deleted.
+
+    Raises:
+        Refused: one of them may not, for it is protected, or a stack owns it and `force` is not given.
+    """
+    problems = [problem for job in jobs for problem in _problems(job, operation, force=force)]
+    if problems:
+        raise Refused(*problems)
+
+
+def _problems(job: ObservedJob, operation: Operation, *, force: bool) -> Iterator[Diagnostic]:
+    marker = job.marker
+    if marker is not None and marker.protected and operation is Operation.TERMINATE:
+        yield Diagnostic(
+            "the job is protected",
+            f"{job.name} is {marker.key} of stack {marker.stack}, and its marker says protected",
+            f"set protect: false under lifecycle of {marker.key}, and apply",
+        )
+    elif marker is not None and not force:
+        yield Diagnostic(
+            "the job is owned by a stack",
+            f"{job.name} is r{marker.revision} of {marker.key} in stack {marker.stack}",
+            f"change {marker.key} in the manifest, and apply; or add --force",
+        )
+    verdict = may(operation, job.phase)
+    if not verdict:
+        yield Diagnostic(
+            f"cannot {operation.value}",
+            f"{job.name} is {job.phase_text}: {verdict.why}; legal {verdict.legal_when}",
+        )
+
+
+def terminate(target: Connected, job: ObservedJob, note: Callable[[ObservedJob], None]) -> str:
+    """Ask for the end of a job; return a word for how it stands then. `note` writes down that we did."""
+    try:
+        target.backend.terminate(job.id)
+        note(job)
+    except WrongPhase:
+        # It moved since it was checked; if it has ended, that is what was wanted.
+        now = target.backend.details(job.id)
+        if may(Operation.TERMINATE, now.phase):
+            raise
+        return now.phase_text.lower()
+    return "terminating"
+
+
+def delete(target: Connected, job: ObservedJob) -> str:
+    """Delete the record of a job; return a word for how it stands then."""
+    try:
+        target.deletion.delete(job.id)
+    except ServiceError as failure:
+        return delete_unless(failure)(target, job)
+    return "deleting"
+
+
+def delete_unless(failure: ServiceError) -> Callable[[Connected, ObservedJob], str]:
+    """After a failure: a record that is not there any more is deleted, whoever did it."""
+
+    def look(target: Connected, job: ObservedJob) -> str:
+        try:
+            target.backend.details(job.id)
+        except NotFound:
+            return "deleted"
+        raise failure
+
+    return look
+
+
+# --- details, logs and events
+
+
+_AT_ONCE = 8
+
+
+class UnreadJob(NamedTuple):
+    """A job whose details could not be read."""
+
+    job: ObservedJob
+    failure: ServiceError
+
+
+class Details(NamedTuple):
+    """Jobs as their details show them, those that could not be read, and those that are gone by now."""
+
+    jobs: tuple[ObservedJob, ...]
+    unread: tuple[UnreadJob, ...] = ()
+    gone: tuple[ObservedJob, ...] = ()
+
+
+def read_details(backend: Backend, jobs: Sequence[ObservedJob]) -> Details:
+    """Read the details of each job, in the order of the jobs.
+
+    Raises:
+        Unauthorized: the account may not read them.
+    """
+
+    def read(job: ObservedJob) -> ObservedJob | ServiceError:
+        try:
+            return backend.details(job.id)
+        except Unauthorized:
+            raise
+        except ServiceError as failure:
+            return failure
+
+    with ThreadPoolExecutor(max_workers=max(1, min(_AT_ONCE, len(jobs)))) as pool:
+        answers = list(pool.map(read, jobs))
+    read_jobs, unread, gone = [], [], []
+    for job, answer in zip(jobs, answers, strict=True):
+        if isinstance(answer, NotFound):
+            gone.append(job)
+        elif isinstance(answer, ServiceError):
+            unread.append(UnreadJob(job, answer))
+        else:
+            read_jobs.append(answer)
+    return Details(tuple(read_jobs), tuple(unread), tuple(gone))
+
+
+#: Seconds between two looks at a log that grows.
+FOLLOW_EVERY_S = 5.0
+_EVENT_PAGE = 100
+
+
+def first_task(job: ObservedJob) -> str:
+    """The task that is meant where none is named."""
+    status = job.body.get("status")
+    tasks = status.get("tasks") if isinstance(status, Mapping) else None
+    named = [task for task in tasks if isinstance(task, str) and task] if isinstance(tasks, list) else []
+    return named[0] if named else "worker-0"
+
+
+def follow_log(target: Connected, job_id: str, task: str) -> Iterator[Unseen]:
+    """Yield what is new in a log, whole lines each time, until the job has ended.
+
+    Raises:
+        ServiceError: the job or its log cannot be read.
+    """
+    seen, logs = 0, target.logs
+    while True:
+        # The phase first: what the job wrote before it ended is in the log that is read after it.
+        job = target.backend.details(job_id)
+        has_ended = job.phase is not None and job.phase.is_terminal
+        preview = logs.preview(job.id, task)
+        if preview is not None:
+            new = unseen(preview.content, preview.full_size, seen, is_last=has_ended)
+            seen = new.size
+            yield new
+        if has_ended:
+            return
+        target.clock.sleep(FOLLOW_EVERY_S)
+
+
+def read_events(logs: Logs, job_id: str, limit: int, query: EventQuery, offset: int = 0) -> list[JobEvent]:
+    """Read events page by page from the one at `offset` on, `limit` at most."""
+    found: list[JobEvent] = []
+    while len(found) < limit:
+        size = min(_EVENT_PAGE, limit - len(found))
+        part: EventQuery = {**query, "offset": offset + len(found), "limit": size}
+        page = logs.events(job_id, **part)
+        found += page.events
+        if len(page.events) < size:
+            break
+    return found[:limit]

@@ -1,4 +1,4 @@
-"""The target of kind `local`: here, and only here, the embedded emulator and the client of the API meet."""
+"""The target of kind `local`: the emulator, called inside this process, its jobs in a file of the stack."""
 
 from __future__ import annotations
 
@@ -26,8 +26,14 @@ if TYPE_CHECKING:
 LOCAL_PROJECT = "local"
 
 
+class LocalFileFailed(Rejected):
+    """The file of the local target cannot be read or written; the request had no effect."""
+
+    what = "cannot use the file of the local target"
+
+
 def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> TargetIdentity:
-    """Who the target is."""
+    """Return the identity of the target."""
     return TargetIdentity(
         name=name,
         kind=target.kind,
@@ -37,28 +43,29 @@ def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> Target
     )
 
 
-def connect(name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack) -> Connected:
+def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack) -> Connected:
     """Open the file of the embedded service.
 
     Raises:
         LocalFileFailed: it cannot be used.
     """
+    # Here and below: the identity of a local target is asked for without opening it.
     from reconciler.emulator import Store, create_app
-    from reconciler.modelarts.endpoint import connect_inprocess
+    from reconciler.modelarts.connect import connect_inprocess
 
     file = record_directory(root) / "local.sqlite3"
     private_file(file)
-    with _telling_of(file):
+    with _store_errors(file):
         store = Store(str(file))
     cleanup.callback(store.close)
     app = create_app(store, project_id=LOCAL_PROJECT)
 
-    def telling_app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        with _telling_of(file):
+    def wrapped_app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        with _store_errors(file):
             return app(environ, start_response)
 
     backend = connect_inprocess(
-        telling_app,
+        wrapped_app,
         project_id=LOCAL_PROJECT,
         workspace_id=target.workspace_id,
         options=SessionOptions(
@@ -71,14 +78,8 @@ def connect(name: str, target: Target, root: Path, runtime: Runtime, cleanup: Ex
     return Connected(backend, identity, Cloud.HUAWEI, _LocalClock(store, runtime.clock))
 
 
-class LocalFileFailed(Rejected):
-    """The file of the local target cannot be read or written; what was asked had no effect."""
-
-    what = "cannot use the file of the local target"
-
-
 @contextmanager
-def _telling_of(file: Path) -> Iterator[None]:
+def _store_errors(file: Path) -> Iterator[None]:
     from reconciler.emulator import StoreError
 
     try:
@@ -99,20 +100,18 @@ def _fix_of(error: Exception, file: Path) -> str:
 
 
 class _LocalClock:
-    """The time that the embedded service keeps: its jobs live, and are judged, by one clock."""
+    """The time of the embedded service: its jobs run, and are judged, by one clock."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
 
     def now(self) -> float:
-        """Seconds since 1970, as the service counts them."""
         from reconciler.emulator import StoreError
 
         try:
             return self._store.clock.now_ms() / 1000
-        except StoreError:  # the next request will say what is wrong; a clock goes on
+        except StoreError:  # the next request will say what is wrong
             return self._clock.now()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
         self._clock.sleep(seconds)

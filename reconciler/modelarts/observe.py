@@ -1,29 +1,421 @@
-"""Reading what a plan needs of a workspace: full scan, or filtered searches, whichever is less.
+"""Reading jobs from a service that says little about its list: one job, pages of them, a whole workspace.
 
-A filtered search proves presence only. So if the caller's decision rests on a job not being there, the
-scan follows; `needs_absence` says whether it does.
+One answer becomes an `ObservedJob`, or `Unreadable` where a field that we need is not there: unknown fields
+stay in `body`, numbers may be text, null is absent. Needed are `metadata.id`, `metadata.name`,
+`status.phase`, and a description that is text or nothing. It is read by hand: a thousand jobs in a few
+milliseconds.
 
-Source: docs/semantics.md, "Reading" and "Listing jobs".
+Pages:
+
+- A page holds at most 50 jobs; one that is shorter is the last. `total` and `count` end nothing.
+- The oldest job comes first, so that new ones land behind what was read.
+- `offset` counts pages. Some documents say items: if page 1 repeats page 0, the reader counts items.
+- A list that moved under the reader is read again, at most three times. It moved if an id comes back
+  that was read before, or if `total` fell: a job was deleted, and another one slipped through the gap.
+- Of a slow service the next pages are asked for before this one has come; a list that moved is read again
+  in single file. A quick one is asked for one page after the other: threads would only get in its way.
+
+A workspace is read by a full scan or by filtered searches, whichever takes fewer requests. A filtered search
+proves presence only. So if the caller's decision rests on a job not being there, the scan follows;
+`needs_absence` says whether it does.
+
+Source: docs/modelarts.md, "Responses", "Contradictions" and "Search"; docs/semantics.md, "Reading" and
+"Listing jobs".
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
+from math import isfinite
+from typing import Any, NamedTuple, TypeGuard
 
+from reconciler.core.identity import MARKER_BEGIN, Marker, parse_description
 from reconciler.core.listing import Listing, SearchFilter, named
-from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
 from reconciler.core.phase import ACTIVE
 from reconciler.errors import Rejected, ServiceError, Unauthorized
-from reconciler.modelarts.paging import (
-    PAGE_SIZE,
-    SLOW_START_S,
-    WIDTH,
-    PageReader,
-    SearchPage,
-    at_once,
-)
+
+# --- one job
+
+
+def read_job(answer: Any) -> ObservedJob | Unreadable:
+    """Read one job; times come in milliseconds, and 0 stands for none."""
+    if not isinstance(answer, dict):
+        return Unreadable("a list entry is not an object")
+    metadata, status = answer.get("metadata"), answer.get("status")
+    if not isinstance(metadata, dict):
+        return Unreadable("metadata is missing or not an object")
+    job_id, name, description = metadata.get("id"), metadata.get("name"), metadata.get("description")
+    if not isinstance(status, dict):
+        status = {}
+    phase = status.get("phase")
+    is_described = isinstance(description, str | None)
+    if not (_is_text(job_id) and _is_text(name) and _is_text(phase) and is_described):
+        return _unreadable(metadata, status)
+    # Of other people's jobs nothing is compared or stored, and a thousand of them would take their time.
+    if description and MARKER_BEGIN in description and (invalid := find_invalid_value(answer)):
+        # These three are shown and compared, so they must be texts like any other.
+        job_id, name, description = (
+            text.encode("utf-8", "replace").decode() for text in (job_id, name, description)
+        )
+        return Unreadable(f"it contains {invalid}", name, job_id, parse_description(description).marker)
+    secondary = status.get("secondary_phase")
+    return ObservedJob(
+        id=job_id,
+        name=name,
+        description=description or "",
+        phase_text=phase,
+        secondary_phase=_text(secondary) or "",
+        created_at_s=_seconds(metadata.get("create_time")),
+        started_at_s=_seconds(status.get("start_time")),
+        duration_s=_seconds(status.get("duration")),
+        node_count=_node_count(answer),
+        body=answer,
+    )
+
+
+def _is_text(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and value != ""
+
+
+def _unreadable(metadata: dict[str, Any], status: dict[str, Any]) -> Unreadable:
+    job_id, name, description = (_text(metadata.get(key)) for key in ("id", "name", "description"))
+    needed = {
+        "metadata.id": job_id,
+        "metadata.name": name,
+        "status.phase": _text(status.get("phase")),
+    }
+    wrong = [path for path, value in needed.items() if not value]
+    if not (metadata.get("description") is None or isinstance(metadata["description"], str)):
+        wrong.append("metadata.description")
+    claimed: Marker | None = parse_description(description).marker if description else None
+    return Unreadable(f"{', '.join(wrong)} missing or not text", name or None, job_id or None, claimed)
+
+
+#: A job has ten levels at most, and numbers of 64 bits.
+_DEEPEST = 64
+_LARGEST = 10**30
+_CONTAINERS = frozenset({dict, list})
+_NUMBERS = frozenset({int, float})
+
+
+def find_invalid_value(answer: dict[str, Any]) -> str | None:
+    """Return what in a job no document, comparison or store could hold; None if there is nothing like it."""
+    holders: list[Any] = [answer]
+    for _ in range(_DEEPEST):
+        texts: list[str] = []
+        below: list[Any] = []
+        for holder in holders:
+            if holder.__class__ is dict:
+                texts += holder
+                holder = holder.values()
+            for value in holder:
+                kind = value.__class__
+                if kind is str:
+                    texts.append(value)
+                elif kind in _CONTAINERS:
+                    below.append(value)
+                elif kind in _NUMBERS and not -_LARGEST < value < _LARGEST:
+                    return "a number that is out of range or not finite"
+        if not all(map(str.isascii, texts)) and not _is_unicode("".join(texts)):
+            return "text that is not valid Unicode"
+        if not below:
+            return None
+        holders = below
+    return f"values nested more deeply than {_DEEPEST} levels"
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def number(value: Any) -> float | None:
+    """Read a finite number that may be spelled as text, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        read = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return read if isfinite(read) else None
+
+
+def _seconds(milliseconds: Any) -> float | None:
+    if milliseconds.__class__ is int:
+        # Nearly all of them, and a thousand jobs have three thousand.
+        return milliseconds / 1000 if 0 < milliseconds < 1 << 60 else None
+    read = number(milliseconds)
+    return read / 1000 if read and read > 0 else None
+
+
+def _node_count(answer: dict[str, Any]) -> int:
+    """Nodes of the job; of all its tasks for a heterogeneous one. 1 where nothing is said."""
+    spec = answer.get("spec")
+    resource = spec.get("resource") if isinstance(spec, dict) else None
+    if isinstance(resource, dict) and "node_count" in resource:
+        return _count(resource["node_count"])
+    tasks = answer.get("tasks")
+    if not isinstance(tasks, list):
+        return 1
+    resources = [task.get("task_resource") for task in tasks if isinstance(task, dict)]
+    return sum(_count(r.get("node_count")) for r in resources if isinstance(r, dict)) or 1
+
+
+def _count(value: Any) -> int:
+    if value.__class__ is int:
+        return max(1, value)
+    read = number(value)
+    return max(1, int(read)) if read else 1
+
+
+# --- pages
+
+
+PAGE_SIZE = 50
+MAX_READINGS = 4
+#: 50,000 jobs, five times the service's quota: a list without an end must not hold us for ever.
+MAX_PAGES = 1000
+#: Threads pay for waiting only: below this they cost a client more than they save.
+SLOW_S = 0.02
+#: The same for a first page, which may have had to connect.
+SLOW_START_S = 0.1
+WIDTH = 6
+
+MOVED = f"the list changed while it was read, {MAX_READINGS} times in a row"
+ENDLESS = f"the list does not end after {MAX_PAGES} pages"
+
+
+class SearchPage(NamedTuple):
+    """One answer of the search. `requests` is how many it took, `seconds` how long the last one.
+
+    `total` and `matching` are how many jobs there are, and match, as far as the service seems to say it.
+    """
+
+    items: list[Any]
+    total: int | None = None
+    requests: int = 1
+    seconds: float = 0.0
+    matching: int | None = None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the list ends here."""
+        return len(self.items) < PAGE_SIZE
+
+
+#: Fetches the page that begins at `offset` (pages or items, as the service counts).
+FetchPage = Callable[[int], SearchPage]
+
+
+class PageReader:
+    """Reads lists of one service, and remembers how it counts `offset`.
+
+    `is_ours` leaves out what was not asked for; such jobs still count for the pages.
+    """
+
+    def __init__(self, is_ours: Callable[[ObservedJob], bool] = lambda _: True) -> None:
+        self.counts_items = False
+        self._is_ours = is_ours
+
+    def read(self, fetch: FetchPage, first: SearchPage | None = None) -> Listing:
+        """Read the whole list; what cannot be read is said in the answer. `first` was fetched already.
+
+        Raises:
+            Unauthorized: nobody is allowed to read it.
+        """
+        seen = _Seen(self._is_ours)
+        requests, lock = first.requests if first else 0, threading.Lock()
+
+        def counted(offset: int) -> SearchPage:
+            nonlocal requests
+            needed = 1
+            try:
+                page = fetch(offset)
+                needed = page.requests
+            finally:
+                # Those of pages that nobody waits for any more, too.
+                with lock:
+                    requests += needed
+            return page
+
+        for reading in range(MAX_READINGS):
+            seen.start_again()
+            try:
+                end = self._read_once(counted, seen, None if reading else first, 1 if reading else WIDTH)
+            except Unauthorized:
+                raise
+            except ServiceError as failure:
+                return seen.listing(failure, requests)
+            if end is not _MOVED:
+                return seen.listing(end, requests)
+        return seen.listing(MOVED, requests)
+
+    def _read_once(self, fetch: FetchPage, seen: _Seen, first: SearchPage | None, width: int) -> str | None:
+        page, pages, ended = first or fetch(0), 0, False
+        with _Ahead(fetch, width) as ahead:
+            while True:
+                repeated = seen.take(page)
+                if pages == 1 and not self.counts_items and repeated > PAGE_SIZE // 2:
+                    # Page 1 repeats page 0: items are counted. What was asked for already is not wanted.
+                    self.counts_items = True
+                    ahead.forget()
+                elif repeated or seen.total_fell or (ended and page.items):
+                    return _MOVED
+                pages += 1
+                ended = ended or page.is_last
+                if ended and not ahead.count:
+                    return None
+                if pages == MAX_PAGES:
+                    return ENDLESS
+                if not ended:
+                    is_slow = page.seconds > (SLOW_START_S if pages == 1 else SLOW_S)
+                    wanted = seen.pages_left(width) if is_slow else 1
+                    begin, step = (seen.count, PAGE_SIZE) if self.counts_items else (pages, 1)
+                    ahead.ask([begin + step * k for k in range(ahead.count, wanted)])
+                page = ahead.next()
+
+
+_MOVED = "moved"
+
+
+class _Ahead:
+    """Pages that are asked for before anybody reads them, in order; a single one waits for its reader."""
+
+    def __init__(self, fetch: FetchPage, width: int) -> None:
+        self._fetch = fetch
+        self._pool = ThreadPoolExecutor(width, "reading")
+        self._asked: deque[Callable[[], SearchPage]] = deque()
+
+    def __enter__(self) -> _Ahead:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    @property
+    def count(self) -> int:
+        return len(self._asked)
+
+    def ask(self, offsets: list[int]) -> None:
+        if self.count + len(offsets) == 1:
+            self._asked += [partial(self._fetch, offset) for offset in offsets]
+        else:
+            self._asked += [self._pool.submit(self._fetch, offset).result for offset in offsets]
+
+    def forget(self) -> None:
+        self._asked.clear()
+
+    def next(self) -> SearchPage:
+        return self._asked.popleft()()
+
+
+class _Seen:
+    """The jobs of all readings, by id; an id counts as repeated within one reading only."""
+
+    def __init__(self, is_ours: Callable[[ObservedJob], bool]) -> None:
+        self._is_ours = is_ours
+        self._jobs: dict[str, ObservedJob | Unreadable] = {}
+        self._earlier: dict[str, ObservedJob | Unreadable] = {}
+        self._nameless: list[Unreadable] = []
+        self.start_again()
+
+    def start_again(self) -> None:
+        self.count = 0
+        self.total_fell = False
+        self._total: int | None = None
+        self._earlier |= self._jobs
+        self._jobs = {}
+        self._nameless = []
+
+    def pages_left(self, at_most: int) -> int:
+        """How many pages to ask for next: what `total` promises, at least 1."""
+        if self._total is None:
+            return at_most
+        return max(1, min(at_most, (self._total - self.count) // PAGE_SIZE + 1))
+
+    def take(self, page: SearchPage) -> int:
+        """Take the jobs of a page; return how many of them were there before."""
+        repeated = 0
+        for item in page.items:
+            job = read_job(item)
+            if job.id is None:
+                assert isinstance(job, Unreadable)
+                self._nameless.append(job)
+                self.count += 1
+                continue
+            if job.id in self._jobs:
+                repeated += 1
+            else:
+                self.count += 1
+            self._jobs[job.id] = job
+        self.total_fell = page.total is not None and self._total is not None and page.total < self._total
+        self._total = page.total
+        return repeated
+
+    def listing(self, problem: ServiceError | str | None, requests: int) -> Listing:
+        # What an earlier reading showed exists as far as anybody knows, unless a whole one says otherwise.
+        found = self._jobs if problem is None else {**self._earlier, **self._jobs}
+        return Listing(
+            jobs=[job for job in found.values() if isinstance(job, ObservedJob) and self._is_ours(job)],
+            unreadable=[job for job in found.values() if isinstance(job, Unreadable)] + self._nameless,
+            problem=problem,
+            requests=requests,
+        )
+
+
+class LimitedPages:
+    """Fetches pages until `limit` jobs were met that are `wanted`, and says then that the list ends."""
+
+    def __init__(
+        self, fetch: FetchPage, limit: int, wanted: Callable[[ObservedJob], bool] = lambda _: True
+    ) -> None:
+        self._fetch, self._limit, self._wanted = fetch, limit, wanted
+        self._lock = threading.Lock()
+        self._count, self._furthest = 0, 0
+
+    def __call__(self, offset: int) -> SearchPage:
+        with self._lock:
+            if offset == 0:
+                self._count, self._furthest = 0, 0
+            # What lies before a page that was read already is asked for, or the list would have a gap.
+            if self._count >= self._limit and offset > self._furthest:
+                return SearchPage([], requests=0)
+        page = self._fetch(offset)
+        jobs = [job for item in page.items if isinstance(job := read_job(item), ObservedJob)]
+        with self._lock:
+            self._count += sum(map(self._wanted, jobs))
+            self._furthest = max(self._furthest, offset)
+        return page
+
+
+def page_of(answer: Any, requests: int = 1, seconds: float = 0.0) -> SearchPage | str:
+    """Take an answer of the search apart, or say why that is not possible."""
+    if not isinstance(answer, dict) or "items" not in answer:
+        return "the search response has no items"
+    items, total, count = answer["items"], number(answer.get("total")), number(answer.get("count"))
+    if items is None and not count:
+        items = []
+    if not isinstance(items, list):
+        return "the items of the search response are not a list"
+    # A service that counts the page, not the list, tells nothing about the list.
+    known, matching = (int(n) if n is not None and n > len(items) else None for n in (total, count))
+    return SearchPage(items, known, requests, seconds, matching)
+
+
+# --- the workspace
 
 #: Fetches one page of a search.
 Fetch = Callable[[int, Sequence[SearchFilter]], SearchPage]
@@ -51,32 +443,26 @@ class _RequestBudget:
     limit: int | None
     whole: int | None = None
     least: int = 0
-    spent: int = 0
+    used: int = 0
     _promised: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def page(self, offset: int, filters: Sequence[SearchFilter]) -> SearchPage:
         with self._lock:
-            if self.limit is not None and self.spent >= self.limit:
+            if self.limit is not None and self.used >= self.limit:
                 raise _BudgetExceeded
-            self.spent += 1
+            self.used += 1
         page = self.fetch(offset, filters)
-        if offset == 0:
-            self._expect(page)
-        return page
-
-    def _expect(self, page: SearchPage) -> None:
-        """Give up at once if first pages promise more than there is to spend.
-
-        What is said to match ends no list, and is no hint either where it is the whole workspace.
-        """
-        if self.limit is None or self.whole is None or page.is_last or not page.matching:
-            return
-        if page.matching < self.whole:
+        # Give up at once if first pages promise more than there is to spend. What is said to match ends no
+        # list, and is no hint either where it is the whole workspace.
+        if self.limit is None or self.whole is None or offset > 0 or page.is_last:
+            return page
+        if page.matching and page.matching < self.whole:
             with self._lock:
                 self._promised += page.matching // PAGE_SIZE
                 if self.least + self._promised > self.limit:
                     raise _BudgetExceeded
+        return page
 
 
 def observe(
@@ -95,58 +481,78 @@ def observe(
     except Unauthorized:
         raise
     except ServiceError as failure:
-        return _observation(_failed(failure), 0, "full scan")
+        return _observation(Listing(problem=failure, requests=1), 0, "full scan")
     if names is None or first.is_last:
         return _scan(fetch, reader, first)
-    seen = _cheaper(fetch, reader, first, _searches(names))
-    if seen.is_whole or seen.problem is not None or needs_absence is None or not needs_absence(seen):
-        return seen
-    return _also(_scan(fetch, reader, None), seen)
+    searched = _cheaper(fetch, reader, first, _searches(names))
+    if (
+        searched.is_whole
+        or searched.problem is not None
+        or needs_absence is None
+        or not needs_absence(searched)
+    ):
+        return searched
+    scan = _scan(fetch, reader, None)
+    found = {job.id: job for job in scan.jobs}
+    if not scan.is_whole:
+        # What the searches found is still there.
+        found = {job.id: job for job in searched.jobs} | found
+    return replace(
+        scan,
+        jobs=tuple(found.values()),
+        requests=searched.requests + scan.requests,
+        strategy=f"{searched.strategy}; then {scan.strategy}, to prove absence",
+    )
 
 
 def _cheaper(fetch: Fetch, reader: PageReader, first: SearchPage, searches: Mapping[str, int]) -> Observation:
-    """Scan or search, whichever takes fewer requests; what turns out to be dearer is given up."""
+    """Scan or search, whichever takes fewer requests; what turns out to cost more is given up."""
     # As many names as there are cannot be found on fewer pages.
-    dear = 1 + sum(1 + covered // PAGE_SIZE for covered in searches.values())
-    price = _pages_to_come(first)
-    if price is not None and dear > price // 2:
+    search_cost = 1 + sum(1 + covered // PAGE_SIZE for covered in searches.values())
+    # `total` ends nothing, but is a hint for the cost of the rest of the scan.
+    scan_cost = None if first.total is None else first.total // PAGE_SIZE
+    if scan_cost is not None and search_cost > scan_cost // 2:
         return _scan(fetch, reader, first)
-    spent = 0
-    if price is None:
+    used = 0
+    if scan_cost is None:
         # As far as the searches would cost, a scan costs no more than twice the better choice.
-        purse = _RequestBudget(fetch, dear)
+        budget = _RequestBudget(fetch, search_cost)
         try:
-            return _scan(purse.page, reader, first)
+            return _scan(budget.page, reader, first)
         except _BudgetExceeded:
-            spent = purse.spent
-    # Jobs may be many under few names, so the searches are given up half-way to the price of the scan.
-    purse = _RequestBudget(fetch, None if price is None else price // 2, first.total, least=1 + len(searches))
+            used = budget.used
+    # Jobs may be many under few names, so the searches are given up half-way to the cost of the scan.
+    limit = None if scan_cost is None else scan_cost // 2
+    budget = _RequestBudget(fetch, limit, first.total, least=1 + len(searches))
     try:
-        partial = _filtered(purse, reader, list(searches), is_slow=first.seconds > SLOW_START_S)
+        searched = _filtered(budget, reader, list(searches), is_slow=first.seconds > SLOW_START_S)
     except (_BudgetExceeded, Rejected):
-        return _after("filtered searches", spent + purse.spent, _scan(fetch, reader, first))
-    return _after("full scan", spent, partial) if spent else partial
+        return _after("filtered searches", used + budget.used, _scan(fetch, reader, first))
+    return _after("full scan", used, searched) if used else searched
 
 
-def _pages_to_come(first: SearchPage) -> int | None:
-    """What the rest of the scan costs, in requests. `total` ends nothing, but is a hint for the price."""
-    return None if first.total is None else first.total // PAGE_SIZE
+def _after(abandoned: str, requests: int, observation: Observation) -> Observation:
+    return replace(
+        observation,
+        requests=requests + observation.requests,
+        strategy=f"{abandoned}, abandoned; then {observation.strategy}",
+    )
 
 
 def _scan(fetch: Fetch, reader: PageReader, first: SearchPage | None) -> Observation:
-    listing = reader.read(lambda offset: fetch(offset, ()), first)
-    return _observation(listing, 0, "full scan")
+    return _observation(reader.read(lambda offset: fetch(offset, ()), first), 0, "full scan")
 
 
 def _filtered(
-    purse: _RequestBudget, reader: PageReader, searches: Sequence[str], *, is_slow: bool
+    budget: _RequestBudget, reader: PageReader, searches: Sequence[str], *, is_slow: bool
 ) -> Observation:
     def read(filters: Sequence[SearchFilter]) -> Listing:
-        return reader.read(lambda offset: purse.page(offset, filters))
+        return reader.read(lambda offset: budget.page(offset, filters))
 
     conditions: list[Sequence[SearchFilter]] = [(ACTIVE_ONLY,), *((named(name),) for name in searches)]
     if is_slow:
-        listings = list(at_once(read, conditions, WIDTH))
+        with ThreadPoolExecutor(WIDTH, "reading") as pool:
+            listings = list(pool.map(read, conditions))
     else:
         listings = [read(filters) for filters in conditions]
     whole = Listing()
@@ -179,48 +585,17 @@ def _searches(names: Collection[str]) -> dict[str, int]:
     return found
 
 
-def _after(given_up: str, requests: int, observation: Observation) -> Observation:
-    """What was read in another way in the end; the requests of the first one were made all the same."""
-    return replace(
-        observation,
-        requests=requests + observation.requests,
-        strategy=f"{given_up}, abandoned; then {observation.strategy}",
-    )
-
-
-def _failed(failure: ServiceError) -> Listing:
-    return Listing(problem=failure, requests=1)
-
-
-def _also(scan: Observation, partial: Observation) -> Observation:
-    """The scan that followed a partial look; if it failed, what the look found is still there."""
-    found = {job.id: job for job in scan.jobs}
-    if not scan.is_whole:
-        found = {job.id: job for job in partial.jobs} | found
-    return Observation(
-        jobs=tuple(found.values()),
-        unreadable=scan.unreadable,
-        is_whole=scan.is_whole,
-        problem=scan.problem,
-        requests=partial.requests + scan.requests,
-        strategy=f"{partial.strategy}; then {scan.strategy}, to prove absence",
-    )
-
-
 def _observation(listing: Listing, more: int, strategy: str, *, is_whole: bool = True) -> Observation:
+    problem = listing.problem
+    if isinstance(problem, ServiceError):
+        # In words, with the remedy where one is known.
+        fixes = [diagnostic.fix for diagnostic in problem.diagnostics if diagnostic.fix]
+        problem = "; ".join([str(problem), *fixes])
     return Observation(
         jobs=tuple(listing.jobs),
         unreadable=tuple(listing.unreadable),
-        is_whole=is_whole and listing.problem is None,
-        problem=_said(listing.problem),
+        is_whole=is_whole and problem is None,
+        problem=problem,
         requests=listing.requests + more,
         strategy=strategy,
     )
-
-
-def _said(problem: ServiceError | str | None) -> str | None:
-    """A problem in words, and what to do about it where that is known."""
-    if not isinstance(problem, ServiceError):
-        return problem
-    fixes = [diagnostic.fix for diagnostic in problem.diagnostics if diagnostic.fix]
-    return "; ".join([str(problem), *fixes])

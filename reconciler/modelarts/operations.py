@@ -1,49 +1,66 @@
-"""What the groups of the service's calls share: one backend, and how an answer is read.
+"""The service's calls in four groups, with typed questions and answers: jobs, logs, tags and the catalog.
 
-What a cloud does not offer is refused here, unsent.
+A plan reads a thousand jobs and looks at a few fields of each: it does without these models. What a cloud
+does not offer is refused here, unsent.
+
+Source: docs/modelarts.md, "Calls", "Search" and "Updates".
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self, TypeVar, Unpack
+from urllib.parse import quote
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from reconciler.core.body import create_body, with_identity
+from reconciler.core.catalog import EngineOffer, FlavorOffer, Offered, RecordQuota
+from reconciler.core.fields.desired import JobBody
 from reconciler.core.fields.marks import Cloud
-from reconciler.errors import NotSupported
+from reconciler.core.job_reports import EventQuery
+from reconciler.core.listing import Listing
+from reconciler.core.observed_job import ObservedJob, Unreadable
+from reconciler.errors import NotFound, NotSupported, Rejected, ServiceError, UnreadableAnswer
+from reconciler.modelarts.clock import RetryPolicy
+from reconciler.modelarts.content import MemoryBudget
 from reconciler.modelarts.http import ServiceResponse
-from reconciler.modelarts.retry import RetryPolicy
-
-if TYPE_CHECKING:
-    from reconciler.modelarts.backend import ModelArtsBackend
+from reconciler.modelarts.job_models import (
+    ActionBody,
+    JobPage,
+    ReportedJob,
+    Search,
+    SearchBody,
+    UpdateBody,
+)
+from reconciler.modelarts.models import (
+    Accelerators,
+    Engine,
+    Engines,
+    Events,
+    Flavor,
+    FlavorInfo,
+    Flavors,
+    LogLines,
+    LogPreview,
+    LogUrl,
+    Metric,
+    Metrics,
+    ProjectTags,
+    Quota,
+    Quotas,
+    Stages,
+    TaggedCount,
+    TaggedJob,
+    TaggedJobs,
+    TagList,
+    Task,
+)
+from reconciler.modelarts.observe import find_invalid_value, page_of
+from reconciler.modelarts.workspace import Workspace
 
 _T = TypeVar("_T")
-
-
-class OperationGroup:
-    """Some calls of one workspace, over the session of its backend.
-
-    A question is not asked again later than `_patience_s` seconds after it was asked first.
-    """
-
-    _patience_s = math.inf
-
-    def __init__(self, backend: ModelArtsBackend) -> None:
-        self._backend = backend
-        self._root = f"/v2/{backend.project_id}"
-
-    def _get(
-        self, path: str, query: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
-    ) -> ServiceResponse:
-        return self._backend.session.call(
-            "GET", path, query=query, headers=headers, repeat=RetryPolicy.SAFE, patience_s=self._patience_s
-        )
-
-    def _only_on_huawei(self, what: str) -> None:
-        if self._backend.cloud is Cloud.OTC:
-            raise NotSupported(f"Open Telekom Cloud does not support {what}")
 
 
 def parsed(shape: type[_T], answer: ServiceResponse) -> _T:
@@ -59,3 +76,459 @@ def parsed(shape: type[_T], answer: ServiceResponse) -> _T:
         where = ".".join(str(part) for part in first["loc"])
         raise answer.unreadable(f"{where or 'the answer'}: {first['msg']}") from None
     return value
+
+
+class OperationGroup:
+    """Some calls of one workspace; a question is not asked again later than `_retry_for_s`."""
+
+    _retry_for_s = math.inf
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._root = f"/v2/{workspace.project_id}"
+
+    def _get(
+        self, path: str, query: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+    ) -> ServiceResponse:
+        return self._workspace.session.call(
+            "GET", path, query=query, headers=headers, repeat=RetryPolicy.SAFE, retry_for_s=self._retry_for_s
+        )
+
+    def _only_on_huawei(self, what: str) -> None:
+        if self._workspace.cloud is Cloud.OTC:
+            raise NotSupported(f"Open Telekom Cloud does not support {what}")
+
+
+# --- jobs
+
+_EVERY_JOB = Search()
+
+
+class Found(tuple[ReportedJob, ...]):
+    """The jobs that a search found; `unreadable` are those that lack an id, a name or a phase."""
+
+    unreadable: tuple[Unreadable, ...]
+
+    def __new__(cls, jobs: Iterable[ReportedJob] = (), unreadable: Iterable[Unreadable] = ()) -> Self:
+        """Put the two together."""
+        found = super().__new__(cls, jobs)
+        found.unreadable = tuple(unreadable)
+        return found
+
+    @classmethod
+    def of(cls, listing: Listing, limit: int | None, read: Callable[[ObservedJob], ReportedJob]) -> Self:
+        """Read the jobs of a listing, `limit` at most; one with an invalid value is unreadable.
+
+        Raises:
+            ServiceError: the list could not be read to its end.
+        """
+        if isinstance(listing.problem, ServiceError):
+            raise listing.problem
+        if listing.problem:
+            raise UnreadableAnswer(listing.problem)
+        jobs, unreadable = [], [*listing.unreadable]
+        for job in listing.jobs[:limit]:
+            if invalid := find_invalid_value(dict(job.body)):
+                unreadable.append(Unreadable(f"it contains {invalid}", job.name, job.id))
+            else:
+                jobs.append(read(job))
+        return cls(jobs, unreadable)
+
+
+class Jobs(OperationGroup):
+    """The jobs of one workspace."""
+
+    def create(self, name: str, job: JobBody) -> ReportedJob:
+        """Create a job, described as below a key of a manifest, in the target's workspace.
+
+        It is asked once, never repeated, and belongs to no stack.
+
+        Raises:
+            NameTaken: a job of that name exists, seen or not.
+            Unanswered, UnreadableAnswer, ServerError: whether there is a job now is not known.
+        """
+        body = with_identity(
+            create_body(job.model_dump(exclude_unset=True)),
+            name=name,
+            workspace_id=self._workspace.workspace_id,
+            description=job.description or "",
+        )
+        return ReportedJob.of(self._workspace.create(body))
+
+    def search(self, search: Search = _EVERY_JOB, limit: int | None = None) -> Found:
+        """Return the jobs that match, the oldest first unless `search` says otherwise; pages are turned here.
+
+        With a `limit` no page is read beyond the one that reaches it. Entries that cannot be read hide no
+        others: they are in the answer's `unreadable`.
+
+        Raises:
+            UnreadableAnswer: the list moved.
+            NotSupported: the cloud does not know what is asked; then nothing was sent.
+        """
+        fields = search.conditions()
+        listing = self._workspace.search(fields.pop("filters", ()), more=fields, limit=limit)
+        return Found.of(listing, limit, ReportedJob.of)
+
+    def page(self, search: SearchBody) -> JobPage:
+        """Return one page, as the service cuts it; of the target's workspace, if none is named.
+
+        Raises:
+            UnreadableAnswer: it is not a list of jobs.
+        """
+        body = {"workspace_id": self._workspace.workspace_id, **search.body()}
+        answer = self._workspace.ask_for_page(body)
+        content: Any = answer.json()
+        page = page_of(content)
+        if isinstance(page, str):
+            raise answer.unreadable(page)
+        if not all(isinstance(item, dict) for item in page.items):
+            raise answer.unreadable("a list entry is not an object")
+        if invalid := next(filter(None, map(find_invalid_value, page.items)), None):
+            raise answer.unreadable(f"a list entry contains {invalid}")
+        return JobPage.model_validate(content)
+
+    def details(self, job_id: str) -> ReportedJob:
+        """Return all that the service tells of a job.
+
+        Raises:
+            NotFound: there is none with that id.
+        """
+        job = self._workspace.details(job_id)
+        if invalid := find_invalid_value(dict(job.body)):
+            raise UnreadableAnswer(f"the job contains {invalid}")
+        return ReportedJob.of(job)
+
+    def update(self, job_id: str, changes: UpdateBody) -> None:
+        """Change fields of a job; on Open Telekom Cloud its description only.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+        body = changes.body()
+        if self._workspace.cloud is Cloud.OTC and body.keys() - {"description"}:
+            raise NotSupported("Open Telekom Cloud can change only the description of a job")
+        self._workspace.update(job_id, body)
+
+    def terminate(self, job_id: str) -> ReportedJob:
+        """Ask for the end of a job; return it, Terminating.
+
+        Raises:
+            WrongPhase: it has ended, or its phase just changed: read it again.
+            NotFound: there is no such job.
+        """
+        answer = self._workspace.act(job_id, ActionBody(action_type="terminate").body())
+        job = answer.json()
+        if not isinstance(job, dict):
+            raise answer.unreadable("the response is not a job")
+        return ReportedJob.model_validate(job)
+
+    def delete(self, job_id: str) -> None:
+        """Delete a job's record. It is gone some time later, when `details` raises `NotFound`.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+        self._workspace.delete(job_id)
+
+
+# --- what jobs report
+
+#: Codes that say that there is nothing yet.
+_NO_LOG_YET = frozenset({"ModelArts.2776", "ModelArts.2777", "ModelArts.2818"})
+
+
+class Logs(OperationGroup):
+    """What the jobs of one workspace report. A task is e.g. `worker-0`."""
+
+    def events(self, job_id: str, **query: Unpack[EventQuery]) -> Events:
+        """Return a page of events, the first fifty unless `limit` and `offset` say otherwise.
+
+        `source` is known to Open Telekom Cloud only.
+
+        Raises:
+            NotSupported: another cloud would ignore the `source`, so nothing was sent.
+        """
+        if query.get("source") is not None and self._workspace.cloud is not Cloud.OTC:
+            raise NotSupported("only Open Telekom Cloud supports filtering events by source")
+        return parsed(Events, self._get(f"{self._workspace.path_of(job_id)}/events", query))
+
+    def tasks(self, job_id: str, schedule_count: int | None = None) -> tuple[Task, ...]:
+        """Return the tasks of the nth scheduling (None: the last one), and where they ran."""
+        self._only_on_huawei("tasks")
+        answer = self._get(f"{self._workspace.path_of(job_id)}/tasks", {"schedule_count": schedule_count})
+        return parsed(tuple[Task, ...], answer)
+
+    def stages(self, job_id: str) -> Stages:
+        """Return the stages of each run."""
+        self._only_on_huawei("stages")
+        return parsed(Stages, self._get(f"{self._workspace.path_of(job_id)}/stages"))
+
+    def preview(self, job_id: str, task: str) -> LogPreview | None:
+        """Return the end of a task's log, or None while there is none."""
+        return self._if_any(LogPreview, self._path(job_id, "tasks", task, "/logs/preview"))
+
+    def url(self, job_id: str, task: str, *, download: bool = False) -> str | None:
+        """Return a link to a task's whole log, or None while there is none."""
+        kind = "application/octet-stream" if download else "text/plain"
+        path = self._path(job_id, "tasks", task, "/logs/url")
+        link = self._if_any(LogUrl, path, headers={"Content-Type": kind})
+        return link.obs_url if link else None
+
+    def lines(
+        self,
+        job_id: str,
+        task: str,
+        *,
+        base_line: str | None = None,
+        lines: int | None = None,
+        order: str | None = None,
+    ) -> LogLines | None:
+        """Return 1 to 500 (50) lines of a task's log from `base_line` on, or None while there is none."""
+        self._only_on_huawei("logs by line")
+        query = {"base_line": base_line, "lines": lines, "order": order}
+        return self._if_any(LogLines, self._path(job_id, "logs", task), query)
+
+    def metrics(self, job_id: str, task: str) -> tuple[Metric, ...] | None:
+        """Return how busy a task's node was, minute by minute, or None while there is nothing yet."""
+        found = self._if_any(Metrics, self._path(job_id, "metrics", task))
+        return found.metrics if found else None
+
+    def _path(self, job_id: str, kind: str, task: str, rest: str = "") -> str:
+        path = self._workspace.path_of(job_id)
+        if task.strip(".") == "":
+            raise NotFound(f"{task!r} is not a valid task id")
+        return f"{path}/{kind}/{quote(task, safe='')}{rest}"
+
+    def _if_any(
+        self,
+        shape: type[_T],
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> _T | None:
+        """Return the answer, or None where the service says that it is too early."""
+        try:
+            answer = self._get(path, query, headers)
+        except Rejected as refusal:
+            if refusal.code in _NO_LOG_YET:
+                return None
+            raise
+        return None if answer.status == 204 else parsed(shape, answer)
+
+
+# --- tags
+
+#: The service's limit: tags listed by one call.
+TAG_PAGE = 1000
+
+
+class Tags(OperationGroup):
+    """The tags of the jobs of one workspace; only on Huawei Cloud."""
+
+    def of_job(self, job_id: str) -> dict[str, str]:
+        """Return the tags of a job."""
+        found = parsed(TagList, self._get(self._tags_of(job_id)))
+        return {tag.key: tag.value for tag in found.tags}
+
+    def add(self, job_id: str, tags: Mapping[str, str]) -> None:
+        """Give a job tags; a key that it has gets the new value."""
+        body = {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
+        self._workspace.session.call(
+            "POST", f"{self._tags_of(job_id)}/create", body=body, repeat=RetryPolicy.SAFE, changes=True
+        )
+
+    def remove(self, job_id: str, keys: Iterable[str]) -> None:
+        """Take tags off a job."""
+        body = {"tags": [{"key": key} for key in keys]}
+        self._workspace.session.call(
+            "DELETE", f"{self._tags_of(job_id)}/delete", body=body, repeat=RetryPolicy.SAFE, changes=True
+        )
+
+    def of_project(self) -> dict[str, tuple[str, ...]]:
+        """Return the values of all tags of the project, by key."""
+        self._only_on_huawei("tags")
+
+        def page(offset: int) -> list[tuple[str, tuple[str, ...]]]:
+            query = {"limit": TAG_PAGE, "offset": offset}
+            answer = self._get(f"{self._tags}/tags", query)
+            return [(tag.key, tag.values) for tag in parsed(ProjectTags, answer).tags]
+
+        return _all_pages(page)
+
+    def find(
+        self, tags: Mapping[str, Sequence[str]], *, name: str | None = None, without_any: bool = False
+    ) -> tuple[TaggedJob, ...]:
+        """Return all jobs of the workspace with these tags: all keys, for each one of its values.
+
+        No value for a key means any. With `name` only jobs whose name contains that text; `without_any`
+        finds those without a tag.
+        """
+        budget = MemoryBudget()
+
+        def page(offset: int) -> list[tuple[str, TaggedJob]]:
+            query = {"limit": TAG_PAGE, "offset": offset}
+            answer = self._search("filter", tags, name, without_any, query)
+            budget.take(answer.content)
+            return [(job.resource_id, job) for job in parsed(TaggedJobs, answer).resources]
+
+        return tuple(_all_pages(page).values())
+
+    def count(
+        self, tags: Mapping[str, Sequence[str]], *, name: str | None = None, without_any: bool = False
+    ) -> int:
+        """Return how many jobs `find` would find."""
+        return parsed(TaggedCount, self._search("count", tags, name, without_any)).total_count
+
+    @property
+    def _tags(self) -> str:
+        return f"{self._root}/modelarts-training-job"
+
+    def _tags_of(self, job_id: str) -> str:
+        self._only_on_huawei("tags")
+        self._workspace.path_of(job_id)
+        return f"{self._tags}/{job_id}/tags"
+
+    def _search(
+        self,
+        kind: str,
+        tags: Mapping[str, Sequence[str]],
+        name: str | None,
+        without_any: bool,
+        query: Mapping[str, Any] | None = None,
+    ) -> ServiceResponse:
+        """Send a search: a POST that changes nothing."""
+        self._only_on_huawei("tags")
+        conditions = [{"key": key, "values": list(values)} for key, values in tags.items()]
+        body: dict[str, Any] = {"workspace_id": self._workspace.workspace_id, "tags": conditions}
+        if name is not None:
+            body["matches"] = [{"key": "resource_name", "value": name}]
+        if without_any:
+            body["without_any_tag"] = True
+        path = f"{self._tags}/resource-instances/{kind}"
+        return self._workspace.session.call("POST", path, body=body, query=query, repeat=RetryPolicy.SAFE)
+
+
+def _all_pages(read_page: Callable[[int], list[tuple[str, _T]]]) -> dict[str, _T]:
+    """Read pages until one is short, or has nothing new: a service may ignore the offset."""
+    found: dict[str, _T] = {}
+    offset = 0
+    while True:
+        page = read_page(offset)
+        new = {key: value for key, value in page if key not in found}
+        found |= new
+        if len(page) < TAG_PAGE or not new:
+            return found
+        offset += len(page)
+
+
+# --- the catalog
+
+#: The pool is unknown, not for training or not running.
+_POOL_REFUSED = frozenset({"ModelArts.2890", "ModelArts.2886", "ModelArts.2887"})
+#: The pool does not have the flavor. Without a flavor in the question, this says that it lacks one.
+_FLAVOR_UNKNOWN = "ModelArts.2781"
+#: What the service calls the records of jobs among its quotas.
+_JOB_RECORDS = "job-num"
+
+
+class Catalog(OperationGroup):
+    """Flavors of the public pools, preset engines, dedicated pools and quotas, asked anew each time.
+
+    Source: docs/modelarts.md, "Calls"; ShowTrainingFlavorMaxAvailableResource of the vendor's SDK, which is
+    refused where pool or flavor do not exist, and meant to be asked before a create.
+    """
+
+    # Who asks goes on without the answer, with a lock held meanwhile.
+    _retry_for_s = 15.0
+
+    def flavors(self, flavor_type: str | None = None) -> tuple[Flavor, ...]:
+        """Return the flavors of the public pools, of one type (CPU, GPU, Ascend) or all."""
+        return self._flavors(flavor_type).flavors
+
+    def _flavors(self, flavor_type: str | None) -> Flavors:
+        answer = self._get(f"{self._root}/training-job-flavors", {"flavor_type": flavor_type})
+        return parsed(Flavors, answer)
+
+    def engines(self) -> tuple[Engine, ...]:
+        """Return the preset engines."""
+        return self._engines().items
+
+    def _engines(self) -> Engines:
+        return parsed(Engines, self._get(f"{self._root}/training-job-engines"))
+
+    def quotas(self, resource: str | None = None, user_id: str | None = None) -> tuple[Quota, ...]:
+        """Return how many job records there may be, and are."""
+        self._only_on_huawei("quotas")
+        answer = self._get(f"{self._root}/training-quotas", {"resource": resource, "user_id": user_id})
+        return parsed(Quotas, answer).quotas
+
+    # What core.ports.Catalog asks for.
+
+    def flavor_offers(self, flavor_type: str | None = None) -> Offered[FlavorOffer]:
+        """Return the flavors of the public pools; the list may have gaps."""
+        listed = self._flavors(flavor_type)
+        flavors = [_flavor_offer(flavor) for flavor in listed.flavors]
+        return Offered(flavors, _is_whole([one.flavor_id for one in flavors], listed.total_count))
+
+    def engine_offers(self) -> Offered[EngineOffer]:
+        """Return the preset engines; the list may have gaps."""
+        listed = self._engines()
+        engines = [
+            EngineOffer(one.engine_id, one.engine_name, one.engine_version, one.run_user, _reported(one))
+            for one in listed.items
+        ]
+        return Offered(engines, _is_whole([one.engine_id for one in engines], listed.total))
+
+    def record_quota(self) -> RecordQuota | None:
+        """Return how many job records there may be, and are; None where the service says nothing of it."""
+        quotas = self.quotas(_JOB_RECORDS)
+        # The service may list others, whatever it was asked for.
+        found = [one for one in quotas if one.resource == _JOB_RECORDS]
+        if not found and len(quotas) == 1 and not quotas[0].resource:
+            found = [*quotas]
+        return RecordQuota(found[0].quota, found[0].used) if found else None
+
+    def pool_refusal(self, pool_id: str, flavor_id: str | None) -> Rejected | None:
+        """Return why the service would refuse a pool, or a flavor of it; None if it would not."""
+        self._only_on_huawei("questions about pools")
+        query = {"pool_id": pool_id, "flavor_id": flavor_id}
+        try:
+            self._get(f"{self._root}/training-pool-flavors", query)
+        except Rejected as refusal:
+            if refusal.code in _POOL_REFUSED or (flavor_id and refusal.code == _FLAVOR_UNKNOWN):
+                return refusal
+            raise
+        return None
+
+
+def _is_whole(ids: Sequence[str], total: int | None) -> bool:
+    """Whether what is not on a list is not offered: each entry could be read, and none is left out."""
+    return bool(ids) and all(ids) and (total or 0) <= len(set(ids))
+
+
+def _flavor_offer(flavor: Flavor) -> FlavorOffer:
+    info = flavor.flavor_info or FlavorInfo()
+    return FlavorOffer(
+        flavor.flavor_id,
+        flavor.flavor_type,
+        cores="" if info.cpu is None else f"{_number(info.cpu.core_num)} {info.cpu.arch}".strip(),
+        memory="" if info.memory is None else f"{_number(info.memory.size)} {info.memory.unit}".strip(),
+        cards=_cards(info.gpu or info.npu),
+        max_nodes=info.max_num,
+        reported=_reported(flavor),
+    )
+
+
+def _cards(cards: Accelerators | None) -> str:
+    if cards is None:
+        return ""
+    memory = f" ({cards.memory})" if cards.memory else ""
+    return f"{_number(cards.unit_num)} x {cards.product_name}{memory}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:g}"
+
+
+def _reported(answer: BaseModel) -> dict[str, Any]:
+    return answer.model_dump(mode="json", exclude_unset=True)

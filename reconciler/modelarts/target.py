@@ -1,10 +1,14 @@
-"""A target that is open, and what it was opened with: what every kind of target has in common."""
+"""A target of any kind: what it is opened with, what it is once it is open, and the module that opens it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, cast
 
 from reconciler.core.fields.marks import Cloud
 from reconciler.core.ports import (
@@ -20,19 +24,19 @@ from reconciler.core.ports import (
     SupportsSearch,
 )
 from reconciler.core.secret import Redactor
+from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
-from reconciler.errors import NotSupported
-from reconciler.modelarts.retry import RateLimiter
-
-_OTHER_KIND = "use a target of another kind: --target"
+from reconciler.errors import ManifestInvalid, NotSupported
+from reconciler.modelarts.clock import RateLimiter
+from reconciler.modelarts.known_secrets import known_secrets
 
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """A target that can be asked: its backend, who it is, what its cloud can change on a job, its clock.
+    """An open target: its backend, its identity, what its cloud can change on a job, and its clock.
 
-    `checks_offers` says that a create which names what is not in the catalog is refused. What not every
-    kind of target can do is asked for by a property, which raises `NotSupported` where it cannot.
+    `checks_offers` says that the service refuses a create which names what its catalog does not have. What
+    only some kinds of target can do is a property that raises `NotSupported` where this kind cannot.
     """
 
     backend: Backend
@@ -69,8 +73,10 @@ class Connected:
             return self.backend.catalog
         raise self.not_supported("list what it offers")
 
-    def not_supported(self, ability: str, fix: str = _OTHER_KIND) -> NotSupported:
-        """The refusal of what this kind of target cannot do."""
+    def not_supported(
+        self, ability: str, fix: str = "use a target of another kind: --target"
+    ) -> NotSupported:
+        """Return the refusal of what this kind of target cannot do."""
         name, kind = self.identity.name, self.identity.kind
         return NotSupported(f"target {name} is of kind {kind}, which cannot {ability}", fix=fix)
 
@@ -81,13 +87,13 @@ def _ignore(_: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What runs a stack: its environment and clock, what is kept out of every output, and who is told.
+    """What runs a stack: its environment and clock, what is kept out of every output, and its listeners.
 
     `redactor` learns each value that must not be seen, and takes all of them out of what the service says.
-    `warn` is told what a person should know, `tell` what `-v` shows, `on_request` of each request, and
-    `reading` when the list of jobs is read. Once `stop` is set nobody sleeps any more, and nothing that
-    changes something is sent. `command` is what the records name as such. `limiter` spreads
-    the requests to a service that is not on this machine; left out, it is the one of this process.
+    `warn` gets what a person should know, `tell` what `-v` shows, `on_request` each request, and `reading`
+    is entered when the list of jobs is read. Once `stop` is set nobody sleeps any more, and no request that
+    changes something is sent. `command` is what the records name as such. `limiter` spreads the requests to
+    a service that is not on this machine; None is the one of this process.
     """
 
     environ: Mapping[str, str]
@@ -100,3 +106,59 @@ class Runtime:
     stop: threading.Event | None = None
     command: str = ""
     limiter: RateLimiter | None = None
+
+
+class KindModule(Protocol):
+    """The functions of the module of a kind of target, see `core.target_kind`."""
+
+    def open_target(
+        self, name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack
+    ) -> Connected:
+        """Open a target, and leave to `cleanup` what has to be closed. `root` is the stack's directory."""
+        ...
+
+    def identity_of(self, name: str, target: Target, environ: Mapping[str, str]) -> TargetIdentity | None:
+        """The identity of a target; None if only its credentials can tell the project. Nothing is sent."""
+        ...
+
+
+def _module_of(target: Target) -> KindModule:
+    return cast(KindModule, import_module(target.traits.module))
+
+
+@contextmanager
+def connected(name: str, target: Target, root: Path, runtime: Runtime) -> Iterator[Connected]:
+    """Open a target, and close it in the end. `root` is the directory of the stack's root file.
+
+    Raises:
+        Unauthorized: no credentials were found.
+        LocalFileFailed: the file of a local target cannot be used.
+        ManifestInvalid: the target says too little to find the service.
+    """
+    # All of them, used or not: a program may print any that is set, and the service reads the output.
+    runtime.redactor.learn(known_secrets(runtime.environ))
+    with ExitStack() as cleanup:
+        yield _module_of(target).open_target(name, target, root, runtime, cleanup)
+
+
+def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> TargetIdentity | None:
+    """Return the identity of a target; None if only its credentials can tell the project. Nothing is sent.
+
+    Raises:
+        ManifestInvalid: the target says too little to find the service.
+    """
+    return _module_of(target).identity_of(name, target, environ)
+
+
+def known_values(name: str, target: Target | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a plan would say of a target, as far as it is known without credentials and service."""
+    if target is None:
+        return {"name": name}
+    try:
+        identity = identity_of(name, target, environ)
+    except ManifestInvalid:
+        identity = None
+    if identity is not None:
+        return identity.model_dump(mode="json")
+    known = {"name": name, "kind": target.kind, "workspace_id": str(target.workspace_id)}
+    return known if target.project_id is None else {**known, "project_id": target.project_id}

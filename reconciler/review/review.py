@@ -16,7 +16,7 @@ from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.expressions.evaluator import evaluate
 from reconciler.manifests import LoadedStack, load_files
 from reconciler.manifests.sources.files import StackFiles
-from reconciler.modelarts.targets import known_values
+from reconciler.modelarts.target import known_values
 from reconciler.review.sources import ManifestSource, opened
 from reconciler.version import __version__
 

@@ -17,7 +17,7 @@ from reconciler.decide.plan import Allowances, Plan
 from reconciler.emulator import Application, Durations, Fault, Job, ManualClock, Store, create_app
 from reconciler.manifests import LoadedStack
 from reconciler.modelarts.backend import ModelArtsBackend
-from reconciler.modelarts.endpoint import connect_inprocess
+from reconciler.modelarts.connect import connect_inprocess
 from reconciler.modelarts.http import SessionOptions
 from reconciler.modelarts.target import Connected
 from reconciler.reconcile import Context

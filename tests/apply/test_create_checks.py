@@ -208,10 +208,11 @@ def test_incomplete_catalog_lets_the_replace_pass(
 ) -> None:
     from pydantic import TypeAdapter
 
-    from reconciler.modelarts.catalog import Catalog, Flavors
+    from reconciler.modelarts.models import Flavors
+    from reconciler.modelarts.operations import Catalog
 
     listed = TypeAdapter(Flavors).validate_json(text)
-    monkeypatch.setattr(Catalog, "flavor_list", lambda *_: listed)
+    monkeypatch.setattr(Catalog, "_flavors", lambda *_: listed)
     target.service.run(good())
     assert the_only(target.replace(resource(flavor_id="modelarts.vm.cpu.8u"))).status is Status.DONE
 

@@ -10,7 +10,7 @@ from reconciler.core.identity import MAX_DESCRIPTION
 from reconciler.decide.outcome import Status
 from reconciler.decide.plan import Action, Plan, Reason
 from reconciler.emulator import Effect, Fault
-from reconciler.modelarts.retry import Backoff
+from reconciler.modelarts.clock import Backoff
 from tests.apply.service import PROJECT, SHOW, STOP, UPDATE, Service, marker, the_only
 from tests.builders import a_job, absent
 

@@ -11,7 +11,7 @@ from reconciler.core.stack import DesiredJob
 from reconciler.decide.outcome import Status
 from reconciler.decide.plan import Action, Reason
 from reconciler.emulator import Effect, Fault
-from reconciler.modelarts.retry import Backoff
+from reconciler.modelarts.clock import Backoff
 from tests.apply.service import PROJECT, SHOW, STOP, UPDATE, Service, marker, the_only
 from tests.builders import a_job, absent
 

@@ -131,7 +131,7 @@ OTHER_SLEEPS = {
     "cli/commands/status.py",
     "cli/logs.py",
     "emulator/app.py",
-    "modelarts/job_logs.py",
+    "modelarts/jobs.py",
     "modelarts/local.py",
 }
 

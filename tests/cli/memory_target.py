@@ -83,7 +83,7 @@ class MemoryBackend:
 BACKEND = MemoryBackend()
 
 
-def connect(name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack) -> Connected:
+def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack) -> Connected:
     """Nothing has to be opened."""
     BACKEND.now = runtime.clock.now
     identity = identity_of(name, target, runtime.environ)

@@ -92,7 +92,7 @@ def test_stacks_that_fail_in_every_way_hide_no_other(
     write(stack("twice"), "twice/b.yaml")
     write(stack("denied", "a", url=service.url, project="p2"), "denied/stack.yaml")
     write(stack("unreachable", "a", url="http://127.0.0.1:1"), "unreachable/stack.yaml")
-    monkeypatch.setattr("reconciler.modelarts.retry.Backoff.wait_s", lambda *_: None)
+    monkeypatch.setattr("reconciler.modelarts.clock.Backoff.wait_s", lambda *_: None)
     said = reconciler("plan", "--fleet", "--json")
     codes = {root: one["exit_code"] for root, one in entries(said.document).items()}
     assert codes == {

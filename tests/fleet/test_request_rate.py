@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.fleet.worker import limiter_of
-from reconciler.modelarts.endpoint import PROCESS_LIMITER
-from reconciler.modelarts.retry import RateLimiter
+from reconciler.modelarts.clock import RateLimiter
+from reconciler.modelarts.connect import PROCESS_LIMITER
 
 RATE = PROCESS_LIMITER.per_second
 NOW = 1_000_000.0

@@ -19,8 +19,8 @@ import pytest
 from reconciler.core.stack import Target
 from reconciler.decide.outcome import Status
 from reconciler.errors import UNCERTAIN, ServiceError, Unreachable
-from reconciler.modelarts.credentials import Anonymous
-from reconciler.modelarts.endpoint import connect
+from reconciler.modelarts.auth import Anonymous
+from reconciler.modelarts.connect import connect
 from reconciler.modelarts.http import Network, ServiceSession, SessionOptions
 from tests.apply.service import PROJECT, Service, a_service, the_only
 from tests.builders import a_job

@@ -17,7 +17,7 @@ from reconciler.manifests.exported_stack import export_stack
 from reconciler.manifests.layout.formatting import format_text
 from reconciler.manifests.load import load_mapping
 from reconciler.manifests.yaml.document import parse
-from reconciler.modelarts.unknown_fields import unknown_fields
+from reconciler.modelarts.job_models import unknown_fields
 from tests.core.fields import FIELDS, FORMS, declared, is_accepted, reported
 from tests.hostile.sizes import RecordProperty, count_tried, size
 

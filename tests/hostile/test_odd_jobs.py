@@ -23,9 +23,9 @@ from reconciler import reconcile
 from reconciler.decide.plan import Action, Plan
 from reconciler.emulator.server import running
 from reconciler.errors import UnreadableAnswer
+from reconciler.modelarts.auth import Anonymous
+from reconciler.modelarts.connect import connect_inprocess
 from reconciler.modelarts.content import MemoryBudget, memory_of, parse
-from reconciler.modelarts.credentials import Anonymous
-from reconciler.modelarts.endpoint import connect_inprocess
 from reconciler.modelarts.http import ServiceSession, SessionOptions
 from reconciler.render import Content, render
 from reconciler.render.commands import render_status
@@ -240,7 +240,7 @@ import json, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 from reconciler.modelarts import backend
 from reconciler.modelarts import content
-from reconciler.modelarts.endpoint import connect_inprocess
+from reconciler.modelarts.connect import connect_inprocess
 backend.MemoryBudget = lambda: content.MemoryBudget(400 << 20)
 count = [0]
 def app(environ, start):

@@ -14,9 +14,7 @@ from reconciler.core.credential_names import ACCESS_KEYS, CREDENTIAL_NAMES, PASS
 from reconciler.core.stack import VariableSource
 from reconciler.errors import ManifestInvalid
 from reconciler.manifests.saved import resolve
-from reconciler.modelarts import auth as credential_chain
-from reconciler.modelarts import endpoint as connect
-from reconciler.modelarts import iam
+from reconciler.modelarts import auth, connect
 from tests.manifests.conftest import HEAD, JOB, Place, marked
 
 SECRET = "tell-nobody-1"
@@ -29,7 +27,7 @@ ADDRESSES = (
 
 
 def test_table_has_every_variable_that_the_backends_read_and_that_is_no_address() -> None:
-    source = "".join(inspect.getsource(module) for module in (credential_chain, connect, iam))
+    source = "".join(inspect.getsource(module) for module in (auth, connect))
     named = set(re.findall(r'"((?:HUAWEICLOUD|HW|OS|MODELARTS)_[A-Z_]+)"', source))
     assert {name for name in named if re.search("AK|SK|KEY|TOKEN|PASSWORD|SECRET", name)} <= CREDENTIAL_NAMES
     assert not named.intersection((*TOKENS, PASSWORD, *(name for names in ACCESS_KEYS for name in names)))

@@ -11,8 +11,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from reconciler.modelarts.job_models import JobPage, ReportedJob
-from reconciler.modelarts.request_models import ActionBody, SearchBody, UpdateBody
+from reconciler.modelarts.job_models import ActionBody, JobPage, ReportedJob, SearchBody, UpdateBody
 
 MESSAGES: Mapping[str, type[BaseModel]] = {
     "search": SearchBody,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from reconciler.modelarts.paging import PAGE_SIZE, SearchPage
+from reconciler.modelarts.observe import PAGE_SIZE, SearchPage
 from tests.modelarts.building import an_answer
 
 

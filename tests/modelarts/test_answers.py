@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.observed_job import ObservedJob, Unreadable
-from reconciler.modelarts.job_parser import read_job
+from reconciler.modelarts.observe import read_job
 from tests.modelarts.building import MARKER, an_answer
 
 

@@ -10,11 +10,10 @@ import requests
 
 from reconciler.core.catalog import RecordQuota
 from reconciler.errors import Rejected, Throttled, Unanswered
+from reconciler.modelarts.auth import Anonymous
 from reconciler.modelarts.backend import ModelArtsBackend
-from reconciler.modelarts.credentials import Anonymous
-from reconciler.modelarts.endpoint import connect_inprocess
-from reconciler.modelarts.http import ServiceSession, SessionOptions
-from reconciler.modelarts.inprocess import WsgiAdapter
+from reconciler.modelarts.connect import connect_inprocess
+from reconciler.modelarts.http import ServiceSession, SessionOptions, WsgiAdapter
 from tests.modelarts.building import PROJECT, StoppedClock
 from tests.modelarts.serving import Canned
 

@@ -9,8 +9,8 @@ import pytest
 from reconciler.core.fields.marks import Cloud
 from reconciler.core.stack import Target
 from reconciler.errors import ManifestInvalid, Unauthorized
-from reconciler.modelarts.credentials import NoCredentials
-from reconciler.modelarts.endpoint import cloud_of, connect, endpoint_of, network_of, project_of
+from reconciler.modelarts.auth import NoCredentials
+from reconciler.modelarts.connect import cloud_of, connect, endpoint_of, network_of, project_of
 from tests.modelarts.building import PROJECT, TOKEN
 
 

@@ -13,14 +13,27 @@ import pytest
 from reconciler.core.stack import Target
 from reconciler.emulator.server import running
 from reconciler.errors import Unauthorized
-from reconciler.modelarts.auth import CredentialContext, find_credentials
-from reconciler.modelarts.credentials import Anonymous, Credentials, NoCredentials, StaticToken
-from reconciler.modelarts.endpoint import connect
-from reconciler.modelarts.http import ServiceSession, SessionOptions
-from reconciler.modelarts.iam import IamUnreachable, Login, LoginRefused, PasswordToken
-from reconciler.modelarts.inprocess import WsgiAdapter
-from reconciler.modelarts.request import Request, query_of
-from reconciler.modelarts.signing import AccessKey
+from reconciler.modelarts.auth import (
+    AccessKey,
+    Anonymous,
+    CredentialContext,
+    IamUnreachable,
+    Login,
+    LoginRefused,
+    NoCredentials,
+    PasswordToken,
+    StaticToken,
+    find_credentials,
+)
+from reconciler.modelarts.connect import connect
+from reconciler.modelarts.http import (
+    Credentials,
+    Request,
+    ServiceSession,
+    SessionOptions,
+    WsgiAdapter,
+    query_of,
+)
 from tests.modelarts.building import ACCESS_KEY, PROJECT, SECRET_KEY, TOKEN, StoppedClock
 from tests.modelarts.serving import Canned, Iam
 
@@ -173,7 +186,7 @@ def test_rejected_signature_is_not_retried() -> None:
 
 
 def test_signer_is_imported_only_for_signing() -> None:
-    program = "import sys, reconciler.modelarts.endpoint; print('huaweicloudsdkcore' in sys.modules)"
+    program = "import sys, reconciler.modelarts.connect; print('huaweicloudsdkcore' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from reconciler.core.fields.desired import JobBody
 from reconciler.core.fields.spec import NodeSelectorTerm, PreferredTerm
 from reconciler.emulator.app import Application
-from reconciler.modelarts import catalog, logs, tags
+from reconciler.modelarts import models
 from reconciler.modelarts.backend import ModelArtsBackend
 from reconciler.modelarts.job_models import JobPage, ReportedJob
 from tests.modelarts.building import PROJECT, a_body, an_answer
@@ -272,19 +272,19 @@ OTHERS: dict[str, Any] = {
     "JobSearches": MESSAGES["search"],
     "JobActionType": MESSAGES["terminate"],
     "JobUpdateRequestBody": MESSAGES["update"],
-    "ListTrainingJobEventsResponse": logs.Events,
-    "TaskIP": logs.Task,
-    "ListTrainingJobStagesResponse": logs.Stages,
-    "ShowTrainingJobLogsPreviewResponse": logs.LogPreview,
-    "ShowTrainingJobLogsFromAomResponse": logs.LogLines,
-    "ShowTrainingJobMetricsResponse": logs.Metrics,
-    "ShowTrainingJobFlavorsResponse": catalog.Flavors,
-    "ShowTrainingJobEnginesResponse": catalog.Engines,
-    "ShowTrainingQuotasResponse": catalog.Quotas,
-    "ShowTrainJobTagsResponse": tags.TagList,
-    "ListTrainingJobTagsResponse": tags.ProjectTags,
-    "ListTrainingJobsByTagsResponse": tags.TaggedJobs,
-    "CountTrainingJobsByTagsResponse": tags.TaggedCount,
+    "ListTrainingJobEventsResponse": models.Events,
+    "TaskIP": models.Task,
+    "ListTrainingJobStagesResponse": models.Stages,
+    "ShowTrainingJobLogsPreviewResponse": models.LogPreview,
+    "ShowTrainingJobLogsFromAomResponse": models.LogLines,
+    "ShowTrainingJobMetricsResponse": models.Metrics,
+    "ShowTrainingJobFlavorsResponse": models.Flavors,
+    "ShowTrainingJobEnginesResponse": models.Engines,
+    "ShowTrainingQuotasResponse": models.Quotas,
+    "ShowTrainJobTagsResponse": models.TagList,
+    "ListTrainingJobTagsResponse": models.ProjectTags,
+    "ListTrainingJobsByTagsResponse": models.TaggedJobs,
+    "CountTrainingJobsByTagsResponse": models.TaggedCount,
 }
 
 

@@ -27,11 +27,16 @@ from reconciler.errors import (
     UnreadableAnswer,
 )
 from reconciler.modelarts import content as content_module
-from reconciler.modelarts.credentials import Anonymous, StaticToken
-from reconciler.modelarts.endpoint import connect
-from reconciler.modelarts.http import Network, ServiceSession, SessionOptions
-from reconciler.modelarts.inprocess import WsgiAdapter
-from reconciler.modelarts.request import json_bytes, query_of
+from reconciler.modelarts.auth import Anonymous, StaticToken
+from reconciler.modelarts.connect import connect
+from reconciler.modelarts.http import (
+    Network,
+    ServiceSession,
+    SessionOptions,
+    WsgiAdapter,
+    json_bytes,
+    query_of,
+)
 from tests.modelarts.building import PROJECT, TOKEN, StoppedClock
 from tests.modelarts.serving import Canned, a_socket
 

@@ -11,7 +11,7 @@ import pytest
 from reconciler.emulator.server import running
 from reconciler.errors import UnreadableAnswer
 from reconciler.modelarts import content
-from reconciler.modelarts.credentials import Anonymous
+from reconciler.modelarts.auth import Anonymous
 from reconciler.modelarts.http import ServiceSession
 from tests.modelarts.serving import Canned
 

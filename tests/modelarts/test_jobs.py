@@ -17,10 +17,10 @@ from reconciler.core.fields.marks import Cloud
 from reconciler.emulator.app import Application
 from reconciler.errors import NameTaken, NotFound, Rejected, Throttled, UnreadableAnswer, WrongPhase
 from reconciler.modelarts.backend import ModelArtsBackend
-from reconciler.modelarts.endpoint import connect_inprocess
+from reconciler.modelarts.connect import connect_inprocess
 from reconciler.modelarts.http import SessionOptions
-from reconciler.modelarts.jobs import Jobs
-from reconciler.modelarts.request_models import ActionBody
+from reconciler.modelarts.job_models import ActionBody
+from reconciler.modelarts.operations import Jobs
 from tests.modelarts.building import PROJECT, StoppedClock, a_body, an_answer
 from tests.modelarts.documented import has_place
 from tests.modelarts.locations import NOBODY, Place
@@ -299,7 +299,7 @@ def test_terminate_returns_the_current_job() -> None:
 
 
 def test_plan_imports_no_typed_job_models() -> None:
-    probe = "import sys, reconciler.reconcile, reconciler.modelarts.endpoint; print(*sys.modules)"
+    probe = "import sys, reconciler.reconcile, reconciler.modelarts.connect; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True, text=True)
     loaded = set(done.stdout.split())
     assert "reconciler.modelarts.backend" in loaded

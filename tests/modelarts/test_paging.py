@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from reconciler.errors import ServerError, Unauthorized
-from reconciler.modelarts.paging import (
+from reconciler.modelarts.observe import (
     ENDLESS,
     MAX_PAGES,
     MAX_READINGS,

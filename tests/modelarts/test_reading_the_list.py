@@ -15,9 +15,9 @@ import pytest
 from reconciler.core.stack import Target
 from reconciler.emulator import Application, Effect, Fault, running
 from reconciler.modelarts.backend import ModelArtsBackend
-from reconciler.modelarts.endpoint import connect, connect_inprocess
+from reconciler.modelarts.connect import connect, connect_inprocess
 from reconciler.modelarts.http import SessionOptions
-from reconciler.modelarts.paging import MOVED
+from reconciler.modelarts.observe import MOVED
 from tests.modelarts.building import PROJECT, TOKEN, StoppedClock, a_body
 from tests.modelarts.wrapping import Search, Searches, counting_items, telling
 

@@ -11,7 +11,7 @@ from reconciler.core.fields.marks import Cloud
 from reconciler.emulator.app import Application
 from reconciler.errors import Rejected, Unauthorized
 from reconciler.modelarts.backend import ModelArtsBackend
-from reconciler.modelarts.endpoint import connect_inprocess
+from reconciler.modelarts.connect import connect_inprocess
 from reconciler.modelarts.http import SessionOptions
 from tests.modelarts.building import PROJECT, StoppedClock, a_body
 from tests.modelarts.serving import Canned

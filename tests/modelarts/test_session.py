@@ -30,10 +30,9 @@ from reconciler.errors import (
     Unreachable,
     UnreadableAnswer,
 )
-from reconciler.modelarts.credentials import Anonymous, StaticToken
-from reconciler.modelarts.http import Network, ServiceSession, SessionOptions
-from reconciler.modelarts.inprocess import WsgiAdapter
-from reconciler.modelarts.retry import Backoff, RateLimiter, RetryPolicy
+from reconciler.modelarts.auth import Anonymous, StaticToken
+from reconciler.modelarts.clock import Backoff, RateLimiter, RetryPolicy
+from reconciler.modelarts.http import Network, ServiceSession, SessionOptions, WsgiAdapter
 from tests.modelarts.building import TOKEN, StoppedClock
 from tests.modelarts.serving import Canned, a_socket, nobody
 

@@ -15,10 +15,9 @@ from reconciler.core.stack import Target
 from reconciler.emulator import ManualClock, Store, create_app, running
 from reconciler.emulator.auth import BadSignature, SignedRequest, verify
 from reconciler.errors import Unauthorized
-from reconciler.modelarts.endpoint import connect
-from reconciler.modelarts.http import SessionOptions
-from reconciler.modelarts.request import JSON, Request, json_bytes, query_of
-from reconciler.modelarts.signing import AccessKey
+from reconciler.modelarts.auth import AccessKey
+from reconciler.modelarts.connect import connect
+from reconciler.modelarts.http import JSON, Request, SessionOptions, json_bytes, query_of
 from tests.modelarts.building import ACCESS_KEY, PROJECT, SECRET_KEY, StoppedClock
 
 with warnings.catch_warnings():

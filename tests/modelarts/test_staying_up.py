@@ -16,18 +16,18 @@ import requests
 from reconciler.core.stack import Target
 from reconciler.emulator import Application, Effect, Fault, running
 from reconciler.errors import ManifestInvalid, Unanswered, Unreachable, UnreadableAnswer
+from reconciler.modelarts.auth import Anonymous
 from reconciler.modelarts.backend import ModelArtsBackend
-from reconciler.modelarts.credentials import Anonymous
-from reconciler.modelarts.endpoint import PROCESS_LIMITER, connect, connect_inprocess
+from reconciler.modelarts.clock import RateLimiter
+from reconciler.modelarts.connect import PROCESS_LIMITER, connect, connect_inprocess
 from reconciler.modelarts.http import (
     CONNECT_TIMEOUT_S,
     READ_TIMEOUT_S,
     Network,
     ServiceSession,
     SessionOptions,
+    WsgiAdapter,
 )
-from reconciler.modelarts.inprocess import WsgiAdapter
-from reconciler.modelarts.retry import RateLimiter
 from tests.modelarts.building import ACCESS_KEY, PROJECT, SECRET_KEY, TOKEN, StoppedClock, a_body
 from tests.modelarts.serving import Canned, a_request, a_socket
 

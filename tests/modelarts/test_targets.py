@@ -14,8 +14,7 @@ from reconciler.core.stack import Target
 from reconciler.core.target_kind import LOCAL
 from reconciler.emulator import StoreError
 from reconciler.modelarts.local import LocalFileFailed, _fix_of
-from reconciler.modelarts.target import Connected, Runtime
-from reconciler.modelarts.targets import connected
+from reconciler.modelarts.target import Connected, Runtime, connected
 
 
 class Frozen(Clock):

@@ -15,9 +15,9 @@ from reconciler.emulator.database import ManualClock
 from reconciler.emulator.store import Store
 from reconciler.errors import Unauthorized
 from reconciler.modelarts.backend import ModelArtsBackend
-from reconciler.modelarts.endpoint import connect_inprocess
+from reconciler.modelarts.connect import connect_inprocess
 from reconciler.modelarts.http import SessionOptions
-from reconciler.modelarts.paging import SearchPage
+from reconciler.modelarts.observe import SearchPage
 from tests.modelarts.building import PROJECT, StoppedClock, a_body
 
 DECLARED = ["resnet50", "bert", "lr-sweep"]

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from reconciler.modelarts.inprocess import WsgiApp
+from reconciler.modelarts.http import WsgiApp
 
 StartResponse = Callable[..., Any]
 #: Answers one search: the body of the request → the body of the answer.

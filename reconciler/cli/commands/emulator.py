@@ -162,7 +162,7 @@ def serve(
     The first line on stdout says where: `listening on http://127.0.0.1:PORT`.
     """
     from reconciler import emulator
-    from reconciler.modelarts.endpoint import is_loopback
+    from reconciler.core.endpoint_url import is_loopback
 
     gc.enable()  # a server runs for long
 

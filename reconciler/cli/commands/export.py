@@ -69,7 +69,7 @@ def command(
         unmanaged_jobs,
     )
     from reconciler.manifests.scaffold import head_of_export, stack_name
-    from reconciler.modelarts.job_search import JobFilters
+    from reconciler.modelarts.jobs import JobFilters
 
     _check(jobs, all_jobs, [*globs, *(value for value in filters.values() if value)])
     _check_names(stack, file)

@@ -92,7 +92,7 @@ class _Start(NamedTuple):
 def _start_of(where: Where, directory: Path) -> _Start:
     from reconciler.cli.export import RUNNING_PHASES, exported, manifest_text, open_source, unmanaged_jobs
     from reconciler.manifests.scaffold import head_of_export, stack_name
-    from reconciler.modelarts.job_search import JobFilters
+    from reconciler.modelarts.jobs import JobFilters
 
     with open_source(where) as source:
         found = unmanaged_jobs(source.session, JobFilters(phases=RUNNING_PHASES), ())

@@ -13,7 +13,6 @@ from reconciler.cli.filters import FILTERS, MomentType
 from reconciler.cli.options import FORCE, YES, DurationType, option, with_options
 from reconciler.cli.service_session import BESIDE_JOBS, JSON, WHERE, learn_tokens, open_target, say_gaps
 from reconciler.cli.terminal.console import console
-from reconciler.modelarts.job_logs import first_task, read_events
 from reconciler.text import printable
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from reconciler.core.job_reports import EventQuery
     from reconciler.core.listing import Listing
     from reconciler.core.observed_job import ObservedJob
-    from reconciler.modelarts.job_search import Moment
+    from reconciler.modelarts.jobs import Moment
 
 _JOB = click.argument("job", metavar="JOB", shell_complete=keys)
 _JOBS = click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=keys)
@@ -64,7 +63,7 @@ def list_(
     OWNER is the stack, key and revision in the job's marker. --json prints the whole jobs.
     """
     from reconciler.cli.terminal.reading import reading
-    from reconciler.modelarts.job_search import JobFilters, job_search, read
+    from reconciler.modelarts.jobs import JobFilters, job_search, read
 
     with open_target(paths, variables, var_files, target) as there, reading():
         now_s = there.clock.now()
@@ -140,6 +139,7 @@ def logs(
     Anyone with the link of --url can read the log without credentials.
     """
     from reconciler.cli import logs
+    from reconciler.modelarts.jobs import first_task
 
     if url and (follow or lines is not None):
         raise click.UsageError("--url only prints a link; it cannot be combined with --follow or --lines")
@@ -205,7 +205,7 @@ def events(
 
     TIME is 2026-11-21, 2026-11-21T08:00:00Z, or 2d (two days ago).
     """
-    from reconciler.modelarts.job_search import event_times
+    from reconciler.modelarts.jobs import event_times, read_events
     from reconciler.render.lines import render_table
 
     with open_target(**where) as there:
@@ -229,6 +229,7 @@ def events(
 def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
     """Print the node utilization of a task, in percent. --json prints the value of every minute."""
     from reconciler.cli import logs
+    from reconciler.modelarts.jobs import first_task
     from reconciler.render.lines import render_table
 
     with open_target(**where) as there:

@@ -30,11 +30,10 @@ from reconciler.decide.doctor import (
 )
 from reconciler.errors import ManifestInvalid, NotFound, NotSupported, Rejected, ServiceError, Unauthorized
 from reconciler.manifests import LoadedStack
+from reconciler.modelarts.auth import IamUnreachable, LoginRefused
 from reconciler.modelarts.errors import is_missing_right
-from reconciler.modelarts.iam import IamUnreachable, LoginRefused
 from reconciler.modelarts.local import LocalFileFailed
-from reconciler.modelarts.target import Connected
-from reconciler.modelarts.targets import connected
+from reconciler.modelarts.target import Connected, connected
 
 
 class _Probe(NamedTuple):

@@ -105,7 +105,7 @@ def _problem_of(directory: Path) -> Check | None:
 
 def known_identity(name: str, target: Target) -> TargetIdentity | None:
     """Who the target is, as far as that can be known without credentials."""
-    from reconciler.modelarts.targets import identity_of
+    from reconciler.modelarts.target import identity_of
 
     try:
         return identity_of(name, target, os.environ)
