@@ -238,10 +238,10 @@ def test_many_large_answers_end_unknown_with_bounded_memory() -> None:
     script = """
 import json, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-from reconciler.modelarts import backend
+from reconciler.modelarts import workspace
 from reconciler.modelarts import content
 from reconciler.modelarts.connect import connect_inprocess
-backend.MemoryBudget = lambda: content.MemoryBudget(400 << 20)
+workspace.MemoryBudget = lambda: content.MemoryBudget(400 << 20)
 count = [0]
 def app(environ, start):
     count[0] += 1
