@@ -11,7 +11,7 @@ A file imports only files that stand before it::
     drift_entry drift_check drift_remedies drift_fields drift_comparison drift_rules drift_report
     journal preconditions saved_plan_parser saved_plan     what is written down, and saved
     status_report explanation history_report validation_report doctor
-    timeline_bars timeline_marks timeline                  the page of a history
+    timeline                                               the page of a history
     review_report review_consequence review_side review_renames review_settings review_comparison
     fleet exit_code                                        what stacks come to, and how a run ends
     watch_check watch_schedule watch_state watch_window metrics
