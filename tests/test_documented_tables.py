@@ -26,7 +26,7 @@ from reconciler.decide.drift_report import DriftClass
 from reconciler.decide.metrics import MetricSource, watch_figures
 from reconciler.decide.outcome import EventType
 from reconciler.decide.plan import ACTIONS, Action, Guard, Plan, Reason, last_line
-from reconciler.decide.review_report import Review, ReviewSummary
+from reconciler.decide.review import Review, ReviewSummary
 from reconciler.decide.rules import RULES
 from reconciler.decide.watch_check import CheckReport, CheckResult
 from reconciler.decide.watch_state import WatchState

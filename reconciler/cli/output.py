@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from reconciler.decide.outcome import Result
     from reconciler.decide.plan import Plan
     from reconciler.decide.policy_cases import CasesReport
-    from reconciler.decide.review_report import Review
+    from reconciler.decide.review import Review
     from reconciler.decide.validation_report import Validation
     from reconciler.errors import Diagnostic
 

@@ -12,7 +12,7 @@ A file imports only files that stand before it::
     journal preconditions saved_plan_parser saved_plan     what is written down, and saved
     status_report explanation history_report validation_report doctor
     timeline                                               the page of a history
-    review_report review_consequence review_side review_renames review_settings review_comparison
+    review_renames review                                  HEAD planned against BASE
     fleet exit_code                                        what stacks come to, and how a run ends
     watch_check watch_schedule watch_state watch_window metrics
 """

@@ -100,8 +100,12 @@ ACTIONS: dict[Action, ActionTraits] = {
 }
 #: How the detail of a conflict over lost work ends.
 LOSS_WAY_OUT = "; set `on_change: replace`, or pass `--allow lost-work`"
-#: A replace that starts the new job before it ends the old one shows it.
-CREATE_FIRST_SYMBOL = "+/-"
+
+
+def symbol_of(action: Action, order: ReplaceOrder) -> str:
+    """The sign that stands before an action; a replace shows which of the two it does first."""
+    creates_first = action is Action.REPLACE and order is ReplaceOrder.CREATE_FIRST
+    return "+/-" if creates_first else ACTIONS[action].symbol
 
 
 class Reason(StrEnum):
@@ -382,9 +386,7 @@ class PlannedAction(Frozen):
     @property
     def symbol(self) -> str:
         """The sign that stands before the action in a text."""
-        if self.action is Action.REPLACE and self.replace_order is ReplaceOrder.CREATE_FIRST:
-            return CREATE_FIRST_SYMBOL
-        return self.traits.symbol
+        return symbol_of(self.action, self.replace_order)
 
     def not_carried_out(self, action: Action, reason: Reason, detail: str) -> PlannedAction:
         """The same key with nothing done about it: what would be sent, made or discarded goes."""

@@ -41,7 +41,7 @@ from reconciler.render.style import Style, View
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.review_report import NodeCount, Review, ReviewedJob, ReviewedSide
+    from reconciler.decide.review import NodeCount, Review, ReviewedJob, ReviewedSide
 
 #: How many flavors are listed.
 _MOST_FLAVORS = 20

@@ -291,7 +291,7 @@ def test_copy_is_for_its_owner_only(
         seen.append(stat.S_IMODE(directory.stat().st_mode))
         return copy(repository, made, directory)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("reconciler.review.sources.copy_manifests", watched)
+    monkeypatch.setattr("reconciler.review.copy_manifests", watched)
     commit(git, {"jobs.yaml": ONE})
     assert reconciler("review", "HEAD", "HEAD").code == 0
     assert seen == [0o700, 0o700]

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob, Limits, Stack, Target
 from reconciler.decide.plan import Action, Reason
-from reconciler.decide.review_comparison import make_review
-from reconciler.decide.review_report import ChangeKind, Review, ReviewedSide
-from reconciler.decide.review_side import Side
+from reconciler.decide.review import ChangeKind, Review, ReviewedSide, Side, make_review
 from tests.builders import a_job, a_stack, absent
 
 EDITED: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
@@ -231,6 +229,15 @@ def test_former_member_of_a_sweep_ends_as_an_edit_does(
     assert [job.key for job in gone] == ["s-lr-1", "s-lr-2"]
     assert {job.action for job in gone} == {action}
     assert all(job.detail.startswith(f"no longer produced by s{detail}") for job in gone)
+
+
+def test_protected_member_is_released_where_its_entry_says_so() -> None:
+    sides = (
+        of_axes("lr", lifecycle={"protect": True}),
+        of_axes("lr", "batch", lifecycle={"protect": False}),
+    )
+    [job, _] = [job for job in reviewed(*sides).jobs if job.change is ChangeKind.REMOVED]
+    assert (job.action, job.reason) == (Action.UPDATE, Reason.PROTECTION_RELEASED)
 
 
 def test_axis_added_to_a_sweep_gets_a_hint_at_the_expression_that_keeps_its_jobs() -> None:

@@ -28,7 +28,7 @@ from reconciler.decide.drift_rules import check_key
 from reconciler.decide.key_state import PlanContext, Snapshot, state_of
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, without_growing
 from reconciler.decide.planner import make_plan, rests_on_memory
-from reconciler.decide.review_consequence import changed
+from reconciler.decide.review import ReviewedSide, Side, make_review
 from reconciler.decide.saved_plan import SavedOptions, document, read, sealed
 from reconciler.decide.status_report import WaitKind, make_status
 from reconciler.errors import ManifestInvalid
@@ -695,8 +695,9 @@ def test_status_says_when_a_key_starts_next(
 )
 def test_review_says_that_an_edit_waits(on_change: str | None, expected: tuple[Action, Reason]) -> None:
     after = a_job(lifecycle={**NIGHTLY, "on_change": on_change})
-    job = changed(a_job(**{**OLD, "lifecycle": {**NIGHTLY, "on_change": on_change}}), after, Limits())
-    assert job is not None
+    before = a_job(**{**OLD, "lifecycle": {**NIGHTLY, "on_change": on_change}})
+    sides = [Side(ReviewedSide(name="side"), a_stack(job)) for job in (before, after)]
+    [job] = make_review(*sides, target=None, version="1").jobs
     assert (job.action, job.reason) == expected
 
 

@@ -11,7 +11,7 @@ from reconciler.core.values import Source
 from reconciler.decide.history_report import HistoryReport
 from reconciler.decide.plan import Denial
 from reconciler.decide.policy_cases import CaseResult, CasesReport
-from reconciler.decide.review_report import Review
+from reconciler.decide.review import Review
 from reconciler.decide.validation_report import (
     StackFacts,
     Validation,

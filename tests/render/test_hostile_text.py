@@ -30,7 +30,7 @@ from reconciler.decide.metrics import RunReport
 from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd
 from reconciler.decide.plan import Action, Denial, Plan, PreflightFinding
 from reconciler.decide.policy_cases import CaseResult, CasesReport
-from reconciler.decide.review_report import NodeCount, Review
+from reconciler.decide.review import NodeCount, Review
 from reconciler.decide.validation_report import (
     DeniedJob,
     ManifestProblem,

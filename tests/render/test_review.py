@@ -7,9 +7,7 @@ from typing import Any
 
 from reconciler.core.stack import DesiredJob, Limits, Target
 from reconciler.core.values import Change
-from reconciler.decide.review_comparison import make_review
-from reconciler.decide.review_report import Review, ReviewedSide
-from reconciler.decide.review_side import Side
+from reconciler.decide.review import Review, ReviewedSide, Side, make_review
 from reconciler.errors import Location
 from reconciler.render import Content, render
 from reconciler.render.style import Style, View

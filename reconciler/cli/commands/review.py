@@ -40,7 +40,7 @@ def command(
     """
     from reconciler.cli.output import requested_outputs, show_review
     from reconciler.cli.terminal.pager import paged
-    from reconciler.review.review import ReviewRequest, review
+    from reconciler.review import ReviewRequest, review
 
     found = review(
         ReviewRequest(

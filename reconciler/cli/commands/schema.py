@@ -21,7 +21,7 @@ def schema(name: str) -> dict[str, Any]:
     from reconciler.decide.history_report import HistoryReport
     from reconciler.decide.outcome import ApplyEvent
     from reconciler.decide.plan import Plan
-    from reconciler.decide.review_report import Review
+    from reconciler.decide.review import Review
     from reconciler.decide.status_report import StatusReport
     from reconciler.decide.validation_report import Validation
 

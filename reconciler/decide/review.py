@@ -1,0 +1,548 @@
+"""A review: what a change of the manifests means. HEAD is planned against BASE as if every job of BASE ran.
+
+`Review` crosses the process boundary (`review --json`), so it is a frozen model with a schema. Nothing in it
+depends on the time or on where files are read: for the same two manifests it is the same byte for byte.
+Source of the format: docs/cli.md, "Review".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from reconciler.core.body_summary import nodes_by_place, summarize
+from reconciler.core.canonical import by_name
+from reconciler.core.diff import changes_between
+from reconciler.core.digest import CURRENT
+from reconciler.core.identity import Description, Marker
+from reconciler.core.lifecycle import Lifecycle, ReplaceOrder
+from reconciler.core.masking import mask_declared
+from reconciler.core.mutable import SCHEDULE_OPTIONS, declared_changes, mutable_part
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.ownership import KeyView, Ownership, Revision
+from reconciler.core.phase import Phase
+from reconciler.core.policy_expression import not_evaluated
+from reconciler.core.ports import EvaluateExpressions
+from reconciler.core.record import HistorySnapshot, PastRevision
+from reconciler.core.secret import show
+from reconciler.core.stack import Declared, DesiredJob, Limits, Stack, Target
+from reconciler.core.values import FORMAT_VERSION, Change, Frozen, PlanWarning, Source, few_of_a_kind
+from reconciler.decide.actions import PROTECTED, rename_command
+from reconciler.decide.key_state import KeyState, PlanContext, Snapshot, state_of
+from reconciler.decide.plan import (
+    ACTIONS,
+    Action,
+    ActionTraits,
+    Denial,
+    PlannedAction,
+    Reason,
+    few,
+    symbol_of,
+)
+from reconciler.decide.planner import KeyDecision, decisions_of
+from reconciler.decide.policy_subject import Surroundings, declared
+from reconciler.decide.policy_verdict import Verdicts, judge
+from reconciler.decide.review_renames import hints, likely_renames, renamed_members
+from reconciler.decide.rules import decide
+from reconciler.decide.sweep_members import SweepEntries
+from reconciler.text import format_duration
+
+
+class ChangeKind(StrEnum):
+    """What became of a key between the two manifests."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    RENAMED = "renamed"
+    CHANGED = "changed"
+
+
+class ReviewedSide(Frozen):
+    """One of the two manifests; stack and digest are null where it has no manifest at all."""
+
+    name: str = Field(description="Directory or git revision, as it was given.")
+    commit: str | None = Field(None, description="Id of the commit; null for a directory.")
+    stack: str | None = Field(None, description="The ownership scope.")
+    manifest_digest: str | None = Field(None, description="Digest over the files of the stack.")
+
+
+class ReviewedJob(Frozen):
+    """A key that differs, and what that means for its job."""
+
+    key: str = Field(description="Name of the job in HEAD; of a removed one in BASE.")
+    change: ChangeKind = Field(description="What became of the key.")
+    action: Action = Field(description="What apply does, if the job of the key is active.")
+    reason: Reason = Field(description="Reason, as a fixed word.")
+    detail: str = Field("", description="Reason, for people.")
+    formerly: str | None = Field(None, description="For renamed: the key in BASE.")
+    sweep: str | None = Field(None, description="Entry whose matrix the job is a member of.")
+    starts: str = Field("", description="For create: what the job takes and runs, for people.")
+    changes: tuple[Change, ...] = Field((), description="Changed fields.")
+    source: Source | None = Field(
+        None, description="Location of the key in the manifest of HEAD; of a removed one in that of BASE."
+    )
+
+    replace_order: ReplaceOrder = Field(ReplaceOrder.TERMINATE_FIRST, exclude=True)
+
+    @property
+    def traits(self) -> ActionTraits:
+        """What is known of this kind of action."""
+        return ACTIONS[self.action]
+
+    @property
+    def symbol(self) -> str:
+        """The sign that stands before the action in a text."""
+        return symbol_of(self.action, self.replace_order)
+
+
+class NodeCount(Frozen):
+    """Nodes that the declared jobs take together, if all of them run."""
+
+    before: int = Field(0, description="In BASE.")
+    after: int = Field(0, description="In HEAD.")
+
+
+class Nodes(NodeCount):
+    """The nodes of all jobs, and of each flavor."""
+
+    flavors: dict[str, NodeCount] = Field(default_factory=dict, description="By flavor, or pool.")
+
+
+class ReviewSummary(Frozen):
+    """How many keys of each kind."""
+
+    added: int = 0
+    removed: int = 0
+    renamed: int = 0
+    changed: int = 0
+    unchanged: int = 0
+
+
+class Review(Frozen):
+    """What the change from BASE to HEAD means for the jobs of a stack."""
+
+    format_version: str = Field(
+        FORMAT_VERSION, pattern=r"^\d+\.\d+$", description="Version of the document format."
+    )
+    reconciler_version: str = Field(description="Version of reconciler that created it.")
+    stack: str = Field(description="The ownership scope in HEAD.")
+    target: str | None = Field(None, description="Name of the target for which the manifests were read.")
+    base: ReviewedSide
+    head: ReviewedSide
+    summary: ReviewSummary
+    actions: dict[Action, int] = Field(description="How many actions of each kind, if every job is active.")
+    jobs: tuple[ReviewedJob, ...] = Field(description="Keys that differ, sorted.")
+    settings: tuple[Change, ...] = Field((), description="Changes outside of jobs: targets, limits, …")
+    nodes: Nodes
+    denied: tuple[Denial, ...] = Field((), description="Changes that policies of HEAD deny.")
+    warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
+
+    def document(self) -> dict[str, Any]:
+        """The review as plain JSON data, as `review --json` shows it. No secret is in it."""
+        document: dict[str, Any] = show(self.model_dump(mode="json"))
+        return document
+
+    @property
+    def last_line(self) -> str:
+        """The fixed last line, word by word as in docs/cli.md, "Review"."""
+        counts = ", ".join(f"{number} {kind}" for kind, number in self.summary.model_dump().items())
+        wanted = [f"{number} {ACTIONS[kind].summary}" for kind, number in self.actions.items() if number]
+        return f"Review: {counts}." + (f" If active: {', '.join(wanted)}." if wanted else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A manifest as far as a review compares it; `stack` is None where there is none at all.
+
+    `file_prefix` is what the names of its files begin with in messages; in a document they are without it.
+    `records` is the address of the record store as it may be shown; `policy_target` is what policies see of
+    the target that it was read for, as far as it is known without the service.
+    """
+
+    head: ReviewedSide
+    stack: Stack | None = None
+    targets: Mapping[str, Target] = field(default_factory=dict)
+    default_target: str | None = None
+    records: str | None = None
+    policy_target: Mapping[str, Any] = field(default_factory=dict)
+    file_prefix: str = ""
+    warnings: tuple[PlanWarning, ...] = ()
+
+
+# --- HEAD planned against BASE
+
+
+def make_review(
+    base: Side,
+    head: Side,
+    *,
+    target: str | None,
+    version: str,
+    evaluate: EvaluateExpressions = not_evaluated,
+) -> Review:
+    """Compare two manifests. A manifest that is not there declares nothing."""
+    plan = _Plan.of(base, head)
+    found = [job for key in sorted(plan.keys) if (job := plan.reviewed(key)) is not None]
+    verdicts = _judged(found, head, plan.after, evaluate)
+    was, now = (_nodes(jobs.values()) for jobs in (plan.before, plan.after))
+    flavors = {name: NodeCount(before=was[name], after=now[name]) for name in sorted({*was, *now})}
+    kinds = Counter(job.change.value for job in found)
+    actions = Counter[Action](job.action for job in found if job.action is not Action.KEEP)
+    warnings = (
+        *base.warnings,
+        *head.warnings,
+        *settings_warnings(base, head, target),
+        *_warnings(base, head),
+        *_rename_hints(plan, head.stack, found),
+        *verdicts.warnings,
+    )
+    return Review(
+        reconciler_version=version,
+        stack=plan.stack.name,
+        target=target or head.default_target,
+        base=base.head,
+        head=head.head,
+        summary=ReviewSummary(**kinds, unchanged=len(plan.keys) - len(found)),
+        actions={action: actions[action] for action in Action},
+        jobs=tuple(found),
+        settings=settings_changes(base, head),
+        nodes=Nodes(before=was.total(), after=now.total(), flavors=flavors),
+        denied=tuple(
+            one.model_copy(update={"source": _without_prefix(one.source, head.file_prefix)})
+            for one in verdicts.denied
+        ),
+        warnings=few_of_a_kind(warnings),
+    )
+
+
+def _is_present(job: DesiredJob | None) -> bool:
+    return job is not None and not job.is_absent
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """HEAD planned against BASE: `before` and `after` are the entries in view of either side, by key.
+
+    `former` are keys of BASE that HEAD names in a `formerly`, by the key that they become. `stack` is HEAD's;
+    where HEAD has no manifest it is that of BASE without jobs.
+    """
+
+    before: Mapping[str, DesiredJob]
+    after: Mapping[str, DesiredJob]
+    former: Mapping[str, str]
+    stack: Stack
+    prefixes: tuple[str, str]
+
+    @classmethod
+    def of(cls, base: Side, head: Side) -> _Plan:
+        """What lies out of view on one side is declared all the same."""
+        keys = {key for side in (base, head) if side.stack for key in side.stack.jobs}
+        before, after = (
+            {key: job for key in keys if stack and (job := stack.find(key)) is not None}
+            for stack in (base.stack, head.stack)
+        )
+        former = {
+            key: old
+            for key, job in after.items()
+            for old in job.formerly
+            if _is_present(job) and _is_present(before.get(old)) and not _is_present(after.get(old))
+        }
+        stack = head.stack
+        if stack is None:
+            stack = Stack(base.stack.name if base.stack else "", {}, frozenset())
+        # Every key is decided, also one of BASE that a partial view of HEAD does not show.
+        stack = replace(stack, jobs=after, is_partial=False, chosen=None)
+        return cls(before, after, former, stack, (base.file_prefix, head.file_prefix))
+
+    @cached_property
+    def keys(self) -> set[str]:
+        """Every key; a renamed one is one."""
+        return (self.before.keys() | self.after.keys()) - set(self.former.values())
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """A service on which every job of BASE waits for its turn, and a history that has what it declares.
+
+        A job that waits may be changed in every field that can be changed at all. Of a key that only HEAD
+        has, and as absent, there may be a job, too.
+        """
+        present = {key: job for key, job in self.before.items() if not job.is_absent}
+        present |= {key: job for key, job in self.after.items() if job.is_absent and key not in self.before}
+        views, past = {}, {}
+        for place, (key, job) in enumerate(sorted(present.items())):
+            job_id, digest, protect = (
+                f"{place:08x}",
+                job.digest or f"{CURRENT}{0:012x}",
+                job.lifecycle.protect,
+            )
+            protected = protect is True
+            marker = Marker(self.stack.name, key, 1, digest, schedule=job.schedule_mark, protected=protected)
+            text, body = str(Description(job.description, marker)), job.body or {}
+            seen = ObservedJob(job_id, key, text, Phase.PENDING.value, created_at_s=0.0, body=body)
+            views[key] = KeyView(key, self.stack.name, [Revision(seen, marker)])
+            immutable = by_name(job.covered_by(CURRENT))
+            then = Declared(immutable, mutable_part(body), show(job.description), protect)
+            past[key] = (PastRevision(key, 1, key, job_id, digest, created_at_s=0.0, declared=then),)
+        sweeps = {key: job.sweep or "" for key, job in self.before.items()}
+        memory = HistorySnapshot(past, sweeps=sweeps)
+        return Snapshot(Ownership(views, stack=self.stack.name), memory=memory)
+
+    @cached_property
+    def _context(self) -> PlanContext:
+        return PlanContext(self.stack.name, limits=self.stack.limits)
+
+    @cached_property
+    def _decisions(self) -> Mapping[str, KeyDecision]:
+        return decisions_of(self.stack, self.snapshot, self._context)
+
+    def _decided(self, key: str) -> tuple[KeyState, PlannedAction, str]:
+        """What is decided about a key, before `needs` holds it back, and by which rule."""
+        if found := self._decisions.get(key):
+            return found.state, found.chosen or found.actions[0], found.rule
+        # One of several keys of BASE that became one key.
+        state = state_of(key, None, self.snapshot, self._context)
+        decision = decide(state)
+        return state, decision.actions[0], decision.rule
+
+    def reviewed(self, key: str) -> ReviewedJob | None:
+        """A key that differs, and what that means for its job; None if it does not."""
+        before, after = self.before.get(key), self.after.get(key)
+        old = self.before.get(self.former.get(key, ""))
+        job = after or before
+        assert job is not None
+        if not (_is_present(before) or _is_present(after) or before is None):
+            return None
+        state, action, rule = self._decided(key)
+        chosen, reason = action.action, action.reason
+        kind, said, changes, starts = ChangeKind.CHANGED, "", list[Change](), ""
+        if _is_present(after) and (old or _is_present(before)):
+            was = old or before
+            assert was is not None
+            assert after is not None
+            edit, mutable = _edit(was, after), declared_changes(was, after)
+            changes = [*edit, *mutable.sent, *mutable.left, *_policy_changes(was, after)]
+            if action.traits.keeps_the_job:
+                # The declarations alone say what is sent: there is no service that hides it.
+                chosen = Action.UPDATE if mutable.sent else Action.KEEP
+                unedited = Reason.MARKER_CHANGED if mutable.are_of_marker_only else Reason.MUTABLE_CHANGED
+                reason = _STAYS.get(rule, unedited if mutable.sent else Reason.UNCHANGED)
+            named = edit or changes
+            said = f"{few([change.path for change in named], 5)} changed"
+        elif _is_present(after):
+            kind, starts = ChangeKind.ADDED, summarize(job.body or {})
+            reason = Reason.NOT_FOUND if before is None else Reason.DECLARED_AGAIN
+            said = "new" if before is None else "no longer `state: absent`"
+            said += f"; starts after {few(job.needs)}" if job.needs else ""
+        else:
+            kind = ChangeKind.REMOVED
+            said = "removed" if after is None else "`state: absent`"
+            if before and state.former_entry:
+                said = f"no longer produced by {before.sweep}"
+        if kind is ChangeKind.CHANGED and not (changes or old):
+            return None
+        detail = said + _THEN.get(reason, "")
+        if action.lost_time is not None:
+            detail += f"; refused after {format_duration(action.lost_time)} of work"
+        if old is not None:
+            kind, detail = ChangeKind.RENAMED, f"formerly {old.key}; {detail}"
+            if reason is Reason.RENAME_CLASH:
+                detail, changes = f"formerly {old.key}: conflict if both keys have jobs", []
+            elif chosen is Action.KEEP:
+                chosen, reason = Action.UPDATE, Reason.RENAMED
+                detail = detail if changes else f"formerly {old.key}; the job goes on"
+        prefix = self.prefixes[0 if after is None else 1]
+        return ReviewedJob(
+            key=job.key,
+            change=kind,
+            action=chosen,
+            reason=reason,
+            detail=detail,
+            formerly=old.key if old else None,
+            sweep=job.sweep,
+            starts=starts,
+            changes=mask_declared(changes),
+            source=_without_prefix(Source.of(job.location), prefix),
+            replace_order=job.lifecycle.replace_order,
+        )
+
+
+#: By which rules a job stays as it is although it was edited.
+_STAYS = {"change-ignored": Reason.CHANGE_IGNORED, "change-waits": Reason.WAITS_FOR_SCHEDULE}
+#: What follows for a job, by the reason of its action.
+_THEN: Mapping[Reason, str] = {
+    Reason.NOT_IN_MANIFEST: "; terminated if active",
+    Reason.STATE_ABSENT: "; terminated if active",
+    Reason.PROTECTION_RELEASED: "; protection released, the next apply terminates it",
+    Reason.PROTECTED: f", and {PROTECTED}",
+    Reason.CHANGE_IGNORED: "; on_change: keep",
+    Reason.CHANGE_REFUSED: "; on_change: fail",
+    Reason.WAITS_FOR_SCHEDULE: "; waits for the next time of the schedule",
+    Reason.IMMUTABLE_CHANGED: "; replaced if active, else run again",
+    Reason.UNCHANGED: "; nothing is done to the job",
+    Reason.MUTABLE_CHANGED: "; the job goes on",
+    Reason.MARKER_CHANGED: "; the job goes on",
+}
+
+
+def _edit(before: DesiredJob, after: DesiredJob) -> tuple[Change, ...]:
+    """The fields that differ and force a new job."""
+    if before.digest == after.digest:
+        return ()
+    return changes_between(before.covered_by(CURRENT), after.covered_by(CURRENT), forces_new_job=True)
+
+
+def _policy_changes(before: DesiredJob, after: DesiredJob) -> Iterator[Change]:
+    """What differs of how the job is treated: it shows in later plans."""
+    was, now = _policy(before), _policy(after)
+    # Another schedule is written into the marker; that a key was renamed is said apart.
+    left_out = {*(SCHEDULE_OPTIONS if before.schedule_mark != after.schedule_mark else ())}
+    if before.key != after.key:
+        left_out.add("formerly")
+    for path in was:
+        if was[path] != now[path] and path not in left_out:
+            yield Change(path=path, before=was[path], after=now[path])
+
+
+def _policy(job: DesiredJob) -> dict[str, Any]:
+    """The options of a job that are compared neither with its digest nor with the service."""
+    options = {name: getattr(job.lifecycle, name) for name in Lifecycle.model_fields}
+    # The only numbers with a fraction in a lifecycle are spans of time.
+    policy: dict[str, Any] = {
+        f"lifecycle.{name}": format_duration(value) if isinstance(value, float) else value
+        for name, value in options.items()
+        if name not in ("rerun", "protect")
+    }
+    return {**policy, "needs": list(job.needs) or None, "formerly": list(job.formerly) or None}
+
+
+def _without_prefix(source: Source | None, prefix: str) -> Source | None:
+    return source and source.model_copy(update={"file": source.file.removeprefix(prefix)})
+
+
+def _rename_hints(plan: _Plan, head: Stack | None, found: Iterable[ReviewedJob]) -> Iterator[PlanWarning]:
+    """Keys that may have been renamed without `formerly`: members of sweeps, and others."""
+    kinds = {job.key: job.change for job in found}
+    removed = (job for key, job in sorted(plan.before.items()) if kinds.get(key) is ChangeKind.REMOVED)
+    gone = [job for job in removed if job.key not in plan.after and job.body is not None]
+    added = (job for key, job in sorted(plan.after.items()) if kinds.get(key) is ChangeKind.ADDED)
+    new = [job for job in added if job.body]
+    taken: set[str] = set()
+    if head is not None:
+        for hint, pairs in renamed_members(gone, new, SweepEntries(head), head.declared_keys):
+            taken |= {*pairs, *pairs.values()}
+            yield hint
+    rest = ([job for job in jobs if job.key not in taken] for jobs in (gone, new))
+    yield from hints(likely_renames(*rest))
+
+
+def _judged(
+    found: Iterable[ReviewedJob], head: Side, after: Mapping[str, DesiredJob], evaluate: EvaluateExpressions
+) -> Verdicts:
+    """Ask the policies of HEAD about what starts or changes a job, if every job is active."""
+    if head.stack is None or not head.stack.policies:
+        return Verdicts()
+    subjects = [
+        subject
+        for job in found
+        if job.key in after and (job.traits.starts_a_job or job.action is Action.UPDATE)
+        if (subject := declared(after[job.key], head.stack.prices, kind=job.action, reason=job.reason))
+    ]
+    around = Surroundings(head.stack.name, head.policy_target)
+    return judge(head.stack.policies, subjects, around, evaluate)
+
+
+def _nodes(jobs: Iterable[DesiredJob]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for job in jobs:
+        if not job.is_absent and job.body is not None:
+            total += nodes_by_place(job.body)
+    return total
+
+
+def _warnings(base: Side, head: Side) -> Iterator[PlanWarning]:
+    """What follows from HEAD as a whole."""
+    if head.stack is None:
+        yield PlanWarning(
+            what="no manifest",
+            why=f"{head.head.name} has none of this stack: nothing can be applied, and what runs goes on",
+            fix="to end the jobs, run `reconciler destroy` with the manifest of BASE first",
+        )
+    elif base.stack is not None and not head.stack.declared_keys and base.stack.declared_keys:
+        yield PlanWarning(
+            what="no jobs",
+            why="a manifest without any job is refused",
+            fix="if that is meant, apply with --allow empty",
+        )
+
+
+# --- what differs outside of the jobs
+
+#: What a target says of the jobs shows in the jobs.
+_OF_JOBS = frozenset({"variables", "defaults"})
+#: What makes a target another one; its name does not.
+_IDENTITY = ("kind", "region", "endpoint", "project_id", "workspace_id")
+_SPANS = frozenset({"lost_time"})
+
+
+def settings_changes(base: Side, head: Side) -> tuple[Change, ...]:
+    """Every setting that differs, by its path in a manifest."""
+    if base.stack is None or head.stack is None:
+        return ()
+    was, now = dict(_settings(base)), dict(_settings(head))
+    paths = [path for path in {**was, **now} if was.get(path) != now.get(path)]
+    changes = (Change(path=path, before=was.get(path), after=now.get(path)) for path in sorted(paths))
+    return mask_declared(changes)
+
+
+def _settings(side: Side) -> Iterator[tuple[str, Any]]:
+    assert side.stack is not None
+    yield "stack", side.stack.name
+    yield "target", side.default_target
+    yield "records", side.records
+    for name, value in _members(side.stack.limits, Limits):
+        yield f"limits.{name}", format_duration(value) if name in _SPANS else value
+    for policy in side.stack.policies:
+        yield f"policies.{policy.name}.{policy.effect}", policy.expression
+        yield f"policies.{policy.name}.message", policy.message or None
+        yield f"policies.{policy.name}.only", list(policy.only)
+    for rule in side.stack.ignored_drift:
+        until = None if rule.until is None else rule.until.isoformat()
+        yield f"drift.ignore.{rule.class_}.{rule.key}", {"until": until, "reason": rule.reason}
+    for target_name, target in side.targets.items():
+        for name, value in _members(target, Target):
+            if name not in _OF_JOBS:
+                yield f"targets.{target_name}.{name}", value
+
+
+def _members(value: BaseModel, model: type[BaseModel]) -> Iterator[tuple[str, Any]]:
+    dumped: Mapping[str, Any] = value.model_dump(mode="json", include=set(model.model_fields) - _OF_JOBS)
+    yield from dumped.items()
+
+
+def settings_warnings(base: Side, head: Side, target: str | None) -> Iterator[PlanWarning]:
+    """What follows for every job from what differs, as far as nobody would see it in a line."""
+    if base.stack is None or head.stack is None:
+        return
+    if base.stack.name != head.stack.name:
+        yield PlanWarning(
+            what="another stack",
+            why=f"the jobs of stack {base.stack.name} stay its own, and go on; stack {head.stack.name} has "
+            "none yet, and their names are taken",
+            fix=f"if it is the same stack, first run: {rename_command(base.stack.name)}",
+        )
+    was, now = (side.targets.get(target or side.default_target or "") for side in (base, head))
+    if was is not None and now is not None and _identity(was) != _identity(now):
+        yield PlanWarning(
+            what="another target",
+            why="the jobs on the former one go on there; on the new one every job is created",
+        )
+
+
+def _identity(target: Target) -> tuple[Any, ...]:
+    return tuple(getattr(target, name) for name in _IDENTITY)

@@ -1,1 +1,0 @@
-"""Comparing two manifests: their files, and what reads and compares them."""
