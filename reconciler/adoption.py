@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -155,7 +154,7 @@ def take_over_history(context: Context, move: MovePlan) -> None:
 
 def old_scope(context: Context, old: str) -> Scope:
     """What lock and records of the stack under its old name are about."""
-    return replace(context.scope, stack=old)
+    return context.scope._replace(stack=old)
 
 
 def check_old_name(context: Context, old: str) -> None:
@@ -190,7 +189,7 @@ def _declared(context: Context, key: str) -> DesiredJob:
         if key not in stack.whole:
             why = f'"{key}" is not a declared key of stack {stack.name}'
             fix = diagnostic.fix or "declare it, or let --write do that"
-            diagnostic = replace(diagnostic, why=why, fix=fix)
+            diagnostic = diagnostic._replace(why=why, fix=fix)
         raise WrongUsage(diagnostic)
     return desired
 

@@ -25,9 +25,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from reconciler.text import printable
 
@@ -92,8 +91,7 @@ class Severity(StrEnum):
     WARNING = "warning"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Location:
+class Location(NamedTuple):
     """A place in a file: `line` and `column` count from 1, as editors do."""
 
     file: str
@@ -108,8 +106,7 @@ class Location:
 _WIDTH, _BEFORE = 120, 50
 
 
-@dataclass(frozen=True, slots=True)
-class Snippet:
+class Snippet(NamedTuple):
     """The line a diagnostic points at: `length` characters of it from `start` (0-based) on are meant."""
 
     text: str
@@ -131,8 +128,7 @@ def _on_one_line(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in printable(text))
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnostic:
+class Diagnostic(NamedTuple):
     """One problem.
 
     `what` is the same words for the same problem, so that people can search for it.

@@ -150,7 +150,7 @@ class _SnapshotReader:
             mark = desired.renewed_schedule_mark(past.schedule, service_s)
             if mark != past.schedule:
                 job = replace(latest.job, phase_text=past.phase_text or latest.job.phase_text)
-                yield replace(latest, job=job, marker=replace(latest.marker, schedule=mark))
+                yield latest._replace(job=job, marker=latest.marker._replace(schedule=mark))
 
     @cached_property
     def _skew_s(self) -> float:

@@ -7,7 +7,7 @@ import re
 import shlex
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -354,7 +354,7 @@ def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool)
     if not strict and is_ours and saved_document.is_modified(document, saved.plan):
         why = f"{file}: its seal does not match, so it cannot be applied"
         modified = Diagnostic("plan file modified since it was written", why, "create a new plan")
-        warn(replace(modified, severity=Severity.WARNING))
+        warn(modified._replace(severity=Severity.WARNING))
     return ReadPlan(file, saved, document)
 
 
@@ -382,4 +382,4 @@ def _check_access(
         why = f"{file} has mode {mode:04o}, and contains whole jobs, although no secrets"
         found = Diagnostic("plan file readable by others", why, own)
     if found is not None:
-        warn(replace(found, severity=Severity.WARNING))
+        warn(found._replace(severity=Severity.WARNING))

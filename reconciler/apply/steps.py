@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -335,7 +334,7 @@ class Steps:
         stopped = job.marker.with_stopped()
         if stopped.key != action.key:
             # The key was renamed: the marker follows on the way.
-            stopped = replace(stopped, key=action.key).for_job(job.name, job.id)
+            stopped = stopped._replace(key=action.key).for_job(job.name, job.id)
         # Somebody may have written more than we leave room for; the mark matters more than the rest.
         room = MAX_DESCRIPTION - len(f" {stopped}")
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from reconciler.core.values import PlanWarning, few_of_a_kind
 from reconciler.decide.plan import Denial
@@ -51,7 +51,7 @@ class PolicyCheck:
         if len(names) == len(self.by_target) or not names:
             return refusal
         kind = "target" if len(names) == 1 else "targets"
-        return replace(refusal, why=f"{refusal.why} ({kind} {', '.join(names)})")
+        return refusal._replace(why=f"{refusal.why} ({kind} {', '.join(names)})")
 
 
 def surroundings_of(loaded: LoadedStack, environ: Mapping[str, str]) -> Surroundings:

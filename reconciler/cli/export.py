@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -114,7 +114,7 @@ def _stack_at(address: Address) -> LoadedStack:
         loaded.target(ADDRESSED)
     except ManifestInvalid as invalid:
         raise WrongUsage(
-            *(replace(one, location=None, snippet=None) for one in invalid.diagnostics)
+            *(one._replace(location=None, snippet=None) for one in invalid.diagnostics)
         ) from None
     return loaded
 
@@ -122,7 +122,7 @@ def _stack_at(address: Address) -> LoadedStack:
 def _with_way_out(problem: Diagnostic) -> Diagnostic:
     if problem.what != "no root file":
         return problem
-    return replace(problem, fix="run it in the directory of a stack, or pass --endpoint or --region")
+    return problem._replace(fix="run it in the directory of a stack, or pass --endpoint or --region")
 
 
 # --- which jobs

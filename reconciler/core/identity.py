@@ -11,7 +11,6 @@ of the service accepts, and no part contains a dot, so it reads back in one way 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 MARKER_BEGIN = "reconciler."
@@ -104,8 +103,7 @@ class ScheduleMark(NamedTuple):
         return self._replace(since_s=int(min(max(at_s, 0.0), _LATEST_SINCE_S)))
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(NamedTuple):
     """Who owns a job, as its description says. `digest` is the algorithm's letter and 12 hex digits."""
 
     stack: str
@@ -141,11 +139,11 @@ class Marker:
     def for_job(self, name: str, job_id: str) -> Marker:
         """The same marker, with the `id` part if the job's name is not the one that key and revision give."""
         is_natural = name == remote_name(self.key, self.revision)
-        return replace(self, id_part=None if is_natural else job_id[:8].lower())
+        return self._replace(id_part=None if is_natural else job_id[:8].lower())
 
     def with_stopped(self) -> Marker:
         """The same marker, saying that we are about to terminate the job ourselves."""
-        return replace(self, stopped=True)
+        return self._replace(stopped=True)
 
 
 class Description(NamedTuple):

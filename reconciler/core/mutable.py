@@ -6,7 +6,6 @@ The table itself stands on the fields of a job (`UpdateInPlace`); here it is rea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -213,8 +212,7 @@ def renewed_marker(
     """The marker as an update writes it at `service_s`, by the service's clock."""
     protect = desired.lifecycle.protect
     ended = job.phase is not None and job.phase.is_terminal
-    renewed = replace(
-        marker,
+    renewed = marker._replace(
         key=desired.key,
         digest=digest,
         schedule=desired.renewed_schedule_mark(marker.schedule, service_s),

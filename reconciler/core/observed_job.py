@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from reconciler.core.identity import Description, Marker, parse_description
 from reconciler.core.phase import Phase, parse_phase
@@ -84,8 +84,7 @@ class ObservedJob:
         return None if begin is None else begin + (self.duration_s or 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(NamedTuple):
     """One job that is there and could not be read. `name` and `id` where they could be."""
 
     why: str
@@ -94,8 +93,7 @@ class Unreadable:
     claimed: Marker | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(NamedTuple):
     """Everything that was learnt of a workspace in one look.
 
     `is_whole` says that a job which is not here does not exist, as far as the account can see.

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from reconciler.core.identity import Marker, parse_remote_name
 from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
@@ -27,8 +28,7 @@ def standing(job: ObservedJob, stack: str) -> OwnershipState:
     return OwnershipState.OWNED if job.marker.stack == stack else OwnershipState.FOREIGN
 
 
-@dataclass(frozen=True, slots=True)
-class Revision:
+class Revision(NamedTuple):
     """An owned job with the marker that is believed on it.
 
     `is_aged_out` says that the service has forgotten the job: what it was, and how it ended, is what the
@@ -45,8 +45,7 @@ class Revision:
         return self.marker.revision
 
 
-@dataclass(frozen=True, slots=True)
-class ConflictingJob:
+class ConflictingJob(NamedTuple):
     """A job that is not ours and has one of the key's remote names."""
 
     job: ObservedJob

@@ -7,8 +7,8 @@ Source: docs/semantics.md, "Phases"; docs/modelarts.md, "Phases".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Phase(StrEnum):
@@ -64,8 +64,7 @@ class Operation(StrEnum):
     CREATE_NEXT = "create next revision"
 
 
-@dataclass(frozen=True, slots=True)
-class Legality:
+class Legality(NamedTuple):
     """Whether an operation is legal; if not, `why`, and `legal_when` says what would make it legal."""
 
     allowed: bool
@@ -83,8 +82,7 @@ def _no(why: str, legal_when: str) -> Legality:
     return Legality(False, why, legal_when)
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseRules:
+class PhaseRules(NamedTuple):
     """One row of the table: where a phase leads, and the verdict on each operation in it."""
 
     expected_next: frozenset[Phase]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -62,8 +61,7 @@ class PolicyEntry(Strict):
         return Effect.WARN if self.deny is None else Effect.DENY
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(NamedTuple):
     """A policy as it is asked. `only` are kinds of actions; `location` is the place of its expression."""
 
     name: str

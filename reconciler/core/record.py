@@ -12,6 +12,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
@@ -33,8 +34,7 @@ REMIND_S = 86_400.0
 _DEFAULT_PORTS = {"https": ":443", "http": ":80"}
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Scope:
+class Scope(NamedTuple):
     """One stack on one target: what a lock and a history are about.
 
     A target's identity is endpoint host, project and workspace, never its name.
@@ -112,8 +112,7 @@ class RecordsUnavailable(ReconcilerError):
     """The store cannot be reached, read or written."""
 
 
-@dataclass(frozen=True, slots=True)
-class PastStep:
+class PastStep(NamedTuple):
     """A line of the journal; `ended_at_s` is None where no second line followed: the process died."""
 
     key: str
@@ -129,8 +128,7 @@ class PastStep:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PastAction:
+class PastAction(NamedTuple):
     """What became of one action."""
 
     key: str
@@ -142,8 +140,7 @@ class PastAction:
     code: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PastChange:
+class PastChange(NamedTuple):
     """A call that changed a job of a key: for which action, of which command, by whom, and when."""
 
     key: str
@@ -155,8 +152,7 @@ class PastChange:
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class PastRun:
+class PastRun(NamedTuple):
     """A run that was recorded.
 
     `ended_at_s` is None while it goes on (`is_running`), or where its process died. `result` is a word:
@@ -173,7 +169,7 @@ class PastRun:
     at_s: float
     ended_at_s: float | None = None
     result: str = ""
-    summary: Mapping[str, int] = field(default_factory=dict)
+    summary: Mapping[str, int] = MappingProxyType({})
     actions: tuple[PastAction, ...] = ()
     steps: tuple[PastStep, ...] = ()
     is_running: bool = False
@@ -184,8 +180,7 @@ class PastRun:
         return self.result or ("running" if self.is_running else "interrupted")
 
 
-@dataclass(frozen=True, slots=True)
-class PastRevision:
+class PastRevision(NamedTuple):
     """A revision that was recorded: what it was, and as far as anybody looked, how it went.
 
     `phases` are the phases in which it was seen, each with the time of the first look that saw it;
@@ -363,8 +358,7 @@ def _last_written(revision: PastRevision) -> tuple[float, bool]:
 NO_HISTORY = HistorySnapshot()
 
 
-@dataclass(frozen=True, slots=True)
-class Prunable:
+class Prunable(NamedTuple):
     """How much of a history began to be old."""
 
     runs: int

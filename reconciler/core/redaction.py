@@ -35,6 +35,9 @@ def _clean(value: Any, redact: _Redact) -> Any:
         return replace(value, **changed) if changed else value
     if isinstance(value, Mapping):
         return {_clean(name, redact): _clean(member, redact) for name, member in value.items()}
+    if hasattr(value, "_fields") and not isinstance(value, type):
+        changed = _changed(value, redact)
+        return value._replace(**changed) if changed else value
     if type(value) in (list, tuple):
         return type(value)(_clean(item, redact) for item in value)
     return value
@@ -43,6 +46,8 @@ def _clean(value: Any, redact: _Redact) -> Any:
 def _members_of(value: Any) -> dict[str, Any]:
     if isinstance(value, BaseModel):
         names = (*type(value).model_fields, *(value.model_extra or ()))
+    elif hasattr(value, "_fields"):
+        names = value._fields
     else:
         names = tuple(one.name for one in fields(value))
     return {name: getattr(value, name) for name in names}

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
 from itertools import takewhile
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -56,8 +55,7 @@ class Overlap(StrEnum):
     REPLACE = "replace"
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(NamedTuple):
     """A valid cron expression of five fields, and the name of the time zone that it is read in.
 
     `starting_deadline_s` is how late one of its times may be started; None: half of the interval to the next.

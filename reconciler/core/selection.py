@@ -93,7 +93,7 @@ def _no_match(stack: Stack, pattern: str, known: Iterable[str], *, is_glob: bool
     if not is_glob:
         problem = unknown_key(stack, pattern, known)
         glob = _all_members(stack, pattern)
-        return problem if glob is None else replace(problem, fix=f'write "{glob}" for all of them')
+        return problem if glob is None else problem._replace(fix=f'write "{glob}" for all of them')
     why = f'no declared key of stack {stack.name} matches "{pattern}"'
     return Diagnostic("no matching key", why, "an owned key that is not declared must be given in full")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -252,7 +251,7 @@ def restored(state: KeyState, job: ConflictingJob, past: PastRevision) -> Planne
 def _as_own(state: KeyState, marker: Marker, revision: Revision) -> Marker:
     if marker.key == state.key:
         return marker
-    return replace(marker, key=state.key).for_job(revision.job.name, revision.job.id)
+    return marker._replace(key=state.key).for_job(revision.job.name, revision.job.id)
 
 
 def _rewrite(
@@ -289,7 +288,7 @@ def end(
     declared = entry or state.entry
     protect = declared.lifecycle.protect if declared else None
     if revision.marker.protected and protect is False:
-        marker = _as_own(state, replace(revision.marker, protected=False), revision)
+        marker = _as_own(state, revision.marker._replace(protected=False), revision)
         detail = "protection released; the next plan terminates it"
         return _rewrite(state, revision, marker, Reason.PROTECTION_RELEASED, detail)
     if revision.marker.protected or protect:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -354,7 +354,7 @@ class RenamedStack:
             return blocked
         if not is_known(revision.marker.digest):
             return of_unknown_digest(state, revision)
-        marker = replace(revision.marker, stack=self.context.stack)
+        marker = revision.marker._replace(stack=self.context.stack)
         room = MAX_DESCRIPTION - len(f" {marker}")
         detail = f"moves from stack {self.old}"
         if len(job.text) > room:

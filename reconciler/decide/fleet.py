@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import Field
@@ -198,8 +198,14 @@ def _entry(result: StackResult) -> dict[str, Any]:
     head = {"root": result.root, "stack": result.stack, "exit_code": int(result.exit_code)}
     if not result.errors:
         return {**head, "document": None}
-    problems = [asdict(problem) for problem in result.errors]
+    problems = [_as_document(problem) for problem in result.errors]
     return {**head, "error": {"message": message_of(result.errors[0]), "diagnostics": problems}}
+
+
+def _as_document(problem: Diagnostic) -> dict[str, Any]:
+    location, snippet = problem.location, problem.snippet
+    places = {"location": location and location._asdict(), "snippet": snippet and snippet._asdict()}
+    return {**problem._asdict(), **places}
 
 
 def message_of(problem: Diagnostic) -> str:

@@ -199,7 +199,7 @@ def _run(run: PastRun) -> HistoryRun:
 
 
 def _action(action: PastAction) -> HistoryAction:
-    return HistoryAction.model_validate(asdict(action))
+    return HistoryAction.model_validate(action._asdict())
 
 
 def _step(step: PastStep) -> HistoryStep:

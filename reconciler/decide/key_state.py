@@ -7,7 +7,7 @@ Source: docs/semantics.md, "Decisions".
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -507,7 +507,7 @@ class KeyState:
         """The job's revision, with the declared digest where only its marker is outdated."""
         if not self.is_marker_outdated:
             return self.revision
-        return replace(self.revision, marker=replace(self.revision.marker, digest=self.desired.digest))
+        return self.revision._replace(marker=self.revision.marker._replace(digest=self.desired.digest))
 
     def retry_of(self, last: Revision) -> Attempt | None:
         """The retry of a revision that ended badly as declared; None if the lifecycle asks for none."""

@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import IntEnum, StrEnum
 from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
@@ -570,7 +570,7 @@ def _without_start(action: Mapping[str, Any]) -> Mapping[str, Any]:
     text, marker = parse_description(str(desired.get("description", "")))
     if marker is None or marker.schedule is None:
         return action
-    timeless = replace(marker, schedule=marker.schedule._replace(since_s=None))
+    timeless = marker._replace(schedule=marker.schedule._replace(since_s=None))
     return {**action, "desired": {**desired, "description": str(Description(text, timeless))}}
 
 

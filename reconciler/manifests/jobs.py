@@ -379,7 +379,7 @@ def _idle_options(lifecycle: Lifecycle, origin: Origin) -> Iterator[Diagnostic]:
         if own.get(name) is not None:
             why = f"{name} is about a schedule, and the job has none"
             problem = origin.diagnose(("lifecycle", name), "option without effect", why, at_key=True)
-            yield replace(problem, severity=Severity.WARNING)
+            yield problem._replace(severity=Severity.WARNING)
 
 
 def _lifecycle(merged: Mapping[str, Any]) -> Lifecycle:

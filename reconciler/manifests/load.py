@@ -170,7 +170,7 @@ def _is_wrong_in(name: str, problem: Diagnostic) -> bool:
 def _skipped(name: str, invalid: ManifestInvalid) -> Diagnostic:
     first = next(problem for problem in invalid.diagnostics if _is_unset_on(name, problem))
     why = f'the target "{name}" was not checked: {first.why}'
-    return replace(first, what="target skipped", why=why, severity=Severity.WARNING)
+    return first._replace(what="target skipped", why=why, severity=Severity.WARNING)
 
 
 def load_files(

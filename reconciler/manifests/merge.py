@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from reconciler.core.body import desugar
@@ -155,7 +155,7 @@ def _shape_problems(document: Document) -> Iterator[Diagnostic]:
         why = f"no key of this file is one of {', '.join(known)}"
         first = next(iter(document.tree))
         problem = diagnose(document, (first,), "unknown field", why, "remove or rename it", at_key=True)
-        yield replace(problem, path="")
+        yield problem._replace(path="")
         return
     for name, value in document.tree.items():
         if name in _MAPPINGS:
@@ -175,7 +175,7 @@ def _shape_problems(document: Document) -> Iterator[Diagnostic]:
             problem = diagnose(
                 document, (name,), "unknown field", why, nearest, at_key=True, show_line=is_slip
             )
-            yield replace(problem, path="")
+            yield problem._replace(path="")
 
 
 def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> None:
@@ -227,7 +227,7 @@ def _take_jobs(merged: MergedManifest, documents: Sequence[Document]) -> None:
     for entry in _entries(documents, "jobs"):
         if why := key_problem(entry.name):
             problem = diagnose(entry.document, entry.steps, "invalid key", why, at_key=True)
-            merged.problems.append(replace(problem, path=f"jobs.{shorten(entry.name)}"))
+            merged.problems.append(problem._replace(path=f"jobs.{shorten(entry.name)}"))
         first = by_lower.setdefault(entry.name.lower(), entry)
         if first is entry:
             merged.jobs[entry.name] = entry

@@ -7,7 +7,7 @@ for drift needs no value of it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from reconciler.core.expression import Reference, parts_of
@@ -53,7 +53,7 @@ class NotifySetting:
         for item in items:
             origin = Origin(((item.document, item.steps),))
             read, found = validated(NotifyEntry, item.value, origin)
-            problems += found if _is_reference(item) else [replace(one, snippet=None) for one in found]
+            problems += found if _is_reference(item) else [one._replace(snippet=None) for one in found]
             if read is not None:
                 entries.append(_NotifyEntry(item, read))
         setting = cls(tuple(entries), values, environ, tuple(_written_urls(items)))

@@ -29,7 +29,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite
 from typing import Any, NamedTuple, TypeGuard
@@ -497,8 +497,7 @@ def observe(
     if not scan.is_whole:
         # What the searches found is still there.
         found = {job.id: job for job in searched.jobs} | found
-    return replace(
-        scan,
+    return scan._replace(
         jobs=tuple(found.values()),
         requests=searched.requests + scan.requests,
         strategy=f"{searched.strategy}; then {scan.strategy}, to prove absence",
@@ -532,8 +531,7 @@ def _cheaper(fetch: Fetch, reader: PageReader, first: SearchPage, searches: Mapp
 
 
 def _after(abandoned: str, requests: int, observation: Observation) -> Observation:
-    return replace(
-        observation,
+    return observation._replace(
         requests=requests + observation.requests,
         strategy=f"{abandoned}, abandoned; then {observation.strategy}",
     )

@@ -707,7 +707,7 @@ def test_lagging_list_causes_no_second_create_and_no_request_burst(service: Serv
 
     def observe(*args: Any) -> Observation:
         seen = listed(*args)
-        return seen if service.time.now() >= until_s else replace(seen, jobs=())
+        return seen if service.time.now() >= until_s else seen._replace(jobs=())
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(service.backend, "observe", observe)

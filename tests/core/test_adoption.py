@@ -158,7 +158,7 @@ def test_adopted_revision_number_follows_owned_recorded_and_named_revisions() ->
     assert number(seen(desired, revision=3, phase=Phase.FAILED)) == 4
     assert number(replace(seen(desired), name="a-r5", description="", id="other")) == 6
     assert number(past=(past,)) == 7
-    assert number(past=(replace(past, released_at_s=NOW),)) == 7
+    assert number(past=(past._replace(released_at_s=NOW),)) == 7
 
 
 def test_differing_job_accepted_for_adoption_gets_the_declared_digest() -> None:
@@ -418,7 +418,7 @@ def test_undeclared_keys_stay_in_the_old_stack_and_are_named() -> None:
 
 def test_aged_out_revisions_move_with_the_renamed_stack() -> None:
     gone = PastRevision("a", 1, "a", "gone", A.digest, "Completed")
-    memory = HistorySnapshot({"a": (gone, replace(gone, number=2, job="there")), "b": (gone,)})
+    memory = HistorySnapshot({"a": (gone, gone._replace(number=2, job="there")), "b": (gone,)})
     renamed = RenamedStack("old", sort_by_key(Observation(), "old", frozenset()), memory, CONTEXT)
     there = seen(A, job_id="there")
     assert renamed.aged_out(["a"], [there], HistorySnapshot()) == (gone,)

@@ -89,7 +89,7 @@ def test_action_follows_from_aged_out_and_owned_revisions(
 ) -> None:
     jobs = {"new": NEW, "old": BEFORE, "stopped": NEW}
     memory = a_memory(
-        *(replace(past(jobs[which], n, phase), stopped=which == "stopped") for n, phase, which in remembered)
+        *(past(jobs[which], n, phase)._replace(stopped=which == "stopped") for n, phase, which in remembered)
     )
     owned = [seen(jobs[which], revision=n, phase=phase) for n, phase, which in there]
     assert outcome(decided(NEW, *owned, memory=memory)) == expected

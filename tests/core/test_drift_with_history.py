@@ -59,7 +59,7 @@ def test_termination_is_stuck_an_hour_after_it_was_first_seen(
 ) -> None:
     job = seen(APPLIED, phase="Terminating", ended_s_ago=ended_s_ago, ran_s=ran_s)
     looks = (("Running", NOW - 9 * HOUR), ("Terminating", NOW - seen_s_ago))
-    found = report(a_stack(APPLIED), job, memory=a_memory(replace(past(APPLIED), phases=looks)))
+    found = report(a_stack(APPLIED), job, memory=a_memory(past(APPLIED)._replace(phases=looks)))
     assert classes(found) == expected
     since = timestamp(NOW - max(seen_s_ago, ended_s_ago))
     assert [item.began_at for item in found.drift] == [since for _ in expected]

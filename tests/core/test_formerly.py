@@ -112,7 +112,7 @@ def test_key_rename_keeps_flags_and_text_of_an_older_revision() -> None:
     assert first.desired is not None
     text, marker = parse_description(first.desired["description"])
     assert text == "somebody's words"
-    assert marker == replace(marker_of(job), key="new", id_part=job.id[:8])
+    assert marker == marker_of(job)._replace(key="new", id_part=job.id[:8])
 
 
 def test_key_rename_updates_other_mutable_fields_in_the_same_action() -> None:

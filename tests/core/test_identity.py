@@ -14,6 +14,7 @@ from reconciler.core.identity import (
     STACK_PATTERN,
     Description,
     Marker,
+    ScheduleMark,
     key_problem,
     parse_description,
     parse_remote_name,
@@ -33,6 +34,12 @@ MARKERS = st.builds(
     revision=st.integers(1, 9999),
     digest=st.from_regex(re.compile("[a-z][0-9a-f]{12}"), fullmatch=True),
     id_part=st.none() | st.from_regex(re.compile("[0-9a-f]{8}"), fullmatch=True),
+    schedule=st.none()
+    | st.builds(
+        ScheduleMark,
+        st.from_regex(re.compile("[0-9a-f]{4}"), fullmatch=True),
+        st.none() | st.integers(0, 2**32 - 1),
+    ),
     protected=st.booleans(),
     stopped=st.booleans(),
 )

@@ -84,7 +84,7 @@ def test_finished_work_whose_record_has_aged_out_counts() -> None:
 
 
 def test_released_revision_counts_no_more() -> None:
-    assert work_of(created(memory=a_memory(replace(past(WAS), released_at_s=1.0)))) == NONE
+    assert work_of(created(memory=a_memory(past(WAS)._replace(released_at_s=1.0)))) == NONE
 
 
 @pytest.mark.parametrize("letter", ["a", "b"])

@@ -517,8 +517,7 @@ def test_of_a_forgotten_job_the_history_says_when_it_was_created(
 
 def test_forgotten_job_of_which_only_the_first_look_is_known_counts_from_then() -> None:
     desired = a_job(lifecycle=NIGHTLY)
-    seen_once = replace(
-        past(desired, job=ended(desired, DONE, BEFORE_IT)),
+    seen_once = past(desired, job=ended(desired, DONE, BEFORE_IT))._replace(
         created_at_s=None,
         phases=(("Running", NOW - AFTER_IT),),
     )

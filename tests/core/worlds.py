@@ -134,7 +134,7 @@ def jobs(draw: st.DrawFn, key: str, revision: int) -> tuple[ObservedJob, str, De
     }
     job = seen(declared, **said)
     if how == "renamed" and key == "old":
-        marker = replace(job.marker, key="new", id_part=job.id[:8]) if job.marker else None
+        marker = job.marker._replace(key="new", id_part=job.id[:8]) if job.marker else None
         job = replace(job, description=str(marker))
     elif how == "wiped":
         job = replace(job, description="mine now")

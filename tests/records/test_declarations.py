@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from sqlalchemy import event, text
 
@@ -70,7 +68,7 @@ def test_work_that_did_not_complete_is_not_found(place: Place, phase: Phase) -> 
     assert found(records) == {}
 
 
-@pytest.mark.parametrize("scope", [ELSEWHERE, replace(OTHER_STACK, workspace_id="1"), SCOPE])
+@pytest.mark.parametrize("scope", [ELSEWHERE, OTHER_STACK._replace(workspace_id="1"), SCOPE])
 def test_work_of_another_target_or_of_the_stack_itself_is_not_found(place: Place, scope: Scope) -> None:
     records = place.open()
     remember(records, scope, "a")

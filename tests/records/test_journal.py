@@ -213,7 +213,7 @@ def test_runs_are_read_newest_first_by_scope_and_key_up_to_the_limit(place: Plac
     assert [run.at_s - NOW for run in records.runs(SCOPE, key="a", limit=1)] == [2]
     assert records.runs(SCOPE, key="c") == []  # skipping is no doing
     assert [run.kind for run in records.runs(SCOPE, limit=1)] == ["drift"]
-    assert records.runs(replace(SCOPE, stack="unheard-of")) == []
+    assert records.runs(SCOPE._replace(stack="unheard-of")) == []
 
 
 # --- a store that becomes unavailable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -241,7 +240,7 @@ class _Quarter:
 
     def _ended(self, one: PastRevision, phase: str, **more: Any) -> None:
         place = self.revisions.index(one)
-        self.revisions[place] = replace(one, phase_text=phase, **more)
+        self.revisions[place] = one._replace(phase_text=phase, **more)
 
     def checks(self) -> None:
         """A drift check every two hours; some find something, and for a night the service is away."""
@@ -257,8 +256,7 @@ class _Quarter:
 
     def recorded(self) -> HistoryExcerpt:
         runs = [
-            replace(
-                run,
+            run._replace(
                 actions=tuple(self.actions.get(run.id, ())),
                 steps=tuple(self.steps.get(run.id, ())),
                 summary=run.summary or {"done": len(self.actions.get(run.id, ()))},

@@ -109,7 +109,7 @@ def test_numbers_are_those_of_the_history(quarter: Timeline, page_text: str) -> 
 
 
 def test_name_that_does_not_follow_from_the_key_is_there() -> None:
-    odd = replace(a_revision("a", 2, AT_S - HOUR_S), name="made-by-hand")
+    odd = a_revision("a", 2, AT_S - HOUR_S)._replace(name="made-by-hand")
     data = data_of(render_timeline(timeline_of(HistoryExcerpt(None, (), (odd,)))))
     assert "made-by-hand" in data["texts"]
 
@@ -156,7 +156,7 @@ def history_with(text: str) -> HistoryExcerpt:
         "phase_text": f"p{text}",
         "phases": (("Failed", AT_S), (text, AT_S)),
     }
-    return HistoryExcerpt(None, (run,), (replace(a_revision(f"k{text}", 1, AT_S - HOUR_S), **more),))
+    return HistoryExcerpt(None, (run,), (a_revision(f"k{text}", 1, AT_S - HOUR_S)._replace(**more),))
 
 
 def page_with(text: str, redact: Any = str) -> str:
@@ -461,7 +461,7 @@ def odd_page() -> str:
         "duration_s": None,
         "seen_at_s": AT_S - HOUR_S,
     }
-    others = [replace(a_revision("timeless", 1, AT_S), **unknown), a_revision("a" * 58, 1, AT_S - DAY_S)]
+    others = [a_revision("timeless", 1, AT_S)._replace(**unknown), a_revision("a" * 58, 1, AT_S - DAY_S)]
     return render_timeline(timeline_of(HistoryExcerpt(None, (), (*many, *others))))
 
 

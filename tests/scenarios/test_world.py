@@ -377,9 +377,9 @@ class World(RuleBasedStateMachine):
             said = {
                 "text": f"somebody's {ours}",
                 "wiped": "mine now",
-                "given away": str(replace(ours, stack="other")),
-                "protected": str(replace(ours, protected=True)),
-                "stopped": str(replace(ours, stopped=True)),
+                "given away": str(ours._replace(stack="other")),
+                "protected": str(ours._replace(protected=True)),
+                "stopped": str(ours._replace(stopped=True)),
             }[how]
             self.service.describe(job.name, said)
             if how == "wiped":

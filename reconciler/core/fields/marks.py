@@ -5,8 +5,8 @@ Normal form, digest, diff, `explain fields` and the schemas all read these marks
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, StrEnum
+from typing import NamedTuple
 
 from reconciler.core.phase import Operation
 
@@ -18,8 +18,7 @@ class Cloud(StrEnum):
     OTC = "otc"
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateInPlace:
+class UpdateInPlace(NamedTuple):
     """An edit of the field is an update of the running job. A field without this mark needs a new job.
 
     `clouds` offer the update, in the phases in which `operation` is legal (see `phase.RULES`).
@@ -31,15 +30,13 @@ class UpdateInPlace:
     on_ended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class KeyedBy:
+class KeyedBy(NamedTuple):
     """A list whose items are told apart by one field, so that their order means nothing."""
 
     field: str
 
 
-@dataclass(frozen=True, slots=True)
-class DefaultTemplate:
+class DefaultTemplate(NamedTuple):
     """A documented default that depends on the item's name and its place in the list."""
 
     template: str
@@ -68,8 +65,7 @@ class Edit(StrEnum):
     OF_USERS = "as the fields of the jobs that it changes"
 
 
-@dataclass(frozen=True, slots=True)
-class SeeAlso:
+class SeeAlso(NamedTuple):
     """The page that tells more of a key and of all keys below it, with its section."""
 
     page: str

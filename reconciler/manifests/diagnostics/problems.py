@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
@@ -316,9 +316,9 @@ def _words(kind: str, finding: _Finding, message: str) -> _Words:
 
 def _diagnose(kind: str, steps: Steps, words: _Words, origin: Origin, *, is_key: bool) -> Diagnostic:
     if kind == "missing":
-        return replace(origin.diagnose(steps[:-1], *words, at_key=is_key), path=origin.path(steps, 1))
+        return origin.diagnose(steps[:-1], *words, at_key=is_key)._replace(path=origin.path(steps, 1))
     problem = origin.diagnose(steps, *words, at_key=is_key or kind in ("extra_forbidden", "rule"))
-    return replace(problem, path=origin.path(steps, 1)) if kind == "extra_forbidden" else problem
+    return problem._replace(path=origin.path(steps, 1)) if kind == "extra_forbidden" else problem
 
 
 def _is_unknown(value: Any, kind: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -38,8 +37,7 @@ def shown(problems: Iterable[Diagnostic], redact: Redactor) -> tuple[Diagnostic,
         return Snippet(text, start, length).cut()
 
     return tuple(
-        replace(
-            problem,
+        problem._replace(
             why=redact(problem.why),
             fix=None if problem.fix is None else redact(problem.fix),
             path=redact(problem.path),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 
 from reconciler.errors import Diagnostic, Location
@@ -32,7 +31,7 @@ def no_root_file(
         why = f"{more} more files {direction} {places} have no stack: either"
         problems.append(Diagnostic(_WHAT, why, location=Location(where[0], 1, 1)))
     if not any(problem.fix for problem in problems):
-        problems[0] = replace(problems[0], fix=_FIX)
+        problems[0] = problems[0]._replace(fix=_FIX)
     return problems
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from reconciler.core.secret import SecretText
@@ -89,7 +89,7 @@ class VariableSection:
         if not is_named:
             why = "a variable name must consist of letters, digits, _ and -, and start with a letter or _"
             problem = origin.diagnose((), "invalid key", why, at_key=True)
-            self.problems.append(replace(problem, path=f"variables.{shorten(name)}"))
+            self.problems.append(problem._replace(path=f"variables.{shorten(name)}"))
         variable, problems = validated(Variable, entry.value, origin)
         self.problems += problems
         if variable is None:
@@ -211,4 +211,4 @@ def _literal_secret(document: Document, steps: tuple[PathStep, ...], name: str) 
     why = f'the sensitive variable "{name}" has its value in the file, where anyone can read it'
     fix = "use env: NAME instead"
     problem = diagnose(document, steps, "literal secret", why, fix, at_key=True, show_line=False)
-    return replace(problem, severity=Severity.WARNING)
+    return problem._replace(severity=Severity.WARNING)

@@ -374,9 +374,7 @@ _VALUES_MAPPING = "a mapping of names to values"
 def problems_of(files: Sequence[Document]) -> list[Diagnostic]:
     """What is wrong with files of values; a line that cannot be read may hold a secret."""
     return [
-        replace(
-            problem, why=problem.why.replace(MANIFEST_MAPPING, "a mapping of names to values"), snippet=None
-        )
+        problem._replace(why=problem.why.replace(MANIFEST_MAPPING, _VALUES_MAPPING), snippet=None)
         for document in files
         for problem in document.problems
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -211,7 +211,7 @@ def _broken(document: Document, line: int, column: int, why: str, fix: str | Non
     problem = document.diagnostic(line, column, "invalid YAML", why, fix=fix)
     if says_sensitive(document.text):
         # Nobody knows which line holds the value, so none is shown.
-        problem = replace(problem, snippet=None)
+        problem = problem._replace(snippet=None)
     document.problems.append(problem)
     document.is_broken = True
     return document
@@ -233,7 +233,7 @@ def _report_character(document: Document, index: int, why: str, fix: str | None)
     before = LINE_BREAK.split(document.text[:index])
     problem = document.diagnostic(len(before) - 1, len(before[-1]), CHARACTER, why, fix=fix)
     if document.is_broken and says_sensitive(document.text):
-        problem = replace(problem, snippet=None)
+        problem = problem._replace(snippet=None)
     document.problems.append(problem)
 
 
