@@ -21,7 +21,7 @@ from reconciler.expressions.evaluator import evaluate
 from reconciler.manifests import LoadedStack, load_files
 from reconciler.manifests.sources.files import FileTree, StackFiles, find_stack
 from reconciler.manifests.sources.git import CommitFiles, Repository, copy_manifests, shortened
-from reconciler.modelarts.targets import known_values
+from reconciler.modelarts.target import known_values
 from reconciler.version import __version__
 
 
