@@ -1,43 +1,78 @@
-"""The loop on a schedule: wait, check, report, again; until somebody wants the end of it.
+"""`reconciler watch`: checks on a schedule, each a process of our own command line.
 
-It keeps of the past what the next check and the metrics need, and nothing that grows. Clock, chance and the
-wait are handed in; a check is a function, so that nothing here knows how it is done.
+A check is `reconciler drift --since-last --json` and, where changes are to be applied, `apply --json` (or
+`plan --json` outside of every window). A process can be ended whatever it hangs on, and takes along its
+memory, its files and its threads; so the one that watches keeps nothing but the state of the watch. Clock,
+chance and wait are handed in.
+
+Source: docs/watch.md.
 """
 
 from __future__ import annotations
 
+import ctypes
+import json
+import os
 import select
+import signal
+import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
+from typing import Any, NamedTuple
 
-from reconciler.decide.watch_check import CheckReport, CheckResult
-from reconciler.decide.watch_schedule import CheckInterval, Due, first_check, next_check
-from reconciler.decide.watch_state import WatchState
-from reconciler.errors import ExitCode
+from reconciler.core.values import timestamp
+from reconciler.decide.drift_check import DriftId
+from reconciler.decide.metrics import (
+    COUNTER,
+    GAUGE,
+    Measurement,
+    MetricSource,
+    RunReport,
+    drift_found,
+    drift_ignored,
+    drift_new,
+    plan_actions,
+    run_figures,
+)
+from reconciler.decide.outcome import ApplyEvent, EventType
+from reconciler.decide.plan import BLOCKERS
+from reconciler.decide.watch_window import Window, closes_at, local_text, opens_at
+from reconciler.errors import SUCCESSES, ExitCode, ReconcilerError, first_of
+from reconciler.files import write_file
+from reconciler.notify import Notified
+from reconciler.text import format_duration
 
+#: After failures in a row the next check comes at most so many intervals later.
+MOST_INTERVALS = 4
+#: A service that has not been compared for so many intervals is not being watched.
+HEALTHY_INTERVALS = 3
 #: A wait is cut into pieces of so many seconds, so that a signal is noticed in time.
 PIECE_S = 0.25
-#: What ends the loop where the first check finds it: it was called in a wrong way, or nothing can be read.
+#: A check that was asked to stop is killed after so many seconds; where calls that change something may be in
+#: flight, they have time to be answered and recorded.
+STOP_S, STOP_APPLY_S = 1.0, 90.0
+#: A check that prints more than that is ended, in bytes.
+_MOST_OUTPUT = 64 * 1024 * 1024
+#: What ends the watch if the first check finds it: the command is wrong, or there is nothing to read.
 _WRONG_FROM_THE_START = frozenset({ExitCode.WRONG_USAGE, ExitCode.INVALID})
 
-
-class WatchClock(Protocol):
-    """Two clocks: one that tells the time, and one that nobody sets."""
-
-    def now(self) -> float:
-        """Seconds since 1970."""
-        ...
-
-    def elapsed(self) -> float:
-        """Seconds since some moment; it never jumps."""
-        ...
+#: Waits for so many seconds, until the descriptor can be read, or for less; it may do other work meanwhile.
+Wait = Callable[[float, int | None], None]
 
 
-class SystemWatchClock:
-    """The clocks of this machine."""
+def sleep(seconds: float, descriptor: int | None = None) -> None:
+    """The `Wait` that does nothing else."""
+    with suppress(OSError, ValueError):
+        select.select([] if descriptor is None else [descriptor], [], [], max(0.0, min(seconds, PIECE_S)))
+
+
+class WatchClock:
+    """The clocks of this machine: one that tells the time, and one that never jumps."""
 
     def now(self) -> float:
         """Seconds since 1970."""
@@ -48,56 +83,211 @@ class SystemWatchClock:
         return time.monotonic()
 
 
-class Sleeper:
-    """Waits, and does nothing meanwhile; see `checks.process.Waiter`."""
+# ── schedule ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def wait(self, seconds: float, descriptor: int | None = None) -> None:
-        """Return when the time is over, when there is something to be read, or a little earlier."""
-        with suppress(OSError, ValueError):
-            select.select([] if descriptor is None else [descriptor], [], [], max(0.0, min(seconds, PIECE_S)))
 
-    def release(self) -> None:
-        """There is nothing to let go of."""
+class CheckInterval(NamedTuple):
+    """A check every `every_s` seconds, later by a random share of that up to `jitter` (0.1: a tenth)."""
+
+    every_s: float
+    jitter: float = 0.0
+
+
+class Due(NamedTuple):
+    """The next check: the interval of the grid that it belongs to, and when it begins."""
+
+    interval: int
+    at_s: float
+
+
+def next_check(
+    schedule: CheckInterval, started_s: float, last: Due, now_s: float, *, failures: int, chance: float
+) -> Due:
+    """Return when the check after `last` is due, now that `last` has ended.
+
+    The grid begins at `started_s`, so that neither jitter nor the length of a check adds up; an interval
+    that has begun by now is left out. `failures` is how many checks in a row have failed: after one the
+    next check comes in the next interval, after two in the second one, after more in the fourth. `chance` is
+    from 0 to 1.
+    """
+    backoff = min(MOST_INTERVALS, 1 << min(max(0, failures - 1), MOST_INTERVALS))
+    begun = int((now_s - started_s) // schedule.every_s) + 1
+    interval = max(last.interval + backoff, begun)
+    at_s = started_s + interval * schedule.every_s + chance * schedule.jitter * schedule.every_s
+    return Due(interval, at_s)
+
+
+# ── the result of a check, and what is known after it ────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """One check. Its entries of drift are as `drift --json` has them, without secrets.
+
+    `number` counts from 1; it ended at `ended_at_s`, in seconds since 1970. `has_compared` says whether it
+    could compare anything. `summary`, `ignored` and `plan` are counts by class and by kind. `applied` and
+    `problem` say for people what became of the plan and why the check failed; `is_shown` says that stderr has
+    the problem already. `warnings` are to be shown there.
+    """
+
+    exit_code: int
+    stack: str = ""
+    target: str = ""
+    has_compared: bool = False
+    summary: Mapping[str, int] = field(default_factory=dict)
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    new: tuple[Mapping[str, Any], ...] = ()
+    changed: tuple[Mapping[str, Any], ...] = ()
+    gone: tuple[Mapping[str, Any], ...] = ()
+    plan: Mapping[str, int] | None = None
+    applied: str = ""
+    problem: str = ""
+    is_shown: bool = False
+    warnings: tuple[Mapping[str, Any], ...] = ()
+    notifications_failed: int = 0
+    number: int = 0
+    ended_at_s: float = 0.0
+    duration_s: float = 0.0
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it did not do its work; drift that is found, or a plan that is refused, is an answer."""
+        return self.exit_code not in SUCCESSES
+
+    def document(self) -> dict[str, Any]:
+        """One line of `watch --json`; after `gone` only what is not empty."""
+        document: dict[str, Any] = {
+            "type": "check",
+            "ts": timestamp(self.ended_at_s),
+            "number": self.number,
+            "exit_code": self.exit_code,
+            "summary": self.summary,
+            "new": list(self.new),
+            "gone": list(self.gone),
+        }
+        more = {
+            "changed": list(self.changed),
+            "plan": self.plan,
+            "applied": self.applied,
+            "problem": self.problem,
+        }
+        return document | {name: value for name, value in more.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class WatchState:
+    """What the next check and the metrics need of the past; nothing of it grows.
+
+    `failures` is how many checks in a row have failed by now. `compared` is the last check that could
+    compare, and `compared_s` when it ended, by the clock that never jumps. `by_exit_code` counts all checks.
+    """
+
+    last: CheckReport | None = None
+    failures: int = 0
+    compared: CheckReport | None = None
+    compared_s: float | None = None
+    plan: Mapping[str, int] | None = None
+    by_exit_code: Mapping[int, int] = field(default_factory=dict)
+    notifications_failed: int = 0
+
+    @property
+    def checks(self) -> int:
+        """How many checks there were."""
+        return self.last.number if self.last else 0
+
+    def after(self, check: CheckReport, elapsed_s: float) -> WatchState:
+        """What is known after one more check, which ended at `elapsed_s` of the clock that never jumps."""
+        count = self.by_exit_code.get(check.exit_code, 0) + 1
+        state = replace(
+            self,
+            last=check,
+            failures=self.failures + 1 if check.has_failed else 0,
+            plan=self.plan if check.plan is None else check.plan,
+            by_exit_code={**self.by_exit_code, check.exit_code: count},
+            notifications_failed=self.notifications_failed + check.notifications_failed,
+        )
+        return replace(state, compared=check, compared_s=elapsed_s) if check.has_compared else state
+
+    def is_healthy(self, elapsed_s: float, every_s: float) -> bool:
+        """Whether the last check that could compare is younger than three intervals."""
+        return self.compared_s is not None and elapsed_s - self.compared_s < HEALTHY_INTERVALS * every_s
+
+
+def watch_figures(state: WatchState, where: MetricSource, every_s: float) -> list[Measurement]:
+    """The metrics after the last check: its run, the drift of the last that could compare, and counts."""
+    metrics: list[Measurement] = []
+    if state.plan is not None:
+        metrics.append(plan_actions(where, state.plan))
+    if (compared := state.compared) is not None:
+        none = dict.fromkeys(compared.summary, 0)
+        new = Counter(str(entry["class"]) for entry in (*compared.new, *compared.changed))
+        metrics.append(drift_found(where, compared.summary))
+        metrics.append(drift_ignored(where, {**none, **compared.ignored}))
+        metrics.append(drift_new(where, {**none, **new}))
+    if (last := state.last) is not None:
+        is_success = not last.has_failed
+        failed = state.notifications_failed
+        metrics += run_figures(
+            RunReport("watch", *where, is_success, last.ended_at_s, last.duration_s, failed)
+        )
+    labels = where.labels
+    if compared is not None:
+        meaning = "When the last check that could compare ended, in seconds since 1970."
+        name = "reconciler_watch_compared_timestamp_seconds"
+        metrics.append(Measurement(name, meaning, GAUGE, ((labels, compared.ended_at_s),)))
+    meaning = f"Seconds between two checks; healthy is what was compared within {HEALTHY_INTERVALS} of them."
+    metrics.append(Measurement("reconciler_watch_interval_seconds", meaning, GAUGE, ((labels, every_s),)))
+    counts = sorted(state.by_exit_code.items())
+    samples = tuple(({**labels, "exit_code": str(code)}, float(count)) for code, count in counts)
+    metrics.append(Measurement("reconciler_watch_checks_total", "Checks, by exit code.", COUNTER, samples))
+    return metrics
+
+
+# ── the loop ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass
 class Watch:
     """Checks, one after the other, as the schedule has them.
 
-    `check` is told its number, from 1, and returns what it found; None means that it was ended because all is
-    to stop. `wait` waits for so many seconds, or for less; `is_to_stop` says whether to go on. `report` is
-    told of each check, `state` is what is known after it.
+    `check` returns what it found; None: it was ended because the watch is to stop. `report` gets each check
+    with its number and its times, `state` is what is known after it.
     """
 
     schedule: CheckInterval
-    check: Callable[[int], CheckResult | None]
-    report: Callable[[CheckReport, WatchState], None]
+    check: Callable[[], CheckReport | None]
+    report: Callable[[CheckReport], None]
     wait: Callable[[float], None]
     is_to_stop: Callable[[], bool]
-    clock: WatchClock = field(default_factory=SystemWatchClock)
+    clock: WatchClock
     chance: Callable[[], float] = lambda: 0.0
     state: WatchState = field(default_factory=WatchState)
 
     def run(self) -> ExitCode | None:
-        """Check until the end is wanted, and return None; or why there is nothing to be watched."""
-        started_s = self.clock.elapsed()
-        due = first_check(started_s)
+        """Check at once and then once every interval, until it is to stop; then return None.
+
+        Where the first check finds that there is nothing to watch, return its exit code.
+        """
+        clock = self.clock
+        started_s = clock.elapsed()
+        due = Due(0, started_s)
         while self._wait_for(due):
-            report = self._check()
-            if report is None:
+            began_s = clock.elapsed()
+            found = self.check()
+            if found is None:
                 break
-            self.state = self.state.after(report, self.clock.elapsed())
-            self.report(report, self.state)
-            if report.number == 1 and report.result.exit_code in _WRONG_FROM_THE_START:
-                return ExitCode(report.result.exit_code)
-            due = next_check(
-                self.schedule,
-                started_s,
-                due,
-                self.clock.elapsed(),
-                failures=self.state.failures,
-                chance=self.chance(),
+            check = replace(
+                found,
+                number=self.state.checks + 1,
+                ended_at_s=clock.now(),
+                duration_s=clock.elapsed() - began_s,
             )
+            self.state = self.state.after(check, clock.elapsed())
+            self.report(check)
+            if check.number == 1 and check.exit_code in _WRONG_FROM_THE_START:
+                return ExitCode(check.exit_code)
+            failures, chance = self.state.failures, self.chance()
+            due = next_check(self.schedule, started_s, due, clock.elapsed(), failures=failures, chance=chance)
         return None
 
     def _wait_for(self, due: Due) -> bool:
@@ -108,10 +298,336 @@ class Watch:
             self.wait(left_s)
         return False
 
-    def _check(self) -> CheckReport | None:
-        number, began_s = self.state.checks + 1, self.clock.elapsed()
-        result = self.check(number)
-        if result is None:
-            return None
-        duration_s = self.clock.elapsed() - began_s
-        return CheckReport(number=number, ended_at_s=self.clock.now(), duration_s=duration_s, result=result)
+
+# ── one check ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ProcessEnd(NamedTuple):
+    """How a process ended: its exit code (negative: the number of a signal), and whether we ended it."""
+
+    code: int
+    is_out_of_time: bool = False
+    is_stopped: bool = False
+
+
+def run_process(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    limit_s: float,
+    take_line: Callable[[bytes], None],
+    *,
+    wait: Wait = sleep,
+    stops: Callable[[], int] = lambda: 0,
+    stop_s: Callable[[], float] = lambda: STOP_S,
+) -> ProcessEnd:
+    """Run a command line, and return when it has ended; `take_line` gets the lines of its stdout.
+
+    After `limit_s`, and once the watch is to stop, it gets SIGTERM, and after `stop_s` more seconds it is
+    killed with all that it has started; at once where the end was wanted twice (`stops` counts).
+    """
+    process = Popen(  # noqa: S603 - our own command line
+        command,
+        env=environ,
+        stdin=DEVNULL,
+        stdout=PIPE,
+        # Ctrl-C in a terminal goes to the process that watches alone, which asks this one to stop.
+        start_new_session=True,
+        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+    )
+    assert process.stdout is not None
+    output = process.stdout.fileno()
+    os.set_blocking(output, False)
+    ends_s, kill_s = time.monotonic() + limit_s, float("inf")
+    is_out_of_time = is_stopped = False
+    size, rest = 0, b""
+    try:
+        while True:
+            now_s = time.monotonic()
+            if kill_s == float("inf") and (stops() or now_s >= ends_s):
+                is_stopped, is_out_of_time = bool(stops()), not stops()
+                kill_s = now_s + stop_s()
+                process.terminate()
+            if now_s >= kill_s or stops() > 1 or size > _MOST_OUTPUT:
+                break
+            wait(min(ends_s, kill_s) - now_s if now_s < ends_s else kill_s - now_s, output)
+            try:
+                data = os.read(output, 1 << 16)
+            except BlockingIOError:
+                if process.poll() is None:
+                    continue
+                data = b""  # it has ended, and something else holds its stdout
+            if not data:
+                process.wait(STOP_S)
+                break
+            size += len(data)
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                take_line(line)
+    except TimeoutExpired:
+        pass
+    finally:
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    return ProcessEnd(process.returncode, is_out_of_time, is_stopped)
+
+
+def _end_with_parent() -> None:
+    """Let the kernel ask this process to stop where the one that watches is killed (PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+
+
+@dataclass
+class Handover:
+    """What a check tells the watch beside its report, in a file; see `handing_over`.
+
+    `compared` is how many keys could be compared, `problem` says why it failed. `partly_delivered` is that of
+    `notify.Notified`: what the check before left, and then what this one leaves.
+    """
+
+    compared: int = 0
+    problem: str = ""
+    partly_delivered: dict[str, list[DriftId]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, file: Path) -> Handover:
+        """Read it; an empty one where there is none."""
+        try:
+            return cls(**json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return cls()
+
+    @property
+    def notified(self) -> Notified:
+        """What earlier checks could deliver to some of the URLs only."""
+        ids = {digest: frozenset(DriftId(*id_) for id_ in of) for digest, of in self.partly_delivered.items()}
+        return Notified(partly_delivered=ids)
+
+    @notified.setter
+    def notified(self, notified: Notified) -> None:
+        self.partly_delivered = {digest: sorted(ids) for digest, ids in notified.partly_delivered.items()}
+
+
+@contextmanager
+def handing_over(file: Path | None, redact: Callable[[str], str]) -> Iterator[Handover]:
+    """Yield what a check hands over to the watch that runs it, and write it at the end, also of a failure."""
+    handover = Handover() if file is None else replace(Handover.read(file), compared=0, problem="")
+    try:
+        yield handover
+    except BaseException as error:
+        handover.problem = handover.problem or words_of(error)
+        raise
+    finally:
+        if file is not None:
+            handover.problem = redact(handover.problem)
+            write_file(file, json.dumps(asdict(handover)).encode(), 0o600)
+
+
+def words_of(error: BaseException) -> str:
+    """An error in a few words, without what it says of files and values."""
+    if isinstance(error, ReconcilerError):
+        return "; ".join(one.what for one in error.diagnostics[:3])
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return "internal error" if isinstance(error, Exception) else "interrupted"
+
+
+#: The command line and the environment for a command with further arguments.
+MakeCommand = Callable[[str, Sequence[str]], tuple[Sequence[str], Mapping[str, str]]]
+
+
+@dataclass
+class Checker:
+    """Runs the checks of a watch.
+
+    `reports` are the arguments that write the report of a check to files, `directory` is one of our own.
+    `windows` and `max_actions` limit what is applied (no windows: any time). `show_event` gets the events of
+    an apply.
+    """
+
+    command: MakeCommand
+    directory: Path
+    timeout_s: float
+    remind_s: float
+    reports: Sequence[str] = ()
+    applies: bool = False
+    windows: tuple[Window, ...] = ()
+    max_actions: int | None = None
+    wait: Wait = sleep
+    stops: Callable[[], int] = lambda: 0
+    show_event: Callable[[ApplyEvent], None] = lambda _: None
+
+    def run(self) -> CheckReport | None:
+        """Check for drift and then, if it is to, apply; None: it was ended because the watch is to stop."""
+        ends_s = time.monotonic() + self.timeout_s
+        check = self._check_drift()
+        if check is None or not check.stack or not self.applies or self.stops():
+            return check
+        now_s = time.time()
+        left_s = ends_s - time.monotonic()
+        if not self.windows:
+            return self._apply(check, left_s, None)
+        closes_s = closes_at(self.windows, now_s)
+        if closes_s is None:
+            return self._plan(check, left_s, local_text(self.windows, opens_at(self.windows, now_s)))
+        return self._apply(check, left_s, closes_s - now_s)
+
+    def _check_drift(self) -> CheckReport | None:
+        lines: list[bytes] = []
+        file = self.directory / "handover.json"
+        arguments = ["--since-last", "--remind", f"{self.remind_s:f}s", "--handover", str(file)]
+        arguments += ["-o", "json", *self.reports]
+        ended, failed = self._run("drift", arguments, self.timeout_s, lines.append)
+        handover = Handover.read(file)
+        document = _document(lines)
+        if document is None:
+            if ended.is_stopped:
+                return None
+            code, problem = self._failure(ended, handover.problem)
+            is_shown = ended.code >= 0 and not ended.is_out_of_time
+            return CheckReport(code, problem=problem, is_shown=is_shown, notifications_failed=failed)
+        codes = [_exit_code(ended)]
+        if any(entry["class"] != "unknown" for entry in document["drift"]):
+            codes.append(ExitCode.CHANGES)  # as long as there is drift, new or not
+        problems = [handover.problem]
+        if not document["complete"]:
+            problems = ["not everything could be read", *problems]
+        if not document["complete"] or handover.problem.startswith("not compared"):
+            codes.append(ExitCode.UNKNOWN)
+        return CheckReport(
+            first_of(codes),
+            document["stack"],
+            document["target"]["name"],
+            handover.compared > 0,
+            document["summary"],
+            Counter(entry["class"] for entry in document["ignored"]),
+            tuple(document["new"]),
+            tuple(document["changed"]),
+            tuple(document["gone"]),
+            problem="; ".join(filter(None, problems)),
+            is_shown=document["complete"],
+            warnings=() if document["complete"] else tuple(document["warnings"]),
+            notifications_failed=failed,
+        )
+
+    def _plan(self, check: CheckReport, limit_s: float, opens: str) -> CheckReport:
+        """Plan outside of every window: the actions wait."""
+        lines: list[bytes] = []
+        ended, _ = self._run("plan", ["--json"], limit_s, lines.append)
+        document = _document(lines)
+        if document is None:
+            code, problem = self._failure(ended, "")
+            return _with_apply(check, code, None, f"not planned: {problem}")
+        count = sum(document["summary"][name] for name in ("create", "update", "replace", "terminate"))
+        waiting = "nothing to apply"
+        if count:
+            waiting = f"{count} {'action waits' if count == 1 else 'actions wait'}"
+        return _with_apply(
+            check, _exit_code(ended), document["summary"], f"{waiting}; the window opens {opens}"
+        )
+
+    def _apply(self, check: CheckReport, left_s: float, open_s: float | None) -> CheckReport:
+        """Apply in the time that is left of the check, and of the window if there is one."""
+        events: dict[str, Mapping[str, Any]] = {}
+        file = self.directory / "plan.json"
+
+        def take(line: bytes) -> None:
+            event = json.loads(line)
+            events[event["type"]] = event
+            self.show_event(ApplyEvent.model_validate(event))
+
+        arguments = ["--yes", "--json", "-o", f"json={file}", "--timeout", f"{self.timeout_s:f}s"]
+        if self.max_actions is not None:
+            arguments += ["--max-actions", str(self.max_actions)]
+        limit_s = left_s if open_s is None else min(left_s, open_s)
+        ended, failed = self._run(
+            "apply",
+            arguments,
+            limit_s,
+            take,
+            lambda: STOP_APPLY_S if EventType.ACTION_STARTED in events else STOP_S,
+        )
+        check = replace(check, notifications_failed=check.notifications_failed + failed)
+        planned, completed = (events.get(name, {}) for name in (EventType.PLANNED, EventType.APPLY_COMPLETED))
+        is_cut_short = ended.is_stopped or ended.is_out_of_time
+        counts = ", ".join(f"{count} {name}" for name, count in completed.get("summary", {}).items() if count)
+        if EventType.ACTION_STARTED in events and is_cut_short:
+            return _with_apply(
+                check, ExitCode.PARTIAL, planned["summary"], f"stopped before the end: {counts}"
+            )
+        if is_cut_short:
+            if ended.is_stopped:
+                return check
+            if limit_s < left_s:
+                return _with_apply(check, ExitCode.DONE, None, "not applied: the window closed")
+            code, problem = self._failure(ended, "")
+            return _with_apply(
+                replace(check, problem=problem, is_shown=False), code, None, f"not applied: {problem}"
+            )
+        if not planned or not completed:
+            code, problem = self._failure(ended, completed.get("message") or "")
+            return _with_apply(check, code, None, f"not applied: {problem}")
+        if planned["applyable"]:
+            applied = f"applied: {counts}"
+        elif message := completed.get("message"):
+            applied = f"refused: {message}"
+        else:
+            actions = json.loads(file.read_text(encoding="utf-8"))["actions"]
+            blocked = sum(action["reason"] in BLOCKERS for action in actions)
+            applied = "nothing to apply" + (f", {blocked} blocked" if blocked else "")
+        return _with_apply(check, _exit_code(ended), planned["summary"], applied)
+
+    def _run(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        limit_s: float,
+        take_line: Callable[[bytes], None],
+        stop_s: Callable[[], float] = lambda: STOP_S,
+    ) -> tuple[ProcessEnd, int]:
+        """Run a command of ours; returns how it ended, and how many notifications failed."""
+        metrics = self.directory / "metrics.prom"
+        metrics.unlink(missing_ok=True)
+        command, environ = self.command(name, ["-o", f"prometheus={metrics}", *arguments])
+        ended = run_process(
+            command, environ, limit_s, take_line, wait=self.wait, stops=self.stops, stop_s=stop_s
+        )
+        with suppress(OSError):
+            for line in metrics.read_text(encoding="utf-8").splitlines():
+                if line.startswith("reconciler_notifications_failed_total{"):
+                    return ended, int(float(line.rpartition(" ")[2]))
+        return ended, 0
+
+    def _failure(self, ended: ProcessEnd, problem: str) -> tuple[ExitCode, str]:
+        """The exit code of a command that printed no result, and why that is so."""
+        if ended.is_out_of_time:
+            limit = format_duration(self.timeout_s)
+            why = f"the check was ended after {limit}; raise --check-timeout to give it more time"
+            return ExitCode.UNKNOWN, why
+        if ended.code < 0:
+            why = f"the process of the check ended without a result (signal {-ended.code})"
+            return ExitCode.INTERNAL_ERROR, why
+        code = _exit_code(ended)
+        return code, problem or f"exit code {code}"
+
+
+def _document(lines: Sequence[bytes]) -> dict[str, Any] | None:
+    try:
+        return dict(json.loads(b"\n".join(lines)))
+    except ValueError:
+        return None
+
+
+def _exit_code(ended: ProcessEnd) -> ExitCode:
+    """The exit code of a check that printed its result, even if it was ended afterwards."""
+    if ended.code < 0 or ended.is_out_of_time or ended.is_stopped:
+        return ExitCode.DONE
+    return ExitCode(ended.code)
+
+
+def _with_apply(
+    check: CheckReport, code: ExitCode, plan: Mapping[str, int] | None, applied: str
+) -> CheckReport:
+    return replace(check, exit_code=first_of([ExitCode(check.exit_code), code]), plan=plan, applied=applied)

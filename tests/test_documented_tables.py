@@ -23,13 +23,11 @@ from reconciler.core.stack import Limits, Manifest, Target, Variable
 from reconciler.core.target_kind import MODELARTS
 from reconciler.decide.drift_remedies import REMEDIES
 from reconciler.decide.drift_report import DriftClass
-from reconciler.decide.metrics import MetricSource, watch_figures
+from reconciler.decide.metrics import MetricSource
 from reconciler.decide.outcome import EventType
 from reconciler.decide.plan import ACTIONS, Action, Guard, Plan, Reason, last_line
 from reconciler.decide.review import Review, ReviewSummary
 from reconciler.decide.rules import RULES
-from reconciler.decide.watch_check import CheckReport, CheckResult
-from reconciler.decide.watch_state import WatchState
 from reconciler.emulator.routes import MORE_ROUTES, ROUTES
 from reconciler.errors import PRECEDENCE, ExitCode
 from reconciler.manifests import load
@@ -41,6 +39,7 @@ from reconciler.modelarts.observe import PAGE_SIZE
 from reconciler.modelarts.operations import TAG_PAGE
 from reconciler.modelarts.workspace import BATCH
 from reconciler.text import parse_duration
+from reconciler.watch import CheckReport, WatchState, watch_figures
 from tests.pages import ROOT, fenced, names, section, table
 from tests.test_messages import OPTIONS
 
@@ -113,8 +112,8 @@ def test_every_class_of_drift_may_be_notified_of_but_what_could_not_be_read() ->
 
 
 def test_metrics_of_the_page_are_those_of_a_watch() -> None:
-    result = CheckResult(exit_code=0, has_compared=True, summary={"failed": 1}, plan={"create": 1})
-    state = WatchState().after(CheckReport(number=1, ended_at_s=0, duration_s=0, result=result), 0.0)
+    result = CheckReport(exit_code=0, has_compared=True, summary={"failed": 1}, plan={"create": 1})
+    state = WatchState().after(result, 0.0)
     exported = watch_figures(state, MetricSource("s", "t"), 900.0)
     shown = [row[0].strip("`") for row in table("docs/watch.md", "Metrics", "metric")]
     assert sorted(shown) == sorted(f"{one.name}{{{','.join(one.samples[0][0])}}}" for one in exported)

@@ -88,6 +88,7 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
         "expressions/evaluator.py",
         "manifests/sources/git.py",
         "run_metadata.py",
+        "watch.py",
     ),
     "urllib3": ("modelarts/",),
     "waitress": ("emulator/", "metrics/"),

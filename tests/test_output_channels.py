@@ -52,7 +52,6 @@ ALLOWED: dict[tuple[str, str], str] = {
         "open",
     ): "a copy of a manifest in a directory of its owner's, for as long as it is read",
     ("manifests/sources/git.py", "write"): "the same, and the names of objects to git",
-    ("checks/process.py", "write"): "a pipe to the process that watches, whose console shows it",
     (
         "notify.py",
         "getLogger",

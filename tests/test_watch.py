@@ -12,21 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.decide.metrics import MetricSource, watch_figures
-from reconciler.decide.watch_check import CheckReport, CheckResult
-from reconciler.decide.watch_schedule import CheckInterval
-from reconciler.decide.watch_state import WatchState
+from reconciler.cli.watch import render_check
+from reconciler.decide.metrics import MetricSource
 from reconciler.errors import ExitCode
-from reconciler.render.drift import render_check
 from reconciler.render.prometheus import render_metrics
 from reconciler.render.style import PLAIN
-from reconciler.watch import Watch
+from reconciler.watch import CheckInterval, CheckReport, Watch, WatchClock, WatchState, watch_figures
 
 EVERY_S = 900.0
 
 
 @dataclass
-class SimulatedTime:
+class SimulatedTime(WatchClock):
     """A clock that moves when somebody waits, and the checks that it has seen begin."""
 
     elapsed_s: float = 5000.0
@@ -48,19 +45,19 @@ class SimulatedTime:
 
 def watched(
     clock: SimulatedTime,
-    check: Callable[[int], CheckResult | None],
-    report: Callable[..., None] | None = None,
+    check: Callable[[int], CheckReport | None],
+    report: Callable[[CheckReport], None] | None = None,
 ) -> tuple[Watch, ExitCode | None]:
     """Run the loop until the clock says that it is over."""
 
-    def begin(number: int) -> CheckResult | None:
+    def begin() -> CheckReport | None:
         clock.began_s.append(clock.elapsed_s)
-        return check(number)
+        return check(watch.state.checks + 1)
 
     watch = Watch(
         CheckInterval(EVERY_S),
         check=begin,
-        report=report or (lambda report, state: None),
+        report=report or (lambda check: None),
         wait=clock.wait,
         is_to_stop=clock.is_over,
         clock=clock,
@@ -68,9 +65,9 @@ def watched(
     return watch, watch.run()
 
 
-def result(code: int = ExitCode.DONE, **more: object) -> CheckResult:
+def result(code: int = ExitCode.DONE, **more: object) -> CheckReport:
     fields = {"stack": "vision", "target": "prod", "has_compared": True, "summary": {"missing": 0}}
-    return CheckResult.model_validate({"exit_code": code, **fields, **more})
+    return CheckReport(**{"exit_code": code, **fields, **more})  # type: ignore[arg-type]
 
 
 def test_first_check_is_at_once_and_then_one_each_interval() -> None:
@@ -97,7 +94,7 @@ def test_what_is_wrong_from_the_start_ends_it_and_later_does_not(code: ExitCode)
 
 def test_check_that_was_ended_because_all_is_to_stop_is_not_reported() -> None:
     reports: list[CheckReport] = []
-    watched(SimulatedTime(), lambda number: None, lambda report, state: reports.append(report))
+    watched(SimulatedTime(), lambda number: None, reports.append)
     assert reports == []
 
 
@@ -119,17 +116,18 @@ def test_ten_thousand_checks_leave_nothing_behind() -> None:
     entry = {"key": "a" * 40, "class": "missing", "job": None, "detail": "x" * 200}
     sizes: list[tuple[int, int, int]] = []
 
-    def check(number: int) -> CheckResult:
+    def check(number: int) -> CheckReport:
         clock.began_s[:] = clock.began_s[-1:] if number < clock.ends_after else clock.began_s * number
         code = (0, 2, 8)[number % 3]
         new = tuple({**entry, "key": f"{number}-{one}"} for one in range(number % 5))
         return result(code, new=new, has_compared=code != 8, notifications_failed=number % 2)
 
-    def report(report: CheckReport, state: WatchState) -> None:
-        render_check(report, PLAIN)
+    def report(check: CheckReport) -> None:
+        render_check(check, PLAIN)
+        state = WatchState().after(check, 0.0)
         render_metrics(watch_figures(state, MetricSource("vision", "prod"), EVERY_S))
-        report.document()
-        if report.number in (1000, 9990):
+        check.document()
+        if check.number in (1000, 9990):
             gc.collect()
             sizes.append((sys.getallocatedblocks(), len(gc.get_objects()), open_files()))
 

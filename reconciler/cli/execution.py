@@ -138,7 +138,7 @@ def carry_out(
             console.diagnostics(error.diagnostics)
         finally:
             # Readers wait for this line, also where somebody said no.
-            stream.complete(result)
+            stream.complete(result, plan.refusals[0].what if plan.refusals else None)
     if result is not None:
         if plan.applyable or result.waits:
             show_result(result, plan, specs, context.target.clock.now(), digest=asked.digest)

@@ -1,53 +1,68 @@
-"""`reconciler watch`: the process that watches, and what each check does in a process of its own."""
+"""`reconciler watch`: the process that watches. It starts the checks, and publishes their results."""
 
 from __future__ import annotations
 
 import errno
 import gc
+import os
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar
 
-from reconciler.checks.process import Waiter, Work, run_process
-from reconciler.checks.watch import ApplyLimits
+import click
+from click.core import ParameterSource
+
 from reconciler.cli import exit_codes
-from reconciler.cli.check import CheckRequest, run_check
 from reconciler.cli.entrypoint import Stopped
 from reconciler.cli.final_outputs import OutputSpec, final_outputs
+from reconciler.cli.registry import LazyGroup
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.interrupts import handled_by
-from reconciler.decide.drift_check import DriftId
-from reconciler.decide.metrics import NOWHERE, Measurement, MetricSource, watch_figures
-from reconciler.decide.watch_check import CheckReport, CheckResult, ended_early, out_of_time
-from reconciler.decide.watch_schedule import CheckInterval
-from reconciler.decide.watch_state import WatchState
+from reconciler.cli.terminal.progress import lines
+from reconciler.core.values import timestamp
+from reconciler.decide.metrics import NOWHERE, Measurement, MetricSource
 from reconciler.decide.watch_window import Window
-from reconciler.errors import Diagnostic, ExitCode, WrongUsage
-from reconciler.notify import NOTHING_NOTIFIED, Notified
+from reconciler.errors import Diagnostic, ExitCode, Severity, WrongUsage
 from reconciler.render import FORMATS
-from reconciler.render.drift import render_check
 from reconciler.render.json import dump
 from reconciler.render.prometheus import render_metrics
-from reconciler.text import format_duration
-from reconciler.watch import Sleeper, SystemWatchClock, Watch, WatchClock
+from reconciler.render.style import Style
+from reconciler.text import printable
+from reconciler.watch import (
+    Checker,
+    CheckInterval,
+    CheckReport,
+    Wait,
+    Watch,
+    WatchClock,
+    sleep,
+    watch_figures,
+)
 
-if TYPE_CHECKING:
-    from reconciler.metrics.server import MetricsServer
-
-#: A gateway that takes the metrics, or does not, is not waited for longer, in seconds.
+#: How long a push gateway is waited for, in seconds.
 _PUSH_LIMIT_S = 15.0
-#: What every check uses is imported once, by the process that makes the processes of the checks.
-_USED_BY_CHECKS = ("reconciler.modelarts.connect", "reconciler.checks.drift", "reconciler.records.store")
+#: How many entries of drift a check shows of each kind; the others are counted.
+_MOST_SHOWN = 20
+_COLOURS = {ExitCode.DONE: "green", ExitCode.CHANGES: "yellow"}
+#: The options of `watch` that a check takes as they were given, on the command line or in the environment.
+_PASSED_ON = frozenset(
+    (
+        *("paths", "variables", "var_files", "target", "only", "parallelism", "records", "without_records"),
+        *("lease_s", "verbose", "log_format", "color", "no_color", "no_pager"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
 class WatchRequest:
-    """What the options of `watch` say, those of the stack and of outputs aside."""
+    """The options of `watch`, those of the stack and of outputs aside."""
 
     every_s: float
     jitter: float
@@ -59,94 +74,125 @@ class WatchRequest:
     listen: tuple[str, int] | None
     push_gateway: str | None
 
-    given: ClassVar[tuple[str, ...]] = (
-        "every_s", "jitter", "check_timeout_s", "remind_s", "applies", "max_actions", "windows", "listen",
-        "push_gateway",
-    )  # fmt: skip
 
-
-def watch(request: WatchRequest, specs: Sequence[OutputSpec], stack: Mapping[str, Any]) -> int:
-    """Watch until a signal comes.
+def watch(request: WatchRequest, specs: Sequence[OutputSpec], context: click.Context) -> int:
+    """Watch until a signal comes; `context` is that of the command.
 
     Raises:
         Stopped: it came, and everything has ended.
         WrongUsage: an option is of no use, or the address to listen on is in use.
     """
     _check_options(request, specs)
-    for name in _USED_BY_CHECKS:
-        import_module(name)
     gc.enable()  # a run is spared it while it is short; this one may last for years
-    signals = _Signals()
+    signals: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        signals.append(number)
+
     with ExitStack() as cleanup:
-        cleanup.enter_context(handled_by(signals.handle))
-        supervisor = _Supervisor(request, tuple(specs), stack, signals, Sleeper(), SystemWatchClock())
+        directory = Path(cleanup.enter_context(TemporaryDirectory(prefix="reconciler-watch-")))
+        cleanup.enter_context(handled_by(note))
+        supervisor = _Supervisor(request, tuple(specs), signals, WatchClock(), sleep)
         if request.listen is not None:
             cleanup.enter_context(supervisor.listening(*request.listen))
-        code = supervisor.run()
-    if signals.numbers:
-        raise Stopped(signals.numbers[0])
+        code = supervisor.run(context, directory)
+    if signals:
+        raise Stopped(signals[0])
     return int(code or ExitCode.DONE)
 
 
 def _check_options(request: WatchRequest, specs: Sequence[OutputSpec]) -> None:
-    for spec in specs:
-        if spec.file is None and spec.format not in ("text", "json") and not FORMATS[spec.format].is_final:
-            why = f"{spec.format} is one document, and stdout has a line for each check"
-            raise WrongUsage(Diagnostic("not on stdout", why, f"write -o {spec.format}=FILE"))
-        if spec.file is None and FORMATS[spec.format].is_final:
-            why = "the metrics are written anew after each check"
-            raise WrongUsage(
-                Diagnostic("not on stdout", why, f"write -o {spec.format}=FILE, or use --listen")
-            )
-    if not request.applies:
-        unused = {"--max-actions": request.max_actions is not None, "--window": bool(request.windows)}
-        for name in (name for name, is_given in unused.items() if is_given):
-            console.say(f"warning: {name} has no effect without --apply", "warning")
+    for format_ in (spec.format for spec in specs if spec.file is None):
+        if FORMATS[format_].is_final:
+            why, fix = "the metrics are written anew after each check", ", or use --listen"
+        elif format_ not in ("text", "json"):
+            why, fix = f"{format_} is one document, and stdout has a line for each check", ""
+        else:
+            continue
+        raise WrongUsage(Diagnostic("not on stdout", why, f"write -o {format_}=FILE{fix}"))
+    unused = {"--max-actions": request.max_actions is not None, "--window": bool(request.windows)}
+    for name in (name for name, is_given in unused.items() if is_given and not request.applies):
+        console.say(f"warning: {name} has no effect without --apply", "warning")
 
 
-class _Signals:
-    """The signals that came; the first of them says how the program ends."""
+def check_command(
+    context: click.Context, name: str, arguments: Sequence[str]
+) -> tuple[list[str], dict[str, str]]:
+    """The command line and the environment of a command that looks at the stack of a watch.
 
-    def __init__(self) -> None:
-        self.numbers: list[int] = []
+    What was given to the watch on its command line is given on this one, and what the environment has of the
+    same options stays there: a secret of `RECONCILER_VAR` is on no command line.
+    """
+    # -P: as for the installed script, no module is imported from the current directory.
+    command = [sys.executable, "-P", "-m", "reconciler", name, *["-v"] * console.verbosity]
+    command += ["--log-format", console.log_format, "--color", console.colour]
+    environ = dict(os.environ)
+    child = LazyGroup().get_command(context, name)
+    assert child is not None
+    for parameter in child.params:
+        if parameter.name not in _PASSED_ON:
+            environ.pop(str(parameter.envvar), None)
+        elif context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
+            command += _arguments(parameter, context.params[parameter.name])
+    paths = context.params["paths"]
+    return [*command, *arguments, "--", *map(str, paths)], environ
 
-    def handle(self, number: int, frame: FrameType | None) -> None:
-        """Take one."""
-        self.numbers.append(number)
 
-    def count(self) -> int:
-        """How often somebody wanted the end."""
-        return len(self.numbers)
+def _arguments(parameter: click.Parameter, value: object) -> Iterator[str]:
+    """An option as it is written on a command line."""
+    if isinstance(parameter, click.Argument) or value is None:
+        return
+    name = next(one for one in parameter.opts if one.startswith("--"))
+    if value is True:
+        yield name
+        return
+    for one in value if parameter.multiple else [value]:  # type: ignore[attr-defined]
+        yield name
+        if isinstance(one, tuple):
+            yield "=".join(one)
+        else:
+            yield f"{one:f}s" if isinstance(one, float) else str(one)
 
 
 @dataclass
 class _Supervisor:
-    """Starts checks, says what came of them, and keeps nothing but the state of the watch."""
+    """Runs the watch, reports each check, and keeps nothing but the state of the watch."""
 
     request: WatchRequest
     specs: tuple[OutputSpec, ...]
-    stack: Mapping[str, Any]
-    signals: _Signals
-    waiter: Waiter
+    signals: list[int]
     clock: WatchClock
+    wait: Wait
     where: MetricSource = NOWHERE
-    _notified: Notified = NOTHING_NOTIFIED
     _watch: Watch = field(init=False)
 
-    def __post_init__(self) -> None:
+    def run(self, context: click.Context, directory: Path) -> ExitCode | None:
+        """Watch until a signal comes."""
+        request = self.request
+        self._metric_files = [spec.file for spec in final_outputs.take() if spec.file is not None]
+        files = [spec for spec in self.specs if spec.file is not None and not FORMATS[spec.format].is_final]
+        checker = Checker(
+            lambda name, arguments: check_command(context, name, arguments),
+            directory,
+            request.check_timeout_s,
+            request.remind_s,
+            [word for spec in files for word in ("-o", f"{spec.format}={spec.file}")],
+            request.applies,
+            request.windows,
+            request.max_actions,
+            wait=lambda seconds, descriptor: self.wait(seconds, descriptor),
+            stops=lambda: len(self.signals),
+            show_event=lines(),
+        )
         self._watch = Watch(
-            CheckInterval(self.request.every_s, self.request.jitter),
-            check=self._check,
+            CheckInterval(request.every_s, request.jitter),
+            check=checker.run,
             report=self._report,
-            wait=lambda seconds: self.waiter.wait(seconds),
-            is_to_stop=lambda: bool(self.signals.numbers),
+            wait=lambda seconds: self.wait(seconds, None),
+            is_to_stop=lambda: bool(self.signals),
             clock=self.clock,
             chance=random.random,
         )
-        self._metric_files = [spec for spec in final_outputs.take() if spec.file is not None]
-
-    def run(self) -> ExitCode | None:
-        """Watch until the end is wanted."""
         return self._watch.run()
 
     @contextmanager
@@ -158,9 +204,8 @@ class _Supervisor:
         """
         from reconciler.metrics.server import MetricsServer, metrics_app
 
-        app = metrics_app(self.metrics, self.is_healthy)
         try:
-            server: MetricsServer = MetricsServer(app, host, port)
+            server = MetricsServer(metrics_app(self._metrics, self._is_healthy), host, port)
         except OSError as error:
             fix = "stop what uses the port, or choose another one; 0 picks a free one"
             why = f"{host}:{port}: {error.strerror or error}"
@@ -168,93 +213,84 @@ class _Supervisor:
                 Diagnostic("cannot listen", why, fix if error.errno == errno.EADDRINUSE else None)
             ) from None
         try:
-            self.waiter = server
+            self.wait = server.wait
             console.say(f"listening on {server.url}")
             yield
         finally:
-            self.waiter = Sleeper()
+            self.wait = sleep
             server.close()
 
-    def is_healthy(self) -> bool:
-        """Whether the last check that could compare is young enough."""
+    def _is_healthy(self) -> bool:
         return self._watch.state.is_healthy(self.clock.elapsed(), self.request.every_s)
 
-    def metrics(self) -> list[Measurement]:
-        """What is known by now."""
+    def _metrics(self) -> list[Measurement]:
         return watch_figures(self._watch.state, self.where, self.request.every_s)
 
-    def _check(self, number: int) -> CheckResult | None:
-        request = CheckRequest(
-            stack=self.stack,
-            remind_s=self.request.remind_s,
-            files=tuple(s for s in self.specs if s.file is not None and not FORMATS[s.format].is_final),
-            limits=None if not self.request.applies else self._apply_limits(),
-            notified=self._notified,
-        )
-        limit_s = self.request.check_timeout_s
-        ended = run_process(
-            lambda work: run_check(request, work), self.waiter, limit_s, stops=self.signals.count
-        )
-        if ended.result is not None:
-            result = CheckResult.model_validate(ended.result)
-            if result.partly_delivered is not None:
-                partly_delivered = result.partly_delivered.items()
-                self._notified = Notified(
-                    partly_delivered={
-                        digest: frozenset(map(DriftId._make, ids)) for digest, ids in partly_delivered
-                    }
-                )
-            return result
-        if ended.is_stop_requested:
-            return None
-        limit = format_duration(limit_s)
-        return out_of_time(limit) if ended.is_out_of_time else ended_early(ended.status)
-
-    def _apply_limits(self) -> ApplyLimits:
-        request = self.request
-        return ApplyLimits(request.windows, request.max_actions, request.check_timeout_s)
-
-    def _report(self, report: CheckReport, state: WatchState) -> None:
-        result = report.result
-        if result.stack:
-            self.where = MetricSource(result.stack, result.target)
-        is_json = OutputSpec("json", None) in self.specs
-        if is_json:
-            console.result(dump(report.document(), indent=None) + "\n", is_redacted=True)
+    def _report(self, check: CheckReport) -> None:
+        """Print a check, and publish the metrics. Why a check failed, it has said on stderr itself."""
+        if check.stack:
+            self.where = MetricSource(check.stack, check.target)
+        if OutputSpec("json", None) in self.specs:
+            console.result(dump(check.document(), indent=None) + "\n", is_redacted=True)
         if OutputSpec("text", None) in self.specs:
-            console.result(render_check(report, console.style(sys.stdout)))
-        if result.problem and not result.is_shown:
-            console.say(f"error: {result.problem}", "error")
-        metrics = watch_figures(state, self.where, self.request.every_s)
-        self._publish(metrics)
-
-    def _publish(self, metrics: Sequence[Measurement]) -> None:
-        """Write and push the metrics; where that fails, it is said, and the next check tries again."""
-        for spec in self._metric_files:
-            assert spec.file is not None
+            console.result(render_check(check, console.style(sys.stdout)))
+        console.diagnostics(
+            Diagnostic(one["what"], one["why"], one.get("fix"), severity=Severity.WARNING)
+            for one in check.warnings
+        )
+        if check.problem and not check.is_shown:
+            console.say(f"error: {check.problem}", "error")
+        metrics = self._metrics()
+        for file in self._metric_files:
             try:
-                console.write_file(spec.file, render_metrics(metrics), is_redacted=True)
+                console.write_file(file, render_metrics(metrics), is_redacted=True)
             except (OSError, WrongUsage) as error:
-                exit_codes.of_exception(error)
+                exit_codes.of_exception(error)  # the next check tries again
         if self.request.push_gateway:
-            push = _pushing(self.request.push_gateway, metrics, self.where)
-            ended = run_process(push, self.waiter, _PUSH_LIMIT_S, stops=self.signals.count)
-            problem = (
-                "the gateway did not answer in time" if ended.result is None else ended.result["problem"]
-            )
-            if problem and not ended.is_stop_requested:
-                console.say(f"warning: metrics not pushed: {problem}", "warning")
+            self._push(self.request.push_gateway, metrics)
 
-
-def _pushing(url: str, metrics: Sequence[Measurement], where: MetricSource) -> Callable[[Work], None]:
-    def push_all(work: Work) -> None:
+    def _push(self, url: str, metrics: Sequence[Measurement]) -> None:
+        """Push the metrics; a gateway that does not answer in time is left to its thread."""
         from reconciler.metrics.push import PushFailed, push
 
-        problem = ""
-        try:
-            push(url, metrics, where)
-        except PushFailed as failure:
-            problem = str(failure)
-        work.send_result({"problem": problem})
+        problems = ["the gateway did not answer in time"]
+        is_over, ends = os.pipe()
 
-    return push_all
+        def push_all() -> None:
+            try:
+                push(url, metrics, self.where)
+            except PushFailed as failure:
+                problems[:] = [str(failure)]
+            else:
+                problems.clear()
+            finally:
+                os.close(ends)
+
+        thread = threading.Thread(target=push_all, name="push", daemon=True)
+        thread.start()
+        ends_s = time.monotonic() + _PUSH_LIMIT_S
+        while thread.is_alive() and not self.signals and (left_s := ends_s - time.monotonic()) > 0:
+            self.wait(left_s, is_over)
+        os.close(is_over)
+        if problems and not self.signals:
+            console.say(f"warning: metrics not pushed: {problems[0]}", "warning")
+
+
+def render_check(check: CheckReport, style: Style) -> str:
+    """A check as one line, and one more for each drift that is new, changed or gone."""
+    if check.has_failed and not check.has_compared:
+        found = f"failed: {check.problem or f'exit code {check.exit_code}'}"
+    else:
+        counts = ", ".join(f"{count} {name}" for name, count in check.summary.items() if count)
+        found = counts or "no drift"
+    words = printable("; ".join(part for part in (found, check.applied) if part))
+    colour = _COLOURS.get(ExitCode(check.exit_code), "red")
+    shown = [f"{timestamp(check.ended_at_s)} check {check.number}: {style.paint(words, colour)}"]
+    for change in ("new", "changed", "gone"):
+        entries: Sequence[Mapping[str, object]] = getattr(check, change)
+        for entry in entries[:_MOST_SHOWN]:
+            text = f"  {change}: {entry['class']} {entry['key']}: {entry.get('detail') or ''}"
+            shown.append(printable(text.rstrip(": ")))
+        if len(entries) > _MOST_SHOWN:
+            shown.append(f"  {change}: {len(entries) - _MOST_SHOWN} more")
+    return "".join(f"{line}\n" for line in shown)

@@ -14,5 +14,5 @@ A file imports only files that stand before it::
     timeline                                               the page of a history
     review_renames review                                  HEAD planned against BASE
     fleet exit_code                                        what stacks come to, and how a run ends
-    watch_check watch_schedule watch_state watch_window metrics
+    watch_window metrics                                   when a watch may apply, and what is measured
 """

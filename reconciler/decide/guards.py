@@ -23,6 +23,7 @@ from reconciler.decide.plan import (
     Allowances,
     Cost,
     Guard,
+    Plan,
     PlannedAction,
     Reason,
     few,
@@ -319,3 +320,14 @@ _JUDGES: Mapping[Guard, _Judge] = MappingProxyType(
         Guard.TERMINATIONS: _too_many_terminations,
     }
 )
+
+
+def limited(plan: Plan, max_actions: int | None) -> Plan:
+    """The plan, refused if it has more actions than `max_actions`."""
+    count = len(plan.to_execute)
+    if max_actions is None or count <= max_actions:
+        return plan
+    why = f"the plan has {count} actions; --max-actions allows {max_actions}"
+    fix = "read the plan with `reconciler plan`, then run `reconciler apply` yourself or raise --max-actions"
+    refusal = Diagnostic("too many actions", why, fix)
+    return plan.model_copy(update={"refusals": (*plan.refusals, refusal), "applyable": False})

@@ -7,15 +7,9 @@ Source: docs/cli.md, "Formats"; docs/watch.md, "Metrics".
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
-
-from reconciler.decide.watch_schedule import HEALTHY_INTERVALS
-
-if TYPE_CHECKING:
-    from reconciler.decide.watch_state import WatchState
+from typing import NamedTuple
 
 GAUGE, COUNTER = "gauge", "counter"
 
@@ -100,39 +94,3 @@ def _figures(run: RunReport) -> Iterator[tuple[str, str, float]]:
     if run.command == "watch":
         failed = "Notifications that could not be sent."
     yield "notifications_failed_total", failed, run.notifications_failed
-
-
-def watch_figures(state: WatchState, where: MetricSource, every_s: float) -> list[Measurement]:
-    """What is known after the last check: its run, the drift of the last that could compare, and counts."""
-    metrics: list[Measurement] = []
-    if state.plan is not None:
-        metrics.append(plan_actions(where, state.plan))
-    if state.compared is not None:
-        found = state.compared.summary
-        new = Counter(str(entry["class"]) for entry in (*state.compared.new, *state.compared.changed))
-        metrics.append(drift_found(where, found))
-        metrics.append(drift_ignored(where, dict.fromkeys(found, 0) | state.compared.ignored))
-        metrics.append(drift_new(where, dict.fromkeys(found, 0) | new))
-    if state.last is not None:
-        last = state.last
-        run = RunReport(
-            "watch",
-            where.stack,
-            where.target,
-            not last.result.has_failed,
-            last.ended_at_s,
-            last.duration_s,
-            state.notifications_failed,
-        )
-        metrics += run_figures(run)
-    labels = where.labels
-    if state.compared_at_s is not None:
-        meaning = "When the last check that could compare ended, in seconds since 1970."
-        name = "reconciler_watch_compared_timestamp_seconds"
-        metrics.append(Measurement(name, meaning, GAUGE, ((labels, state.compared_at_s),)))
-    meaning = f"Seconds between two checks; healthy is what was compared within {HEALTHY_INTERVALS} of them."
-    metrics.append(Measurement("reconciler_watch_interval_seconds", meaning, GAUGE, ((labels, every_s),)))
-    counts = sorted(state.by_exit_code.items())
-    samples = tuple(({**labels, "exit_code": str(code)}, float(count)) for code, count in counts)
-    metrics.append(Measurement("reconciler_watch_checks_total", "Checks, by exit code.", COUNTER, samples))
-    return metrics

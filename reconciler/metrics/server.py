@@ -59,7 +59,7 @@ def metrics_app(
 
 
 class MetricsServer:
-    """A bound socket; what comes in is answered while the process waits, see `checks.process.Waiter`.
+    """A bound socket; what comes in is answered while the process waits, see `watch.Wait`.
 
     Raises:
         OSError: the address cannot be bound.
@@ -114,10 +114,6 @@ class MetricsServer:
         for place, channel in enumerate(oldest_first):
             if place < spare or channel.creation_time < since_s:
                 channel.handle_close()
-
-    def release(self) -> None:
-        """Close every socket in a process that has inherited them: nobody there answers."""
-        wasyncore.close_all(self._map, ignore_all=True)
 
     def close(self) -> None:
         """Release the socket and every connection."""

@@ -1,16 +1,14 @@
-"""A drift report: its text, its sheet, and the line of a check of `reconciler watch`."""
+"""A drift report: its text and its sheet."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.values import timestamp
 from reconciler.decide.drift_entry import Drift, DriftClass, IgnoredBy, IgnoredDrift, Pending
 from reconciler.decide.drift_remedies import REMEDIES
 from reconciler.decide.plan import fold_alike, is_one_sweep, look_of_changes, spell_work, without_name
-from reconciler.decide.watch_check import MOST_SHOWN, CheckReport, CheckResult
-from reconciler.errors import ExitCode
 from reconciler.render import Content
 from reconciler.render.layout import fit, fit_line
 from reconciler.render.lines import (
@@ -34,7 +32,6 @@ from reconciler.render.sheet import (
     warning_notes,
 )
 from reconciler.render.style import Style, View
-from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.decide.drift_report import DriftReport
@@ -43,7 +40,6 @@ if TYPE_CHECKING:
 _NEW, _CHANGED, _GONE = "new", "changed", "gone"
 #: For people, what is no drift comes after all drift.
 _AFTER_DRIFT = 10
-_COLOURS = {ExitCode.DONE: "green", ExitCode.CHANGES: "yellow"}
 
 
 class _Section(NamedTuple):
@@ -250,33 +246,3 @@ def _other(
 
 def _described(entry: Drift) -> str:
     return f"{entry.class_.value}: {entry.detail}{since_and_cost(entry)}"
-
-
-# ── a check of `reconciler watch` ───────────────────────────────────────────────────────────────────
-
-
-def render_check(report: CheckReport, style: Style) -> str:
-    """One line, and one more for each drift that is new, changed or gone; of many the first."""
-    result = report.result
-    words = "; ".join(filter(None, (_found(result), result.applied)))
-    colour = _COLOURS.get(ExitCode(result.exit_code), "red")
-    lines = [f"{timestamp(report.ended_at_s)} check {report.number}: {style.paint(printable(words), colour)}"]
-    lines += _entries(_NEW, result.new)
-    lines += _entries(_CHANGED, result.changed)
-    lines += _entries(_GONE, result.gone)
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _found(result: CheckResult) -> str:
-    if result.has_failed and not result.has_compared:
-        return f"failed: {result.problem or f'exit code {result.exit_code}'}"
-    return ", ".join(f"{count} {name}" for name, count in result.summary.items() if count) or "no drift"
-
-
-def _entries(word: str, entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for entry in entries[:MOST_SHOWN]:
-        yield printable(
-            f"  {word}: {entry['class']} {entry['key']}: {entry.get('detail') or ''}".rstrip(": ")
-        )
-    if len(entries) > MOST_SHOWN:
-        yield f"  {word}: {len(entries) - MOST_SHOWN} more"

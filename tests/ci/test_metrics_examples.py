@@ -14,11 +14,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from reconciler.decide.drift_entry import DriftClass
-from reconciler.decide.metrics import MetricSource, watch_figures
+from reconciler.decide.metrics import MetricSource
 from reconciler.decide.plan import Action
-from reconciler.decide.watch_check import CheckReport, CheckResult
-from reconciler.decide.watch_state import WatchState
 from reconciler.errors import ExitCode
+from reconciler.watch import CheckReport, WatchState, watch_figures
 
 FOLDER = Path(__file__).parents[2] / "examples/scheduled"
 ALERTS, DASHBOARD = FOLDER / "alerts.yml", FOLDER / "dashboard.json"
@@ -29,13 +28,13 @@ _MATCHER = re.compile(r'(\w+)(=~|!=|!~|=)"((?:[^"\\]|\\.)*)"')
 
 def _exported() -> dict[str, dict[str, set[str]]]:
     """Each metric that the program exports with the values that each label may have; {} for any."""
-    result = CheckResult(
+    result = CheckReport(
         exit_code=0,
         has_compared=True,
         summary=dict.fromkeys(DriftClass, 0),
         plan=dict.fromkeys(Action, 0),
     )
-    state = WatchState().after(CheckReport(number=1, ended_at_s=0, duration_s=0, result=result), 0.0)
+    state = WatchState().after(result, 0.0)
     closed: dict[str, set[Any]] = {"class": set(DriftClass), "action": set(Action)}
     closed["exit_code"] = {str(int(code)) for code in ExitCode}
     closed["command"] = {"watch", "drift", "plan", "apply"}

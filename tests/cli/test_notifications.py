@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from reconciler.cli import cli, watch
+from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.emulator import Effect, Fault
 from tests.cli.conftest import Reconciler, Service, manifest, put_finished_job, write
@@ -212,8 +212,7 @@ def test_secret_that_the_service_repeats_is_in_no_notification(
     monkeypatch.setenv("THE_TOKEN", HUSH)
     repeating(service, receiver, form)
     machine = TimeMachine((), signal.SIGTERM)  # which comes after the first check
-    monkeypatch.setattr(watch, "Sleeper", lambda: machine)
-    monkeypatch.setattr(watch, "SystemWatchClock", lambda: machine)
+    machine.take_place(monkeypatch)
     if kind == "apply_failed":
         said = f"no: {FORMS[form]}"
         service.app.faults.add(

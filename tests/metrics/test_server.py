@@ -12,22 +12,26 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from reconciler.decide.metrics import Measurement, MetricSource, watch_figures
-from reconciler.decide.watch_check import CheckReport, CheckResult
-from reconciler.decide.watch_state import WatchState
+from reconciler.decide.metrics import Measurement, MetricSource
 from reconciler.metrics import server
 from reconciler.metrics.exposition import exposed
 from reconciler.metrics.server import MAX_CONNECTIONS, MetricsServer, metrics_app
 from reconciler.render.prometheus import render_metrics
+from reconciler.watch import CheckReport, WatchState, watch_figures
 from tests.conftest import FIGURE
 
 #: Longer than any test may take, and long enough for an answer however busy the machine is.
 HOUR_S, END_S = 3600.0, 30.0
 WHERE = MetricSource('vi"sion', "prod\\1")
-RESULT = CheckResult(exit_code=2, has_compared=True, summary={"missing": 2}, plan={"create": 1})
-STATE = WatchState().after(
-    CheckReport(number=1, ended_at_s=1_800_000_000.5, duration_s=1.25, result=RESULT), 10.0
+CHECK = CheckReport(
+    exit_code=2,
+    has_compared=True,
+    summary={"missing": 2},
+    plan={"create": 1},
+    number=1,
+    ended_at_s=1_800_000_000.5,
 )
+STATE = WatchState().after(CHECK, 10.0)
 
 
 class Served:

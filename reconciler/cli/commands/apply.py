@@ -65,10 +65,13 @@ _OF_THE_PLAN = {
     TIMEOUT,
     WAIT,
     LOCK,
+    # For `watch --apply`, whose option it is.
+    click.option("--max-actions", type=int, default=None, hidden=True),
 )
 def command(
     plan_file: Path | None,
     approved: str | None,
+    max_actions: int | None,
     outputs: Sequence[OutputSpec],
     as_json: bool,
     yes: bool,
@@ -87,6 +90,7 @@ def command(
     from reconciler.cli.context import opened
     from reconciler.cli.execution import ApplyRequest, carry_out, hold_lock, nothing_done
     from reconciler.core.record import RunKind
+    from reconciler.decide.guards import limited
 
     asked = ApplyRequest("Apply this plan?", RunKind.APPLY, outputs, as_json, yes, timeout_s, goal)
     if plan_file is not None:
@@ -108,7 +112,7 @@ def command(
             context = cleanup.enter_context(opened(stop=interrupt.stop, **options))
             context = context.to_apply()
             hold = hold_lock(cleanup, context, interrupt)
-            plan = reconcile.plan(context, allowed)
+            plan = limited(reconcile.plan(context, allowed), max_actions)
         return carry_out(context, plan, asked, hold, allowed)
 
 

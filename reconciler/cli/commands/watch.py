@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -156,5 +157,6 @@ def command(outputs: Sequence[OutputSpec], as_json: bool, **options: Any) -> int
     from reconciler.cli.output import requested_outputs
     from reconciler.cli.watch import WatchRequest, watch
 
-    request = WatchRequest(**{name: options.pop(name) for name in WatchRequest.given})
-    return watch(request, requested_outputs(outputs, as_json=as_json), options)
+    request = WatchRequest(**{one.name: options[one.name] for one in fields(WatchRequest)})
+    specs = requested_outputs(outputs, as_json=as_json)
+    return watch(request, specs, click.get_current_context())

@@ -1,0 +1,124 @@
+"""A process that a watch starts: it ends in time whatever it does, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import accumulate, repeat
+from pathlib import Path
+
+import pytest
+
+from reconciler import watch
+from reconciler.watch import ProcessEnd, run_process
+from tests.processes import children
+
+#: Longer than anything takes that ends by itself, and shorter than the limit of a test.
+LONG_S = 60.0
+HANGING = "import time; print('begun', flush=True); time.sleep(60)"
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + HANGING
+ORDERLY = (
+    "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: (print('stopped'), sys.exit(5)));" + HANGING
+)
+
+
+class Run:
+    """What a process printed, and how it ended; its time begins with its first line."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lines: list[bytes] = []
+        self._stood_s = time.monotonic()
+        self._began_s = 0.0
+        monkeypatch.setattr(watch, "time", self)
+
+    def monotonic(self) -> float:
+        return self._stood_s + (time.monotonic() - self._began_s if self.lines else 0.0)
+
+    def take(self, line: bytes) -> None:
+        self._began_s = self._began_s or time.monotonic()
+        self.lines.append(line)
+
+    def __call__(
+        self, code: str, limit_s: float = LONG_S, stops: int = 0, stop_s: float = 30.0
+    ) -> ProcessEnd:
+        """Run it; there must be no process and no file afterwards. `stops` are wanted once it has begun."""
+        counted = accumulate(repeat(1))
+        descriptors, siblings = len(list(Path("/proc/self/fd").iterdir())), children()
+        end = run_process(
+            [sys.executable, "-c", code],
+            dict(os.environ),
+            limit_s,
+            self.take,
+            stops=lambda: min(stops, next(counted)) if self.lines else 0,
+            stop_s=lambda: stop_s,
+        )
+        assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+        assert children() <= siblings
+        return end
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    return Run(monkeypatch)
+
+
+def test_lines_and_exit_code_arrive(run: Run) -> None:
+    assert run("print('x' * 200_000); print('end'); raise SystemExit(3)") == ProcessEnd(3)
+    assert [len(line) for line in run.lines] == [200_000, 3]
+
+
+def test_process_that_hangs_is_ended_at_its_limit(run: Run) -> None:
+    assert run(HANGING, limit_s=0.2) == ProcessEnd(-signal.SIGTERM, is_out_of_time=True)
+
+
+def test_process_that_does_not_listen_is_killed(run: Run) -> None:
+    assert run(DEAF, limit_s=0.2, stop_s=0.2) == ProcessEnd(-signal.SIGKILL, is_out_of_time=True)
+
+
+def test_process_has_time_to_end_in_order(run: Run) -> None:
+    assert run(ORDERLY, stops=1) == ProcessEnd(5, is_stopped=True)
+    assert run.lines == [b"begun", b"stopped"]
+
+
+def test_process_is_killed_when_the_end_is_wanted_for_the_second_time(run: Run) -> None:
+    assert run(DEAF, stops=2) == ProcessEnd(-signal.SIGKILL, is_stopped=True)
+
+
+def test_what_a_process_has_started_ends_with_it(run: Run, tmp_path: Path) -> None:
+    child = f"import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True);{DEAF}"
+    run(child, limit_s=0.2, stop_s=0.2)
+    ends_s = time.monotonic() + LONG_S
+    while Path(f"/proc/{int(run.lines[0])}/cmdline").exists() and time.monotonic() < ends_s:
+        if not Path(f"/proc/{int(run.lines[0])}/cmdline").read_bytes():
+            break  # ended, and not yet reaped by init
+        time.sleep(0.05)
+    assert time.monotonic() < ends_s
+
+
+def test_process_that_prints_without_end_is_killed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_MOST_OUTPUT", 100_000)
+    assert run("while True: print('x' * 1000)").code == -signal.SIGKILL
+
+
+_WATCHING = f"""
+import os, sys
+from reconciler.watch import run_process
+take = lambda line: print(line.decode(), flush=True)
+run_process([sys.executable, "-c", {ORDERLY!r}], os.environ, 60.0, take)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux tells a process of its parent's end")
+def test_process_is_asked_to_stop_when_the_one_that_watches_is_killed(tmp_path: Path) -> None:
+    code = _WATCHING.replace("print('stopped')", f"open({str(tmp_path / 'stopped')!r}, 'w').close()")
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        assert watching.stdout.readline() == "begun\n"
+        watching.kill()
+    ends_s = time.monotonic() + LONG_S
+    while not (tmp_path / "stopped").exists() and time.monotonic() < ends_s:
+        time.sleep(0.05)
+    assert (tmp_path / "stopped").exists()
