@@ -36,7 +36,7 @@ from reconciler.recording import Recording
 from reconciler.version import __version__
 
 if TYPE_CHECKING:
-    from reconciler.apply.catalog_reader import CatalogReader
+    from reconciler.apply.catalog import CatalogReader
     from reconciler.apply.executor import EventStream
     from reconciler.decide.drift_report import DriftReport
     from reconciler.decide.explanation import Explanation
@@ -73,7 +73,7 @@ class Context(NamedTuple):
 
     def new_catalog_reader(self) -> CatalogReader:
         """A reader of the target's catalog that knows nothing yet."""
-        from reconciler.apply.catalog_reader import CatalogReader  # an unchanged plan needs none of it
+        from reconciler.apply.catalog import CatalogReader  # an unchanged plan needs none of it
 
         return CatalogReader(lambda: self.target.catalog)
 
@@ -165,7 +165,7 @@ def _catalog_answers(
     context: Context, checked: Sequence[PlannedAction], *, with_offers: bool
 ) -> CatalogAnswers:
     """Ask what has to be known of some jobs; `with_offers` also a target that takes what it does not list."""
-    from reconciler.apply.catalog_reader import answers_to
+    from reconciler.apply.catalog import answers_to
     from reconciler.decide.preflight import questions_about
 
     questions = questions_about(checked, with_offers=with_offers or context.target.checks_offers)
@@ -331,8 +331,8 @@ def apply(
     journal: Journal | None = None,
 ) -> Result:
     """Carry a plan out, each call between two lines of the journal, if there is one."""
-    from reconciler.apply.create_checks import CreateChecks  # a plan needs none of it
-    from reconciler.apply.executor import Execution, ExecutionOptions
+    from reconciler.apply.catalog import CreateChecks  # a plan needs none of it
+    from reconciler.apply.executor import Execution
     from reconciler.records.null import NoJournal
 
     recording = context.recording
@@ -343,13 +343,11 @@ def apply(
         stream=stream,
         stop=stop,
         journal=journal or NoJournal(),
-        options=ExecutionOptions(
-            context.parallelism,
-            timeout_s,
-            CreateChecks(
-                (context.catalog or context.new_catalog_reader()) if context.target.checks_offers else None,
-                recording.warn if recording else context.tell,
-            ),
+        parallelism=context.parallelism,
+        timeout_s=timeout_s,
+        checks=CreateChecks(
+            (context.catalog or context.new_catalog_reader()) if context.target.checks_offers else None,
+            recording.warn if recording else context.tell,
         ),
     )
     return execution.run(plan)

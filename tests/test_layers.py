@@ -197,6 +197,7 @@ def _order(room: str) -> list[str]:
         CORE,
         DECIDE,
         EMULATOR,
+        "apply",
         "modelarts",
         "render",
     ],

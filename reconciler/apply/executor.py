@@ -1,33 +1,34 @@
-"""Carries out a plan: in order, a bounded number of calls at once; one failure stops no other key."""
+"""Carries out a plan: in order, a bounded number of calls at once; one failure stops no other key.
+
+Once the program is to stop, no new action begins; those in flight finish and are recorded.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
 
-from reconciler.apply.create_checks import CreateChecks
-from reconciler.apply.interruption import INTERRUPTED, outcome_of_interrupted
-from reconciler.apply.journaled import CallsInFlight, JournaledBackend
+from reconciler.apply.catalog import CreateChecks
+from reconciler.apply.journaled import CallsInFlight, JournaledBackend, Scheduler, StaleObservation, Turn
 from reconciler.apply.steps import Steps
 from reconciler.core.fields.marks import Cloud
 from reconciler.core.observed_job import ObservedJob
 from reconciler.core.ports import Backend, Clock
-from reconciler.core.record import LockLost
+from reconciler.core.record import Call, LockLost
 from reconciler.core.values import timestamp
 from reconciler.decide.journal import Journal
 from reconciler.decide.outcome import ApplyEvent, EventType, Outcome, Result, Status, skipped
-from reconciler.decide.plan import Plan, PlannedAction, in_order, rank
+from reconciler.decide.plan import Plan, PlannedAction, in_order
 from reconciler.errors import Interrupted
 from reconciler.version import __version__
 
 Listener = Callable[[ApplyEvent], None]
 
-#: A look that is older is taken again, right before the call.
-FRESH_FOR_S = 1.0
+INTERRUPTED = "interrupted before it started"
+WITHOUT_EFFECT = "interrupted; nothing was changed"
 REFUSED = "the plan is refused by a guard"
 DEPENDS = "an earlier action of the same key did not succeed"
 
@@ -107,21 +108,10 @@ class EventStream:
         self._outcomes[outcome.action.key] = [*of_key, outcome]
 
 
-class ExecutionOptions(NamedTuple):
-    """How many calls are made at once, how long each action waits, and what is checked before a create."""
-
-    parallelism: int = 8
-    timeout_s: float = 600.0
-    checks: CreateChecks | None = None
-
-
-DEFAULTS = ExecutionOptions()
-
-
 class Execution:
-    """What the actions of one apply share: where they are done, who is told, and when to stop.
+    """One apply: at most `parallelism` calls at once; each action waits `timeout_s` seconds at most.
 
-    Once `stop` is set no new action begins; the ones in flight finish and are recorded.
+    `checks` hold a create against the catalog before a replace ends the job before it.
     """
 
     def __init__(
@@ -133,15 +123,17 @@ class Execution:
         stream: EventStream,
         stop: threading.Event,
         journal: Journal,
-        options: ExecutionOptions = DEFAULTS,
+        parallelism: int = 8,
+        timeout_s: float = 600.0,
+        checks: CreateChecks | None = None,
     ) -> None:
         self._backend, self._clock, self._cloud = backend, clock, cloud
         self._stream, self._stop, self._journal = stream, stop, journal
-        self._options, self._parallelism = options, max(1, options.parallelism)
+        self._parallelism, self._timeout_s, self._checks = max(1, parallelism), timeout_s, checks
         self._faults: list[Exception] = []
         self._lost_lock = False
         #: Keys of which an action did not succeed: what comes after it would rest on it.
-        self._held_up: set[str] = set()
+        self._failed_keys: set[str] = set()
 
     def run(self, plan: Plan) -> Result:
         """Do what can be done; conflict, blocked, deferred and unknown keys are skipped and reported.
@@ -168,54 +160,62 @@ class Execution:
         how they went: neither must cost the time of a call. Who waits for a job leaves its thread out of
         the count, so that however many hang the others go on.
         """
-        turns = Turns(self._parallelism, actions)
+        scheduler = Scheduler(self._parallelism, actions)
         threads = threading.Semaphore(3 * self._parallelism)
         last_of_key: dict[str, Future[Outcome]] = {}
         futures = []
         with ThreadPoolExecutor(len(actions), thread_name_prefix="apply") as pool:
             for place, action in enumerate(actions):
                 threads.acquire()
-                turn = _Turn(
-                    turns, place, threads, self._stop, self._clock, partial(self._tell_start, action)
+                turn = Turn(
+                    scheduler,
+                    place,
+                    threads,
+                    self._stop,
+                    self._clock,
+                    partial(self._tell_start, action),
+                    is_kept=action.traits.stops_a_job,
                 )
-                turn.is_kept = action.traits.stops_a_job
                 before = last_of_key.get(action.key)
                 last_of_key[action.key] = pool.submit(self._run, plan, turn, action, before)
                 futures.append(last_of_key[action.key])
         return [future.result() for future in futures]
 
-    def _run(self, plan: Plan, turn: _Turn, action: PlannedAction, before: Future[Outcome] | None) -> Outcome:
+    def _run(self, plan: Plan, turn: Turn, action: PlannedAction, before: Future[Outcome] | None) -> Outcome:
         try:
             if before is not None and not before.done():
                 turn.pause()
                 before.exception()  # waits for its end
             why_not = REFUSED if plan.refusals else INTERRUPTED if self._stop.is_set() else None
-            if why_not is None and action.key in self._held_up:
+            if why_not is None and action.key in self._failed_keys:
                 why_not = DEPENDS
             if why_not is None:
                 return self._finish(self._do(plan.stack, turn, action))
             [outcome] = skipped([action], why_not)
             return self._finish(outcome)
         finally:
-            turn.end()
+            turn.pause()
 
-    def _do(self, stack: str, turn: _Turn, action: PlannedAction) -> Outcome:
+    def _do(self, stack: str, turn: Turn, action: PlannedAction) -> Outcome:
         backend = JournaledBackend(self._backend, self._journal, action, turn, self._stream.in_flight)
         steps = Steps(
             backend,
             self._clock,
             stack=stack,
             cloud=self._cloud,
-            timeout_s=self._options.timeout_s,
+            timeout_s=self._timeout_s,
             turn=turn,
             tell_progress=self._tell_progress,
-            checks=self._options.checks,
+            checks=self._checks,
         )
         job = action.before.id if action.before else None
         try:
-            outcome = _with_fresh_looks(steps, action)
+            outcome = None
+            while outcome is None:
+                with suppress(StaleObservation):
+                    outcome = steps.run(action)
         except Interrupted:
-            outcome = outcome_of_interrupted(action, backend.done, has_begun=turn.has_begun)
+            outcome = _outcome_of_interrupted(action, backend.done, has_begun=turn.has_begun)
         except LockLost as lost:
             # Whoever holds the lock by now does the rest.
             self._lost_lock = True
@@ -225,14 +225,14 @@ class Execution:
             self._faults.append(fault)
             outcome = Outcome(action, Status.FAILED, f"internal error: {type(fault).__name__}", job=job)
         finally:
-            turn.end()
+            turn.pause()
         if outcome.status is not Status.SKIPPED:
             turn.begin()
         return outcome
 
     def _finish(self, outcome: Outcome) -> Outcome:
         if outcome.action.traits.is_executed and outcome.status is not Status.DONE:
-            self._held_up.add(outcome.action.key)
+            self._failed_keys.add(outcome.action.key)
         self._journal.outcome(outcome, outcome.action.declared)
         self._stream.outcome(outcome)
         return outcome
@@ -248,153 +248,29 @@ class Execution:
         )
 
 
-def _with_fresh_looks(steps: Steps, action: PlannedAction) -> Outcome:
-    while True:
-        try:
-            return steps.run(action)
-        except _LookAgain:
-            continue
+def _outcome_of_interrupted(action: PlannedAction, done: Collection[Call], *, has_begun: bool) -> Outcome:
+    """The outcome of an action that was stopped between two of its calls; `done` are those that were made.
 
-
-class Turns:
-    """So many actions may change something at once, and they begin in order.
-
-    What needs capacity begins when the terminations before it were sent; an action that waits for
-    something lets the others pass.
+    One that changed nothing was skipped, and one that had only to be looked at once more is done. Anything
+    else is interrupted, and its detail says how far it came: the next plan goes on from there.
     """
-
-    def __init__(self, at_once: int, actions: Sequence[PlannedAction]) -> None:
-        ranks = [rank(action) for action in actions]
-        self._free = at_once
-        self._has_begun = [False] * len(ranks)
-        self._first = 0  # the first that has not begun
-        self._to_free = {place for place, one in enumerate(ranks) if one.frees_capacity}
-        self._needs_capacity = [one.needs_capacity for one in ranks]
-        self._taken: set[int] = set()
-        self._changed = threading.Condition()
-
-    def take(self, place: int) -> None:
-        """Wait until one more may be done, and every action before this one has begun, passed or ended."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._free > 0 and self._may_begin(place))
-            self._begin(place)
-            self._taken.add(place)
-            self._free -= 1
-            self._changed.notify_all()
-
-    def _may_begin(self, place: int) -> bool:
-        if self._has_begun[place]:  # and only takes another turn
-            return True
-        return place <= self._first and not (self._needs_capacity[place] and self._to_free)
-
-    def _begin(self, place: int) -> None:
-        self._has_begun[place] = True
-        while self._first < len(self._has_begun) and self._has_begun[self._first]:
-            self._first += 1
-
-    def rest(self, place: int) -> None:
-        """Let another one be done meanwhile."""
-        with self._changed:
-            self._give_back(place)
-            self._changed.notify_all()
-
-    def freed(self, place: int) -> None:
-        """Its termination was sent."""
-        with self._changed:
-            self._to_free.discard(place)
-            self._changed.notify_all()
-
-    def let_pass(self, place: int) -> None:
-        """Nobody waits for it any more: it waits for something itself, or has ended."""
-        with self._changed:
-            self._begin(place)
-            self._to_free.discard(place)
-            self._give_back(place)
-            self._changed.notify_all()
-
-    def _give_back(self, place: int) -> None:
-        if place in self._taken:
-            self._taken.discard(place)
-            self._free += 1
+    job = action.before.id if action.before else None
+    if not done:
+        return Outcome(action, Status.SKIPPED, WITHOUT_EFFECT if has_begun else INTERRUPTED, job=job)
+    is_only_to_end = action.traits.stops_a_job and not action.traits.starts_a_job
+    if is_only_to_end and Call.TERMINATE in done:
+        return Outcome(action, Status.DONE, "its termination was requested", job=job)
+    detail = f"interrupted: {_how_far(action, done)}; the next apply completes it"
+    return Outcome(action, Status.INTERRUPTED, detail, job=job, message=detail)
 
 
-class _LookAgain(Exception):
-    """The turn came late: what was seen before is not fresh any more."""
-
-
-class _Turn:
-    """The turn of one action: taken with each call that changes something.
-
-    One that `is_kept` is kept from the first call on, until the termination was sent or the action waits:
-    nothing comes between the mark and the end of a job. `threads` counts the thread of the action, until it
-    waits.
-    """
-
-    def __init__(
-        self,
-        turns: Turns,
-        place: int,
-        threads: threading.Semaphore,
-        stop: threading.Event,
-        clock: Clock,
-        tell_start: Callable[[], None],
-    ) -> None:
-        self._turns, self._place, self._threads = turns, place, threads
-        self._stop, self._clock, self._tell_start = stop, clock, tell_start
-        self._is_taken = self._is_uncounted = False
-        self.has_begun = self.is_kept = False
-
-    @property
-    def is_interrupted(self) -> bool:
-        """Whether the program is to stop."""
-        return self._stop.is_set()
-
-    def take(self) -> None:
-        """Wait for the turn.
-
-        Raises:
-            Interrupted: the program is to stop; whatever the action has done, nothing more is sent.
-            _LookAgain: it took so long that the action has to begin anew, with a look and a line of the
-                journal, which would be refused if the lock was lost meanwhile. It keeps its turn.
-        """
-        waited_s = 0.0
-        if not self._is_taken:
-            asked_at_s = self._clock.now()
-            self._turns.take(self._place)
-            self._is_taken = True
-            waited_s = self._clock.now() - asked_at_s
-        if self._stop.is_set():
-            raise Interrupted("it was not sent")
-        self.begin()
-        if waited_s > FRESH_FOR_S:
-            raise _LookAgain
-
-    def rest(self) -> None:
-        """Let another action go on between two calls."""
-        if self._is_taken and not self.is_kept:
-            self._is_taken = False
-            self._turns.rest(self._place)
-
-    def freed(self) -> None:
-        """A termination was sent."""
-        self._turns.freed(self._place)
-        self.is_kept = False
-        self.rest()
-
-    def pause(self) -> None:
-        """Let everybody go on while the action waits for something."""
-        self._is_taken = False
-        self._turns.let_pass(self._place)
-        if not self._is_uncounted:
-            self._is_uncounted = True
-            self._threads.release()
-
-    def begin(self) -> None:
-        """Say once that the action has begun."""
-        if not self.has_begun:
-            self.has_begun = True
-            self._tell_start()
-
-    def end(self) -> None:
-        """Let the next one go on; doing so twice is no harm."""
-        self.pause()
+def _how_far(action: PlannedAction, done: Collection[Call]) -> str:
+    old = action.before.name if action.before else action.key
+    new = action.after.name if action.after else action.key
+    if Call.TERMINATE in done and Call.CREATE not in done:
+        return f"{old} was terminated, {new} was not created"
+    if Call.CREATE in done:
+        return f"{new} was created, {old} was not terminated"
+    if action.traits.stops_a_job:
+        return f"{old} was marked as stopped, but not terminated"
+    return f"{old} was updated, but not verified"

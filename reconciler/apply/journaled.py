@@ -1,46 +1,166 @@
-"""A backend that writes a line of the journal before and after each call that changes something."""
+"""The calls of one action: each waits for its turn, and stands between two lines of the journal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from reconciler.core.observed_job import Observation, ObservedJob
-from reconciler.core.ports import Backend, SupportsClockSkew
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.ports import Backend, Clock, SupportsClockSkew
 from reconciler.core.record import Call
 from reconciler.decide.journal import Journal, Step, StepEnd
-from reconciler.decide.plan import PlannedAction, Reason
-from reconciler.errors import UNCERTAIN, ServiceError
+from reconciler.decide.plan import PlannedAction, Reason, rank
+from reconciler.errors import UNCERTAIN, Interrupted, ServiceError
 
 _T = TypeVar("_T")
 #: Updates that make a job a revision of the key.
 _TAKES_IN = frozenset({Reason.ADOPTED, Reason.STACK_RENAMED})
+#: A look that is older is taken again, right before the call.
+FRESH_FOR_S = 1.0
 
 
-class Turn(Protocol):
-    """The right to change something: so many actions have it at once."""
+class Scheduler:
+    """Lets so many actions change something at once, in their order.
+
+    What needs capacity begins when the terminations before it were sent; an action that waits for
+    something lets the others pass.
+    """
+
+    def __init__(self, at_once: int, actions: Sequence[PlannedAction]) -> None:
+        ranks = [rank(action) for action in actions]
+        self._free = at_once
+        self._has_begun = [False] * len(ranks)
+        self._first = 0  # the first that has not begun
+        self._to_free = {place for place, one in enumerate(ranks) if one.frees_capacity}
+        self._needs_capacity = [one.needs_capacity for one in ranks]
+        self._taken: set[int] = set()
+        self._changed = threading.Condition()
+
+    def take(self, place: int) -> None:
+        """Wait until one more may be done, and every action before this one has begun, passed or ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._free > 0 and self._may_begin(place))
+            self._begin(place)
+            self._taken.add(place)
+            self._free -= 1
+            self._changed.notify_all()
+
+    def _may_begin(self, place: int) -> bool:
+        if self._has_begun[place]:  # and only takes another turn
+            return True
+        return place <= self._first and not (self._needs_capacity[place] and self._to_free)
+
+    def _begin(self, place: int) -> None:
+        self._has_begun[place] = True
+        while self._first < len(self._has_begun) and self._has_begun[self._first]:
+            self._first += 1
+
+    def rest(self, place: int) -> None:
+        """Let another one be done meanwhile."""
+        with self._changed:
+            self._give_back(place)
+            self._changed.notify_all()
+
+    def release_capacity(self, place: int) -> None:
+        """Let those begin that waited for the termination of this action, which was sent."""
+        with self._changed:
+            self._to_free.discard(place)
+            self._changed.notify_all()
+
+    def let_pass(self, place: int) -> None:
+        """Let all others pass: this one waits for something itself, or has ended."""
+        with self._changed:
+            self._begin(place)
+            self._to_free.discard(place)
+            self._give_back(place)
+            self._changed.notify_all()
+
+    def _give_back(self, place: int) -> None:
+        if place in self._taken:
+            self._taken.discard(place)
+            self._free += 1
+
+
+class StaleObservation(Exception):
+    """The turn came late: what was seen before is not fresh any more."""
+
+
+class Turn:
+    """The right of one action to change something: taken with each call that does.
+
+    One that `is_kept` is kept from the first call on, until the termination was sent or the action waits:
+    nothing comes between the mark and the end of a job. `threads` counts the thread of the action, until it
+    waits.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        place: int,
+        threads: threading.Semaphore,
+        stop: threading.Event,
+        clock: Clock,
+        tell_start: Callable[[], None],
+        *,
+        is_kept: bool,
+    ) -> None:
+        self._scheduler, self._place, self._threads = scheduler, place, threads
+        self._stop, self._clock, self._tell_start = stop, clock, tell_start
+        self._is_taken = self._is_uncounted = False
+        self.has_begun, self._is_kept = False, is_kept
 
     @property
     def is_interrupted(self) -> bool:
         """Whether the program is to stop: nothing more is sent that changes anything."""
-        ...
+        return self._stop.is_set()
 
     def take(self) -> None:
-        """Wait for it; what it raises ends or restarts the action, unsent."""
-        ...
+        """Wait for the turn.
 
-    def freed(self) -> None:
-        """A termination was sent: what needs the capacity may be sent from now on."""
-        ...
-
-    def pause(self) -> None:
-        """The action is about to wait for something: nobody waits for the action meanwhile."""
-        ...
+        Raises:
+            Interrupted: the program is to stop; whatever the action has done, nothing more is sent.
+            StaleObservation: it took so long that the action has to begin anew, with a look and a line of
+                the journal, which would be refused if the lock was lost meanwhile. It keeps its turn.
+        """
+        waited_s = 0.0
+        if not self._is_taken:
+            asked_at_s = self._clock.now()
+            self._scheduler.take(self._place)
+            self._is_taken = True
+            waited_s = self._clock.now() - asked_at_s
+        if self._stop.is_set():
+            raise Interrupted("it was not sent")
+        self.begin()
+        if waited_s > FRESH_FOR_S:
+            raise StaleObservation
 
     def rest(self) -> None:
-        """The call is answered: let others go on, if nothing else of the action has to follow at once."""
-        ...
+        """Let another action go on between two calls."""
+        if self._is_taken and not self._is_kept:
+            self._is_taken = False
+            self._scheduler.rest(self._place)
+
+    def terminated(self) -> None:
+        """Let go of the turn, and of the capacity that a termination freed: it was sent."""
+        self._scheduler.release_capacity(self._place)
+        self._is_kept = False
+        self.rest()
+
+    def pause(self) -> None:
+        """Let everybody go on while the action waits for something, or has ended; idempotent."""
+        self._is_taken = False
+        self._scheduler.let_pass(self._place)
+        if not self._is_uncounted:
+            self._is_uncounted = True
+            self._threads.release()
+
+    def begin(self) -> None:
+        """Say once that the action has begun."""
+        if not self.has_begun:
+            self.has_begun = True
+            self._tell_start()
 
 
 class CallsInFlight:
@@ -68,47 +188,24 @@ class CallsInFlight:
 
 
 class JournaledBackend:
-    """The calls of one action. What only reads is handed on as it is; what does not takes a turn.
+    """A `core.ports.Backend` for one action: what only reads is the backend's own, the rest takes a turn.
 
-    `done` are the calls that were answered with success; `in_flight` is told of those that are not answered.
+    `done` are the calls that were answered with success; `in_flight` those that are not answered yet.
     """
 
     def __init__(
-        self,
-        backend: Backend,
-        journal: Journal,
-        action: PlannedAction,
-        turn: Turn,
-        in_flight: CallsInFlight | None = None,
+        self, backend: Backend, journal: Journal, action: PlannedAction, turn: Turn, in_flight: CallsInFlight
     ) -> None:
         self._backend, self._journal, self._action, self._turn = backend, journal, action, turn
-        self._in_flight = in_flight or CallsInFlight()
+        self._in_flight = in_flight
         self.done: list[Call] = []
-
-    def observe(
-        self,
-        names: Collection[str] | None = None,
-        needs_absence: Callable[[Observation], bool] | None = None,
-    ) -> Observation:
-        """Read the workspace."""
-        return self._backend.observe(names, needs_absence)
+        self.observe, self.find = backend.observe, backend.find
+        self.name_is_taken, self.details = backend.name_is_taken, backend.details
 
     @property
     def skew_s(self) -> float | None:
         """How far our clock is ahead of the service's, in seconds; None if it told no time."""
         return self._backend.skew_s if isinstance(self._backend, SupportsClockSkew) else None
-
-    def find(self, name: str) -> list[ObservedJob]:
-        """Look a name up."""
-        return self._backend.find(name)
-
-    def name_is_taken(self, name: str) -> bool | None:
-        """Ask whether a name is held."""
-        return self._backend.name_is_taken(name)
-
-    def details(self, job_id: str) -> ObservedJob:
-        """Read one job."""
-        return self._backend.details(job_id)
 
     def create(self, body: Mapping[str, Any]) -> ObservedJob:
         """Create a job."""
@@ -124,10 +221,9 @@ class JournaledBackend:
 
     def terminate(self, job_id: str) -> None:
         """Ask for the end of a job."""
-        self._between_lines(
-            Step(self._action, Call.TERMINATE, job_id), lambda: self._backend.terminate(job_id)
-        )
-        self._turn.freed()
+        step = Step(self._action, Call.TERMINATE, job_id)
+        self._between_lines(step, lambda: self._backend.terminate(job_id))
+        self._turn.terminated()
 
     def _between_lines(self, step: Step, call: Callable[[], _T]) -> _T:
         line = self._journal.before(step)

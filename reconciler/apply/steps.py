@@ -11,10 +11,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from reconciler.apply.action_end import ActionEnded
-from reconciler.apply.create_checks import CreateChecks
+from reconciler.apply.catalog import CreateChecks
 from reconciler.apply.journaled import Turn
-from reconciler.apply.marker_checks import check_flags, check_marker, check_not_taken, is_marked
 from reconciler.apply.waiter import WaitingForJob, wait_for
 from reconciler.core.digest import is_of_same_form
 from reconciler.core.fields.marks import Cloud
@@ -29,6 +27,7 @@ from reconciler.core.stack import DesiredJob
 from reconciler.decide.doctor import MAX_SKEW_S
 from reconciler.decide.goal import Goal, judge
 from reconciler.decide.key_state import stopped_itself
+from reconciler.decide.marker_flags import has_flags_before, takes_back_the_stop
 from reconciler.decide.outcome import Outcome, Status, WaitEnd
 from reconciler.decide.plan import Action, PlannedAction, Reason
 from reconciler.errors import (
@@ -47,6 +46,14 @@ from reconciler.errors import (
 #: How often something is asked where asking again takes a look in between. What is safe to repeat blindly
 #: (reading, PUT, terminate) the backend repeats by itself.
 ATTEMPTS = 4
+
+
+class ActionEnded(Exception):
+    """The action ends here, otherwise than by success."""
+
+    def __init__(self, status: Status, detail: str, job: str | None = None) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.job = status, detail, job
 
 
 class Steps:
@@ -472,3 +479,76 @@ def _id(action: PlannedAction) -> str | None:
 def _after_name(action: PlannedAction) -> str:
     assert action.after is not None
     return action.after.name
+
+
+# --- whether the marker of a job still is what a plan saw: checked right before, and after, each call
+
+#: Updates that put a marker where none is, or take it off, whatever flags it has.
+_WHATEVER_FLAGS = frozenset({Reason.MARKER_RESTORED, Reason.ADOPTED, Reason.RELEASED})
+
+
+def is_marked(job: ObservedJob, action: PlannedAction, stack: str) -> bool:
+    """Whether a job has the very marker that an action gives it."""
+    marker, after = job.marker, action.after
+    return (
+        marker is not None
+        and after is not None
+        and (marker.stack, marker.key, marker.revision, marker.digest)
+        == (stack, action.key, after.revision, after.digest)
+    )
+
+
+def check_marker(action: PlannedAction, job: ObservedJob, stack: str) -> None:
+    """The job that an action is about must still be the one that was planned for.
+
+    Raises:
+        ActionEnded: it is somebody else's by now, or another revision.
+    """
+    marker, before = job.marker, action.before
+    assert before is not None
+    if action.reason is Reason.ADOPTED:
+        check_not_taken(action, job, stack)
+        return
+    if action.reason in _WHATEVER_FLAGS and marker is None:
+        return
+    stacks, keys = (stack, action.former_stack), (action.key, action.formerly)
+    if marker is None or marker.stack not in stacks or marker.key not in keys:
+        raise ActionEnded(Status.CONFLICT, f"{job.name} no longer carries our marker", job.id)
+    if (marker.revision, marker.digest) != (before.revision, before.digest):
+        raise _changed(job)
+    if action.traits.stops_a_job and marker.protected:
+        raise ActionEnded(Status.CONFLICT, f"{job.name} has been protected in the meantime", job.id)
+
+
+def check_flags(action: PlannedAction, job: ObservedJob) -> None:
+    """An update writes the whole marker: what somebody wrote there since the plan would be lost.
+
+    Raises:
+        ActionEnded: somebody did.
+    """
+    marker = job.marker
+    if action.reason in _WHATEVER_FLAGS:
+        return
+    if marker is None or not has_flags_before(action, marker):
+        raise _changed(job)
+    has_ended = job.phase is not None and job.phase.is_terminal
+    if takes_back_the_stop(action) and has_ended:
+        raise ActionEnded(Status.CONFLICT, f"{job.name} is now {job.phase_text}, as requested", job.id)
+
+
+def check_not_taken(action: PlannedAction, job: ObservedJob, stack: str) -> None:
+    """A job that is to be adopted has no marker yet, or the very one that adopting gives it.
+
+    Raises:
+        ActionEnded: it has another one.
+    """
+    marker = job.marker
+    if action.reason is not Reason.ADOPTED or marker is None or is_marked(job, action, stack):
+        return
+    whose = f"key {marker.key} of stack {marker.stack}"
+    said = f"{job.name} was adopted in the meantime: it belongs to {whose}"
+    raise ActionEnded(Status.CONFLICT, said, job.id)
+
+
+def _changed(job: ObservedJob) -> ActionEnded:
+    return ActionEnded(Status.CONFLICT, f"the marker of {job.name} has changed in the meantime", job.id)

@@ -6,20 +6,23 @@ of the clock that it is handed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 from reconciler.core.observed_job import ObservedJob
 from reconciler.core.ports import Backend, Clock
 from reconciler.decide.goal import Goal, judge
-from reconciler.decide.outcome import WaitEnd
-from reconciler.errors import UNCERTAIN, Throttled
+from reconciler.decide.outcome import Waited, WaitEnd
+from reconciler.decide.plan import Action
+from reconciler.errors import UNCERTAIN, NotFound, ServiceError, Throttled, Unauthorized
 
 #: Seconds between two looks: they double from the first to the longest.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 #: How often it is told, in seconds, that something is still waited for.
 PROGRESS_EVERY_S = 10.0
+#: So many looks in a row at one job of `jobs wait` may fail.
+PATIENCE = 10
 
 
 class Waitable(Protocol):
@@ -61,7 +64,7 @@ def wait_for(
 
 
 class WaitingForJob:
-    """One job that is waited for; what goes on is told every ten seconds."""
+    """One job that an action waits for; its progress is told every ten seconds."""
 
     def __init__(
         self,
@@ -77,11 +80,9 @@ class WaitingForJob:
 
     @property
     def is_over(self) -> bool:
-        """Whether the goal is reached or out of reach."""
         return judge(self._goal, self.job.phase) is not WaitEnd.WAITING
 
     def announce(self, _: float) -> float:
-        """Tell the progress when it is time; return how long it is until the next time."""
         now_s = self._clock.now()
         if now_s - self._told_s >= PROGRESS_EVERY_S:
             self._told_s = now_s
@@ -89,7 +90,97 @@ class WaitingForJob:
         return self._told_s + PROGRESS_EVERY_S - now_s
 
     def look(self) -> bool:
-        """Read the job; what cannot be read now is looked at once more, until the time is up."""
+        # What cannot be read now is looked at once more, until the time is up.
         with suppress(*UNCERTAIN, Throttled):
             self.job = self._backend.details(self.job.id)
         return False
+
+
+# --- jobs wait
+
+#: Told of a job, what there is to say of it, and whether that is its phase.
+WatchListener = Callable[[ObservedJob, str, bool], None]
+
+
+class JobWatch:
+    """One job that is waited for by hand: as it was last seen, and how its wait stands."""
+
+    def __init__(self, backend: Backend, job: ObservedJob, goal: Goal, listener: WatchListener) -> None:
+        self._backend, self._goal, self._listener = backend, goal, listener
+        self._failures = 0
+        self.job = job
+        self._is_gone = False
+        listener(job, job.phase_text, True)
+
+    @property
+    def end(self) -> WaitEnd:
+        """How its wait stands, by the last look."""
+        return WaitEnd.GONE if self._is_gone else judge(self._goal, self.job.phase)
+
+    def look(self) -> None:
+        """See how the job is now.
+
+        Raises:
+            Unauthorized: nobody may look any more.
+            ServiceError: it could not be read, several times in a row.
+        """
+        try:
+            job = self._backend.details(self.job.id)
+        except NotFound:
+            self._is_gone = True
+            self._listener(self.job, "its record no longer exists", False)
+        except Unauthorized:
+            raise
+        except ServiceError as failure:
+            self._failures += 1
+            if self._failures >= PATIENCE:
+                raise
+            self._listener(self.job, f"cannot be read at the moment: {failure.message}", False)
+        else:
+            self._failures = 0
+            if job.phase_text != self.job.phase_text:
+                self._listener(job, f"{self.job.phase_text} -> {job.phase_text}", True)
+            self.job = job
+
+
+class _AllOf:
+    """All the jobs that one command waits for."""
+
+    def __init__(self, watches: Sequence[JobWatch], show: Callable[[tuple[Waited, ...]], None]) -> None:
+        self._watches, self._show = watches, show
+
+    @property
+    def is_over(self) -> bool:
+        return all(watch.end is not WaitEnd.WAITING for watch in self._watches)
+
+    def announce(self, pause_s: float) -> float:
+        rows = []
+        for watch in self._watches:
+            end = WaitEnd.WAITING if watch.end is WaitEnd.GONE else watch.end
+            rows.append(Waited(watch.job.name, Action.KEEP, end, job=watch.job))
+        self._show(tuple(rows))
+        return pause_s
+
+    def look(self) -> bool:
+        for watch in self._watches:
+            if watch.end is WaitEnd.WAITING:
+                watch.look()
+        return False
+
+
+def watch_all(
+    watches: Sequence[JobWatch],
+    clock: Clock,
+    timeout_s: float | None,
+    show: Callable[[tuple[Waited, ...]], None] = lambda _: None,
+) -> list[WaitEnd]:
+    """Look at the jobs until each wait is over, or `timeout_s` seconds have passed (None: without end).
+
+    Returns how each wait ended.
+
+    Raises:
+        Unauthorized: nobody may look any more.
+        ServiceError: a job could not be read, several times in a row.
+    """
+    wait_for(_AllOf(watches, show), clock, timeout_s)
+    return [WaitEnd.TIMED_OUT if watch.end is WaitEnd.WAITING else watch.end for watch in watches]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from reconciler.apply.job_wait import JobWatch, watch_all
+from reconciler.apply.waiter import JobWatch, watch_all
 from reconciler.cli.logs import end_of_log
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.wait_table import can_draw, live_table

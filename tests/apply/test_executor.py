@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from reconciler import reconcile
-from reconciler.apply.executor import EventStream
-from reconciler.apply.interruption import INTERRUPTED
+from reconciler.apply.executor import INTERRUPTED, EventStream
 from reconciler.core.record import LockLost
 from reconciler.decide.journal import Step
 from reconciler.decide.outcome import ApplyEvent, EventType, Outcome, Status

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.apply.interruption import INTERRUPTED, WITHOUT_EFFECT
+from reconciler.apply.executor import INTERRUPTED, WITHOUT_EFFECT
 from tests.scenarios.every_action import (
     APPLY,
     PLANNED,

@@ -1,0 +1,198 @@
+"""The catalog of one target: asked for pre-flight, and right before a replace ends the job that it replaces.
+
+Source: docs/semantics.md, "Pre-flight", and "Apply", point 4.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from reconciler.core.catalog import (
+    EngineOffer,
+    Missing,
+    Offers,
+    PoolChoice,
+    PreflightReason,
+    RecordQuota,
+    missing,
+    needs_engines,
+    needs_flavors,
+    pools,
+)
+from reconciler.core.ports import Catalog
+from reconciler.decide.plan import PlannedAction
+from reconciler.decide.preflight import CatalogAnswers, CatalogQuestions, UncheckedPart
+from reconciler.errors import Interrupted, NotOffered, NotSupported, Rejected, ServiceError
+
+_T = TypeVar("_T")
+
+
+class CatalogReader:
+    """Asks a catalog, each part once for all who want to know; safe to use from several threads.
+
+    `open_catalog` may raise `NotSupported`. Each of the questions raises `ServiceError` where its part could
+    not be asked.
+    """
+
+    def __init__(self, open_catalog: Callable[[], Catalog]) -> None:
+        self._open_catalog = open_catalog
+        self._lock = threading.Lock()
+        self._locks: dict[object, threading.Lock] = {}
+        #: What was answered for a part, or why it was not.
+        self._answers: dict[object, Any] = {}
+
+    def most_nodes(self) -> Mapping[str, int | None] | None:
+        """The flavors of the public pools with the most nodes of each; None if the list may have gaps."""
+        flavors = self._ask_once("flavors", lambda catalog: catalog.flavor_offers())
+        return {one.flavor_id: one.max_nodes for one in flavors.items} if flavors.is_whole else None
+
+    def engines(self) -> list[EngineOffer] | None:
+        """The preset engines; None if the list may have gaps."""
+        engines = self._ask_once("engines", lambda catalog: catalog.engine_offers())
+        return [one for one in engines.items if one.engine_id] if engines.is_whole else None
+
+    def pool_refusal(self, choice: PoolChoice) -> Rejected | None:
+        """Why a pool would be refused; None if nothing is known against it."""
+        # In a tuple, since a refusal is an answer and no failure.
+        [refusal] = self._ask_once(choice, lambda catalog: (catalog.pool_refusal(*choice),))
+        return refusal
+
+    def quota(self) -> RecordQuota | None:
+        """How many job records there may be, and are; None where that is not limited."""
+        return self._ask_once("quota", lambda catalog: catalog.record_quota())
+
+    def forget_failures(self) -> None:
+        """Ask again what could not be asked."""
+        with self._lock:
+            self._answers = {
+                part: answer for part, answer in self._answers.items() if not isinstance(answer, ServiceError)
+            }
+
+    def _ask_once(self, part: object, ask: Callable[[Catalog], _T]) -> _T:
+        with self._lock:
+            lock = self._locks.setdefault(part, threading.Lock())
+        with lock:
+            if part not in self._answers:
+                answer: Any
+                try:
+                    answer = ask(self._open_catalog())
+                except Interrupted:
+                    raise
+                except ServiceError as failure:
+                    answer = failure
+                with self._lock:
+                    self._answers[part] = answer
+            answer = self._answers[part]
+        if isinstance(answer, ServiceError):
+            raise answer
+        value: _T = answer
+        return value
+
+
+def answers_to(reader: CatalogReader, questions: CatalogQuestions) -> CatalogAnswers:
+    """Ask several things. What could not be asked is said in the answer.
+
+    One after the other in the thread of the caller, whom an interrupt reaches at once: they are few.
+
+    Raises:
+        Interrupted: the program is to stop.
+    """
+    unchecked: list[UncheckedPart] = []
+
+    def ask(part: object, question: Callable[[], _T | None]) -> _T | None:
+        try:
+            return question()
+        except Interrupted:
+            raise
+        except ServiceError as failure:
+            # Without the id of the request: the same failure gives the same plan.
+            marks = ", ".join(
+                filter(None, [failure.code, f"HTTP {failure.status}" if failure.status else ""])
+            )
+            why = f"{failure.what}: {failure.message}" + (f" ({marks})" if marks else "")
+            unchecked.append(UncheckedPart(str(part), why, isinstance(failure, NotSupported)))
+            return None
+
+    pool_choices = dict.fromkeys(questions.pools)
+    refusals = {choice: ask(choice, partial(reader.pool_refusal, choice)) for choice in pool_choices}
+    return CatalogAnswers(
+        Offers(
+            ask("flavors", reader.most_nodes) if questions.flavors else None,
+            ask("engines", reader.engines) if questions.engines else None,
+        ),
+        {choice: refusal.message for choice, refusal in refusals.items() if refusal is not None},
+        ask("quota", reader.quota) if questions.quota else None,
+        tuple(unchecked),
+    )
+
+
+class CreateChecks:
+    """Holds what replaces create against the catalog of one target; safe to use from several threads.
+
+    Without a reader nothing is known, and nothing is refused. A part that cannot be asked says nothing: it
+    is said once to `warn`, and the action goes on. What pre-flight has asked is not asked again, unless
+    it got no answer.
+    """
+
+    def __init__(self, reader: CatalogReader | None, warn: Callable[[str], None]) -> None:
+        self._reader, self._warn = reader, warn
+        self._lock = threading.Lock()
+        self._unread: set[str] = set()
+        if reader is not None:
+            reader.forget_failures()
+
+    def check(self, action: PlannedAction) -> None:
+        """Check that the target offers what an action is to create.
+
+        Raises:
+            NotOffered: it does not; the words name field, value, the nearest offer and the manifest's place.
+            Interrupted: the program is to stop.
+        """
+        body = action.desired or {}
+        reader = self._reader
+        if reader is None:
+            return
+        offers = Offers(
+            self._known("flavors", reader.most_nodes) if needs_flavors(body) else None,
+            self._known("engines", reader.engines) if needs_engines(body) else None,
+        )
+        if found := missing(body, offers):
+            raise NotOffered(_words(found, action))
+        for use in pools(body):
+            refusal = self._known(str(use.choice), partial(reader.pool_refusal, use.choice))
+            if refusal is not None:
+                why = f"is rejected by the service: {refusal.message}"
+                refused = Missing(PreflightReason.POOL_REJECTED, use.path, use.pool_id, why=why)
+                raise NotOffered(
+                    _words([refused], action),
+                    code=refusal.code,
+                    status=refusal.status,
+                    request_id=refusal.request_id,
+                )
+
+    def _known(self, what: str, ask: Callable[[], _T | None]) -> _T | None:
+        """What is known of a part; None where it could not be asked."""
+        try:
+            return ask()
+        except Interrupted:
+            raise
+        except NotSupported:  # nothing failed: this target has no such part
+            return None
+        except ServiceError as failure:
+            with self._lock:
+                is_new = what not in self._unread
+                self._unread.add(what)
+            if is_new:
+                why = failure.diagnostics[0]
+                self._warn(f"cannot check {what} before replacing: {why.what}: {why.why}")
+            return None
+
+
+def _words(found: list[Missing], action: PlannedAction) -> str:
+    source = action.source
+    place = f" ({source.file}:{source.line}:{source.column})" if source else ""
+    stays = f"; {action.before.name} was left unchanged" if action.before else ""
+    return "; ".join(one.describe() for one in found) + place + stays
