@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Literal
 
-from reconciler.apply.job_wait import JobWatch, watch_all
+from reconciler.apply.waiter import JobWatch, watch_all
 from reconciler.core.declared_secrets import DeclaredSecrets
 from reconciler.core.logtail import last_lines
-from reconciler.core.observed_job import Unreadable
 from reconciler.core.phase import Operation, Phase, parse_phase
 from reconciler.core.token_redaction import tokens_of, without_tokens
 from reconciler.decide.goal import Goal
 from reconciler.decide.outcome import WaitEnd
-from reconciler.errors import (
-    Diagnostic,
-    ExitCode,
-    ReconcilerError,
-    ServiceError,
-    UnreadableAnswer,
-    WrongUsage,
-)
+from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, WrongUsage
 from reconciler.modelarts.job_models import ReportedJob
 from reconciler.modelarts.jobs import (
     JobFilters,
@@ -30,13 +22,11 @@ from reconciler.modelarts.jobs import (
     find_job,
     first_task,
     follow_log,
-    job_search,
-    read,
     read_events,
+    search_jobs,
     terminate,
 )
 from reconciler.modelarts.models import Event, Metric
-from reconciler.modelarts.observe import find_invalid_value
 from reconciler.modelarts.operations import Found
 from reconciler.render.json import redacted
 
@@ -48,24 +38,6 @@ if TYPE_CHECKING:
 
 #: A time: a datetime, a text such as 2026-11-21T08:00:00Z, or a span such as "2d", for so long ago.
 Time = datetime | str
-
-
-class ListFilters(TypedDict, total=False):
-    """Which jobs `JobClient.list` returns; several values of one filter are alternatives."""
-
-    name: str | None
-    phase: str | Sequence[str]
-    kind: str | Sequence[str]
-    user: str | Sequence[str]
-    algorithm_name: str | None
-    created_after: Time | None
-    created_before: Time | None
-    filters: Sequence[Filter]
-    tags: Sequence[TagFilter]
-    host_ips: Sequence[str]
-    train_type: Literal["job", "ftjob"] | None
-    unified: bool
-    group_by: str | None
 
 
 class WaitFailed(ReconcilerError):
@@ -96,12 +68,24 @@ class JobClient:
         sort_by: str = "create_time",
         order: Literal["asc", "desc"] = "desc",
         limit: int | None = None,
-        **filters: Unpack[ListFilters],
+        name: str | None = None,
+        phase: str | Sequence[str] = (),
+        kind: str | Sequence[str] = (),
+        user: str | Sequence[str] = (),
+        algorithm_name: str | None = None,
+        created_after: Time | None = None,
+        created_before: Time | None = None,
+        filters: Sequence[Filter] = (),
+        tags: Sequence[TagFilter] = (),
+        host_ips: str | Sequence[str] = (),
+        train_type: Literal["job", "ftjob"] | None = None,
+        unified: bool = False,
+        group_by: str | None = None,
     ) -> Found:
         """Return the jobs that match, regardless of owner, the newest first; the filters of `jobs list`.
 
-        `name` and `algorithm_name` are parts of names. Entries that cannot be read hide no others: they are
-        in the answer's `unreadable`.
+        `name` and `algorithm_name` are parts of names; several values of one filter are alternatives.
+        Entries that cannot be read hide no others: they are in the answer's `unreadable`.
 
         Raises:
             WrongUsage: a filter is none that the service takes.
@@ -110,19 +94,24 @@ class JobClient:
         """
         if limit is not None and limit < 0:
             raise WrongUsage(Diagnostic("invalid limit", f"must not be negative, got {limit}"))
-        search = job_search(self._clock.now(), _job_filters(filters))
-        listing = read(self._target.search, search, sort_by=sort_by, order=order, limit=limit)
-        if isinstance(listing.problem, ServiceError):
-            raise listing.problem
-        if listing.problem:
-            raise UnreadableAnswer(listing.problem)
-        found, unreadable = [], list(listing.unreadable)
-        for job in listing.jobs[:limit]:
-            if oddity := find_invalid_value(dict(job.body)):
-                unreadable.append(Unreadable(f"it contains {oddity}", job.name, job.id))
-            else:
-                found.append(self._shown(job))
-        return Found(found, unreadable)
+        wanted = JobFilters(
+            name=name,
+            phases=[_phase(one) for one in _several(phase)],
+            kinds=_several(kind),
+            users=_several(user),
+            algorithm_name=algorithm_name,
+            after=_moment(created_after),
+            before=_moment(created_before),
+            filters=[one.body() for one in filters],
+            tags=[{"key": tag.key, "values": [*tag.values]} for tag in tags],
+            host_ips=_several(host_ips),
+            train_type=train_type,
+            unified=unified,
+            group_by=group_by,
+        )
+        now_s = self._clock.now()
+        listing = search_jobs(self._target.search, wanted, now_s, sort_by=sort_by, order=order, limit=limit)
+        return Found.of(listing, limit, self._shown)
 
     def get(self, job: str) -> ReportedJob:
         """Return all that the service reports of a job.
@@ -191,12 +180,13 @@ class JobClient:
         """
         found = self._backend.details(self._find(job).id)
         check_allowed([found], Operation.TERMINATE, force=force)
-        terminate(self._target, found, self._note_termination)
-        return self._shown(self._backend.details(found.id))
 
-    def _note_termination(self, job: ObservedJob) -> None:
-        if (recording := self._context.recording) is not None:
-            recording.note_termination(self._context.scope, job)
+        def note(job: ObservedJob) -> None:
+            if (recording := self._context.recording) is not None:
+                recording.note_termination(self._context.scope, job)
+
+        terminate(self._target, found, note)
+        return self._shown(self._backend.details(found.id))
 
     def wait(
         self,
@@ -267,31 +257,3 @@ def _moment(value: Time | None) -> Moment | None:
         return None if value is None else Moment.parse(value)
     except ValueError as error:
         raise WrongUsage(Diagnostic("invalid filter", str(error))) from None
-
-
-class _Translation(NamedTuple):
-    """How a filter is called within, and how its value is read."""
-
-    name: str
-    read: Callable[[Any], Any]
-
-
-_TRANSLATIONS = {
-    "phase": _Translation("phases", lambda given: [_phase(one) for one in _several(given)]),
-    "kind": _Translation("kinds", _several),
-    "user": _Translation("users", _several),
-    "created_after": _Translation("after", _moment),
-    "created_before": _Translation("before", _moment),
-    "filters": _Translation("filters", lambda given: [one.body() for one in given]),
-    "tags": _Translation(
-        "tags", lambda given: [{"key": tag.key, "values": list(tag.values)} for tag in given]
-    ),
-    "host_ips": _Translation("host_ips", _several),
-}
-
-
-def _job_filters(given: Mapping[str, Any]) -> JobFilters:
-    if unknown := given.keys() - ListFilters.__annotations__.keys():
-        raise TypeError(f"list() got an unexpected keyword argument {min(unknown)!r}")
-    read_as = {name: _TRANSLATIONS.get(name, _Translation(name, lambda value: value)) for name in given}
-    return JobFilters(**{read_as[name].name: read_as[name].read(value) for name, value in given.items()})

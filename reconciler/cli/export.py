@@ -37,7 +37,7 @@ from reconciler.manifests import LoadedStack
 from reconciler.manifests.exported_stack import ExportedStack, export_stack
 from reconciler.manifests.load import load_mapping
 from reconciler.modelarts.job_models import unknown_fields
-from reconciler.modelarts.jobs import JobFilters, job_search, read, read_details
+from reconciler.modelarts.jobs import JobFilters, read_details, search_jobs
 from reconciler.text import printable
 
 #: The phases of the jobs that are worth declaring: what runs, and with `export` what has been done.
@@ -148,9 +148,8 @@ def named_jobs(session: TargetSession, names: Sequence[str]) -> JobSelection:
 
 def unmanaged_jobs(session: TargetSession, filters: JobFilters, globs: Sequence[str]) -> JobSelection:
     """The jobs that no stack owns, and whose names match one of the globs, if there are any."""
-    search = job_search(session.clock.now(), filters)
     with reading():
-        listing = read(session.target.search, search, sort_by="create_time", order="asc")
+        listing = search_jobs(session.target.search, filters, session.clock.now(), order="asc")
     matching = [
         job for job in listing.jobs if not globs or any(fnmatchcase(job.name, glob) for glob in globs)
     ]
@@ -158,7 +157,7 @@ def unmanaged_jobs(session: TargetSession, filters: JobFilters, globs: Sequence[
     if owned := len(matching) - len(unmanaged):
         are = "1 job that a stack owns is" if owned == 1 else f"{owned} jobs that a stack owns are"
         console.say(f"{are} left out; name a job to export it all the same.")
-    if search.looks_back:
+    if filters.looks_back:
         console.say("The service searched the last 31 days only; use --created-after to go further back.")
     return JobSelection(unmanaged, [say_gaps(listing)])
 

@@ -10,7 +10,7 @@ from reconciler.cli.terminal.confirmation import confirm
 from reconciler.cli.terminal.console import console
 from reconciler.core.phase import Operation
 from reconciler.errors import ExitCode, ServiceError
-from reconciler.modelarts.jobs import check_allowed, delete, delete_unless, terminate
+from reconciler.modelarts.jobs import check_allowed, check_deleted, delete, terminate
 from reconciler.text import printable
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def delete_all(
         try:
             deletion.delete_many({job.id: _kind(job) for job in jobs})
         except ServiceError as failure:
-            endings = [_tried(target, job, delete_unless(failure)) for job in jobs]
+            endings = [_tried(target, job, partial(check_deleted, failure)) for job in jobs]
         else:
             endings = [Ending(job, "deleting") for job in jobs]
     else:

@@ -63,24 +63,21 @@ def read_content(response: requests.Response) -> bytes:
     return b"".join(chunks)
 
 
-def _pieces(response: requests.Response) -> Iterator[bytes]:
-    """The body as it was sent. Below version 2.6 urllib3 would inflate a piece to any size."""
-    raw: Any = response.raw
-    if hasattr(raw, "stream"):
-        yield from raw.stream(_CHUNK, decode_content=False)
-    else:
-        while piece := raw.read(_CHUNK):
-            yield piece
-
-
 def _decompressed(response: requests.Response) -> Iterator[bytes]:
-    said = response.headers.get("Content-Encoding", "")
-    names = [name for name in (part.strip().lower() for part in said.split(",")) if name not in _PLAIN]
+    raw: Any = response.raw
+    # As it was sent: below version 2.6 urllib3 would inflate a piece to any size.
+    pieces = (
+        raw.stream(_CHUNK, decode_content=False)
+        if hasattr(raw, "stream")
+        else iter(lambda: raw.read(_CHUNK), b"")
+    )
+    encodings = response.headers.get("Content-Encoding", "").split(",")
+    names = [name for name in (part.strip().lower() for part in encodings) if name not in _PLAIN]
     if len(names) > 1 or not _COMPRESSED.issuperset(names):
         raise UnreadableAnswer(
             "the body uses a content encoding that was not requested", status=response.status_code
         )
-    return _inflated(_pieces(response)) if names else _pieces(response)
+    return _inflated(pieces) if names else pieces
 
 
 _PLAIN = frozenset({"", "identity"})

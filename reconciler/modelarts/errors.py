@@ -1,4 +1,4 @@
-"""What a refusal of the service means: its code and status → the failure of `core.ports`, and a fix.
+"""What a refusal of the service means: its code and status → a `ServiceError`, and a fix.
 
 The body of an error has one of many forms (the service's own, the gateway's, IAM's, HTML of a proxy);
 `read_error` levels them out, `failure_of` says what they mean.
@@ -42,82 +42,61 @@ class Meaning(NamedTuple):
     fix: str | None = None
 
 
-_WRONG_PROJECT = Meaning(
-    Unauthorized,
-    "the credentials belong to another project: check project_id and the region of the target",
-)
-_NEW_TOKEN = Meaning(
-    Unauthorized,
-    "get a new token, valid for 24 hours and in one region, or check the region of the target",
-)
-_NO_TOKEN = Meaning(Unauthorized, "use credentials of this project, see `reconciler doctor`")
 _NO_RIGHT = Meaning(Unauthorized, "ask for a role that allows this operation in ModelArts")
-_AGENCY = Meaning(Unauthorized, "grant ModelArts an agency: console, ModelArts, Permission Management")
-_ACCOUNT = Meaning(Unauthorized, "the account is restricted: check its billing status in the console")
-_BUSY = Meaning(
-    Throttled,
-    "retry later; plan, apply, destroy and drift send fewer requests at once with a smaller --parallelism",
-)
-_PHASE = Meaning(WrongPhase)
 
-#: Codes that say more than their status does; the prefix APIG is APIGW.
-CODES: dict[str, Meaning] = {
-    "ModelArts.2751": Meaning(NameTaken),
-    "ModelArts.2775": Meaning(NotFound),
-    "ModelArts.2796": _PHASE,
-    "ModelArts.2813": _PHASE,
-    "ModelArts.2878": _PHASE,
-    "ModelArts.2799": _BUSY,
-    "ModelArts.4206": _BUSY,
-    "ModelArts.6101": _BUSY,
-    "APIGW.0308": _BUSY,
-    "ModelArts.2786": _WRONG_PROJECT,
-    "ModelArts.0207": _WRONG_PROJECT,
-    "ModelArts.0210": _WRONG_PROJECT,
-    "ModelArts.2823": _WRONG_PROJECT,
-    "ModelArts.0204": Meaning(Unauthorized, "get a token scoped to the project"),
-    "ModelArts.0212": Meaning(Unauthorized, "get a token scoped to the project"),
-    "ModelArts.2784": _NEW_TOKEN,
-    "ModelArts.0202": _NEW_TOKEN,
-    "ModelArts.0203": _NEW_TOKEN,
-    "APIGW.0307": _NEW_TOKEN,
-    "ModelArts.0201": _NO_TOKEN,
-    "ModelArts.0205": _NO_TOKEN,
-    "ModelArts.0206": _NO_TOKEN,
-    "ModelArts.0208": _NO_TOKEN,
-    "APIGW.0301": Meaning(
+#: Codes that say more than their status does, by what they say. A number is one of `ModelArts.`.
+_CODES_BY_MEANING: dict[Meaning, str] = {
+    Meaning(NameTaken): "2751",
+    Meaning(NotFound): "2775",
+    Meaning(WrongPhase): "2796 2813 2878",
+    Meaning(
+        Throttled,
+        "retry later; "
+        "plan, apply, destroy and drift send fewer requests at once with a smaller --parallelism",
+    ): "2799 4206 6101 APIGW.0308",
+    Meaning(
+        Unauthorized,
+        "the credentials belong to another project: check project_id and the region of the target",
+    ): "2786 0207 0210 2823",
+    Meaning(Unauthorized, "get a token scoped to the project"): "0204 0212",
+    Meaning(
+        Unauthorized,
+        "get a new token, valid for 24 hours and in one region, or check the region of the target",
+    ): "2784 0202 0203 APIGW.0307",
+    Meaning(
+        Unauthorized, "use credentials of this project, see `reconciler doctor`"
+    ): "0201 0205 0206 0208 APIGW.0303 APIGW.0305",
+    Meaning(
         Unauthorized,
         "check the credentials, their region, and this machine's clock (15 minutes at most); "
         "more than 5 wrong signatures lock the key for 5 minutes",
-    ),
-    "APIGW.0303": _NO_TOKEN,
-    "APIGW.0305": _NO_TOKEN,
-    "APIGW.0310": _ACCOUNT,
-    "ModelArts.0108": _NO_RIGHT,
-    "ModelArts.0112": _NO_RIGHT,
-    "ModelArts.2771": _NO_RIGHT,
-    "ModelArts.2838": Meaning(Unauthorized, "the workspace policy forbids this: ask its administrator"),
-    "ModelArts.2785": _AGENCY,
-    "ModelArts.0428": _AGENCY,
-    "ModelArts.2837": _ACCOUNT,
-    "ModelArts.4116": _ACCOUNT,
-    "ModelArts.4118": _ACCOUNT,
-    "ModelArts.6201": _ACCOUNT,
-    "ModelArts.6203": _ACCOUNT,
-    "ModelArts.0102": Meaning(Rejected, "check workspace_id of the target"),
-    "ModelArts.7005": Meaning(Rejected, "check workspace_id of the target"),
-    "ModelArts.2815": Meaning(
+    ): "APIGW.0301",
+    _NO_RIGHT: "0108 0112 2771",
+    Meaning(Unauthorized, "the workspace policy forbids this: ask its administrator"): "2838",
+    Meaning(
+        Unauthorized, "grant ModelArts an agency: console, ModelArts, Permission Management"
+    ): "2785 0428",
+    Meaning(
+        Unauthorized, "the account is restricted: check its billing status in the console"
+    ): "2837 4116 4118 6201 6203 APIGW.0310",
+    Meaning(Rejected, "check workspace_id of the target"): "0102 7005",
+    Meaning(
         Rejected, "delete records that are no longer needed, or ask for a larger quota of training jobs"
-    ),
-    "APIGW.0101": Meaning(Rejected, "check endpoint or region of the target"),
-    "ModelArts.4204": Meaning(Rejected, "check endpoint or region of the target"),
-    "ModelArts.2836": Meaning(Rejected, "check endpoint or region of the target"),
+    ): "2815",
+    Meaning(Rejected, "check endpoint or region of the target"): "4204 2836 APIGW.0101",
+}
+
+#: The same by code; the prefix APIG is APIGW.
+CODES: dict[str, Meaning] = {
+    code if "." in code else f"ModelArts.{code}": meaning
+    for meaning, codes in _CODES_BY_MEANING.items()
+    for code in codes.split()
 }
 
 _STATUSES: dict[int, type[ServiceError]] = {
     401: Unauthorized,
     403: Unauthorized,
-    # The request reached somebody who then gave up on it: what became of it is not known.
+    # The request was received, and then given up: whether it had an effect is not known.
     408: ServerError,
     409: WrongPhase,
     429: Throttled,
@@ -165,7 +144,9 @@ def read_error(content: bytes, redact: Callable[[str], str] = str) -> ErrorBody:
         body = parse(content)
     except ValueError:
         return ErrorBody("", _quote(content.decode("utf-8", "replace"), redact))
-    for level in _levels(body):
+    # The object itself, and what it nests: `{"error": {…}}` is IAM's form.
+    levels = [body, *body.values()] if isinstance(body, dict) else []
+    for level in (level for level in levels if isinstance(level, dict)):
         code, message = _first(level, "error_code", "errorCode", "code"), _first(level, *_MESSAGES)
         if code or message:
             return ErrorBody(
@@ -181,13 +162,6 @@ def read_error(content: bytes, redact: Callable[[str], str] = str) -> ErrorBody:
 _MESSAGES = ("error_msg", "errorMsg", "error_message", "message", "error_description")
 
 
-def _levels(body: Any) -> list[Mapping[str, Any]]:
-    """The object itself, and what it nests: `{"error": {…}}` is IAM's form."""
-    if not isinstance(body, dict):
-        return []
-    return [body, *(member for member in body.values() if isinstance(member, dict))]
-
-
 def _first(level: Mapping[str, Any], *names: str) -> str:
     for name in names:
         value = level.get(name)
@@ -196,15 +170,15 @@ def _first(level: Mapping[str, Any], *names: str) -> str:
     return ""
 
 
-def _code(said: str, redact: Callable[[str], str]) -> str:
-    code = _NO_CODE.sub("", said)
+def _code(text: str, redact: Callable[[str], str]) -> str:
+    code = _NO_CODE.sub("", text)
     # What we know is nobody's secret, and decides what the failure means.
-    return code if canonical_code(code) in CODES else redact(_NO_CODE.sub("", redact(said)))[:64]
+    return code if canonical_code(code) in CODES else redact(_NO_CODE.sub("", redact(text)))[:64]
 
 
 def _quote(text: str, redact: Callable[[str], str]) -> str:
-    said = harmless(text, _QUOTED, redact)
-    return f"not an error of the ModelArts service: {said}" if said else "no message"
+    quoted = harmless(text, _QUOTED, redact)
+    return f"not an error of the ModelArts service: {quoted}" if quoted else "no message"
 
 
 def failure_of(

@@ -192,33 +192,11 @@ class Moment(NamedTuple):
         return now_s - self.seconds if self.is_ago else self.seconds
 
 
-class JobSearch(NamedTuple):
-    """What is asked of the service, and what is looked at on our side as well.
-
-    `spans` are times that are searched one after the other, the newest first; none: whatever the times.
-    `looks_back` says that the service looks at the last 31 days only.
-    """
-
-    filters: list[SearchFilter]
-    more: dict[str, Any]
-    after_s: float | None
-    before_s: float | None
-    spans: list[tuple[int, int]]
-    looks_back: bool
-
-    def matches(self, job: ObservedJob) -> bool:
-        """Whether a job lies between the times; one search cannot span more than 31 days."""
-        created_at_s = job.created_at_s
-        if created_at_s is None:
-            return self.after_s is None and self.before_s is None
-        return (self.after_s is None or created_at_s >= self.after_s) and (
-            self.before_s is None or created_at_s <= self.before_s
-        )
-
-
 class JobFilters(NamedTuple):
-    """Which jobs are wanted. `name` and `algorithm_name` are parts of names, `filters` conditions as they
-    are sent; of `phases`, `kinds` and `users` a job has one each.
+    """Which jobs are wanted.
+
+    `name` and `algorithm_name` are parts of names, `filters` conditions as they are sent; of `phases`,
+    `kinds` and `users` a job has one each.
     """
 
     name: str | None = None
@@ -235,73 +213,94 @@ class JobFilters(NamedTuple):
     unified: bool = False
     group_by: str | None = None
 
-    def conditions(self) -> list[SearchFilter]:
-        """The service's conditions, times aside.
+    @property
+    def is_in_parts(self) -> bool:
+        """Whether one search covers 31 days only."""
+        return bool(self.tags or self.host_ips)
 
-        Raises:
-            WrongUsage: one has more values than the service takes.
-        """
-        given = [
-            ("name", "like", [self.name] if self.name else []),
-            ("phase", "in", list(self.phases)),
-            ("kind", "in", list(self.kinds)),
-            ("user_id", "in", list(self.users)),
-            ("algorithm_name", "like", [self.algorithm_name] if self.algorithm_name else []),
-        ]
-        conditions: list[SearchFilter] = [
-            {"key": key, "operator": how, "value": values} for key, how, values in given if values
-        ]
-        conditions += self.filters
-        for condition in conditions:
-            if len(condition["value"]) > MAX_VALUES:
-                raise _wrong(f"the service accepts at most {MAX_VALUES} values of {condition['key']}")
-        return conditions
-
-    def more(self) -> dict[str, Any]:
-        """The other fields of the service's search."""
-        fields = {
-            "tags": list(self.tags),
-            "host_ips": list(self.host_ips),
-            "train_type": self.train_type,
-            "unified_jobs": self.unified,
-            "group_by": self.group_by,
-        }
-        return {key: value for key, value in fields.items() if value}
+    @property
+    def looks_back(self) -> bool:
+        """Whether the service searches the last 31 days only."""
+        is_timed = self.after or any(condition["key"] == "create_time" for condition in self.filters)
+        return self.is_in_parts and not is_timed
 
 
-def read(
-    backend: SupportsSearch, search: JobSearch, *, sort_by: str, order: str, limit: int | None = None
+def search_jobs(
+    backend: SupportsSearch,
+    filters: JobFilters,
+    now_s: float,
+    *,
+    sort_by: str = "create_time",
+    order: str = "desc",
+    limit: int | None = None,
 ) -> Listing:
-    """Read what is wanted, one search after the other, until `limit` jobs are reached.
+    """Read the jobs that match, until `limit` are reached; a long time takes several searches.
 
     Raises:
-        WrongUsage: it takes several searches, whose jobs come in another order than asked for.
+        WrongUsage: a condition has more values than the service takes; the times are the wrong way round, or
+            have no beginning where the service needs one; or it takes several searches, whose jobs come in
+            another order than asked for.
     """
-    if len(search.spans) > 1 and sort_by != "create_time":
+    after_s = filters.after.at_s(now_s) if filters.after else None
+    before_s = filters.before.at_s(now_s) if filters.before else None
+    conditions = _conditions(filters)
+    spans = _spans(now_s, after_s, before_s, is_needed=filters.is_in_parts)
+    if len(spans) > 1 and sort_by != "create_time":
         raise _wrong(f"{_IN_PARTS}, so --sort requires a shorter period")
-    spans = search.spans if order == "desc" else search.spans[::-1]
+    fields = {
+        "tags": list(filters.tags),
+        "host_ips": list(filters.host_ips),
+        "train_type": filters.train_type,
+        "unified_jobs": filters.unified,
+        "group_by": filters.group_by,
+    }
     whole = Listing()
     found: set[str] = set()
 
     def is_new(job: ObservedJob) -> bool:
-        return job.id not in found and search.matches(job)
+        at_s = job.created_at_s
+        if job.id in found:
+            return False
+        if at_s is None:
+            return after_s is None and before_s is None
+        return (after_s is None or at_s >= after_s) and (before_s is None or at_s <= before_s)
 
-    for filters in [[*search.filters, _created(*span)] for span in spans] or [search.filters]:
-        left = None if limit is None else limit - len(whole.jobs)
+    in_order = spans if order == "desc" else spans[::-1]
+    for parts in [[*conditions, _created(*span)] for span in in_order] or [conditions]:
         part = backend.search(
-            filters, sort_by=sort_by, order=order, more=search.more, limit=left, wanted=is_new
+            parts,
+            sort_by=sort_by,
+            order=order,
+            more={key: value for key, value in fields.items() if value},
+            limit=None if limit is None else limit - len(whole.jobs),
+            wanted=is_new,
         )
-        _join(whole, part, [job for job in part.jobs if is_new(job)])
+        whole.jobs += [job for job in part.jobs if is_new(job)]
+        whole.unreadable += [lost for lost in part.unreadable if lost not in whole.unreadable]
+        whole.problem, whole.requests = part.problem, whole.requests + part.requests
         found.update(job.id for job in whole.jobs)
         if whole.problem is not None or len(whole.jobs) == limit:
             break
     return whole
 
 
-def _join(whole: Listing, part: Listing, new: Sequence[ObservedJob]) -> None:
-    whole.jobs += new
-    whole.unreadable += [lost for lost in part.unreadable if lost not in whole.unreadable]
-    whole.problem, whole.requests = part.problem, whole.requests + part.requests
+def _conditions(filters: JobFilters) -> list[SearchFilter]:
+    """The service's conditions, times aside."""
+    given = [
+        ("name", "like", [filters.name] if filters.name else []),
+        ("phase", "in", list(filters.phases)),
+        ("kind", "in", list(filters.kinds)),
+        ("user_id", "in", list(filters.users)),
+        ("algorithm_name", "like", [filters.algorithm_name] if filters.algorithm_name else []),
+    ]
+    conditions: list[SearchFilter] = [
+        {"key": key, "operator": how, "value": values} for key, how, values in given if values
+    ]
+    conditions += filters.filters
+    for condition in conditions:
+        if len(condition["value"]) > MAX_VALUES:
+            raise _wrong(f"the service accepts at most {MAX_VALUES} values of {condition['key']}")
+    return conditions
 
 
 _IN_PARTS = "with --tag and --host-ip the service searches 31 days at a time"
@@ -330,24 +329,6 @@ def _spans(
     return [(max(first, end - WINDOW_S), end) for end in range(last, first, -WINDOW_S)] or [(first, first)]
 
 
-def job_search(now_s: float, filters: JobFilters) -> JobSearch:
-    """Turn filters into the service's search.
-
-    Raises:
-        WrongUsage: a condition has more values than the service takes, the times are the wrong way round, or
-            they have no beginning where the service needs one.
-    """
-    conditions = filters.conditions()
-    after_s = filters.after.at_s(now_s) if filters.after else None
-    before_s = filters.before.at_s(now_s) if filters.before else None
-    in_parts = bool(filters.tags or filters.host_ips)
-    spans = _spans(now_s, after_s, before_s, is_needed=in_parts)
-    is_timed = spans or any(condition["key"] == "create_time" for condition in conditions)
-    return JobSearch(
-        conditions, filters.more(), after_s, before_s, spans, looks_back=in_parts and not is_timed
-    )
-
-
 def event_times(now_s: float, since: Moment | None, until: Moment | None, created_at_s: float) -> EventQuery:
     """Which events of a job are asked for; the service takes both times or none.
 
@@ -373,7 +354,7 @@ def _rfc3339(at_s: int) -> str:
 
 
 def check_allowed(jobs: Sequence[ObservedJob], operation: Operation, *, force: bool) -> None:
-    """See that all of these jobs may be terminated, or their records deleted.
+    """Check that all of these jobs may be terminated, or their records deleted.
 
     Raises:
         Refused: one of them may not, for it is protected, or a stack owns it and `force` is not given.
@@ -424,21 +405,21 @@ def delete(target: Connected, job: ObservedJob) -> str:
     try:
         target.deletion.delete(job.id)
     except ServiceError as failure:
-        return delete_unless(failure)(target, job)
+        return check_deleted(failure, target, job)
     return "deleting"
 
 
-def delete_unless(failure: ServiceError) -> Callable[[Connected, ObservedJob], str]:
-    """After a failure: a record that is not there any more is deleted, whoever did it."""
+def check_deleted(failure: ServiceError, target: Connected, job: ObservedJob) -> str:
+    """After a failure: a record that is not there any more is deleted, whoever did it.
 
-    def look(target: Connected, job: ObservedJob) -> str:
-        try:
-            target.backend.details(job.id)
-        except NotFound:
-            return "deleted"
-        raise failure
-
-    return look
+    Raises:
+        ServiceError: it is still there; this is the failure.
+    """
+    try:
+        target.backend.details(job.id)
+    except NotFound:
+        return "deleted"
+    raise failure
 
 
 # --- details, logs and events

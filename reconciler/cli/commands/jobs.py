@@ -63,15 +63,15 @@ def list_(
     OWNER is the stack, key and revision in the job's marker. --json prints the whole jobs.
     """
     from reconciler.cli.terminal.reading import reading
-    from reconciler.modelarts.jobs import JobFilters, job_search, read
+    from reconciler.modelarts.jobs import JobFilters, search_jobs
 
     with open_target(paths, variables, var_files, target) as there, reading():
         now_s = there.clock.now()
-        search = job_search(now_s, JobFilters(**filters))
-        listing = read(there.target.search, search, sort_by=sort, order=order, limit=limit + 1)
+        wanted = JobFilters(**filters)
+        listing = search_jobs(there.target.search, wanted, now_s, sort_by=sort, order=order, limit=limit + 1)
     has_more = len(listing.jobs) > limit
     _show_list(there, listing, listing.jobs[:limit], now_s, has_more=has_more, as_json=as_json)
-    if search.looks_back:
+    if wanted.looks_back:
         console.say("The service searched the last 31 days only; use --created-after to go further back.")
     return say_gaps(listing)
 
