@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from reconciler.core.canonical import walk_rules
 from reconciler.core.manifest_keys import LanguageKey, format_field, keys_below, meaning, yaml_text
@@ -13,18 +13,16 @@ from reconciler.core.phase import Operation, Phase
 from reconciler.core.policy import Effect
 from reconciler.core.secret import show
 from reconciler.decide.guards import REFUSES_THE_PLAN
-from reconciler.decide.plan import BLOCKERS, PlannedAction, PreflightFinding
+from reconciler.decide.plan import BLOCKERS
 from reconciler.decide.rules import RULES
 from reconciler.render.drift import since_and_cost
 from reconciler.render.layout import fit, table
 from reconciler.render.lines import NOTHING, render_change, render_head, render_warnings, spell_place
 from reconciler.render.style import PLAIN, Style
-from reconciler.text import format_duration, printable
+from reconciler.text import format_count, format_duration, printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.explanation import DeclaredValues, Explanation, ObservedRevision, RuleCheck
-    from reconciler.decide.objections import GuardVerdict, PolicyVerdict
-    from reconciler.decide.plan import Guard
+    from reconciler.decide.explanation import DeclaredValues, Explanation, ObservedRevision
     from reconciler.errors import Location
 
 _INDENT = "  "
@@ -32,34 +30,33 @@ _LONGEST_VALUE = 100
 
 
 def render_why(explanation: Explanation, style: Style = PLAIN) -> str:
-    """What is declared, what was observed, the rules that were asked, and what would make it otherwise."""
-    sections: tuple[tuple[str, Iterable[str]], ...] = (
-        ("Declared", _declared(explanation.declared)),
-        ("Observed", _observed(explanation)),
-        ("Rules, in the order in which they are asked", _rules(explanation)),
-        ("Policies", _policies(explanation.policies)),
-        ("Guards", _guards(explanation.guards)),
-        ("Pre-flight", _preflight(explanation.preflight)),
-        ("Drift", _drift(explanation)),
-        ("Otherwise", explanation.otherwise),
-    )
+    """What is declared and observed, the rules in their order, and what would make the action another."""
+    sections: dict[str, Iterable[str]] = {
+        "Declared": _declared(explanation.declared),
+        "Observed": _observed(explanation),
+        "Rules, in the order in which they are asked": _rules(explanation),
+        "Policies": _policies(explanation),
+        "Guards": _guards(explanation),
+        "Pre-flight": _preflight(explanation),
+        "Drift": _drift(explanation),
+        "Otherwise": explanation.otherwise,
+    }
+    declared = explanation.declared
+    source = declared.source if declared else None
+    place = spell_place(source) if source else ""
     lines = [style.paint(render_head(explanation.stack, explanation.target), "bold"), ""]
     lines += _actions(explanation, style)
-    for title, content in sections:
-        if shown := [_linked(printable(line), explanation, style) for line in content]:
-            lines += ["", style.paint(title, "bold"), *(_INDENT + line for line in shown)]
+    for title, content in sections.items():
+        shown = [printable(line) for line in content]
+        if shown:
+            lines += ["", style.paint(title, "bold")]
+        for line in shown:
+            if place and line.startswith(place):
+                line = style.link(place, source) + line.removeprefix(place)
+            lines.append(_INDENT + line)
     if warnings := [*render_warnings(explanation.warnings, style)]:
         lines += ["", *warnings]
     return fit("\n".join(lines) + "\n", style, {explanation.key})
-
-
-def _linked(line: str, explanation: Explanation, style: Style) -> str:
-    """A line that is, or begins with, the place of the declaration, as a link to it."""
-    declared = explanation.declared
-    place = "" if declared is None or declared.source is None else spell_place(declared.source)
-    if declared is None or not place or not line.startswith(place):
-        return line
-    return style.link(place, declared.source) + line.removeprefix(place)
 
 
 def _actions(explanation: Explanation, style: Style) -> Iterator[str]:
@@ -71,65 +68,21 @@ def _actions(explanation: Explanation, style: Style) -> Iterator[str]:
         head = f"{printable(explanation.key)}{revision}: {word} ({action.reason.value})"
         yield f"{head}: {printable(action.explanation)}"
         yield from (_INDENT + render_change(change) for change in action.changes)
-    if against := [*_against(explanation)]:
+    # What keeps the action from being done, in a few words each.
+    against = [f"denied by {one.policy}" for one in explanation.policies if one.effect is Effect.DENY]
+    against += dict.fromkeys(one.reason.words for one in explanation.preflight or ())
+    for one in explanation.guards:
+        word = "refused" if one.guard in REFUSES_THE_PLAN else "blocked"
+        against.append(f"{word} by guard {one.guard.value}")
+    if against:
         yield _INDENT + style.paint("not applied: ", "red") + printable(", ".join(against))
-
-
-def _against(explanation: Explanation) -> Iterator[str]:
-    """What keeps the action from being done, in a few words each."""
-    yield from (f"denied by {one.policy}" for one in explanation.policies if one.effect is Effect.DENY)
-    yield from dict.fromkeys(one.reason.words for one in explanation.preflight or ())
-    yield from (f"{_word_of(one.guard)} by guard {one.guard.value}" for one in explanation.guards)
-
-
-def _word_of(guard: Guard) -> str:
-    return "refused" if guard in REFUSES_THE_PLAN else "blocked"
-
-
-def _policies(verdicts: Iterable[PolicyVerdict]) -> Iterator[str]:
-    for one in verdicts:
-        place = f" ({spell_place(one.source)})" if one.source else ""
-        word = "denies" if one.effect is Effect.DENY else "warns"
-        why = one.message or "its expression is true"
-        if one.problem is not None:
-            why = f"the expression could not be evaluated: {one.problem}"
-        yield f"{one.policy} {word}: {why}{place}"
-        yield f"{_INDENT}{' '.join(one.expression.split())}"
-        yield from (f"{_INDENT}{path}: {_short(value)}" for path, value in one.values.items())
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
-
-
-def _guards(verdicts: Iterable[GuardVerdict]) -> Iterator[str]:
-    for one in verdicts:
-        does = "refuses the plan" if one.guard in REFUSES_THE_PLAN else "blocks the key"
-        yield f"{one.guard.value} {does}: {one.what}: {one.why}"
-        yield f"{_INDENT}this key: {one.share}"
-        if one.fix:
-            yield f"{_INDENT}fix: {one.fix}"
-
-
-def _preflight(findings: Iterable[PreflightFinding] | None) -> Iterator[str]:
-    if findings is None:
-        return
-    found = list(findings)
-    if not found:
-        yield "nothing found"
-    for one in found:
-        yield f"{one.reason.words}: {one.detail}"
-        if one.fix:
-            yield f"{_INDENT}fix: {one.fix}"
 
 
 def _declared(declared: DeclaredValues | None) -> Iterator[str]:
     if declared is None:
         yield "nothing: no file of the stack has the key"
         return
-    where = declared.source
-    place = spell_place(where) if where else "in the manifest"
+    place = spell_place(declared.source) if declared.source else "in the manifest"
     yield f"{place}  digest {declared.digest}" if declared.digest else place
     values: dict[str, Any] = {
         "state": "absent" if declared.is_absent else "",
@@ -146,15 +99,15 @@ def _observed(explanation: Explanation) -> Iterator[str]:
     if not explanation.observed:
         yield "no job of the key"
     for one in explanation.observed:
-        yield ", ".join(_of_revision(one, is_scheduled=is_scheduled))
+        yield ", ".join(_facts(one, is_scheduled))
 
 
-def _of_revision(one: ObservedRevision, *, is_scheduled: bool) -> Iterator[str]:
+def _facts(one: ObservedRevision, is_scheduled: bool) -> Iterator[str]:
     yield f"r{one.revision} {one.name} ({one.id}): {one.phase}"
     if is_scheduled and one.created_at:
         yield f"created {one.created_at}"
     if one.ran_s:
-        yield f"ran {format_duration(round(one.ran_s))} on {one.nodes} node{'' if one.nodes == 1 else 's'}"
+        yield f"ran {format_duration(round(one.ran_s))} on {format_count(one.nodes, 'node')}"
     same = {True: " (as declared)", False: " (differs from the declaration)", None: ""}
     yield f"digest {one.digest}{same[one.as_declared]}"
     words = {"stopped by us": one.stopped, "protected": one.protected, "aged out": one.aged_out}
@@ -164,82 +117,83 @@ def _of_revision(one: ObservedRevision, *, is_scheduled: bool) -> Iterator[str]:
 def _rules(explanation: Explanation) -> Iterator[str]:
     width = max((len(rule.name) for rule in explanation.rules), default=0)
     for rule in explanation.rules:
-        yield _rule(rule, width)
+        yield f"{'yes' if rule.applies else 'no ':<3}  {rule.name:<{width}}  {rule.when}"
     if explanation.chosen is not None:
-        becomes = explanation.actions[0]
-        yield f"It chose {explanation.chosen.value}; {_changed_by(becomes)} makes it {becomes.action.value}."
+        action = explanation.actions[0]
+        changed_by = "`needs`" if action.reason.value.startswith("needs") else "what could not be read"
+        if action.reason in BLOCKERS:
+            changed_by = ", ".join(action.blocked_by)
+        yield f"It chose {explanation.chosen.value}; {changed_by} makes it {action.action.value}."
 
 
-def _rule(rule: RuleCheck, width: int) -> str:
-    return f"{'yes' if rule.applies else 'no ':<3}  {rule.name:<{width}}  {rule.when}"
+def _policies(explanation: Explanation) -> Iterator[str]:
+    for one in explanation.policies:
+        place = f" ({spell_place(one.source)})" if one.source else ""
+        word = "denies" if one.effect is Effect.DENY else "warns"
+        why = one.message or "its expression is true"
+        if one.problem is not None:
+            why = f"the expression could not be evaluated: {one.problem}"
+        yield f"{one.policy} {word}: {why}{place}"
+        yield f"{_INDENT}{' '.join(one.expression.split())}"
+        for path, value in one.values.items():
+            text = json.dumps(value, ensure_ascii=False)
+            short = text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
+            yield f"{_INDENT}{path}: {short}"
 
 
-def _changed_by(action: PlannedAction) -> str:
-    if action.reason in BLOCKERS:
-        return ", ".join(action.blocked_by)
-    return "`needs`" if action.reason.value.startswith("needs") else "what could not be read"
+def _guards(explanation: Explanation) -> Iterator[str]:
+    for one in explanation.guards:
+        does = "refuses the plan" if one.guard in REFUSES_THE_PLAN else "blocks the key"
+        yield f"{one.guard.value} {does}: {one.what}: {one.why}"
+        yield f"{_INDENT}this key: {one.share}"
+        if one.fix:
+            yield f"{_INDENT}fix: {one.fix}"
+
+
+def _preflight(explanation: Explanation) -> Iterator[str]:
+    found = explanation.preflight
+    if found is not None and not found:
+        yield "nothing found"
+    for one in found or ():
+        yield f"{one.reason.words}: {one.detail}"
+        if one.fix:
+            yield f"{_INDENT}fix: {one.fix}"
 
 
 def _drift(explanation: Explanation) -> Iterator[str]:
     for one in explanation.drift:
         yield f"{one.class_.value}: {one.detail}{since_and_cost(one)}"
         if one.fix:
-            yield f"  fix: {one.fix}"
+            yield f"{_INDENT}fix: {one.fix}"
     yield from (f"pending: {one.detail}" for one in explanation.pending)
 
 
-# ── where the values of a job come from ─────────────────────────────────────────────────────────────
+def render_origins(
+    origins: Sequence[tuple[str, Any, Location | None, str | None, tuple[tuple[str, str], ...]]],
+    style: Style = PLAIN,
+) -> str:
+    """A table of the values of a job, in the order of the file and line that gave them; secrets by name.
 
-
-class OriginRow(Protocol):
-    """A value of a job, the place of the text that gave it, and that text where it is an expression."""
-
-    @property
-    def path(self) -> str:
-        """Where the value stands in the job."""
-
-    @property
-    def value(self) -> object:
-        """The value, a secret included."""
-
-    @property
-    def location(self) -> Location | None:
-        """File, line and column."""
-
-    @property
-    def expression(self) -> str | None:
-        """The text as it was written."""
-
-    @property
-    def sources(self) -> tuple[tuple[str, str], ...]:
-        """The expressions in it, each with what gave it its value."""
-
-
-def render_origins(origins: Sequence[OriginRow], style: Style = PLAIN) -> str:
-    """One line a value, in the order of the file and line that gave it; secrets by their names."""
-    rows = [_row(origin, style) for origin in origins]
-    return "\n".join(table([("FIELD", "VALUE", "FROM", "WRITTEN AS"), *rows], style)) + "\n" if rows else ""
-
-
-def _row(origin: OriginRow, style: Style) -> tuple[str, ...]:
-    place = origin.location
-    where = NOTHING if place is None else printable(f"{place.file}:{place.line}")
-    value = json.dumps(show(origin.value), ensure_ascii=False)
-    path, value, written = (printable(text) or NOTHING for text in (origin.path, value, _written(origin)))
-    return path, value, style.link(where, place), written
-
-
-def _written(origin: OriginRow) -> str:
-    """The text as it was written, with what gave its expressions their values."""
-    sources = ", ".join(f"{name}: {source}" for name, source in origin.sources)
-    return f"{origin.expression} ({sources})" if sources else origin.expression or ""
+    Each is a path, the value, its place, the expression that it was written as, and what gave the values to
+    that.
+    """
+    rows = [("FIELD", "VALUE", "FROM", "WRITTEN AS")]
+    for path, value, place, expression, sources in origins:
+        where = NOTHING if place is None else printable(f"{place.file}:{place.line}")
+        written = expression or ""
+        if sources:
+            written += f" ({', '.join(f'{name}: {source}' for name, source in sources)})"
+        shown = json.dumps(show(value), ensure_ascii=False)
+        path, shown, written = (printable(text) or NOTHING for text in (path, shown, written))
+        rows.append((path, shown, style.link(where, place), written))
+    return "\n".join(table(rows, style)) + "\n" if origins else ""
 
 
 # ── the tables that decide ──────────────────────────────────────────────────────────────────────────
 
 
 def render_rules(style: Style = PLAIN) -> str:
-    """Print the rules of the decision in their order: docs/semantics.md, "Decisions"."""
+    """The rules of the decision in their order: docs/semantics.md, "Decisions"."""
     rows = [
         [str(number), rule.name, ", ".join(rule.actions), rule.when]
         for number, rule in enumerate(RULES, start=1)
@@ -254,38 +208,35 @@ def render_rules(style: Style = PLAIN) -> str:
 
 
 def render_states(style: Style = PLAIN) -> str:
-    """Print what is legal in each phase, from the table that decides: docs/semantics.md, "Phases"."""
-    head = ["phase", "expected next", *(operation.value for operation in Operation)]
-    rows = [
-        [
-            phase.value,
-            ", ".join(p.value for p in Phase if p in PHASE_RULES[phase].expected_next),
-            *("yes" if PHASE_RULES[phase].verdicts[operation] else "no" for operation in Operation),
-        ]
-        for phase in Phase
-    ]
+    """The operations that are legal in each phase: docs/semantics.md, "Phases"."""
+    rows = [["phase", "expected next", *(operation.value for operation in Operation)]]
+    for phase in Phase:
+        rule = PHASE_RULES[phase]
+        expected = ", ".join(one.value for one in Phase if one in rule.expected_next)
+        verdicts = ("yes" if rule.verdicts[operation] else "no" for operation in Operation)
+        rows.append([phase.value, expected, *verdicts])
     notes = ["", "Why not, and when it becomes legal:"]
     for operation in Operation:
-        verdicts: dict[tuple[str, str], list[str]] = {}
+        phases_by_verdict: dict[tuple[str, str], list[str]] = {}
         for phase in Phase:
             verdict = PHASE_RULES[phase].verdicts[operation]
             if not verdict:
-                verdicts.setdefault((verdict.why, verdict.legal_when), []).append(phase.value)
-        for (why, legal_when), phases in verdicts.items():
+                phases_by_verdict.setdefault((verdict.why, verdict.legal_when), []).append(phase.value)
+        for (why, legal_when), phases in phases_by_verdict.items():
             notes.append(f"  {operation.value}, {', '.join(phases)}: {why}; legal {legal_when}")
     notes.append("  A phase that is not in the table is never acted on (blocked).")
-    return _table([head, *rows], style) + fit("\n".join(notes) + "\n", style)
+    return _table(rows, style) + fit("\n".join(notes) + "\n", style)
 
 
 def render_fields(style: Style = PLAIN) -> str:
-    """Print what an edit of each field of a job means."""
+    """What an edit of each field of a job means."""
     rows = [["field", "an edit means", "description"]]
     rows += [[format_field(path), meaning(path, rule), rule.description] for path, rule in walk_rules()]
     return _table(rows, style)
 
 
 def render_key(key: LanguageKey, style: Style = PLAIN) -> str:
-    """Print what is known of one key of the language, and the keys below it."""
+    """One key of the language, and the keys below it."""
     facts = {
         "type": key.type,
         "limits": key.limits,
