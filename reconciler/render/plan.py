@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reconciler.core.expression import Reference, parts_of
 from reconciler.core.secret import show
@@ -53,6 +53,7 @@ from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.core.stack import VariableSource
+    from reconciler.decide.review_report import ReviewedJob
     from reconciler.decide.saved_plan import SavedOptions
 
 #: The kind of a row about a finding of pre-flight.
@@ -89,23 +90,38 @@ def _is_shown(action: PlannedAction, view: View) -> bool:
 
 def _group_lines(group: Group, style: Style, width: int) -> Iterator[str]:
     """One action, or several that are alike; revisions that differ stand beside the keys."""
-    actions, first = group.actions, group.first
+    actions = group.actions
     keys, revisions = [one.key for one in actions], [_revision(one) for one in actions]
     is_same = len(set(revisions)) == 1
     pairs = zip(keys, revisions, strict=True)
-    yield from render_entry(
-        style.paint(f"{first.symbol:>3} {first.action.value:<9}", first.traits.colour),
+    yield from job_lines(
+        group.first,
         keys,
         f"{revisions[0] if is_same else '':<4} {group.explanation}",
         style,
         width,
-        place=first.source,
+        starts=[_what_starts(one) for one in actions],
         listed=keys if is_same else [" ".join(filter(None, pair)) for pair in pairs],
         is_cut=group.is_harmless,
         is_sweep=is_same and is_one_sweep(one.source for one in actions),
     )
-    yield from render_starts([_what_starts(one) for one in actions])
-    yield from (INDENT + render_change(change) for change in first.changes)
+
+
+def job_lines(
+    job: PlannedAction | ReviewedJob,
+    keys: Sequence[str],
+    words: str,
+    style: Style,
+    width: int,
+    *,
+    starts: Sequence[str],
+    **more: Any,
+) -> Iterator[str]:
+    """One job of a plan or a review, or several that are alike: what they start, and their changes."""
+    head = style.paint(f"{job.symbol:>3} {job.action.value:<9}", job.traits.colour)
+    yield from render_entry(head, keys, words, style, width, place=job.source, **more)
+    yield from render_starts(starts)
+    yield from (INDENT + render_change(change) for change in job.changes)
 
 
 def _revision(action: PlannedAction) -> str:
@@ -184,29 +200,38 @@ def sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
 
 def _row(group: Group, clean: Clean) -> Row:
     """A row for an action, or for several with the same change."""
-    actions, action, traits = group.actions, group.first, group.first.traits
-    needs_help = traits.stands_in_the_way or action.action is Action.UNKNOWN
-    # What policies deny and pre-flight found is an error in rows of its own.
-    is_error = needs_help and action.reason not in (Reason.DENIED, Reason.PREFLIGHT)
-    ends_work = traits.stops_a_job
-    return Row(
+    actions, action = group.actions, group.first
+    return job_row(action, group.explanation, _starts(actions), clean)._replace(
         keys=tuple(clean(one.key) for one in actions),
-        kind=action.action.value,
-        words=traits.summary,
-        symbol=action.symbol,
-        colour=traits.colour,
         rule=clean(action.blocked_by[0]) if action.blocked_by else action.reason.value,
         revision=_revision(action) if len(actions) == 1 else "",
-        text=clean(group.explanation),
-        starts=clean(_starts(actions)),
-        changes=tuple(field_of(change, clean) for change in action.changes),
-        source=place_of(action.source, clean),
+        is_quiet=action.action is Action.KEEP and not action.ended_badly,
+    )
+
+
+def job_row(job: PlannedAction | ReviewedJob, words: str, starts: str, clean: Clean) -> Row:
+    """A row for a job of a plan or a review."""
+    traits = job.traits
+    ends_work = traits.stops_a_job
+    needs_help = traits.stands_in_the_way or job.action is Action.UNKNOWN
+    # What policies deny and pre-flight found is an error in rows of its own.
+    is_error = needs_help and job.reason not in (Reason.DENIED, Reason.PREFLIGHT)
+    return Row(
+        keys=(clean(job.key),),
+        kind=job.action.value,
+        words=traits.summary,
+        symbol=job.symbol,
+        colour=traits.colour,
+        rule=job.reason.value,
+        text=clean(words),
+        starts=clean(starts),
+        changes=tuple(field_of(change, clean) for change in job.changes),
+        source=place_of(job.source, clean),
         level=Level.ERROR if is_error else Level.WARNING if ends_work else Level.NONE,
         is_finding=needs_help,
         must_stay=ends_work or traits.stands_in_the_way,
         is_cut_first=traits.is_executed and not ends_work,
-        is_quiet=action.action is Action.KEEP and not action.ended_badly,
-        rank=action.traits.place,
+        rank=traits.place,
     )
 
 

@@ -15,29 +15,10 @@ from reconciler.decide.plan import (
 from reconciler.decide.policy_verdict import refusals_of
 from reconciler.render import Content
 from reconciler.render.layout import fit
-from reconciler.render.lines import (
-    INDENT,
-    name_of,
-    render_change,
-    render_denials,
-    render_entry,
-    render_starts,
-    render_warnings,
-    width_of_names,
-)
-from reconciler.render.sheet import (
-    Clean,
-    Level,
-    Row,
-    Sheet,
-    field_of,
-    folded,
-    place_of,
-    refusal_notes,
-    row_of_denial,
-    warning_notes,
-)
-from reconciler.render.style import Style, View
+from reconciler.render.lines import name_of, render_change, render_denials, render_warnings, width_of_names
+from reconciler.render.plan import job_lines, job_row
+from reconciler.render.sheet import Clean, Sheet, folded, refusal_notes, row_of_denial, warning_notes
+from reconciler.render.style import View
 from reconciler.text import printable
 
 if TYPE_CHECKING:
@@ -55,7 +36,17 @@ def text(review: Review, view: View) -> str:
     groups = fold_alike(in_order_for_people(review.jobs), _look, is_folded=not view.verbose)
     width = width_of_names((name_of(_names(group)) for group in groups), style)
     for group in groups:
-        lines += _group_lines(group, style, width)
+        first = group[0]
+        lines += job_lines(
+            first,
+            _names(group),
+            first.detail if len(group) == 1 else _detail(first),
+            style,
+            width,
+            starts=[job.starts for job in group],
+            is_cut=first.traits.is_harmless,
+            is_sweep=first.formerly is None and is_one_sweep(job.source for job in group),
+        )
     if groups:
         lines.append("")
     lines += (*_settings(review), *_nodes(review))
@@ -93,22 +84,6 @@ def _names(group: Sequence[ReviewedJob]) -> list[str]:
     return [job.key if job.formerly is None else f"{job.formerly} -> {job.key}" for job in group]
 
 
-def _group_lines(group: Sequence[ReviewedJob], style: Style, width: int) -> Iterator[str]:
-    first = group[0]
-    yield from render_entry(
-        style.paint(f"{first.symbol:>3} {first.action.value:<9}", first.traits.colour),
-        _names(group),
-        first.detail if len(group) == 1 else _detail(first),
-        style,
-        width,
-        place=first.source,
-        is_cut=first.traits.is_harmless,
-        is_sweep=first.formerly is None and is_one_sweep(job.source for job in group),
-    )
-    yield from render_starts([job.starts for job in group])
-    yield from (INDENT + render_change(change) for change in first.changes)
-
-
 def _settings(review: Review) -> Iterator[str]:
     """What changed outside of jobs."""
     if review.settings:
@@ -143,7 +118,7 @@ def _difference(count: NodeCount) -> str:
 
 def sheet(review: Review, view: View, clean: Clean) -> Sheet:
     """A row per job that differs; nothing of it depends on the time or on a service."""
-    rows = tuple(_row(job, clean) for job in review.jobs)
+    rows = tuple(job_row(job, job.detail, job.starts, clean) for job in review.jobs)
     sources = {job.key: job.source for job in review.jobs}
     return Sheet(
         Content.REVIEW,
@@ -163,26 +138,4 @@ def sheet(review: Review, view: View, clean: Clean) -> Sheet:
         ),
         denied=tuple(row_of_denial(one, sources.get(one.key), clean) for one in review.denied),
         sums=tuple(clean(line) for line in (*_settings(review), *_nodes(review)) if line),
-    )
-
-
-def _row(job: ReviewedJob, clean: Clean) -> Row:
-    traits = job.traits
-    ends_work, needs_help = traits.stops_a_job, traits.stands_in_the_way
-    return Row(
-        keys=(clean(job.key),),
-        kind=job.action.value,
-        words=traits.summary,
-        symbol=job.symbol,
-        colour=traits.colour,
-        rule=job.reason.value,
-        text=clean(job.detail),
-        starts=clean(job.starts),
-        changes=tuple(field_of(change, clean) for change in job.changes),
-        source=place_of(job.source, clean),
-        level=Level.ERROR if needs_help else Level.WARNING if ends_work else Level.NONE,
-        is_finding=needs_help,
-        must_stay=ends_work or needs_help,
-        is_cut_first=traits.is_executed and not ends_work,
-        rank=job.traits.place,
     )
