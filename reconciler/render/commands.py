@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.core.values import timestamp
 from reconciler.decide.doctor import Check, Health
 from reconciler.decide.plan import few
-from reconciler.decide.status_report import JobStatus, LastChange, StatusReport, WaitKind
+from reconciler.decide.status_report import JobStatus, StatusReport, WaitKind
 from reconciler.render.layout import fit, fit_line
 from reconciler.render.lines import NOTHING, render_head, render_table, render_tree, render_warnings
 from reconciler.render.style import PLAIN, Style
@@ -19,13 +19,13 @@ from reconciler.text import format_duration, printable
 if TYPE_CHECKING:
     from reconciler.core.observed_job import ObservedJob
 
-_COLOURS = {Health.WELL: "green", Health.NOTE: "yellow", Health.WRONG: "red", Health.UNCHECKED: "dim"}
 #: The heads of the table of `status`.
 COLUMNS = ("KEY", "REVISION", "PHASE", "QUEUED", "RAN", "NODES", "LAST CHANGE", "WAITS FOR")
+_COLOURS = {Health.WELL: "green", Health.NOTE: "yellow", Health.WRONG: "red", Health.UNCHECKED: "dim"}
 
 
 def render_status(report: StatusReport, style: Style = PLAIN) -> str:
-    """Show where each key stands: a table, what a person should know, and a last line that counts."""
+    """Where each key stands: a table, what a person should know, and a last line that counts."""
     table = render_table(COLUMNS, (cells(one, report) for one in report.jobs), style)
     lines = [style.paint(head_line(report), "bold"), "", table]
     lines += render_warnings(report.warnings, style)
@@ -34,22 +34,53 @@ def render_status(report: StatusReport, style: Style = PLAIN) -> str:
 
 
 def head_line(report: StatusReport) -> str:
-    """What the table is about."""
+    """The line above the table."""
     return render_head(report.stack, report.target)
 
 
 def cells(one: JobStatus, report: StatusReport) -> tuple[str, ...]:
-    """One row of the table of a report."""
+    """One row of the table."""
+    phase = "" if one.problem is None else "unknown"
+    if one.phase is not None:
+        secondary = f" ({one.secondary_phase})" if one.secondary_phase else ""
+        phase = one.phase + secondary + (", aged out" if one.aged_out else "")
+    nodes = "" if one.nodes is None else str(one.nodes)
+    last = ""
+    if change := one.last_change:
+        age = datetime.fromisoformat(report.created_at) - datetime.fromisoformat(change.at)
+        who = f" by {change.who}" if change.who else ""
+        last = f"{change.what}{who}, {format_duration(max(0.0, age.total_seconds()))} ago"
     return (
         one.key,
         "" if one.revision is None else f"r{one.revision}",
-        _phase(one),
+        phase,
         _span(one.queued_s),
         _span(one.ran_s),
-        _nodes(one),
-        _change(one.last_change, report.created_at),
+        f"{nodes} × {one.flavor}" if one.flavor else nodes,
+        last,
         _waits_for(one),
     )
+
+
+def _span(seconds: float | None) -> str:
+    return format_duration(round(seconds)) if seconds else ""
+
+
+def _waits_for(one: JobStatus) -> str:
+    """What it waits for, and when its schedule comes next."""
+    waiting = one.waits_for
+    if one.problem is not None:
+        held_by = one.problem
+    elif waiting is None:
+        held_by = "" if one.newest else "nothing (superseded)"
+    elif waiting.kind is WaitKind.NEEDS and waiting.keys:
+        held_by = few(waiting.keys)
+    elif waiting.kind is WaitKind.APPLY and waiting.action is not None:
+        held_by = f"apply, to {waiting.action.value} it"
+    else:
+        held_by = waiting.detail
+    says_next = one.next_run is None or (waiting is not None and waiting.kind is WaitKind.SCHEDULE)
+    return "; ".join(filter(None, (held_by, "" if says_next else f"next: {one.next_run}")))
 
 
 def summary_line(report: StatusReport) -> str:
@@ -62,66 +93,28 @@ def summary_line(report: StatusReport) -> str:
     return f"Status as of {report.created_at}: {', '.join(counts) or 'no jobs'}."
 
 
-def _phase(one: JobStatus) -> str:
-    if one.phase is None:
-        return "unknown" if one.problem else ""
-    secondary = f" ({one.secondary_phase})" if one.secondary_phase else ""
-    return one.phase + secondary + (", aged out" if one.aged_out else "")
-
-
-def _span(seconds: float | None) -> str:
-    return format_duration(round(seconds)) if seconds else ""
-
-
-def _nodes(one: JobStatus) -> str:
-    count = "" if one.nodes is None else str(one.nodes)
-    return f"{count} × {one.flavor}" if one.flavor else count
-
-
-def _change(change: LastChange | None, now: str) -> str:
-    if change is None:
-        return ""
-    age_s = (datetime.fromisoformat(now) - datetime.fromisoformat(change.at)).total_seconds()
-    who = f" by {change.who}" if change.who else ""
-    return f"{change.what}{who}, {format_duration(max(0.0, age_s))} ago"
-
-
-def _waits_for(one: JobStatus) -> str:
-    """What it waits for, and when its schedule comes next."""
-    says_next = one.next_run is None or (one.waits_for and one.waits_for.kind is WaitKind.SCHEDULE)
-    return "; ".join(filter(None, (_held_by(one), "" if says_next else f"next: {one.next_run}")))
-
-
-def _held_by(one: JobStatus) -> str:
-    waiting = one.waits_for
-    if one.problem is not None:
-        return one.problem
-    if waiting is None:
-        return "" if one.newest else "nothing (superseded)"
-    if waiting.kind is WaitKind.NEEDS and waiting.keys:
-        return few(waiting.keys)
-    if waiting.kind is WaitKind.APPLY and waiting.action is not None:
-        return f"apply, to {waiting.action.value} it"
-    return waiting.detail
-
-
 # ── jobs of the service ─────────────────────────────────────────────────────────────────────────────
 
 
 def render_jobs(jobs: Iterable[ObservedJob], at_s: float, style: Style = PLAIN) -> str:
     """One line per job."""
     head = ("ID", "NAME", "PHASE", "OWNER", "AGE", "DURATION", "NODES")
-    return render_table(head, (_row(job, at_s) for job in jobs), style)
+    rows = (
+        (
+            job.id,
+            job.name,
+            job.phase_text,
+            _owner(job),
+            "" if job.created_at_s is None else format_duration(max(0, round(at_s - job.created_at_s))),
+            _span(job.ran_s(at_s)),
+            str(job.node_count),
+        )
+        for job in jobs
+    )
+    return render_table(head, rows, style)
 
 
-def _row(job: ObservedJob, at_s: float) -> tuple[str, ...]:
-    age = "" if job.created_at_s is None else format_duration(max(0, round(at_s - job.created_at_s)))
-    ran_s = job.ran_s(at_s)
-    ran = format_duration(round(ran_s)) if ran_s else ""
-    return job.id, job.name, job.phase_text, owner(job), age, ran, str(job.node_count)
-
-
-def owner(job: ObservedJob) -> str:
+def _owner(job: ObservedJob) -> str:
     """Whose job it is, by the marker that is believed: `stack/key r2`."""
     if job.marker is not None:
         return f"{job.marker.stack}/{job.marker.key} r{job.marker.revision}"
@@ -129,20 +122,19 @@ def owner(job: ObservedJob) -> str:
 
 
 def render_job(job: ObservedJob, body: Mapping[str, Any], at_s: float, style: Style = PLAIN) -> str:
-    """One job: what one asks for first, then all that the service told. `body` holds no tokens."""
+    """One job: a summary, then the full service response. `body` holds no tokens."""
     phase = job.phase_text
     if job.secondary_phase and job.secondary_phase != phase:
         phase += f" ({job.secondary_phase})"
-    ran_s = job.ran_s(at_s)
     first = {
         "name": job.name,
         "id": job.id,
         "phase": phase,
-        "owner": owner(job) or "none (unmanaged)",
+        "owner": _owner(job) or "none (unmanaged)",
         "description": job.text,
         "created": timestamp(job.created_at_s) if job.created_at_s else "",
         "started": timestamp(job.started_at_s) if job.started_at_s else "",
-        "ran": format_duration(round(ran_s)) if ran_s else "",
+        "ran": _span(job.ran_s(at_s)),
         "nodes": str(job.node_count),
     }
     width = max(map(len, first))
@@ -160,25 +152,30 @@ def render_checks(head: str, checks: Sequence[Check], style: Style = PLAIN) -> s
     lines = [style.paint(printable(head), "bold"), ""]
     for check in checks:
         word = style.paint(f"{check.health.value:<11}", _COLOURS[check.health])
-        said = [f"  {word}  {printable(f'{check.name:<{width}}  {check.detail}')}".rstrip()]
+        found = [f"  {word}  {printable(f'{check.name:<{width}}  {check.detail}')}".rstrip()]
         if check.fix:
-            said.append(printable(f"{'':{width + 17}}fix: {check.fix}"))
-        for line in said:
+            found.append(printable(f"{'':{width + 17}}fix: {check.fix}"))
+        for line in found:
             lines += fit_line(line, style, hanging=width + 17)
     counts = {health: sum(check.health is health for check in checks) for health in Health}
-    told = ", ".join(f"{n} {health.value}" for health, n in counts.items() if n or health is Health.WRONG)
-    return fit("\n".join([*lines, "", f"Doctor: {told}."]) + "\n", style)
+    total = ", ".join(f"{n} {health.value}" for health, n in counts.items() if n or health is Health.WRONG)
+    return fit("\n".join([*lines, "", f"Doctor: {total}."]) + "\n", style)
 
 
 def checks_document(head: Mapping[str, object], checks: Sequence[Check]) -> dict[str, object]:
     """The same as plain data."""
+    documents = []
+    for check in checks:
+        fields = asdict(check)
+        trouble = fields["trouble"] if check.health is Health.WRONG else None
+        documents.append(
+            {
+                "name": check.name,
+                "status": fields["health"],
+                "detail": check.detail,
+                "fix": check.fix,
+                "trouble": trouble,
+            }
+        )
     is_well = all(check.health is not Health.WRONG for check in checks)
-    return {**head, "well": is_well, "checks": [_document(check) for check in checks]}
-
-
-def _document(check: Check) -> dict[str, object]:
-    told = asdict(check)
-    told["status"] = told.pop("health")
-    if check.health is not Health.WRONG:
-        told["trouble"] = None
-    return {name: told[name] for name in ("name", "status", "detail", "fix", "trouble")}
+    return {**head, "well": is_well, "checks": documents}

@@ -53,7 +53,7 @@ from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.core.stack import VariableSource
-    from reconciler.decide.review_report import ReviewedJob
+    from reconciler.decide.review import ReviewedJob
     from reconciler.decide.saved_plan import SavedOptions
 
 #: The kind of a row about a finding of pre-flight.
