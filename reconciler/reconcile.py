@@ -207,8 +207,8 @@ def destroy_plan(context: Context) -> Plan:
 
 def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
     """Observe, and say what changed behind the manifest's back. The check is recorded."""
-    from reconciler.checks.drift import compared, last_check
     from reconciler.decide.drift_report import make_drift_report  # a plan needs none of it
+    from reconciler.drift_checks import compared, last_check
 
     plan_context, last = context.plan_context(), last_check(context)
     stack, snapshot = observe(context, plan_context)
@@ -279,8 +279,8 @@ def why(context: Context, key: str) -> Explanation:
     Raises:
         WrongUsage: the key is neither declared nor owned.
     """
-    from reconciler.checks.drift import seen_since
     from reconciler.decide.explanation import explain  # a plan needs none of it
+    from reconciler.drift_checks import seen_since
 
     plan_context = context.plan_context()
     stack, snapshot = observe(context, plan_context, with_details=True, with_drift=True)

@@ -169,7 +169,7 @@ LATE: Mapping[str, str] = {
     "recording.py": UNUSED,
     "records/__init__.py": PUBLIC,
     "records/dialects/postgresql.py": UNUSED,
-    "checks/validation.py": UNUSED,
+    "validation.py": UNUSED,
 }
 
 

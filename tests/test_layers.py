@@ -17,8 +17,8 @@ EDGES = frozenset({"manifests", "modelarts", "apply", "records", "render", "noti
 LOOP = frozenset(
     {
         "adoption",
-        "checks",
         "connection",
+        "drift_checks",
         "fleet",
         "job_client",
         "job_declaration",
@@ -29,6 +29,7 @@ LOOP = frozenset(
         "rollout",
         "run_metadata",
         "saved_plans",
+        "validation",
         "watch",
     }
 )
@@ -76,7 +77,7 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "distributed": ("fleet/cluster.py",),
     "deepdiff": ("core/diff.py",),
     "huaweicloudsdkcore": ("modelarts/",),
-    "prometheus_client": ("metrics/",),
+    "prometheus_client": ("metrics.py",),
     "psycopg": ("records/",),
     "requests": ("modelarts/",),
     "rich": ("cli/", "render/"),
@@ -91,7 +92,7 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
         "watch.py",
     ),
     "urllib3": ("modelarts/",),
-    "waitress": ("emulator/", "metrics/"),
+    "waitress": ("emulator/", "metrics.py"),
     "werkzeug": ("emulator/",),
 }
 

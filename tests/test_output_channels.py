@@ -56,7 +56,7 @@ ALLOWED: dict[tuple[str, str], str] = {
         "notify.py",
         "getLogger",
     ): "the logs of Apprise and its libraries, made silent while it sends",
-    ("metrics/server.py", "getLogger"): "the log of the server's queue, made silent",
+    ("metrics.py", "getLogger"): "the log of the server's queue, made silent",
     ("fleet/cluster.py", "getLogger"): "the log of dask, led to where that of any library goes",
     ("files.py", "open"): "the file that the console writes",
     ("files.py", "fdopen"): "the file that the console writes",

@@ -202,7 +202,7 @@ class _Supervisor:
         Raises:
             WrongUsage: the address cannot be listened on.
         """
-        from reconciler.metrics.server import MetricsServer, metrics_app
+        from reconciler.metrics import MetricsServer, metrics_app
 
         try:
             server = MetricsServer(metrics_app(self._metrics, self._is_healthy), host, port)
@@ -251,7 +251,7 @@ class _Supervisor:
 
     def _push(self, url: str, metrics: Sequence[Measurement]) -> None:
         """Push the metrics; a gateway that does not answer in time is left to its thread."""
-        from reconciler.metrics.push import PushFailed, push
+        from reconciler.metrics import PushFailed, push
 
         problems = ["the gateway did not answer in time"]
         is_over, ends = os.pipe()

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from reconciler import reconcile
-from reconciler.checks.validation import StackToValidate, validate_stack
 from reconciler.connection import RecordOptions, connect, open_recording, records_url
 from reconciler.core.record import REMIND_S, Scope
 from reconciler.decide import exit_code
@@ -26,6 +25,7 @@ from reconciler.reconcile import CheckOptions, Context
 from reconciler.render import Content, render
 from reconciler.render.json import redacted
 from reconciler.render.style import View
+from reconciler.validation import validate_stack
 
 Render = Callable[[str, View], str]
 
@@ -162,7 +162,7 @@ def validate(inputs: StackInputs) -> Finding:
         ManifestInvalid: it is not; there is no document of such a stack, whatever the command.
     """
     target = inputs.options.get("target")
-    found = validate_stack(StackToValidate(inputs.files, target=target, **inputs.values()))
+    found = validate_stack(inputs.files, target=target, **inputs.values())
     inputs.warn(found.skipped)
     report = found.report
     if not report.valid:

@@ -127,7 +127,6 @@ OTHER_SLEEPS = {
     "apply/steps.py",
     "modelarts/clock.py",
     "modelarts/http.py",
-    "checks/process.py",
     "cli/commands/status.py",
     "cli/logs.py",
     "emulator/app.py",

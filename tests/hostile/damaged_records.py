@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.checks.drift import accept
 from reconciler.core.record import RecordsUnavailable, RunKind
 from reconciler.decide.history_report import HistoryExcerpt, make_history, newest_revisions
 from reconciler.decide.journal import Records
 from reconciler.decide.plan import Action, Plan
+from reconciler.drift_checks import accept
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
 from reconciler.records.null import NoRecords

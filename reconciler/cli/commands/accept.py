@@ -36,9 +36,9 @@ def command(
     another job, has other changes, or has gone. The service is read and not changed, so no lock is
     taken and nothing is asked; who accepted it, and when, is in the history.
     """
-    from reconciler.checks.drift import accept, remove_acceptance
     from reconciler.cli.context import opened
     from reconciler.cli.output import requested_outputs, show_drift
+    from reconciler.drift_checks import accept, remove_acceptance
 
     if remove and reason:
         why = "--remove takes back what was accepted, and needs no reason"

@@ -35,18 +35,22 @@ def test(
     other commands; default: the current directory. Neither the service nor credentials are needed.
     Exits 1 if a case fails.
     """
-    from reconciler.checks.policies import surroundings_of
     from reconciler.cli.context import load_stack
     from reconciler.cli.output import requested_outputs, show_cases
     from reconciler.decide.policy_cases import run_cases
+    from reconciler.decide.policy_subject import Surroundings
     from reconciler.expressions.evaluator import Evaluator
     from reconciler.manifests.policy_cases import read_cases
+    from reconciler.modelarts.target import known_values
 
     cases = read_cases(paths)
     directories = [path if path.is_dir() else path.parent for path in paths]
     loaded = load_stack(directories, variables, var_files, target, offline=True)
     stack = loaded.stack
+    name = loaded.target_name
+    target_values = {} if name is None else known_values(name, loaded.targets.get(name), os.environ)
+    surroundings = Surroundings(stack.name, target_values)
     with Evaluator() as evaluate:
-        report = run_cases(cases, stack.policies, surroundings_of(loaded, os.environ), evaluate, stack.prices)
+        report = run_cases(cases, stack.policies, surroundings, evaluate, stack.prices)
     show_cases(report, requested_outputs(outputs, as_json=as_json))
     return ExitCode.FAILED if report.failed else ExitCode.DONE

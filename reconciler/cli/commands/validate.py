@@ -32,14 +32,16 @@ def command(
     skipped, with a warning, if its variables or defaults use an environment variable that is not set.
     Policies are asked about every job as if it had to be created.
     """
-    from reconciler.checks.validation import StackToValidate, validate_stack
     from reconciler.cli.context import known
     from reconciler.cli.output import requested_outputs, show_validation
+    from reconciler.validation import validate_stack
 
     specs = requested_outputs(outputs, as_json=as_json)
     files = list(paths) or [Path()]
     learn = console.redact.learn
-    found = validate_stack(StackToValidate(files, os.environ, dict(variables), var_files, target, learn))
+    found = validate_stack(
+        files, environ=os.environ, variables=dict(variables), var_files=var_files, target=target, learn=learn
+    )
     if found.skipped:
         console.diagnostics(found.skipped)
     if found.loaded is not None:

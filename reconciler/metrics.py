@@ -1,7 +1,8 @@
-"""`/metrics` and `/healthz` on a TCP port, served by waitress without a thread.
+"""Metrics on the network, by prometheus-client: served to whoever scrapes them, or pushed to a gateway.
 
-The process that watches waits most of the time: its wait is the loop of the server. A request is answered
-between two looks at the sockets, and nobody who asks slowly, or not at all, holds up anything.
+The process that watches waits most of the time, and its wait is the loop of the server, waitress without a
+thread: a request is answered between two looks at the sockets, and nobody who asks slowly, or not at all,
+holds up anything.
 """
 
 from __future__ import annotations
@@ -10,18 +11,23 @@ import logging
 import select
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest, push_to_gateway
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
 from waitress import wasyncore
 from waitress.server import create_server
 
-from reconciler.decide.metrics import Measurement
-from reconciler.metrics.exposition import CONTENT_TYPE, exposed
+from reconciler.decide.metrics import COUNTER, Measurement, MetricSource
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
+#: How long a gateway may take to answer, in seconds.
+PUSH_TIMEOUT_S = 10.0
 #: So many connections are open at once: the oldest one makes room for a new one. One that has not been
 #: answered, or whose answer has not been read, is closed after so many seconds, whatever it sends meanwhile.
 MAX_CONNECTIONS = 32
@@ -33,6 +39,54 @@ _PIECE_S = 0.25
 _TEXT = "text/plain; charset=utf-8"
 
 
+class _Collector(Collector):
+    """Yields what was measured."""
+
+    def __init__(self, metrics: Iterable[Measurement]) -> None:
+        self._metrics = tuple(metrics)
+
+    def collect(self) -> Iterator[Family]:
+        """One family for each metric."""
+        for metric in self._metrics:
+            names = list(metric.samples[0][0]) if metric.samples else []
+            kind = CounterMetricFamily if metric.type == COUNTER else GaugeMetricFamily
+            family = kind(metric.name, metric.meaning, labels=names)
+            for labels, value in metric.samples:
+                family.add_metric([labels[name] for name in names], value)
+            yield family
+
+
+def _registry(metrics: Iterable[Measurement]) -> CollectorRegistry:
+    """A registry that holds these metrics and nothing of this process."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(metrics))
+    return registry
+
+
+class PushFailed(Exception):
+    """The gateway did not accept the metrics; the text holds no secret."""
+
+
+def push(url: str, metrics: Iterable[Measurement], where: MetricSource) -> None:
+    """Replace what a Pushgateway has of this stack on this target.
+
+    Raises:
+        PushFailed: it did not accept them.
+
+    Source: https://github.com/prometheus/pushgateway, "API".
+    """
+    try:
+        push_to_gateway(
+            url, "reconciler", _registry(metrics), grouping_key=where.labels, timeout=PUSH_TIMEOUT_S
+        )
+    except Exception as error:
+        # The texts of the library may quote the URL, which may hold a password.
+        status = getattr(error, "code", None)
+        reason = getattr(error, "reason", error)
+        why = (reason.strerror if isinstance(reason, OSError) else None) or type(reason).__name__
+        raise PushFailed(f"the gateway answered HTTP {status}" if status else why) from None
+
+
 def metrics_app(
     metrics: Callable[[], Iterable[Measurement]], is_healthy: Callable[[], bool]
 ) -> WSGIApplication:
@@ -40,7 +94,7 @@ def metrics_app(
 
     def answer(path: str) -> tuple[str, str, bytes]:
         if path == "/metrics":
-            return "200 OK", CONTENT_TYPE, exposed(metrics())
+            return "200 OK", CONTENT_TYPE_LATEST, generate_latest(_registry(metrics()))
         if path == "/healthz":
             if is_healthy():
                 return "200 OK", _TEXT, b"ok\n"
@@ -59,7 +113,7 @@ def metrics_app(
 
 
 class MetricsServer:
-    """A bound socket; what comes in is answered while the process waits, see `watch.Wait`.
+    """A bound socket; requests are answered while the process waits, see `watch.Wait`: it has no thread.
 
     Raises:
         OSError: the address cannot be bound.
@@ -150,7 +204,7 @@ class _Requests:
 
 
 class _Readable:
-    """The descriptor that somebody waits for, among the sockets: that it can be read ends the wait."""
+    """The descriptor that is waited for, among the sockets: the wait ends when it can be read."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

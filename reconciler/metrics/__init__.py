@@ -1,1 +1,0 @@
-"""Metrics on the network: served to whoever scrapes them, or pushed to a gateway."""
