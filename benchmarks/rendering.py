@@ -15,11 +15,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from reconciler.core.secret import Redactor
 from reconciler.core.values import TargetIdentity
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, count
 from reconciler.render import Content, formats_of, render
 from reconciler.render.style import View
+from reconciler.secrets import Redactor
 
 #: `--check` fails above this many seconds.
 MOST_S = 1.0

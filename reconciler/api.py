@@ -36,8 +36,6 @@ from reconciler.api_arguments import (
 from reconciler.apply.executor import EventStream
 from reconciler.connection import RecordOptions, connect
 from reconciler.core.record import REMIND_S, RunKind
-from reconciler.core.redaction import without_secrets
-from reconciler.core.secret import Redactor
 from reconciler.core.values import PlanWarning, TargetIdentity
 from reconciler.decide import exit_code
 from reconciler.decide.drift_entry import Drift, IgnoredDrift, Pending
@@ -60,6 +58,7 @@ from reconciler.render.json import redacted
 from reconciler.render.style import View
 from reconciler.rollout import Rollout
 from reconciler.saved_plans import PlanFile, ReadPlan, SecretSources, plan_file_of, read_plan
+from reconciler.secrets import Redactor, without_secrets
 
 _T = TypeVar("_T")
 _log = logging.getLogger("reconciler")

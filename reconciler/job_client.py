@@ -7,10 +7,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from reconciler.apply.waiter import JobWatch, watch_all
-from reconciler.core.declared_secrets import DeclaredSecrets
 from reconciler.core.logtail import last_lines
+from reconciler.core.masking import DeclaredSecrets, tokens_of, without_tokens
 from reconciler.core.phase import Operation, Phase, parse_phase
-from reconciler.core.token_redaction import tokens_of, without_tokens
 from reconciler.decide.goal import Goal
 from reconciler.decide.outcome import WaitEnd
 from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, WrongUsage
@@ -32,9 +31,9 @@ from reconciler.render.json import redacted
 
 if TYPE_CHECKING:
     from reconciler.core.observed_job import ObservedJob
-    from reconciler.core.secret import Redactor
     from reconciler.modelarts.job_models import Filter, TagFilter
     from reconciler.reconcile import Context
+    from reconciler.secrets import Redactor
 
 #: A time: a datetime, a text such as 2026-11-21T08:00:00Z, or a span such as "2d", for so long ago.
 Time = datetime | str

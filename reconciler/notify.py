@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from reconciler.core.notify_entry import APPLY_FAILED, Destination
-from reconciler.core.secret import Redactor
 from reconciler.decide import exit_code
 from reconciler.decide.drift_check import DriftId
 from reconciler.decide.drift_comparison import DriftComparison
 from reconciler.decide.drift_entry import Drift
 from reconciler.decide.outcome import Outcome, Status
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, Severity
+from reconciler.secrets import Redactor
 from reconciler.text import printable
 
 if TYPE_CHECKING:

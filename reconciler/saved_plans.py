@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.core.expression import parts_of
-from reconciler.core.secret import save, unsavable
+from reconciler.core.expression import parts_of, save, unresolvable_references
 from reconciler.core.stack import Limits, Stack
 from reconciler.core.store_url import absolute_url, passwords_in
 from reconciler.decide import saved_plan as saved_document
@@ -33,9 +32,9 @@ from reconciler.render.json import dump, redacted
 from reconciler.version import __version__
 
 if TYPE_CHECKING:
-    from reconciler.core.secret import Redactor
     from reconciler.core.stack import VariableSource
     from reconciler.decide.plan import Plan
+    from reconciler.secrets import Redactor
 
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 
@@ -128,7 +127,11 @@ def _reference(records: str | None, loaded: LoadedStack, environ: Mapping[str, s
 
 
 def _check_secrets(plan: Plan) -> None:
-    found = {(action.key, reference) for action in plan.to_execute for reference in unsavable(action.desired)}
+    found = {
+        (action.key, reference)
+        for action in plan.to_execute
+        for reference in unresolvable_references(action.desired)
+    }
     if found:
         raise Refused(
             *(

@@ -13,8 +13,7 @@ from reconciler.core.identity import Description, Marker, ScheduleMark, remote_n
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.observed_job import ObservedJob
 from reconciler.core.phase import Phase
-from reconciler.core.scalar import walk_texts
-from reconciler.core.secret import as_released
+from reconciler.core.scalar import as_released, walk_texts
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.target_kind import LOCAL
 from reconciler.core.values import TargetIdentity

@@ -14,7 +14,6 @@ from jsonschema import Draft202012Validator
 from reconciler.cli import cli
 from reconciler.core.body import OWN_KEYS
 from reconciler.core.canonical import mutable_paths, walk_rules
-from reconciler.core.credential_names import ACCESS_KEYS, PASSWORD, TOKENS
 from reconciler.core.identity import MAX_DESCRIPTION, MAX_NAME
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.notify_entry import APPLY_FAILED, NOTIFY_CLASSES
@@ -38,6 +37,7 @@ from reconciler.modelarts.http import MAX_SKEW_S
 from reconciler.modelarts.observe import PAGE_SIZE
 from reconciler.modelarts.operations import TAG_PAGE
 from reconciler.modelarts.workspace import BATCH
+from reconciler.secrets import ACCESS_KEYS, PASSWORD, TOKENS
 from reconciler.text import parse_duration
 from reconciler.watch import CheckReport, WatchState, watch_figures
 from tests.pages import ROOT, fenced, names, section, table

@@ -151,7 +151,6 @@ LATE: Mapping[str, str] = {
     "cli/completions.py": UNUSED,
     "core/endpoint_url.py": UNUSED,
     "core/time_zone.py": UNUSED,
-    "core/decoding.py": UNUSED,
     "decide/exit_code.py": OPTIONS,
     "emulator/server.py": UNUSED,
     "expressions/evaluator.py": UNUSED,

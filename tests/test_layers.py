@@ -35,8 +35,8 @@ LOOP = frozenset(
 )
 #: The version is a text; the package itself has the public API.
 FREE = frozenset({"version"})
-#: What stands below the core: the exceptions, and text for people.
-BASE = frozenset({"errors", "text"})
+#: What stands below the core: the exceptions, secrets, and text for people.
+BASE = frozenset({"errors", "secrets", "text"})
 #: How files are read and written, for every room that does so.
 FILES = "files"
 #: The directory beside a stack's root file, for every room that keeps something in it.
@@ -50,6 +50,7 @@ FACTS = BASE | {CORE, DECIDE}
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "text": frozenset(),
     "errors": frozenset({"text"}),
+    "secrets": frozenset({"errors", "text"}),
     CORE: BASE,
     DECIDE: BASE | {CORE},
     EMULATOR: frozenset(),

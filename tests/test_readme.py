@@ -80,7 +80,7 @@ def test_decision_table_names_every_action() -> None:
 
 
 def test_credentials_shown_are_those_that_are_looked_for() -> None:
-    files = (*(ROOT / "reconciler/modelarts").rglob("*.py"), ROOT / "reconciler/core/credential_names.py")
+    files = (*(ROOT / "reconciler/modelarts").rglob("*.py"), ROOT / "reconciler/secrets.py")
     sources = "".join(path.read_text(encoding="utf-8") for path in files)
     shown = set(re.findall(r"`((?:HUAWEICLOUD_SDK|HW|OS|MODELARTS)_[A-Z_]+)`", README))
     assert FILE_VARIABLE in shown

@@ -14,8 +14,8 @@ from reconciler.cli.terminal.console import console
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.declared_secrets import DeclaredSecrets
     from reconciler.core.listing import Listing
+    from reconciler.core.masking import DeclaredSecrets
     from reconciler.core.observed_job import ObservedJob
     from reconciler.core.ports import Clock
     from reconciler.core.stack import Stack, Target
@@ -56,7 +56,7 @@ class TargetSession(NamedTuple):
 
         From then on the values that were taken out are in no output, in logs and events neither.
         """
-        from reconciler.core.token_redaction import without_tokens
+        from reconciler.core.masking import without_tokens
 
         body, values = self.secrets.hide(job, without_tokens(job.body))
         console.redact.learn(values)
@@ -110,7 +110,7 @@ def open_target(
 def open_loaded(loaded: LoadedStack, name: str, target: Target) -> Iterator[TargetSession]:
     """Connect to one of the targets of a stack that was loaded."""
     from reconciler.cli.context import runtime
-    from reconciler.core.declared_secrets import DeclaredSecrets
+    from reconciler.core.masking import DeclaredSecrets
     from reconciler.modelarts.target import connected
 
     run_by = runtime()
@@ -141,7 +141,7 @@ def say_gaps(listing: Listing) -> ExitCode:
 
 def learn_tokens(job: ObservedJob) -> None:
     """Keep the tokens of a job's endpoints out of every output."""
-    from reconciler.core.token_redaction import tokens_of
+    from reconciler.core.masking import tokens_of
 
     if tokens := tokens_of(job.body):
         console.redact.learn(tokens)

@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 from reconciler.core.canonical import FieldRule, rules, scalar
 from reconciler.core.expression import UnresolvedText
 from reconciler.core.scalar import plain, scalar_text, text_released_as
-from reconciler.core.secret import SecretText
+from reconciler.secrets import SecretText
 
 #: Members of the service's `metadata` that stand on the first level of an entry.
 HOISTED = ("description", "annotations", "training_experiment_reference")

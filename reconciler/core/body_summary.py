@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import Any, NamedTuple, TypeGuard
 
-from reconciler.core.secret import show
+from reconciler.secrets import show
 
 _POOLS = ("pool_id", "pool_group_id")
 

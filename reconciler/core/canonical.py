@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from reconciler.core.fields.desired import JobBody
 from reconciler.core.fields.marks import DefaultTemplate, KeyedBy, Mark, UpdateInPlace
-from reconciler.core.secret import SecretText
+from reconciler.secrets import SecretText
 
 _M = TypeVar("_M")
 

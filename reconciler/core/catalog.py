@@ -15,7 +15,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from reconciler.core.secret import SecretText, show
+from reconciler.secrets import SecretText, show
 
 _T = TypeVar("_T")
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from reconciler.core.canonical import Canonical, FieldRule, SecretName, member_rule, rules
 from reconciler.core.digest import RERUN
 from reconciler.core.reconstruction import is_by_reference
-from reconciler.core.secret import REDACTED
 from reconciler.core.values import Change
+from reconciler.secrets import REDACTED
 
 _NAMED_ARGUMENTS = "parameters"
 

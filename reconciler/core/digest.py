@@ -18,8 +18,7 @@ from typing import Any
 
 from reconciler.core.body import manifest_form
 from reconciler.core.canonical import Canonical, canonical, split
-from reconciler.core.scalar import walk_texts
-from reconciler.core.secret import as_released
+from reconciler.core.scalar import as_released, walk_texts
 
 #: lifecycle.rerun is part of what was declared; the space keeps it apart from every field of the service.
 RERUN = "lifecycle rerun"

@@ -14,9 +14,9 @@ from reconciler.core.body import create_body, desugar, manifest_form, merge
 from reconciler.core.canonical import Canonical, FieldRule, canonical, rules, split
 from reconciler.core.diff import changes_between, comparable_with_details, differing_paths
 from reconciler.core.digest import RERUN
+from reconciler.core.expression import save
 from reconciler.core.manifest_entry import manifest_entry
 from reconciler.core.observed_job import ObservedJob
-from reconciler.core.secret import save
 from reconciler.core.secret_variables import SecretVariables
 from reconciler.core.stack import DesiredJob
 from reconciler.core.values import Change

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from reconciler.secrets import SecretText, secrets_in
 
 #: How a variable may be named.
 VARIABLE_NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
@@ -109,3 +112,34 @@ def escape(text: str, *, before_expression: bool = False) -> str:
         bare = escaped.rstrip("$")
         return bare + "${$}" * (len(escaped) - len(bare))
     return escaped
+
+
+def save(tree: Any) -> Any:
+    """Return a copy of plain data to be written down: each secret as its reference, other texts escaped.
+
+    `manifests.saved.resolve` is the inverse.
+    """
+    if isinstance(tree, SecretText):
+        return tree.reference
+    if isinstance(tree, str):
+        return escape(tree)
+    if isinstance(tree, Mapping):
+        return {key: save(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [save(value) for value in tree]
+    return tree
+
+
+def unresolvable_references(tree: Any) -> tuple[str, ...]:
+    """Return the references, each once, of the secrets in plain data that cannot be found again by them.
+
+    These are values that a manifest marks as sensitive in place: they stand nowhere else.
+    """
+    return tuple(
+        dict.fromkeys(one.reference for one in secrets_in(tree) if not _is_resolvable(one.reference))
+    )
+
+
+def _is_resolvable(reference: str) -> bool:
+    parts = [part for part in parts_of(reference) if isinstance(part, Reference)]
+    return bool(parts) and all(part.variable for part in parts)

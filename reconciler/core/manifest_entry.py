@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from reconciler.core.aliases import one_spelling
 from reconciler.core.body import algorithms_in, manifest_form
 from reconciler.core.canonical import FieldRule, rules, scalar, walk_rules
+from reconciler.core.expression import save
 from reconciler.core.fields.marks import Mark
 from reconciler.core.identity import (
     KEY_PATTERN,
@@ -26,9 +27,8 @@ from reconciler.core.identity import (
 from reconciler.core.observed_job import ObservedJob
 from reconciler.core.raw_fields import NotDeclarable, names_in, with_raw
 from reconciler.core.scalar import holds_odd_number
-from reconciler.core.secret import save, show
-from reconciler.core.secret_detection import looks_secret
 from reconciler.core.secret_variables import IsSecret, SecretHider, SecretVariables, texts_in
+from reconciler.secrets import looks_secret, show
 
 Tree = dict[str, Any]
 

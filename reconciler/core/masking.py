@@ -1,8 +1,11 @@
-"""Hiding the old values of changes: what a record calls sensitive, and what looks like a secret.
+"""Secrets in jobs: in the old values of changes, in what the service answers, in the tokens of endpoints.
 
 The value before a change often comes from the service, which knows no secrets; whether it was one only
 the manifest of that time said. Where a history recorded that, the record decides; else its look does.
-Source: docs/semantics.md, "Secrets".
+What a manifest declares sensitive is found again by name in the answers about its jobs: a command that only
+looks needs no secret's value, and the answer holds it all the same.
+
+Sources: docs/semantics.md, "Secrets"; docs/modelarts.md, "Responses".
 """
 
 from __future__ import annotations
@@ -11,15 +14,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from reconciler.core.canonical import walk_rules
 from reconciler.core.diff import spell_path
 from reconciler.core.expression import Reference, parts_of
-from reconciler.core.secret import REDACTED
-from reconciler.core.secret_detection import looks_secret
-from reconciler.core.stack import Declared
+from reconciler.core.identity import parse_remote_name
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.stack import Declared, DesiredJob, Stack
 from reconciler.core.values import Change
+from reconciler.secrets import REDACTED, SecretText, holds_secret, looks_secret
 
 #: What stands in the place of a value that may be a secret, and how to see it all the same.
 LOOKS_SECRET = "(masked: looks like a secret; to see it: reconciler jobs show JOB --json)"  # noqa: S105 - words
@@ -159,3 +163,159 @@ def _leaves(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
                 yield spell_path(path), text
     elif isinstance(tree, str):
         yield spell_path(path), tree
+
+
+# ── answers of the service ─────────────────────────────────────────────────────────────────────
+
+_ENVIRONMENTS, _PARAMETERS = "environments", "parameters"
+
+
+class Hidden(NamedTuple):
+    """An answer that may be shown, and the texts that were taken out of it."""
+
+    body: dict[str, Any]
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DeclaredSecrets:
+    """The entries of a stack that hold secrets, by key; former keys lead to the entry that has them now."""
+
+    stack: str = ""
+    entry_by_key: Mapping[str, DesiredJob] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, stack: Stack) -> DeclaredSecrets:
+        """Take over a stack, whether or not its secrets have values."""
+        entries = {key: job for key, job in (stack.whole or stack.jobs).items() if holds_secret(job.body)}
+        former = {old: job for job in entries.values() for old in job.formerly}
+        return cls(stack.name, {**former, **entries})
+
+    def hide(self, job: ObservedJob, body: Mapping[str, Any]) -> Hidden:
+        """Take out of `body`, an answer about `job`, what the job's entry declares sensitive."""
+        entry = self._entry_of(job)
+        if entry is None or entry.body is None:
+            return Hidden(dict(body), ())
+        names = _Names.of(entry.body)
+        values: list[str] = []
+        shown = names.hide(_hide_declared(body, entry.body, values), values)
+        return Hidden(shown, tuple(dict.fromkeys(values)))
+
+    def _entry_of(self, job: ObservedJob) -> DesiredJob | None:
+        # A copied job holds what the original held, and one that lost its marker has its name yet.
+        marker = job.marker or job.claimed_marker
+        if marker is not None:
+            return self.entry_by_key.get(marker.key) if marker.stack == self.stack else None
+        return self.entry_by_key.get(parse_remote_name(job.name).key)
+
+
+def _hide_declared(shown: Any, declared: Any, values: list[str]) -> Any:
+    """The answer without what stands where a secret is declared. Lists of another length are hidden whole."""
+    if isinstance(declared, SecretText):
+        values += _texts(shown)
+        return None if shown is None else REDACTED
+    if isinstance(declared, Mapping) and isinstance(shown, Mapping):
+        return {n: _hide_declared(v, declared[n], values) if n in declared else v for n, v in shown.items()}
+    if not (isinstance(declared, list) and isinstance(shown, list) and holds_secret(declared)):
+        return shown
+    if any(isinstance(item, Mapping) and "name" in item for item in declared):
+        return shown  # found by their names, in whatever order
+    if len(declared) == len(shown):
+        return [_hide_declared(one, other, values) for one, other in zip(shown, declared, strict=True)]
+    values += _texts(shown)
+    return [REDACTED]
+
+
+class _Names(NamedTuple):
+    """The names of sensitive parameters and environments: the service repeats them in more than one place."""
+
+    parameters: frozenset[str]
+    environments: frozenset[str]
+
+    @classmethod
+    def of(cls, tree: Any) -> _Names:
+        found = list(_named_in(tree))
+        return cls(
+            frozenset(name for kind, name in found if kind == _PARAMETERS),
+            frozenset(name for kind, name in found if kind == _ENVIRONMENTS),
+        )
+
+    def hide(self, shown: Any, values: list[str], within: str = "") -> Any:
+        """The answer without the values that go by these names, wherever they stand."""
+        if isinstance(shown, Mapping):
+            hidden = {}
+            for name, member in shown.items():
+                is_value = within == _PARAMETERS and name == "value" and shown.get("name") in self.parameters
+                if is_value or (within == _ENVIRONMENTS and name in self.environments):
+                    values += (text for text in _texts(member) if text != REDACTED)
+                    hidden[name] = None if member is None else REDACTED
+                else:
+                    hidden[name] = self.hide(member, values, str(name))
+            return hidden
+        if isinstance(shown, list):
+            # A list of parameters, or the list of maps that environments are in some answers.
+            return [self.hide(item, values, within) for item in shown]
+        return shown
+
+
+def _named_in(tree: Any, within: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(tree, Mapping):
+        if within == _PARAMETERS and isinstance(tree.get("value"), SecretText):
+            yield within, str(tree.get("name"))
+        for name, member in tree.items():
+            if within == _ENVIRONMENTS and isinstance(member, SecretText):
+                yield within, str(name)
+            else:
+                yield from _named_in(member, str(name))
+    elif isinstance(tree, list):
+        for item in tree:
+            yield from _named_in(item, within)
+
+
+def _texts(tree: Any) -> Iterator[str]:
+    if isinstance(tree, Mapping):
+        for member in tree.values():
+            yield from _texts(member)
+    elif isinstance(tree, list):
+        for item in tree:
+            yield from _texts(item)
+    elif tree is not None and not isinstance(tree, bool):
+        yield str(tree)
+
+
+# ── tokens of endpoints: whoever has one is inside the running job ─────────────────────────────
+
+
+def tokens_of(body: Mapping[str, Any]) -> list[str]:
+    """Return every token that a job's answer holds."""
+    return list(_tokens(body.get("endpoints")))
+
+
+def _tokens(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for name, member in value.items():
+            if name == "token" and isinstance(member, str):
+                yield member
+            else:
+                yield from _tokens(member)
+    elif isinstance(value, list):
+        for member in value:
+            yield from _tokens(member)
+
+
+def without_tokens(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job's answer that may be shown, all other fields as they are."""
+    if "endpoints" not in body:
+        return dict(body)
+    return {**body, "endpoints": _without_tokens(body["endpoints"])}
+
+
+def _without_tokens(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            name: REDACTED if name == "token" and member else _without_tokens(member)
+            for name, member in value.items()
+        }
+    if isinstance(value, list):
+        return [_without_tokens(member) for member in value]
+    return value

@@ -23,9 +23,9 @@ from reconciler.core.identity import Description, Marker, parse_description
 from reconciler.core.observed_job import ObservedJob
 from reconciler.core.phase import Phase, may
 from reconciler.core.schedule import Schedule
-from reconciler.core.secret import REDACTED, SecretText, holds_secret, show
 from reconciler.core.stack import Declared, DesiredJob
 from reconciler.core.values import MARKER_SCHEDULE, Change, PlanWarning
+from reconciler.secrets import REDACTED, SecretText, holds_secret, show
 
 DESCRIPTION = ("description",)
 _PROTECT, _STOPPED, _KEY = "lifecycle.protect", "marker.stopped", "marker.key"

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import Any
 
+from reconciler.secrets import SecretText
+
 Steps = tuple[str | int, ...]
 
 
@@ -117,6 +119,14 @@ def scalar_text(value: Any) -> Any:
 def text_released_as(text: str, released: str) -> str:
     """Return a text of which version 0.1.0 made `released`; plain text if that is the same."""
     return text if text == released else ScalarText(text, released)
+
+
+def as_released(text: str) -> str:
+    """Return what version 0.1.0 made of a value of which we make `text`; of a secret the name may differ."""
+    if isinstance(text, SecretText):
+        name = as_released(text.reference)
+        return text if name is text.reference else SecretText(str.__str__(text), name, text.has_value)
+    return text.released if isinstance(text, ScalarText) else text
 
 
 def is_boolean(value: Any) -> bool:

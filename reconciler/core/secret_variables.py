@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.core.credential_names import is_credential_name
 from reconciler.core.expression import escape, variables_of
-from reconciler.core.secret import SecretText
-from reconciler.core.secret_detection import (
+from reconciler.secrets import (
     SecretPart,
+    SecretText,
+    is_credential_name,
     is_secret_name,
     looks_secret,
     secret_parts,
+    stands_out,
     without_parts,
 )
 
@@ -28,8 +29,6 @@ IsSecret = Callable[[str], bool]
 _SHOWN = frozenset({"name", "local_path", "description", "kind"})
 #: Environment variables that mean something to every program.
 _TAKEN = frozenset({"HOME", "PATH", "USER", "SHELL", "LANG", "TMPDIR"})
-#: A secret of one kind of characters stands out if it is so long, one of several if it is not shorter.
-_LONG, _SHORT = 16, 6
 
 
 class SecretVariables:
@@ -72,16 +71,6 @@ class SecretVariables:
     def value_by_name(self) -> dict[str, str]:
         """The secrets themselves, which nothing may show."""
         return {name: value for value, name in self._name_by_value.items()}
-
-
-def stands_out(value: str) -> bool:
-    """Whether a secret can be told from other texts, and be looked for wherever it stands.
-
-    A password such as `test` is hidden where it stands as one: jobs and buckets may have that in their names.
-    """
-    kinds = [any(map(is_one, value)) for is_one in (str.islower, str.isupper, str.isdigit)]
-    others = any(not char.isalnum() for char in value)
-    return len(value) >= _LONG or (len(value) >= _SHORT and sum((*kinds, others)) > 1)
 
 
 def texts_in(tree: Any) -> Iterator[str]:

@@ -15,7 +15,6 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from reconciler.core.canonical import Canonical
-from reconciler.core.credential_names import is_credential_name
 from reconciler.core.digest import covered_by, digest_of, is_known, is_of_same_form
 from reconciler.core.drift_rule import DriftSettings, IgnoreRule
 from reconciler.core.fields.desired import JobBody
@@ -31,6 +30,7 @@ from reconciler.core.policy import Policy, PolicyEntry
 from reconciler.core.schedule import Schedule
 from reconciler.core.target_kind import TARGET_KINDS, KindName, TargetKind
 from reconciler.errors import Diagnostic, Location
+from reconciler.secrets import is_credential_name
 
 
 def _as_list(value: Any) -> Any:

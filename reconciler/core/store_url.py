@@ -13,9 +13,8 @@ from posixpath import join
 from typing import NamedTuple
 from urllib.parse import parse_qs, quote, quote_plus, unquote
 
-from reconciler.core.secret import REDACTED
-from reconciler.core.url_secrets import PASSWORD_OPTIONS
 from reconciler.errors import Diagnostic, WrongUsage
+from reconciler.secrets import PASSWORD_OPTIONS, REDACTED
 
 
 class StoreKind(NamedTuple):

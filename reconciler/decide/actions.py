@@ -15,7 +15,6 @@ from reconciler.core.mutable import mutable_changes, mutable_part, renewed_marke
 from reconciler.core.ownership import ConflictingJob, OwnershipState, Revision
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.record import PastRevision
-from reconciler.core.secret import show
 from reconciler.core.stack import Declared, DesiredJob
 from reconciler.core.values import Change, PlanWarning, Source, node_hours
 from reconciler.decide.key_state import KeyState
@@ -30,6 +29,7 @@ from reconciler.decide.plan import (
     PlannedAction,
     Reason,
 )
+from reconciler.secrets import show
 
 PROTECTED = "protected; set `protect: false` first, in an apply of its own"
 

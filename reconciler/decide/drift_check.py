@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from reconciler.core.secret import show
 from reconciler.decide.drift_entry import Drift, DriftClass
+from reconciler.secrets import show
 
 
 @dataclass(frozen=True, slots=True)

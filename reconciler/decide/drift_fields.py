@@ -14,9 +14,9 @@ from reconciler.core.masking import mask
 from reconciler.core.mutable import MutableChanges, edited_paths, mutable_changes, with_secrets_of
 from reconciler.core.observed_job import ObservedJob
 from reconciler.core.ownership import Revision
-from reconciler.core.secret import may_have_been, show
 from reconciler.core.stack import Declared, DesiredJob
 from reconciler.core.values import MARKER_SCHEDULE, Change, PlanWarning
+from reconciler.secrets import matches_redacted, show
 
 
 class FieldDrift(NamedTuple):
@@ -80,7 +80,7 @@ def _as_applied(declared: DesiredJob, revision: Revision, applied: Declared) -> 
 def _restored(recorded: Any, *others: Any) -> Any:
     """What was recorded; in the place of a text that was redacted the first other that it may have been."""
     if isinstance(recorded, str):
-        texts = (text for text in _of_type(str, others) if may_have_been(recorded, text))
+        texts = (text for text in _of_type(str, others) if matches_redacted(recorded, text))
         return next(texts, recorded)
     if isinstance(recorded, Mapping):
         trees = _of_type(Mapping, others)

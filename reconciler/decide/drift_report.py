@@ -14,7 +14,6 @@ from typing import Any
 from pydantic import Field
 
 from reconciler.core.drift_rule import IgnoreRule
-from reconciler.core.secret import show
 from reconciler.core.stack import Stack
 from reconciler.core.values import Head, PlanWarning, Source, TargetIdentity, few_of_a_kind, timestamp
 from reconciler.decide.drift_check import Acceptance, DriftId
@@ -27,6 +26,7 @@ from reconciler.decide.drift_rules import check_key, rests_on_absence
 from reconciler.decide.key_state import PlanContext, Snapshot, keys_in_view, keys_owned_in_view, state_of
 from reconciler.decide.planner import snapshot_warnings, upstream_reruns
 from reconciler.decide.sweep_members import SweepEntries
+from reconciler.secrets import show
 
 #: What only a report has that was compared with the last check.
 _SINCE_LAST = ("compared_with", "new", "changed", "gone")

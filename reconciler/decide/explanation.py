@@ -14,7 +14,6 @@ from pydantic import Field
 
 from reconciler.core.body_summary import summarize
 from reconciler.core.lifecycle import Lifecycle
-from reconciler.core.secret import show
 from reconciler.core.stack import DesiredJob
 from reconciler.core.values import Frozen, Head, PlanWarning, Source, timestamp
 from reconciler.decide.drift_entry import Drift, Pending
@@ -30,6 +29,7 @@ from reconciler.decide.plan import BLOCKERS, Action, Plan, PlannedAction, Prefli
 from reconciler.decide.planner import KeyDecision, ProposedPlan, decisions_of, snapshot_warnings
 from reconciler.decide.rules import DO_NOT_WAIT, KEEP_IT, LET_IT_GO_ON, RULES, WHERE_EDITS_WAIT
 from reconciler.decide.sweep_members import SweepEntries
+from reconciler.secrets import show
 
 
 class RuleCheck(Frozen):

@@ -21,7 +21,6 @@ from reconciler.core.body_summary import summarize
 from reconciler.core.catalog import PreflightReason
 from reconciler.core.identity import Description, parse_description
 from reconciler.core.lifecycle import ReplaceOrder
-from reconciler.core.secret import show
 from reconciler.core.stack import Declared
 from reconciler.core.values import (
     MARKER_SCHEDULE,
@@ -35,6 +34,7 @@ from reconciler.core.values import (
     node_hours,
 )
 from reconciler.errors import Diagnostic
+from reconciler.secrets import show
 from reconciler.text import format_duration
 
 

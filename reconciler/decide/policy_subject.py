@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reconciler.core.body import manifest_form
-from reconciler.core.secret import show
 from reconciler.core.stack import NO_PRICES, DesiredJob, Prices
 from reconciler.core.values import TargetIdentity
 from reconciler.decide.cost import cost_of
 from reconciler.decide.plan import Action, PlannedAction, Reason
+from reconciler.secrets import show
 
 _NAMED_LISTS = ("inputs", "outputs")
 #: Numbers beyond these are no integers in CEL.

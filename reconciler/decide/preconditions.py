@@ -17,12 +17,12 @@ from reconciler.core.observed_job import ObservedJob
 from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Operation, Phase, may, parse_phase
 from reconciler.core.scalar import walk_texts
-from reconciler.core.secret import SecretText, may_have_been
 from reconciler.core.values import Change
 from reconciler.decide.key_state import Snapshot
 from reconciler.decide.marker_flags import has_flags_before
 from reconciler.decide.plan import Action, Before, Plan, PlannedAction, Reason
 from reconciler.errors import ExitCode, ReconcilerError
+from reconciler.secrets import SecretText, matches_redacted
 from reconciler.text import format_duration
 
 
@@ -194,7 +194,7 @@ def _marker_or_field_edited(action: PlannedAction, revision: Revision) -> Iterat
 def _is_as_shown(before: Any, found: str) -> bool:
     """Whether a value is what the plan showed, where a secret may have been masked."""
     shown = json.dumps(before, ensure_ascii=False)
-    return shown == found or may_have_been(shown, found)
+    return shown == found or matches_redacted(shown, found)
 
 
 def _overwritten(action: PlannedAction, job: ObservedJob) -> tuple[Change, ...]:

@@ -30,7 +30,6 @@ from reconciler.core.phase import Phase
 from reconciler.core.policy_expression import not_evaluated
 from reconciler.core.ports import EvaluateExpressions
 from reconciler.core.record import HistorySnapshot, PastRevision
-from reconciler.core.secret import show
 from reconciler.core.stack import Declared, DesiredJob, Limits, Stack, Target
 from reconciler.core.values import FORMAT_VERSION, Change, Frozen, PlanWarning, Source, few_of_a_kind
 from reconciler.decide.actions import PROTECTED, rename_command
@@ -51,6 +50,7 @@ from reconciler.decide.policy_verdict import Verdicts, judge
 from reconciler.decide.review_renames import hints, likely_renames, renamed_members
 from reconciler.decide.rules import decide
 from reconciler.decide.sweep_members import SweepEntries
+from reconciler.secrets import show
 from reconciler.text import format_duration
 
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import Field, ValidationError
 
+from reconciler.core.expression import save
 from reconciler.core.schedule import spell_relative
-from reconciler.core.secret import save
 from reconciler.core.stack import Target, VariableSource
 from reconciler.core.values import Frozen, node_hours
 from reconciler.decide.cost import total_cost

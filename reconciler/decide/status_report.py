@@ -17,11 +17,11 @@ from reconciler.core.observed_job import ObservedJob
 from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
 from reconciler.core.record import Call, PastChange
-from reconciler.core.secret import show
 from reconciler.core.stack import Stack
 from reconciler.core.values import Frozen, Head, PlanWarning, timestamp
 from reconciler.decide.key_state import KeyState, PlanContext, Snapshot, keys_owned_in_view, state_of
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
+from reconciler.secrets import show
 
 
 class WaitKind(StrEnum):

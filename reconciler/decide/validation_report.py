@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from reconciler.core.secret import show
 from reconciler.core.stack import Stack
 from reconciler.core.values import FORMAT_VERSION, Frozen, Source
 from reconciler.decide.plan import Denial
 from reconciler.errors import Diagnostic, Severity
+from reconciler.secrets import show
 from reconciler.text import format_count
 
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from reconciler.core.redaction import without_secrets
-from reconciler.core.secret import Redactor
 from reconciler.decide.fleet import DriftToShow, StackMessage, StackResult
 from reconciler.errors import Diagnostic, ExitCode, ReconcilerError
 from reconciler.fleet.commands import COMMANDS, Finding, StackInputs, mark_shown
@@ -25,6 +23,7 @@ from reconciler.modelarts.target import Runtime
 from reconciler.render import FORMATS
 from reconciler.render.json import dump
 from reconciler.render.style import Style, View
+from reconciler.secrets import Redactor, without_secrets
 from reconciler.text import printable, visible
 
 Learn = Callable[[Iterable[str]], None]

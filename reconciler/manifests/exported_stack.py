@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reconciler.core.common_part import common_part
+from reconciler.core.expression import save
 from reconciler.core.identity import MAX_KEY, parse_remote_name
 from reconciler.core.manifest_entry import ManifestEntry, job_key, legal_key, manifest_entry
 from reconciler.core.observed_job import ObservedJob
 from reconciler.core.raw_fields import NotDeclarable
-from reconciler.core.secret import save
-from reconciler.core.secret_variables import IsSecret, SecretVariables, stands_out
+from reconciler.core.secret_variables import IsSecret, SecretVariables
 from reconciler.core.stack import Target
 from reconciler.decide.actions import adopt_command
 from reconciler.errors import ManifestInvalid
@@ -21,6 +21,7 @@ from reconciler.manifests.layout.key_order import MANIFEST
 from reconciler.manifests.load import load_mapping
 from reconciler.manifests.merge import API_VERSION
 from reconciler.manifests.yaml.writer import yaml_lines, yaml_text
+from reconciler.secrets import stands_out
 from reconciler.text import printable
 
 Tree = dict[str, Any]

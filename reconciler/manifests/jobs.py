@@ -14,7 +14,6 @@ from reconciler.core.expression import Reference
 from reconciler.core.identity import room_for_description
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.scalar import holds_odd_number, odd_numbers, plain, plain_text, scalar_text
-from reconciler.core.secret import SecretText
 from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, DesiredJob, JobEntry
 from reconciler.errors import Diagnostic, Severity
 from reconciler.manifests.diagnostics.problems import (
@@ -45,6 +44,7 @@ from reconciler.manifests.variables.unexpanded import (
 )
 from reconciler.manifests.yaml.document import Document, shorten
 from reconciler.manifests.yaml.positions import PathStep, location_of_key
+from reconciler.secrets import SecretText
 
 #: What an absent entry may say without declaring a body.
 _NO_BODY = frozenset({"state", "lifecycle", "description", "extends", "needs", "formerly"})

@@ -8,13 +8,13 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from reconciler.core.identity import key_problem
-from reconciler.core.secret import SecretText
 from reconciler.errors import Diagnostic
 from reconciler.manifests.diagnostics.problems import Origin, Unexpanded
 from reconciler.manifests.diagnostics.suggestions import Names
 from reconciler.manifests.merge import MergedEntry
 from reconciler.manifests.yaml.document import shorten
 from reconciler.manifests.yaml.positions import PathStep, location_of_key
+from reconciler.secrets import SecretText
 
 UNKNOWN = "unknown key"
 

@@ -19,8 +19,6 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from reconciler.core.credential_names import service_credentials
-from reconciler.core.secret import Redactor
 from reconciler.core.stack import NO_PRICES, DesiredJob, Limits, Stack, Target
 from reconciler.core.store_url import looks_like_passwords
 from reconciler.errors import (
@@ -66,6 +64,7 @@ from reconciler.manifests.variables.values import (
     unknown_names,
 )
 from reconciler.manifests.yaml.document import Document
+from reconciler.secrets import Redactor, service_credentials
 
 _Model = TypeVar("_Model", bound=BaseModel)
 #: What may be told only because a broken file does not say what it would say.

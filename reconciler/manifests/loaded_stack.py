@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reconciler.core.notify_entry import Destination
-from reconciler.core.secret import Redactor
 from reconciler.core.stack import Limits, Stack, Target, VariableSource
 from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.manifests.diagnostics.shown import shown
@@ -15,6 +14,7 @@ from reconciler.manifests.notify import NotifySetting
 from reconciler.manifests.origins import ValueOrigin
 from reconciler.manifests.records import RecordsSetting
 from reconciler.manifests.targets import Targets
+from reconciler.secrets import Redactor
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from pydantic import ValidationError
 
 from reconciler.core.body import is_named_environment
 from reconciler.core.fields.algorithm import EnvironmentItem
-from reconciler.core.secret import SecretText
 from reconciler.errors import Diagnostic
 from reconciler.manifests.diagnostics.problems import NAMED_LISTS, Origin, Unexpanded, diagnostics, found
 from reconciler.manifests.yaml.document import shorten
 from reconciler.manifests.yaml.positions import PathStep
+from reconciler.secrets import SecretText
 
 _ENVIRONMENTS = "environments"
 _ALGORITHM = "algorithm"

@@ -14,9 +14,7 @@ from reconciler.core.expression import Reference, parts_of
 from reconciler.core.notification_url import refused_url
 from reconciler.core.notify_entry import NOTIFY_CLASSES, Destination, NotifyEntry
 from reconciler.core.scalar import scalar_text
-from reconciler.core.secret import SecretText
 from reconciler.core.store_url import HOLE
-from reconciler.core.url_secrets import whole_url_secrets
 from reconciler.errors import Diagnostic, Location
 from reconciler.manifests.diagnostics.problems import Origin, validated
 from reconciler.manifests.merge import MergedItem
@@ -25,6 +23,7 @@ from reconciler.manifests.variables.problems import ENV_NOT_SET, NO_VALUE, NotEx
 from reconciler.manifests.variables.values import VariableValues
 from reconciler.manifests.yaml.document import Document
 from reconciler.manifests.yaml.positions import diagnose, format_path, location_of_key
+from reconciler.secrets import SecretText, whole_url_secrets
 
 
 class _NotifyEntry(NamedTuple):

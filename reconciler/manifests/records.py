@@ -9,7 +9,6 @@ from urllib.parse import unquote
 
 from reconciler.core.expression import Reference, escape, parts_of
 from reconciler.core.scalar import scalar_text
-from reconciler.core.secret import SecretText
 from reconciler.core.store_url import (
     HOLE,
     absolute_url,
@@ -32,6 +31,7 @@ from reconciler.manifests.variables.problems import (
 from reconciler.manifests.variables.values import VariableValues
 from reconciler.manifests.yaml.document import Document
 from reconciler.manifests.yaml.positions import diagnose
+from reconciler.secrets import SecretText
 
 
 @dataclass(frozen=True)

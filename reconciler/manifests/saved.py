@@ -1,4 +1,4 @@
-"""Data that was written down without its secrets (`core.secret.save`): how these are found again.
+"""Data that was written down without its secrets (`core.expression.save`): how these are found again.
 
 No manifest is read. A secret stands in the data by its reference, `Bearer ${var.hf_token}`; where each
 variable had its value from was written down beside it.
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.core.expression import Reference, parts_of, variables_of
-from reconciler.core.secret import REDACTED, SecretText, show
 from reconciler.core.stack import Variable, VariableSource
 from reconciler.core.store_url import looks_like_passwords, passwords_in
 from reconciler.errors import Diagnostic, ManifestInvalid
@@ -22,6 +21,7 @@ from reconciler.manifests.variables.expand import Expander, problems_in
 from reconciler.manifests.variables.problems import NO_VALUE, NotExpanded, NoValue
 from reconciler.manifests.variables.values import VariableValues, problems_of, read_value_files, texts_in
 from reconciler.manifests.yaml.document import parse, shorten
+from reconciler.secrets import REDACTED, SecretText, show
 
 #: A file of values is a few lines.
 _MOST_BYTES = 16 * 1024 * 1024
@@ -41,7 +41,7 @@ def resolve(
     base: Path,
     learn: Callable[[Iterable[str]], None] = _nobody,
 ) -> Any:
-    """Return saved data with its secrets: the inverse of `core.secret.save`.
+    """Return saved data with its secrets: the inverse of `core.expression.save`.
 
     A value is taken from `variables` (--var), else from the `var_files` that are given now, else from where
     it came from; a file is looked for below `base`. `learn` is told every secret value before anything

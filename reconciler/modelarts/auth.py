@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
-from reconciler.core.credential_names import ACCESS_KEYS, PASSWORD, TOKENS, AccessKeyNames
 from reconciler.core.ports import Clock, Secrets
 from reconciler.errors import Rejected, ServiceError, Unauthorized, Unreachable
 from reconciler.modelarts.clock import RetryPolicy, SystemClock
 from reconciler.modelarts.http import Credentials, Request, ServiceResponse, ServiceSession
 from reconciler.modelarts.known_secrets import FILE_VARIABLE, credentials_file
+from reconciler.secrets import ACCESS_KEYS, PASSWORD, TOKENS, AccessKeyNames
 
 
 class NoCredentials(Unauthorized):

@@ -30,8 +30,6 @@ from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.structures import CaseInsensitiveDict
 
 from reconciler.core.ports import Clock, RequestListener, Secrets
-from reconciler.core.secret import Redactor
-from reconciler.core.url_secrets import user_info_secrets
 from reconciler.errors import (
     Interrupted,
     Rejected,
@@ -45,6 +43,7 @@ from reconciler.errors import (
 from reconciler.modelarts.clock import Backoff, RateLimiter, RetryPolicy, SystemClock
 from reconciler.modelarts.content import parse, read_content
 from reconciler.modelarts.errors import RENEW_ON, canonical_code, failure_of, harmless, redirected
+from reconciler.secrets import Redactor, user_info_secrets
 from reconciler.text import format_duration
 
 # --- requests and responses as plain data

@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from reconciler.core.credential_names import CREDENTIAL_NAMES
-from reconciler.core.url_secrets import password_secrets, user_info_secrets
+from reconciler.secrets import CREDENTIAL_NAMES, password_secrets, user_info_secrets
 
 FILE_VARIABLE = "HUAWEICLOUD_SDK_CREDENTIALS_FILE"
 #: The values of variables are told apart by the manifest, which says which of them are sensitive.
@@ -65,6 +64,6 @@ def _secrets_in(path: Path) -> Iterator[str]:
 
 
 def _is_secret(name: str) -> bool:
-    from reconciler.core.secret_detection import is_secret_name
+    from reconciler.secrets import is_secret_name
 
     return is_secret_name(name)

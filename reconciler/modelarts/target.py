@@ -23,12 +23,12 @@ from reconciler.core.ports import (
     SupportsLogs,
     SupportsSearch,
 )
-from reconciler.core.secret import Redactor
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
 from reconciler.errors import ManifestInvalid, NotSupported
 from reconciler.modelarts.clock import RateLimiter
 from reconciler.modelarts.known_secrets import known_secrets
+from reconciler.secrets import Redactor
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from reconciler.core.record import Declared
-from reconciler.core.secret import show
 from reconciler.records.cells import damaged, is_seconds
+from reconciler.secrets import show
 
 
 def storable_text(text: str) -> str:

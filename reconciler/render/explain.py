@@ -11,7 +11,6 @@ from reconciler.core.manifest_keys import LanguageKey, format_field, keys_below,
 from reconciler.core.phase import RULES as PHASE_RULES
 from reconciler.core.phase import Operation, Phase
 from reconciler.core.policy import Effect
-from reconciler.core.secret import show
 from reconciler.decide.guards import REFUSES_THE_PLAN
 from reconciler.decide.plan import BLOCKERS
 from reconciler.decide.rules import RULES
@@ -19,6 +18,7 @@ from reconciler.render.drift import since_and_cost
 from reconciler.render.layout import fit, table
 from reconciler.render.lines import NOTHING, render_change, render_head, render_warnings, spell_place
 from reconciler.render.style import PLAIN, Style
+from reconciler.secrets import show
 from reconciler.text import format_count, format_duration, printable
 
 if TYPE_CHECKING:

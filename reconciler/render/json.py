@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.phase import Phase
-from reconciler.core.secret import REDACTED
 from reconciler.core.target_kind import TARGET_KINDS
 from reconciler.decide.drift_entry import DriftClass
 from reconciler.decide.outcome import EventType
 from reconciler.decide.plan import Action, Reason
 from reconciler.render import Content
 from reconciler.render.style import View
+from reconciler.secrets import REDACTED
 from reconciler.text import COMMAND_MARK, INVISIBLE
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.expression import Reference, parts_of
-from reconciler.core.secret import show
 from reconciler.decide.cost import spell_cost
 from reconciler.decide.plan import (
     FOLDED_FROM,
@@ -49,6 +48,7 @@ from reconciler.render.sheet import (
     warning_notes,
 )
 from reconciler.render.style import Style, View
+from reconciler.secrets import show
 from reconciler.text import printable
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from reconciler.core.secret import show
 from reconciler.core.values import Source
 from reconciler.decide.plan import fold_alike, without_name
 from reconciler.render import Content
+from reconciler.secrets import show
 from reconciler.text import printable
 
 if TYPE_CHECKING:

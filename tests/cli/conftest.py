@@ -12,8 +12,8 @@ import pytest
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.cli.terminal.console import console
-from reconciler.core.secret import Redactor
 from reconciler.emulator import Application, ManualClock, Store, create_app, running
+from reconciler.secrets import Redactor
 
 JOB = """\
   {key}:

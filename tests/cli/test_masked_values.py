@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli.terminal.console import console
-from reconciler.core.secret import Redactor
+from reconciler.secrets import Redactor
 from tests.cli.conftest import Reconciler, Service, manifest, write
 
 VALUE = "open-sesame-77"

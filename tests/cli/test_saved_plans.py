@@ -14,12 +14,12 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from reconciler.cli.terminal.console import console
-from reconciler.core.secret import Redactor
 from reconciler.core.values import OF_BLOCKED, OF_SCHEDULES
 from reconciler.decide.plan import PlannedAction
 from reconciler.decide.saved_plan import sealed
 from reconciler.emulator import Effect, Fault, Job
 from reconciler.emulator.lifecycle import Durations
+from reconciler.secrets import Redactor
 from tests.apply.service import SharedTime
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write
 from tests.modelarts.building import a_body

@@ -14,11 +14,11 @@ from reconciler.core.observed_job import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.secret import SecretText
 from reconciler.core.stack import Stack
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import Action, Reason
 from reconciler.decide.planner import details_needed, make_destroy_plan, rests_on_memory
+from reconciler.secrets import SecretText
 from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, an_entry, seen
 from tests.core.history import a_memory, past, what_was_declared
 from tests.core.test_decision_table import (

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.declared_secrets import DeclaredSecrets
+from reconciler.core.masking import DeclaredSecrets
 from reconciler.core.observed_job import ObservedJob
-from reconciler.core.secret import SecretText
+from reconciler.secrets import SecretText
 from tests.builders import a_job, a_stack, seen
 
 SECRET = SecretText("${var.t}", "${var.t}", has_value=False)

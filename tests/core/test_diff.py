@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from reconciler.core.body import with_identity
-from reconciler.core.secret import SecretText
 from reconciler.decide.key_state import Difference, difference
 from reconciler.emulator import Store, create_app
 from reconciler.modelarts.connect import connect_inprocess
+from reconciler.secrets import SecretText
 from tests.builders import a_job
 
 #: No declaration has it, so that only the details can be compared.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reconciler.core.body import create_body, desugar, manifest_form, merge, with_identity
 from reconciler.core.canonical import canonical, mutable_paths, split
 from reconciler.core.digest import CURRENT, covered_by, digest_of, is_known
-from reconciler.core.secret import SecretText
+from reconciler.secrets import SecretText
 from tests.builders import an_entry
 
 FULL: dict[str, Any] = {

@@ -11,11 +11,11 @@ from reconciler.core.observed_job import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision
-from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import timestamp
 from reconciler.decide.drift_report import DriftReport, make_drift_report
 from reconciler.decide.key_state import PlanContext, Snapshot
+from reconciler.secrets import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import DONE, OLD, TD, F, P, R

@@ -17,7 +17,6 @@ import pytest
 
 from reconciler.core.lifecycle import ReplaceOrder
 from reconciler.core.phase import Phase
-from reconciler.core.secret import SecretText
 from reconciler.core.stack import Target, VariableSource
 from reconciler.core.target_kind import LOCAL, TARGET_KINDS
 from reconciler.decide.plan import Action, Plan, Reason
@@ -26,6 +25,7 @@ from reconciler.decide.saved_plan import SEAL, SavedOptions, document, read, sea
 from reconciler.errors import ManifestInvalid
 from reconciler.render import Content, render
 from reconciler.render.style import View
+from reconciler.secrets import SecretText
 from tests.builders import HOUR, a_job, a_stack, absent, seen
 from tests.core.test_decision_table import AB, DONE, OLD, F, P, plan_for
 from tests.hostile.sizes import FUZZ, RecordProperty, count_tried

@@ -14,9 +14,9 @@ from reconciler.core.canonical import by_name
 from reconciler.core.digest import CURRENT
 from reconciler.core.masking import LOOKS_SECRET, mask
 from reconciler.core.phase import Phase
-from reconciler.core.secret import REDACTED, SecretText
 from reconciler.core.stack import Declared
 from reconciler.core.values import Change
+from reconciler.secrets import REDACTED, SecretText
 from tests.builders import a_job, a_stack, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import plan_for

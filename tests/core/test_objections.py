@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from reconciler.core.policy import Effect
-from reconciler.core.secret import SecretText
 from reconciler.core.stack import Limits
 from reconciler.decide.explanation import Explanation
 from reconciler.decide.guards import REFUSES_THE_PLAN
 from reconciler.decide.plan import Action, Guard
 from reconciler.render.explain import render_why
+from reconciler.secrets import SecretText
 from tests.builders import HOUR, a_job, a_stack, seen
 from tests.core.history import a_memory, past
 from tests.core.test_cost import bounded

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from reconciler.core.policy import POLICY_ACTIONS, Effect, Policy
-from reconciler.core.secret import SecretText
 from reconciler.core.stack import Prices
 from reconciler.decide.blockers import blockers
 from reconciler.decide.plan import Action, Plan, Reason
@@ -15,6 +14,7 @@ from reconciler.decide.policy_subject import Surroundings, declared, job_values
 from reconciler.decide.policy_verdict import judge, judge_declared
 from reconciler.errors import Location
 from reconciler.expressions.evaluator import evaluate
+from reconciler.secrets import SecretText
 from tests.builders import HOUR, a_job, a_stack, absent, seen
 from tests.core.test_cost import bounded
 from tests.core.test_decision_table import plan_for

@@ -10,7 +10,6 @@ import pytest
 
 from reconciler.core.catalog import EngineOffer, Offers, PoolChoice, RecordQuota
 from reconciler.core.catalog import PreflightReason as Why
-from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.blockers import blockers
 from reconciler.decide.blocking import CatalogCheck
@@ -31,6 +30,7 @@ from reconciler.decide.preflight import (
     with_check,
 )
 from reconciler.errors import Location
+from reconciler.secrets import SecretText
 from tests.builders import a_job, a_stack, absent, seen
 from tests.core.test_decision_table import plan_for
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from reconciler.core.body import manifest_form
 from reconciler.core.canonical import canonical, mutable_paths, walk_rules
-from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.plan import Action, PlannedAction, Reason
+from reconciler.secrets import SecretText
 from tests.builders import a_job
 from tests.core.fields import ABSENT, FIELDS, FORMS, Field, declared, is_accepted, reported
 from tests.core.history import a_memory, past

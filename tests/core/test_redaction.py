@@ -6,12 +6,11 @@ import json
 
 import pytest
 
-from reconciler.core.redaction import without_secrets
-from reconciler.core.secret import Redactor, SecretText
 from reconciler.decide.drift_entry import Drift, DriftClass
 from reconciler.decide.outcome import Outcome, Status
 from reconciler.decide.plan import Action
 from reconciler.errors import Diagnostic
+from reconciler.secrets import Redactor, SecretText, without_secrets
 from tests.builders import a_job, a_stack, seen
 from tests.core.test_decision_table import plan_for
 

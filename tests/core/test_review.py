@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob, Limits, Stack, Target
 from reconciler.decide.plan import Action, Reason
 from reconciler.decide.review import ChangeKind, Review, ReviewedSide, Side, make_review
+from reconciler.secrets import SecretText
 from tests.builders import a_job, a_stack, absent
 
 EDITED: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}

@@ -17,7 +17,6 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.scalar import spelled
-from reconciler.core.secret import SecretText, show
 from reconciler.core.stack import DesiredJob, Stack, Target, VariableSource
 from reconciler.core.target_kind import LOCAL
 from reconciler.decide.key_state import Snapshot
@@ -25,6 +24,7 @@ from reconciler.decide.plan import Action, Plan
 from reconciler.decide.preconditions import StalePlan, failed_preconditions
 from reconciler.decide.saved_plan import SavedOptions, SavedPlan, document, read, sealed
 from reconciler.errors import Diagnostic, ManifestInvalid
+from reconciler.secrets import SecretText, show
 from tests.builders import HOUR, NOW, STACK, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, plan_for

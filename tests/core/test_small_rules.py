@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.secret import REDACTED, Redactor, SecretText, show
-from reconciler.core.secret_forms import SHORTEST_SCANNED
 from reconciler.core.selection import narrow
 from reconciler.decide.plan import Action, in_order, rank
 from reconciler.errors import WrongUsage
+from reconciler.secrets import REDACTED, SHORTEST_SCANNED, Redactor, SecretText, show
 from reconciler.text import format_duration, parse_duration, printable
 from tests.builders import a_job, a_stack, seen
 from tests.core.test_decision_table import OLD, plan_for

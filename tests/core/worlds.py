@@ -14,12 +14,12 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.scalar import spelled
 from reconciler.core.schedule import Schedule
-from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.drift_report import DriftReport, make_drift_report
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan
 from reconciler.decide.planner import KeyDecision, decisions_of, make_plan
+from reconciler.secrets import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 

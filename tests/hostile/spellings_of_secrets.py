@@ -10,7 +10,6 @@ import binascii
 import html
 import json
 import re
-import shlex
 from collections.abc import Callable, Iterator
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
@@ -51,25 +50,8 @@ def _json(text: str) -> str:
     return json.dumps(text)[1:-1]
 
 
-def _percent(text: str) -> str:
-    return "".join(f"%{byte:02x}" for byte in _utf8(text))
-
-
-def _partly(text: str) -> str:
-    return "".join(_percent(char) if at % 2 else char for at, char in enumerate(text))
-
-
 def _lower(text: str) -> str:
     return re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), quote(text, safe=""))
-
-
-def _units(text: str) -> Iterator[bytes]:
-    encoded = text.encode("utf-16-be")
-    return (encoded[at : at + 2] for at in range(0, len(encoded), 2))
-
-
-def _unit(pair: bytes) -> str:
-    return f"\\u{pair[0]:02x}{pair[1]:02X}"
 
 
 SPELLINGS: dict[str, Spelling] = {
@@ -78,17 +60,10 @@ SPELLINGS: dict[str, Spelling] = {
     "URL, lower case": _lower,
     "URL, path": quote,
     "URL, form": quote_plus,
-    "URL, every byte": _percent,
-    "URL, in part": _partly,
     "JSON": _json,
     "JSON, solidus": lambda text: _json(text).replace("/", "\\/"),
     "JSON, not ASCII": lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
-    "JSON, every letter": lambda text: "".join(map(_unit, _units(text))),
-    "HTML": html.escape,
-    "HTML, numbers": lambda text: "".join(f"&#x{ord(c):X};" if not c.isalnum() else c for c in text),
     "Python": lambda text: repr(text)[1:-1],
-    "Python, bytes": lambda text: repr(_utf8(text))[2:-1],
-    "shell": shlex.quote,
     "YAML": lambda text: "'" + text.replace("'", "''") + "'",
     "base64": _base64,
     "base64, URL-safe": lambda text: base64.urlsafe_b64encode(_utf8(text)).decode(),
@@ -96,15 +71,6 @@ SPELLINGS: dict[str, Spelling] = {
     "basic auth": lambda text: _base64(f"user:{text}"),
     "base64 of more": lambda text: _base64(f"ab{text}xy"),
 }
-
-
-def spellings() -> Iterator[tuple[str, Spelling]]:
-    """Yield every spelling, and every spelling of each."""
-    yield from SPELLINGS.items()
-    for inner, first in SPELLINGS.items():
-        for outer, second in SPELLINGS.items():
-            if "raw" not in (inner, outer):
-                yield f"{outer} of {inner}", lambda text, f=first, s=second: s(f(text))  # type: ignore[misc]
 
 
 # --- the witness

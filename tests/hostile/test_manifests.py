@@ -18,7 +18,7 @@ import pytest
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.cli.terminal.console import console
-from reconciler.core.secret import Redactor
+from reconciler.secrets import Redactor
 from reconciler.text import visible
 from tests.hostile.broken_manifests import (
     ENCODINGS,

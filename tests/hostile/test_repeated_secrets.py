@@ -16,8 +16,8 @@ import pytest
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.cli.terminal.console import console
-from reconciler.core.secret import REDACTED, Redactor
 from reconciler.emulator import ManualClock, Store, create_app, running
+from reconciler.secrets import REDACTED, Redactor
 from tests.apply.service import SharedTime
 from tests.cli.conftest import JOB
 from tests.hostile.sizes import FUZZ, RecordProperty, count_tried

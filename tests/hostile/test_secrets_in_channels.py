@@ -17,8 +17,8 @@ import pytest
 from reconciler.cli import cli
 from reconciler.cli.entrypoint import run
 from reconciler.cli.terminal.console import console
-from reconciler.core.secret import Redactor
 from reconciler.emulator import ManualClock, Store, create_app, running
+from reconciler.secrets import Redactor
 from tests.apply.service import SharedTime
 from tests.cli.conftest import manifest
 from tests.hostile.sizes import RecordProperty, count_tried

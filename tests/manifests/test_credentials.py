@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reconciler.core.credential_names import ACCESS_KEYS, CREDENTIAL_NAMES, PASSWORD, TOKENS
 from reconciler.core.stack import VariableSource
 from reconciler.errors import ManifestInvalid
 from reconciler.manifests.saved import resolve
 from reconciler.modelarts import auth, connect
+from reconciler.secrets import ACCESS_KEYS, CREDENTIAL_NAMES, PASSWORD, TOKENS
 from tests.manifests.conftest import HEAD, JOB, Place, marked
 
 SECRET = "tell-nobody-1"

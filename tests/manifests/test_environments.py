@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.secret import SecretText
 from reconciler.errors import ManifestInvalid, Severity, WrongUsage
 from reconciler.manifests.load import check
+from reconciler.secrets import SecretText
 from tests.manifests.conftest import JOB, Place, marked, place_of
 
 #: A job whose environment variable X shows the value of `v`, on the targets dev and prod.

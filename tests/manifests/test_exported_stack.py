@@ -19,8 +19,6 @@ from reconciler.core.fields.marks import Cloud
 from reconciler.core.identity import Marker, key_problem
 from reconciler.core.mutable import mutable_changes
 from reconciler.core.observed_job import ObservedJob
-from reconciler.core.secret import Redactor
-from reconciler.core.secret_variables import stands_out
 from reconciler.core.stack import DesiredJob, Target
 from reconciler.core.values import Change
 from reconciler.manifests import exported_stack
@@ -28,6 +26,7 @@ from reconciler.manifests.exported_stack import ExportedStack, export_stack, uni
 from reconciler.manifests.layout.formatting import format_text
 from reconciler.manifests.load import load_mapping
 from reconciler.manifests.yaml.document import parse
+from reconciler.secrets import Redactor, stands_out
 from tests.builders import a_job, seen
 from tests.core.fields import BASES, FIELDS, FORMS, declared, is_accepted, reported
 

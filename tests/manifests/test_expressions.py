@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.secret import SecretText
 from reconciler.errors import Severity
+from reconciler.secrets import SecretText
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 
 BODY = JOB.replace("engine: {engine_id: pt}", "engine: {engine_id: pt}, environments: {X: %s}")

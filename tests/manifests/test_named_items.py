@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.secret import SecretText
+from reconciler.secrets import SecretText
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.secret import SecretText
 from reconciler.core.stack import DesiredJob
 from reconciler.manifests.variables import budget
 from reconciler.manifests.variables.outputs import Outputs
+from reconciler.secrets import SecretText
 from tests.manifests.conftest import HEAD, JOB, Place, marked, place_of
 
 DEFAULTS = f"defaults:\n{textwrap.indent(textwrap.dedent(JOB).strip(), '  ')}\n"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.secret import Redactor, SecretText
 from reconciler.errors import ManifestInvalid
 from reconciler.manifests.saved import resolve_records
+from reconciler.secrets import Redactor, SecretText
 from tests.manifests.conftest import Place, marked, place_of
 
 VARIABLES = (

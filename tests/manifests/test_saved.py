@@ -12,13 +12,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from reconciler.core.expression import Reference, escape, parts_of
-from reconciler.core.secret import SecretText, save, unsavable
+from reconciler.core.expression import Reference, escape, parts_of, save, unresolvable_references
 from reconciler.core.stack import Variable, VariableSource
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.manifests.saved import resolve
 from reconciler.manifests.variables.expand import Expander
 from reconciler.manifests.variables.values import VariableValues
+from reconciler.secrets import SecretText
 from tests.manifests.conftest import HEAD, JOB, Place
 
 TOKEN = {"token": VariableSource(env="TOKEN")}
@@ -93,7 +93,7 @@ def test_job_is_the_same_again(place: Place) -> None:
     body = loaded.stack.jobs["a"].body
     written = json.dumps(save(body))
     assert "hunter2" not in written
-    assert unsavable(body) == ()
+    assert unresolvable_references(body) == ()
     found = again(json.loads(written), loaded.sources, environ=environ)
     assert found == body
     assert found["algorithm"]["environments"]["B"].reference == "Bearer ${var.token}"
@@ -107,7 +107,7 @@ HOSTILE = st.lists(st.sampled_from(["$${", "${", "${$}", "$", "{", "}", "var.tok
                     lambda inner: st.lists(inner) | st.dictionaries(HOSTILE, inner)))  # fmt: skip
 def test_plain_data_survives(tree: Any) -> None:
     assert again(json.loads(json.dumps(save(tree))), {}) == tree
-    assert unsavable(tree) == ()
+    assert unresolvable_references(tree) == ()
 
 
 @given(
@@ -142,7 +142,7 @@ def test_secrets_survive_with_value_and_reference(
     sent = "".join(str(given_values[piece[0]]) if isinstance(piece, tuple) else piece for piece in pieces)
     assert str(value) == sent
     assert isinstance(found["a"][0], SecretText) == isinstance(value, SecretText)
-    assert unsavable(tree) == ()
+    assert unresolvable_references(tree) == ()
     if isinstance(value, SecretText):
         assert found["a"][1]["b"].reference == value.reference
 
@@ -296,17 +296,17 @@ def test_every_value_is_known_before_anything_is_refused() -> None:
 def test_what_could_not_be_found_again_is_listed(reference: str) -> None:
     secret = SecretText("hunter2!", reference)
     fine = SecretText("hunter2!", "x${var.token}")
-    assert unsavable({"a": [secret, fine], "b": secret}) == (reference,)
+    assert unresolvable_references({"a": [secret, fine], "b": secret}) == (reference,)
 
 
 def test_secret_that_is_marked_in_place_cannot_be_kept(place: Place) -> None:
     parameters = "parameters: {password: {value: hunter2!, sensitive: true}}, engine:"
     job = place.job(JOB.replace("engine:", parameters))
-    assert unsavable(job.body) == ("${parameter.password}",)
+    assert unresolvable_references(job.body) == ("${parameter.password}",)
 
 
 def test_variable_that_is_marked_in_place_can_be_kept(place: Place) -> None:
     parameters = "parameters: {password: {value: '${var.token}', sensitive: true}}, engine:"
     head = HEAD + "variables: {token: {env: TOKEN, sensitive: true}}\n"
     job = place.job(JOB.replace("engine:", parameters), head, environ={"TOKEN": "hunter2!"})
-    assert unsavable(job.body) == ()
+    assert unresolvable_references(job.body) == ()

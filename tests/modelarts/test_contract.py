@@ -18,10 +18,10 @@ from reconciler.core.identity import parse_description
 from reconciler.core.observed_job import ObservedJob
 from reconciler.core.phase import ACTIVE, Phase
 from reconciler.core.ports import Backend
-from reconciler.core.secret import SecretText
 from reconciler.emulator.routes import HUAWEI, ROUTES
 from reconciler.errors import NameTaken, NotFound, Rejected, WrongPhase
 from reconciler.modelarts.backend import ModelArtsBackend
+from reconciler.secrets import SecretText
 from tests.modelarts.building import MARKER, PROJECT, a_body
 from tests.modelarts.locations import NOBODY, NotOurs, Place, emulated, guard, live_variables_missing
 

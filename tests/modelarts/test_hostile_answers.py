@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.secret import Redactor
 from reconciler.core.stack import Target
 from reconciler.emulator.server import running
 from reconciler.errors import (
@@ -37,6 +36,7 @@ from reconciler.modelarts.http import (
     json_bytes,
     query_of,
 )
+from reconciler.secrets import Redactor
 from tests.modelarts.building import PROJECT, TOKEN, StoppedClock
 from tests.modelarts.serving import Canned, a_socket
 

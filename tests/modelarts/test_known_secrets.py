@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.credential_names import CREDENTIAL_NAMES
 from reconciler.modelarts.known_secrets import known_secrets
+from reconciler.secrets import CREDENTIAL_NAMES
 
 
 @pytest.mark.parametrize("name", sorted(CREDENTIAL_NAMES - {"RECONCILER_RECORDS", "RECONCILER_VAR"}))

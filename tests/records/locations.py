@@ -9,12 +9,12 @@ from typing import Any
 
 from reconciler.core.ownership import Revision
 from reconciler.core.record import Call, Declared, Holder, RunKind, Scope
-from reconciler.core.secret import Redactor
 from reconciler.decide.journal import Run, Step
 from reconciler.decide.outcome import Outcome, Status
 from reconciler.decide.plan import Action, After, Before, PlannedAction, Reason
 from reconciler.records import open_records
 from reconciler.records.store import StoredRecords
+from reconciler.secrets import Redactor
 from tests.builders import NOW, STACK, seen
 
 SCOPE = Scope(STACK, "modelarts.example", "p1", "0")

@@ -18,13 +18,13 @@ from reconciler.core.record import (
     RecordsUnavailable,
     RunKind,
 )
-from reconciler.core.secret import SecretText
 from reconciler.decide.journal import RunEnd, StepEnd
 from reconciler.decide.outcome import Outcome, Status
 from reconciler.decide.plan import Action
 from reconciler.records.journal import StoredJournal
 from reconciler.records.null import NoRecords
 from reconciler.records.store import StoredRecords
+from reconciler.secrets import SecretText
 from tests.builders import NOW
 from tests.records.locations import (
     ALICE,

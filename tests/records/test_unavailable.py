@@ -14,11 +14,11 @@ import pytest
 from sqlalchemy import text
 
 from reconciler.core.record import RecordsUnavailable
-from reconciler.core.secret import Redactor
 from reconciler.errors import Diagnostic
 from reconciler.records import open_records, postgres
 from reconciler.records.dialects import sqlite as sqlite_dialect
 from reconciler.records.sqlite.recorded_revisions import read_revisions
+from reconciler.secrets import Redactor
 from tests.records import server
 from tests.records.locations import (
     ALICE,

@@ -18,7 +18,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.core.catalog import PreflightReason
 from reconciler.core.record import PastAction, PastStep
-from reconciler.core.secret import REDACTED, Redactor
 from reconciler.core.stack import Declared
 from reconciler.core.values import Source
 from reconciler.decide.drift_comparison import DriftComparison
@@ -42,6 +41,7 @@ from reconciler.errors import Diagnostic, ExitCode, Location, Severity, Snippet
 from reconciler.render import Content, formats_of, render, render_run, step_outputs
 from reconciler.render.markdown import MOST_CHARACTERS
 from reconciler.render.style import PLAIN, Style, View
+from reconciler.secrets import REDACTED, Redactor
 from reconciler.text import INVISIBLE, visible
 from tests.builders import NOW
 from tests.render.test_golden import drifted, every_action

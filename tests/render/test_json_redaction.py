@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import pytest
 
 from reconciler.core.phase import Phase
-from reconciler.core.secret import REDACTED, Redactor
 from reconciler.core.target_kind import TARGET_KINDS
 from reconciler.decide.drift_entry import DriftClass
 from reconciler.decide.outcome import EventType
 from reconciler.decide.plan import Action, Reason
 from reconciler.render.json import redacted
+from reconciler.secrets import REDACTED, Redactor
 
 JOB = "3faf5c03-1234-4c27-aad5-8a6a1ee96fb8"
 WORDS: dict[str, Iterable[str]] = {
@@ -45,12 +45,14 @@ def test_counted_number_stays_and_other_number_is_redacted() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [JOB, "sha256:" + "0" * 60 + "1234", "a12340c1b7d4e", "0" * 28 + "1234"], ids=len
+    "name",
+    [JOB.replace("1234", "12f4"), "sha256:" + "0" * 60 + "12f4", "a12f40c1b7d4e", "0" * 28 + "12f4"],
+    ids=len,
 )
 def test_id_with_short_secret_in_it_by_chance_stays(name: str) -> None:
-    assert redacted([name, f"see {name}"], Redactor(["1234"])) == [
+    assert redacted([name, f"see {name}"], Redactor(["12f4"])) == [
         name,
-        f"see {name.replace('1234', REDACTED)}",
+        f"see {name.replace('12f4', REDACTED)}",
     ]
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from reconciler.core.record import PastAction
-from reconciler.core.secret import REDACTED, Redactor
 from reconciler.decide.history_report import HistoryExcerpt
 from reconciler.decide.timeline import BarState, MarkKind, Timeline
 from reconciler.render.timeline import render_timeline
+from reconciler.secrets import REDACTED, Redactor
 from tests.render.browser import Page
 from tests.render.recorded_histories import (
     AT_S,

@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from reconciler.core.secret import Redactor
 from reconciler.errors import Diagnostic, WrongUsage
 from reconciler.files import NotRegular, write_file
+from reconciler.secrets import Redactor
 from reconciler.text import printable, visible
 
 if TYPE_CHECKING:

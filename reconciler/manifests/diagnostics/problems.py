@@ -13,13 +13,13 @@ from reconciler.core.expression import UnresolvedText
 from reconciler.core.fields.field_types import fields_of
 from reconciler.core.fields.obs_path import INVALID_PATH, OUTSIDE
 from reconciler.core.scalar import is_boolean, scalar_text
-from reconciler.core.secret import SecretText
 from reconciler.core.time_zone import time_zones
 from reconciler.errors import Diagnostic
 from reconciler.manifests.diagnostics.suggestions import did_you_mean
 from reconciler.manifests.variables.problems import CREDENTIAL, refused_credential
 from reconciler.manifests.yaml.document import Document, shorten
 from reconciler.manifests.yaml.positions import Member, PathStep, Steps, diagnose, find, format_path
+from reconciler.secrets import SecretText
 
 _Model = TypeVar("_Model", bound=BaseModel)
 NAMED_LISTS = ("parameters", "inputs", "outputs")

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from reconciler.core.secret import Redactor
 from reconciler.errors import Diagnostic, Snippet
+from reconciler.secrets import Redactor
 
 #: Of a line beyond this that holds a secret nothing is shown.
 _LONG_LINE = 12_000

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from reconciler.core.expression import Reference, parts_of
-from reconciler.core.secret_detection import is_secret_name, looks_secret, secret_parts
 from reconciler.core.store_url import looks_like_passwords
 from reconciler.manifests.layout.comments import comments_of
 from reconciler.manifests.layout.nodes import parse_nodes
@@ -18,6 +17,7 @@ from reconciler.manifests.notify import misplaced_urls
 from reconciler.manifests.variables.section import declared_sensitive
 from reconciler.manifests.variables.values import marked_texts, texts_in
 from reconciler.manifests.yaml.document import Document
+from reconciler.secrets import is_secret_name, looks_secret, secret_parts
 
 #: What a variable or a parameter says of its value: the name is the one that stands above, or beside.
 _VALUES = ("default", "value")

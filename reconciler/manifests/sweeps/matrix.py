@@ -17,7 +17,6 @@ from typing import Any
 from reconciler.core.expression import AXIS_NAME
 from reconciler.core.identity import key_problem
 from reconciler.core.scalar import is_boolean, plain
-from reconciler.core.secret import SecretText
 from reconciler.errors import Diagnostic
 from reconciler.manifests.diagnostics.problems import found
 from reconciler.manifests.diagnostics.suggestions import did_you_mean
@@ -28,6 +27,7 @@ from reconciler.manifests.variables.expand import Expander, problems_in, too_muc
 from reconciler.manifests.variables.problems import NotExpanded
 from reconciler.manifests.yaml.document import shorten
 from reconciler.manifests.yaml.positions import PathStep, diagnose, location_of_key
+from reconciler.secrets import SecretText
 
 #: What an entry says of its members, and no job does.
 MATRIX, NAME = "matrix", "name"

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from reconciler.core.credential_names import holds_credential, is_credential_name
 from reconciler.core.expression import (
     OutputName,
     Reference,
@@ -22,8 +21,7 @@ from reconciler.core.expression import (
     outputs_in,
     parts_of,
 )
-from reconciler.core.scalar import scalar_text, text_released_as
-from reconciler.core.secret import SecretText, as_released
+from reconciler.core.scalar import as_released, scalar_text, text_released_as
 from reconciler.errors import Diagnostic
 from reconciler.manifests.diagnostics.suggestions import did_you_mean, listed
 from reconciler.manifests.variables import budget
@@ -42,6 +40,7 @@ from reconciler.manifests.variables.problems import (
 )
 from reconciler.manifests.yaml.document import Document, shorten
 from reconciler.manifests.yaml.positions import PathStep, diagnose
+from reconciler.secrets import SecretText, holds_credential, is_credential_name
 
 _ALLOWED = (
     "${var.NAME}, ${env.NAME}, ${matrix.AXIS}, ${job.key} and ${jobs.KEY.outputs.NAME} are allowed; "

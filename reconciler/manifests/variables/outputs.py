@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from reconciler.core.body import desugar
 from reconciler.core.expression import OutputName, Reference, UnresolvedText
-from reconciler.core.secret import SecretText
 from reconciler.decide.plan import few
 from reconciler.errors import Diagnostic, Location
 from reconciler.manifests.diagnostics.problems import Origin, Unexpanded, steps_of
@@ -26,6 +25,7 @@ from reconciler.manifests.variables.expand import Expander, problems_in
 from reconciler.manifests.variables.problems import NotExpanded, Problem
 from reconciler.manifests.yaml.document import shorten
 from reconciler.manifests.yaml.positions import PathStep, location_of_key
+from reconciler.secrets import SecretText
 
 UNKNOWN_OUTPUT = "unknown output"
 #: Where an output has its path.

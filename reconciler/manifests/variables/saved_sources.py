@@ -10,9 +10,9 @@ from typing import Any
 
 from reconciler.core.expression import Reference, escape, parts_of
 from reconciler.core.scalar import scalar_text
-from reconciler.core.secret_detection import secret_parts
 from reconciler.core.stack import VariableSource
 from reconciler.manifests.variables.values import ValueSource, VariableValues
+from reconciler.secrets import secret_parts
 
 _NOT_STORED = VariableSource(default=True)
 

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from reconciler.core.secret import SecretText
 from reconciler.core.stack import Variable, VariableSource
 from reconciler.errors import Diagnostic, Severity
 from reconciler.manifests.diagnostics.problems import Origin, validated
@@ -26,6 +25,7 @@ from reconciler.manifests.variables.values import (
 )
 from reconciler.manifests.yaml.document import Document, shorten
 from reconciler.manifests.yaml.positions import PathStep, diagnose, location_of_key
+from reconciler.secrets import SecretText
 
 
 def declared_sensitive(documents: Iterable[Document]) -> set[str]:

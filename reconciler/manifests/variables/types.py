@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.core.scalar import is_boolean, plain, scalar_text, spelled
-from reconciler.core.secret import SecretText
 from reconciler.core.stack import Variable, VariableType
 from reconciler.manifests.diagnostics.problems import found
 from reconciler.manifests.variables.problems import WrongValue
 from reconciler.manifests.yaml.document import parse, parse_scalar, shorten
+from reconciler.secrets import SecretText
 
 
 class _WrongType(Exception):

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 from reconciler.core.expression import VARIABLE_NAME, Reference, parts_of
 from reconciler.core.scalar import plain, scalar_text
-from reconciler.core.secret import SecretText
 from reconciler.core.stack import Variable
 from reconciler.errors import Diagnostic, WrongUsage
 from reconciler.manifests.diagnostics.suggestions import Names, listed
@@ -40,6 +39,7 @@ from reconciler.manifests.variables.problems import (
 from reconciler.manifests.variables.types import typed, typed_text
 from reconciler.manifests.yaml.document import MANIFEST_MAPPING, Document, read, shorten
 from reconciler.manifests.yaml.positions import PathStep, diagnose
+from reconciler.secrets import SecretText
 
 NAME = re.compile(VARIABLE_NAME)
 CYCLE = "variable cycle"
