@@ -199,13 +199,14 @@ class Execution:
     def _do(self, stack: str, turn: Turn, action: PlannedAction) -> Outcome:
         backend = JournaledBackend(self._backend, self._journal, action, turn, self._stream.in_flight)
         steps = Steps(
+            action,
             backend,
             self._clock,
             stack=stack,
             cloud=self._cloud,
             timeout_s=self._timeout_s,
             turn=turn,
-            tell_progress=self._tell_progress,
+            tell_progress=partial(self._tell_progress, action),
             checks=self._checks,
         )
         job = action.before.id if action.before else None
@@ -213,7 +214,7 @@ class Execution:
             outcome = None
             while outcome is None:
                 with suppress(StaleObservation):
-                    outcome = steps.run(action)
+                    outcome = steps.run()
         except Interrupted:
             outcome = _outcome_of_interrupted(action, backend.done, has_begun=turn.has_begun)
         except LockLost as lost:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from reconciler.apply.catalog import CreateChecks
@@ -57,10 +56,11 @@ class ActionEnded(Exception):
 
 
 class Steps:
-    """Carries out one action at a time; safe to use from several threads."""
+    """Carries out one action."""
 
     def __init__(
         self,
+        action: PlannedAction,
         backend: Backend,
         clock: Clock,
         *,
@@ -68,15 +68,21 @@ class Steps:
         cloud: Cloud,
         timeout_s: float,
         turn: Turn,
-        tell_progress: Callable[[PlannedAction, ObservedJob], None],
+        tell_progress: Callable[[ObservedJob], None],
         checks: CreateChecks | None = None,
     ) -> None:
-        self._checks = checks
+        self.action, self._checks = action, checks
+        self._job_id = action.before.id if action.before else None
         self._backend, self._clock, self._turn = backend, clock, turn
         self._stack, self._cloud, self._timeout_s = stack, cloud, timeout_s
         self._tell_progress = tell_progress
 
-    def run(self, action: PlannedAction) -> Outcome:
+    @property
+    def _next_name(self) -> str:
+        assert self.action.after is not None
+        return self.action.after.name
+
+    def run(self) -> Outcome:
         """Do it. What goes wrong is said in the outcome.
 
         Raises:
@@ -88,18 +94,18 @@ class Steps:
             Action.UPDATE: self._update,
             Action.TERMINATE: self._terminate,
             Action.REPLACE: self._replace,
-        }[action.action]
+        }[self.action.action]
         try:
-            job, detail = do(action)
-            said = action.detail if action.scheduled_for is not None else ""
-            return Outcome(action, Status.DONE, "; ".join(filter(None, (said, detail))), job=job)
+            job, detail = do()
+            said = self.action.detail if self.action.scheduled_for is not None else ""
+            return Outcome(self.action, Status.DONE, "; ".join(filter(None, (said, detail))), job=job)
         except ActionEnded as end:
             met = _met_before(end)
             return Outcome(
-                action,
+                self.action,
                 end.status,
                 end.detail,
-                job=end.job or _id(action),
+                job=end.job or self._job_id,
                 code=met.code if met else "",
                 message=end.detail,
                 request_id=met.request_id if met else "",
@@ -109,38 +115,38 @@ class Steps:
         except ServiceError as failure:
             why = failure.diagnostics[0]
             return Outcome(
-                action,
+                self.action,
                 Status.DENIED if isinstance(failure, Unauthorized) else Status.FAILED,
                 f"{why.what}: {why.why}",
-                job=_id(action),
+                job=self._job_id,
                 code=failure.code,
                 message=failure.message,
                 request_id=failure.request_id,
             )
         except RecordsUnavailable as refusal:
             why = refusal.diagnostics[0]
-            return Outcome(action, Status.FAILED, f"{refusal}; nothing was sent", job=_id(action))
+            return Outcome(self.action, Status.FAILED, f"{refusal}; nothing was sent", job=self._job_id)
 
     # --- create
 
-    def _create(self, action: PlannedAction) -> tuple[str, str]:
-        self._wait_for_others(action)
-        if action.follows is not None and (done := self._one_before(action, action.follows)):
+    def _create(self) -> tuple[str, str]:
+        self._wait_for_others()
+        if self.action.follows is not None and (done := self._one_before(self.action.follows)):
             return done
-        return self._create_next(action)
+        return self._create_next()
 
-    def _wait_for_others(self, action: PlannedAction) -> None:
+    def _wait_for_others(self) -> None:
         """Wait until the key's other jobs that are ending have ended; a deleted one has.
 
         Raises:
             ActionEnded: one did not end in time.
             Interrupted: the program is to stop.
         """
-        for job_id in action.waits_for_jobs:
+        for job_id in self.action.waits_for_jobs:
             with suppress(NotFound):
-                self._wait(action, self._backend.details(job_id), Goal.ENDED)
+                self._wait(self._backend.details(job_id), Goal.ENDED)
 
-    def _one_before(self, action: PlannedAction, before: str) -> tuple[str, str] | None:
+    def _one_before(self, before: str) -> tuple[str, str] | None:
         """See that the revision before has ended: the service may have restarted it since the plan.
 
         Returns it if it ran what is declared and has completed meanwhile, or turns out to have ended by
@@ -150,28 +156,28 @@ class Steps:
         try:
             job = self._backend.details(before)
             if job.phase is Phase.TERMINATING:
-                job = self._wait(action, job, Goal.ENDED)
+                job = self._wait(job, Goal.ENDED)
         except NotFound:
             return None
         verdict = may(Operation.CREATE_NEXT, job.phase)
         if not verdict:
             raise ActionEnded(Status.CONFLICT, f"{job.name} is {job.phase_text} again: {verdict.why}", job.id)
-        digest = action.after.digest if action.after else None
+        digest = self.action.after.digest if self.action.after else None
         if job.marker is None or digest is None or not is_of_same_form(job.marker.digest, digest):
             return None
-        if action.reason is Reason.UPSTREAM_NEWER or action.scheduled_for is not None:
+        if self.action.reason is Reason.UPSTREAM_NEWER or self.action.scheduled_for is not None:
             return None
         if job.phase is Phase.COMPLETED:
             return job.id, f"{job.name} has completed in the meantime"
-        if stopped_itself(DesiredJob(key=action.key, body=action.desired, digest=digest), job):
+        if stopped_itself(DesiredJob(key=self.action.key, body=self.action.desired, digest=digest), job):
             return job.id, f"{job.name} is {job.phase_text}: stopped by its own auto_stop"
         return None
 
-    def _create_next(self, action: PlannedAction) -> tuple[str, str]:
-        name, body = _after_name(action), action.desired or {}
-        if found := self._settled(action, name):
+    def _create_next(self) -> tuple[str, str]:
+        name, body = self._next_name, self.action.desired or {}
+        if found := self._settled(name):
             return found
-        self._await_time(action)
+        self._await_time()
         for attempt in range(ATTEMPTS):
             try:
                 return self._ask_to_create(body), ""
@@ -182,21 +188,21 @@ class Steps:
                     # Before the look, not after it: a create may take effect after its answer was lost.
                     self._sleep(2.0**attempt)
                 # The job may be there: a blind second POST is never sent.
-                if found := self._look_up_after(failure, action, name):
+                if found := self._look_up_after(failure, name):
                     return found
                 if attempt == ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    def _await_time(self, action: PlannedAction) -> None:
+    def _await_time(self) -> None:
         """Let the service's clock reach the time that a scheduled job is for, where ours is ahead of it.
 
         A job that was created before its time, by the service's clock, would be started for it once more, and
         one that it replaces runs until then.
         """
-        if action.scheduled_for is None or not isinstance(self._backend, SupportsClockSkew):
+        if self.action.scheduled_for is None or not isinstance(self._backend, SupportsClockSkew):
             return
-        time_s = datetime.fromisoformat(action.scheduled_for).timestamp()
+        time_s = datetime.fromisoformat(self.action.scheduled_for).timestamp()
         left_s = time_s - (self._clock.now() - (self._backend.skew_s or 0.0))
         if 0 < left_s <= MAX_SKEW_S:  # of a service that is further off no answer is good for anything
             self._sleep(left_s)
@@ -211,16 +217,14 @@ class Steps:
                 self._sleep(min(failure.retry_after_s or 2.0**attempt, self._timeout_s))
         raise AssertionError("the last attempt returns or raises")
 
-    def _look_up_after(
-        self, failure: ServiceError, action: PlannedAction, name: str
-    ) -> tuple[str, str] | None:
+    def _look_up_after(self, failure: ServiceError, name: str) -> tuple[str, str] | None:
         """Settle a create without an answer: the job that is there, or None if it certainly is not."""
         try:
-            if found := self._settled(action, name):
+            if found := self._settled(name):
                 return found
             is_held = True if isinstance(failure, NameTaken) else self._is_held(name)
             if is_held:
-                return self._holder(action, name)
+                return self._holder(name)
         except ServiceError as second:
             failure, is_held = second, None
         if is_held is None:
@@ -228,19 +232,19 @@ class Steps:
             raise ActionEnded(Status.UNKNOWN, said) from failure
         return None
 
-    def _settled(self, action: PlannedAction, name: str) -> tuple[str, str] | None:
+    def _settled(self, name: str) -> tuple[str, str] | None:
         """Look the name up: our job is there (whoever sent it), somebody else's is, or none is seen."""
         found = self._backend.find(name)
         for job in found:
-            if job.name == name and is_marked(job, action, self._stack):
+            if job.name == name and is_marked(job, self.action, self._stack):
                 return job.id, "already created"
         if found:
             raise ActionEnded(Status.CONFLICT, f"{name} is taken by job {found[0].id}", found[0].id)
         return None
 
-    def _holder(self, action: PlannedAction, name: str) -> tuple[str, str]:
+    def _holder(self, name: str) -> tuple[str, str]:
         """The job that holds a name which is known to be held."""
-        if found := self._settled(action, name):
+        if found := self._settled(name):
             return found
         raise ActionEnded(Status.CONFLICT, f"{name} is held by a job that this account cannot see")
 
@@ -267,15 +271,15 @@ class Steps:
 
     # --- update
 
-    def _update(self, action: PlannedAction) -> tuple[str, str]:
-        job = self._look(action)
-        if action.reason is Reason.RELEASED and job.marker is None:
+    def _update(self) -> tuple[str, str]:
+        job = self._look()
+        if self.action.reason is Reason.RELEASED and job.marker is None:
             return job.id, "its marker is gone already"
-        check_flags(action, job)
+        check_flags(self.action, job)
         verdict = may(Operation.UPDATE_DESCRIPTION, job.phase)
         if not verdict or job.phase is None:
             raise ActionEnded(Status.FAILED, f"{job.name} is {job.phase_text}: {verdict.why}", job.id)
-        body = legal_now(action.desired or {}, job.phase, self._cloud)
+        body = legal_now(self.action.desired or {}, job.phase, self._cloud)
         failure = None
         try:
             self._backend.update(job.id, body)
@@ -283,7 +287,7 @@ class Steps:
             failure = uncertain
         job = self._backend.details(job.id)
         if missing := did_not_take(body, job):
-            check_not_taken(action, job, self._stack)
+            check_not_taken(self.action, job, self._stack)
             if failure:
                 raise failure
             raise ActionEnded(Status.FAILED, f"the service did not apply {', '.join(missing)}", job.id)
@@ -292,41 +296,41 @@ class Steps:
 
     # --- terminate
 
-    def _terminate(self, action: PlannedAction) -> tuple[str, str]:
-        job = self._end(action)
+    def _terminate(self) -> tuple[str, str]:
+        job = self._end()
         if job is None:
-            return _id(action) or "", "its record no longer exists"
+            return self._job_id or "", "its record no longer exists"
         return job.id, f"now {job.phase_text}"
 
-    def _end(self, action: PlannedAction) -> ObservedJob | None:
+    def _end(self) -> ObservedJob | None:
         """Mark the job as stopped by us, then ask for its end; too late is done, too.
 
         Returns the job as it is then; None if its record no longer exists.
         """
         for attempt in range(ATTEMPTS):
             try:
-                job = self._look(action)
+                job = self._look()
                 if _is_ending(job):
                     return job
                 if not (verdict := may(Operation.TERMINATE, job.phase)):
                     raise ActionEnded(Status.FAILED, f"{job.name} is {job.phase_text}: {verdict.why}", job.id)
-                self._mark_stopped(action, job)
+                self._mark_stopped(job)
                 self._backend.terminate(job.id)
-                return self._look(action)
+                return self._look()
             except NotFound:
                 return None
             except ServiceError as failure:
                 # The backend has repeated what may pass; these two it leaves to us: read again, ask again.
                 may_pass = isinstance(failure, (WrongPhase, UnreadableAnswer))
                 if not may_pass or attempt == ATTEMPTS - 1:
-                    return self._ended_all_the_same(action, failure)
+                    return self._ended_all_the_same(failure)
                 self._sleep(min(failure.retry_after_s or float(attempt), self._timeout_s))
         raise AssertionError("the last attempt returns or raises")
 
-    def _ended_all_the_same(self, action: PlannedAction, failure: ServiceError) -> ObservedJob | None:
+    def _ended_all_the_same(self, failure: ServiceError) -> ObservedJob | None:
         """What came too late, or had its effect without an answer, has reached its goal."""
         try:
-            job = self._look(action)
+            job = self._look()
         except NotFound:
             return None
         except ServiceError:
@@ -335,97 +339,101 @@ class Steps:
             return job
         raise failure
 
-    def _mark_stopped(self, action: PlannedAction, job: ObservedJob) -> None:
+    def _mark_stopped(self, job: ObservedJob) -> None:
         if job.marker is None or job.marker.stopped:
             return
         stopped = job.marker.with_stopped()
-        if stopped.key != action.key:
+        if stopped.key != self.action.key:
             # The key was renamed: the marker follows on the way.
-            stopped = stopped._replace(key=action.key).for_job(job.name, job.id)
+            stopped = stopped._replace(key=self.action.key).for_job(job.name, job.id)
         # Somebody may have written more than we leave room for; the mark matters more than the rest.
         room = MAX_DESCRIPTION - len(f" {stopped}")
         try:
             self._backend.update(job.id, {"description": str(Description(job.text[:room], stopped))})
         except UNCERTAIN:
-            marker = self._look(action).marker
+            marker = self._look().marker
             if marker is None or not marker.stopped:
                 raise
 
     # --- replace
 
-    def _replace(self, action: PlannedAction) -> tuple[str, str]:
+    def _replace(self) -> tuple[str, str]:
         # Before anything is ended: if this takes too long, the job that is to be replaced goes on.
-        self._wait_for_others(action)
-        if action.replace_order is ReplaceOrder.CREATE_FIRST:
-            return self._replace_create_first(action)
-        name = _after_name(action)
+        self._wait_for_others()
+        if self.action.replace_order is ReplaceOrder.CREATE_FIRST:
+            return self._replace_create_first()
+        name = self._next_name
         # A create that is refused, and whoever holds the next name, would leave us with no job at all.
         if self._checks is not None:
-            self._checks.check(action)
-        new = self._settled(action, name)
+            self._checks.check(self.action)
+        new = self._settled(name)
         if new is None and self._name_check(name):
-            new = self._holder(action, name)
-        self._await_time(action)
-        old = self._end(action)
+            new = self._holder(name)
+        self._await_time()
+        old = self._end()
         if new:
             return new
         if old:
             try:
-                old = self._wait(action, old, Goal.ENDED)
+                old = self._wait(old, Goal.ENDED)
             except NotFound:
                 old = None
-        return self._create_in_place_of(old, action)
+        return self._create_in_place_of(old)
 
-    def _create_in_place_of(self, old: ObservedJob | None, action: PlannedAction) -> tuple[str, str]:
+    def _create_in_place_of(self, old: ObservedJob | None) -> tuple[str, str]:
         """Create the next revision when the one before has ended; None if its record no longer exists.
 
         Raises:
             Ended: that failed, so that there is none now, and the words say so.
         """
         try:
-            return self._create_next(action)
+            return self._create_next()
         except ActionEnded as end:
-            raise ActionEnded(end.status, _none_left(old, action, end), _id(action)) from _met_before(end)
+            raise ActionEnded(end.status, _none_left(old, self.action, end), self._job_id) from _met_before(
+                end
+            )
         except Interrupted:
             raise
         except ServiceError as failure:
             why = failure.diagnostics[0]
             status = Status.DENIED if isinstance(failure, Unauthorized) else Status.FAILED
             refused = ActionEnded(status, f"{why.what}: {why.why}")
-            raise ActionEnded(status, _none_left(old, action, refused), _id(action)) from failure
+            raise ActionEnded(status, _none_left(old, self.action, refused), self._job_id) from failure
         except RecordsUnavailable as unavailable:
             unsent = ActionEnded(Status.FAILED, f"{unavailable}; it was not sent")
-            raise ActionEnded(unsent.status, _none_left(old, action, unsent), _id(action)) from unavailable
+            raise ActionEnded(
+                unsent.status, _none_left(old, self.action, unsent), self._job_id
+            ) from unavailable
 
-    def _replace_create_first(self, action: PlannedAction) -> tuple[str, str]:
+    def _replace_create_first(self) -> tuple[str, str]:
         with suppress(NotFound):
-            self._look(action)
-        job_id, detail = self._create_next(action)
-        job = self._wait(action, self._backend.details(job_id), Goal.RUNNING)
+            self._look()
+        job_id, detail = self._create_next()
+        job = self._wait(self._backend.details(job_id), Goal.RUNNING)
         if judge(Goal.RUNNING, job.phase) is not WaitEnd.REACHED:
             raise ActionEnded(
                 Status.FAILED, f"{job.name} ended as {job.phase_text}; the old job is kept", job.id
             )
-        self._end(action)
+        self._end()
         return job_id, detail
 
     # --- looking and waiting
 
-    def _look(self, action: PlannedAction) -> ObservedJob:
+    def _look(self) -> ObservedJob:
         """Read the job that the action is about; it must still be the one that was planned for."""
-        before = action.before
+        before = self.action.before
         assert before is not None
         job = self._backend.details(before.id)
-        check_marker(action, job, self._stack)
+        check_marker(self.action, job, self._stack)
         return job
 
-    def _wait(self, action: PlannedAction, job: ObservedJob, goal: Goal) -> ObservedJob:
+    def _wait(self, job: ObservedJob, goal: Goal) -> ObservedJob:
         """Look at a job until the goal is reached or out of reach; others have their turn meanwhile.
 
         Raises:
             Interrupted: the program is to stop.
         """
-        waiting = WaitingForJob(self._backend, self._clock, job, goal, partial(self._tell_progress, action))
+        waiting = WaitingForJob(self._backend, self._clock, job, goal, self._tell_progress)
         if not waiting.is_over and not self._turn.is_interrupted:
             self._turn.pause()
         is_over = wait_for(waiting, self._clock, self._timeout_s, lambda: self._turn.is_interrupted)
@@ -470,15 +478,6 @@ def _has_ended(job: ObservedJob) -> bool:
 
 def _is_ending(job: ObservedJob) -> bool:
     return _has_ended(job) or job.phase is Phase.TERMINATING
-
-
-def _id(action: PlannedAction) -> str | None:
-    return action.before.id if action.before else None
-
-
-def _after_name(action: PlannedAction) -> str:
-    assert action.after is not None
-    return action.after.name
 
 
 # --- whether the marker of a job still is what a plan saw: checked right before, and after, each call

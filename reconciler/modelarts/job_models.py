@@ -124,8 +124,6 @@ class Parameter(Lenient):
 
 @as_declared(algorithm.SearchParam)
 class SearchParam(Lenient):
-    """A hyperparameter that a search varies."""
-
     # Some documents write it `discreate`.
     param_type: Annotated[str, BeforeValidator(_read_discrete)] = ""
 
@@ -159,8 +157,6 @@ class Label(Lenient):
 
 @as_declared(algorithm.Engine, tasks.TaskEngine)
 class JobEngine(Lenient):
-    """What a job, or a task, runs in."""
-
     v1_compatible: bool | None = None
     usage: str = ""
     support_groups: str = ""
@@ -175,8 +171,6 @@ class Algorithm(Lenient):
 
 
 class FlavorDetail(Lenient):
-    """The flavor of a public pool."""
-
     flavor_type: str = ""
     billing: Billing | None = None
     flavor_info: FlavorInfo | None = None
@@ -202,8 +196,6 @@ class PoolInfo(Lenient):
 
 @as_declared(spec.Resource)
 class Resource(Lenient):
-    """Where the job runs."""
-
     policy: str = ""
     flavor_name: str = ""
     pool_name: str = ""
@@ -228,23 +220,17 @@ class PreferredAffinity(Lenient):
 
 @as_declared(spec.AssetModel)
 class AssetModel(Lenient):
-    """The model as an asset of the service."""
-
     id: str = ""
     location: str = ""
 
 
 @as_declared(spec.Spec)
 class Spec(Lenient):
-    """Where and how the job runs."""
-
     is_hosted_log: bool | None = None
 
 
 @as_declared(tasks.TaskResource)
 class TaskResource(Lenient):
-    """Where a task of a heterogeneous job runs."""
-
     flavor_name: str = ""
     flavor_type: str = ""
     max_num: Count = None
@@ -283,8 +269,6 @@ class Metadata(Lenient):
 
 
 class TaskStatus(Lenient):
-    """How a task ended."""
-
     task: str = ""
     exit_code: Count = None
     message: str = ""
@@ -335,16 +319,12 @@ class StatusResponse(Lenient):
 
 
 class TaskUrl(Lenient):
-    """Where a task can be reached by SSH."""
-
     task: str = ""
     url: str = ""
 
 
 @as_declared(desired.Ssh)
 class Ssh(Lenient):
-    """Access to the job by SSH."""
-
     task_urls: tuple[TaskUrl, ...] = ()
 
 
@@ -365,8 +345,6 @@ class Endpoints(Lenient):
 
 
 class EnvironmentVariable(Lenient):
-    """A variable of a fine-tune job."""
-
     label: str = ""
     des: str = ""
     env_name: str = ""
@@ -379,14 +357,10 @@ class EnvironmentVariable(Lenient):
 
 @as_declared(desired.TaskEnvironment)
 class TaskEnvironment(Lenient):
-    """Environment of a fine-tune job."""
-
     envs: tuple[EnvironmentVariable, ...] = ()
 
 
 class CheckpointConfig(Lenient):
-    """How checkpoints are kept."""
-
     checkpoint_id: str = ""
     save_checkpoints_max: Count = None
     skipped_steps: Count = None
@@ -395,8 +369,6 @@ class CheckpointConfig(Lenient):
 
 @as_declared(desired.FineTuneConfig)
 class FineTuneConfig(Lenient):
-    """Settings of a fine-tune job."""
-
     checkpoint_config: CheckpointConfig | None = None
 
 

@@ -111,8 +111,6 @@ class Tag(ResponseModel):
 
 
 class TagList(ResponseModel):
-    """The tags of one job."""
-
     tags: tuple[Tag, ...] = ()
 
 
@@ -124,8 +122,6 @@ class TagValues(ResponseModel):
 
 
 class ProjectTags(ResponseModel):
-    """All tags of a project."""
-
     tags: tuple[TagValues, ...] = ()
 
 
@@ -147,8 +143,6 @@ class TaggedJobs(ResponseModel):
 
 
 class TaggedCount(ResponseModel):
-    """How many jobs have the tags."""
-
     total_count: int
 
 
@@ -164,8 +158,6 @@ class Quota(ResponseModel):
 
 
 class Quotas(ResponseModel):
-    """All quotas."""
-
     quotas: tuple[Quota, ...] = ()
 
 
@@ -179,15 +171,11 @@ class Accelerators(Lenient):
 
 
 class Cpu(Lenient):
-    """The processor of a node."""
-
     arch: str = ""
     core_num: Count = None
 
 
 class Capacity(Lenient):
-    """So much of it."""
-
     size: Number = None
     unit: str = ""
 
@@ -204,8 +192,6 @@ class FlavorInfo(Lenient):
 
 
 class Billing(Lenient):
-    """What is paid for."""
-
     code: str = ""
     unit_num: Count = None
 
@@ -226,15 +212,11 @@ class Flavor(Lenient):
 
 
 class Flavors(ResponseModel):
-    """All flavors of the public pools."""
-
     total_count: Count = None
     flavors: tuple[Flavor, ...] = ()
 
 
 class ImageInfo(ResponseModel):
-    """The images of an engine."""
-
     cpu_image_url: str = ""
     gpu_image_url: str = ""
     image_version: str = ""
@@ -253,8 +235,6 @@ class Engine(ResponseModel):
 
 
 class Engines(ResponseModel):
-    """All engines."""
-
     total: Count = None
     items: tuple[Engine, ...] = ()
 
@@ -293,8 +273,6 @@ class Task(Lenient):
 
 
 class SubStage(ResponseModel):
-    """A step within a stage."""
-
     name: str = ""
     en_message: str = ""
     zh_message: str = ""
@@ -367,6 +345,4 @@ class Metric(ResponseModel):
 
 
 class Metrics(ResponseModel):
-    """All metrics of a task."""
-
     metrics: tuple[Metric, ...] = ()
