@@ -18,8 +18,7 @@ from reconciler.core.policy import Effect, Policy
 from reconciler.core.stack import DesiredJob
 from reconciler.core.values import TargetIdentity
 from reconciler.decide.plan import Action, Reason
-from reconciler.decide.policy_subject import Surroundings, declared
-from reconciler.decide.policy_verdict import judge
+from reconciler.decide.policies import Surroundings, declared, judge
 from reconciler.expressions.evaluator import evaluate
 
 #: `--check` fails above so many seconds.

@@ -38,13 +38,13 @@ from reconciler.connection import RecordOptions, connect
 from reconciler.core.record import REMIND_S, RunKind
 from reconciler.core.values import PlanWarning, TargetIdentity
 from reconciler.decide import exit_code
-from reconciler.decide.drift_entry import Drift, IgnoredDrift, Pending
-from reconciler.decide.drift_report import DriftReport as CoreDriftReport
-from reconciler.decide.goal import Goal
+from reconciler.decide.drift import DriftReport as CoreDriftReport
+from reconciler.decide.drift_check import Drift, IgnoredDrift, Pending
 from reconciler.decide.outcome import ApplyEvent, EventType, Outcome, Status, Waited, WaitEnd
 from reconciler.decide.outcome import Result as CoreResult
 from reconciler.decide.plan import NO_ALLOWANCES, Action, Allowances, PlannedAction
 from reconciler.decide.plan import Plan as CorePlan
+from reconciler.decide.wait import Goal
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, Refused, WrongUsage
 from reconciler.job_client import JobClient
 from reconciler.manifests import LoadedStack, load_mapping

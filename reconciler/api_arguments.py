@@ -12,8 +12,8 @@ from math import isfinite
 from numbers import Number, Real
 from pathlib import Path
 
-from reconciler.decide.goal import Goal
 from reconciler.decide.plan import Allowances
+from reconciler.decide.wait import Goal
 from reconciler.errors import Diagnostic, WrongUsage
 
 AnyPath = str | os.PathLike[str]

@@ -8,16 +8,25 @@ from reconciler import reconcile
 from reconciler.core.record import RecordsUnavailable, Scope
 from reconciler.core.values import timestamp
 from reconciler.decide import exit_code
-from reconciler.decide.drift_check import NO_CHECK, DriftId, LastCheck, content_of
-from reconciler.decide.drift_comparison import FoundDrift, compare
-from reconciler.decide.drift_entry import Drift, DriftClass, IgnoredBy, IgnoredDrift
-from reconciler.decide.drift_report import DriftReport, with_acceptance, with_comparison
+from reconciler.decide.drift import DriftReport, with_acceptance, with_comparison
+from reconciler.decide.drift_check import (
+    NO_CHECK,
+    Drift,
+    DriftClass,
+    DriftId,
+    FoundDrift,
+    IgnoredBy,
+    IgnoredDrift,
+    LastCheck,
+    compare,
+    content_of,
+)
 from reconciler.decide.journal import RunEnd
 from reconciler.decide.planner import PARTIAL_VIEW
 from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, WrongUsage
 
 if TYPE_CHECKING:
-    from reconciler.decide.drift_comparison import DriftComparison
+    from reconciler.decide.drift_check import DriftComparison
     from reconciler.reconcile import CheckOptions, Context
     from reconciler.recording import Recording
 

@@ -10,8 +10,8 @@ from reconciler.apply.waiter import JobWatch, watch_all
 from reconciler.core.logtail import last_lines
 from reconciler.core.masking import DeclaredSecrets, tokens_of, without_tokens
 from reconciler.core.phase import Operation, Phase, parse_phase
-from reconciler.decide.goal import Goal
 from reconciler.decide.outcome import WaitEnd
+from reconciler.decide.wait import Goal
 from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, WrongUsage
 from reconciler.modelarts.job_models import ReportedJob
 from reconciler.modelarts.jobs import (

@@ -24,16 +24,14 @@ from urllib.parse import unquote
 
 from reconciler.core.notify_entry import APPLY_FAILED, Destination
 from reconciler.decide import exit_code
-from reconciler.decide.drift_check import DriftId
-from reconciler.decide.drift_comparison import DriftComparison
-from reconciler.decide.drift_entry import Drift
+from reconciler.decide.drift_check import Drift, DriftComparison, DriftId
 from reconciler.decide.outcome import Outcome, Status
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, Severity
 from reconciler.secrets import Redactor
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.drift_report import DriftReport
+    from reconciler.decide.drift import DriftReport
 
 Redact = Callable[[str], str]
 Warn = Callable[[str], None]

@@ -20,9 +20,9 @@ from reconciler.core.record import (
 )
 from reconciler.core.selection import is_glob, narrow
 from reconciler.core.stack import Stack
+from reconciler.decide.cost import digests_to_start
 from reconciler.decide.key_state import PlanContext, Snapshot, newest
 from reconciler.decide.planner import details_needed, needs_whole_list, rests_on_memory
-from reconciler.decide.reruns import digests_to_start
 from reconciler.errors import Diagnostic, NotFound, ServiceError, Unauthorized
 from reconciler.text import format_count
 
@@ -105,7 +105,7 @@ class _SnapshotReader:
             return True
         if not self._reports_drift or self._plan_context.destroys:
             return False
-        from reconciler.decide.drift_report import needs_whole_list as report_needs_whole_list
+        from reconciler.decide.drift import needs_whole_list as report_needs_whole_list
 
         return report_needs_whole_list(stack, snapshot, self._plan_context)
 

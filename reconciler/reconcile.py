@@ -20,7 +20,7 @@ from reconciler.core.record import (
 )
 from reconciler.core.selection import TakeUnmatched, check_keys, narrow
 from reconciler.core.stack import Stack
-from reconciler.decide.blocking import CatalogCheck
+from reconciler.decide.guards import CatalogCheck
 from reconciler.decide.journal import Journal
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.outcome import Result
@@ -38,10 +38,9 @@ from reconciler.version import __version__
 if TYPE_CHECKING:
     from reconciler.apply.catalog import CatalogReader
     from reconciler.apply.executor import EventStream
-    from reconciler.decide.drift_report import DriftReport
-    from reconciler.decide.explanation import Explanation
+    from reconciler.decide.drift import DriftReport
     from reconciler.decide.preflight import CatalogAnswers
-    from reconciler.decide.status_report import StatusReport
+    from reconciler.decide.reports import Explanation, StatusReport
     from reconciler.notify import Notified
 
 
@@ -207,7 +206,7 @@ def destroy_plan(context: Context) -> Plan:
 
 def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
     """Observe, and say what changed behind the manifest's back. The check is recorded."""
-    from reconciler.decide.drift_report import make_drift_report  # a plan needs none of it
+    from reconciler.decide.drift import make_drift_report  # a plan needs none of it
     from reconciler.drift_checks import compared, last_check
 
     plan_context, last = context.plan_context(), last_check(context)
@@ -279,7 +278,7 @@ def why(context: Context, key: str) -> Explanation:
     Raises:
         WrongUsage: the key is neither declared nor owned.
     """
-    from reconciler.decide.explanation import explain  # a plan needs none of it
+    from reconciler.decide.reports import explain  # a plan needs none of it
     from reconciler.drift_checks import seen_since
 
     plan_context = context.plan_context()
@@ -313,7 +312,7 @@ def _check_key(context: Context, proposed: ProposedPlan, key: str) -> CatalogChe
 
 def status(context: Context) -> StatusReport:
     """Observe, and say where each key in view stands, and what it waits for. Nothing is changed."""
-    from reconciler.decide.status_report import make_status  # a plan needs none of it
+    from reconciler.decide.reports import make_status  # a plan needs none of it
 
     made, snapshot = plan_with_snapshot(context)
     stack = narrow(context.loaded.stack, context.only, snapshot.ownership.owned_keys)

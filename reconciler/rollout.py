@@ -19,15 +19,16 @@ from reconciler.core.observed_job import ObservedJob
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.record import LockHeld, RecordsUnavailable, RunKind
 from reconciler.decide.actions import before_of
-from reconciler.decide.goal import Goal, judge
 from reconciler.decide.journal import RunEnd
 from reconciler.decide.key_state import Snapshot
 from reconciler.decide.outcome import EventType, Result, Status, Waited, WaitEnd, skipped
 from reconciler.decide.plan import NO_ALLOWANCES, Action, Allowances, Plan, PlannedAction, Reason, count, few
-from reconciler.decide.supersession import (
+from reconciler.decide.wait import (
     Followed,
+    Goal,
     Replacement,
     ReplacementState,
+    judge,
     judge_followed,
     may_start,
 )

@@ -24,11 +24,11 @@ from reconciler.core.ports import Backend, Clock, SupportsClockSkew
 from reconciler.core.record import RecordsUnavailable
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.doctor import MAX_SKEW_S
-from reconciler.decide.goal import Goal, judge
 from reconciler.decide.key_state import stopped_itself
 from reconciler.decide.marker_flags import has_flags_before, takes_back_the_stop
 from reconciler.decide.outcome import Outcome, Status, WaitEnd
 from reconciler.decide.plan import Action, PlannedAction, Reason
+from reconciler.decide.wait import Goal, judge
 from reconciler.errors import (
     UNCERTAIN,
     Interrupted,

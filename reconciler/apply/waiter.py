@@ -12,9 +12,9 @@ from typing import Protocol
 
 from reconciler.core.observed_job import ObservedJob
 from reconciler.core.ports import Backend, Clock
-from reconciler.decide.goal import Goal, judge
 from reconciler.decide.outcome import Waited, WaitEnd
 from reconciler.decide.plan import Action
+from reconciler.decide.wait import Goal, judge
 from reconciler.errors import UNCERTAIN, NotFound, ServiceError, Throttled, Unauthorized
 
 #: Seconds between two looks: they double from the first to the longest.

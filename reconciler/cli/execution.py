@@ -22,9 +22,9 @@ from reconciler.cli.wait import show_end_of_log
 from reconciler.core.record import RunKind, Scope
 from reconciler.core.values import FORMAT_VERSION
 from reconciler.decide import exit_code
-from reconciler.decide.goal import Goal
 from reconciler.decide.outcome import EventType, Result, WaitEnd
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan
+from reconciler.decide.wait import Goal
 from reconciler.errors import Diagnostic, ReconcilerError, Refused
 from reconciler.modelarts import clock
 from reconciler.reconcile import Context, notify_apply

@@ -317,7 +317,7 @@ class GoalType(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Read it."""
-        from reconciler.decide.goal import Goal
+        from reconciler.decide.wait import Goal
 
         if value not in (Goal.RUNNING.value, Goal.COMPLETED.value):
             self.fail(f"{value!r} is not one of running, completed", param, ctx)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from reconciler.cli.final_outputs import OutputSpec, final_outputs
 from reconciler.cli.terminal.console import console
-from reconciler.decide.blockers import blockers
-from reconciler.decide.policy_verdict import refusals_of
+from reconciler.decide.guards import blockers
+from reconciler.decide.policies import refusals_of
 from reconciler.files import append_file
 from reconciler.render import FORMATS, Content, formats_of, render, step_outputs
 from reconciler.render.layout import fit
@@ -20,14 +20,14 @@ from reconciler.render.style import PLAIN, View
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.drift_report import DriftReport
+    from reconciler.decide.drift import DriftReport
     from reconciler.decide.fleet import FleetReport
     from reconciler.decide.history_report import HistoryReport
     from reconciler.decide.outcome import Result
     from reconciler.decide.plan import Plan
     from reconciler.decide.policy_cases import CasesReport
+    from reconciler.decide.reports import Validation
     from reconciler.decide.review import Review
-    from reconciler.decide.validation_report import Validation
     from reconciler.errors import Diagnostic
 
 

@@ -12,8 +12,8 @@ from reconciler.cli.logs import end_of_log
 from reconciler.cli.terminal.console import console
 from reconciler.cli.terminal.wait_table import can_draw, live_table
 from reconciler.core.ports import SupportsLogs
-from reconciler.decide.goal import Goal
 from reconciler.decide.outcome import WaitEnd
+from reconciler.decide.wait import Goal
 from reconciler.errors import ExitCode, first_of
 from reconciler.text import format_duration, printable
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from reconciler.errors import ExitCode, first_of
 
 if TYPE_CHECKING:
-    from reconciler.decide.drift_report import DriftReport
+    from reconciler.decide.drift import DriftReport
     from reconciler.decide.outcome import Result
     from reconciler.decide.plan import Plan
 

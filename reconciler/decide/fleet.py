@@ -14,8 +14,7 @@ from pydantic import Field
 
 from reconciler.core.record import Scope
 from reconciler.core.values import FORMAT_VERSION, Frozen
-from reconciler.decide.drift_check import DriftId
-from reconciler.decide.drift_entry import DriftClass
+from reconciler.decide.drift_check import DriftClass, DriftId
 from reconciler.decide.plan import Action, last_line
 from reconciler.errors import Diagnostic, ExitCode, first_of
 from reconciler.text import format_count

@@ -2,37 +2,190 @@
 
 `empty`, `found-nothing` and `terminations` make all of a plan doubtful, and refuse it. Every other guard
 blocks the keys that it is about, and the rest of the plan goes on. Each is a function of the plan's facts to
-what it found, which names what `--allow` takes for it.
+what it found, which names what `--allow` takes for it. Policies and pre-flight block keys in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from reconciler.core.lifecycle import OnChange, ReplaceOrder
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.stack import Stack
-from reconciler.core.values import PlanWarning
-from reconciler.decide.blocking import Block, block
-from reconciler.decide.cost import total_cost, unpriced
+from reconciler.core.schedule import Overlap
+from reconciler.core.stack import DesiredJob, Stack
+from reconciler.core.values import PlanWarning, node_hours
+from reconciler.decide.cost import spell_cost, sum_of, total_cost, unpriced, ways_to_keep_work
 from reconciler.decide.plan import (
+    FOLDED_FROM,
     NO_ALLOWANCES,
     Action,
     Allowances,
     Cost,
+    Denial,
     Guard,
     Plan,
     PlannedAction,
+    PreflightFinding,
     Reason,
+    count,
     few,
     lost_sum,
+    spell_work,
 )
-from reconciler.decide.reruns import ways_to_keep_work
-from reconciler.decide.said_in_words import is_said_in_words
-from reconciler.decide.sweep_members import SweepEntries
-from reconciler.errors import Diagnostic
+from reconciler.decide.policies import refusals_of as denials
+from reconciler.decide.renames import SweepEntries
+from reconciler.errors import Diagnostic, Location
+
+# --- what the manifest says in words
+
+
+#: The path of a change of `lifecycle.rerun`.
+_RERUN = "lifecycle.rerun"
+
+
+def _on_change_replace(action: PlannedAction, desired: DesiredJob | None) -> bool:
+    if desired is None or desired.lifecycle.on_change is not OnChange.REPLACE:
+        return False
+    # A member that its entry no longer produces is an edit of the entry.
+    is_edited = action.reason in (Reason.IMMUTABLE_CHANGED, Reason.NOT_IN_MANIFEST)
+    return is_edited or (_is_rest_of_replace(action, desired) and not _has_declared_digest(action, desired))
+
+
+def _overlap_replace(action: PlannedAction, desired: DesiredJob | None) -> bool:
+    if desired is None or desired.schedule is None or desired.lifecycle.overlap is not Overlap.REPLACE:
+        return False
+    is_due = action.action is Action.REPLACE and action.scheduled_for is not None
+    return is_due or _is_rest_of_replace(action, desired)
+
+
+def _is_rest_of_replace(action: PlannedAction, desired: DesiredJob) -> bool:
+    """Whether it ends the job that an interrupted replace has left beside the one that it created first."""
+    return action.reason is Reason.SUPERSEDED and desired.lifecycle.replace_order is ReplaceOrder.CREATE_FIRST
+
+
+def _has_declared_digest(action: PlannedAction, desired: DesiredJob) -> bool:
+    return action.before is not None and desired.is_declared_by(action.before.digest)
+
+
+def _state_absent(action: PlannedAction, _: DesiredJob | None) -> bool:
+    return action.reason is Reason.STATE_ABSENT
+
+
+def _schedule(action: PlannedAction, _: DesiredJob | None) -> bool:
+    return action.action is Action.CREATE and action.scheduled_for is not None
+
+
+def _on_upstream_rerun(action: PlannedAction, _: DesiredJob | None) -> bool:
+    return action.reason is Reason.UPSTREAM_NEWER
+
+
+def _rerun_edited(action: PlannedAction, desired: DesiredJob | None) -> bool:
+    """The earlier text may be on no record; where nothing else differs, it was this one that was edited."""
+    if action.reason is not Reason.IMMUTABLE_CHANGED:
+        return False
+    has_rerun = desired is not None and desired.lifecycle.rerun is not None
+    return any(change.path == _RERUN for change in action.changes) or (has_rerun and not action.changes)
+
+
+#: What the manifest says, and whether an action follows from it.
+WORDS: Mapping[str, Callable[[PlannedAction, DesiredJob | None], bool]] = MappingProxyType(
+    {
+        "on_change: replace": _on_change_replace,
+        "overlap: replace": _overlap_replace,
+        "state: absent": _state_absent,
+        "schedule": _schedule,
+        "on_upstream: rerun": _on_upstream_rerun,
+        "rerun": _rerun_edited,
+    }
+)
+
+
+def is_said_in_words(action: PlannedAction, desired: DesiredJob | None) -> bool:
+    """Whether the manifest asks in words for what an action ends or runs again; `desired` is the entry."""
+    return any(asks(action, desired) for asks in WORDS.values())
+
+
+# --- blocking keys
+
+
+class Block(NamedTuple):
+    """What blocks a key: its reason, the name of the guard, policy or finding, and why, for people."""
+
+    reason: Reason
+    by: str
+    detail: str
+
+
+class CatalogCheck(NamedTuple):
+    """What pre-flight found of a plan, and what it warns of."""
+
+    found: tuple[PreflightFinding, ...]
+    warnings: tuple[PlanWarning, ...] = ()
+
+
+def blocks_of_denials(denied: Iterable[Denial]) -> dict[str, list[Block]]:
+    """What blocks each key that a policy denies."""
+    blocks: dict[str, list[Block]] = {}
+    for one in denied:
+        detail = f"denied by {one.policy}" + (f": {one.explanation}" if one.message or one.problem else "")
+        blocks.setdefault(one.key, []).append(Block(Reason.DENIED, one.policy, detail))
+    return blocks
+
+
+def blocks_of_findings(found: Iterable[PreflightFinding]) -> dict[str, list[Block]]:
+    """What blocks each key of which pre-flight found something."""
+    blocks: dict[str, list[Block]] = {}
+    for one in found:
+        way_out = f"; {one.fix}" if one.fix else ""
+        detail = f"pre-flight: {one.detail}{way_out}"
+        blocks.setdefault(one.key, []).append(Block(Reason.PREFLIGHT, one.reason.value, detail))
+    return blocks
+
+
+def block(
+    actions: Iterable[PlannedAction], blocks: Mapping[str, Sequence[Block]], stack: Stack
+) -> list[PlannedAction]:
+    """Return the actions with these keys blocked, whole, and what needs one of them deferred."""
+    if not blocks:
+        return [*actions]
+    return [_held(_blocked(action, blocks.get(action.key, ())), blocks, stack) for action in actions]
+
+
+def sums_of(actions: Sequence[PlannedAction], refusals: Sequence[Diagnostic]) -> dict[str, Any]:
+    """What a plan says of its actions together, and whether it may be applied: fields of `Plan`."""
+    return {
+        "actions": tuple(actions),
+        "summary": count(actions),
+        "lost_node_hours": lost_sum(actions),
+        "cost": total_cost(actions),
+        "refusals": tuple(refusals),
+        "applyable": any(action.traits.is_executed for action in actions) and not refusals,
+    }
+
+
+def _blocked(action: PlannedAction, blocks: Sequence[Block]) -> PlannedAction:
+    if not blocks or not action.traits.is_executed:
+        return action
+    names = tuple(dict.fromkeys(one.by for one in blocks))
+    return action.block(blocks[0].reason, names, "; ".join(one.detail for one in blocks))
+
+
+def _held(action: PlannedAction, blocks: Mapping[str, Sequence[Block]], stack: Stack) -> PlannedAction:
+    """The action; a create or replace that needs a blocked key waits for it."""
+    desired = stack.find(action.key)
+    needed = [key for key in desired.needs if key in blocks] if desired else []
+    if not needed or not action.traits.starts_a_job:
+        return action
+    said = f"waiting for {', '.join(needed)}, which is blocked; then"
+    held = action.instead(Action.DEFER, Reason.NEEDS_PENDING, said)
+    return held.model_copy(update={"waits_for": tuple(needed), "follows": None})
+
+
+# --- the guards
+
 
 #: So many names stand in a message.
 _MOST_NAMES = 5
@@ -331,3 +484,68 @@ def limited(plan: Plan, max_actions: int | None) -> Plan:
     fix = "read the plan with `reconciler plan`, then run `reconciler apply` yourself or raise --max-actions"
     refusal = Diagnostic("too many actions", why, fix)
     return plan.model_copy(update={"refusals": (*plan.refusals, refusal), "applyable": False})
+
+
+# --- why a plan is refused
+
+
+#: So many keys stand in a message; the plan names all of them.
+_MOST_KEYS, _MOST_FINDINGS = 5, 20
+#: What a guard that blocks keys is called, as a title.
+_TITLES: Mapping[str, str] = MappingProxyType(
+    {
+        Guard.LOST_WORK.value: "too much work would be lost",
+        Guard.RERUNS.value: "too much finished work would run again",
+        Guard.BUDGET.value: "over budget",
+    }
+)
+
+
+def blockers(plan: Plan) -> tuple[Diagnostic, ...]:
+    """Why a plan is refused, and why keys of it are blocked; nothing where all of it may be done."""
+    by_guard: dict[str, list[PlannedAction]] = {}
+    for action in plan.blocked:
+        if action.reason is Reason.GUARD:
+            by_guard.setdefault(action.blocked_by[0], []).append(action)
+    guards = (_of_guard(name, actions) for name, actions in by_guard.items())
+    return (*plan.refusals, *denials(plan.denied), *_findings(plan.preflight or ()), *guards)
+
+
+def _findings(found: Iterable[PreflightFinding]) -> tuple[Diagnostic, ...]:
+    """Why keys are blocked: each finding at its place; the same of many jobs once."""
+    groups: dict[Hashable, list[PreflightFinding]] = {}
+    for one in found:
+        groups.setdefault(one.model_copy(update={"key": "", "source": None}), []).append(one)
+    told = [
+        group
+        for alike in groups.values()
+        for group in ([alike] if len(alike) >= FOLDED_FROM else [[one] for one in alike])
+    ]
+    return tuple(map(_finding, told))
+
+
+def _finding(alike: Sequence[PreflightFinding]) -> Diagnostic:
+    first = alike[0]
+    place = first.source
+    location = None if place is None else Location(place.file, place.line, place.column)
+    keys = few([one.key for one in alike], _MOST_FINDINGS)
+    path = ".".join(filter(None, ("jobs", first.key, first.path))) if len(alike) == 1 else ""
+    return Diagnostic(first.reason.words, f"{keys}: {first.detail}", first.fix, location, path)
+
+
+def _of_guard(name: str, actions: Sequence[PlannedAction]) -> Diagnostic:
+    keys = list(dict.fromkeys(action.key for action in actions))
+    keeping = "".join(f"{way}, or " for way in ways_to_keep_work(actions))
+    fix = f"{keeping}review the plan, then add --allow {name}"
+    if name != Guard.BUDGET.value:
+        fix += f", or --allow {name}=KEY for one key"
+    return Diagnostic(_TITLES[name], f"blocks {few(keys, _MOST_KEYS)}: {_figures(name, actions)}", fix)
+
+
+def _figures(name: str, actions: Sequence[PlannedAction]) -> str:
+    if name == Guard.LOST_WORK.value:
+        work = sum(node_hours(action.elapsed, action.nodes) for action in actions)
+        return f"{spell_work(work)} of running work would be discarded"
+    if name == Guard.BUDGET.value:
+        return f"{spell_cost(sum_of(one.cost for one in actions if one.cost))} would be started"
+    return "they would run finished work again"

@@ -393,13 +393,17 @@ class PlannedAction(Frozen):
         cleared = {name: PlannedAction.model_fields[name].default for name in _CARRIED_OUT}
         return self.model_copy(update={**cleared, "action": action, "reason": reason, "detail": detail})
 
+    def instead(self, action: Action, reason: Reason, said: str) -> PlannedAction:
+        """The same key while something holds it back, which is said before what would be done."""
+        why = "" if self.reason is Reason.NOT_FOUND else f": {self.detail}"
+        return self.not_carried_out(action, reason, f"{said} {self.action.value}{why}")
+
     def block(self, reason: Reason, by: tuple[str, ...], detail: str) -> PlannedAction:
         """The same key, kept from what would be done by a guard, a policy or pre-flight.
 
         What it would discard, cost and run again stays on it, for people; sums and guards do not count it.
         """
-        said = "" if self.reason is Reason.NOT_FOUND else f": {self.detail}"
-        held = self.not_carried_out(Action.BLOCKED, reason, f"{detail}; blocks {self.action.value}{said}")
+        held = self.instead(Action.BLOCKED, reason, f"{detail}; blocks")
         names = ("elapsed", "nodes", "cost", "rerun_of", "rerun_of_key", "rerun_of_stack")
         kept = {name: getattr(self, name) for name in names}
         more = {"blocked_action": self.action, "blocked_by": by, "follows": None}

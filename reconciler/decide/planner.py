@@ -1,31 +1,35 @@
-"""From a stack and what was observed to the plan: every key decided, guarded, sorted and counted."""
+"""From a stack and what was observed to the plan: every key decided, guarded, sorted and counted.
+
+Source: docs/semantics.md, "Decisions".
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from graphlib import TopologicalSorter
 from typing import NamedTuple
 
 from reconciler.core.lifecycle import Lifecycle, OnUpstream
 from reconciler.core.mutable import unreported_paths
 from reconciler.core.ownership import Ownership
-from reconciler.core.phase import Phase
+from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.record import RecordedRevision, RevisionId
 from reconciler.core.schedule import spell_relative
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import PlanWarning, TargetIdentity, few_of_a_kind, timestamp
 from reconciler.decide.actions import PROTECTED
-from reconciler.decide.blocking import (
+from reconciler.decide.cost import FinishedElsewhere, cost_of
+from reconciler.decide.guards import (
     CatalogCheck,
+    Proposal,
     block,
     blocks_of_denials,
     blocks_of_findings,
+    guard,
     sums_of,
 )
-from reconciler.decide.cost import cost_of
-from reconciler.decide.dependencies import held_back, runs_again, upstream_warning
-from reconciler.decide.guards import Proposal, guard
 from reconciler.decide.guards import warnings as guard_warnings
 from reconciler.decide.key_state import (
     Completion,
@@ -39,11 +43,97 @@ from reconciler.decide.key_state import (
     state_of,
 )
 from reconciler.decide.plan import EVERY_GUARD, Action, Plan, PlannedAction, PreflightFinding, Reason
-from reconciler.decide.policy_verdict import Verdicts, judge_plan
-from reconciler.decide.renames import rename_hints
-from reconciler.decide.reruns import FinishedElsewhere
-from reconciler.decide.rules import decide, details_needed_of, rests_on_absence
-from reconciler.decide.sweep_members import SweepEntries
+from reconciler.decide.policies import Verdicts, judge_plan
+from reconciler.decide.renames import SweepEntries, rename_hints
+from reconciler.decide.rules import decide, details_needed_of, made_from_older, rests_on_absence, spell_reruns
+
+# --- what a key needs
+
+
+class Upstream(StrEnum):
+    """How a key that is needed stands."""
+
+    SETTLED = "settled"
+    OPEN = "open"
+    FAILED = "failed"
+
+
+def upstream_warning(action: PlannedAction, state: KeyState) -> PlanWarning | None:
+    """The warning about a job that stays although it was made from older ones, or None."""
+    newer = state.newer_upstream
+    if not newer or not action.traits.keeps_the_job:
+        return None
+    last, job = max(newer, key=lambda one: one.at_s), state.revision.job
+    why = f"{last.key} completed r{last.number} at {timestamp(last.at_s)}, after {job.name} was created"
+    fix = "`lifecycle.on_upstream: rerun` runs it again, and so does an edit of `lifecycle.rerun`"
+    if state.desired.lifecycle.on_upstream is OnUpstream.RERUN:
+        fix = "it runs again once it has ended (on_upstream: rerun)"
+    return PlanWarning(what=made_from_older(newer), why=why, fix=fix, key=state.key)
+
+
+def standing_of(action: PlannedAction | None) -> Upstream:
+    """Judge a needed key by its own action: settled is kept, with its newest revision Completed.
+
+    One that is about to run again because of its own `needs` is deferred, and so is not settled.
+    None stands for a key that is to be absent. An update of a job that has completed starts nothing.
+    """
+    if action is None:
+        return Upstream.FAILED
+    phase = parse_phase(action.phase_before)
+    # What has no marker yet may have been made of something else than is declared.
+    stays = action.traits.keeps_the_job and action.reason is not Reason.MARKER_RESTORED
+    if not stays or phase is None or not phase.is_terminal:
+        return Upstream.OPEN
+    return Upstream.SETTLED if phase is Phase.COMPLETED else Upstream.FAILED
+
+
+def runs_again(action: PlannedAction | None) -> bool:
+    """Whether a needed key is about to complete once more: its job runs, or one is yet to be started.
+
+    What a person has to settle first, or could not be read, is not about to run.
+    """
+    if action is None or action.action is Action.UNKNOWN:
+        return False
+    if action.traits.starts_a_job or action.action is Action.DEFER:
+        return True
+    phase = parse_phase(action.before.phase) if action.before else None
+    return phase is not None and phase.is_active and phase is not Phase.TERMINATING
+
+
+def held_back(
+    action: PlannedAction, desired: DesiredJob, action_by_key: Mapping[str, PlannedAction | None]
+) -> PlannedAction:
+    """Return the action, or what becomes of it while a needed key is not settled.
+
+    Only what would start a job is held back, the whole of a replace included: what runs or has finished
+    is never touched because its upstream ran again.
+    """
+    if not desired.needs or not action.traits.starts_a_job:
+        return action
+    standing = {key: standing_of(action_by_key.get(key)) for key in desired.needs}
+    failed = [key for key, how in standing.items() if how is Upstream.FAILED]
+    waiting = [key for key, how in standing.items() if how is Upstream.OPEN]
+    if failed:
+        said = ", ".join(_how_it_failed(key, action_by_key.get(key)) for key in failed)
+        return action.instead(Action.BLOCKED, Reason.NEEDS_FAILED, f"needs {said}; blocks")
+    if not waiting:
+        return action
+    reruns = [key for key in waiting if runs_again(action_by_key.get(key))]
+    if action.reason is Reason.UPSTREAM_NEWER and reruns:
+        held = action.not_carried_out(Action.DEFER, Reason.NEEDS_PENDING, spell_reruns(reruns))
+    else:
+        held = action.instead(Action.DEFER, Reason.NEEDS_PENDING, f"waiting for {', '.join(waiting)}, then")
+    return held.model_copy(update={"waits_for": tuple(waiting)})
+
+
+def _how_it_failed(key: str, upstream: PlannedAction | None) -> str:
+    if upstream is None or not upstream.phase_before:
+        return f"{key}, which is absent"
+    return f"{key}, which ended as {upstream.phase_before}"
+
+
+# --- all keys together
+
 
 #: The warning that not all of a stack is in view.
 PARTIAL_VIEW = "partial view"

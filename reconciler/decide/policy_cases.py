@@ -14,8 +14,7 @@ from reconciler.core.ports import EvaluateExpressions
 from reconciler.core.stack import NO_PRICES, DesiredJob, Prices
 from reconciler.core.values import TargetIdentity
 from reconciler.decide.plan import Action, Reason
-from reconciler.decide.policy_subject import Subject, Surroundings, declared
-from reconciler.decide.policy_verdict import judge
+from reconciler.decide.policies import Subject, Surroundings, declared, judge
 
 
 class CaseAction(Strict):

@@ -5,7 +5,7 @@ What the catalog answered is a value here: asking it is an edge's. Source: docs/
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,18 +22,15 @@ from reconciler.core.catalog import (
 )
 from reconciler.core.stack import Stack
 from reconciler.core.values import PlanWarning, few_of_a_kind
-from reconciler.decide.blocking import CatalogCheck, block, blocks_of_findings, sums_of
+from reconciler.decide.guards import CatalogCheck, block, blocks_of_findings, sums_of
 from reconciler.decide.plan import (
-    FOLDED_FROM,
     Action,
     Plan,
     PlannedAction,
     PreflightFinding,
     Reason,
-    few,
     in_order,
 )
-from reconciler.errors import Diagnostic, Location
 
 #: So many keys stand in a message; the plan names all of them.
 _MOST_KEYS = 20
@@ -211,25 +208,3 @@ def deferred_warnings(found: Iterable[PreflightFinding]) -> Iterator[PlanWarning
     for one in found:
         what = f"{one.reason.words}, {_DEFERRED}"
         yield PlanWarning(what=what, why=one.detail, fix=one.fix, key=one.key)
-
-
-def refusals_of(found: Iterable[PreflightFinding]) -> tuple[Diagnostic, ...]:
-    """Why keys are blocked: each finding at its place; the same of many jobs once."""
-    groups: dict[Hashable, list[PreflightFinding]] = {}
-    for one in found:
-        groups.setdefault(one.model_copy(update={"key": "", "source": None}), []).append(one)
-    told = [
-        group
-        for alike in groups.values()
-        for group in ([alike] if len(alike) >= FOLDED_FROM else [[one] for one in alike])
-    ]
-    return tuple(map(_refusal, told))
-
-
-def _refusal(alike: Sequence[PreflightFinding]) -> Diagnostic:
-    first = alike[0]
-    place = first.source
-    location = None if place is None else Location(place.file, place.line, place.column)
-    keys = few([one.key for one in alike], _MOST_KEYS)
-    path = ".".join(filter(None, ("jobs", first.key, first.path))) if len(alike) == 1 else ""
-    return Diagnostic(first.reason.words, f"{keys}: {first.detail}", first.fix, location, path)

@@ -1,22 +1,187 @@
-"""Keys that look renamed: one that is no longer declared, and a new one that takes its place."""
+"""Keys that come and go: members of sweeps, and keys that look renamed.
+
+A member is named by its values, so an edit of the axes leaves jobs behind whose keys the entry no longer
+produces. Source: docs/semantics.md, "Decisions".
+"""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from itertools import islice, product
+from typing import Any, NamedTuple
 
-from reconciler.core.digest import digest_of, is_known
+from reconciler.core.diff import changes_between
+from reconciler.core.digest import CURRENT, digest_of, is_known
+from reconciler.core.expression import AXIS_NAME
 from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import PlanWarning
-from reconciler.decide.key_state import newest
-from reconciler.decide.sweep_members import MAY_BE_RENAME, Renaming, SweepEntries, find_renaming
+from reconciler.decide.key_state import Snapshot, newest
+from reconciler.decide.plan import FOLDED_FROM, few
 
-if TYPE_CHECKING:
-    from reconciler.decide.key_state import Snapshot
+# --- members of sweeps
+
+
+#: What a hint at a renaming says first, of a review as of a plan.
+MAY_BE_RENAME = "may be a rename"
+_AXIS = re.compile(AXIS_NAME)
+_VALUE = re.compile(r"[A-Za-z0-9_]*")
+#: So many ways to write an expression are tried, with so many constants in one place of it.
+_MOST_WAYS, _MOST_CONSTANTS = 1_000, 8
+
+
+class SweepEntries:
+    """The entries of a stack that have a matrix, with their members."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+
+    @cached_property
+    def members(self) -> Mapping[str, list[DesiredJob]]:
+        """The members of each entry."""
+        found: defaultdict[str, list[DesiredJob]] = defaultdict(list)
+        for job in (self._stack.whole or self._stack.jobs).values():
+            if job.sweep is not None and not job.is_absent:
+                found[job.sweep].append(job)
+        return found
+
+    def former_entry(self, key: str, recorded: Mapping[str, str]) -> DesiredJob | None:
+        """A job of the entry that no longer produces a key, if it was a member of one and the entry is there.
+
+        The history says which entry that is: `recorded` has the one of each key that was ever applied, or "".
+        Of other keys the name says it, if it is spelled as the entry spells those of its members.
+        """
+        if self._stack.find(key) is not None:
+            return None
+        entry = recorded.get(key)
+        if entry is None:
+            # Of `lr` and `lr-sweep` the longer name says more.
+            entry = max((name for name in self.members if self._is_named_by(key, name)), key=len, default="")
+        if not entry:
+            return None
+        alone = self._stack.find(entry)
+        return next(iter(self.members.get(entry, ())), None if alone and alone.is_absent else alone)
+
+    def _is_named_by(self, key: str, entry: str) -> bool:
+        if not key.startswith(f"{entry}-"):
+            return False
+        axes = axes_of(self.members[entry])
+        return not axes.isdisjoint(values_in(key, entry, axes) or ())
+
+
+def values_in(key: str, entry: str, axes: Collection[str]) -> Mapping[str, str] | None:
+    """The values in a generated key of an entry, by axis: `-axis-value` in alphabetical order.
+
+    None if it is no such key. An axis may hold hyphens; one that is none of `axes` is taken for a word.
+    """
+    if not key.startswith(f"{entry}-"):
+        return None
+    words = key.removeprefix(f"{entry}-").split("-")
+    found: dict[str, str] = {}
+    while words:
+        axis = next((one for one in sorted(axes, key=len, reverse=True) if _begins(words, one)), words[0])
+        count = axis.count("-") + 1
+        value, words = words[count : count + 1], words[count + 1 :]
+        if not value or axis in found or not _AXIS.fullmatch(axis) or not _VALUE.fullmatch(value[0]):
+            return None
+        found[axis] = value[0]
+    return found if list(found) == sorted(found) else None
+
+
+def _begins(words: Sequence[str], axis: str) -> bool:
+    return words[: axis.count("-") + 1] == axis.split("-")
+
+
+class Renaming(NamedTuple):
+    """An expression that names the former key of each new member of a sweep; `pairs` are new and old keys."""
+
+    expression: str
+    pairs: Mapping[str, str]
+
+    def fix(self, entry: str) -> str:
+        """What to add to the entry."""
+        return f'add `formerly: "{self.expression}"` to {entry} to keep its jobs'
+
+    def hint(self, entry: str, key: str) -> PlanWarning:
+        """A hint at it, shown with the first new member."""
+        old = sorted(self.pairs.values())
+        count = "1 member" if len(old) == 1 else f"{len(old)} members"
+        why = f"{count} of {entry} would start, and as many are no longer produced: {few(old)}"
+        return PlanWarning(what=MAY_BE_RENAME, why=why, fix=self.fix(entry), key=key)
+
+
+def find_renaming(
+    members: Sequence[DesiredJob],
+    came: Collection[str],
+    gone: Mapping[str, str],
+    entry: str,
+    declared: Collection[str],
+) -> Renaming | None:
+    """Find what `formerly` has to say for the new members of a sweep to keep the jobs that are gone.
+
+    `came` are the keys of the new members, `gone` the digests of the keys that are gone, by key; these begin
+    with `entry`. None if no expression has a key that is gone for each of them, and for no other member. Of
+    several the one is meant that gives most of them the declaration that their job had.
+    """
+    new = [member for member in members if member.key in came]
+    best: tuple[int, Renaming] | None = None
+    for axes, rows in _by_axes(gone, entry, axes_of(members)).items():
+        columns = zip(axes, zip(*rows, strict=True), strict=True)
+        for way in islice(product(*(list(_ways(axis, texts, new)) for axis, texts in columns)), _MOST_WAYS):
+            if _spelled(entry, axes, way, new[0]) not in gone:
+                continue
+            pairs = {member.key: _spelled(entry, axes, way, member) for member in new}
+            if not gone.keys() >= {*pairs.values()}:
+                continue
+            former = [_spelled(entry, axes, way, member) for member in members]
+            others = {*former} - {*pairs.values()}
+            if len({*former}) < len(former) or not others.isdisjoint({*gone, *declared}):
+                continue
+            alike = sum(member.is_declared_by(gone[pairs[member.key]]) for member in new)
+            if best is None or alike > best[0]:
+                parts = (f"-{axis}-{text}" for axis, text in zip(axes, way, strict=True))
+                best = alike, Renaming("".join((entry, *parts)), pairs)
+    return None if best is None else best[1]
+
+
+def _by_axes(
+    gone: Collection[str], entry: str, axes: Collection[str]
+) -> Mapping[tuple[str, ...], list[tuple[str, ...]]]:
+    """The values in the keys that are gone, by the axes that they name."""
+    found: defaultdict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
+    for key in sorted(gone):
+        if (values := values_in(key, entry, axes)) is not None:
+            found[tuple(values)].append(tuple(values.values()))
+    return found
+
+
+def _ways(axis: str, column: Sequence[str], new: Sequence[DesiredJob]) -> Iterator[str]:
+    """What may stand for a value: that of the axis of that name, a constant, or that of another axis."""
+    axes = sorted(new[0].matrix, key=lambda name: name != axis)
+    texts = set(column)
+    fitting = [f"${{matrix.{name}}}" for name in axes if all(job.matrix.get(name) in texts for job in new)]
+    same = f"${{matrix.{axis}}}"
+    yield from (one for one in fitting if one == same)
+    yield from texts if len(texts) == 1 else ()
+    yield from (one for one in fitting if one != same)
+    yield from sorted(texts)[:_MOST_CONSTANTS] if len(texts) > 1 else ()
+
+
+def _spelled(entry: str, axes: Sequence[str], way: Sequence[str], member: DesiredJob) -> str:
+    texts = {f"${{matrix.{name}}}": text for name, text in member.matrix.items()}
+    return "".join((entry, *(f"-{axis}-{texts.get(one, one)}" for axis, one in zip(axes, way, strict=True))))
+
+
+def axes_of(members: Sequence[DesiredJob]) -> frozenset[str]:
+    """The axes of a sweep."""
+    return frozenset(axis for member in members for axis in member.matrix)
+
+
+# --- keys of a plan that look renamed
 
 
 def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
@@ -139,3 +304,115 @@ class _Hints:
 
 def _digest_by(job: DesiredJob, letter: str) -> str:
     return job.digest if job.digest[:1] == letter else digest_of(job.covered_by(letter), letter)
+
+
+# --- keys of a review that look renamed
+
+
+#: Two declarations of which so much is equal may be of the same job.
+_ALIKE = 0.8
+#: Beyond so many pairs only declarations that are equal are looked for.
+_MOST_PAIRS = 20_000
+
+
+class RenamePair(NamedTuple):
+    """A removed and an added job; `differing` are the fields that force a new job, if any."""
+
+    removed: DesiredJob
+    added: DesiredJob
+    differing: tuple[str, ...] = ()
+
+
+def likely_renames(removed: Sequence[DesiredJob], added: Sequence[DesiredJob]) -> list[RenamePair]:
+    """Pair removed jobs with added ones, each at most once: equal declarations first, then nearly equal."""
+    waiting: dict[str, list[DesiredJob]] = defaultdict(list)
+    for job in removed:
+        waiting[job.digest].append(job)
+    pairs, rest = [], []
+    for job in added:
+        if equal := waiting[job.digest]:
+            pairs.append(RenamePair(equal.pop(0), job))
+        else:
+            rest.append(job)
+    unpaired = [job for jobs in waiting.values() for job in jobs]
+    return sorted((*pairs, *_nearly_equal(unpaired, rest)), key=lambda pair: pair.added.key)
+
+
+def _nearly_equal(removed: Sequence[DesiredJob], added: Sequence[DesiredJob]) -> Iterator[RenamePair]:
+    if len(removed) * len(added) > _MOST_PAIRS:
+        return
+    leaves = {id(job): frozenset(_leaves(job.covered_by(CURRENT))) for job in (*removed, *added)}
+    scored = [
+        (-_likeness(leaves[id(one)], leaves[id(other)]), one.key, other.key, one, other)
+        for one in removed
+        for other in added
+        # Members of sweeps are alike by nature: another value is another job.
+        if not (one.sweep and other.sweep)
+    ]
+    taken: set[int] = set()
+    for score, _, _, one, other in sorted(scored, key=lambda row: row[:3]):
+        if -score < _ALIKE:
+            return
+        if id(one) not in taken and id(other) not in taken:
+            taken |= {id(one), id(other)}
+            edit = changes_between(one.covered_by(CURRENT), other.covered_by(CURRENT), forces_new_job=True)
+            yield RenamePair(one, other, tuple(change.path for change in edit))
+
+
+def _likeness(one: frozenset[Any], other: frozenset[Any]) -> float:
+    return 2 * len(one & other) / (len(one) + len(other) or 1)
+
+
+def _leaves(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    if isinstance(tree, Mapping):
+        for name, member in tree.items():
+            yield from _leaves(member, (*path, str(name)))
+    else:
+        yield path, str(tree)
+
+
+def renamed_members(
+    removed: Sequence[DesiredJob],
+    added: Sequence[DesiredJob],
+    entries: SweepEntries,
+    declared: Collection[str],
+) -> Iterator[tuple[PlanWarning, Mapping[str, str]]]:
+    """Hint at the `formerly` that keeps the jobs of a sweep whose members came and went; with its pairs."""
+    for entry, members in entries.members.items():
+        came = [job.key for job in added if job.sweep == entry and not job.formerly]
+        gone = {job.key: job.digest for job in removed if job.sweep == entry}
+        renaming = find_renaming(members, came, gone, entry, declared) if came and gone else None
+        if renaming is not None:
+            yield renaming.hint(entry, came[0]), renaming.pairs
+
+
+def hints(pairs: Iterable[RenamePair]) -> Iterator[PlanWarning]:
+    """Say of each pair what apply would do, and how to say that it is a rename; of a renamed sweep once."""
+    groups: dict[object, list[RenamePair]] = defaultdict(list)
+    for pair in pairs:
+        sweeps = (pair.removed.sweep, pair.added.sweep)
+        groups[sweeps if all(sweeps) else pair.added.key].append(pair)
+    for group in groups.values():
+        if len(group) >= FOLDED_FROM:
+            yield _hint_of_sweep(group)
+        else:
+            yield from map(_hint, group)
+
+
+def _hint(pair: RenamePair) -> PlanWarning:
+    old, new = pair.removed.key, pair.added.key
+    how = f"nearly the same declaration ({few(pair.differing)})" if pair.differing else "the same declaration"
+    why = f"{old} is removed, {new} is added with {how}; apply ends the one and starts the other"
+    return PlanWarning(
+        what=MAY_BE_RENAME, why=why, fix=f"if it is the same job, add `formerly: {old}` to {new}", key=new
+    )
+
+
+def _hint_of_sweep(group: Sequence[RenamePair]) -> PlanWarning:
+    sweep = group[0].added.sweep
+    names = few([f"{pair.removed.key} -> {pair.added.key}" for pair in group])
+    why = f"{len(group)} jobs are removed, and as many are added with the same declarations: {names}"
+    fix = (
+        'if they are the same jobs, keep their keys with name: "…${matrix.AXIS}…", or add `formerly` to each'
+    )
+    return PlanWarning(what=MAY_BE_RENAME, why=why, fix=fix, key=sweep)

@@ -45,11 +45,9 @@ from reconciler.decide.plan import (
     symbol_of,
 )
 from reconciler.decide.planner import KeyDecision, decisions_of
-from reconciler.decide.policy_subject import Surroundings, declared
-from reconciler.decide.policy_verdict import Verdicts, judge
-from reconciler.decide.review_renames import hints, likely_renames, renamed_members
+from reconciler.decide.policies import Surroundings, Verdicts, declared, judge
+from reconciler.decide.renames import SweepEntries, hints, likely_renames, renamed_members
 from reconciler.decide.rules import decide
-from reconciler.decide.sweep_members import SweepEntries
 from reconciler.secrets import show
 from reconciler.text import format_duration
 

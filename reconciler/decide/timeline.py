@@ -14,7 +14,7 @@ from enum import StrEnum
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.record import Call, PastAction, PastRevision, PastRun, PastStep
 from reconciler.core.values import TargetIdentity
-from reconciler.decide.drift_entry import DriftClass
+from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.history_report import HistoryExcerpt
 from reconciler.decide.key_state import AUTO_STOP_SLACK_S
 from reconciler.decide.outcome import Status, spell_status

@@ -12,10 +12,10 @@ from reconciler import reconcile
 from reconciler.connection import RecordOptions, connect, open_recording, records_url
 from reconciler.core.record import REMIND_S, Scope
 from reconciler.decide import exit_code
-from reconciler.decide.blockers import blockers
+from reconciler.decide.drift import DriftReport
 from reconciler.decide.drift_check import DriftId
-from reconciler.decide.drift_report import DriftReport
 from reconciler.decide.fleet import DriftToShow
+from reconciler.decide.guards import blockers
 from reconciler.decide.plan import Allowances
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid
 from reconciler.manifests import LoadedStack, load_files

@@ -24,13 +24,13 @@ from reconciler.core.record import RunKind
 from reconciler.decide.drift_check import (
     Acceptance,
     CheckRecord,
+    Drift,
     DriftChange,
     DriftEvent,
     DriftId,
     LastCheck,
     StandingDrift,
 )
-from reconciler.decide.drift_entry import Drift
 from reconciler.decide.journal import Run, RunEnd
 from reconciler.records.cells import damaged
 from reconciler.records.database import Database

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.core.values import timestamp
 from reconciler.decide.doctor import Check, Health
 from reconciler.decide.plan import few
-from reconciler.decide.status_report import JobStatus, StatusReport, WaitKind
+from reconciler.decide.reports import JobStatus, StatusReport, WaitKind
 from reconciler.render.layout import fit, fit_line
 from reconciler.render.lines import NOTHING, render_head, render_table, render_tree, render_warnings
 from reconciler.render.style import PLAIN, Style

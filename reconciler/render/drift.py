@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.values import timestamp
-from reconciler.decide.drift_entry import Drift, DriftClass, IgnoredBy, IgnoredDrift, Pending
-from reconciler.decide.drift_remedies import REMEDIES
+from reconciler.decide.drift import REMEDIES
+from reconciler.decide.drift_check import Drift, DriftClass, IgnoredBy, IgnoredDrift, Pending
 from reconciler.decide.plan import fold_alike, is_one_sweep, look_of_changes, spell_work, without_name
 from reconciler.render import Content
 from reconciler.render.layout import fit, fit_line
@@ -34,7 +34,7 @@ from reconciler.render.sheet import (
 from reconciler.render.style import Style, View
 
 if TYPE_CHECKING:
-    from reconciler.decide.drift_report import DriftReport
+    from reconciler.decide.drift import DriftReport
 
 #: What became of drift since the last check, as a mark on its row.
 _NEW, _CHANGED, _GONE = "new", "changed", "gone"

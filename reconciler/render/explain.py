@@ -22,7 +22,7 @@ from reconciler.secrets import show
 from reconciler.text import format_count, format_duration, printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.explanation import DeclaredValues, Explanation, ObservedRevision
+    from reconciler.decide.reports import DeclaredValues, Explanation, ObservedRevision
     from reconciler.errors import Location
 
 _INDENT = "  "

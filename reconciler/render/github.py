@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.catalog import PreflightReason
-from reconciler.decide.policy_verdict import DENIED_BY_A_POLICY
+from reconciler.decide.policies import DENIED_BY_A_POLICY
 from reconciler.render import Content
 from reconciler.render.sheet import Level, Row, sheet_of
 from reconciler.render.style import Place, View

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.core.phase import Phase
 from reconciler.core.target_kind import TARGET_KINDS
-from reconciler.decide.drift_entry import DriftClass
+from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.outcome import EventType
 from reconciler.decide.plan import Action, Reason
 from reconciler.render import Content

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from reconciler.decide.drift_entry import Drift, DriftClass
+from reconciler.decide.drift_check import Drift, DriftClass
 from reconciler.decide.metrics import (
     Measurement,
     MetricSource,
@@ -28,7 +28,7 @@ from reconciler.render.style import View
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.drift_report import DriftReport
+    from reconciler.decide.drift import DriftReport
     from reconciler.decide.fleet import FleetReport, StackResult
 
 

@@ -12,7 +12,7 @@ from reconciler.decide.plan import (
     look_of_changes,
     without_name,
 )
-from reconciler.decide.policy_verdict import refusals_of
+from reconciler.decide.policies import refusals_of
 from reconciler.render import Content
 from reconciler.render.layout import fit
 from reconciler.render.lines import name_of, render_change, render_denials, render_warnings, width_of_names

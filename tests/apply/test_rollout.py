@@ -18,9 +18,9 @@ from reconciler.core.policy import Effect as PolicyEffect
 from reconciler.core.policy import Policy
 from reconciler.core.record import PastRun, RunKind, Scope
 from reconciler.core.stack import DesiredJob, Limits, Stack
-from reconciler.decide.goal import Goal
 from reconciler.decide.outcome import ApplyEvent, EventType, Result, Status, Waited, WaitEnd
 from reconciler.decide.plan import EVERY_GUARD, NO_ALLOWANCES, Action, Allowances, Plan
+from reconciler.decide.wait import Goal
 from reconciler.emulator import Effect, Fault
 from reconciler.errors import Unauthorized
 from reconciler.recording import Recording, StackLock

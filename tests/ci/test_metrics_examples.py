@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from reconciler.decide.drift_entry import DriftClass
+from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.metrics import MetricSource
 from reconciler.decide.plan import Action
 from reconciler.errors import ExitCode

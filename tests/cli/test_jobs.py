@@ -11,8 +11,8 @@ import pytest
 
 from reconciler.core.logtail import last_lines, unseen
 from reconciler.core.phase import Phase
-from reconciler.decide.goal import GOALS, Goal, judge
 from reconciler.decide.outcome import WaitEnd
+from reconciler.decide.wait import GOALS, Goal, judge
 from reconciler.emulator import Effect, Fault, Job
 from reconciler.modelarts.http import ServiceSession
 from tests.apply.service import SharedTime

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from reconciler.decide.drift_report import DriftReport
+from reconciler.decide.drift import DriftReport
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
 from reconciler.decide.planner import KeyDecision
 

@@ -14,10 +14,9 @@ import pytest
 from reconciler.core.observed_job import ObservedJob, Unreadable
 from reconciler.core.selection import narrow
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.decide.explanation import explain
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
 from reconciler.decide.planner import propose_plan, with_cost
-from reconciler.decide.status_report import WaitKind, make_status
+from reconciler.decide.reports import WaitKind, explain, make_status
 from tests.builders import HOUR, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, plan_for

@@ -11,9 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.core.values import Change, timestamp
-from reconciler.decide.drift_check import NO_CHECK, Acceptance, LastCheck, content_of
-from reconciler.decide.drift_comparison import DriftComparison, FoundDrift, compare
-from reconciler.decide.drift_entry import Drift
+from reconciler.decide.drift_check import (
+    NO_CHECK,
+    Acceptance,
+    Drift,
+    DriftComparison,
+    FoundDrift,
+    LastCheck,
+    compare,
+    content_of,
+)
 from tests.builders import HOUR, NOW
 
 DAY = 24 * HOUR

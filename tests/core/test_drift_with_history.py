@@ -13,7 +13,7 @@ from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import timestamp
-from reconciler.decide.drift_report import DriftReport, make_drift_report
+from reconciler.decide.drift import DriftReport, make_drift_report
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.secrets import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen

@@ -13,10 +13,10 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.decide.explanation import Explanation, explain
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import Action, Reason
 from reconciler.decide.planner import guarded_plan, propose_plan
+from reconciler.decide.reports import Explanation, explain
 from reconciler.decide.rules import HINTS, RULES
 from reconciler.errors import Location
 from reconciler.expressions.evaluator import evaluate

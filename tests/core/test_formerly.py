@@ -15,7 +15,7 @@ from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.selection import narrow
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.decide.drift_report import make_drift_report
+from reconciler.decide.drift import make_drift_report
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, in_order
 from reconciler.decide.planner import make_destroy_plan

@@ -17,9 +17,7 @@ from reconciler.core.policy import Policy
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Limits, Stack
 from reconciler.decide import exit_code
-from reconciler.decide.blockers import blockers
-from reconciler.decide.blocking import CatalogCheck
-from reconciler.decide.guards import REFUSES_THE_PLAN
+from reconciler.decide.guards import REFUSES_THE_PLAN, WORDS, CatalogCheck, blockers
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import (
     Action,
@@ -32,7 +30,6 @@ from reconciler.decide.plan import (
     fold,
 )
 from reconciler.decide.planner import guarded_plan, make_destroy_plan, propose_plan
-from reconciler.decide.said_in_words import WORDS
 from reconciler.errors import ExitCode
 from tests.builders import HOUR, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past

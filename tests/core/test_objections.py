@@ -8,9 +8,9 @@ import pytest
 
 from reconciler.core.policy import Effect
 from reconciler.core.stack import Limits
-from reconciler.decide.explanation import Explanation
 from reconciler.decide.guards import REFUSES_THE_PLAN
 from reconciler.decide.plan import Action, Guard
+from reconciler.decide.reports import Explanation
 from reconciler.render.explain import render_why
 from reconciler.secrets import SecretText
 from tests.builders import HOUR, a_job, a_stack, seen

@@ -14,7 +14,7 @@ from reconciler.core.observed_job import ObservedJob
 from reconciler.core.phase import Phase
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
-from reconciler.decide.supersession import Followed, may_start
+from reconciler.decide.wait import Followed, may_start
 from tests.builders import HOUR, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, plan_for

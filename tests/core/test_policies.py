@@ -8,10 +8,9 @@ import pytest
 
 from reconciler.core.policy import POLICY_ACTIONS, Effect, Policy
 from reconciler.core.stack import Prices
-from reconciler.decide.blockers import blockers
+from reconciler.decide.guards import blockers
 from reconciler.decide.plan import Action, Plan, Reason
-from reconciler.decide.policy_subject import Surroundings, declared, job_values
-from reconciler.decide.policy_verdict import judge, judge_declared
+from reconciler.decide.policies import Surroundings, declared, job_values, judge, judge_declared
 from reconciler.errors import Location
 from reconciler.expressions.evaluator import evaluate
 from reconciler.secrets import SecretText

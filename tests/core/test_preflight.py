@@ -11,8 +11,7 @@ import pytest
 from reconciler.core.catalog import EngineOffer, Offers, PoolChoice, RecordQuota
 from reconciler.core.catalog import PreflightReason as Why
 from reconciler.core.stack import DesiredJob
-from reconciler.decide.blockers import blockers
-from reconciler.decide.blocking import CatalogCheck
+from reconciler.decide.guards import CatalogCheck, blockers
 from reconciler.decide.plan import Action, Plan, Reason
 from reconciler.decide.preflight import (
     CatalogAnswers,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from reconciler.decide.drift_entry import Drift, DriftClass
+from reconciler.decide.drift_check import Drift, DriftClass
 from reconciler.decide.outcome import Outcome, Status
 from reconciler.decide.plan import Action
 from reconciler.errors import Diagnostic

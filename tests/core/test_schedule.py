@@ -23,14 +23,14 @@ from reconciler.core.schedule import Schedule, spell_relative
 from reconciler.core.stack import DesiredJob, Limits, Target
 from reconciler.core.target_kind import LOCAL
 from reconciler.core.values import timestamp
-from reconciler.decide.drift_entry import DriftClass
-from reconciler.decide.drift_rules import check_key
+from reconciler.decide.drift import check_key
+from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.key_state import PlanContext, Snapshot, state_of
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, without_growing
 from reconciler.decide.planner import make_plan, rests_on_memory
+from reconciler.decide.reports import WaitKind, make_status
 from reconciler.decide.review import ReviewedSide, Side, make_review
 from reconciler.decide.saved_plan import SavedOptions, document, read, sealed
-from reconciler.decide.status_report import WaitKind, make_status
 from reconciler.errors import ManifestInvalid
 from reconciler.render.commands import render_status
 from reconciler.render.plan import text as render_plan

@@ -15,7 +15,7 @@ from reconciler.core.selection import narrow
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.planner import make_plan
-from reconciler.decide.status_report import JobStatus, StatusReport, make_status
+from reconciler.decide.reports import JobStatus, StatusReport, make_status
 from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, seen
 
 A = a_job()

@@ -13,11 +13,11 @@ from reconciler.core.observed_job import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.record import HistorySnapshot, RecordedRevision, RevisionId
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.decide.drift_report import make_drift_report
+from reconciler.decide.drift import make_drift_report
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
 from reconciler.decide.planner import make_destroy_plan, rests_on_memory
-from reconciler.decide.sweep_members import SweepEntries, values_in
+from reconciler.decide.renames import SweepEntries, values_in
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import DONE, C, F, P, R, T, around, plan_for

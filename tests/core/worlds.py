@@ -15,7 +15,7 @@ from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.scalar import spelled
 from reconciler.core.schedule import Schedule
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.decide.drift_report import DriftReport, make_drift_report
+from reconciler.decide.drift import DriftReport, make_drift_report
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan
 from reconciler.decide.planner import KeyDecision, decisions_of, make_plan

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from reconciler.core.drift_rule import IgnorableClass, IgnoreRule
 from reconciler.core.manifest_keys import find_key
 from reconciler.core.manifest_schema import manifest_schema
-from reconciler.decide.drift_entry import DriftClass
+from reconciler.decide.drift_check import DriftClass
 from tests.manifests.conftest import Place, place_of
 
 HEAD = "stack: vision\ntargets: {local: {kind: local}}\n"

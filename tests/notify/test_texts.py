@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.decide.drift_comparison import DriftComparison
-from reconciler.decide.drift_entry import Drift
+from reconciler.decide.drift_check import Drift, DriftComparison
 from reconciler.decide.outcome import Outcome, Status
 from reconciler.decide.plan import Action, Plan
 from reconciler.notify import (

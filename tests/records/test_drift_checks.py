@@ -16,6 +16,7 @@ from reconciler.decide.drift_check import (
     NO_CHECK,
     Acceptance,
     CheckRecord,
+    Drift,
     DriftChange,
     DriftEvent,
     DriftId,
@@ -23,7 +24,6 @@ from reconciler.decide.drift_check import (
     StandingDrift,
     content_of,
 )
-from reconciler.decide.drift_entry import Drift
 from reconciler.decide.journal import Run, RunEnd
 from reconciler.records.database import Database
 from reconciler.records.dialect import dialect_of

@@ -15,10 +15,16 @@ from reconciler.core.observed_job import Unreadable
 from reconciler.core.policy import Effect, Policy
 from reconciler.core.stack import Stack
 from reconciler.core.values import timestamp
-from reconciler.decide.drift_check import Acceptance, LastCheck, StandingDrift, content_of
-from reconciler.decide.drift_comparison import FoundDrift, compare
-from reconciler.decide.drift_entry import IgnoredDrift
-from reconciler.decide.drift_report import DriftReport, with_comparison
+from reconciler.decide.drift import DriftReport, with_comparison
+from reconciler.decide.drift_check import (
+    Acceptance,
+    FoundDrift,
+    IgnoredDrift,
+    LastCheck,
+    StandingDrift,
+    compare,
+    content_of,
+)
 from reconciler.decide.outcome import Outcome, Result, Status
 from reconciler.decide.plan import Action, Plan, count, last_line
 from reconciler.errors import Diagnostic, Location, Severity, Snippet

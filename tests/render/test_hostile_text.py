@@ -20,23 +20,16 @@ from reconciler.core.catalog import PreflightReason
 from reconciler.core.record import PastAction, PastStep
 from reconciler.core.stack import Declared
 from reconciler.core.values import Source
-from reconciler.decide.drift_comparison import DriftComparison
-from reconciler.decide.drift_entry import Drift, DriftClass, IgnoredBy, IgnoredDrift
-from reconciler.decide.drift_report import DriftReport
+from reconciler.decide.drift import DriftReport
+from reconciler.decide.drift_check import Drift, DriftClass, DriftComparison, IgnoredBy, IgnoredDrift
 from reconciler.decide.fleet import FleetReport, StackResult
 from reconciler.decide.history_report import HistoryReport
 from reconciler.decide.metrics import RunReport
 from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd
 from reconciler.decide.plan import Action, Denial, Plan, PreflightFinding
 from reconciler.decide.policy_cases import CaseResult, CasesReport
+from reconciler.decide.reports import DeniedJob, ManifestProblem, StackFacts, Validation, invalid_manifest
 from reconciler.decide.review import NodeCount, Review
-from reconciler.decide.validation_report import (
-    DeniedJob,
-    ManifestProblem,
-    StackFacts,
-    Validation,
-    invalid_manifest,
-)
 from reconciler.errors import Diagnostic, ExitCode, Location, Severity, Snippet
 from reconciler.render import Content, formats_of, render, render_run, step_outputs
 from reconciler.render.markdown import MOST_CHARACTERS

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.core.phase import Phase
 from reconciler.core.target_kind import TARGET_KINDS
-from reconciler.decide.drift_entry import DriftClass
+from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.outcome import EventType
 from reconciler.decide.plan import Action, Reason
 from reconciler.render.json import redacted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from reconciler.decide.drift_entry import DriftClass
+from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.metrics import RunReport
 from reconciler.decide.plan import Action
 from reconciler.render import Content, render, render_run

@@ -19,8 +19,8 @@ from reconciler import reconcile
 from reconciler.core.record import REMIND_S, RunKind, Scope
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide import exit_code
-from reconciler.decide.drift_entry import DriftClass
-from reconciler.decide.drift_report import DriftReport
+from reconciler.decide.drift import DriftReport
+from reconciler.decide.drift_check import DriftClass
 from reconciler.emulator import Effect, Fault
 from reconciler.errors import ExitCode
 from reconciler.recording import Recording

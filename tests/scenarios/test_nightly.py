@@ -26,10 +26,10 @@ from reconciler.core.phase import Phase
 from reconciler.core.record import RunKind
 from reconciler.core.schedule import Schedule
 from reconciler.core.stack import DesiredJob
-from reconciler.decide.goal import Goal
 from reconciler.decide.outcome import Result, Status
 from reconciler.decide.plan import NO_ALLOWANCES, Action, Plan, Reason
 from reconciler.decide.preconditions import StalePlan
+from reconciler.decide.wait import Goal
 from reconciler.emulator import Durations, Effect, Fault, Job, ManualClock, Store
 from reconciler.recording import Recording
 from reconciler.rollout import Rollout

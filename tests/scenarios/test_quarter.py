@@ -28,8 +28,8 @@ from reconciler.core.identity import parse_description
 from reconciler.core.record import RunKind
 from reconciler.core.schedule import Schedule
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.decide.goal import Goal
 from reconciler.decide.plan import Action
+from reconciler.decide.wait import Goal
 from reconciler.emulator import Durations, Job, ManualClock, Store
 from reconciler.manifests import load_mapping
 from reconciler.recording import Recording

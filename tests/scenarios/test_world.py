@@ -41,7 +41,6 @@ from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision, Ru
 from reconciler.core.stack import DesiredJob, Stack, Target
 from reconciler.core.target_kind import LOCAL
 from reconciler.decide import saved_plan as saved_document
-from reconciler.decide.goal import Goal
 from reconciler.decide.outcome import Result, Status, WaitEnd
 from reconciler.decide.plan import (
     EVERY_GUARD,
@@ -56,6 +55,7 @@ from reconciler.decide.plan import (
 from reconciler.decide.planner import decisions_of
 from reconciler.decide.preconditions import StalePlan
 from reconciler.decide.saved_plan import SavedOptions
+from reconciler.decide.wait import Goal
 from reconciler.emulator import Job, chaos
 from reconciler.reconcile import Context
 from reconciler.recording import Recording

@@ -29,7 +29,7 @@ from reconciler.errors import Diagnostic, WrongUsage
 from reconciler.render import Content
 
 if TYPE_CHECKING:
-    from reconciler.decide.goal import Goal
+    from reconciler.decide.wait import Goal
 
 #: What shaped a saved plan, and cannot be said again when it is carried out.
 _OF_THE_PLAN = {

@@ -307,7 +307,7 @@ def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool,
     Terminated unless any end was waited for. Phase changes are reported on stderr.
     """
     from reconciler.cli.wait import wait_for_all
-    from reconciler.decide.goal import Goal
+    from reconciler.decide.wait import Goal
 
     with open_target(**where) as there:
         found = there.find_all(jobs)

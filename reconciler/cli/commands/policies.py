@@ -37,8 +37,8 @@ def test(
     """
     from reconciler.cli.context import load_stack
     from reconciler.cli.output import requested_outputs, show_cases
+    from reconciler.decide.policies import Surroundings
     from reconciler.decide.policy_cases import run_cases
-    from reconciler.decide.policy_subject import Surroundings
     from reconciler.expressions.evaluator import Evaluator
     from reconciler.manifests.policy_cases import read_cases
     from reconciler.modelarts.target import known_values

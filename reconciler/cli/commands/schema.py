@@ -15,15 +15,13 @@ NAMES = ("manifest", "plan", "drift", "events", "history", "status", "review", "
 def schema(name: str) -> dict[str, Any]:
     """The JSON Schema of a document, made from the models that write and read it."""
     from reconciler.core.manifest_schema import manifest_schema
-    from reconciler.decide.drift_report import DriftReport
-    from reconciler.decide.explanation import Explanation
+    from reconciler.decide.drift import DriftReport
     from reconciler.decide.fleet import FleetDocument
     from reconciler.decide.history_report import HistoryReport
     from reconciler.decide.outcome import ApplyEvent
     from reconciler.decide.plan import Plan
+    from reconciler.decide.reports import Explanation, StatusReport, Validation
     from reconciler.decide.review import Review
-    from reconciler.decide.status_report import StatusReport
-    from reconciler.decide.validation_report import Validation
 
     match name:
         case "plan":

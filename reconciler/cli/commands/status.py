@@ -20,7 +20,7 @@ from reconciler.errors import ExitCode
 
 if TYPE_CHECKING:
     from reconciler.cli.arguments import Arguments
-    from reconciler.decide.status_report import JobStatus, StatusReport
+    from reconciler.decide.reports import JobStatus, StatusReport
     from reconciler.reconcile import Context
 
 #: Seconds between two looks: on a terminal, and where each block is one more in a file.

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from reconciler.core.ports import Clock
-    from reconciler.decide.goal import Goal
     from reconciler.decide.outcome import Waited
+    from reconciler.decide.wait import Goal
 
 Show = Callable[[tuple["Waited", ...]], None]
 #: Seconds between two drawings of what has not changed, for the sign that moves.

@@ -1,31 +1,216 @@
-"""The rules by which one key has drifted, is ahead, or is as it was left.
+"""Drift: what changed on the service behind the manifest's back, told apart from what changed in it.
 
 One event is told once: what ended is not modified as well, and a job that lost its marker is not
-missing as well.
-
-Source: docs/drift.md; docs/semantics.md, "Phases".
+missing as well. Source: docs/drift.md; docs/semantics.md, "Phases".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
+
+from pydantic import Field
 
 from reconciler.core.diff import changes_between
 from reconciler.core.digest import is_known
+from reconciler.core.drift_rule import IgnoreRule
+from reconciler.core.expression import Reference, parts_of
+from reconciler.core.fields.marks import Cloud
+from reconciler.core.lifecycle import Lifecycle
+from reconciler.core.masking import mask
+from reconciler.core.mutable import MutableChanges, edited_paths, mutable_changes, with_secrets_of
 from reconciler.core.observed_job import ObservedJob
 from reconciler.core.ownership import ConflictingJob, KeyView, OwnershipState, Revision
 from reconciler.core.phase import RULES, Phase
 from reconciler.core.record import Call, RunKind
-from reconciler.core.stack import DesiredJob
-from reconciler.core.values import Change, PlanWarning, node_hours, timestamp
-from reconciler.decide.drift_entry import Drift, DriftClass, Pending
-from reconciler.decide.drift_fields import FieldDrift, compare_fields, spell_changes
-from reconciler.decide.drift_remedies import remedy_for
-from reconciler.decide.key_state import Attempt, KeyState, stopped_itself
+from reconciler.core.stack import Declared, DesiredJob, Stack
+from reconciler.core.values import (
+    MARKER_SCHEDULE,
+    Change,
+    Head,
+    PlanWarning,
+    Source,
+    TargetIdentity,
+    few_of_a_kind,
+    node_hours,
+    timestamp,
+)
+from reconciler.decide.drift_check import (
+    Acceptance,
+    Drift,
+    DriftClass,
+    DriftComparison,
+    DriftId,
+    IgnoredBy,
+    IgnoredDrift,
+    Pending,
+)
+from reconciler.decide.key_state import (
+    Attempt,
+    KeyState,
+    PlanContext,
+    Snapshot,
+    keys_in_view,
+    keys_owned_in_view,
+    state_of,
+    stopped_itself,
+)
 from reconciler.decide.plan import Reason
+from reconciler.decide.planner import snapshot_warnings, upstream_reruns
+from reconciler.decide.renames import SweepEntries
+from reconciler.secrets import matches_redacted, show
+
+# --- what to do about it
+
+
+REMEDIES: dict[DriftClass, str] = {
+    DriftClass.MISSING: "reconciler plan --only KEY shows whether apply creates it; "
+    "edit `lifecycle.rerun` of KEY to run it again, or remove KEY from the manifest",
+    DriftClass.FAILED: "reconciler jobs logs KEY; then edit `lifecycle.rerun` of KEY to run it again, "
+    "or set `lifecycle.on_failure: retry`",
+    DriftClass.TERMINATED: "edit `lifecycle.rerun` of KEY to run it again, set "
+    "`lifecycle.on_terminated: recreate`, or remove KEY from the manifest",
+    DriftClass.MISSED: "reconciler why KEY shows what holds it back, if anything; run reconciler apply more "
+    "often, or set a longer `lifecycle.starting_deadline`",
+    DriftClass.MODIFIED: "reconciler apply --only KEY restores it; or declare the new value and apply",
+    DriftClass.DUPLICATE: "reconciler apply --only KEY terminates all but one revision",
+    DriftClass.ORPHANED: "declare KEY to keep it, reconciler release KEY to let it go on unmanaged, "
+    "or reconciler apply to terminate it",
+    DriftClass.UNOWNED: "reconciler apply --only KEY restores a marker that was removed; "
+    "else reconciler adopt KEY JOB, or rename KEY",
+    DriftClass.STUCK: "reconciler jobs events JOB; ask the service's support, and name the job's id",
+    DriftClass.UNKNOWN: "check again; reconciler doctor says what cannot be reached",
+}
+
+
+#: An edit alone does nothing before the next time of a schedule.
+_RERUN, _RERUN_NOW = "edit `lifecycle.rerun`", "set `lifecycle.on_change: replace` and edit `lifecycle.rerun`"
+
+
+def remedy_for(class_: DriftClass, key: str, job: str | None, *, edits_wait: bool = False) -> str:
+    """What to do about a drift of a key, and of the job with this id.
+
+    `edits_wait` says that an edit of the key waits for the next time of its schedule.
+    """
+    values = {"KEY": key, "JOB": job or "JOB"}
+    text = REMEDIES[class_].replace(_RERUN, _RERUN_NOW) if edits_wait else REMEDIES[class_]
+    return _PLACEHOLDER.sub(lambda found: values[found[0]], text)
+
+
+_PLACEHOLDER = re.compile(r"\b(?:KEY|JOB)\b")
+
+
+# --- the mutable fields of one job
+
+
+class FieldDrift(NamedTuple):
+    """The mutable fields that differ on one job.
+
+    `modified` are other than what `basis` says, each as it was and as it is now; `pending` are those
+    that an update would change because they were edited in the manifest.
+    """
+
+    modified: tuple[Change, ...]
+    pending: tuple[Change, ...]
+    basis: str
+    compared: MutableChanges
+
+    def warnings(self, key: str, job: ObservedJob) -> list[PlanWarning]:
+        """What cannot be changed now, or cannot be compared."""
+        return self.compared.warnings(key, job)
+
+
+def compare_fields(
+    declared: DesiredJob, revision: Revision, applied: Declared | None, cloud: Cloud
+) -> FieldDrift:
+    """Compare a job with what was last applied to it, and where that is not known with what is declared."""
+    job, marker = revision.job, revision.marker
+    # A renaming that waits to be applied is said apart, so the key is the one on the marker.
+    as_named = replace(declared, key=marker.key)
+    sent = applied.mutable if applied else None
+    wanted = mutable_changes(as_named, job, marker, cloud, sent)
+    # What the marker says of the schedule was written by an apply, as its digest was: the manifest is ahead.
+    schedule = tuple(change for change in wanted.now if change.path == MARKER_SCHEDULE)
+    if applied is None:
+        return FieldDrift(_modified(mask(wanted.now)), schedule, "is declared", wanted)
+    since = mutable_changes(_as_applied(as_named, revision, applied), job, marker, cloud, sent)
+    edited = edited_paths(declared, applied)
+    pending = tuple(change for change in mask(wanted.now, [applied]) if _is_below(change.path, edited))
+    modified = _modified(mask(since.now, [applied]))
+    return FieldDrift(modified, (*pending, *schedule), "was last applied", wanted)
+
+
+def _as_applied(declared: DesiredJob, revision: Revision, applied: Declared) -> DesiredJob:
+    """The declaration as it was last applied. A secret is not recorded, so the declared one stands for it.
+
+    Neither is a text that only has the letters of one; a short secret may be an ordinary word.
+    """
+    description = _restored(applied.description, declared.description, revision.job.text)
+    if show(declared.description) == description:
+        description = declared.description
+    elif any(isinstance(part, Reference) for part in parts_of(description)):
+        description = revision.job.text  # of a secret only the name is recorded: nobody knows the text
+    return DesiredJob(
+        key=declared.key,
+        body=with_secrets_of(
+            declared.body or {}, _restored(applied.mutable, declared.body, revision.job.body)
+        ),
+        digest=revision.marker.digest,
+        description=description,
+        lifecycle=Lifecycle(protect=applied.protect),
+    )
+
+
+def _restored(recorded: Any, *others: Any) -> Any:
+    """What was recorded; in the place of a text that was redacted the first other that it may have been."""
+    if isinstance(recorded, str):
+        texts = (text for text in _of_type(str, others) if matches_redacted(recorded, text))
+        return next(texts, recorded)
+    if isinstance(recorded, Mapping):
+        trees = _of_type(Mapping, others)
+        return {
+            name: _restored(value, *(tree.get(name) for tree in trees)) for name, value in recorded.items()
+        }
+    if isinstance(recorded, list):
+        lists = (other for other in _of_type(list, others) if len(other) == len(recorded))
+        return [_restored(*items) for items in zip(recorded, *lists, strict=True)]
+    return recorded
+
+
+def _of_type(kind: type, values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if isinstance(value, kind)]
+
+
+def _is_below(path: str, fields: Iterable[str]) -> bool:
+    return any(path == field or path.startswith(f"{field}.") for field in fields)
+
+
+def _modified(changes: Iterable[Change]) -> tuple[Change, ...]:
+    return tuple(_turned(change) for change in changes if change.path != MARKER_SCHEDULE)
+
+
+def _turned(change: Change) -> Change:
+    """An update's change seen from the other side: what was left, and what is there now."""
+    return change.model_copy(update={"before": change.after, "after": change.before})
+
+
+def spell_changes(changes: Iterable[Change]) -> str:
+    """Each field with its value before and after, on one line."""
+    return "; ".join(f"{one.path} {_spell(one.before)} -> {_spell(one.after)}" for one in changes)
+
+
+def _spell(value: Any) -> str:
+    return "(none)" if value is None else json.dumps(show(value), ensure_ascii=False)
+
+
+# --- one key
+
 
 STUCK_AFTER_S = 3600.0
 
@@ -500,3 +685,253 @@ def _was_stopped(revision: Revision) -> bool:
 
 def _is_about(entries: list[Drift], revision: Revision) -> bool:
     return any(entry.job == revision.job.id for entry in entries)
+
+
+# --- the report
+
+
+#: What only a report has that was compared with the last check.
+_SINCE_LAST = ("compared_with", "new", "changed", "gone")
+
+
+class DriftReport(Head):
+    """What changed on the service since the last apply."""
+
+    complete: bool = Field(description="False when something could not be read.")
+    drift: tuple[Drift, ...] = Field(description="Sorted by key.")
+    pending: tuple[Pending, ...] = Field(description="Sorted by key.")
+    ignored: tuple[IgnoredDrift, ...] = Field(
+        (), description="Drift that is known, and not counted; sorted by key."
+    )
+    compared_with: str | None = Field(
+        None,
+        description="With --since-last only: time of the check compared with, RFC 3339 in UTC; null: there "
+        "was none, or it could not be read.",
+    )
+    new: tuple[Drift, ...] = Field((), description="With --since-last only: what that check did not see.")
+    changed: tuple[Drift, ...] = Field(
+        (), description="With --since-last only: what is about another job by now, or has other changes."
+    )
+    gone: tuple[Drift, ...] = Field((), description="With --since-last only: what is there no more.")
+    summary: dict[DriftClass, int] = Field(description="How many of each class; ignored ones aside.")
+    warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
+
+    compared: int = Field(0, exclude=True)
+    keys: tuple[str, ...] = Field((), exclude=True, description="Every key that was looked at, sorted.")
+    is_partial: bool = Field(False, exclude=True, description="Whether other keys may own jobs.")
+    proves_absence: bool = Field(True, exclude=True, description="Whether no unread job may be of any key.")
+    since_last: bool = Field(False, exclude=True, description="Whether only what is new or due counts.")
+    comparison: DriftComparison | None = Field(None, exclude=True)
+
+    @property
+    def has_drifted(self) -> bool:
+        """Whether anything but what could not be read is not as it was left."""
+        return any(item.class_ is not DriftClass.UNKNOWN for item in self.drift)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the check has something to report.
+
+        That is any drift, or with `since_last` drift that is new, has changed, or has lasted since it was
+        last reported for longer than it may.
+        """
+        if not self.since_last or self.comparison is None:
+            return self.has_drifted
+        return bool(self.comparison.reported)
+
+    @property
+    def cannot_compare(self) -> bool:
+        """Whether nobody knows what of the drift is new: the last check could not be read."""
+        comparison = self.comparison
+        return self.since_last and self.has_drifted and comparison is not None and bool(comparison.problem)
+
+    @property
+    def unknown_keys(self) -> frozenset[str]:
+        """The keys that could not be judged."""
+        return frozenset(entry.key for entry in self.drift if entry.class_ is DriftClass.UNKNOWN)
+
+    def has_judged(self, key: str) -> bool:
+        """Whether a drift of the key that is not in the report is there no more."""
+        if not self.proves_absence or key in self.unknown_keys:
+            return False
+        return key in self.keys or not self.is_partial
+
+    @property
+    def word(self) -> str:
+        """How the check ended, in a word or two."""
+        return "unknown" if self.has_unknown else "drift" if self.has_drifted else "no drift"
+
+    @property
+    def has_unknown(self) -> bool:
+        """Whether something could not be read."""
+        return not self.complete
+
+    def document(self) -> dict[str, Any]:
+        """The report as plain JSON data, as `drift --json` shows it. No secret is in it."""
+        document: dict[str, Any] = show(self.model_dump(mode="json", by_alias=True))
+        for entries in ("drift", "ignored", "new", "changed", "gone"):
+            for entry in document[entries]:
+                if not entry["changes"]:
+                    del entry["changes"]
+        for name in () if self.since_last else _SINCE_LAST:
+            del document[name]
+        return document
+
+
+def needs_whole_list(stack: Stack, snapshot: Snapshot, context: PlanContext) -> bool:
+    """Whether a report rests on a job not being there, so that a filtered look is not enough."""
+    return any(rests_on_absence(state_of(key, job, snapshot, context)) for key, job in stack.jobs.items())
+
+
+def make_drift_report(
+    stack: Stack,
+    snapshot: Snapshot,
+    context: PlanContext,
+    target: TargetIdentity,
+    *,
+    manifest_digest: str,
+    version: str,
+) -> DriftReport:
+    """Look at every key in view and at what the stack owns."""
+    keys = sorted({*keys_in_view(stack, snapshot.ownership), *keys_owned_in_view(stack, snapshot.ownership)})
+    reruns = upstream_reruns(stack, snapshot, context)
+    entries, recorded = SweepEntries(stack), snapshot.memory.sweeps
+    found = []
+    for key in keys:
+        state = state_of(key, stack.jobs.get(key), snapshot, context)
+        state = replace(state, former_entry=entries.former_entry(key, recorded))
+        found.append(check_key(state, reruns.get(key, "")))
+    every = [_placed(entry, stack) for entry in chain.from_iterable(one.drift for one in found)]
+    at_s = context.at_s
+    drift, ignored = _without_ignored(every, stack.ignored_drift, at_s)
+    unknown = len({entry.key for entry in drift if entry.class_ is DriftClass.UNKNOWN})
+    is_whole = snapshot.ownership.problem is None and not snapshot.ownership.unattributed
+    warnings = [
+        *_expired_rules(stack.ignored_drift, at_s),
+        *chain.from_iterable(one.warnings for one in found),
+    ]
+    return DriftReport(
+        reconciler_version=version,
+        created_at=timestamp(context.at_s),
+        stack=stack.name,
+        target=target,
+        manifest_digest=manifest_digest,
+        complete=unknown == 0 and is_whole,
+        drift=drift,
+        pending=tuple(one.pending for one in found if one.pending),
+        ignored=ignored,
+        summary=_summary(drift),
+        warnings=few_of_a_kind((*snapshot_warnings(stack, snapshot), *warnings)),
+        compared=0 if snapshot.ownership.problem is not None else len(keys) - unknown,
+        keys=tuple(keys),
+        is_partial=stack.is_partial,
+        proves_absence=is_whole,
+    )
+
+
+def _placed(entry: Drift, stack: Stack) -> Drift:
+    """The same entry with where the manifest has its key."""
+    desired = stack.jobs.get(entry.key)
+    source = Source.of(desired.location) if desired else None
+    return entry.model_copy(update={"source": source})
+
+
+def with_comparison(report: DriftReport, comparison: DriftComparison, *, since_last: bool) -> DriftReport:
+    """The report with when each drift was first seen; what was accepted is known, and not counted.
+
+    With `since_last` it tells what became of each drift since the last check, and only that counts.
+    """
+    drift: list[Drift] = []
+    ignored: list[IgnoredDrift] = []
+    # The entries that were compared are those of the report, in its order.
+    for entry, standing in zip((*report.drift, *report.ignored), comparison.standing, strict=True):
+        seen = entry.model_copy(update={"since": standing.entry.since})
+        if isinstance(seen, IgnoredDrift):
+            ignored.append(seen)
+        elif standing.acceptance is not None:
+            ignored.append(_accepted(seen, standing.acceptance))
+        else:
+            drift.append(seen)
+    compared: dict[str, Any] = {}
+    if since_last:
+        at_s = comparison.compared_with_s
+        compared = {
+            "compared_with": None if at_s is None else timestamp(at_s),
+            "new": comparison.new,
+            "changed": comparison.changed,
+            "gone": comparison.gone,
+        }
+    return report.model_copy(
+        update={
+            **compared,
+            "warnings": (*report.warnings, *_unread_check(report, comparison)),
+            "drift": tuple(drift),
+            "ignored": tuple(sorted(ignored, key=lambda entry: entry.key)),
+            "summary": _summary(drift),
+            "since_last": since_last,
+            "comparison": comparison,
+        }
+    )
+
+
+def _unread_check(report: DriftReport, comparison: DriftComparison) -> Iterator[PlanWarning]:
+    """That the last check could not be read, unless the same is said of all records."""
+    problem = comparison.problem
+    if problem is not None and not any(problem in warning.why for warning in report.warnings):
+        why = f"{problem}; since when drift stands is unknown, and whether it was accepted"
+        yield PlanWarning(what="the last check could not be read", why=why)
+
+
+def with_acceptance(
+    report: DriftReport, accepted: Collection[DriftId], acceptance: Acceptance
+) -> DriftReport:
+    """The report once these drifts are taken for known."""
+    drift = tuple(entry for entry in report.drift if DriftId.of(entry) not in accepted)
+    known = [_accepted(entry, acceptance) for entry in report.drift if DriftId.of(entry) in accepted]
+    ignored = sorted((*report.ignored, *known), key=lambda entry: entry.key)
+    return report.model_copy(update={"drift": drift, "ignored": tuple(ignored), "summary": _summary(drift)})
+
+
+def _summary(drift: Iterable[Drift]) -> dict[DriftClass, int]:
+    return dict.fromkeys(DriftClass, 0) | Counter(entry.class_ for entry in drift)
+
+
+def _accepted(entry: Drift, acceptance: Acceptance) -> IgnoredDrift:
+    return _ignored(
+        entry,
+        by=IgnoredBy.ACCEPT,
+        reason=acceptance.reason,
+        who=acceptance.who or None,
+        accepted_at=timestamp(acceptance.at_s),
+    )
+
+
+def _ignored(entry: Drift, **why: Any) -> IgnoredDrift:
+    fields = {name: getattr(entry, name) for name in Drift.model_fields}
+    return IgnoredDrift.model_construct(**fields, **why)
+
+
+def _without_ignored(
+    entries: Iterable[Drift], rules: Sequence[IgnoreRule], at_s: float
+) -> tuple[tuple[Drift, ...], tuple[IgnoredDrift, ...]]:
+    """The entries that count, and those that a rule ignores: the first that does."""
+    rules = [rule for rule in rules if not rule.has_expired(at_s)]
+    drift: list[Drift] = []
+    ignored: list[IgnoredDrift] = []
+    for entry in entries:
+        rule = next((one for one in rules if one.matches(entry.key, entry.class_.value)), None)
+        if rule is None:
+            drift.append(entry)
+            continue
+        until = None if rule.until is None else rule.until.isoformat()
+        place = Source.of(rule.location)
+        ignored.append(_ignored(entry, by=IgnoredBy.RULE, reason=rule.reason, until=until, rule=place))
+    return tuple(drift), tuple(ignored)
+
+
+def _expired_rules(rules: Iterable[IgnoreRule], at_s: float) -> Iterator[PlanWarning]:
+    for rule in rules:
+        if rule.has_expired(at_s):
+            place = f"{rule.location}: " if rule.location else ""
+            why = f"{place}it ignored {rule.class_} of {rule.key} until {rule.until} ({rule.reason})"
+            yield PlanWarning(what="expired rule of drift.ignore", why=why, fix="remove it, or edit `until`")

@@ -1,0 +1,806 @@
+"""Reports: where each key stands (`status`), why it gets its action (`why`), what is wrong with a manifest.
+
+Nothing is decided here. What crosses the process boundary is a frozen model with a schema.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from reconciler.core.body_summary import summarize
+from reconciler.core.lifecycle import Lifecycle
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.ownership import Revision
+from reconciler.core.phase import Phase
+from reconciler.core.policy import Effect
+from reconciler.core.policy_expression import fields_in, not_evaluated
+from reconciler.core.ports import EvaluateExpressions
+from reconciler.core.record import Call, PastChange
+from reconciler.core.stack import DesiredJob, Stack
+from reconciler.core.values import (
+    FORMAT_VERSION,
+    Frozen,
+    Head,
+    PlanWarning,
+    Source,
+    TargetIdentity,
+    timestamp,
+)
+from reconciler.decide.cost import spell_cost
+from reconciler.decide.drift import check_key
+from reconciler.decide.drift_check import Drift, Pending
+from reconciler.decide.guards import Proposal, guard
+from reconciler.decide.key_state import (
+    KeyState,
+    PlanContext,
+    Snapshot,
+    keys_in_view,
+    keys_owned_in_view,
+    state_of,
+)
+from reconciler.decide.plan import (
+    BLOCKERS,
+    NO_ALLOWANCES,
+    Action,
+    Allowances,
+    Denial,
+    Guard,
+    Plan,
+    PlannedAction,
+    PreflightFinding,
+    Reason,
+    spell_work,
+    spoken,
+)
+from reconciler.decide.planner import (
+    KeyDecision,
+    ProposedPlan,
+    decisions_of,
+    snapshot_warnings,
+)
+from reconciler.decide.policies import Subject, judge_plan, planned
+from reconciler.decide.renames import SweepEntries
+from reconciler.decide.rules import DO_NOT_WAIT, KEEP_IT, LET_IT_GO_ON, RULES, WHERE_EDITS_WAIT
+from reconciler.errors import Diagnostic, Severity
+from reconciler.secrets import show
+from reconciler.text import format_count
+
+# --- the jobs of a stack now
+
+
+class WaitKind(StrEnum):
+    """What sort of thing a job waits for."""
+
+    NEEDS = "needs"
+    RETRY = "retry"
+    SCHEDULE = "schedule"
+    TERMINATION = "termination"
+    QUEUE = "queue"
+    SUCCESSOR = "successor"
+    APPLY = "apply"
+    BLOCKED = "blocked"
+    CONFLICT = "conflict"
+    OTHER = "other"
+
+
+_DEFERRED = {
+    Reason.NEEDS_PENDING: WaitKind.NEEDS,
+    Reason.RETRY_LATER: WaitKind.RETRY,
+    Reason.SUPERSEDED: WaitKind.SUCCESSOR,
+}
+_IN_THE_WAY = {Action.BLOCKED: WaitKind.BLOCKED, Action.CONFLICT: WaitKind.CONFLICT}
+_QUEUES = {Phase.PENDING: "its turn in the queue", Phase.CREATING: "the service to create it"}
+
+
+class Waiting(Frozen):
+    """What a job waits for."""
+
+    kind: WaitKind = Field(
+        description="needs (other keys), retry (its time), schedule (its next time), termination, queue, "
+        "successor (the newer revision to run), apply (to be run), blocked, conflict or other."
+    )
+    detail: str = Field(description="For people.")
+    keys: tuple[str, ...] = Field((), description="For needs: the keys that are not settled.")
+    action: Action | None = Field(None, description="For apply: what it would do.")
+    due_at: str | None = Field(None, description="For retry and schedule: when it is due, RFC 3339 in UTC.")
+
+
+class LastChange(Frozen):
+    """What happened last: an action of ours if the history tells, else what the service tells."""
+
+    at: str = Field(description="RFC 3339, UTC.")
+    what: str = Field(description="The action that was executed; or created, or the phase it ended in.")
+    who: str | None = Field(None, description="Who ran it; null if no history is available.")
+
+
+class JobStatus(Frozen):
+    """One revision of a key; of a key without a job all that is of a job is null."""
+
+    key: str = Field(description="Name of the job in the manifest.")
+    declared: bool = Field(description="Whether the manifest declares the key.")
+    newest: bool = Field(description="Whether this revision stands for the key; others are superseded.")
+    revision: int | None = Field(None, description="1 is the first.")
+    name: str | None = Field(None, description="Name of the job on the service.")
+    job: str | None = Field(None, description="Id of the job.")
+    phase: str | None = Field(None, description="Phase, as the service reports it.")
+    secondary_phase: str | None = Field(
+        None, description="Secondary phase, as the service reports it; not stable."
+    )
+    aged_out: bool = Field(False, description="Whether only the history still knows the job.")
+    created_at: str | None = Field(None, description="RFC 3339, UTC.")
+    started_at: str | None = Field(None, description="RFC 3339, UTC.")
+    ended_at: str | None = Field(None, description="RFC 3339, UTC; null while the job is active.")
+    queued_s: float | None = Field(None, description="Seconds it has been queued so far.")
+    ran_s: float | None = Field(None, description="Seconds it has run so far.")
+    nodes: int | None = Field(None, description="Number of nodes it has, or is declared to have.")
+    flavor: str | None = Field(None, description="Flavor of the nodes; several with + between them.")
+    waits_for: Waiting | None = Field(None, description="null: nothing.")
+    next_run_at: str | None = Field(None, description="Next time of the key's schedule; RFC 3339, UTC.")
+    next_run: str | None = Field(None, description="The same for people, in the schedule's time zone.")
+    last_change: LastChange | None = Field(None, description="null: nothing has happened yet.")
+    problem: str | None = Field(
+        None, description="Why the status of the key is unknown; null if it is known."
+    )
+
+
+class StatusReport(Head):
+    """The jobs of a stack on a target, as of one moment."""
+
+    complete: bool = Field(description="False when something could not be read.")
+    summary: dict[str, int] = Field(description="Number of these jobs in each phase.")
+    jobs: tuple[JobStatus, ...] = Field(description="Sorted by key; the newest revision of a key first.")
+    warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
+
+    def document(self) -> dict[str, Any]:
+        """The report as plain JSON data. No secret is in it."""
+        document: dict[str, Any] = show(self.model_dump(mode="json"))
+        return document
+
+    @property
+    def without_a_job(self) -> int:
+        """How many keys have no job."""
+        return sum(one.phase is None and one.problem is None for one in self.jobs)
+
+    @property
+    def unknown(self) -> int:
+        """How many keys could not be judged."""
+        return sum(one.problem is not None for one in self.jobs)
+
+
+def make_status(
+    stack: Stack, snapshot: Snapshot, plan: Plan, context: PlanContext, changes: Mapping[str, PastChange]
+) -> StatusReport:
+    """Put together what was seen and what the plan of that moment says, for each key in view.
+
+    `changes` are the last changes of each key, as far as the history knows. Beside every key that is
+    declared there are undeclared ones that own an active job, and those that were asked for by name.
+    """
+    actions: dict[str, list[PlannedAction]] = {}
+    for action in plan.actions:
+        actions.setdefault(action.key, []).append(action)
+    jobs: list[JobStatus] = []
+    for key in sorted({*stack.jobs, *keys_owned_in_view(stack, snapshot.ownership)}):
+        desired = stack.jobs.get(key)
+        former = desired.formerly if desired else ()
+        found = [changes[name] for name in (key, *former) if name in changes]
+        change = max(found, key=lambda one: one.at_s, default=None)
+        rows = _Key(state_of(key, desired, snapshot, context), actions.get(key, []), change)
+        jobs += rows.of_key(is_asked_for=key in (stack.chosen or ()))
+    summary = Counter(one.phase for one in jobs if one.phase is not None)
+    return StatusReport(
+        reconciler_version=plan.reconciler_version,
+        created_at=plan.created_at,
+        stack=plan.stack,
+        target=plan.target,
+        manifest_digest=plan.manifest_digest,
+        complete=plan.complete,
+        summary=dict(sorted(summary.items())),
+        jobs=tuple(jobs),
+        warnings=plan.warnings,
+    )
+
+
+class _Key(NamedTuple):
+    """What is known of one key."""
+
+    state: KeyState
+    actions: list[PlannedAction]
+    change: PastChange | None
+
+    def of_key(self, *, is_asked_for: bool) -> Iterator[JobStatus]:
+        """The newest revision first, then every other active one; nothing of a key that is over."""
+        view, latest = self.state.view, self.state.latest
+        active = [r for r in view.owned if r.job.is_active]
+        if not (self.state.declared or is_asked_for or active or view.unreadable):
+            return
+        action = self._own_action(latest)
+        # What was not read may be there: only a look that found it missing says that it has aged out.
+        if latest is None or (latest.is_aged_out and _is_unknown(action)):
+            yield self._row(action, None, self._recorded(None), is_newest=True)
+        else:
+            yield self._revision(latest, action, is_newest=True)
+        others = (revision for revision in active if revision is not latest)
+        for revision in sorted(others, key=lambda r: r.number, reverse=True):
+            yield self._revision(revision, self._action_on(revision), is_newest=False)
+
+    def _action_on(self, revision: Revision) -> PlannedAction | None:
+        return next((a for a in self.actions if a.before and a.before.id == revision.job.id), None)
+
+    def _own_action(self, latest: Revision | None) -> PlannedAction | None:
+        """The action about the key itself: that on its newest revision, or the start of its next one."""
+        starting = (a for a in self.actions if a.before is None)
+        # What stands in the way may be told of another revision; it stands in the way of the key.
+        stuck = (a for a in self.actions if a.traits.stands_in_the_way or a.action is Action.UNKNOWN)
+        on_latest = self._action_on(latest) if latest else None
+        return next(starting, None) or on_latest or next(stuck, None)
+
+    def _revision(self, revision: Revision, action: PlannedAction | None, *, is_newest: bool) -> JobStatus:
+        job, change = revision.job, self._last_change(revision.job)
+        more = {"revision": revision.number, "aged_out": revision.is_aged_out, **self._of_job(job)}
+        return self._row(action, job, change, is_newest=is_newest, **more)
+
+    def _of_job(self, job: ObservedJob) -> dict[str, Any]:
+        at_s = self.state.at_s
+        has_ended = job.phase is not None and job.phase.is_terminal
+        secondary = job.secondary_phase
+        return {
+            "name": job.name,
+            "job": job.id,
+            "phase": job.phase_text,
+            "secondary_phase": secondary if secondary and secondary != job.phase_text else None,
+            "created_at": _maybe(job.created_at_s),
+            "started_at": _maybe(job.started_at_s),
+            "ended_at": _maybe(job.ended_at_s()) if has_ended else None,
+            "queued_s": round(job.queued_s(at_s), 3),
+            "ran_s": round(job.ran_s(at_s), 3),
+        }
+
+    def _row(
+        self,
+        action: PlannedAction | None,
+        seen: ObservedJob | None,
+        change: LastChange | None,
+        *,
+        is_newest: bool,
+        **more: Any,
+    ) -> JobStatus:
+        declared = self.state.declared
+        body = seen.body if seen is not None and seen.body else (declared and declared.body) or {}
+        nodes, flavor = _resources(body)
+        return JobStatus(
+            key=self.state.key,
+            declared=declared is not None,
+            newest=is_newest,
+            nodes=nodes if seen is None else seen.node_count,
+            flavor=flavor,
+            waits_for=None if _is_unknown(action) else _waits_for(action, seen),
+            next_run_at=action.next_run_at if action else None,
+            next_run=(action.next_run or None) if action else None,
+            last_change=change,
+            problem=action.detail if action and _is_unknown(action) else None,
+            **more,
+        )
+
+    # --- what happened last
+
+    def _last_change(self, job: ObservedJob) -> LastChange | None:
+        """The latest of: what the history tells of the key, the job's creation, and its end.
+
+        A recorded call on this very job tells of its creation, or termination, better than the service.
+        """
+        recorded = self._recorded(job)
+        found = [] if recorded is None else [recorded]
+        if job.created_at_s is not None and recorded is None:
+            found.append(LastChange(at=timestamp(job.created_at_s), what="created"))
+        ended_at_s = job.ended_at_s()
+        was_ended = recorded is not None and self.change is not None and self.change.call == Call.TERMINATE
+        if job.phase is not None and job.phase.is_terminal and ended_at_s is not None and not was_ended:
+            found.append(LastChange(at=timestamp(ended_at_s), what=job.phase_text))
+        return max(found, key=lambda change: change.at, default=None)
+
+    def _recorded(self, job: ObservedJob | None) -> LastChange | None:
+        change = self.change
+        if change is None or (job is not None and change.job != job.id):
+            return None
+        return LastChange(at=timestamp(change.at_s), what=change.action, who=change.who or None)
+
+
+def _is_unknown(action: PlannedAction | None) -> bool:
+    return action is not None and action.action is Action.UNKNOWN
+
+
+def _waits_for(action: PlannedAction | None, job: ObservedJob | None) -> Waiting | None:
+    """What the plan says that this job, or the key's next one, waits for; None if for nothing."""
+    if action is not None and (held := _held_by(action)):
+        return held
+    phase = job.phase if job else None
+    if phase is Phase.TERMINATING:
+        return Waiting(kind=WaitKind.TERMINATION, detail="its termination")
+    to_apply = None
+    if action is not None and action.traits.is_executed:
+        to_apply = Waiting(kind=WaitKind.APPLY, detail=action.detail, action=action.action)
+    is_only_updated = to_apply is None or to_apply.action is Action.UPDATE
+    if phase in _QUEUES and is_only_updated:
+        return Waiting(kind=WaitKind.QUEUE, detail=_QUEUES[phase])
+    return to_apply or _next_time(action, phase)
+
+
+def _next_time(action: PlannedAction | None, phase: Phase | None) -> Waiting | None:
+    """The next time of its schedule, which a job that has ended waits for."""
+    if action is None or not action.next_run or phase is None or not phase.is_terminal:
+        return None
+    return Waiting(kind=WaitKind.SCHEDULE, detail=f"next: {action.next_run}", due_at=action.next_run_at)
+
+
+def _held_by(action: PlannedAction) -> Waiting | None:
+    """What stands in the way of an action, or lets it wait."""
+    if action.action in _IN_THE_WAY:
+        return Waiting(kind=_IN_THE_WAY[action.action], detail=action.detail)
+    if action.action is not Action.DEFER:
+        return None
+    kind = _DEFERRED.get(action.reason, WaitKind.OTHER)
+    return Waiting(kind=kind, detail=action.detail, keys=action.waits_for, due_at=_maybe(action.due_s))
+
+
+def _resources(body: Mapping[str, Any]) -> tuple[int | None, str | None]:
+    """Nodes and flavors of a create body or of an answer; None where nothing is said."""
+    found = [resource for resource in _resource_parts(body) if isinstance(resource, Mapping)]
+    if not found:
+        return None, None
+    counts = [resource.get("node_count") for resource in found]
+    nodes = sum(count if isinstance(count, int) else 1 for count in counts)
+    flavors = dict.fromkeys(str(r["flavor_id"]) for r in found if r.get("flavor_id"))
+    return nodes, " + ".join(flavors) or None
+
+
+def _resource_parts(body: Mapping[str, Any]) -> Iterable[Any]:
+    spec, tasks = body.get("spec"), body.get("tasks")
+    if isinstance(spec, Mapping) and spec.get("resource"):
+        return [spec["resource"]]
+    return (
+        [t.get("task_resource") for t in tasks if isinstance(t, Mapping)] if isinstance(tasks, list) else []
+    )
+
+
+def _maybe(at_s: float | None) -> str | None:
+    return None if at_s is None else timestamp(at_s)
+
+
+# --- what stands against the actions of one key: policies, and guards that block it or refuse the plan
+
+
+class PolicyVerdict(Frozen):
+    """A policy that denies one of the key's actions, or warns of it."""
+
+    policy: str = Field(description="Name of the policy.")
+    effect: Effect = Field(description="Whether it denies the action or warns of it.")
+    message: str = Field("", description="Message of the policy.")
+    problem: str | None = Field(
+        None, description="Why the expression could not be evaluated; null: it is true."
+    )
+    expression: str = Field("", description="The expression.")
+    values: dict[str, Any] = Field(
+        default_factory=dict, description="The fields that it names, with the values they have here."
+    )
+    source: Source | None = Field(None, description="Location of the expression in the manifest.")
+
+
+class GuardVerdict(Frozen):
+    """A guard that blocks the key, or refuses the plan, because of the key's action among others."""
+
+    guard: Guard = Field(description="Name of the guard, as `--allow` takes it.")
+    what: str = Field(description="What the guard refuses.")
+    why: str = Field(description="The values of the whole plan, and the limit.")
+    share: str = Field(description="What the key adds to it.")
+    fix: str | None = Field(None, description="How to let the plan pass.")
+
+
+def policy_verdicts(
+    stack: Stack,
+    target: TargetIdentity,
+    actions: Iterable[PlannedAction],
+    evaluate: EvaluateExpressions = not_evaluated,
+) -> Iterator[PolicyVerdict]:
+    """What the policies of a stack say of some actions, those that deny first, with the values they saw."""
+    policies = {policy.name: policy for policy in stack.policies}
+    around = {"stack": stack.name, "target": target.model_dump(mode="json")}
+    for action in actions:
+        subject = planned(action, stack.find(action.key))
+        if subject is None:
+            continue
+        verdicts = judge_plan(stack, target, [action], evaluate)
+        problems = {one.policy: one.problem for one in verdicts.denied}
+        for name in (*problems, *(one.policy for one in verdicts.warned)):
+            policy = policies[name]
+            yield PolicyVerdict(
+                policy=name,
+                effect=Effect.DENY if name in problems else Effect.WARN,
+                message=policy.message,
+                problem=problems.get(name),
+                expression=policy.expression,
+                values={path: _value(path, subject, around) for path in fields_in(policy.expression)},
+                source=Source.of(policy.location),
+            )
+
+
+def _value(path: str, subject: Subject, around: Mapping[str, Any]) -> Any:
+    """The value of a field, null where there is none."""
+    value: Any = {"job": subject.job, "action": subject.action, **around}
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def guard_verdicts(
+    key: str, proposal: Proposal, allowances: Allowances = NO_ALLOWANCES
+) -> Iterator[GuardVerdict]:
+    """The guards that block a key, or refuse the plan because of one of its actions, among others."""
+    for name, found in guard(proposal, allowances).found.items():
+        own = [action for action in found.because_of if action.key == key]
+        if own:
+            said = found.diagnostic
+            share = "; ".join(_SHARES[name](action) for action in own)
+            yield GuardVerdict(guard=name, what=said.what, why=said.why, share=share, fix=said.fix)
+
+
+def _starts(action: PlannedAction) -> str:
+    return f"starts {action.after.name}" if action.after else "starts a job"
+
+
+def _ends(action: PlannedAction) -> str:
+    return f"ends {action.before.name}" if action.before else "ends a job"
+
+
+#: What an action adds to what a guard refuses.
+_SHARES: Mapping[Guard, Callable[[PlannedAction], str]] = MappingProxyType(
+    {
+        Guard.EMPTY: _ends,
+        Guard.FOUND_NOTHING: _starts,
+        Guard.TERMINATIONS: _ends,
+        Guard.LOST_WORK: lambda action: f"discards {spell_work(action.lost_node_hours)} of work",
+        Guard.RERUNS: lambda action: f"runs the work of {action.finished_work} again",
+        Guard.BUDGET: lambda action: spell_cost(action.cost) if action.cost else "",
+    }
+)
+
+
+# --- why a key gets its action
+
+
+class RuleCheck(Frozen):
+    """A rule that was asked, in the order of the decision."""
+
+    name: str = Field(description="Name of the rule, as in `explain rules`.")
+    when: str = Field(description="When it applies.")
+    applies: bool = Field(description="Whether it applied: the last one did, and decided.")
+
+
+class DeclaredValues(Frozen):
+    """What the manifest declares for the key."""
+
+    source: Source | None = Field(None, description="Location of the key in the manifest.")
+    digest: str = Field("", description="Digest of the declaration.")
+    starts: str = Field("", description="What a job of it takes and runs.")
+    is_absent: bool = Field(False, description="Whether it says state: absent.")
+    needs: tuple[str, ...] = Field((), description="Keys that have to be settled first.")
+    formerly: tuple[str, ...] = Field((), description="Former keys.")
+    lifecycle: dict[str, Any] = Field(
+        default_factory=dict, description="Lifecycle options that are not the default."
+    )
+
+
+class ObservedRevision(Frozen):
+    """A revision of the key, as the service reported it, or the history where the service forgot it."""
+
+    id: str
+    name: str
+    revision: int
+    phase: str
+    digest: str
+    as_declared: bool | None = Field(
+        None, description="Whether it was made of what is declared now; null: nothing is declared."
+    )
+    created_at: str | None = Field(None, description="RFC 3339, UTC.")
+    ran_s: float | None = Field(None, description="Seconds that it has run.")
+    nodes: int = Field(1, description="Nodes that it runs on.")
+    stopped: bool = Field(False, description="Whether we terminated it.")
+    protected: bool = Field(False, description="Whether its marker protects it.")
+    aged_out: bool = Field(False, description="Whether the service has deleted its record.")
+
+
+class Explanation(Head):
+    """Why one key gets its action."""
+
+    key: str = Field(description="Name of the job in the manifest.")
+    actions: tuple[PlannedAction, ...] = Field(description="What is to be done, the key's own action first.")
+    rules: tuple[RuleCheck, ...] = Field(description="The rules that were asked, in order; the last decided.")
+    chosen: Action | None = Field(
+        None,
+        description="Action that the rule chose, where `needs`, a gap in what was read, or what blocks the "
+        "key changed it.",
+    )
+    policies: tuple[PolicyVerdict, ...] = Field(
+        (), description="Policies that deny its actions, or warn of them."
+    )
+    guards: tuple[GuardVerdict, ...] = Field(
+        (), description="Guards that block it, or refuse the plan because of it."
+    )
+    preflight: tuple[PreflightFinding, ...] | None = Field(
+        None, description="What the target would refuse of its job; null: it is about to start none."
+    )
+    declared: DeclaredValues | None = Field(None, description="What is declared; null: nothing is.")
+    observed: tuple[ObservedRevision, ...] = Field((), description="The key's revisions, the newest first.")
+    drift: tuple[Drift, ...] = Field((), description="What changed behind the manifest's back.")
+    pending: tuple[Pending, ...] = Field((), description="What is yet to be applied.")
+    otherwise: tuple[str, ...] = Field((), description="What would make it another action.")
+    warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
+
+    def document(self) -> dict[str, Any]:
+        """The explanation as plain JSON data. No secret is in it."""
+        document: dict[str, Any] = show(self.model_dump(mode="json", by_alias=True))
+        return {**document, "actions": [*map(spoken, document["actions"])]}
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the key could be judged."""
+        return not any(action.action is Action.UNKNOWN for action in self.actions)
+
+
+def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
+    """Ask the rules about one key of a stack, and say what they were asked about.
+
+    `plan` is what is proposed for the whole stack after pre-flight and the guards.
+    """
+    stack, snapshot, context = proposed.stack, proposed.snapshot, proposed.context
+    if key in keys_in_view(stack, snapshot.ownership):
+        decision = decisions_of(stack, snapshot, context)[key]
+    else:  # nothing is done about it, whatever the rules would say
+        entry = SweepEntries(stack).former_entry(key, snapshot.memory.sweeps)
+        state = state_of(key, stack.find(key), snapshot, context)
+        decision = KeyDecision(replace(state, former_entry=entry))
+    desired = decision.state.entry
+    findings = check_key(decision.state, decision.upstream_rerun)
+    own = [action for action in proposed.decided if action.key == key]
+    actions = _own_first(key, plan.actions, decision)
+    found = None if plan.preflight is None else tuple(one for one in plan.preflight if one.key == key)
+    return Explanation(
+        reconciler_version=plan.reconciler_version,
+        created_at=plan.created_at,
+        stack=stack.name,
+        target=plan.target,
+        manifest_digest=plan.manifest_digest,
+        key=key,
+        actions=actions,
+        policies=tuple(policy_verdicts(stack, plan.target, own, context.evaluate)),
+        guards=tuple(guard_verdicts(key, proposed.proposal(plan.preflight or ()), context.allowances)),
+        preflight=found,
+        rules=tuple(_asked(decision.rule)),
+        chosen=_chosen(decision, actions),
+        declared=_declared(desired) if desired else None,
+        observed=tuple(_observed(decision.state)),
+        drift=findings.drift,
+        pending=() if findings.pending is None else (findings.pending,),
+        otherwise=tuple(_otherwise(actions, decision)),
+        warnings=tuple(_about(key, (*snapshot_warnings(stack, snapshot), *decision.warnings))),
+    )
+
+
+def _own_first(
+    key: str, actions: Iterable[PlannedAction], decision: KeyDecision
+) -> tuple[PlannedAction, ...]:
+    """What a plan has for a key, in the order in which it was decided."""
+    jobs = [action.before for action in decision.actions]
+    of_key = [action for action in actions if action.key == key]
+    return tuple(sorted(of_key, key=lambda action: jobs.index(action.before)))
+
+
+def _chosen(decision: KeyDecision, actions: Sequence[PlannedAction]) -> Action | None:
+    """What the rule chose for the key, where its action became another one."""
+    if decision.chosen is None or not actions or actions[0].action is decision.chosen.action:
+        return None
+    return decision.chosen.action
+
+
+def _about(key: str, warnings: Iterable[PlanWarning]) -> Iterator[PlanWarning]:
+    """The warnings that are about the key, or about all keys."""
+    return (one for one in warnings if one.key in (None, key))
+
+
+def _asked(decided: str) -> Iterator[RuleCheck]:
+    for rule in RULES if decided else ():
+        yield RuleCheck(name=rule.name, when=rule.when, applies=rule.name == decided)
+        if rule.name == decided:
+            return
+
+
+def _declared(desired: DesiredJob) -> DeclaredValues:
+    given = desired.lifecycle.model_dump(mode="json", exclude_defaults=True)
+    return DeclaredValues(
+        source=Source.of(desired.location),
+        digest=desired.digest,
+        starts=summarize(desired.body) if desired.body else "",
+        is_absent=desired.is_absent,
+        needs=desired.needs,
+        formerly=desired.formerly,
+        lifecycle={name: value for name, value in given.items() if name in Lifecycle.model_fields},
+    )
+
+
+def _observed(state: KeyState) -> Iterator[ObservedRevision]:
+    desired = state.entry
+    for one in reversed(state.view.ever_owned):
+        job = one.job
+        yield ObservedRevision(
+            id=one.job.id,
+            name=one.job.name,
+            revision=one.number,
+            phase=one.job.phase_text,
+            digest=one.marker.digest,
+            as_declared=desired.is_declared_by(one.marker.digest) if desired and desired.digest else None,
+            created_at=None if one.job.created_at_s is None else timestamp(one.job.created_at_s),
+            ran_s=round(job.ran_s(state.at_s), 3) if job.is_active else job.duration_s,
+            nodes=one.job.node_count,
+            stopped=one.marker.stopped,
+            protected=one.marker.protected,
+            aged_out=one.is_aged_out,
+        )
+
+
+def _otherwise(actions: Sequence[PlannedAction], decision: KeyDecision) -> Iterator[str]:
+    """What would make it otherwise: first what blocks it, then what the rules rest on."""
+    rule = next((one for one in RULES if one.name == decision.rule), None)
+    reasons: Iterable[Reason] = dict.fromkeys(
+        action.reason for action in (*(a for a in actions if a.reason in BLOCKERS), *decision.actions)
+    )
+    guards = " --allow ".join(dict.fromkeys(name for one in actions for name in one.blocked_by))
+    ends_a_job = any(one.traits.starts_a_job and one.traits.stops_a_job for one in decision.actions)
+    desired = decision.state.entry
+    for text in (text for reason in reasons for text in (rule.hints_for(reason) if rule else ())):
+        if text == LET_IT_GO_ON and not ends_a_job:
+            continue
+        if text == DO_NOT_WAIT and decision.upstream_rerun:
+            text = KEEP_IT
+        if desired is not None and desired.edits_wait:
+            text = WHERE_EDITS_WAIT.get(text, text)
+        yield text.replace("KEY", decision.state.key).replace("GUARD", guards)
+
+
+# --- what a check of a manifest found
+
+
+class ProblemLine(Frozen):
+    """The line that a problem is in: `length` characters from `start` (0-based) on are meant."""
+
+    text: str
+    start: int
+    length: int
+
+
+class ManifestProblem(Frozen):
+    """One problem of the manifest, or a warning."""
+
+    what: str = Field(description="The same words for the same problem.")
+    why: str = Field("", description="The specifics.")
+    fix: str | None = Field(None, description="How to fix it; null: not known.")
+    location: Source | None = Field(None, description="Location in the manifest.")
+    path: str = Field("", description="Path of the key, such as jobs.resnet50.spec.resource.")
+    snippet: ProblemLine | None = Field(None, description="The line of the file.")
+    severity: Severity = Field(Severity.ERROR, description="Whether the manifest is invalid because of it.")
+
+    @classmethod
+    def of(cls, diagnostic: Diagnostic) -> ManifestProblem:
+        """Take over a diagnostic."""
+        line = diagnostic.snippet
+        return cls(
+            what=diagnostic.what,
+            why=diagnostic.why,
+            fix=diagnostic.fix,
+            location=Source.of(diagnostic.location),
+            path=diagnostic.path,
+            snippet=line and ProblemLine(text=line.text, start=line.start, length=line.length),
+            severity=diagnostic.severity,
+        )
+
+
+class DeniedJob(Denial):
+    """A job that a policy denies, as if it had to be created."""
+
+    targets: tuple[str, ...] = Field((), description="Targets on which it is denied.")
+    job: Source | None = Field(None, description="Location of the job in the manifest.")
+
+
+class Validation(Frozen):
+    """What a check of a manifest found. `valid` is about the manifest alone, whatever policies deny."""
+
+    format_version: str = Field(
+        FORMAT_VERSION, pattern=r"^\d+\.\d+$", description="Version of the document format."
+    )
+    reconciler_version: str = Field(description="Version of reconciler that created it.")
+    valid: bool = Field(description="Whether the manifest has no problem.")
+    stack: str | None = Field(None, description="The ownership scope; null: it could not be read.")
+    target: str | None = Field(None, description="Name of the target that was asked for, or the default.")
+    targets: tuple[str, ...] = Field((), description="Targets on which it was checked.")
+    jobs: int = Field(0, description="How many jobs are in view; 0 if the manifest is invalid.")
+    files: tuple[str, ...] = Field((), description="Files of the stack.")
+    diagnostics: tuple[ManifestProblem, ...] = Field((), description="Problems, in file order.")
+    denied: tuple[DeniedJob, ...] = Field((), description="Jobs that policies deny.")
+    warnings: tuple[ManifestProblem, ...] = Field((), description="Warnings.")
+
+    def document(self) -> dict[str, Any]:
+        """The report as plain JSON data, as `validate --json` shows it. No secret is in it."""
+        document: dict[str, Any] = show(self.model_dump(mode="json"))
+        return document
+
+    @property
+    def last_line(self) -> str:
+        """What was found, in a line."""
+        files = format_count(len(self.files), "file")
+        if self.valid:
+            return (
+                f"Valid: stack {self.stack}, {format_count(self.jobs, 'job')} in view, {files}.{self._denied}"
+            )
+        about = f"stack {self.stack}, " if self.stack else ""
+        return f"Invalid: {about}{format_count(len(self.diagnostics), 'problem')}, {files}."
+
+    @property
+    def _denied(self) -> str:
+        keys = {denial.key for denial in self.denied}
+        if not keys:
+            return ""
+        return f" {'1 job is' if len(keys) == 1 else f'{len(keys)} jobs are'} denied by a policy."
+
+
+class StackFacts(NamedTuple):
+    """What was checked, as far as it is known."""
+
+    version: str
+    stack: str | None
+    target: str | None
+    targets: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+def invalid_manifest(facts: StackFacts, problems: Iterable[Diagnostic]) -> Validation:
+    """The report about a manifest that is invalid."""
+    return Validation(
+        reconciler_version=facts.version,
+        valid=False,
+        stack=facts.stack,
+        target=facts.target,
+        targets=facts.targets,
+        files=facts.files,
+        diagnostics=tuple(map(ManifestProblem.of, problems)),
+    )
+
+
+def valid_manifest(
+    facts: StackFacts,
+    stack: Stack,
+    denied: Mapping[Denial, tuple[str, ...]],
+    warnings: Iterable[Diagnostic],
+) -> Validation:
+    """The report about a manifest that is valid; `denied` says of each denial on which targets it holds."""
+    return Validation(
+        reconciler_version=facts.version,
+        valid=True,
+        stack=facts.stack,
+        target=facts.target,
+        targets=facts.targets,
+        jobs=len(stack.jobs),
+        files=facts.files,
+        denied=tuple(_denied_job(stack, denial, targets) for denial, targets in denied.items()),
+        warnings=tuple(map(ManifestProblem.of, warnings)),
+    )
+
+
+def _denied_job(stack: Stack, denial: Denial, targets: tuple[str, ...]) -> DeniedJob:
+    job = stack.find(denial.key)
+    place = None if job is None else Source.of(job.location)
+    return DeniedJob(**dict(denial), targets=targets, job=place)
