@@ -114,21 +114,6 @@ def test_list_is_read_oldest_first_so_that_new_jobs_come_last(emulator: Applicat
 # then its jobs are unknown.
 
 
-def test_repeated_ids_are_read_once(emulator: Application) -> None:
-    names = fill(emulator, 60)
-
-    def repeat_one(body: dict[str, Any], search: Search) -> Any:
-        answer = search(body)
-        if len(searches.asked) == 2:
-            answer["items"].insert(0, search({**body, "offset": 0})["items"][-1])
-        return answer
-
-    with reading(emulator, repeat_one) as (backend, searches):
-        seen = backend.observe()
-    assert [job.name for job in seen.jobs] == names
-    assert (seen.is_whole, len(searches.asked)) == (True, 4)
-
-
 @pytest.mark.parametrize("moves", range(READINGS + 1))
 def test_changed_list_is_read_again_up_to_a_limit(emulator: Application, moves: int) -> None:
     names = fill(emulator, 160)
@@ -197,35 +182,6 @@ def test_emulator_with_item_offsets_is_detected(emulator: Application, count: in
     assert (seen.is_whole, again.is_whole, again.requests) == (True, True, 1 + count // 50)
 
 
-# One malformed job is unknown, and never hides the others.
-
-
-def test_malformed_job_alone_is_unreadable(emulator: Application) -> None:
-    names = fill(emulator, 120)
-    emulator.faults.add(Fault(Effect.MALFORMED_JOB, operation="ListTrainingJobs", nth=2))
-    with reading(emulator) as (backend, _):
-        seen = backend.observe()
-    assert [entry.name for entry in seen.unreadable] == ["job-050"]
-    assert [job.name for job in seen.jobs] == [name for name in names if name != "job-050"]
-    assert (seen.is_whole, seen.problem) == (True, None)
-
-
-# Unknown fields in an answer are kept and ignored.
-
-
-def test_unknown_fields_are_kept_and_ignored(emulator: Application) -> None:
-    fill(emulator, 1)
-
-    def add(body: dict[str, Any], search: Search) -> Any:
-        answer = search(body)
-        answer["items"][0]["status"]["mood"] = {"today": "good"}
-        return {**answer, "weather": "fine"}
-
-    with reading(emulator, add) as (backend, _):
-        (job,) = backend.observe().jobs
-    assert job.body["status"]["mood"] == {"today": "good"}
-
-
 # Pages are read concurrently when the service is slow.
 
 
@@ -269,20 +225,3 @@ def test_cheaper_read_strategy_is_chosen(
     assert seen.strategy.startswith(strategy)
     assert seen.requests == len(searches.asked) == requests
     assert {f"job-{n}00" for n in range(declared)} <= {job.name for job in seen.jobs} <= set(names)
-
-
-@pytest.mark.parametrize("code", ["ModelArts.2807", "ModelArts.2808", "ModelArts.2809"])
-def test_cloud_that_refuses_the_filter_gets_a_full_scan(emulator: Application, code: str) -> None:
-    names = fill(emulator, 320)
-
-    def refuse(body: dict[str, Any], search: Search) -> Any:
-        if body.get("filters"):
-            search({**body, "filters": [{"key": "mood"}]})
-            return {"error_code": code, "error_msg": "no such condition"}
-        return search(body)
-
-    with reading(emulator, refuse) as (backend, _):
-        seen = backend.observe(["job-007"], lambda observation: False)
-    assert [job.name for job in seen.jobs] == names
-    given_up = "filtered searches, abandoned; then full scan"
-    assert (seen.is_whole, seen.strategy) == (True, given_up)

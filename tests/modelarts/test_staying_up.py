@@ -76,14 +76,6 @@ def test_retry_delays_double_and_half_of_each_is_random(emulator: Application) -
     assert len(waits) == 5, "no two clients come back at the same time"
 
 
-def test_retry_after_of_the_service_is_honoured(
-    emulator: Application, local: ModelArtsBackend, clock: StoppedClock
-) -> None:
-    emulator.faults.add(Fault(Effect.ANSWER, status=429, code="APIGW.0308", retry_after_s=7))
-    assert local.observe().problem is None
-    assert clock.slept == [7.0]
-
-
 def test_create_with_a_lost_answer_is_posted_once(emulator: Application, local: ModelArtsBackend) -> None:
     emulator.faults.add(Fault(Effect.LOST_AFTER, operation="CreateTrainingJob"))
     with pytest.raises(Unanswered):
@@ -130,16 +122,6 @@ def test_redirect_does_not_forward_credentials(environ: dict[str, str]) -> None:
         with pytest.raises(UnreadableAnswer):
             backend.details("id")
     assert elsewhere.environs == []
-
-
-def test_netrc_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password letmein\n")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
-    with running(app := Canned((200, EMPTY_PAGE))) as url, connected(url) as backend:
-        backend.observe()
-    assert [environ.get("HTTP_AUTHORIZATION") for environ in app.environs] == [None]
-    assert app.environs[0]["HTTP_X_AUTH_TOKEN"] == TOKEN
 
 
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
