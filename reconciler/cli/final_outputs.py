@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,7 +90,7 @@ class FinalOutputs:
                 text = render_run(spec.format, View(redact=console.redact, run=run))
             else:
                 content, value, view = self._shown
-                text = render(content, value, spec.format, replace(view, redact=console.redact, run=run))
+                text = render(content, value, spec.format, view._replace(redact=console.redact, run=run))
             if spec.file is None:
                 console.result(text, is_redacted=True)
             else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -152,12 +151,11 @@ def _at_once(outputs: Sequence[OutputSpec]) -> list[OutputSpec]:
 
 def _rendered(content: Content, value: object, spec: OutputSpec, view: View) -> str:
     style = console.style(sys.stdout) if spec.file is None else PLAIN
-    return render(content, value, spec.format, replace(_completed(view), style=style))
+    return render(content, value, spec.format, _completed(view)._replace(style=style))
 
 
 def _completed(view: View) -> View:
-    return replace(
-        view,
+    return view._replace(
         redact=console.redact,
         verbose=console.verbosity > 0,
         directory=directory_in_repository(),

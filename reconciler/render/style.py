@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from reconciler.decide.metrics import RunReport
@@ -30,8 +29,7 @@ class Place(Protocol):
         """Counts from 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
+class Style(NamedTuple):
     """What a text may use: colours, so many columns (None: as many as it needs), and links.
 
     `url_of` finds the address of a place, if it has one; `link_id` tells links of ours from those that text
@@ -56,8 +54,7 @@ class Style:
 PLAIN = Style()
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """How a value is to be shown. `redact` takes every known secret out of one text.
 
     `verbose` shows whole bodies, and each key by itself. `at_s` is the time, in seconds since 1970, up to

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -214,7 +213,7 @@ def test_sixty_members_that_are_replaced_are_ten_lines_and_all_of_them_are_named
 
 def test_many_members_of_a_sweep_stand_in_braces_on_a_terminal() -> None:
     plan = plan_for(a_stack(*sweep(SWEEP)), *(seen(a_job(key, **OLD)) for key in SWEEP))
-    lines = render(Content.PLAN, plan, "text", View(replace(terminal(100), colour=False))).splitlines()
+    lines = render(Content.PLAN, plan, "text", View(terminal(100)._replace(colour=False))).splitlines()
     assert len(lines) <= 10, lines
     rates = ",".join(f"0_{n}" for n in range(10))
     assert lines[3].strip() == f"lr-sweep-batch-{{1,2,3,4,5,6}}-lr-{{{rates}}}"
@@ -242,7 +241,7 @@ LINK = "\x1b]8;id=x;file:///srv/jobs.yaml#{}\x1b\\{}\x1b]8;;\x1b\\"
 
 
 def test_key_of_a_plan_leads_to_its_line() -> None:
-    text = render(Content.PLAN, every_action(), "text", View(replace(terminal(100), colour=False)))
+    text = render(Content.PLAN, every_action(), "text", View(terminal(100)._replace(colour=False)))
     assert LINK.format(30, "create") in text
 
 

@@ -9,7 +9,6 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -58,7 +57,7 @@ class Console:
         if not is_coloured or not links.are_shown(os.environ):
             return style
         self._link_id = self._link_id or links.new_id()
-        return replace(style, url_of=links.url_of, link_id=self._link_id)
+        return style._replace(url_of=links.url_of, link_id=self._link_id)
 
     def clean(self, text: str, *, is_redacted: bool = False) -> str:
         """What of a text may be written, to whatever place: no secret, and nothing that is not seen.
