@@ -172,7 +172,7 @@ def forms_of(secret: str) -> Iterator[Form]:
     """
     for text in dict.fromkeys(_texts(secret)):
         yield Form(text, is_word=len(text) < _LONG_WORD and (text.isalpha() or text.isdigit()))
-        urls = [write(text, errors="replace") for write in (quote, quote_plus)]
+        urls = [quoted(text, errors="replace") for quoted in (quote, quote_plus)]
         urls.append(quote(text, safe="", errors="replace"))
         urls += [re.sub("%..", lambda found: found[0].lower(), url) for url in urls]
         in_json = [json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)]
@@ -316,48 +316,42 @@ def _change_model(model: Any, **changed: Any) -> Any:
 # people have to read.
 
 
-def _set_of(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+def _set_of(words: str) -> frozenset[str]:
+    return frozenset(words.split())
 
 
 #: Words of a name each of which makes its value a secret. A name is split at `_`, `-`, `.` and camel case,
 #: and whole words count: `monkey`, `keyboard`, `tokenizer` and `max_tokens` are none.
-_SECRET_WORDS = _set_of(
-    """
+_SECRET_WORDS = _set_of("""
     secret secrets password passwords passwd passphrase passcode pwd credential credentials apikey
     apikeys accesskey secretkey privatekey sshkey apitoken authtoken accesstoken hftoken ghtoken
     authorization bearer jwt oauth cookie cookies htpasswd kubeconfig ak sk
-    """
-)
+""")
 #: A word that ends like this is one, whatever stands before: `dbpassword`.
 _SECRET_ENDINGS = ("password", "passwd", "secret", "credential", "credentials")
 #: Words that mean a secret unless one of these stands beside them: `api_key`, and `key_frames`.
 _HARMLESS_NEIGHBOURS = {
-    "key": _set_of(
-        """
-    frame frames point points pair pairs name names dim dims size length len type types value values
-    head heads column columns col field fields map mapping mask masks path paths order by prefix
-    suffix word words phrase phrases cache layer layers bits rate padding primary foreign public
-    sort group partition label image text feature input output data dict index lookup config
-    state hot
-    """
-    ),
-    "token": _set_of(
-        """
-    type types count counts limit limits length len size dim dims level embedding embeddings dropout
-    id ids index budget rate per merging pruning mixing mixer shift labeling classification ratio
-    max min num n number pad padding eos bos unk unknown mask cls sep special next start end
-    stop image text video audio speech prefix suffix separator vocab total prompt output input first
-    last batch extra added register
-    """
-    ),
-    "auth": _set_of("type types method methods mode url uri host port server provider enabled enable"),
-    "pass": _set_of(
-        """
-    forward backward first second third last single one two multi num n number max min low high band
-    all per train training eval validation warmup through rate
-    """
-    ),
+    "key": _set_of("""
+        frame frames point points pair pairs name names dim dims size length len type types value values
+        head heads column columns col field fields map mapping mask masks path paths order by prefix
+        suffix word words phrase phrases cache layer layers bits rate padding primary foreign public
+        sort group partition label image text feature input output data dict index lookup config state
+        hot
+    """),
+    "token": _set_of("""
+        type types count counts limit limits length len size dim dims level embedding embeddings dropout
+        id ids index budget rate per merging pruning mixing mixer shift labeling classification ratio
+        max min num n number pad padding eos bos unk unknown mask cls sep special next start end stop
+        image text video audio speech prefix suffix separator vocab total prompt output input first last
+        batch extra added register
+    """),
+    "auth": _set_of("""
+        type types method methods mode url uri host port server provider enabled enable
+    """),
+    "pass": _set_of("""
+        forward backward first second third last single one two multi num n number max min low high band
+        all per train training eval validation warmup through rate
+    """),
 }
 #: Two words that mean a secret only together, for the plural means many things.
 _SECRET_PAIRS = frozenset(
@@ -366,12 +360,10 @@ _SECRET_PAIRS = frozenset(
     for second in ("keys", "tokens")
 )
 #: Names whose values are long and random, and no secrets: what a thing is, or which one it is.
-_IDENTITY_WORDS = _set_of(
-    """
-    commit sha md hash digest checksum crc revision rev version uuid guid id ids image tag etag path
-    dir directory checkpoint ckpt fingerprint
-    """
-)
+_IDENTITY_WORDS = _set_of("""
+    commit sha md hash digest checksum crc revision rev version uuid guid id ids image tag etag path dir
+    directory checkpoint ckpt fingerprint
+""")
 #: What says nothing, so that it can be no secret.
 _EMPTY_WORDS = frozenset(("", "true", "false", "yes", "no", "on", "off", "none", "null"))
 #: Forms by which secrets are known, wherever they stand in a text.
