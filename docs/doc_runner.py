@@ -22,8 +22,7 @@ from unittest import mock
 from uuid import NAMESPACE_URL, uuid5
 
 from reconciler import run_metadata
-from reconciler.cli import cli
-from reconciler.cli.entrypoint import run
+from reconciler.cli.main import cli, run
 from reconciler.emulator import database
 from reconciler.modelarts.clock import SystemClock
 from reconciler.recording import RunMetadata

@@ -22,9 +22,7 @@ from unittest import mock
 import click
 
 from docs.doc_runner import PageRun
-from reconciler.cli import cli
-from reconciler.cli.entrypoint import run
-from reconciler.cli.registry import COMMANDS
+from reconciler.cli.main import COMMANDS, cli, run
 from reconciler.core.manifest_keys import LanguageKey, language_keys, yaml_text
 from reconciler.decide.rules import RULES
 

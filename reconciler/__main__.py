@@ -14,9 +14,9 @@ def main() -> None:
         # What is ignored from the start on (nohup, a job in the background) stays so.
         if number is not None and (number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN):
             signal.signal(number, _exit)
-    from reconciler import cli
+    from reconciler.cli.main import main as run
 
-    cli.main()
+    run()
 
 
 def _exit(number: int, frame: FrameType | None) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import reconciler
-from reconciler.cli import cli
-from reconciler.cli.entrypoint import run
+from reconciler.cli.main import cli, run
 from reconciler.emulator.routes import ROUTES, Route
 from reconciler.modelarts.backend import ModelArtsBackend
 from reconciler.modelarts.job_models import SearchBody

@@ -11,7 +11,7 @@ import pytest
 
 from docs.generate import PAGES as GENERATED
 from docs.generate import REFERENCE, ROOT, generate
-from reconciler.cli.registry import COMMANDS
+from reconciler.cli.main import COMMANDS
 
 PAGES = sorted(
     page.relative_to(ROOT)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from reconciler.cli import cli
+from reconciler.cli.main import cli
 from reconciler.core.body import OWN_KEYS
 from reconciler.core.canonical import mutable_paths, walk_rules
 from reconciler.core.identity import MAX_DESCRIPTION, MAX_NAME

@@ -13,8 +13,7 @@ from ruamel.yaml import YAML
 
 from docs.doc_runner import PageRun, WentWrong
 from docs.generate import generate
-from reconciler.cli import cli
-from reconciler.cli.entrypoint import run
+from reconciler.cli.main import cli, run
 from reconciler.errors import ExitCode
 
 ROOT = Path(__file__).parents[1]

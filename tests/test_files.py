@@ -218,7 +218,7 @@ def test_temporary_file_is_removed_when_the_program_stops_at_once(
 SLOW_WRITER = """\
 import os, signal, sys, time
 from pathlib import Path
-from reconciler.cli import entrypoint
+from reconciler.cli import main
 from reconciler import files
 import click
 
@@ -232,8 +232,8 @@ def command():
 
 target, sys.argv[1:] = sys.argv[1], []
 sys.argv.append(target)
-entrypoint._invoke = lambda *_: command.callback()
-entrypoint.main(command)
+main._invoke = lambda *_: command.callback()
+main.main(command)
 """
 
 

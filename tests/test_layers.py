@@ -86,7 +86,7 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "sqlalchemy": ("records/",),
     "sqlite3": ("emulator/", "records/"),
     "subprocess": (
-        "cli/terminal/pager.py",
+        "cli/console.py",
         "expressions/evaluator.py",
         "manifests/sources/git.py",
         "run_metadata.py",

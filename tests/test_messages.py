@@ -11,8 +11,7 @@ from typing import NamedTuple
 import click
 import pytest
 
-from reconciler.cli import cli
-from reconciler.cli.registry import COMMANDS
+from reconciler.cli.main import COMMANDS, cli
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "reconciler"
@@ -167,7 +166,7 @@ def test_pages_name_only_commands_and_options_of_theirs_that_exist() -> None:
         ("reconciler apply --plan FILE --yes", []),
         ("legal with a newer reconciler that knows it", []),
         ("neither by reconciler nor by its own auto_stop", []),
-        ("from reconciler.cli import cli", []),
+        ("from reconciler.cli.main import cli", []),
         ("reconciler jobs list shows the jobs", []),
     ],
 )

@@ -22,21 +22,18 @@ STREAMS = frozenset({"stdout", "stderr", "__stdout__", "__stderr__"})
 ALLOWED: dict[tuple[str, str], str] = {
     ("api.py", "getLogger"): "the log of the Python API, whose lines it redacts",
     ("api.py", "write"): "a plan file without secrets",
-    ("cli/__init__.py", "echo"): "the help",
+    ("cli/main.py", "echo"): "the help",
     ("cli/execution.py", "confirm"): "our own function",
     ("cli/job_actions.py", "confirm"): "our own function",
-    ("cli/commands/history.py", "confirm"): "our own function",
-    ("cli/apply_plan_file.py", "confirm"): "our own function",
-    ("cli/terminal/signals.py", "write"): "a fixed sequence",
-    ("cli/commands/unlock.py", "confirm"): "our own function",
-    ("cli/terminal/console.py", "write"): "the console",
-    ("cli/terminal/console.py", "open"): "the null device, and the file that the console writes",
-    ("cli/exit_codes.py", "open"): "the null device",
-    ("cli/terminal/interrupts.py", "write"): "a line that the console made, and a fixed sequence",
-    ("cli/commands/plan.py", "write"): "a plan file without secrets",
-    ("cli/entrypoint.py", "open"): "the null device",
-    ("cli/terminal/pager.py", "write"): "what the console cleaned, to the pager",
-    ("cli/terminal/wait_table.py", "print"): "what the console cleaned, above what is drawn",
+    ("cli/drift.py", "confirm"): "our own function",
+    ("cli/exits.py", "write"): "a fixed sequence",
+    ("cli/apply.py", "confirm"): "our own function",
+    ("cli/console.py", "write"): "the console",
+    ("cli/console.py", "open"): "the null device, and the file that the console writes",
+    ("cli/exits.py", "open"): "the null device",
+    ("cli/plan.py", "write"): "a plan file without secrets",
+    ("cli/main.py", "open"): "the null device",
+    ("cli/progress.py", "print"): "what the console cleaned, above what is drawn",
     ("expressions/evaluator.py", "write"): "to the pipe of a process, which has them by name only",
     ("expressions/worker.py", "print"): "the pipe of that process",
     ("records/locks/process_lock.py", "open"): "a lock file, which stays empty",
@@ -65,11 +62,10 @@ ALLOWED: dict[tuple[str, str], str] = {
 #: Streams are named where a style or a terminal is asked for; only here are they written to, or replaced.
 WRITES_STREAMS = frozenset(
     {
-        "cli/terminal/console.py",
-        "cli/entrypoint.py",
-        "cli/terminal/interrupts.py",
-        "cli/terminal/pager.py",
-        "cli/terminal/wait_table.py",
+        "cli/console.py",
+        "cli/main.py",
+        "cli/exits.py",
+        "cli/progress.py",
     }
 )
 
@@ -99,7 +95,7 @@ def test_every_exception_is_needed() -> None:
 
 def test_search_finds_what_it_looks_for() -> None:
     found = {(place, name) for place, name, _ in _calls()}
-    assert {("cli/terminal/console.py", "write"), ("cli/commands/unlock.py", "confirm")} <= found
+    assert {("cli/console.py", "write"), ("cli/apply.py", "confirm")} <= found
 
 
 @pytest.mark.parametrize("stream", sorted(STREAMS))

@@ -11,8 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from docs.doc_runner import commands
-from reconciler.cli import cli
-from reconciler.cli.entrypoint import run
+from reconciler.cli.main import cli, run
 from reconciler.decide.plan import ACTIONS
 from reconciler.errors import ExitCode
 from reconciler.modelarts.known_secrets import FILE_VARIABLE

@@ -1,4 +1,4 @@
-"""The stack and the target that the options mean, run by this process and its console."""
+"""The stack, the target and the jobs that the options of a command mean."""
 
 from __future__ import annotations
 
@@ -6,23 +6,28 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict, Unpack
 
-from reconciler.cli.final_outputs import final_outputs
-from reconciler.cli.terminal import stray_output
-from reconciler.cli.terminal.console import console
-from reconciler.cli.terminal.reading import reading
-from reconciler.core.record import LEASE_S
-from reconciler.errors import ManifestInvalid, ReconcilerError
-from reconciler.manifests import LoadedStack, load
+from reconciler.cli import exits
+from reconciler.cli.console import console
+from reconciler.cli.output import final_outputs
+from reconciler.cli.progress import reading
+from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, Severity
 from reconciler.modelarts import clock
 from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.connection import RecordOptions
-    from reconciler.modelarts.target import Runtime
+    from reconciler.core.listing import Listing
+    from reconciler.core.masking import DeclaredSecrets
+    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.ports import Clock
+    from reconciler.core.stack import Stack, Target
+    from reconciler.errors import ExitCode
+    from reconciler.manifests import LoadedStack
+    from reconciler.modelarts.target import Connected, Runtime
     from reconciler.reconcile import Context
 
 
@@ -36,6 +41,8 @@ def load_stack(
     traced: str | None = None,
 ) -> LoadedStack:
     """Read the manifest as it is on a target; every secret in it is known to the console from then on."""
+    from reconciler.manifests import load
+
     try:
         loaded = load(
             list(paths) or [Path()],
@@ -77,7 +84,7 @@ def runtime(stop: threading.Event | None = None) -> Runtime:
     """What runs a stack here: the environment of this process, the system clock, and the console."""
     from reconciler.modelarts.target import Runtime
 
-    stray_output.redirect()
+    exits.redirect()
     return Runtime(
         environ=os.environ,
         clock=clock.SystemClock(stop),
@@ -115,6 +122,7 @@ class StackOptions(TypedDict):
 def record_options(options: StackOptions, url: str | None) -> RecordOptions:
     """How the record store at an address is used."""
     from reconciler.connection import RecordOptions
+    from reconciler.core.record import LEASE_S
 
     return RecordOptions(url, options.get("lease_s", LEASE_S), options["without_records"])
 
@@ -132,3 +140,103 @@ def opened(
     records = record_options(options, options["records"])
     with connect(loaded, options["target"], runtime(stop), records, offline=offline) as context:
         yield context._replace(only=tuple(options["only"]), parallelism=options["parallelism"])
+
+
+class TargetSession(NamedTuple):
+    """A target of a stack, to be asked directly."""
+
+    stack: Stack
+    target: Connected
+    clock: Clock
+    secrets: DeclaredSecrets
+    loaded: LoadedStack
+    declared_target: Target
+
+    def shown(self, job: ObservedJob) -> dict[str, Any]:
+        """The service's answer about a job, as it may be shown: no tokens, nothing declared sensitive.
+
+        From then on the values that were taken out are in no output, in logs and events neither.
+        """
+        from reconciler.core.masking import without_tokens
+
+        body, values = self.secrets.hide(job, without_tokens(job.body))
+        console.redact.learn(values)
+        return body
+
+    def find(self, named: str) -> ObservedJob:
+        """Return the job that an argument means, see `jobs.lookup`. No output shows its tokens."""
+        from reconciler.modelarts.jobs import find_job
+
+        job = find_job(self.stack, self.target, named, lambda text: console.say(printable(text)))
+        learn_tokens(job)
+        return job
+
+    def note_termination(self, job: ObservedJob) -> None:
+        """Write down in the records of the stack that one of its jobs was terminated by hand."""
+        from reconciler.connection import open_recording, records_url
+        from reconciler.core.record import Scope
+
+        run_by = runtime()
+        given = run_by.environ.get("RECONCILER_RECORDS")
+        try:
+            url = records_url(self.declared_target, given, self.loaded.records_url, run_by)
+            with closing(open_recording(url, self.loaded.root, run_by)) as recording:
+                recording.note_termination(Scope.of(self.stack.name, self.target.identity), job)
+        except ReconcilerError as problem:  # the job was terminated, wherever the records are
+            console.say(printable(f"{problem}; the termination is not recorded"))
+
+    def find_all(self, named: Sequence[str]) -> list[ObservedJob]:
+        """Return the jobs that these arguments mean, each once."""
+        return list({job.id: job for job in map(self.find, named)}.values())
+
+
+@contextmanager
+def open_target(
+    paths: Sequence[Path],
+    variables: Sequence[tuple[str, str]],
+    var_files: Sequence[Path],
+    target: str | None,
+) -> Iterator[TargetSession]:
+    """Connect to a target of the stack. Nothing of its jobs is sent, so their secrets need no values."""
+
+    loaded = load_stack(paths, variables, var_files, target, offline=True)
+    with open_loaded(loaded, *loaded.target(target)) as session:
+        yield session
+
+
+@contextmanager
+def open_loaded(loaded: LoadedStack, name: str, target: Target) -> Iterator[TargetSession]:
+    """Connect to one of the targets of a stack that was loaded."""
+    from reconciler.core.masking import DeclaredSecrets
+    from reconciler.modelarts.target import connected
+
+    run_by = runtime()
+    with connected(name, target, loaded.root, run_by) as place:
+        secrets = DeclaredSecrets.of(loaded.stack)
+        yield TargetSession(loaded.stack, place, run_by.clock, secrets, loaded, target)
+
+
+def say_gaps(listing: Listing) -> ExitCode:
+    """Say what could not be read; a list with gaps is not the list that was asked for."""
+    gaps = [
+        Diagnostic(
+            "a job cannot be read", f"{lost.name or lost.id or '?'}: {lost.why}", severity=Severity.WARNING
+        )
+        for lost in listing.unreadable
+    ]
+    if gaps:
+        console.diagnostics(gaps)
+    if isinstance(listing.problem, ReconcilerError):
+        console.diagnostics(listing.problem.diagnostics)
+        return ExitCode(listing.problem.exit_code)
+    if listing.problem is not None:
+        console.diagnostics([Diagnostic("the list could not be read", listing.problem)])
+    return ExitCode.UNKNOWN if listing.problem or listing.unreadable else ExitCode.DONE
+
+
+def learn_tokens(job: ObservedJob) -> None:
+    """Keep the tokens of a job's endpoints out of every output."""
+    from reconciler.core.masking import tokens_of
+
+    if tokens := tokens_of(job.body):
+        console.redact.learn(tokens)

@@ -1,37 +1,175 @@
-"""Confirming a plan and carrying it out under the lock: what apply and destroy share."""
+"""Confirming a plan, carrying it out under the lock, and reporting what happens meanwhile."""
 
 from __future__ import annotations
 
 import gc
+import os
+import re
 import sys
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple, Unpack
 
+from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.cli import exit_codes
-from reconciler.cli.final_outputs import final_outputs
-from reconciler.cli.options import OutputSpec
-from reconciler.cli.output import requested_outputs, show_plan, show_result
-from reconciler.cli.terminal.confirmation import confirm
-from reconciler.cli.terminal.console import console
-from reconciler.cli.terminal.interrupts import Interrupt, in_flight_words, interruptible
-from reconciler.cli.terminal.progress import json_lines, progress
-from reconciler.cli.terminal.wait_table import live_table
-from reconciler.cli.wait import show_end_of_log
+from reconciler.cli import exits
+from reconciler.cli.console import confirm, console, has_terminal
+from reconciler.cli.context import StackOptions, record_options, runtime
+from reconciler.cli.exits import Interrupt, abortable, in_flight_words, interruptible
+from reconciler.cli.job_actions import show_end_of_log
+from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show_plan, show_result
+from reconciler.cli.progress import BusyLine, can_draw, display, live_table
+from reconciler.connection import connect_target, records_url
 from reconciler.core.record import RunKind, Scope
+from reconciler.core.store_url import file_url
 from reconciler.core.values import FORMAT_VERSION
 from reconciler.decide import exit_code
-from reconciler.decide.outcome import EventType, Result, WaitEnd
-from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan
+from reconciler.decide.outcome import ApplyEvent, EventType, Result, WaitEnd
+from reconciler.decide.plan import ACTIONS, NO_ALLOWANCES, Action, Allowances, Plan
+from reconciler.decide.saved_plan import SavedOptions
 from reconciler.decide.wait import Goal
 from reconciler.errors import Diagnostic, ReconcilerError, Refused
+from reconciler.manifests.saved import shown_address
 from reconciler.modelarts import clock
 from reconciler.reconcile import Context, notify_apply
-from reconciler.recording import StackLock
+from reconciler.record_directory import NAME
+from reconciler.recording import DATABASE, StackLock
 from reconciler.render.lines import render_warnings
 from reconciler.rollout import Rollout
+from reconciler.saved_plans import ReadPlan, SecretSources, read_plan
+from reconciler.text import printable
 from reconciler.version import __version__
+
+_WORDS = {
+    EventType.ACTION_STARTED: "started",
+    EventType.ACTION_COMPLETED: "succeeded",
+    EventType.ACTION_FAILED: "failed",
+    EventType.ACTION_SKIPPED: "skipped",
+}
+_ENDS = frozenset({EventType.ACTION_COMPLETED, EventType.ACTION_FAILED, EventType.ACTION_SKIPPED})
+#: Where lines stay, waiting is worth one of them each minute, in seconds.
+PROGRESS_EVERY_S = 60.0
+#: A span of time within a text grows by itself.
+_SPAN = re.compile(r"\d+(\.\d+)? (s|min|h|d)\b")
+
+
+class Listener(ABC):
+    """Takes events; `begin` says that nobody is asked any more, so that nothing drawn hides a question."""
+
+    def begin(self) -> None:  # noqa: B027 - most listeners have nothing to prepare
+        """Actions are about to begin."""
+
+    @abstractmethod
+    def __call__(self, event: ApplyEvent) -> None:
+        """Take one event."""
+
+
+class _JsonLines(Listener):
+    """One JSON object per line on stdout."""
+
+    def __call__(self, event: ApplyEvent) -> None:
+        console.document(event.document(), indent=None)
+
+
+class _Lines(Listener):
+    """One line per event on stderr. Waiting is told where something changed, once a minute at most."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, str] = {}
+        self._changed: dict[str, ApplyEvent] = {}
+        self._told_at_s = float("-inf")
+
+    def __call__(self, event: ApplyEvent) -> None:
+        if event.type is EventType.ACTION_PROGRESS:
+            self._progress(event)
+        elif event.type in _WORDS:
+            # What ended is told by this line, and is no change of a wait any more.
+            self._changed.pop(event.key or "", None)
+            console.say(_event_line(event))
+
+    def _progress(self, event: ApplyEvent) -> None:
+        key, state = event.key or "", _SPAN.sub("", event.detail or "")
+        if self._told.get(key) != state:
+            self._told[key] = state
+            self._changed[key] = event
+        elif key in self._changed:
+            self._changed[key] = event
+        now_s = datetime.fromisoformat(event.ts).timestamp()
+        if self._changed and now_s - self._told_at_s >= PROGRESS_EVERY_S:
+            self._told_at_s = now_s
+            changed = list(self._changed.values())
+            self._changed.clear()
+            console.say(_event_line(changed[0]) + (f", and {len(changed) - 1} more" if changed[1:] else ""))
+
+
+class _Counting(Listener):
+    """A line on the terminal that counts jobs, with what is being done beside it."""
+
+    def __init__(self, plan: Plan, drawn: ExitStack) -> None:
+        self._drawn = drawn
+        self._open = Counter(action.key for action in plan.to_execute)
+        self._total = len(self._open)
+        self._failed: set[str] = set()
+        self.line = BusyLine(self._text(""))
+
+    def begin(self) -> None:
+        self._drawn.enter_context(display.part(self.line, sys.stderr))
+
+    def __call__(self, event: ApplyEvent) -> None:
+        key = event.key or ""
+        if event.type in _ENDS and key in self._open:
+            # A job counts once, when its last action has ended; what is done for it later counts no more.
+            self._open[key] -= 1
+            if not self._open[key]:
+                del self._open[key]
+        if event.type is EventType.ACTION_FAILED:
+            self._failed.add(key)
+        elif event.type is EventType.ACTION_COMPLETED:
+            self._failed.discard(key)
+        if event.type in _WORDS or event.type is EventType.ACTION_PROGRESS:
+            # When all are done there is only waiting, which a table shows.
+            self.line.text = self._text(_event_line(event) if self._open else "")
+
+    def _text(self, said: str) -> str:
+        failed = f", {len(self._failed)} failed" if self._failed else ""
+        done = self._total - len(self._open)
+        return f"{done} of {self._total} jobs done{failed}" + (f"  {said}" if said else "")
+
+
+def _event_line(event: ApplyEvent) -> str:
+    said = event.message or event.detail or ""
+    verb = event.action.value if event.action else ""
+    if event.type is EventType.ACTION_PROGRESS:
+        return printable(f"{event.key}: {said}")
+    if event.type is EventType.ACTION_SKIPPED and event.action and ACTIONS[event.action].is_skipped:
+        word = "not started" if event.action is Action.DEFER else event.action.value
+        return printable(f"{event.key}: {word}, {said}")
+    return printable(f"{verb} {event.key}: {_WORDS[event.type]}" + (f", {said}" if said else ""))
+
+
+def lines() -> Listener:
+    """Events for people, as lines wherever stderr leads."""
+    return _Lines()
+
+
+@contextmanager
+def json_lines() -> Iterator[Listener]:
+    """Events for programs."""
+    yield _JsonLines()
+
+
+@contextmanager
+def progress(plan: Plan) -> Iterator[Listener]:
+    """Events for people: drawn on a terminal only, and where it is text that is wanted."""
+    if not can_draw(sys.stderr):
+        yield lines()
+        return
+    with ExitStack() as drawn:
+        yield _Counting(plan, drawn)
 
 
 class ApplyRequest(NamedTuple):
@@ -44,7 +182,6 @@ class ApplyRequest(NamedTuple):
     question: str
     kind: RunKind
     outputs: Sequence[OutputSpec]
-    as_json: bool
     yes: bool
     timeout_s: float
     goal: Goal | None = None
@@ -54,7 +191,7 @@ class ApplyRequest(NamedTuple):
     @property
     def tells_events(self) -> bool:
         """Whether the lines on stdout are events."""
-        return OutputSpec("json", None) in requested_outputs(self.outputs, as_json=self.as_json)
+        return OutputSpec("json", None) in self.outputs
 
 
 @contextmanager
@@ -115,7 +252,7 @@ def carry_out(
 
     With JSON on stdout the lines there are events; the plan is then shown in files only.
     """
-    specs = requested_outputs(asked.outputs, as_json=asked.as_json)
+    specs = requested_outputs(asked.outputs)
     if asked.tells_events:
         specs = [spec for spec in specs if spec.file is not None]
     interrupt = hold.interrupt
@@ -133,7 +270,7 @@ def carry_out(
             listener.begin()
             result = _execute(context, plan, asked, stream, hold, allowances)
         except ReconcilerError as error:
-            if interrupt.exit not in exit_codes.SIGNALS.values():
+            if interrupt.exit not in exits.SIGNALS.values():
                 raise
             console.diagnostics(error.diagnostics)
         finally:
@@ -159,7 +296,7 @@ def _show_what_became(context: Context, result: Result) -> None:
     if not result.interrupted:
         _show_ends_of_logs(context, result)
     for fault in result.faults[:1]:
-        exit_codes.report_fault(fault)
+        exits.report_fault(fault)
 
 
 def _show_ends_of_logs(context: Context, result: Result) -> None:
@@ -221,3 +358,64 @@ def _check_it_was_shown() -> None:
     if console.has_no_reader:
         why = "the plan could not be shown: stdout is closed; nothing was changed"
         raise Refused(Diagnostic("not confirmed", why, "keep stdout open, or add --yes"))
+
+
+def apply_saved(
+    file: Path, asked: ApplyRequest, *, approved: str | None, **options: Unpack[StackOptions]
+) -> int:
+    """Carry a saved plan out. No manifest is read, so the values of its secrets are what `options` say.
+
+    Raises:
+        StalePlan: something moved, the plan was made for another place or by another version, or another
+            one was approved.
+        ManifestInvalid: the file is no plan, or a secret in it has no value now.
+    """
+    interrupt = Interrupt()
+    with ExitStack() as cleanup:
+        with nothing_done(asked), abortable(interrupt):
+            read = read_plan(file, lambda warning: console.diagnostics([warning]), strict=True)
+            final_outputs.about(read.plan.stack, read.plan.target.name)
+            read.check_approved(approved)
+            plan, context = _opened(read, cleanup, interrupt, options, yes=asked.yes)
+            reconcile.check_target(context, plan)
+            hold = hold_lock(cleanup, context, interrupt)
+            reconcile.check_preconditions(context, plan)
+            plan = reconcile.preflight(context, plan)
+        return carry_out(context, plan, asked._replace(digest=read.digest), hold)
+
+
+def _opened(
+    read: ReadPlan, cleanup: ExitStack, interrupt: Interrupt, options: StackOptions, *, yes: bool
+) -> tuple[Plan, Context]:
+    """Find the secrets of a plan again, and connect to its target."""
+    values = SecretSources(dict(options["variables"]), list(options["var_files"]), os.environ, console.redact)
+    plan, shaped_by, loaded = read.resolve(values), read.options, read.as_loaded()
+    run_by, given = runtime(interrupt.stop), options["records"]
+    url = records_url(shaped_by.target, given, lambda: read.records_url(values, loaded.root), run_by)
+    if url is not None and url != given and not yes:
+        _confirm_store(url, shaped_by, loaded.root)
+    how = record_options(options, url)
+    context = cleanup.enter_context(
+        connect_target(loaded, plan.target.name, shaped_by.target, url, run_by, how)
+    )
+    parallelism = options["parallelism"]
+    return plan, context._replace(only=shaped_by.only, parallelism=parallelism).to_apply()
+
+
+def _confirm_store(url: str, options: SavedOptions, root: Path) -> None:
+    """Ask about a store that is not the stack's own: the file beside its root file, or what --records says.
+
+    It is asked before anything connects to the store, for that may send a password there.
+
+    Raises:
+        Refused: nobody says yes.
+    """
+    if url == file_url(str(root / NAME / DATABASE)):
+        return
+    shown = printable(console.redact(shown_address(options.records or "")))
+    if not has_terminal():
+        why = f"the records are in {shown}, not in the stack's own store; no terminal to ask on"
+        fix = "add --yes if this is correct, or pass the store: --records URL"
+        raise Refused(Diagnostic("not confirmed", why, fix))
+    console.say(f"The plan keeps its records in {shown}, which is not the stack's own store.")
+    confirm("Use that store?")

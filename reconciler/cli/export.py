@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 import click
 
-from reconciler.cli.address import ADDRESSED, Address
-from reconciler.cli.context import load_stack
-from reconciler.cli.service_session import TargetSession, learn_tokens, open_loaded, say_gaps
-from reconciler.cli.terminal.console import console
-from reconciler.cli.terminal.reading import reading
+from reconciler.cli.console import console
+from reconciler.cli.context import TargetSession, learn_tokens, load_stack, open_loaded, say_gaps
+from reconciler.cli.options import ADDRESSED, Address
+from reconciler.cli.progress import reading
 from reconciler.core.expression import escape
 from reconciler.core.observed_job import ObservedJob
 from reconciler.core.phase import ACTIVE, Phase

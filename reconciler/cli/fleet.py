@@ -10,13 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reconciler.cli import exit_codes
-from reconciler.cli.entrypoint import Stopped
-from reconciler.cli.options import OutputSpec
-from reconciler.cli.output import directory_in_repository, requested_outputs, show_fleet
-from reconciler.cli.terminal import stray_output
-from reconciler.cli.terminal.console import console
-from reconciler.cli.terminal.fleet_progress import fleet_progress
+from reconciler.cli import exits
+from reconciler.cli.console import console
+from reconciler.cli.exits import Stopped
+from reconciler.cli.fleet_progress import fleet_progress
+from reconciler.cli.output import OutputSpec, directory_in_repository, requested_outputs, show
 from reconciler.decide.fleet import FleetReport, StackResult, message_of
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, WrongUsage
 from reconciler.fleet.in_process import TakeResult, check_here
@@ -28,7 +26,7 @@ from reconciler.text import printable
 from reconciler.version import __version__
 
 #: Options that say how the report is shown, and where; they are not for a stack.
-_OF_REPORT = frozenset({"paths", "outputs", "as_json", "plan_file"})
+_OF_REPORT = frozenset({"paths", "outputs", "plan_file"})
 
 
 def check_fleet(
@@ -40,11 +38,11 @@ def check_fleet(
         WrongUsage: an option has no meaning for a fleet, or a key was named that no stack has.
         ManifestInvalid: there is no stack, or a variable was given that none declares.
     """
-    specs = requested_outputs(options.get("outputs") or (), as_json=bool(options.get("as_json")))
+    specs = requested_outputs(options.get("outputs") or ())
     _check_options(options, specs)
     # A fleet is many short runs: what one leaves behind has to go.
     gc.enable()
-    stray_output.redirect()
+    exits.redirect()
     var_files = [Path(path).resolve() for path in options.get("var_files") or ()]
     roots = find_roots(options["paths"], var_files)
     request = _request(command, {**options, "var_files": var_files}, specs)
@@ -67,7 +65,7 @@ def check_fleet(
     report = FleetReport.of(command, results, __version__)
     _check_names(report, options)
     _show_messages(report)
-    show_fleet(report, specs)
+    show(Content.FLEET, report, specs, is_redacted=True)
     _mark_shown(request, report, tasks, scheduler, is_records_from_environment)
     return report.exit_code
 
@@ -223,4 +221,4 @@ def _show_messages(report: FleetReport) -> None:
             console.diagnostics(problems)
         if result.traceback:
             console.say(f"{root}:")
-            exit_codes.report_traceback(result.traceback, result.errors[0].why)
+            exits.report_traceback(result.traceback, result.errors[0].why)

@@ -1,21 +1,205 @@
-"""Terminating and deleting jobs by hand: all are checked, somebody is asked, then all are tried."""
+"""What `jobs` does: logs, waiting, terminating and deleting."""
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.cli.terminal.confirmation import confirm
-from reconciler.cli.terminal.console import console
+from reconciler.apply.waiter import JobWatch, watch_all
+from reconciler.cli.console import confirm, console
+from reconciler.cli.progress import can_draw, live_table
+from reconciler.core.logtail import last_lines, unseen
 from reconciler.core.phase import Operation
-from reconciler.errors import ExitCode, ServiceError
-from reconciler.modelarts.jobs import check_allowed, check_deleted, delete, terminate
-from reconciler.text import printable
+from reconciler.core.ports import SupportsLogs
+from reconciler.decide.outcome import WaitEnd
+from reconciler.decide.wait import Goal
+from reconciler.errors import ExitCode, ServiceError, first_of
+from reconciler.modelarts.jobs import (
+    FOLLOW_EVERY_S,
+    check_allowed,
+    check_deleted,
+    delete,
+    first_task,
+    terminate,
+)
+from reconciler.render.lines import render_lines
+from reconciler.text import format_duration, printable
 
 if TYPE_CHECKING:
+    from reconciler.cli.context import TargetSession
+    from reconciler.core.job_reports import NodeMetric
     from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.ports import Logs
     from reconciler.modelarts.target import Connected
+
+
+def print_url(there: TargetSession, job: ObservedJob, task: str, *, as_json: bool) -> None:
+    """Print a link to the whole log."""
+    url = there.target.logs.url(job.id, task, download=True)
+    if as_json:
+        console.document({"job": job.id, "task": task, "url": url})
+    elif url is not None:
+        console.result(printable(url) + "\n")
+    if url is None:
+        _say_none(job, task)
+
+
+def print_log(there: TargetSession, job: ObservedJob, task: str, lines: int | None, *, as_json: bool) -> None:
+    """Print the end of a log."""
+    preview = there.target.logs.preview(job.id, task)
+    if preview is None:
+        _say_none(job, task)
+    content = preview.content if preview else ""
+    has_gap = unseen(content, preview.full_size if preview else None, 0, is_last=True).has_gap
+    shown = redact_log(content, is_cut=has_gap)
+    shown = shown if lines is None else last_lines(shown, lines)
+    if as_json:
+        console.document({"job": job.id, "task": task, "log": shown if preview else None})
+        return
+    console.result(render_lines(shown))
+    if has_gap and lines is None:
+        console.say("The beginning of the log is not shown; use --url for a link to the whole log.")
+
+
+def redact_log(text: str, *, is_cut: bool) -> str:
+    """Take secrets out of a log before its lines are parted and cut. `is_cut`: its beginning is missing."""
+    return console.redact(f"…{text}")[1:] if is_cut else console.redact(text)
+
+
+def follow_log(
+    there: TargetSession, job: ObservedJob, task: str, lines: int | None, *, as_json: bool
+) -> None:
+    """Print a log as it grows, until the job has ended. With JSON each line is an object."""
+    seen, is_first = 0, True
+    while True:
+        # The phase first: what the job wrote before it ended is in the log that is read after it.
+        job = there.target.backend.details(job.id)
+        has_ended = job.phase is not None and job.phase.is_terminal
+        preview = there.target.logs.preview(job.id, task)
+        if preview is not None:
+            new = unseen(preview.content, preview.full_size, seen, is_last=has_ended)
+            if not has_ended:
+                new = new.without_end(console.redact.held_back(new.text))
+            if new.has_gap and lines is None:
+                console.say("Part of the log is not shown: the service returns only its end.")
+            text = redact_log(new.text, is_cut=new.has_gap)
+            text = last_lines(text, lines) if is_first and lines is not None else text
+            _print_part(text, as_json=as_json)
+            seen, is_first = new.size, False
+        elif is_first:
+            _say_none(job, task)
+            is_first = False
+        if has_ended:
+            console.say(printable(f"{job.name} is {job.phase_text}."))
+        if has_ended or console.has_no_reader:
+            return
+        there.clock.sleep(FOLLOW_EVERY_S)
+
+
+def _print_part(text: str, *, as_json: bool) -> None:
+    if as_json:
+        for line in text.splitlines():
+            console.document({"line": line}, indent=None)
+    elif text:
+        console.result(render_lines(text))
+
+
+def end_of_log(logs: Logs, job: ObservedJob, lines: int) -> list[str]:
+    """The last lines of a job's log; none where it cannot be read."""
+    try:
+        preview = logs.preview(job.id, first_task(job))
+    except ServiceError:
+        return []
+    if preview is None:
+        return []
+    is_cut = preview.full_size is not None and preview.full_size > len(preview.content.encode())
+    return redact_log(preview.content, is_cut=is_cut).splitlines()[-lines:]
+
+
+def metric_row(metric: NodeMetric) -> tuple[str, ...]:
+    """One metric in numbers: last, mean and largest value, and for how many minutes there is one."""
+    values = [value for value in metric.value if value is not None]
+    if not values:
+        return metric.metric, "", "", "", "0"
+    mean = sum(values) / len(values)
+    return metric.metric, f"{values[-1]:.0f}", f"{mean:.0f}", f"{max(values):.0f}", str(len(values))
+
+
+def _say_none(job: ObservedJob, task: str) -> None:
+    console.say(printable(f"{job.name} has no log of {task} yet ({job.phase_text})."))
+
+
+LOG_LINES = 20
+
+_EXITS = {
+    WaitEnd.REACHED: ExitCode.DONE,
+    WaitEnd.ENDED_BADLY: ExitCode.ENDED_BADLY,
+    WaitEnd.TIMED_OUT: ExitCode.TIMED_OUT,
+    WaitEnd.GONE: ExitCode.UNKNOWN,
+}
+
+
+def _say_phase(job: ObservedJob, text: str, is_phase: bool) -> None:
+    """Say it; a phase only where no table shows it."""
+    if not (is_phase and can_draw(sys.stderr)):
+        console.say(printable(f"{job.name}: {text}"))
+
+
+def wait_for_all(
+    there: TargetSession, jobs: Sequence[ObservedJob], goal: Goal, timeout_s: float | None, *, as_json: bool
+) -> ExitCode:
+    """Wait for every job, however the others end; show how each ended. Returns the exit code."""
+    watches = [JobWatch(there.target.backend, job, goal, _say_phase) for job in jobs]
+    gc.enable()  # a run is spared it while it is short; a wait may last for days
+    with live_table(there.clock, goal) as show:
+        ends = watch_all(watches, there.clock, timeout_s, show)
+    _report_waits(
+        there, [(watch.job, end) for watch, end in zip(watches, ends, strict=True)], as_json=as_json
+    )
+    return first_of(_EXITS[end] for end in ends)
+
+
+def _report_waits(
+    there: TargetSession, ended: Sequence[tuple[ObservedJob, WaitEnd]], *, as_json: bool
+) -> None:
+    documents = []
+    for job, end in ended:
+        ran_s = job.ran_s(there.clock.now())
+        log = _end_of_log(there.target, job) if end is WaitEnd.ENDED_BADLY else []
+        document = {
+            "id": job.id,
+            "name": job.name,
+            "phase": job.phase_text,
+            "result": end.value,
+            "duration_s": ran_s,
+            "log": log,
+        }
+        documents.append(document)
+        if not as_json:
+            ran = f" ({format_duration(round(ran_s))} elapsed)" if ran_s else ""
+            word = "" if end is WaitEnd.REACHED else f"{end.value.replace('_', ' ')}: "
+            console.result(printable(f"{word}{job.name} {job.id}: {job.phase_text}{ran}") + "\n")
+            _say_log(job, log)
+    if as_json:
+        console.document({"jobs": documents})
+
+
+def show_end_of_log(target: Connected, job: ObservedJob) -> None:
+    """Say the last lines of a job's log, if it has one."""
+    _say_log(job, _end_of_log(target, job))
+
+
+def _end_of_log(target: Connected, job: ObservedJob) -> list[str]:
+    return end_of_log(target.backend.logs, job, LOG_LINES) if isinstance(target.backend, SupportsLogs) else []
+
+
+def _say_log(job: ObservedJob, log: Sequence[str]) -> None:
+    if log:
+        console.say(printable(f"Last lines of the log of {job.name}:"))
+        console.say("\n".join(printable(f"  {line}") for line in log))
 
 
 class Ending(NamedTuple):
@@ -45,7 +229,9 @@ def terminate_all(
     """
     check_allowed(jobs, Operation.TERMINATE, force=force)
     _ask("Terminate", jobs, yes=yes)
-    return _report([_tried(target, job, partial(terminate, note=note)) for job in jobs], as_json=as_json)
+    return _report_endings(
+        [_tried(target, job, partial(terminate, note=note)) for job in jobs], as_json=as_json
+    )
 
 
 def delete_all(
@@ -69,7 +255,7 @@ def delete_all(
             endings = [Ending(job, "deleting") for job in jobs]
     else:
         endings = [_tried(target, job, delete) for job in jobs]
-    return _report(endings, as_json=as_json)
+    return _report_endings(endings, as_json=as_json)
 
 
 def _ask(verb: str, jobs: Sequence[ObservedJob], *, yes: bool) -> None:
@@ -87,9 +273,9 @@ def _tried(target: Connected, job: ObservedJob, call: Callable[[Connected, Obser
         return Ending(job, "failed", failure)
 
 
-def _report(endings: Sequence[Ending], *, as_json: bool) -> ExitCode:
+def _report_endings(endings: Sequence[Ending], *, as_json: bool) -> ExitCode:
     if as_json:
-        console.document({"jobs": [_document(ending) for ending in endings]})
+        console.document({"jobs": [_ending_document(ending) for ending in endings]})
     else:
         width = max(len(ending.word) for ending in endings)
         lines = (f"{e.word:<{width}}  {e.job.id}  {e.job.name}" for e in endings)
@@ -105,7 +291,7 @@ def _report(endings: Sequence[Ending], *, as_json: bool) -> ExitCode:
     return ExitCode.PARTIAL if len(failures) < len(endings) else codes[0]
 
 
-def _document(ending: Ending) -> dict[str, object]:
+def _ending_document(ending: Ending) -> dict[str, object]:
     failure = ending.failure
     error = failure and {
         "code": failure.code,

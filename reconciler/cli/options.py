@@ -1,24 +1,117 @@
-"""The options that mean the same everywhere, each with a variable RECONCILER_<OPTION>.
+"""Options and arguments that several commands share, each option with a variable RECONCILER_<OPTION>.
 
 Source: docs/cli.md, "Options".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from reconciler.cli.completions import guards, keys, target_names, variable_names
-from reconciler.cli.final_outputs import OutputSpec as OutputSpec
-from reconciler.cli.final_outputs import final_outputs
-from reconciler.cli.terminal.console import console
+from reconciler.cli.console import console
+from reconciler.cli.output import OutputSpec, final_outputs
 from reconciler.render import Content, formats_of
-from reconciler.text import parse_duration
+from reconciler.text import parse_duration, printable
+
+if TYPE_CHECKING:
+    from reconciler.manifests.yaml.document import Document
+    from reconciler.modelarts.jobs import Moment
+
+
+def target_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The targets of the stack."""
+    return _starting_with(incomplete, _names(_documents(ctx), "targets"))
+
+
+def variable_names(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """The variables of the stack, each with the = behind which its value stands."""
+    if "=" in incomplete:
+        return []
+    return _starting_with(incomplete, (f"{name}=" for name in _names(_documents(ctx), "variables")))
+
+
+def guards(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """The guards, and lost-work for each key."""
+    from reconciler.decide.plan import Guard
+
+    before, equals, key = incomplete.partition("=")
+    if equals and before == Guard.LOST_WORK:
+        return _starting_with(key, _keys(ctx), prefix=f"{Guard.LOST_WORK}=")
+    return _starting_with(incomplete, Guard)
+
+
+def keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Keys of the stack; of several with commas between them the last one is completed."""
+    before, comma, last = incomplete.rpartition(",")
+    return _starting_with(last, _keys(ctx), prefix=before + comma)
+
+
+def keys_and_paths(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Keys of the stack; where none fits, files and directories."""
+    return keys(ctx, param, incomplete) or [CompletionItem(incomplete, type="file")]
+
+
+def topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What `explain` explains: its tables, and the keys of the language."""
+    from reconciler.core.manifest_keys import language_keys
+
+    return _starting_with(
+        incomplete, ("states", "rules", "fields", "origin", *(key.path for key in language_keys()))
+    )
+
+
+def words_of_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What follows a topic of `explain`: keys behind `origin`, and nothing behind the others."""
+    return keys_and_paths(ctx, param, incomplete) if ctx.params.get("topic") == "origin" else []
+
+
+def _starting_with(incomplete: str, names: Iterable[str], prefix: str = "") -> list[CompletionItem]:
+    return [CompletionItem(prefix + name) for name in names if name.startswith(incomplete)]
+
+
+def _paths(ctx: click.Context) -> list[Path]:
+    """The PATHs that stand on the line so far: what exists of its words.
+
+    Before an option that has no value yet click has not made arguments of them.
+    """
+    words: list[Any] = [*(ctx.params.get("paths") or ()), *(ctx.params.get("words") or ()), *ctx.args]
+    return [path for path in map(Path, words) if path.exists()]
+
+
+def _documents(ctx: click.Context) -> Sequence[Document]:
+    from reconciler.manifests.sources.files import find_stack
+
+    try:
+        return find_stack(_paths(ctx)).documents
+    except Exception:  # whatever is wrong is said when the command is run
+        return ()
+
+
+def _keys(ctx: click.Context) -> Sequence[str]:
+    """The keys of the stack's jobs, the members of a sweep in the place of its entry."""
+    documents = _documents(ctx)
+    entries = [entries for document in documents if isinstance(entries := document.tree.get("jobs"), dict)]
+    if any(isinstance(entry, dict) and "matrix" in entry for one in entries for entry in one.values()):
+        from reconciler.manifests.load import load
+
+        with suppress(Exception):  # the entries are a help too
+            return sorted(load(_paths(ctx), environ=os.environ, offline=True).stack.whole)
+    return _names(documents, "jobs")
+
+
+def _names(documents: Sequence[Document], section: str) -> list[str]:
+    found = [document.tree.get(section) for document in documents]
+    return sorted({str(name) for names in found if isinstance(names, dict) for name in names})
+
 
 if TYPE_CHECKING:
     from reconciler.decide.plan import Allowances
@@ -273,6 +366,22 @@ TARGET_NAME = option(
     shell_complete=target_names,
     help="Target of the manifest to use.",
 )
+#: Where the stack is, for a command whose arguments end in PATH….
+WHERE: Sequence[Callable[[Any], Any]] = (*STACK, TARGET_NAME)
+#: The same for a command whose arguments are jobs, as many as one likes.
+BESIDE_JOBS: Sequence[Callable[[Any], Any]] = (
+    option(
+        "--in",
+        "paths",
+        multiple=True,
+        metavar="PATH",
+        type=click.Path(path_type=Path),
+        help="Stack whose targets to use; default: the current directory. Repeatable.",
+    ),
+    *STACK[1:],
+    TARGET_NAME,
+)
+JSON = option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 ONLY = option(
     "--only",
     multiple=True,
@@ -362,10 +471,21 @@ def _note_outputs(
     return value
 
 
+def _add_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.params["outputs"] = (*ctx.params.get("outputs", ()), OutputSpec("json", None))
+
+
 def output(content: Content) -> Sequence[Callable[[Any], Any]]:
-    """The options that say in which formats something is shown, and where."""
+    """The options that say in which formats something is shown, and where: one value, `outputs`."""
     return (
-        option("--json", "as_json", is_flag=True, help="JSON on stdout; same as -o json."),
+        option(
+            "--json",
+            is_flag=True,
+            expose_value=False,
+            callback=_add_json,
+            help="JSON on stdout; same as -o json.",
+        ),
         option(
             "-o",
             "--output",
@@ -422,3 +542,243 @@ def with_options(*groups: Sequence[Callable[[Any], Any]] | Callable[[Any], Any])
         return function
 
     return decorate
+
+
+OPERATORS = ("between", "like", "in", "not")
+_COMMA = re.compile(r"(?<!\\),")
+
+
+class MomentType(ParamType):
+    """A time such as 2026-11-21 or 2026-11-21T08:00:00Z, or a span such as 2d: so long ago."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
+        """Read it; a time without a zone is UTC."""
+        from reconciler.modelarts.jobs import Moment
+
+        if isinstance(value, Moment):
+            return value
+        try:
+            return Moment.parse(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class PhaseType(ParamType):
+    """A phase, in any case, under any name that the service's documents have for it."""
+
+    name = "phase"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the service's word."""
+        from reconciler.core.phase import Phase, parse_phase
+
+        phase = parse_phase(str(value))
+        if phase is None:
+            self.fail(f'"{value}" is not one of {", ".join(Phase)}', param, ctx)
+        return phase.value
+
+
+class FilterType(OnePerLine):
+    r"""KEY:OPERATOR:VALUE[,VALUE], as the service's search takes it; `\,` is a comma within a value."""
+
+    name = "filter"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        """Split it; which keys there are is for the service to say."""
+        if isinstance(value, dict):
+            return value
+        key, _, rest = str(value).partition(":")
+        operator, colon, values = rest.partition(":")
+        if not (key and colon and values):
+            self.fail("write KEY:OPERATOR:VALUE[,VALUE], e.g. pool_id:in:pool-1,pool-2", param, ctx)
+        if operator not in OPERATORS:
+            self.fail(f'"{operator}" is not one of {", ".join(OPERATORS)}', param, ctx)
+        return {"key": key, "operator": operator, "value": _values(values)}
+
+
+def _values(text: str) -> list[str]:
+    return [value.replace("\\,", ",") for value in _COMMA.split(text)]
+
+
+class TagType(OnePerLine):
+    """KEY, or KEY=VALUE[,VALUE]: one of these values."""
+
+    name = "tag"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        """Split it."""
+        if isinstance(value, dict):
+            return value
+        key, equals, values = str(value).partition("=")
+        if not key or (equals and not values):
+            self.fail("write KEY or KEY=VALUE[,VALUE]", param, ctx)
+        return {"key": key, "values": _values(values) if equals else []}
+
+
+FILTERS: Sequence[Callable[[Any], Any]] = (
+    option("--name", metavar="TEXT", default=None, help="Only jobs whose name contains this text."),
+    option("--phase", "phases", multiple=True, type=PhaseType(), help="Only jobs in this phase; repeatable."),
+    option("--kind", "kinds", multiple=True, metavar="KIND", help="Only jobs of this kind; repeatable."),
+    option("--user", "users", multiple=True, metavar="ID", help="Only jobs of this user; repeatable."),
+    option(
+        "--algorithm-name",
+        metavar="TEXT",
+        default=None,
+        help="Only jobs whose algorithm name contains this text.",
+    ),
+    option(
+        "--created-after",
+        "after",
+        metavar="TIME",
+        type=MomentType(),
+        default=None,
+        help="Only jobs created after TIME: 2026-11-21, 2026-11-21T08:00:00Z, or 2d (ago).",
+    ),
+    option(
+        "--created-before",
+        "before",
+        metavar="TIME",
+        type=MomentType(),
+        default=None,
+        help="Only jobs created before TIME.",
+    ),
+    option(
+        "--filter",
+        "filters",
+        multiple=True,
+        metavar="KEY:OPERATOR:VALUE[,VALUE]",
+        type=FilterType(),
+        help="Search condition of the service; operators: between, like, in, not. "
+        "Write a comma within a value as \\,. Repeatable.",
+    ),
+    option(
+        "--tag",
+        "tags",
+        multiple=True,
+        metavar="KEY[=VALUE[,VALUE]]",
+        type=TagType(),
+        help="Only jobs with this tag, of the last 31 days unless --created-after is given; repeatable.",
+    ),
+    option(
+        "--host-ip",
+        "host_ips",
+        multiple=True,
+        metavar="IP",
+        help="Only jobs on this host, of the last 31 days unless --created-after is given; repeatable.",
+    ),
+    option(
+        "--train-type",
+        type=click.Choice(["job", "ftjob"]),
+        default=None,
+        help="Only custom or fine-tune jobs.",
+    ),
+    option("--unified", is_flag=True, help="Include both custom and fine-tune jobs."),
+    option("--group-by", metavar="FIELD", default=None, help="Field that the service groups by."),
+)
+
+
+#: What the target is called in a manifest that is written for it, and in the CI workflow of `init`.
+ADDRESSED = "prod"
+
+ADDRESS: Sequence[Callable[[Any], Any]] = (
+    option("--endpoint", metavar="URL", default=None, help="Service to read, instead of a stack's target."),
+    option("--region", default=None, help="The same by its region, e.g. cn-north-4."),
+    option(
+        "--project-id",
+        metavar="ID",
+        default=None,
+        help="Project there; default: HUAWEICLOUD_SDK_PROJECT_ID, or that of the credentials.",
+    ),
+    option("--workspace-id", metavar="ID", default=None, help='Workspace there; default: "0".'),
+)
+
+
+class Address(NamedTuple):
+    """Where a service is; nothing is said where it is that of a stack's target."""
+
+    endpoint: str | None = None
+    region: str | None = None
+    project_id: str | None = None
+    workspace_id: str | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether it names a service.
+
+        Raises:
+            UsageError: it says something of a service that it does not name.
+        """
+        if self.endpoint or self.region:
+            return True
+        if self.project_id or self.workspace_id:
+            raise click.UsageError("--project-id and --workspace-id require --endpoint or --region")
+        return False
+
+
+def target_or_address(target: str | None, address: Address) -> tuple[str | None, Address]:
+    """Which of the two is meant: what stands on the command line goes before the environment.
+
+    Raises:
+        UsageError: both stand there, or neither does more than the other.
+    """
+    if target is None or not address.is_given:
+        return target, address
+    if is_typed("target") is is_typed(*Address._fields):
+        raise click.UsageError("--target names a target of a stack, --endpoint and --region do not; omit one")
+    return (target, Address()) if is_typed("target") else (None, address)
+
+
+def is_typed(*options: str) -> bool:
+    """Whether one of these options of the running command stands on its command line."""
+    context = click.get_current_context()
+    return any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in options)
+
+
+_SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
+_SUFFIXES = (".yaml", ".yml")
+
+
+class Arguments(NamedTuple):
+    """The keys, each once and in the order in which they were named, and the paths."""
+
+    keys: tuple[str, ...] = ()
+    paths: tuple[Path, ...] = ()
+
+
+#: Whether the stack at these paths has a key.
+HasKey = Callable[[Sequence[Path], str], bool]
+
+
+def split_arguments(words: Sequence[str], has_key: HasKey, command: str) -> Arguments:
+    """Tell keys from paths: what exists, holds a separator or ends in .yaml or .yml is a path.
+
+    A key may have the name of a directory, in which its code is. It is the key then if the stack has it
+    and another path follows. Without one it is the path, and stderr says how `command` is told the key.
+    """
+    places = [place for place, word in enumerate(words) if _is_path(word)]
+    paths = [Path(words[place]) for place in places]
+    keys: list[str] = []
+    for place, word in enumerate(words):
+        if place not in places:
+            keys.append(word)
+        elif _may_be_key(word) and has_key(paths, word):
+            if place != places[-1]:
+                keys.append(word)
+                paths.remove(Path(word))
+            elif not keys:
+                also = f"{word} is both a path and a key; for the key use: reconciler {command} {word} ."
+                console.say(printable(also))
+    return Arguments(tuple(dict.fromkeys(keys)), tuple(paths))
+
+
+def _is_path(word: str) -> bool:
+    looks_like_one = any(s in word for s in _SEPARATORS) or word.lower().endswith(_SUFFIXES)
+    return looks_like_one or Path(word).exists()
+
+
+def _may_be_key(word: str) -> bool:
+    from reconciler.core.identity import KEY_PATTERN
+
+    return KEY_PATTERN.fullmatch(word) is not None

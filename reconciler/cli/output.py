@@ -1,33 +1,119 @@
-"""Showing a plan, a drift report or a result in the formats that were asked for."""
+"""Showing results in the formats that were asked for: at once, and at the end of the run."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.cli.final_outputs import OutputSpec, final_outputs
-from reconciler.cli.terminal.console import console
-from reconciler.decide.guards import blockers
-from reconciler.decide.policies import refusals_of
+from reconciler.cli.console import console
+from reconciler.decide.metrics import RunReport
+from reconciler.errors import SUCCESSES
 from reconciler.files import append_file
-from reconciler.render import FORMATS, Content, formats_of, render, step_outputs
-from reconciler.render.layout import fit
+from reconciler.render import FORMATS, Content, formats_of, render, render_run, step_outputs
 from reconciler.render.style import PLAIN, View
-from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.drift import DriftReport
-    from reconciler.decide.fleet import FleetReport
-    from reconciler.decide.history_report import HistoryReport
     from reconciler.decide.outcome import Result
     from reconciler.decide.plan import Plan
-    from reconciler.decide.policy_cases import CasesReport
-    from reconciler.decide.reports import Validation
-    from reconciler.decide.review import Review
-    from reconciler.errors import Diagnostic
+
+
+class OutputSpec(NamedTuple):
+    """A format, and the file that it goes to (None: stdout)."""
+
+    format: str
+    file: Path | None
+
+
+class _Shown(NamedTuple):
+    """The last value that was shown."""
+
+    content: Content
+    value: object
+    view: View
+
+
+class FinalOutputs:
+    """What a run has to write at its end."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """A run begins: forget the one before."""
+        self._started_s = time.monotonic()
+        self._specs: dict[OutputSpec, None] = {}
+        self._shown: _Shown | None = None
+        self._command = self._stack = self._target = ""
+        self.notifications_failed = 0
+
+    def ask(self, command: str, specs: Iterable[OutputSpec]) -> None:
+        """Note what a command was asked for, before it does anything that may fail."""
+        self._command = command
+        self._specs |= {spec: None for spec in specs if FORMATS[spec.format].is_final}
+
+    def about(self, stack: str, target: str | None) -> None:
+        """Note which stack and target the run is about, as soon as that is known."""
+        self._stack, self._target = stack, target or ""
+
+    def show(self, content: Content, value: object, view: View) -> None:
+        """Note what there is to show; what comes later counts."""
+        self._shown = _Shown(content, value, view)
+
+    def take(self) -> list[OutputSpec]:
+        """Hand over what was asked for to a command that writes it itself, more than once."""
+        specs, self._specs = list(self._specs), {}
+        return specs
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether there is anything to write."""
+        return bool(self._specs)
+
+    def finish(self, code: int) -> None:
+        """Write everything, now that the exit code is known.
+
+        Raises:
+            OSError, WrongUsage: a file cannot be written.
+        """
+        run = RunReport(
+            command=self._command,
+            stack=self._stack,
+            target=self._target,
+            is_success=code in SUCCESSES,
+            ended_at_s=time.time(),
+            duration_s=time.monotonic() - self._started_s,
+            notifications_failed=self.notifications_failed,
+        )
+        for spec in self._specs:
+            if self._shown is None:
+                text = render_run(spec.format, View(redact=console.redact, run=run))
+            else:
+                content, value, view = self._shown
+                text = render(content, value, spec.format, view._replace(redact=console.redact, run=run))
+            if spec.file is None:
+                console.result(text, is_redacted=True)
+            else:
+                console.write_file(spec.file, text, is_redacted=True)
+
+    def find(self, args: Sequence[str]) -> None:
+        """Take what is asked for from a command line that was too wrong to be parsed as far as that."""
+        words = args[: args.index("--")] if "--" in args else args
+        asked = [*os.environ.get("RECONCILER_OUTPUT", "").split("\n")]
+        for word, following in zip(words, [*words[1:], ""], strict=True):
+            if word in ("-o", "--output"):
+                asked.append(following)
+            asked += [word[len(start) :] for start in ("--output=", "-o") if word.startswith(start)]
+        command = next((word for word in words if not word.startswith("-")), "")
+        parts = [text.partition("=") for text in asked]
+        found = [(name, Path(file) if file else None) for name, _, file in parts if name in FORMATS]
+        self.ask(command, [OutputSpec(name, file) for name, file in found])
+
+
+final_outputs = FinalOutputs()
 
 
 def show_plan(
@@ -37,65 +123,12 @@ def show_plan(
 
     `digest` is that of the plan's file, if it has one.
     """
+    from reconciler.decide.guards import blockers
+
     final_outputs.about(plan.stack, plan.target.name)
-    _show(Content.PLAN, plan, outputs, View(show_keep=show_keep, digest=digest))
+    show(Content.PLAN, plan, outputs, View(show_keep=show_keep, digest=digest))
     if found := blockers(plan):
         console.diagnostics(found)
-
-
-def show_digest(digest: str, outputs: Sequence[OutputSpec]) -> None:
-    """Write a saved plan's digest on a line of its own: to stdout if that is text, else to stderr."""
-    if OutputSpec("text", None) in outputs:
-        console.result(f"{digest}\n")
-    else:
-        console.say(digest)
-
-
-def show_drift(report: DriftReport, outputs: Sequence[OutputSpec]) -> None:
-    """Write a drift report to the outputs, see `requested_outputs`."""
-    _show(Content.DRIFT, report, outputs, View())
-
-
-def show_review(review: Review, outputs: Sequence[OutputSpec]) -> None:
-    """Write a review to the outputs, see `requested_outputs`, and what policies deny to stderr."""
-    _show(Content.REVIEW, review, outputs, View())
-    if review.denied:
-        console.diagnostics(refusals_of(review.denied))
-
-
-def show_validation(
-    report: Validation, outputs: Sequence[OutputSpec], diagnostics: Sequence[Diagnostic]
-) -> None:
-    """Write a check of a manifest to the outputs, see `requested_outputs`, and what it found to stderr.
-
-    As text, stdout has the line that says it all, and nothing where the manifest is invalid. Programs that
-    read the document from stdout need no problems on stderr as well.
-    """
-    final_outputs.about(report.stack or "", report.target)
-    on_stdout = OutputSpec("text", None)
-    _show(Content.VALIDATION, report, [spec for spec in outputs if spec != on_stdout], View())
-    if report.valid and on_stdout in outputs:
-        console.result(fit(f"{printable(report.last_line)}\n", console.style(sys.stdout)))
-    if diagnostics and (report.valid or OutputSpec("json", None) not in outputs):
-        console.diagnostics(diagnostics)
-
-
-def show_history(report: HistoryReport, outputs: Sequence[OutputSpec]) -> None:
-    """Write a history to the outputs, see `requested_outputs`."""
-    _show(Content.HISTORY, report, outputs, View())
-
-
-def show_cases(report: CasesReport, outputs: Sequence[OutputSpec]) -> None:
-    """Write what became of the cases of policies to the outputs, see `requested_outputs`."""
-    _show(Content.CASES, report, outputs, View())
-
-
-def show_fleet(report: FleetReport, outputs: Sequence[OutputSpec]) -> None:
-    """Write the report of a fleet to the outputs, see `requested_outputs`.
-
-    Each stack's secrets were taken out of what is said of that stack.
-    """
-    _show(Content.FLEET, report, outputs, View(), is_redacted=True)
 
 
 def show_result(
@@ -112,36 +145,36 @@ def show_result(
             continue
         text = _rendered(Content.RESULT, result, spec, view)
         if FORMATS[spec.format].is_whole:
-            _write(spec, text)
+            _write_output(spec, text)
         elif spec.file is None:
-            _write(spec, f"\n{text}")
+            _write_output(spec, f"\n{text}")
         else:
-            _write(spec, _rendered(Content.PLAN, plan, spec, view) + "\n" + text)
+            _write_output(spec, _rendered(Content.PLAN, plan, spec, view) + "\n" + text)
     _tell_github(Content.RESULT, result, outputs, view)
 
 
-def requested_outputs(outputs: Sequence[OutputSpec], *, as_json: bool) -> list[OutputSpec]:
+def requested_outputs(outputs: Sequence[OutputSpec]) -> list[OutputSpec]:
     """The outputs that were asked for; text on stdout where nothing else goes there."""
-    specs = list(outputs)
-    if as_json:
-        specs.append(OutputSpec("json", None))
-    if not any(spec.file is None for spec in specs):
-        specs.insert(0, OutputSpec("text", None))
-    return list(dict.fromkeys(specs))
+    default = [] if any(spec.file is None for spec in outputs) else [OutputSpec("text", None)]
+    return list(dict.fromkeys([*default, *outputs]))
 
 
-def _show(
+def show(
     content: Content,
     value: object,
     outputs: Sequence[OutputSpec],
-    view: View,
+    view: View | None = None,
     *,
     is_redacted: bool = False,
 ) -> None:
-    """Write a value to the outputs; those that say how the run ended wait for that."""
+    """Write a value to the outputs, see `requested_outputs`; those that say how the run ended wait for that.
+
+    `is_redacted`: secrets were taken out of its parts already.
+    """
+    view = view or View()
     final_outputs.show(content, value, view)
     for spec in _at_once(outputs):
-        _write(spec, _rendered(content, value, spec, view), is_redacted=is_redacted)
+        _write_output(spec, _rendered(content, value, spec, view), is_redacted=is_redacted)
     _tell_github(content, value, outputs, view)
 
 
@@ -169,11 +202,6 @@ def directory_in_repository() -> str:
     return here.relative_to(top).as_posix() if top and here.is_relative_to(top) else ""
 
 
-def wants_step_outputs(outputs: Sequence[OutputSpec]) -> bool:
-    """Whether the format of a GitHub workflow is asked for, in a step that has outputs."""
-    return bool(os.environ.get("GITHUB_OUTPUT")) and any(spec.format == "github" for spec in outputs)
-
-
 def _tell_github(content: Content, value: object, outputs: Sequence[OutputSpec], view: View) -> None:
     """Write the summary and the outputs of a step of a GitHub workflow, if its format is asked for."""
     if not any(spec.format == "github" for spec in outputs):
@@ -187,7 +215,7 @@ def _tell_github(content: Content, value: object, outputs: Sequence[OutputSpec],
         append_file(Path(file), console.encoded(text, is_redacted=True))
 
 
-def _write(spec: OutputSpec, text: str, *, is_redacted: bool = False) -> None:
+def _write_output(spec: OutputSpec, text: str, *, is_redacted: bool = False) -> None:
     is_redacted = is_redacted or FORMATS[spec.format].redacts
     if spec.file is None:
         console.result(text, is_redacted=is_redacted)

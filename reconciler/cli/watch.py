@@ -19,13 +19,11 @@ from types import FrameType
 import click
 from click.core import ParameterSource
 
-from reconciler.cli import exit_codes
-from reconciler.cli.entrypoint import Stopped
-from reconciler.cli.final_outputs import OutputSpec, final_outputs
-from reconciler.cli.registry import LazyGroup
-from reconciler.cli.terminal.console import console
-from reconciler.cli.terminal.interrupts import handled_by
-from reconciler.cli.terminal.progress import lines
+from reconciler.cli import exits
+from reconciler.cli.console import console
+from reconciler.cli.execution import lines
+from reconciler.cli.exits import Stopped, handled_by
+from reconciler.cli.output import OutputSpec, final_outputs
 from reconciler.core.values import timestamp
 from reconciler.decide.metrics import NOWHERE, Measurement, MetricSource
 from reconciler.decide.watch_window import Window
@@ -127,7 +125,9 @@ def check_command(
     command = [sys.executable, "-P", "-m", "reconciler", name, *["-v"] * console.verbosity]
     command += ["--log-format", console.log_format, "--color", console.colour]
     environ = dict(os.environ)
-    child = LazyGroup().get_command(context, name)
+    root = context.find_root().command
+    assert isinstance(root, click.Group)
+    child = root.get_command(context, name)
     assert child is not None
     for parameter in child.params:
         if parameter.name not in _PASSED_ON:
@@ -245,7 +245,7 @@ class _Supervisor:
             try:
                 console.write_file(file, render_metrics(metrics), is_redacted=True)
             except (OSError, WrongUsage) as error:
-                exit_codes.of_exception(error)  # the next check tries again
+                exits.of_exception(error)  # the next check tries again
         if self.request.push_gateway:
             self._push(self.request.push_gateway, metrics)
 

@@ -20,8 +20,7 @@ from reconciler import (
     WrongUsage,
     load_plan,
 )
-from reconciler.cli import cli
-from reconciler.cli.entrypoint import run
+from reconciler.cli.main import cli, run
 from tests.api.conftest import ENVIRON, Service, job, manifest
 
 GROWING = ("created_at", "elapsed", "lost_node_hours", "cost")

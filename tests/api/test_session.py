@@ -31,8 +31,7 @@ from reconciler import (
     load,
     load_plan,
 )
-from reconciler.cli import cli
-from reconciler.cli.entrypoint import run
+from reconciler.cli.main import cli, run
 from reconciler.decide.outcome import EventType
 from reconciler.decide.plan import PlannedAction
 from reconciler.emulator import Effect, Fault

@@ -25,8 +25,7 @@ from reconciler import (
     WrongUsage,
     load,
 )
-from reconciler.cli import cli
-from reconciler.cli.entrypoint import run
+from reconciler.cli.main import cli, run
 from tests.api.conftest import ENVIRON, Service, job, manifest
 
 

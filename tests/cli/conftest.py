@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from reconciler.cli import cli
-from reconciler.cli.entrypoint import run
-from reconciler.cli.terminal.console import console
+from reconciler.cli.console import console
+from reconciler.cli.main import cli, run
 from reconciler.emulator import Application, ManualClock, Store, create_app, running
 from reconciler.secrets import Redactor
 

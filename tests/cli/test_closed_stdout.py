@@ -13,9 +13,8 @@ from typing import TextIO
 
 import pytest
 
-from reconciler.cli import cli
-from reconciler.cli.entrypoint import run
-from reconciler.cli.terminal.console import Console
+from reconciler.cli.console import Console
+from reconciler.cli.main import cli, run
 from reconciler.emulator import Effect, Fault
 from tests.cli.conftest import Service, manifest, write
 

@@ -13,8 +13,7 @@ import click
 import pytest
 from click.shell_completion import BashComplete
 
-from reconciler.cli import cli
-from reconciler.cli.registry import COMMANDS
+from reconciler.cli.main import COMMANDS, cli
 from tests.cli.conftest import Reconciler, manifest
 
 BROKEN = {

@@ -12,7 +12,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from reconciler.cli.commands.schema import schema
+from reconciler.cli.project import schema
 from reconciler.emulator import Effect, Fault
 from reconciler.emulator.lifecycle import Durations
 from reconciler.errors import PRECEDENCE, ExitCode, first_of

@@ -15,8 +15,8 @@ import click
 import pytest
 from jsonschema import Draft202012Validator
 
-from reconciler.cli.commands.schema import schema
-from reconciler.cli.registry import LazyGroup
+from reconciler.cli.main import LazyGroup
+from reconciler.cli.project import schema
 from reconciler.decide.fleet import FleetReport
 from reconciler.decide.plan import Plan
 from reconciler.emulator import Effect, Fault
@@ -513,7 +513,7 @@ def test_progress_is_a_line_now_and_then(reconciler: Reconciler, monkeypatch: py
     for name in ("one", "two"):
         write(stack(name, "a"), f"{name}/stack.yaml")
     assert reconciler("plan", "--fleet").err == ""
-    monkeypatch.setattr("reconciler.cli.terminal.fleet_progress.SAY_AFTER_S", -1.0)
+    monkeypatch.setattr("reconciler.cli.fleet_progress.SAY_AFTER_S", -1.0)
     assert reconciler("plan", "--fleet").err == "1 of 2 stacks done\n"
 
 

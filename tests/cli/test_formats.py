@@ -11,8 +11,8 @@ from typing import Any
 import click
 import pytest
 
+from reconciler.cli.main import COMMANDS, LazyGroup
 from reconciler.cli.options import OutputType
-from reconciler.cli.registry import COMMANDS, LazyGroup
 from reconciler.render import FORMATS, Content, Format, formats_of
 from reconciler.render.style import View
 from tests.cli.conftest import Reconciler, manifest, write

@@ -554,7 +554,7 @@ def test_page_of_a_key_shows_that_key(reconciler: Reconciler, two_revisions: Non
 def test_page_shows_all_that_is_recorded_unless_there_is_a_limit(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reconciler.cli.commands.history._SHOWN", 1)
+    monkeypatch.setattr("reconciler.cli.drift._SHOWN", 1)
     write(manifest("a", "b", "c"))
     reconciler("apply", "--yes")
     assert len(reconciler("history", "--json", "--html", "page.html").document["revisions"]) == 1

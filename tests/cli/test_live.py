@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from reconciler.cli.terminal import reading as reading_module
-from reconciler.cli.terminal.console import console
-from reconciler.cli.terminal.progress import _Lines, progress
-from reconciler.cli.terminal.reading import Reading
-from reconciler.cli.terminal.wait_table import BusyLine, Display, LiveTable, TableRow, can_draw, display, fit
+from reconciler.cli import progress as reading_module
+from reconciler.cli.console import console
+from reconciler.cli.execution import _Lines, progress
+from reconciler.cli.progress import BusyLine, Display, LiveTable, Reading, TableRow, can_draw, display, fit
 from reconciler.core.values import timestamp
 from reconciler.decide.outcome import ApplyEvent, EventType
 from reconciler.decide.plan import Action, Plan

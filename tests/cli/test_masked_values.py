@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.terminal.console import console
+from reconciler.cli.console import console
 from reconciler.secrets import Redactor
 from tests.cli.conftest import Reconciler, Service, manifest, write
 

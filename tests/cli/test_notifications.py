@@ -12,8 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from reconciler.cli import cli
-from reconciler.cli.entrypoint import run
+from reconciler.cli.main import cli, run
 from reconciler.emulator import Effect, Fault
 from tests.cli.conftest import Reconciler, Service, manifest, put_finished_job, write
 from tests.cli.test_interrupted import CREATE

@@ -10,8 +10,8 @@ import click
 import pytest
 
 import reconciler as api
-from reconciler.cli.commands.jobs import command as jobs_command
-from reconciler.cli.registry import COMMANDS
+from reconciler.cli.jobs import jobs_command as jobs_command
+from reconciler.cli.main import COMMANDS
 from reconciler.core.target_kind import TARGET_KINDS, TargetKind
 from reconciler.errors import ExitCode
 from tests.cli import memory_target

@@ -15,10 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli import cli
-from reconciler.cli.entrypoint import run
-from reconciler.cli.terminal import links
-from reconciler.cli.terminal.console import console
+from reconciler.cli.console import console, links_are_shown
+from reconciler.cli.main import cli, run
 from tests.cli.conftest import manifest, put_finished_job, write
 from tests.cli.terminal import run_on_terminal
 
@@ -263,7 +261,7 @@ def test_pipe_and_file_get_no_link(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_terminals_that_have_links(environ: dict[str, str], are_shown: bool) -> None:
-    assert links.are_shown(environ) is are_shown
+    assert links_are_shown(environ) is are_shown
 
 
 def test_pager_that_shows_no_links_gets_none(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as Xml
 import jsonschema
 import pytest
 
-from reconciler.cli.commands.schema import schema
+from reconciler.cli.project import schema
 from reconciler.errors import ExitCode
 from tests.cli.conftest import Reconciler, Service, manifest, write
 

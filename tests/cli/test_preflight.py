@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 import reconciler as api
-from reconciler.cli.commands.schema import schema
+from reconciler.cli.project import schema
 from reconciler.emulator import Effect, Fault
 from reconciler.errors import ExitCode
 from tests.cli.conftest import Reconciler, Service, manifest, write

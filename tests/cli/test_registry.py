@@ -1,13 +1,15 @@
-"""The folder of the commands is the registry."""
+"""The table of commands."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import click
+import pytest
 
-from reconciler.cli import commands
-from reconciler.cli.registry import COMMANDS
+from reconciler.cli.main import COMMANDS, cli
 
 
-def test_each_command_has_its_file_and_each_file_its_command() -> None:
-    files = {path.stem for path in Path(str(commands.__path__[0])).glob("*.py")} - {"__init__"}
-    assert files == {row.module for row in COMMANDS.values()}
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_row_names_a_command_of_its_module(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    assert command.name == name

@@ -11,7 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from reconciler.cli.commands.schema import schema
+from reconciler.cli.project import schema
 from reconciler.manifests.sources import git as git_module
 from tests.cli.conftest import Reconciler, Said, manifest
 from tests.git_repository import Git, commit, write

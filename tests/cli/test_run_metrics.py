@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from reconciler.cli.final_outputs import OutputSpec, final_outputs
+from reconciler.cli.output import OutputSpec, final_outputs
 from reconciler.errors import ExitCode
 from tests.cli.conftest import Reconciler, Service, manifest, put_finished_job, write
 

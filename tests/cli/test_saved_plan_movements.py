@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from reconciler.cli import cli
-from reconciler.cli.entrypoint import run
+from reconciler.cli.main import cli, run
 from reconciler.decide.saved_plan import sealed
 from reconciler.emulator import Job, Store
 from reconciler.emulator.errors import ApiError

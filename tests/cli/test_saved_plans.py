@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from reconciler.cli.terminal.console import console
+from reconciler.cli.console import console
 from reconciler.core.values import OF_BLOCKED, OF_SCHEDULES
 from reconciler.decide.plan import PlannedAction
 from reconciler.decide.saved_plan import sealed

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.commands.schema import NAMES
+from reconciler.cli.project import NAMES
 from tests.cli.conftest import Reconciler
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from reconciler.cli.commands.schema import schema
+from reconciler.cli.project import schema
 from reconciler.emulator import Effect, Fault, Job
 from tests.apply.service import SharedTime
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write

@@ -13,8 +13,8 @@ from typing import Any
 import click
 import pytest
 
-from reconciler.cli import exit_codes
-from reconciler.cli.terminal.console import console
+from reconciler.cli import exits
+from reconciler.cli.console import console
 from reconciler.errors import ExitCode
 from tests.cli.conftest import Reconciler, Said, manifest, write
 
@@ -98,13 +98,13 @@ def test_whatever_ends_a_run_is_a_json_line(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(console, "log_format", "json")
-    assert exit_codes.of_exception(error) is code
+    assert exits.of_exception(error) is code
     (line,) = capsys.readouterr().err.splitlines()
     assert json.loads(line)["message"]
 
 
 def test_error_of_the_system_names_the_file(capsys: pytest.CaptureFixture[str]) -> None:
-    exit_codes.of_exception(PermissionError(13, "Permission denied", "a\x1b.yaml"))
+    exits.of_exception(PermissionError(13, "Permission denied", "a\x1b.yaml"))
     assert capsys.readouterr().err == "error: Permission denied\n  --> a\\x1b.yaml\n"
 
 
@@ -123,7 +123,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["reconciler.cli", "click", "reconciler.cli.commands.validate", "ruamel"])
+@pytest.mark.parametrize("module", ["reconciler.cli", "click", "reconciler.cli.project", "ruamel"])
 def test_interrupt_while_modules_are_imported_is_130_without_a_traceback(module: str, tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(manifest("a"), encoding="utf-8")
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}

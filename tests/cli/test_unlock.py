@@ -152,7 +152,7 @@ def test_yes_is_for_the_holder_that_was_named(
         bob.__exit__(None, None, None)
         carol.__enter__()
 
-    monkeypatch.setattr("reconciler.cli.commands.unlock.confirm", meanwhile)
+    monkeypatch.setattr("reconciler.cli.apply.confirm", meanwhile)
     said = reconciler("unlock")
     assert said.code == 3
     assert "carol from laptop, process 7; nothing was changed" in said.err

@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli import cli
-from reconciler.cli.commands import jobs
-from reconciler.cli.entrypoint import run
-from reconciler.cli.registry import COMMANDS
-from reconciler.cli.terminal.console import console
+from reconciler.cli import jobs
+from reconciler.cli.console import console
+from reconciler.cli.main import COMMANDS, cli, run
 from reconciler.emulator import Job, ManualClock, Store, create_app, running
 from reconciler.emulator.store import Body
 from reconciler.modelarts.backend import ModelArtsBackend
@@ -78,7 +76,7 @@ LINES: dict[str, list[tuple[str, int]]] = {
 def test_every_command_is_tried() -> None:
     assert set(LINES) == set(COMMANDS)
     tried = {line.split()[1] for line, _ in LINES["jobs"]}
-    assert tried == set(jobs.command.commands)
+    assert tried == set(jobs.jobs_command.commands)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as Xml
 import jsonschema
 import pytest
 
-from reconciler.cli.commands.schema import schema
+from reconciler.cli.project import schema
 from reconciler.errors import ExitCode
 from reconciler.render import Content, formats_of
 from tests.cli.conftest import Reconciler, manifest, write

@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler import load
 from reconciler import watch as loop
-from reconciler.cli import cli, watch
-from reconciler.cli.entrypoint import main, run
+from reconciler.cli import watch
+from reconciler.cli.main import cli, main, run
 from reconciler.emulator import Effect, Fault, Store
 from tests.cli.conftest import Service, manifest, put_finished_job, write
 from tests.cli.lock_helpers import held_by

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jsonschema
 
-from reconciler.cli.commands.schema import schema
+from reconciler.cli.project import schema
 from tests.cli.conftest import Reconciler, Service, manifest, write
 from tests.cli.test_saved_plans import edited
 

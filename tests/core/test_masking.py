@@ -82,8 +82,10 @@ def test_parameter_read_back_from_details_is_shown_unless_it_looks_like_a_secret
 
 
 def test_edited_command_with_a_secret_in_it_is_hidden_whole() -> None:
-    def commanded(command: str) -> Change:
-        return Change(path="algorithm.command", before=command, after="python train.py", forces_new_job=True)
+    def commanded(jobs_command: str) -> Change:
+        return Change(
+            path="algorithm.command", before=jobs_command, after="python train.py", forces_new_job=True
+        )
 
     [hidden] = mask((commanded("python train.py --token hunter2"),))
     assert (hidden.before, hidden.after, hidden.sensitive) == (LOOKS_SECRET, "python train.py", True)
@@ -92,10 +94,10 @@ def test_edited_command_with_a_secret_in_it_is_hidden_whole() -> None:
 
 
 def test_hint_names_a_command_that_exists() -> None:
-    from reconciler.cli.commands.jobs import command
+    from reconciler.cli.jobs import jobs_command
 
     assert "reconciler jobs show JOB --json" in LOOKS_SECRET
-    assert "--json" in [name for option in command.commands["show"].params for name in option.opts]
+    assert "--json" in [name for option in jobs_command.commands["show"].params for name in option.opts]
 
 
 @pytest.mark.parametrize("path", ["marker.key", "lifecycle.protect"])
@@ -105,9 +107,9 @@ def test_own_fields_are_never_masked(path: str) -> None:
 
 
 def test_lists_are_masked_item_by_item() -> None:
-    before = [{"exec": {"command": ["curl", f"https://u:{RANDOM}@host"]}}]
+    before = [{"exec": {"jobs_command": ["curl", f"https://u:{RANDOM}@host"]}}]
     [hidden] = mask((Change(path="spec.custom_metrics", before=before),))
-    assert hidden.before == [{"exec": {"command": ["curl", LOOKS_SECRET]}}]
+    assert hidden.before == [{"exec": {"jobs_command": ["curl", LOOKS_SECRET]}}]
 
 
 # --- with a history

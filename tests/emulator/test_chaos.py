@@ -10,7 +10,7 @@ import pytest
 import requests
 from click.testing import CliRunner
 
-from reconciler.cli import cli
+from reconciler.cli.main import cli
 from reconciler.emulator import Store, chaos, create_app, running
 from tests.emulator.serving import served
 

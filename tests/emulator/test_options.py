@@ -11,7 +11,7 @@ import requests
 from click.testing import CliRunner
 from werkzeug.test import Client
 
-from reconciler.cli import cli
+from reconciler.cli.main import cli
 from reconciler.emulator import Store, create_app
 from tests.emulator.serving import served
 

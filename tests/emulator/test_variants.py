@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 from werkzeug.test import Client, TestResponse
 
-from reconciler.cli import cli
+from reconciler.cli.main import cli
 from reconciler.emulator import ManualClock, Store, create_app, running
 
 JOBS = "/v2/project/training-jobs"

@@ -15,9 +15,8 @@ from typing import NoReturn
 
 import pytest
 
-from reconciler.cli import cli
-from reconciler.cli.entrypoint import run
-from reconciler.cli.terminal.console import console
+from reconciler.cli.console import console
+from reconciler.cli.main import cli, run
 from reconciler.secrets import Redactor
 from reconciler.text import visible
 from tests.hostile.broken_manifests import (

@@ -23,10 +23,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.cli.exit_codes import of_exception
-from reconciler.cli.logs import redact_log
-from reconciler.cli.terminal import stray_output, wait_table
-from reconciler.cli.terminal.console import console
+from reconciler.cli import exits, progress
+from reconciler.cli.console import console
+from reconciler.cli.exits import of_exception
+from reconciler.cli.job_actions import redact_log
 from reconciler.core.logtail import last_lines, unseen
 from reconciler.core.values import Change
 from reconciler.decide.plan import Action
@@ -169,7 +169,7 @@ WRITERS: dict[str, Callable[[str], str]] = {
         "stderr", lambda: console.diagnostics([Diagnostic("a problem", text, text, path=text)])
     ),
     "stderr, a problem as JSON": _json_diagnostic,
-    "a live table": wait_table._safe,
+    "a live table": progress._safe,
     "a prompt": lambda text: console.clean(f"Delete {text}?"),
     "a report": lambda text: _report(RuntimeError(f"cannot be: {text}")),
     "an error of the service": _error_body,
@@ -188,7 +188,7 @@ def _redirected(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        stray_output.redirect()
+        exits.redirect()
         yield
 
 

@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli import cli
-from reconciler.cli.entrypoint import run
-from reconciler.cli.terminal.console import console
+from reconciler.cli.console import console
+from reconciler.cli.main import cli, run
 from reconciler.emulator import ManualClock, Store, create_app, running
 from reconciler.secrets import Redactor
 from tests.apply.service import SharedTime

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.cli import cli
-from reconciler.cli.registry import COMMANDS
+from reconciler.cli.main import COMMANDS, cli
 from reconciler.errors import (
     NameTaken,
     NotFound,

@@ -194,8 +194,7 @@ def _import_everything() -> None:
 
 def _warm_up() -> None:
     """Do once what is slow only the first time: patterns and statements to compile, models to build."""
-    from reconciler.cli import cli
-    from reconciler.cli.entrypoint import run
+    from reconciler.cli.main import cli, run
 
     hooks.do_not_sleep(None)
     head = {"apiVersion": "reconciler/v1", "stack": "warm", "targets": {"here": {"kind": "local"}}}

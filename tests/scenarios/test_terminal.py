@@ -211,7 +211,7 @@ def test_sigterm_and_sighup_exit_in_order_and_leave_a_clean_terminal(
 
 
 FAILING = """\
-import reconciler.cli.terminal.wait_table as live
+import reconciler.cli.progress as live
 def fail(waited, at_s):
     if len(rows) == 3:
         raise ZeroDivisionError

@@ -22,9 +22,7 @@ from cronsim import CronSim
 from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
-from reconciler.cli import cli
-from reconciler.cli.entrypoint import run
-from reconciler.cli.registry import COMMANDS, LazyGroup
+from reconciler.cli.main import COMMANDS, LazyGroup, cli, run
 from reconciler.errors import ExitCode
 from tests.ci.shell import ROOT
 

@@ -1,24 +1,96 @@
-"""Where output goes: the result to stdout, everything else to stderr, and no secret to either."""
+"""Where output goes: the result to stdout, all else to stderr, no secret to either; pager and prompts."""
 
 from __future__ import annotations
 
 import errno
+import io
 import os
+import re
 import select
+import signal
+import socket
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
+from urllib.parse import quote
 
-from reconciler.errors import Diagnostic, WrongUsage
+from reconciler.errors import Diagnostic, Refused, WrongUsage
 from reconciler.files import NotRegular, write_file
+from reconciler.render.style import Place, Style
 from reconciler.secrets import Redactor
 from reconciler.text import printable, visible
 
 if TYPE_CHECKING:
+    from subprocess import Popen
+
     from reconciler.render.style import Style
+
+
+#: Narrower ones are treated as this wide: the terminal breaks the lines then.
+LEAST_COLUMNS = 20
+
+
+def screen_columns(stream: TextIO) -> int | None:
+    """How many screen_columns there are: COLUMNS, or what the terminal says; None if nobody knows."""
+    found = _of_environment("COLUMNS") or _size(stream)[0]
+    return max(LEAST_COLUMNS, found) if found else None
+
+
+def screen_rows(stream: TextIO) -> int | None:
+    """How many lines there are: LINES, or what the terminal says; None if nobody knows."""
+    return _of_environment("LINES") or _size(stream)[1] or None
+
+
+def _of_environment(name: str) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0
+
+
+def _size(stream: TextIO) -> tuple[int, int]:
+    with suppress(OSError, ValueError, AttributeError):
+        found = os.get_terminal_size(stream.fileno())
+        return found.columns, found.lines
+    return 0, 0
+
+
+_TERMINALS_WITHOUT_LINKS = ("dumb", "unknown", "linux", "cons25", "vt100", "vt220", "emacs")
+#: Before this version VTE showed them wrongly.
+_LEAST_VTE = 5000
+
+
+def links_are_shown(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal has links; FORCE_HYPERLINK says it for those that are not known here."""
+    if forced := environ.get("FORCE_HYPERLINK", ""):
+        return forced != "0"
+    term = environ.get("TERM", "")
+    if not term or term in _TERMINALS_WITHOUT_LINKS or environ.get("TERM_PROGRAM") == "Apple_Terminal":
+        return False
+    vte = environ.get("VTE_VERSION", "")
+    return not vte.isdecimal() or int(vte) >= _LEAST_VTE
+
+
+def new_link_id() -> str:
+    """What tells links of ours from those in text from elsewhere: nobody can know it beforehand."""
+    return os.urandom(8).hex()
+
+
+def url_of(place: Place) -> str | None:
+    """The address of a line of a file, if the file is there: what a git revision holds is not."""
+    url = _url_of_file(Path.cwd() / place.file)
+    return None if url is None else f"{url}#{place.line}"
+
+
+@lru_cache(maxsize=256)
+def _url_of_file(path: Path) -> str | None:
+    try:
+        return f"file://{quote(path.as_posix())}" if path.is_file() else None
+    except (OSError, ValueError):
+        return None
 
 
 class Console:
@@ -45,19 +117,15 @@ class Console:
 
     def style(self, stream: TextIO) -> Style:
         """The style for a stream: colours on a terminal, or if asked for; a width and links on one only."""
-        from reconciler.render.style import Style
-
         is_terminal = stream.isatty()
         is_coloured = self.colour == "always" if self.colour != "auto" else _may_be_coloured(is_terminal)
         if not is_terminal:
             return Style(is_coloured)
-        from reconciler.cli.terminal import links, screen
-
-        style = Style(is_coloured, width=screen.columns(stream))
-        if not is_coloured or not links.are_shown(os.environ):
+        style = Style(is_coloured, width=screen_columns(stream))
+        if not is_coloured or not links_are_shown(os.environ):
             return style
-        self._link_id = self._link_id or links.new_id()
-        return style._replace(url_of=links.url_of, link_id=self._link_id)
+        self._link_id = self._link_id or new_link_id()
+        return style._replace(url_of=url_of, link_id=self._link_id)
 
     def clean(self, text: str, *, is_redacted: bool = False) -> str:
         """What of a text may be written, to whatever place: no secret, and nothing that is not seen.
@@ -246,3 +314,153 @@ def _encodable(text: str, stream: TextIO) -> str:
 
 
 console = Console()
+
+
+#: Quit if one screen is enough, show colours, leave what was shown on the screen. As git sets them.
+_DEFAULTS = {"LESS": "FRX", "LV": "-c"}
+#: The first version of less that shows links as links.
+_LESS_WITH_LINKS = 566
+_LINK_END = re.compile(r"\x1b\]8;[^\x1b]*\x1b\\")
+#: What a shell says of a program that it cannot run.
+_CANNOT_RUN = (126, 127)
+_PATIENCE_S = 2.0
+
+
+@contextmanager
+def paged(*, is_wanted: bool) -> Iterator[None]:
+    """Show what is written to stdout in this block by the pager, if it is longer than the screen."""
+    command = _pager_command(os.environ) if is_wanted and console.may_page and sys.stdout.isatty() else None
+    if command is None:
+        yield
+        return
+    with console.collected(lambda text: _show_by_pager(text, command)):
+        yield
+
+
+def _pager_command(environ: Mapping[str, str]) -> str | None:
+    """The pager, as a shell reads it; None if there is to be none."""
+    if environ.get("CI", "").lower() not in ("", "0", "false"):
+        return None
+    if environ.get("TERM", "dumb") in ("dumb", "unknown"):
+        return None
+    found = environ.get("RECONCILER_PAGER", environ.get("PAGER"))
+    if found is None:
+        from shutil import which
+
+        return "less" if which("less") else None
+    return None if found.strip() in ("", "cat") else found
+
+
+def _show_by_pager(text: str, command: str) -> bool:
+    """Show a text that is longer than the screen; False if it was not shown."""
+    from subprocess import PIPE, Popen
+
+    if not _is_longer_than_screen(text):
+        return False
+    if _LINK_END.search(text) and not _has_links(command):
+        text = _LINK_END.sub("", text)
+    environ = {**_DEFAULTS, **os.environ}
+    try:
+        # The command is the user's own, as git's is.
+        pager = Popen(["/bin/sh", "-c", command], stdin=PIPE, stdout=sys.stdout, env=environ)  # noqa: S603
+    except OSError:
+        return False
+    return _run_pager(pager, text) not in _CANNOT_RUN
+
+
+def _is_longer_than_screen(text: str) -> bool:
+    from reconciler.render.layout import cell_len
+
+    rows, columns = screen_rows(sys.stdout), screen_columns(sys.stdout)
+    if rows is None or columns is None:
+        return False
+    needed = sum(max(1, -(-cell_len(line) // columns)) for line in text.rstrip("\n").split("\n"))
+    return needed >= rows  # the shell's prompt takes a line, too
+
+
+def _has_links(command: str) -> bool:
+    """Whether the pager is a `less` that shows links."""
+    from subprocess import SubprocessError, run
+
+    program, *_ = command.split()
+    if program.rpartition("/")[2] != "less":
+        return False
+    asked = [program, "--version"]
+    with suppress(OSError, SubprocessError):
+        done = run(asked, capture_output=True, text=True, check=False, timeout=_PATIENCE_S)  # noqa: S603
+        found = re.match(r"less (\d+)", done.stdout)
+        return found is not None and int(found[1]) >= _LESS_WITH_LINKS
+    return False
+
+
+def _run_pager(pager: Popen[bytes], text: str) -> int:
+    """Hand the text over, and wait until the reader has had enough of it.
+
+    Ctrl-C belongs to the pager. Whoever ends us otherwise ends the pager, too: it would go on with a terminal
+    that is the shell's again.
+    """
+    from subprocess import TimeoutExpired
+
+    assert pager.stdin is not None
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if is_main else None
+    try:
+        with suppress(BrokenPipeError):  # it was quit before it had read all
+            pager.stdin.write(text.encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
+        with suppress(BrokenPipeError):
+            pager.stdin.close()
+        return pager.wait()
+    finally:
+        if pager.poll() is None:
+            pager.terminate()
+            with suppress(TimeoutExpired):
+                pager.wait(_PATIENCE_S)
+        if is_main:
+            signal.signal(signal.SIGINT, before)
+
+
+def has_terminal() -> bool:
+    """Whether there is a terminal to ask on."""
+    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
+
+
+def confirm(question: str) -> None:
+    """Ask on the terminal.
+
+    Raises:
+        Refused: the answer is no, or none (Ctrl-D), there is no terminal, or nobody sees it.
+    """
+    if not has_terminal():
+        raise Refused(Diagnostic("not confirmed", "no terminal to ask for confirmation", "add --yes"))
+    if not has_reader(sys.stderr):
+        why = "the prompt could not be shown: stderr is closed; nothing was changed"
+        raise Refused(Diagnostic("not confirmed", why, "keep stderr open, or add --yes"))
+    while True:
+        console.tell(f"{console.clean(question)} [y/N]: ")
+        with suppress(io.UnsupportedOperation):  # a stdin that is no file
+            _wait_for_line(sys.stdin.fileno())
+        answer = sys.stdin.readline()
+        if not answer.endswith("\n"):
+            console.tell("\n")
+        match answer.strip().lower():
+            case "y" | "yes":
+                return
+            case "" | "n" | "no":
+                raise Refused(Diagnostic("not confirmed", "nothing was changed"))
+        console.tell("Error: invalid input\n")
+
+
+def _wait_for_line(descriptor: int) -> None:
+    """Wait until there is something to be read. A signal that comes before the wait begins ends it, too.
+
+    Of a read that begins in the moment after Ctrl-C the interpreter would come back with the next line only.
+    """
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.setblocking(False)
+        before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        try:
+            while descriptor not in select.select([descriptor, ours.fileno()], [], [])[0]:
+                ours.recv(1)
+        finally:
+            signal.set_wakeup_fd(before)

@@ -1,26 +1,44 @@
-"""`reconciler jobs`: the service's own calls about jobs, on one target."""
+"""The calls of the service: `jobs`, `export`, `flavors`, `engines`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from reconciler.cli.completions import keys
-from reconciler.cli.filters import FILTERS, MomentType
-from reconciler.cli.options import FORCE, YES, DurationType, option, with_options
-from reconciler.cli.service_session import BESIDE_JOBS, JSON, WHERE, learn_tokens, open_target, say_gaps
-from reconciler.cli.terminal.console import console
+from reconciler.cli.console import console
+from reconciler.cli.context import learn_tokens, open_target, say_gaps
+from reconciler.cli.options import (
+    ADDRESS,
+    BESIDE_JOBS,
+    FILTERS,
+    FORCE,
+    JSON,
+    WHERE,
+    YES,
+    Address,
+    DurationType,
+    MomentType,
+    keys,
+    option,
+    target_or_address,
+    with_options,
+)
+from reconciler.cli.progress import reading
+from reconciler.errors import Diagnostic, WrongUsage
+from reconciler.files import write_new_file
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.cli.service_session import TargetSession
+    from reconciler.cli.context import TargetSession
     from reconciler.core.job_reports import EventQuery
     from reconciler.core.listing import Listing
     from reconciler.core.observed_job import ObservedJob
     from reconciler.modelarts.jobs import Moment
+
 
 _JOB = click.argument("job", metavar="JOB", shell_complete=keys)
 _JOBS = click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=keys)
@@ -28,7 +46,7 @@ _TASK = option("--task", default=None, metavar="TASK", help="Task of the job; de
 
 
 @click.group("jobs", no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
-def command() -> None:
+def jobs_command() -> None:
     """Call the service's own operations on single jobs.
 
     JOB is an id, a name, or a key of the stack, which means its newest revision and takes precedence over a
@@ -36,7 +54,7 @@ def command() -> None:
     """
 
 
-@command.command("list")
+@jobs_command.command("list")
 @with_options(
     WHERE,
     FILTERS,
@@ -62,7 +80,6 @@ def list_(
 
     OWNER is the stack, key and revision in the job's marker. --json prints the whole jobs.
     """
-    from reconciler.cli.terminal.reading import reading
     from reconciler.modelarts.jobs import JobFilters, search_jobs
 
     with open_target(paths, variables, var_files, target) as there, reading():
@@ -101,7 +118,7 @@ def _show_list(
         console.say("No matching jobs.")
 
 
-@command.command("show")
+@jobs_command.command("show")
 @with_options(_JOB, WHERE, JSON)
 def show(job: str, as_json: bool, **where: Any) -> None:
     """Show one job: the full service response, without tokens and sensitive values.
@@ -121,7 +138,7 @@ def show(job: str, as_json: bool, **where: Any) -> None:
         console.result(render_job(found, body, now_s, console.style(sys.stdout)))
 
 
-@command.command("logs")
+@jobs_command.command("logs")
 @with_options(
     _JOB,
     WHERE,
@@ -138,7 +155,7 @@ def logs(
 
     Anyone with the link of --url can read the log without credentials.
     """
-    from reconciler.cli import logs
+    from reconciler.cli import job_actions
     from reconciler.modelarts.jobs import first_task
 
     if url and (follow or lines is not None):
@@ -148,14 +165,14 @@ def logs(
         there.shown(found)  # a log may hold what the job was given
         task = task or first_task(found)
         if url:
-            logs.print_url(there, found, task, as_json=as_json)
+            job_actions.print_url(there, found, task, as_json=as_json)
         elif follow:
-            logs.follow(there, found, task, lines, as_json=as_json)
+            job_actions.follow_log(there, found, task, lines, as_json=as_json)
         else:
-            logs.print_log(there, found, task, lines, as_json=as_json)
+            job_actions.print_log(there, found, task, lines, as_json=as_json)
 
 
-@command.command("events")
+@jobs_command.command("events")
 @with_options(
     _JOB,
     WHERE,
@@ -224,11 +241,11 @@ def events(
         console.say("No matching events.")
 
 
-@command.command("metrics")
+@jobs_command.command("metrics")
 @with_options(_JOB, WHERE, _TASK, JSON)
 def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
     """Print the node utilization of a task, in percent. --json prints the value of every minute."""
-    from reconciler.cli import logs
+    from reconciler.cli import job_actions
     from reconciler.modelarts.jobs import first_task
     from reconciler.render.lines import render_table
 
@@ -240,14 +257,14 @@ def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
         told = None if measured is None else {metric.metric: metric.value for metric in measured}
         console.document({"job": found.id, "task": task, "metrics": told})
         return
-    rows = [logs.metric_row(metric) for metric in measured or ()]
+    rows = [job_actions.metric_row(metric) for metric in measured or ()]
     head = ("METRIC", "LAST", "MEAN", "MAX", "MINUTES")
     console.result(render_table(head, rows, console.style(sys.stdout)))
     if measured is None:
         console.say(printable(f"{found.name} has no metrics yet ({found.phase_text})."))
 
 
-@command.command("terminate")
+@jobs_command.command("terminate")
 @with_options(_JOBS, BESIDE_JOBS, YES, FORCE, JSON)
 def terminate(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: Any) -> int:
     """Terminate jobs, after asking.
@@ -264,7 +281,7 @@ def terminate(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **wher
         )
 
 
-@command.command("delete")
+@jobs_command.command("delete")
 @with_options(_JOBS, BESIDE_JOBS, YES, FORCE, JSON)
 def delete(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: Any) -> int:
     """Delete the records of jobs that have ended, with their logs, after asking.
@@ -279,7 +296,7 @@ def delete(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: 
         return delete_all(there.target, found, yes=yes, force=force, as_json=as_json)
 
 
-@command.command("wait")
+@jobs_command.command("wait")
 @with_options(
     _JOBS,
     BESIDE_JOBS,
@@ -306,9 +323,165 @@ def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool,
     Exits 0 when they are, 9 on timeout, and 10 if one ended badly: Failed or Abnormal, or
     Terminated unless any end was waited for. Phase changes are reported on stderr.
     """
-    from reconciler.cli.wait import wait_for_all
+    from reconciler.cli.job_actions import wait_for_all
     from reconciler.decide.wait import Goal
 
     with open_target(**where) as there:
         found = there.find_all(jobs)
         return wait_for_all(there, found, Goal(goal), timeout_s, as_json=as_json)
+
+
+@click.command("export")
+@with_options(
+    click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=keys),
+    option("--all", "all_jobs", is_flag=True, help="All jobs that no stack owns and that match the filters."),
+    option("--match", "globs", metavar="GLOB", multiple=True, help="Only jobs with such a name; repeatable."),
+    BESIDE_JOBS,
+    ADDRESS,
+    FILTERS,
+    option("--stack", "stack", metavar="NAME", default=None, help="Stack that is to own the jobs."),
+    option(
+        "--out",
+        "file",
+        metavar="FILE",
+        default=None,
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Write a new file instead of stdout; an existing one is never overwritten.",
+    ),
+)
+def export_command(
+    jobs: Sequence[str],
+    all_jobs: bool,
+    globs: Sequence[str],
+    paths: Any,
+    variables: Any,
+    var_files: Any,
+    target: str | None,
+    endpoint: str | None,
+    region: str | None,
+    project_id: str | None,
+    workspace_id: str | None,
+    stack: str | None,
+    file: Path | None,
+    **filters: Any,
+) -> int:
+    """Print the manifest of jobs that exist already.
+
+    JOB is an id, a name, or a key of the stack in the current directory; jobs that a stack owns are
+    exported only when named. --all takes jobs that run or have completed, or those in the phases of
+    --phase. The target is that of the stack, or the one at --endpoint or --region.
+
+    Secrets become variables whose values the environment gives, and what all jobs share becomes
+    defaults. The stack is named after the one in the current directory, else after the directory.
+    """
+    from reconciler.cli.export import (
+        USUAL_PHASES,
+        Where,
+        exported,
+        manifest_text,
+        named_jobs,
+        open_source,
+        unmanaged_jobs,
+    )
+    from reconciler.manifests.scaffold import head_of_export, stack_name
+    from reconciler.modelarts.jobs import JobFilters
+
+    _check(jobs, all_jobs, [*globs, *(value for value in filters.values() if value)])
+    _check_names(stack, file)
+    filters["phases"] = filters["phases"] or USUAL_PHASES
+    address = Address(endpoint, region, project_id, workspace_id)
+    target, address = target_or_address(target, address)
+    with open_source(Where(paths, variables, var_files, target, address)) as source:
+        if all_jobs:
+            found = unmanaged_jobs(source.session, JobFilters(**filters), globs)
+        else:
+            found = named_jobs(source.session, jobs)
+        result, code = exported(source, stack or source.stack or stack_name(Path.cwd().name), found)
+    if not result.entries and code:
+        return code
+    _write(manifest_text(result, head_of_export(result.target_name)), file)
+    if not result.entries:
+        console.say("No matching jobs.")
+    return code
+
+
+def _check(jobs: Sequence[str], all_jobs: bool, filters: Sequence[object]) -> None:
+    if bool(jobs) is all_jobs:
+        raise click.UsageError("name jobs, or use --all for all that no stack owns")
+    if jobs and filters:
+        raise click.UsageError("filters choose among all jobs; use them with --all")
+
+
+def _check_names(stack: str | None, file: Path | None) -> None:
+    from reconciler.core.identity import stack_problem
+
+    if stack is not None and (problem := stack_problem(stack)):
+        raise WrongUsage(Diagnostic("invalid stack name", f'"{stack}": {problem}'))
+    if file is not None and (file.exists() or file.is_symlink()):
+        raise WrongUsage(_exists(file))
+
+
+def _exists(file: Path) -> Any:
+    return Diagnostic("the file exists", f"{file} is never overwritten", "name another file, or remove it")
+
+
+def _write(text: str, file: Path | None) -> None:
+    if file is None:
+        console.result(text)
+    elif write_new_file(file, text.encode()):
+        console.say(f"written: {file}")
+    else:
+        raise WrongUsage(_exists(file))
+
+
+@click.command("flavors")
+@with_options(
+    WHERE,
+    option(
+        "--type",
+        "flavor_type",
+        type=click.Choice(["CPU", "GPU", "Ascend"], case_sensitive=False),
+        default=None,
+        help="Only this type.",
+    ),
+    JSON,
+)
+def flavors_command(flavor_type: str | None, as_json: bool, **where: Any) -> None:
+    """List the flavors of the target's public pools: valid values of spec.resource.flavor_id.
+
+    --json prints everything the service returns about each.
+    """
+    from reconciler.render.lines import render_table
+
+    with open_target(**where) as there:
+        flavors = there.target.catalog.flavor_offers(flavor_type).items
+    if as_json:
+        console.document({"flavors": [flavor.reported for flavor in flavors]})
+        return
+    head = ("FLAVOR", "TYPE", "CORES", "MEMORY", "CARDS", "MAX NODES")
+    rows = [(*flavor[:5], "" if flavor.max_nodes is None else str(flavor.max_nodes)) for flavor in flavors]
+    console.result(render_table(head, rows, console.style(sys.stdout)))
+
+
+@click.command("engines")
+@with_options(
+    WHERE,
+    option("--name", metavar="TEXT", default="", help="Only engines whose name or id contains this text."),
+    JSON,
+)
+def engines_command(name: str, as_json: bool, **where: Any) -> None:
+    """List the preset engines of the target: valid values of algorithm.engine.engine_id.
+
+    --json prints everything the service returns about each.
+    """
+    from reconciler.render.lines import render_table
+
+    with open_target(**where) as there:
+        engines = there.target.catalog.engine_offers().items
+    wanted = name.casefold()
+    found = [e for e in engines if wanted in e.name.casefold() or wanted in e.engine_id.casefold()]
+    if as_json:
+        console.document({"engines": [engine.reported for engine in found]})
+        return
+    rows = [(engine.engine_id, engine.name, engine.run_user) for engine in found]
+    console.result(render_table(("ENGINE", "NAME", "RUN USER"), rows, console.style(sys.stdout)))

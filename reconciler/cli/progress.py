@@ -1,8 +1,4 @@
-"""What is drawn in place on a terminal: one display per process, whose parts come and go.
-
-Two displays at once would write over each other, so whoever has something to draw adds a part. Nothing of
-it stays on the screen in the end. Elsewhere than on a terminal nothing is drawn; lines are the events'.
-"""
+"""What is drawn in place on a terminal: one display per process, whose parts come and go."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from reconciler.cli.terminal.console import console
+from reconciler.cli.console import console
 from reconciler.text import printable
 
 if TYPE_CHECKING:
@@ -25,6 +21,7 @@ if TYPE_CHECKING:
     from reconciler.core.ports import Clock
     from reconciler.decide.outcome import Waited
     from reconciler.decide.wait import Goal
+
 
 Show = Callable[[tuple["Waited", ...]], None]
 #: Seconds between two drawings of what has not changed, for the sign that moves.
@@ -310,7 +307,6 @@ def live_table(clock: Clock, goal: Goal | None, *, is_drawn: bool = True) -> Ite
 
     With or without a table nothing is said of reading the workspace, which is done over and over.
     """
-    from reconciler.cli.terminal.reading import reading
 
     if goal is None:
         yield lambda _: None
@@ -351,3 +347,80 @@ def _row(waited: Waited, at_s: float) -> TableRow:
         waited.end.value.replace("_", " "),
     )
     return TableRow(cells, _BEHIND.get(waited.end.value, RANKS.get(phase, 4)), phase)
+
+
+#: Seconds after which a terminal shows it, seconds after which a file has a line, and then one each minute.
+DRAW_AFTER_S, SAY_AFTER_S, SAY_EVERY_S = 0.5, 10.0, 60.0
+TellJobs = Callable[[int], None]
+
+
+class Reading:
+    """Is told when the workspace is read, and of each page that came."""
+
+    def __init__(self) -> None:
+        self._is_silent = False
+
+    @contextmanager
+    def silenced(self) -> Iterator[None]:
+        """Say nothing: whoever waits for jobs sees them."""
+        before, self._is_silent = self._is_silent, True
+        try:
+            yield
+        finally:
+            self._is_silent = before
+
+    @contextmanager
+    def __call__(self) -> Iterator[TellJobs]:
+        """Yield what is told how many jobs a page had, while a list is read."""
+        if self._is_silent or display.is_running:
+            yield lambda _: None
+            return
+        one = _OneReading()
+        # Whoever is told of it is a thread: a single request may take a minute.
+        watcher = threading.Thread(target=one.watch, name="reading shown", daemon=True)
+        watcher.start()
+        try:
+            yield one.tell
+        finally:
+            one.is_over.set()
+            watcher.join()
+
+
+class _OneReading:
+    def __init__(self) -> None:
+        self.is_over = threading.Event()
+        self._jobs = 0
+        self._lock = threading.Lock()
+
+    def tell(self, jobs: int) -> None:
+        with self._lock:
+            self._jobs += jobs
+
+    @property
+    def _text(self) -> str:
+        return "reading the workspace" + (f", {self._jobs} jobs so far" if self._jobs else "")
+
+    def watch(self) -> None:
+        if can_draw(sys.stderr):
+            self._draw()
+        else:
+            self._say()
+
+    def _draw(self) -> None:
+        if self.is_over.wait(DRAW_AFTER_S):
+            return
+        line = BusyLine()
+        with display.part(line, sys.stderr):
+            while not self.is_over.is_set():
+                line.text = self._text
+                self.is_over.wait(0.1)
+
+    def _say(self) -> None:
+        wait_s = SAY_AFTER_S
+        while not self.is_over.wait(wait_s):
+            console.say(self._text)
+            wait_s = SAY_EVERY_S
+
+
+#: The one of this process.
+reading = Reading()

@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from reconciler.cli.terminal.console import console
-from reconciler.cli.terminal.reading import SAY_AFTER_S, SAY_EVERY_S
-from reconciler.cli.terminal.wait_table import BusyLine, can_draw, display
+from reconciler.cli.console import console
+from reconciler.cli.progress import SAY_AFTER_S, SAY_EVERY_S, BusyLine, can_draw, display
 from reconciler.decide.fleet import StackResult, message_of
 from reconciler.text import printable
 

@@ -1,4 +1,4 @@
-"""`reconciler adopt`: make unmanaged jobs revisions of declared keys."""
+"""What changes jobs and their owners: `apply`, `destroy`, `adopt`, `release`, `unlock`."""
 
 from __future__ import annotations
 
@@ -9,30 +9,163 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from click.core import ParameterSource
 
-from reconciler.cli.completions import keys
+from reconciler.cli.console import confirm, console
+from reconciler.cli.context import load_stack, opened, runtime
+from reconciler.cli.exits import Interrupt, abortable
 from reconciler.cli.options import (
+    GUARDS,
     LOCK,
+    RECORDS,
+    STACK,
+    TARGET,
+    TARGET_NAME,
     TARGET_OF_KEYS,
     TIMEOUT,
+    WAIT,
     YES,
-    OutputSpec,
+    allowances,
+    keys,
     option,
     output,
     with_options,
 )
-from reconciler.cli.terminal.console import console
-from reconciler.cli.terminal.interrupts import Interrupt, abortable
-from reconciler.errors import Diagnostic, WrongUsage
+from reconciler.cli.output import OutputSpec
+from reconciler.errors import Diagnostic, Refused, WrongUsage
 from reconciler.render import Content
-from reconciler.text import printable, printable_lines
+from reconciler.text import format_duration, printable, printable_lines
 
 if TYPE_CHECKING:
     from reconciler.cli.context import StackOptions
     from reconciler.cli.execution import ApplyRequest
+    from reconciler.connection import RecordedStack
     from reconciler.core.entry_patch import EntryPatch
+    from reconciler.core.record import Holder
+    from reconciler.decide.wait import Goal
     from reconciler.job_declaration import JobDeclaration
     from reconciler.manifests import LoadedStack
+
+
+#: What shaped a saved plan, and cannot be said again when it is carried out.
+_OF_THE_PLAN = {
+    "paths": "PATH",
+    "target": "--target",
+    "only": "--only",
+    "allow": "--allow",
+    "force": "--force",
+}
+
+
+@click.command("apply")
+@with_options(
+    TARGET,
+    option(
+        "--plan",
+        "plan_file",
+        default=None,
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Apply this saved plan, unless anything has changed since; no manifest is read.",
+    ),
+    option(
+        "--approve",
+        "approved",
+        default=None,
+        metavar="DIGEST",
+        help="With --plan: refuse the plan unless it has this digest, whole, as plan and show print it.",
+    ),
+    output(Content.PLAN),
+    YES,
+    GUARDS,
+    TIMEOUT,
+    WAIT,
+    LOCK,
+    # For `watch --apply`, whose option it is.
+    click.option("--max-actions", type=int, default=None, hidden=True),
+)
+def apply_command(
+    plan_file: Path | None,
+    approved: str | None,
+    max_actions: int | None,
+    outputs: Sequence[OutputSpec],
+    yes: bool,
+    allow: Sequence[str],
+    force: bool,
+    timeout_s: float,
+    goal: Goal | None,
+    **options: Any,
+) -> int:
+    """Make the service match the manifest.
+
+    The plan is recomputed and shown, and you are asked to confirm before anything is done. With --json stdout
+    carries one event per line.
+    """
+    from reconciler import reconcile
+    from reconciler.cli.execution import ApplyRequest, carry_out, hold_lock, nothing_done
+    from reconciler.core.record import RunKind
+    from reconciler.decide.guards import limited
+
+    asked = ApplyRequest("Apply this plan?", RunKind.APPLY, outputs, yes, timeout_s, goal)
+    if plan_file is not None:
+        with nothing_done(asked):
+            _check_nothing_is_said_twice()
+        from reconciler.cli.execution import apply_saved
+
+        # An empty variable is no option to click, and here an approval that went missing.
+        approved = os.environ.get("RECONCILER_APPROVE") if approved is None else approved
+        return apply_saved(plan_file, asked, approved=approved, **options)
+    if approved is not None:
+        with nothing_done(asked):
+            why = "only a saved plan has a digest to approve"
+            raise WrongUsage(Diagnostic("--approve without --plan", why, "reconciler apply --plan FILE"))
+    allowed = allowances(allow, force=force)
+    interrupt = Interrupt()
+    with ExitStack() as cleanup:
+        with nothing_done(asked), abortable(interrupt):
+            context = cleanup.enter_context(opened(stop=interrupt.stop, **options))
+            context = context.to_apply()
+            hold = hold_lock(cleanup, context, interrupt)
+            plan = limited(reconcile.plan(context, allowed), max_actions)
+        return carry_out(context, plan, asked, hold, allowed)
+
+
+def _check_nothing_is_said_twice() -> None:
+    # A variable of the environment may be there for the plan as well.
+    source = click.get_current_context().get_parameter_source
+    said = [name for option_, name in _OF_THE_PLAN.items() if source(option_) is ParameterSource.COMMANDLINE]
+    if said:
+        why = f"{', '.join(said)}: already set in the saved plan"
+        raise WrongUsage(Diagnostic("not with --plan", why, "omit it, or create a new plan"))
+
+
+@click.command("destroy")
+@with_options(TARGET, output(Content.PLAN), YES, TIMEOUT, LOCK)
+def destroy_command(
+    outputs: Sequence[OutputSpec],
+    yes: bool,
+    timeout_s: float,
+    **options: Any,
+) -> int:
+    """Terminate the jobs that the stack owns. Their records are kept, as history.
+
+    Protected jobs are kept (blocked). With --only, or a PATH that does not cover the whole stack, only
+    the selected jobs are terminated.
+    """
+    from reconciler import reconcile
+    from reconciler.cli.execution import ApplyRequest, carry_out, hold_lock, nothing_done
+    from reconciler.core.record import RunKind
+
+    asked = ApplyRequest("Terminate these jobs?", RunKind.DESTROY, outputs, yes, timeout_s)
+    interrupt = Interrupt()
+    with ExitStack() as cleanup:
+        with nothing_done(asked), abortable(interrupt):
+            context = cleanup.enter_context(opened(offline=True, stop=interrupt.stop, **options))
+            context = context._replace(is_applied=True)
+            hold = hold_lock(cleanup, context, interrupt)
+            plan = reconcile.destroy_plan(context)
+        return carry_out(context, plan, asked, hold)
+
 
 _USAGE = "KEY JOB_ID [PATH]..., --all [PATH]... or --from-stack OLD [PATH]..."
 
@@ -132,7 +265,7 @@ def _wrong(why: str) -> WrongUsage:
     TIMEOUT,
     LOCK,
 )
-def command(
+def adopt_command(
     words: Sequence[str],
     accept: bool,
     written_to: str | None,
@@ -140,7 +273,6 @@ def command(
     pattern: str | None,
     old: str | None,
     outputs: Sequence[OutputSpec],
-    as_json: bool,
     yes: bool,
     timeout_s: float,
     **options: Any,
@@ -154,7 +286,7 @@ def command(
     from reconciler.core.record import RunKind
 
     request = AdoptRequest(tuple(words), accept, every, pattern, old, written_to)
-    asked = ApplyRequest("", RunKind.ADOPT, outputs, as_json, yes, timeout_s)
+    asked = ApplyRequest("", RunKind.ADOPT, outputs, yes, timeout_s)
     with nothing_done(asked):
         request.check()
     asked = asked._replace(question=request.question)
@@ -166,7 +298,6 @@ def command(
 
 def _adopt(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) -> int:
     from reconciler.adoption import adopt_all_plan, adopt_plan
-    from reconciler.cli.context import opened
     from reconciler.cli.execution import carry_out, hold_lock, nothing_done
 
     interrupt = Interrupt()
@@ -186,7 +317,6 @@ def _adopt(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) ->
 
 
 def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) -> int:
-    from reconciler.cli.context import opened
     from reconciler.cli.execution import carry_out, hold_lock, nothing_done
     from reconciler.job_declaration import declare_job, file_to_edit
     from reconciler.manifests.load import load_files
@@ -236,7 +366,6 @@ def _show_entry(declared: JobDeclaration, asked: ApplyRequest) -> None:
 
 def _rename_stack(old: str, asked: ApplyRequest, opening: StackOptions) -> int:
     from reconciler.adoption import check_old_name, move_plan, old_scope, take_over_history
-    from reconciler.cli.context import opened
     from reconciler.cli.execution import carry_out, hold_lock, nothing_done
 
     interrupt = Interrupt()
@@ -266,3 +395,98 @@ def _show_patches(patches: Sequence[EntryPatch], asked: ApplyRequest) -> None:
             console.say(shown)
         else:
             console.result(shown)
+
+
+@click.command("release")
+@with_options(
+    click.argument("key", metavar="KEY", shell_complete=keys),
+    click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path)),
+    TARGET_OF_KEYS,
+    output(Content.PLAN),
+    YES,
+    TIMEOUT,
+    LOCK,
+)
+def release_command(
+    key: str,
+    outputs: Sequence[OutputSpec],
+    yes: bool,
+    timeout_s: float,
+    **options: Any,
+) -> int:
+    """Take the marker off every revision of KEY, active or ended, after asking.
+
+    What runs goes on, unmanaged; each job keeps the text of its description. Remove the key from the
+    manifest as well: while it is declared, the name of the job is in its way. No sensitive variable needs a
+    value.
+    """
+    from reconciler.adoption import release_plan
+    from reconciler.cli.execution import ApplyRequest, carry_out, hold_lock, nothing_done
+    from reconciler.core.record import RunKind
+
+    question = f"Release {key}? Its jobs go on, unmanaged."
+    asked = ApplyRequest(question, RunKind.RELEASE, outputs, yes, timeout_s)
+    interrupt = Interrupt()
+    with ExitStack() as cleanup:
+        with nothing_done(asked), abortable(interrupt):
+            context = cleanup.enter_context(opened(offline=True, stop=interrupt.stop, only=(), **options))
+            context = context._replace(is_applied=True)
+            hold = hold_lock(cleanup, context, interrupt)
+            plan = release_plan(context, key)
+        return carry_out(context, plan, asked, hold)
+
+
+@click.command("unlock")
+@with_options(STACK, TARGET_NAME, RECORDS, YES)
+def unlock_command(
+    paths: Sequence[Path],
+    variables: Sequence[tuple[str, str]],
+    var_files: Sequence[Path],
+    target: str | None,
+    records: str | None,
+    yes: bool,
+) -> int:
+    """Break the lock of the stack on its target, after asking.
+
+    The lock of a dead process expires by itself. A live holder starts no new action once it is broken.
+    The service is not contacted.
+    """
+    from reconciler.connection import open_records_of
+
+    loaded = load_stack(paths, variables, var_files, target, offline=True)
+    with open_records_of(loaded, target, records, runtime()) as place:
+        store = place.store
+        holder = store.holder(place.scope) if store else None
+        if store is None or holder is None:
+            console.result("No lock is held.\n")
+            return 0
+        console.say(_told(place, holder))
+        if not yes:
+            confirm("Break the lock?")
+        broken = store.break_lock(place.scope, holder)
+        if broken is None:
+            _check_nobody_else_does(store.holder(place.scope))
+    console.result("The lock is broken.\n" if broken else "The lock is no longer held.\n")
+    return 0
+
+
+def _told(place: RecordedStack, holder: Holder) -> str:
+    from reconciler.core.values import timestamp
+
+    left = format_duration(max(0, round(holder.expires_s - place.clock.now())))
+    return printable(
+        f"Stack {place.scope.stack} on {place.scope.place} is locked by {holder.who} "
+        f"({holder.command}) since {timestamp(holder.since_s)}, from {holder.where}; "
+        f"the lease expires in {left} unless renewed."
+    )
+
+
+def _check_nobody_else_does(now: Holder | None) -> None:
+    """Only the lock that was shown may be broken.
+
+    Raises:
+        Refused: another one holds the lock by now.
+    """
+    if now is not None:
+        why = printable(f"it is now held by {now.who} from {now.where}; nothing was changed")
+        raise Refused(Diagnostic("the lock has changed", why, "run it again"))

@@ -1,0 +1,696 @@
+"""What happened to the jobs of a stack: `drift`, `accept`, `watch`, `status`, `history`."""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import click
+
+from reconciler.cli.console import confirm, console, paged
+from reconciler.cli.context import load_stack, opened, runtime
+from reconciler.cli.fleet_options import FLEET, with_fleet
+from reconciler.cli.options import (
+    JSON,
+    LOCK,
+    RECORDS,
+    STACK,
+    TARGET,
+    TARGET_NAME,
+    VARIABLES,
+    YES,
+    DurationType,
+    OnePerLine,
+    ParamType,
+    keys,
+    keys_and_paths,
+    option,
+    output,
+    remind,
+    split_arguments,
+    with_options,
+)
+from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show
+from reconciler.cli.progress import RANKS, LiveTable, TableRow, can_draw, display, reading
+from reconciler.decide import exit_code
+from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, WrongUsage
+from reconciler.render import Content
+from reconciler.text import format_count
+from reconciler.version import __version__
+
+if TYPE_CHECKING:
+    from reconciler.cli.options import Arguments
+    from reconciler.connection import RecordedStack
+    from reconciler.core.record import PastRevision
+    from reconciler.decide.history_report import HistoryExcerpt, HistoryReport
+    from reconciler.decide.journal import Records
+    from reconciler.decide.reports import JobStatus, StatusReport
+    from reconciler.decide.watch_window import Window
+    from reconciler.manifests import LoadedStack
+    from reconciler.reconcile import Context
+
+
+@click.command("drift")
+@with_options(
+    TARGET,
+    option(
+        "--since-last",
+        is_flag=True,
+        help="Compare with the last check: only drift that is new, changed or due again counts.",
+    ),
+    remind("With --since-last: report again drift that has lasted for this long."),
+    output(Content.DRIFT),
+    # For `watch`, whose checks this command does: what it has to know beside the report.
+    click.option("--handover", default=None, hidden=True, type=click.Path(path_type=Path)),
+    FLEET,
+)
+@with_fleet
+def drift_command(
+    since_last: bool,
+    remind_s: float,
+    outputs: Sequence[OutputSpec],
+    handover: Path | None,
+    **options: Any,
+) -> int:
+    """Show what changed on the service since the last apply.
+
+    Exits 0 without drift, 2 with drift, and 8 if too little could be read to decide. Changes in
+    the manifest are not drift; they are listed separately as pending. Drift that drift.ignore or
+    `reconciler accept` says is known is listed and not counted.
+    """
+    from reconciler import reconcile
+    from reconciler.watch import handing_over, words_of
+
+    checked = reconcile.CheckOptions(since_last, remind_s, is_reported_later=True)
+    unwritten = None
+    with handing_over(handover, console.redact) as told, opened(offline=True, **options) as context:
+        report = reconcile.drift(context, checked)
+        told.compared = report.compared
+        if report.comparison is not None and report.comparison.problem is not None:
+            told.problem = f"not compared with the last check: {report.comparison.problem}"
+        try:
+            with paged(is_wanted=not outputs):
+                show(Content.DRIFT, report, requested_outputs(outputs))
+        except (OSError, ReconcilerError) as error:
+            if handover is None:
+                raise
+            # The line of the watch has the drift all the same.
+            unwritten, told.problem = error, f"the report was not written: {words_of(error)}"
+        told.notified = notified = reconcile.notify_drift(context, report, told.notified)
+        final_outputs.notifications_failed += notified.failed
+        if unwritten is not None:
+            raise unwritten
+    return exit_code.of_drift(report)
+
+
+_PARALLELISM = 8
+
+
+@click.command("accept")
+@with_options(
+    click.argument("key", metavar="KEY", shell_complete=keys),
+    click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path)),
+    VARIABLES,
+    TARGET_NAME,
+    RECORDS,
+    option("--reason", default="", metavar="TEXT", help="Why the drift is accepted; shown with it."),
+    option("--remove", is_flag=True, help="Remove the acceptance: the drift of KEY counts again."),
+    output(Content.DRIFT),
+)
+def accept_command(key: str, reason: str, remove: bool, outputs: Sequence[OutputSpec], **options: Any) -> int:
+    """Record the present drift of KEY as known until it changes.
+
+    Drift checks list it from then on and do not count it, until it has another class, is about
+    another job, has other changes, or has gone. The service is read and not changed, so no lock is
+    taken and nothing is asked; who accepted it, and when, is in the history.
+    """
+    from reconciler.drift_checks import accept, remove_acceptance
+
+    if remove and reason:
+        why = "--remove takes back what was accepted, and needs no reason"
+        raise WrongUsage(Diagnostic("not with --remove", why, "omit --reason"))
+    with opened(offline=True, only=(), parallelism=_PARALLELISM, without_records=False, **options) as context:
+        report = remove_acceptance(context, key) if remove else accept(context, key, reason)
+    show(Content.DRIFT, report, requested_outputs(outputs))
+    return 0
+
+
+#: Seconds between two looks: on a terminal, and where each block is one more in a file.
+REDRAW_EVERY_S, BLOCK_EVERY_S = 5.0, 60.0
+#: What grows by itself is no change.
+_ELAPSED = {"queued_s", "ran_s"}
+
+
+@click.command("status")
+@with_options(
+    click.argument("words", nargs=-1, metavar="[KEY]... [PATH]...", shell_complete=keys_and_paths),
+    TARGET[1:],
+    option("--watch", is_flag=True, help="Refresh until Ctrl-C."),
+    JSON,
+)
+def status_command(
+    words: Sequence[str],
+    variables: Sequence[tuple[str, str]],
+    var_files: Sequence[Path],
+    only: Sequence[str],
+    watch: bool,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Show the stack's jobs: revision, phase, times, nodes, last change, and what each is waiting for.
+
+    The service is read once, and no lock is taken. An argument that exists, holds a / or ends in .yaml
+    or .yml is a PATH, any other a KEY. --watch redraws a terminal; elsewhere it prints changes,
+    at most once a minute. With --json each update is one line. Exits 8 if something could not be read.
+    """
+    keys, paths = _arguments(words, variables, var_files, options["target"])
+    with opened(
+        paths=paths,
+        variables=variables,
+        var_files=var_files,
+        only=(*keys, *only),
+        offline=True,
+        **options,
+    ) as context:
+        if watch:
+            return _watch(context, as_json=as_json)
+        from reconciler import reconcile
+
+        report = reconcile.status(context)
+    with paged(is_wanted=not as_json):
+        _show(report, as_json=as_json)
+    return ExitCode.DONE if report.complete else ExitCode.UNKNOWN
+
+
+def _arguments(
+    words: Sequence[str],
+    variables: Sequence[tuple[str, str]],
+    var_files: Sequence[Path],
+    target: str | None,
+) -> Arguments:
+    def has_key(paths: Sequence[Path], key: str) -> bool:
+        return key in load_stack(paths, variables, var_files, target, offline=True).stack.whole
+
+    return split_arguments(words, has_key, "status")
+
+
+def _show(report: StatusReport, *, as_json: bool, indent: int | None = 2) -> None:
+    if as_json:
+        console.document(report.document(), indent=indent)
+        return
+    from reconciler.render.commands import render_status
+
+    console.result(render_status(report, console.style(sys.stdout)))
+
+
+# --- again and again
+
+
+def _watch(context: Context, *, as_json: bool) -> NoReturn:
+    """Look until somebody stops it."""
+    gc.enable()  # a run is spared it while it is short; this one may last for days
+    if can_draw(sys.stdout) and not as_json:
+        _redraw(context)
+    _print_changes(context, as_json=as_json)
+
+
+def _print_changes(context: Context, *, as_json: bool) -> NoReturn:
+    from reconciler import reconcile
+
+    last: object = None
+    while True:
+        report = reconcile.status(context)
+        if (now := _unmoving(report)) != last:
+            _show(report, as_json=as_json, indent=None)
+        last = now
+        context.target.clock.sleep(BLOCK_EVERY_S)
+
+
+def _unmoving(report: StatusReport) -> object:
+    """A report without what changes by itself: elapsed times, also those in a detail for people."""
+    jobs = []
+    for one in report.jobs:
+        waiting = one.waits_for and one.waits_for.model_copy(update={"detail": ""})
+        jobs.append(one.model_copy(update={**dict.fromkeys(_ELAPSED), "waits_for": waiting}))
+    return report.complete, jobs, report.warnings
+
+
+def _redraw(context: Context) -> NoReturn:
+    """Draw it in place; the last one stays, whole, when somebody stops it."""
+    from reconciler import reconcile
+    from reconciler.render.commands import COLUMNS, cells, head_line, summary_line
+
+    table = LiveTable(COLUMNS)
+    report: StatusReport | None = None
+    try:
+        with reading.silenced(), display.part(table, sys.stdout):
+            while True:
+                report = reconcile.status(context)
+                table.title = head_line(report)
+                table.rows = [
+                    TableRow(cells(one, report), _rank(one), one.phase or "without a job")
+                    for one in report.jobs
+                ]
+                table.foot = summary_line(report)
+                display.refresh()
+                context.target.clock.sleep(REDRAW_EVERY_S)
+    finally:
+        if report is not None:
+            _show(report, as_json=False)
+
+
+def _rank(one: JobStatus) -> int:
+    """What matters most stands first: what failed or cannot be judged, what runs, what waits, the rest."""
+    from reconciler.core.phase import parse_phase
+
+    phase = parse_phase(one.phase or "")
+    if one.problem is not None or (phase is not None and phase.ended_badly):
+        return 0
+    if phase is None or phase.is_terminal:
+        return 5 if one.waits_for is None else 4
+    return RANKS.get(phase.value, 3)
+
+
+#: What is older is pruned, if nobody says another age.
+PRUNED_AFTER_S = 90 * 86_400.0
+#: So much is shown in text and JSON, if nobody says another limit.
+_SHOWN = 20
+
+
+#: How it is told what was pruned.
+_OF_PRUNE = (OutputSpec("text", None), OutputSpec("json", None))
+
+
+class NotRecorded(ReconcilerError):
+    """What was asked for was never written down."""
+
+
+class HistoryRequest(NamedTuple):
+    """What a person wants to see. `key` is None for all keys, `limit` for all that is recorded."""
+
+    key: str | None
+    limit: int | None
+    diff: tuple[int, int] | None
+
+
+@click.command("history")
+@with_options(
+    click.argument("words", nargs=-1, metavar="[KEY] [PATH]...", shell_complete=keys_and_paths),
+    STACK[1:],
+    TARGET_NAME,
+    RECORDS,
+    option(
+        "--limit",
+        type=click.IntRange(min=1),
+        default=None,
+        help="Maximum number of runs and revisions, newest first.  [default: 20; with --html: all]",
+    ),
+    option(
+        "--html",
+        type=click.Path(path_type=Path),
+        default=None,
+        metavar="FILE",
+        help="Also write a page with a timeline: a lane per key, its revisions by phase, and what changed.",
+    ),
+    option(
+        "--diff",
+        nargs=2,
+        type=click.IntRange(min=1),
+        default=None,
+        metavar="A B",
+        help="Show the differences between the declarations of two revisions of KEY.",
+    ),
+    option("--prune", is_flag=True, help="Delete old records, after asking."),
+    option(
+        "--older-than",
+        "older_than_s",
+        type=DurationType(),
+        default=None,
+        help="With --prune: delete records of what ended longer ago than this.  [default: 90d]",
+    ),
+    YES,
+    output(Content.HISTORY),
+)
+def history_command(
+    words: Sequence[str],
+    variables: Sequence[tuple[str, str]],
+    var_files: Sequence[Path],
+    target: str | None,
+    records: str | None,
+    limit: int | None,
+    html: Path | None,
+    diff: tuple[int, int] | None,
+    prune: bool,
+    older_than_s: float | None,
+    yes: bool,
+    outputs: Sequence[OutputSpec],
+) -> int:
+    """Show past applies, destroys, drift checks and revisions, newest first.
+
+    With KEY: its revisions, each with its declaration, phases and duration, and the runs
+    that acted on it. The first argument is KEY unless it is an existing path. -v shows each
+    call. The service is not contacted. --html writes one page that loads nothing, to be
+    opened in a browser.
+    """
+    from reconciler.connection import open_records_of
+
+    specs = requested_outputs(outputs)
+    if html is not None:
+        _check_is_no_manifest(html)
+    loaded, key = _opened(words, variables, var_files, target, records)
+    _check_it_fits(key, diff, prune, specs, html)
+    with open_records_of(loaded, target, records, runtime()) as place:
+        if prune:
+            age_s = PRUNED_AFTER_S if older_than_s is None else older_than_s
+            return _prune(place, age_s, yes, OutputSpec("json", None) in specs)
+        shown = _excerpt(place, HistoryRequest(key, limit if html else limit or _SHOWN, diff))
+        page = _page(place, shown) if html else ""
+        report = _report(place, shown.limited_to(limit or _SHOWN))
+    with paged(is_wanted=not (outputs or html)):
+        show(Content.HISTORY, report, specs)
+    if html is not None:
+        console.write_file(html, page, is_redacted=True)
+    return 0
+
+
+def _check_it_fits(
+    key: str | None,
+    diff: tuple[int, int] | None,
+    prune: bool,
+    specs: Sequence[OutputSpec],
+    html: Path | None,
+) -> None:
+    if prune and (key or diff or html):
+        why = "--prune deletes old records of all keys and shows nothing"
+        raise WrongUsage(Diagnostic("not with --prune", why, "omit KEY, --diff and --html"))
+    if prune and (strange := [spec for spec in specs if spec not in _OF_PRUNE]):
+        why = f"--prune tells on stdout what it deleted, as text or JSON, got -o {strange[0].format}"
+        raise WrongUsage(Diagnostic("not with --prune", why, "omit -o, or use --json"))
+    if diff and html:
+        why = "the page shows when revisions ran, not what was declared for them"
+        raise WrongUsage(Diagnostic("--diff and --html do not go together", why, "use one of them"))
+    if diff and not key:
+        why = "revisions are numbered per key"
+        raise WrongUsage(Diagnostic("--diff needs KEY", why, "reconciler history KEY --diff 1 2"))
+
+
+def _check_is_no_manifest(page: Path) -> None:
+    """See that the page would not take the place of what stands there, and looks like a manifest.
+
+    Whoever writes `history --html jobs.yaml`, and means the stack, would lose that file.
+    """
+    if page.suffix.lower() in (".yaml", ".yml") and page.exists():
+        why = f"{page} is a manifest, which the page would overwrite"
+        fix = f"reconciler history {page} --html history.html"
+        raise WrongUsage(Diagnostic("--html needs the file of a page", why, fix))
+
+
+# --- KEY, or PATH
+
+
+def _opened(
+    words: Sequence[str],
+    variables: Sequence[tuple[str, str]],
+    var_files: Sequence[Path],
+    target: str | None,
+    records: str | None,
+) -> tuple[LoadedStack, str | None]:
+    """Load the stack, and say which of the words is the key: the first one, if any is."""
+
+    def has_key(paths: Sequence[Path], key: str) -> bool:
+        loaded = load_stack(paths, variables, var_files, target, offline=True)
+        return _knows(loaded, key, target, records)
+
+    keys, paths = split_arguments(words, has_key, "history")
+    if strays := [key for key in keys if key != words[0]]:
+        raise WrongUsage(*(Diagnostic("no such path", f"{stray!r} does not exist") for stray in strays))
+    return load_stack(paths, variables, var_files, target, offline=True), keys[0] if keys else None
+
+
+def _knows(loaded: LoadedStack, key: str, target: str | None, records: str | None) -> bool:
+    from reconciler.connection import open_records_of
+
+    if key in _declared(loaded):
+        return True
+    with open_records_of(loaded, target, records, runtime()) as place:
+        return place.store is not None and _was_recorded(place.store, place, key)
+
+
+def _declared(loaded: LoadedStack) -> set[str]:
+    return {*loaded.stack.whole, *loaded.stack.declared_keys, *loaded.stack.former_keys}
+
+
+def _was_recorded(store: Records, place: RecordedStack, key: str) -> bool:
+    return bool(store.revisions(place.scope, key) or store.runs(place.scope, key=key, limit=1))
+
+
+# --- showing
+
+
+def _report(place: RecordedStack, shown: HistoryExcerpt) -> HistoryReport:
+    from reconciler.decide.history_report import make_history
+
+    return make_history(
+        place.scope.stack,
+        place.target,
+        shown,
+        manifest_digest=place.loaded.manifest_digest,
+        version=__version__,
+        at_s=place.clock.now(),
+    )
+
+
+def _page(place: RecordedStack, shown: HistoryExcerpt) -> str:
+    from reconciler.decide.timeline import make_timeline
+    from reconciler.render.timeline import render_timeline
+
+    at_s = place.clock.now()
+    timeline = make_timeline(place.scope.stack, place.target, shown, version=__version__, at_s=at_s)
+    return render_timeline(timeline, console.redact)
+
+
+def _excerpt(place: RecordedStack, asked: HistoryRequest) -> HistoryExcerpt:
+    from reconciler.decide.history_report import HistoryExcerpt, newest_revisions
+
+    store, scope = place.store, place.scope
+    if store is None:
+        if asked.diff is not None:
+            raise NotRecorded(Diagnostic("nothing to compare", "nothing is recorded yet"))
+        return HistoryExcerpt(asked.key)
+    if asked.key is None:
+        revisions = newest_revisions(store.memory(scope), asked.limit)
+        return HistoryExcerpt(None, store.runs(scope, limit=asked.limit), revisions)
+    if asked.key not in _declared(place.loaded) and not _was_recorded(store, place, asked.key):
+        raise _unknown_key(store, place, asked.key)
+    every = store.revisions(scope, asked.key)
+    if asked.diff is not None:
+        return _compared(every, asked.key, asked.diff)
+    runs = store.runs(scope, key=asked.key, limit=asked.limit)
+    return HistoryExcerpt(asked.key, runs, list(reversed(every))[: asked.limit])
+
+
+def _compared(revisions: Sequence[PastRevision], key: str, numbers: tuple[int, int]) -> HistoryExcerpt:
+    from reconciler.core.masking import mask
+    from reconciler.decide.history_report import HistoryDiff, HistoryExcerpt, changes_of
+
+    before, after = (_numbered(revisions, key, number) for number in numbers)
+    changes = mask(
+        changes_of(_declared_for(before), _declared_for(after)), (one.declared for one in revisions)
+    )
+    diff = HistoryDiff(before=before.number, after=after.number, changes=changes)
+    return HistoryExcerpt(key, revisions=(after, before), diff=diff)
+
+
+def _unknown_key(store: Records, place: RecordedStack, key: str) -> WrongUsage:
+    known = sorted({*store.memory(place.scope).by_key, *_declared(place.loaded)})
+    by_fold = {one.casefold(): one for one in known}
+    near = get_close_matches(key.casefold(), by_fold, n=1)
+    why = f'"{key}" is not a key of stack {place.scope.stack}, and has no records there'
+    fix = f'did you mean "{by_fold[near[0]]}"?' if near else "reconciler history lists the recorded keys"
+    return WrongUsage(Diagnostic("unknown key", why, fix))
+
+
+def _numbered(revisions: Sequence[PastRevision], key: str, number: int) -> PastRevision:
+    found = next((one for one in revisions if one.number == number), None)
+    if found is None:
+        there = ", ".join(str(one.number) for one in revisions) or "none"
+        raise WrongUsage(
+            Diagnostic("no such revision", f"r{number} of {key} is not recorded; recorded: {there}")
+        )
+    return found
+
+
+def _declared_for(one: PastRevision) -> Any:
+    # An update of a job that keeps another digest tells what can be updated only.
+    if one.declared is None or not one.declared.immutable:
+        why = (
+            f"the declaration of r{one.number} of {one.key} is not on record: it was pruned or made elsewhere"
+        )
+        raise NotRecorded(Diagnostic("not recorded", why))
+    return one.declared
+
+
+# --- pruning
+
+
+def _prune(place: RecordedStack, age_s: float, yes: bool, as_json: bool) -> int:
+    from reconciler.core.values import timestamp
+
+    store, scope, before_s = place.store, place.scope, place.clock.now() - age_s
+    deleted = 0
+    before = timestamp(before_s)
+    old = store and store.prunable(scope, before_s)
+    if store is not None and old:
+        runs, revisions = format_count(old.runs, "run"), format_count(old.revisions, "revision")
+        said = f"{runs} and {revisions} that ended before {before}"
+        if not yes:
+            confirm(f"Delete the records of {said}? The newest revision of each key stays.")
+        deleted = store.prune(scope, before_s)
+    if as_json:
+        gone = {"deleted_runs": deleted, "deleted_revisions": old.revisions if old else 0}
+        console.document({"stack": scope.stack, "before": before, **gone})
+    elif old:
+        gone_too = format_count(old.revisions, "revision")
+        console.result(f"Deleted {format_count(deleted, 'run')} and {gone_too} that ended before {before}.\n")
+    else:
+        console.result(f"Nothing on record ended before {before}.\n")
+    return 0
+
+
+class _IntervalType(DurationType):
+    """A span of time between two checks, or for one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it."""
+        seconds = super().convert(value, param, ctx)
+        if seconds < 1:
+            self.fail("must be at least 1s", param, ctx)
+        return seconds
+
+
+class _ShareType(ParamType):
+    """A share such as 10%."""
+
+    name = "percentage"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it."""
+        if isinstance(value, float):
+            return value
+        text = str(value).strip()
+        number = text.removesuffix("%").strip()
+        if not (number.isascii() and number.replace(".", "", 1).isdigit()) or float(number) > 100:
+            self.fail(f"{text!r} is not a percentage from 0% to 100%", param, ctx)
+        return float(number) / 100
+
+
+class _WindowType(OnePerLine):
+    """A window of the week."""
+
+    name = "window"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Window:
+        """Read it."""
+        from reconciler.decide.watch_window import InvalidWindow, Window
+
+        if isinstance(value, Window):
+            return value
+        try:
+            return Window.parse(str(value))
+        except InvalidWindow as error:
+            self.fail(str(error), param, ctx)
+
+
+class _AddressType(ParamType):
+    """HOST:PORT; without a host this machine."""
+
+    name = "host:port"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """Read it."""
+        if isinstance(value, tuple):
+            return value
+        found = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^\[\]]*)):([0-9]{1,5})", str(value))
+        if found is None or int(found[3]) > 65535:
+            self.fail(f"{value!r} is not an address; write 127.0.0.1:9464", param, ctx)
+        return found[1] or found[2] or "127.0.0.1", int(found[3])
+
+
+@click.command("watch")
+@with_options(
+    TARGET,
+    option(
+        "--every",
+        "every_s",
+        type=_IntervalType(),
+        default="15m",
+        show_default=True,
+        help="Time between two checks.",
+    ),
+    option(
+        "--jitter",
+        type=_ShareType(),
+        default="0%",
+        show_default=True,
+        metavar="PERCENT",
+        help="Start each check later by a random part of the interval, up to this share.",
+    ),
+    option(
+        "--check-timeout",
+        "check_timeout_s",
+        type=_IntervalType(),
+        default="5m",
+        show_default=True,
+        help="Time limit for a check, its apply included.",
+    ),
+    remind("Notify again of drift that has lasted for this long."),
+    option("--apply", "applies", is_flag=True, help="Apply changes, without asking; never past a guard."),
+    option(
+        "--max-actions",
+        type=click.IntRange(0),
+        default=None,
+        metavar="N",
+        help="With --apply: refuse a plan with more actions.",
+    ),
+    option(
+        "--window",
+        "windows",
+        multiple=True,
+        type=_WindowType(),
+        metavar="WINDOW",
+        help='With --apply: apply only in this window, e.g. "Mon-Fri 07:00-19:00 Europe/Berlin"; repeatable.',
+    ),
+    option(
+        "--listen",
+        type=_AddressType(),
+        default=None,
+        metavar="HOST:PORT",
+        help="Serve /metrics and /healthz on this address, e.g. 127.0.0.1:9464.",
+    ),
+    option(
+        "--push-gateway",
+        default=None,
+        metavar="URL",
+        help="Push the metrics to this Prometheus Pushgateway after each check.",
+    ),
+    output(Content.DRIFT),
+    LOCK,
+)
+def watch_command(outputs: Sequence[OutputSpec], **options: Any) -> int:
+    """Check for drift at once and then once every interval, until stopped by a signal.
+
+    Each check reads the manifest anew and is a line on stdout: text, or JSON with --json. With --apply
+    changes are applied, too. A check that fails ends nothing; after failures checks come less often.
+    """
+    from reconciler.cli.watch import WatchRequest, watch
+
+    request = WatchRequest(**{one.name: options[one.name] for one in fields(WatchRequest)})
+    return watch(request, requested_outputs(outputs), click.get_current_context())

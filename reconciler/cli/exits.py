@@ -1,0 +1,382 @@
+"""How a run ends: by an exception or a signal, with which exit code and which words."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+import click
+
+from reconciler.cli.console import console
+from reconciler.cli.progress import display
+from reconciler.errors import Diagnostic, ExitCode, ReconcilerError
+from reconciler.files import remove_temporary_files, write_file
+from reconciler.text import printable, printable_lines
+from reconciler.version import __version__
+
+if TYPE_CHECKING:
+    from logging import LogRecord
+
+
+#: The signals that end a run in order; not every system has each.
+SIGNALS: dict[int, ExitCode] = {
+    number: code
+    for name, code in (
+        ("SIGHUP", ExitCode.HUNG_UP),
+        ("SIGINT", ExitCode.INTERRUPTED),
+        ("SIGTERM", ExitCode.TERMINATED),
+    )
+    if (number := getattr(signal, name, None)) is not None
+}
+_SIGNAL_WORDS = {
+    ExitCode.HUNG_UP: "hung up",
+    ExitCode.INTERRUPTED: "interrupted",
+    ExitCode.TERMINATED: "terminated",
+}
+
+
+class Stopped(BaseException):
+    """A signal came; like KeyboardInterrupt it is no error that anybody should catch on the way."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def number_of_signal(error: BaseException | None) -> int | None:
+    """The signal that an exception came of; in some places Python wraps what is raised."""
+    while error is not None:
+        if isinstance(error, Stopped):
+            return error.number
+        if isinstance(error, KeyboardInterrupt):
+            return signal.SIGINT
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def of_exception(error: BaseException) -> ExitCode:
+    """Show what ended a run, and return its code; never a traceback."""
+    if (number := number_of_signal(error)) is not None:
+        return _of_signal(SIGNALS[number])
+    match error:
+        case click.Abort():
+            return _of_signal(ExitCode.INTERRUPTED)
+        case click.ClickException():
+            _show_usage(error)
+            return ExitCode.WRONG_USAGE
+        case ReconcilerError():
+            console.diagnostics(error.diagnostics)
+            return ExitCode(error.exit_code)
+        case BrokenPipeError():
+            # The reader has gone (`| head`); nobody is left to be told.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return ExitCode.DONE
+        case OSError():
+            what = error.strerror or type(error).__name__
+            console.diagnostics([Diagnostic(what, path=str(error.filename or ""))])
+            return ExitCode.FAILED
+        case EOFError():
+            console.diagnostics([Diagnostic("not confirmed", "the input ended")])
+            return ExitCode.REFUSED
+    return report_fault(error)
+
+
+def _of_signal(code: ExitCode) -> ExitCode:
+    # A terminal shows ^C where the line was.
+    is_on_its_own_line = console.log_format == "json" or code is not ExitCode.INTERRUPTED
+    console.say(_SIGNAL_WORDS[code] if is_on_its_own_line else f"\n{_SIGNAL_WORDS[code]}")
+    return code
+
+
+def _show_usage(error: click.ClickException) -> None:
+    context = getattr(error, "ctx", None)
+    if console.log_format == "json":
+        fix = f"{context.command_path} --help" if context is not None else None
+        console.diagnostics([Diagnostic(error.format_message(), fix=fix)])
+        return
+    if context is not None:
+        console.say(context.get_usage())
+        console.say(f"Try '{context.command_path} --help' for help.\n")
+    console.say(f"error: {printable_lines(error.format_message())}")
+
+
+def report_fault(error: BaseException) -> ExitCode:
+    """Write a report, without secrets, and say where it is."""
+    import traceback
+
+    report_traceback("".join(traceback.format_exception(error)), type(error).__name__)
+    return ExitCode.INTERNAL_ERROR
+
+
+def report_traceback(text: str, why: str) -> None:
+    """The same for an error that came as the text of its traceback."""
+    file = _write_report(f"reconciler {__version__}, Python {sys.version}\n\n{console.clean(text)}")
+    if file is None:
+        fix = "please report it; the report could not be written: run again with a TMPDIR that has free space"
+    else:
+        fix = f"please report it with the file {file} (it contains no secrets)"
+    console.diagnostics([Diagnostic("internal error", why, fix)])
+
+
+def _write_report(text: str) -> Path | None:
+    """Write a report that only its owner may read; None if that cannot be done."""
+    import tempfile
+
+    try:
+        file = Path(tempfile.gettempdir(), f"reconciler-report-{os.urandom(8).hex()}.txt")
+        write_file(file, text.encode("utf-8", "backslashreplace"), 0o600)
+    except OSError:
+        return None
+    return file
+
+
+def redirect() -> None:
+    """Have everything said through the console from now on."""
+    threading.excepthook = _thread_failed
+    sys.unraisablehook = not_raised
+    warnings.showwarning = _warn
+    _redirect_loggers()
+
+
+def _thread_failed(failed: threading.ExceptHookArgs) -> None:
+    _say_failure(failed.exc_value, f"in the thread {failed.thread.name if failed.thread else '?'}")
+
+
+def not_raised(failed: sys.UnraisableHookArgs) -> None:
+    """Take an exception of a destructor or callback. That of a signal was lost there: it is sent again."""
+    if (number := number_of_signal(failed.exc_value)) is not None:
+        # From a thread, to come when the callback is over.
+        _thread.start_new_thread(os.kill, (os.getpid(), number))
+        return
+    _say_failure(failed.exc_value, failed.err_msg or "in a destructor or callback")
+
+
+def _say_failure(error: BaseException | None, where: str) -> None:
+    if error is None:
+        return
+    console.say(f"error: internal error: {printable(console.redact(f'{where}: {error!r}'))}", "error")
+    if console.verbosity:
+        said = console.redact("".join(traceback.format_exception(error)))
+        console.say(printable_lines(said.rstrip("\n")), "debug")
+
+
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    console.detail(console.redact(f"{category.__name__}: {message}"))
+
+
+def _redirect_loggers() -> None:
+    import logging
+
+    class _ToConsole(logging.Handler):
+        def emit(self, record: LogRecord) -> None:
+            said: Any = record.getMessage()
+            console.detail(console.redact(f"{record.name}: {said}"))
+
+    # A logger that nobody listens to is heard by this one.
+    logging.lastResort = _ToConsole(logging.WARNING)
+
+
+_FATAL = (
+    *("SIGQUIT", "SIGABRT", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGVTALRM", "SIGPROF", "SIGXCPU", "SIGPOLL"),
+    *("SIGSTKFLT", "SIGPWR", "SIGSYS", "SIGTRAP"),
+)
+#: A terminal that takes nothing any more keeps us no longer than that, in seconds.
+_DRAWN_LIMIT_S = 0.5
+SHOW_CURSOR = b"\x1b[?25h"
+
+
+def restore_on_signals() -> None:
+    """Handle the signals that nobody else handles. Only the main thread may call it."""
+    for name in _FATAL:
+        _handle_default(name, _end_by_signal)
+    _handle_default("SIGTSTP", _stop_by_signal)
+
+
+def _handle_default(name: str, handler: signal._HANDLER) -> None:
+    number = getattr(signal, name, None)
+    # What is ignored from the start on stays so, and what Python itself handles (faulthandler) too.
+    if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+        signal.signal(number, handler)
+
+
+def _end_by_signal(number: int, frame: FrameType | None) -> None:
+    display.pause(_DRAWN_LIMIT_S)
+    show_cursor()
+    remove_temporary_files()
+    _as_the_system_has_it(number)
+
+
+def _stop_by_signal(number: int, frame: FrameType | None) -> None:
+    display.pause(_DRAWN_LIMIT_S)
+    show_cursor()
+    _as_the_system_has_it(number)
+    # Somebody has let us go on.
+    signal.signal(number, _stop_by_signal)
+    display.resume()
+
+
+def _as_the_system_has_it(number: int) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def show_cursor() -> None:
+    """Show the cursor on each terminal of ours that something may be drawn on."""
+    for descriptor in (1, 2):
+        with suppress(OSError):
+            if display.was_drawn and os.isatty(descriptor):
+                os.write(descriptor, SHOW_CURSOR)
+
+
+#: A reader that takes nothing any more keeps us no longer than that, in seconds.
+_LAST_WORDS_S = 1.0
+
+
+class Interrupt:
+    """Whether the program was asked to stop, and by which signal.
+
+    When it has to stop at once it takes away what is drawn on the terminal, tells of the calls that are
+    `in_flight`, and says its `last_words`.
+    """
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self.exit: ExitCode | None = None
+        self.last_words: Callable[[], None] = lambda: None
+        self.in_flight: Callable[[], list[str]] = list
+        self._being_said: list[_thread.LockType] = []
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Take a signal while actions are carried out."""
+        code = SIGNALS[number]
+        if self.exit in SIGNALS.values():
+            self._stop_at_once(code)
+        self.exit = code
+        self.stop.set()
+        # From a thread of its own: the signal may have come in the middle of a line, or of a table.
+        self._being_said.append(_in_thread(_say_that_it_stops))
+
+    def abort(self, number: int, frame: FrameType | None) -> None:
+        """Take a signal while nothing has been begun: threads that wait end, and nothing is done.
+
+        Raises:
+            Stopped: always.
+        """
+        self.exit = SIGNALS[number]
+        self.stop.set()
+        raise Stopped(number)
+
+    def _stop_at_once(self, code: ExitCode) -> NoReturn:
+        """Say the last words from a thread of their own: whoever waits for the reader must not hold us."""
+
+        def say() -> None:
+            with suppress(BaseException):
+                # Not by way of sys.stderr: what lives on the terminal may hold it.
+                os.write(2, console.line(f"stopped immediately; {in_flight_words(self.in_flight())}"))
+            with suppress(BaseException):  # the reader has gone
+                self.last_words()
+                sys.stdout.flush()
+
+        try:
+            _in_thread(display.end).acquire(timeout=_LAST_WORDS_S / 2)
+            show_cursor()
+            _in_thread(say).acquire(timeout=_LAST_WORDS_S)
+        finally:
+            remove_temporary_files()
+            os._exit(code)
+
+    def finish_speaking(self) -> None:
+        """Wait until what was begun to be said is said, for as long as somebody may listen."""
+        for is_said in self._being_said:
+            is_said.acquire(timeout=_LAST_WORDS_S)
+        self._being_said.clear()
+
+    def lock_lost(self) -> None:
+        """Somebody else may hold the lock by now: begin nothing more."""
+        if self.exit is None:
+            self.exit = ExitCode.LOCKED
+        self.stop.set()
+        console.say(
+            "error: the lock was lost: its lease expired, or it was broken; no new actions will start",
+            "error",
+        )
+
+
+def in_flight_words(calls: list[str]) -> str:
+    """What is not known of the calls that were sent and not answered."""
+    if not calls:
+        return "no call was in flight"
+    return f"in flight, possibly completed: {', '.join(calls)}; the next plan shows the outcome"
+
+
+def _in_thread(say: Callable[[], None]) -> _thread.LockType:
+    """Say something in a thread; the lock is free once that is done.
+
+    Not by `threading`: its own locks may be held by what the signal interrupted.
+    """
+    is_said = _thread.allocate_lock()
+    is_said.acquire()
+
+    def run() -> None:
+        try:
+            with suppress(BaseException):
+                say()
+        finally:
+            is_said.release()
+
+    _thread.start_new_thread(run, ())
+    return is_said
+
+
+def _say_that_it_stops() -> None:
+    with suppress(Exception):
+        console.say("interrupted: finishing the actions in flight; interrupt again to stop immediately")
+
+
+@contextmanager
+def interruptible(interrupt: Interrupt) -> Iterator[None]:
+    """Handle the signals while actions are carried out."""
+    with handled_by(interrupt.handle):
+        try:
+            yield
+        finally:
+            interrupt.finish_speaking()
+
+
+@contextmanager
+def abortable(interrupt: Interrupt) -> Iterator[None]:
+    """Handle the signals while everything is only looked at."""
+    with handled_by(interrupt.abort):
+        yield
+
+
+@contextmanager
+def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Have the signals that end a run handled by somebody else."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    # What is ignored from the start on (nohup, a job in the background) stays so.
+    before = {number: old for number, old in before.items() if old is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

@@ -1,0 +1,251 @@
+"""The table of commands, and running one: streams, signals and the exit code of the process."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple, NoReturn
+
+import click
+
+from reconciler.cli import exits
+from reconciler.cli.console import console
+from reconciler.cli.output import final_outputs
+from reconciler.errors import ExitCode, first_of
+from reconciler.modelarts.known_secrets import known_secrets
+from reconciler.version import __version__
+
+
+class CommandRow(NamedTuple):
+    """One command: the module that has it as `<name>_command`, and its line in `--help`."""
+
+    module: str
+    help: str
+
+
+COMMANDS: dict[str, CommandRow] = {
+    "init": CommandRow("project", "Write a manifest, a CI workflow and a .gitignore to start from."),
+    "validate": CommandRow("project", "Check the manifest, without the service and without credentials."),
+    "fmt": CommandRow("project", "Rewrite manifest files in the canonical layout; comments are kept."),
+    "plan": CommandRow("plan", "Show what apply would do, without changing anything."),
+    "review": CommandRow(
+        "plan", "Show what a change of the manifests means, between two directories or git revisions."
+    ),
+    "policies": CommandRow("project", "Test the policies of a stack against small cases."),
+    "apply": CommandRow("apply", "Make the service match the manifest."),
+    "destroy": CommandRow("apply", "Terminate the jobs that the stack owns."),
+    "adopt": CommandRow("apply", "Make an unmanaged job the next revision of a key; nothing restarts."),
+    "release": CommandRow("apply", "Take the marker off every revision of a key; what runs goes on."),
+    "show": CommandRow("plan", "Show a saved plan, in any format."),
+    "drift": CommandRow("drift", "Show what changed on the service behind the manifest's back."),
+    "accept": CommandRow("drift", "Record the present drift of a key as known until it changes."),
+    "watch": CommandRow("drift", "Check for drift on a schedule, or apply, until stopped."),
+    "status": CommandRow(
+        "drift", "Show the current state of the stack's jobs, and what each is waiting for."
+    ),
+    "why": CommandRow("plan", "Show why a key gets its action: values, rules, and what would change it."),
+    "history": CommandRow("drift", "Show past applies, drift checks and revisions."),
+    "jobs": CommandRow("jobs", "List, show, watch, terminate or delete single jobs of the target."),
+    "export": CommandRow("jobs", "Print the manifest of jobs that exist already."),
+    "flavors": CommandRow("jobs", "List the compute flavors that the target offers."),
+    "engines": CommandRow("jobs", "List the preset engines that the target offers."),
+    "doctor": CommandRow(
+        "project", "Check credentials, endpoint, clock and permissions, and say how to fix them."
+    ),
+    "unlock": CommandRow("apply", "Break a lock, after asking."),
+    "schema": CommandRow(
+        "project",
+        "Print a JSON Schema: manifest, plan, drift, events, history, status, review, "
+        "validate, why or fleet.",
+    ),
+    "explain": CommandRow("project", "Print the decision tables: states, rules, fields."),
+    "completion": CommandRow("project", "Print the script that completes commands in a shell."),
+    "emulator": CommandRow("project", "Run the embedded emulator as an HTTP server."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the table, which is the order of use."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"reconciler.cli.{COMMANDS[cmd_name].module}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing one of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, row.help) for name, row in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the nearest command where there is none of that name."""
+        if args and args[0] not in COMMANDS:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    no_args_is_help=False,
+    invoke_without_command=True,
+)
+@click.version_option(__version__, prog_name="reconciler", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Declare training jobs in YAML, review the change, and make the service match.
+
+    Jobs live on Huawei Cloud ModelArts or Open Telekom Cloud, or on the embedded emulator
+    (`kind: local`), which needs no account. Ownership is written on the jobs themselves: there is no
+    state file to lose.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def main() -> NoReturn:
+    """Run the command line of this process.
+
+    Signals end it at once while nothing has been begun, and once all is done (`__main__`); in between they
+    are raised, so that it ends in order.
+    """
+    # A run is short and keeps what it reads: a collection would find nothing, and cost a tenth of it.
+    gc.disable()
+    # Looking for plugins of pydantic reads the metadata of every installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # A stream that the caller closed is a stream that nobody reads.
+    sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+        console.lose_reader()
+    sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    if sys.stdout.isatty() or sys.stderr.isatty():
+        exits.restore_on_signals()
+    _import_command(sys.argv[1:])
+    code = _run_in_order(sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            # Python would try again at its end, complain, and exit with a code of its own.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    # Everything is written and closed; the system frees what was read faster than the interpreter does.
+    os._exit(code)
+
+
+def _import_command(args: list[str]) -> None:
+    """Import what is run: an exception of a signal may be lost in an import."""
+    if not _names_a_command(args):
+        return
+    sys.unraisablehook = exits.not_raised
+    with suppress(Exception):  # what is wrong with it is told when it is run
+        any(cli.get_command(click.Context(cli), word) for word in args)
+
+
+def _run_in_order(args: list[str]) -> int:
+    """Run a click command, with the signals raised; one more while it ends cuts that short."""
+    handlers = {number: signal.getsignal(number) for number in exits.SIGNALS}
+    handlers = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
+    try:
+        try:
+            for number in handlers:
+                signal.signal(number, _raise)
+            return run(cli, args)
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except exits.Stopped as stopped:
+        return 128 + stopped.number
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt if number == signal.SIGINT else exits.Stopped(number)
+
+
+def run(command: click.Command, args: list[str]) -> int:
+    """Run a click command and return its exit code (docs/cli.md, "Exit codes"); nothing is raised."""
+    if not _names_a_command(args):
+        return _exit_code(command, args)
+    final_outputs.begin()
+    return _with_final_outputs(_exit_code(command, args), args)
+
+
+def _names_a_command(args: list[str]) -> bool:
+    """Whether anything is to be done; the help alone is our own words."""
+    return any(not word.startswith("-") for word in args)
+
+
+def _with_final_outputs(code: int, args: list[str]) -> int:
+    """Write what says how the run ended; where that fails the run has failed, too."""
+    if code == ExitCode.WRONG_USAGE and not final_outputs.is_asked_for:
+        final_outputs.find(args)
+    if not final_outputs.is_asked_for:
+        return code
+    try:
+        final_outputs.finish(code)
+    except (Exception, KeyboardInterrupt, exits.Stopped) as error:
+        return first_of([ExitCode(code), exits.of_exception(error)])
+    return code
+
+
+def _exit_code(command: click.Command, args: list[str]) -> int:
+    try:
+        if _names_a_command(args):
+            _learn_secrets()
+        code = _invoke(command, args)
+        with suppress(BrokenPipeError):  # whoever has read enough changes no exit code
+            sys.stdout.flush()
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except (Exception, KeyboardInterrupt, exits.Stopped) as error:
+        _learn_secrets()
+        if isinstance(error, click.UsageError):
+            _heed_log_format(args)
+        return exits.of_exception(error)
+    return int(code or 0)
+
+
+def _learn_secrets() -> None:
+    """Keep all credentials at hand out of every output, those too that are not used."""
+    console.redact.learn(known_secrets(os.environ))
+
+
+def _invoke(command: click.Command, args: list[str]) -> int | None:
+    if "_RECONCILER_COMPLETE" in os.environ:  # the shell asks how a line may go on
+        command.main(args, prog_name="reconciler", standalone_mode=False)
+    # Not `command.main`: it says things on stderr, and exits, where a reader is gone or Ctrl-C came.
+    with command.make_context("reconciler", list(args)) as context:
+        code: int | None = command.invoke(context)
+        return code
+
+
+def _heed_log_format(args: list[str]) -> None:
+    """Take the form of stderr from a command line that was too wrong to be parsed as far as that."""
+    wanted = os.environ.get("RECONCILER_LOG_FORMAT")
+    words = args[: args.index("--")] if "--" in args else args
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name == "--log-format":
+            wanted = value if equals else following
+    console.log_format = "json" if wanted == "json" else "text"

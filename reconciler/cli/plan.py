@@ -1,0 +1,241 @@
+"""Plans and what explains them: `plan`, `show`, `why`, `review`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reconciler.cli.console import console, paged
+from reconciler.cli.context import opened
+from reconciler.cli.fleet_options import FLEET, with_fleet
+from reconciler.cli.options import (
+    DETAILED,
+    GUARDS,
+    JSON,
+    OUT,
+    RECORDS,
+    SHOW_KEEP,
+    STACK,
+    TARGET,
+    TARGET_NAME,
+    VARIABLES,
+    WITHOUT_RECORDS,
+    allowances,
+    keys,
+    option,
+    output,
+    with_options,
+)
+from reconciler.cli.output import OutputSpec, requested_outputs, show, show_plan
+from reconciler.decide import exit_code
+from reconciler.errors import ExitCode, Refused
+from reconciler.render import Content
+from reconciler.text import format_count
+
+if TYPE_CHECKING:
+    from reconciler.decide.plan import Allowances, Plan
+    from reconciler.decide.saved_plan import SavedOptions
+    from reconciler.reconcile import Context
+    from reconciler.saved_plans import PlanFile
+
+
+@click.command("plan")
+@with_options(
+    TARGET,
+    output(Content.PLAN),
+    OUT,
+    option(
+        "--preflight",
+        is_flag=True,
+        help="Also check quota, flavors, engines and pools of the target; exit 3 if it would reject a job.",
+    ),
+    SHOW_KEEP,
+    DETAILED,
+    GUARDS,
+    FLEET,
+)
+@with_fleet
+def plan_command(
+    outputs: Sequence[OutputSpec],
+    plan_file: Path | None,
+    preflight: bool,
+    show_keep: bool,
+    detailed_exitcode: bool,
+    allow: Sequence[str],
+    force: bool,
+    records: str | None,
+    **options: Any,
+) -> int:
+    """Show what apply would do, without changing anything.
+
+    PATH is one or more manifest files or directories; default: the current directory.
+    """
+    from reconciler import reconcile
+
+    with opened(records=records, **options) as context:
+        allowed = allowances(allow, force=force)
+        plan = reconcile.plan(context, allowed, with_preflight=preflight)
+        if preflight:
+            _say_that_it_passed(plan)
+        specs = requested_outputs(outputs)
+        digest = ""
+        if plan_file is not None:
+            saved = _as_file(plan, context, plan_file, allowed, records)
+            saved.write(plan_file)
+            digest = saved.digest
+        elif os.environ.get("GITHUB_OUTPUT") and any(spec.format == "github" for spec in specs):
+            # As the Python API has it: that of a file in the stack's root.
+            with suppress(Refused):
+                digest = _as_file(plan, context, context.loaded.root / "plan.json", allowed, records).digest
+    with paged(is_wanted=not outputs):
+        if plan_file is not None:
+            _show_digest(digest, specs)
+        show_plan(plan, specs, show_keep=show_keep, digest=digest)
+    return exit_code.of_plan(plan, detailed=detailed_exitcode)
+
+
+def _as_file(plan: Plan, context: Context, file: Path, allowed: Allowances, records: str | None) -> PlanFile:
+    from reconciler.saved_plans import plan_file_of
+
+    return plan_file_of(
+        plan,
+        context.loaded,
+        file,
+        only=context.only,
+        allow=allowed.words,
+        records=records,
+        environ=os.environ,
+        redact=console.redact,
+    )
+
+
+def _show_digest(digest: str, outputs: Sequence[OutputSpec]) -> None:
+    """Write a saved plan's digest on a line of its own: to stdout if that is text, else to stderr."""
+    if OutputSpec("text", None) in outputs:
+        console.result(f"{digest}\n")
+    else:
+        console.say(digest)
+
+
+def _say_that_it_passed(plan: Plan) -> None:
+    from reconciler.decide.preflight import has_passed, jobs_to_start
+
+    if has_passed(plan):
+        jobs = format_count(len(jobs_to_start(plan.actions)), "job")
+        console.say(f"pre-flight: {jobs} checked, nothing found")
+
+
+@click.command("show")
+@click.argument("file", type=click.Path(path_type=Path))
+@with_options(output(Content.PLAN), SHOW_KEEP)
+def show_command(file: Path, outputs: Sequence[OutputSpec], show_keep: bool) -> int:
+    """Show a plan that `plan --out FILE` saved. The service is not contacted.
+
+    If applying it would look up values, or use another record store than the stack's own, that is
+    shown first.
+    """
+    from reconciler.saved_plans import read_plan
+
+    read = read_plan(file, lambda warning: console.diagnostics([warning]), strict=False)
+    specs = requested_outputs(outputs)
+    with paged(is_wanted=not outputs):
+        _show_sources(read.plan, read.options, specs)
+        _show_digest(read.digest, specs)
+        show_plan(read.plan, specs, show_keep=show_keep, digest=read.digest)
+    return 0
+
+
+def _show_sources(plan: Plan, options: SavedOptions, specs: Sequence[OutputSpec]) -> None:
+    """Write to stdout if that is text, else to stderr: other formats have their own form."""
+    from reconciler.manifests.saved import shown_address
+    from reconciler.render.plan import render_sources
+
+    records = None if options.records is None else shown_address(options.records)
+    if not (text := render_sources(plan, options, records)):
+        return
+    if OutputSpec("text", None) in specs:
+        console.result(text + "\n")
+    else:
+        console.say(text.rstrip("\n"))
+
+
+@click.command("why")
+@with_options(
+    click.argument("key", shell_complete=keys),
+    STACK,
+    TARGET_NAME,
+    RECORDS,
+    WITHOUT_RECORDS,
+    JSON,
+)
+def why_command(key: str, as_json: bool, **options: Any) -> int:
+    """Show why a key gets its action: what is declared and where, what was observed, the rule that
+    decided and those before it that did not apply, its drift, and what would make it otherwise.
+
+    Also what keeps it from being applied: policies, guards, and what the target would reject. Nothing is
+    changed. Exits 8 if the key could not be judged.
+    """
+    from reconciler import reconcile
+
+    with opened(**options, only=(), parallelism=8, offline=True) as context:
+        explanation = reconcile.why(context, key)
+    if as_json:
+        console.document(explanation.document())
+    else:
+        from reconciler.render.explain import render_why
+
+        with paged(is_wanted=True):
+            console.result(render_why(explanation, console.style(sys.stdout)))
+    return ExitCode.DONE if explanation.is_known else ExitCode.UNKNOWN
+
+
+@click.command("review")
+@with_options(
+    click.argument("base"),
+    click.argument("head"),
+    click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path)),
+    VARIABLES,
+    TARGET_NAME,
+    output(Content.REVIEW),
+)
+def review_command(
+    base: str,
+    head: str,
+    paths: Sequence[Path],
+    variables: Sequence[tuple[str, str]],
+    var_files: Sequence[Path],
+    target: str | None,
+    outputs: Sequence[OutputSpec],
+) -> int:
+    """Show what a change of the manifests means, from BASE to HEAD.
+
+    BASE and HEAD are directories, or git revisions of the repository around the current directory.
+    PATH is the stack in both of them; default: the current directory's place in the repository, or
+    the whole directory. Neither the service nor credentials are needed.
+    """
+    from reconciler.review import ReviewRequest, review
+
+    found = review(
+        ReviewRequest(
+            base,
+            head,
+            paths,
+            target=target,
+            variables=dict(variables),
+            var_files=var_files,
+            learn=console.redact.learn,
+        )
+    )
+    with paged(is_wanted=not outputs):
+        show(Content.REVIEW, found, requested_outputs(outputs))
+    if found.denied:
+        from reconciler.decide.policies import refusals_of
+
+        console.diagnostics(refusals_of(found.denied))
+    return ExitCode.REFUSED if found.denied else ExitCode.DONE
