@@ -202,6 +202,7 @@ def _order(room: str) -> list[str]:
         "apply",
         "modelarts",
         "render",
+        CLI,
     ],
 )
 def test_a_file_imports_only_files_that_stand_before_it(room: str) -> None:

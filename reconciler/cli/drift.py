@@ -17,6 +17,7 @@ from reconciler.cli.console import confirm, console, paged
 from reconciler.cli.context import load_stack, opened, runtime
 from reconciler.cli.fleet_options import FLEET, with_fleet
 from reconciler.cli.options import (
+    DURATION,
     JSON,
     LOCK,
     RECORDS,
@@ -25,9 +26,8 @@ from reconciler.cli.options import (
     TARGET_NAME,
     VARIABLES,
     YES,
-    DurationType,
-    OnePerLine,
-    ParamType,
+    Parsed,
+    by_line,
     keys,
     keys_and_paths,
     option,
@@ -41,7 +41,7 @@ from reconciler.cli.progress import RANKS, LiveTable, TableRow, can_draw, displa
 from reconciler.decide import exit_code
 from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, WrongUsage
 from reconciler.render import Content
-from reconciler.text import format_count
+from reconciler.text import format_count, parse_duration
 from reconciler.version import __version__
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ class HistoryRequest(NamedTuple):
     option(
         "--older-than",
         "older_than_s",
-        type=DurationType(),
+        type=DURATION,
         default=None,
         help="With --prune: delete records of what ended longer ago than this.  [default: 90d]",
     ),
@@ -563,65 +563,32 @@ def _prune(place: RecordedStack, age_s: float, yes: bool, as_json: bool) -> int:
     return 0
 
 
-class _IntervalType(DurationType):
-    """A span of time between two checks, or for one."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it."""
-        seconds = super().convert(value, param, ctx)
-        if seconds < 1:
-            self.fail("must be at least 1s", param, ctx)
-        return seconds
+def _parse_interval(text: str) -> float:
+    if (seconds := parse_duration(text)) < 1:
+        raise ValueError("must be at least 1s")
+    return seconds
 
 
-class _ShareType(ParamType):
+def _parse_share(text: str) -> float:
     """A share such as 10%."""
-
-    name = "percentage"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it."""
-        if isinstance(value, float):
-            return value
-        text = str(value).strip()
-        number = text.removesuffix("%").strip()
-        if not (number.isascii() and number.replace(".", "", 1).isdigit()) or float(number) > 100:
-            self.fail(f"{text!r} is not a percentage from 0% to 100%", param, ctx)
-        return float(number) / 100
+    number = text.strip().removesuffix("%").strip()
+    if not (number.isascii() and number.replace(".", "", 1).isdigit()) or float(number) > 100:
+        raise ValueError(f"{text.strip()!r} is not a percentage from 0% to 100%")
+    return float(number) / 100
 
 
-class _WindowType(OnePerLine):
-    """A window of the week."""
+def _parse_window(text: str) -> Window:
+    from reconciler.decide.watch_window import Window
 
-    name = "window"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Window:
-        """Read it."""
-        from reconciler.decide.watch_window import InvalidWindow, Window
-
-        if isinstance(value, Window):
-            return value
-        try:
-            return Window.parse(str(value))
-        except InvalidWindow as error:
-            self.fail(str(error), param, ctx)
+    return Window.parse(text)
 
 
-class _AddressType(ParamType):
+def _parse_address(text: str) -> tuple[str, int]:
     """HOST:PORT; without a host this machine."""
-
-    name = "host:port"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        """Read it."""
-        if isinstance(value, tuple):
-            return value
-        found = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^\[\]]*)):([0-9]{1,5})", str(value))
-        if found is None or int(found[3]) > 65535:
-            self.fail(f"{value!r} is not an address; write 127.0.0.1:9464", param, ctx)
-        return found[1] or found[2] or "127.0.0.1", int(found[3])
+    found = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^\[\]]*)):([0-9]{1,5})", text)
+    if found is None or int(found[3]) > 65535:
+        raise ValueError(f"{text!r} is not an address; write 127.0.0.1:9464")
+    return found[1] or found[2] or "127.0.0.1", int(found[3])
 
 
 @click.command("watch")
@@ -630,14 +597,14 @@ class _AddressType(ParamType):
     option(
         "--every",
         "every_s",
-        type=_IntervalType(),
+        type=Parsed("duration", _parse_interval),
         default="15m",
         show_default=True,
         help="Time between two checks.",
     ),
     option(
         "--jitter",
-        type=_ShareType(),
+        type=Parsed("percentage", _parse_share),
         default="0%",
         show_default=True,
         metavar="PERCENT",
@@ -646,7 +613,7 @@ class _AddressType(ParamType):
     option(
         "--check-timeout",
         "check_timeout_s",
-        type=_IntervalType(),
+        type=Parsed("duration", _parse_interval),
         default="5m",
         show_default=True,
         help="Time limit for a check, its apply included.",
@@ -664,13 +631,13 @@ class _AddressType(ParamType):
         "--window",
         "windows",
         multiple=True,
-        type=_WindowType(),
+        type=Parsed("window", _parse_window, split=by_line),
         metavar="WINDOW",
         help='With --apply: apply only in this window, e.g. "Mon-Fri 07:00-19:00 Europe/Berlin"; repeatable.',
     ),
     option(
         "--listen",
-        type=_AddressType(),
+        type=Parsed("host:port", _parse_address),
         default=None,
         metavar="HOST:PORT",
         help="Serve /metrics and /healthz on this address, e.g. 127.0.0.1:9464.",

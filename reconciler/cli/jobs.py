@@ -14,14 +14,14 @@ from reconciler.cli.context import learn_tokens, open_target, say_gaps
 from reconciler.cli.options import (
     ADDRESS,
     BESIDE_JOBS,
+    DURATION,
     FILTERS,
     FORCE,
     JSON,
+    MOMENT,
     WHERE,
     YES,
     Address,
-    DurationType,
-    MomentType,
     keys,
     option,
     target_or_address,
@@ -187,8 +187,8 @@ def logs(
         "--source", default=None, help="Only events from this source: K8S, Job or Task (Open Telekom Cloud)."
     ),
     option("--order", type=click.Choice(["desc", "asc"]), default="asc", show_default=True, help="Order."),
-    option("--since", metavar="TIME", type=MomentType(), default=None, help="Only events after TIME."),
-    option("--until", metavar="TIME", type=MomentType(), default=None, help="Only events before TIME."),
+    option("--since", metavar="TIME", type=MOMENT, default=None, help="Only events after TIME."),
+    option("--until", metavar="TIME", type=MOMENT, default=None, help="Only events before TIME."),
     option(
         "--offset",
         type=click.IntRange(min=0),
@@ -311,7 +311,7 @@ def delete(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: 
     option(
         "--timeout",
         "timeout_s",
-        type=DurationType(),
+        type=DURATION,
         default=None,
         help="How long to wait; default: no limit.",
     ),

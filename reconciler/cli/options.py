@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -123,148 +122,103 @@ else:  # generic in newer versions of click only
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class DurationType(ParamType):
-    """A span of time such as 90s, 2m or 1h30m; seconds in the program."""
+class Parsed(ParamType):
+    """A value that a function reads, which raises ValueError where it cannot.
 
-    name = "duration"
+    `split` parts what the environment variable of an option holds that may be given more than once.
+    """
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it."""
+    def __init__(
+        self,
+        name: str,
+        parse: Callable[[str], Any],
+        *,
+        split: Callable[[str], list[str]] | None = None,
+        complete: Callable[[click.Context, str], list[CompletionItem]] | None = None,
+    ) -> None:
+        self.name, self._parse, self._split, self._complete = name, parse, split, complete
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):  # a default, or read already
+            return value
         try:
-            return parse_duration(str(value))
+            return self._parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
-
-class LeaseType(DurationType):
-    """A span of time that a lock can be held for: shorter ones end between two signs of life."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it."""
-        seconds = super().convert(value, param, ctx)
-        if seconds < 1:
-            self.fail("a lease must be at least 1s", param, ctx)
-        return seconds
-
-
-class FiniteRange(click.FloatRange):
-    """A number in a range, which `nan` and `inf` never are."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it."""
-        number: float = super().convert(value, param, ctx)
-        if not isfinite(number):
-            self.fail(f"{value} is not a finite number", param, ctx)
-        return number
-
-
-class OnePerLine(ParamType):
-    """In the environment variable one a line, for each may hold spaces."""
-
     def split_envvar_value(self, rv: str) -> list[str]:
-        """Split the lines; empty ones are none."""
-        return [line for line in rv.replace("\r\n", "\n").split("\n") if line]
-
-
-class AssignmentType(OnePerLine):
-    """NAME=VALUE."""
-
-    name = "name=value"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        """Split it."""
-        if isinstance(value, tuple):
-            return value
-        name, equals, text = str(value).partition("=")
-        if not equals or not name:
-            # The text may be a secret, so it is not shown.
-            self.fail("write NAME=VALUE", param, ctx)
-        return name, text
+        return list(self._split(rv) if self._split else super().split_envvar_value(rv))
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """The names of the variables."""
-        return variable_names(ctx, incomplete)
+        return self._complete(ctx, incomplete) if self._complete else []
 
 
-class KeysType(ParamType):
-    """Keys or globs with commas between them; a key cannot hold one."""
+def by_line(text: str) -> list[str]:
+    """The lines that are not empty: for values each of which may hold spaces."""
+    return [line for line in text.replace("\r\n", "\n").split("\n") if line]
 
-    name = "keys"
 
-    def split_envvar_value(self, rv: str) -> list[str]:
-        """Split at spaces and commas."""
-        return rv.replace(",", " ").split()
+def by_word(text: str) -> list[str]:
+    """The words, with spaces or commas between them."""
+    return text.replace(",", " ").split()
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """Split them. An empty key is refused: a variable without a value must not mean every key."""
-        if isinstance(value, tuple):
-            return value
-        keys = tuple(key.strip() for key in str(value).split(","))
-        if not all(keys):
-            self.fail(f"{value!r} has an empty key", param, ctx)
-        return keys
+
+def _parse_lease(text: str) -> float:
+    # A shorter one ends between two signs of life.
+    if (seconds := parse_duration(text)) < 1:
+        raise ValueError("a lease must be at least 1s")
+    return seconds
+
+
+def _parse_assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        # The text may be a secret, so it is not shown.
+        raise ValueError("write NAME=VALUE")
+    return name, value
+
+
+def _parse_keys(text: str) -> tuple[str, ...]:
+    """Keys or globs with commas between them. An empty one is refused: it must not mean every key."""
+    keys = tuple(key.strip() for key in text.split(","))
+    if not all(keys):
+        raise ValueError(f"{text!r} has an empty key")
+    return keys
 
 
 def _joined(ctx: click.Context, param: click.Parameter, value: Sequence[Sequence[str]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for keys in value for key in keys))
 
 
-class GuardType(ParamType):
-    """A guard to let pass: its name, or lost-work=KEY. In the environment commas or spaces divide several."""
+def _parse_guard(text: str) -> str:
+    from reconciler.decide.plan import Allowances
 
-    name = "guard"
-
-    def split_envvar_value(self, rv: str) -> list[str]:
-        """Split the words."""
-        return rv.replace(",", " ").split()
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check that there is such a guard."""
-        from reconciler.decide.plan import Allowances
-
-        try:
-            Allowances.of([str(value)])
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return str(value)
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """The guards."""
-        return guards(ctx, incomplete)
+    Allowances.of([text])
+    return text
 
 
-class OutputType(OnePerLine):
+def output_type(content: Content) -> Parsed:
     """FORMAT[=FILE], with the formats that can render a content."""
 
-    name = "format[=file]"
-
-    def __init__(self, content: Content) -> None:
-        self._content = content
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> OutputSpec:
-        """Split it, and check the format."""
-        if isinstance(value, OutputSpec):
-            return value
-        name, equals, file = str(value).partition("=")
-        if name not in (known := formats_of(self._content)):
-            self.fail(f"{name!r} is not one of {', '.join(known)}", param, ctx)
+    def parse(text: str) -> OutputSpec:
+        name, equals, file = text.partition("=")
+        if name not in (known := formats_of(content)):
+            raise ValueError(f"{name!r} is not one of {', '.join(known)}")
         if equals and not file:
-            self.fail("a file name is missing after =", param, ctx)
+            raise ValueError("a file name is missing after =")
         return OutputSpec(name, Path(file) if file else None)
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """The formats."""
-        return [CompletionItem(name) for name in formats_of(self._content) if name.startswith(incomplete)]
+    return Parsed(
+        "format[=file]",
+        parse,
+        split=by_line,
+        complete=lambda _, incomplete: _starting_with(incomplete, formats_of(content)),
+    )
+
+
+DURATION = Parsed("duration", parse_duration)
 
 
 def option(*names: str, **settings: Any) -> Callable[[F], F]:
@@ -330,7 +284,13 @@ COMMON: Sequence[Callable[[Any], Any]] = (
 
 #: How variables get their values.
 VARIABLES: Sequence[Callable[[Any], Any]] = (
-    option("--var", "variables", multiple=True, type=AssignmentType(), help="Set a variable; repeatable."),
+    option(
+        "--var",
+        "variables",
+        multiple=True,
+        type=Parsed("name=value", _parse_assignment, split=by_line, complete=variable_names),
+        help="Set a variable; repeatable.",
+    ),
     option(
         "--var-file",
         "var_files",
@@ -385,7 +345,7 @@ JSON = option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 ONLY = option(
     "--only",
     multiple=True,
-    type=KeysType(),
+    type=Parsed("keys", _parse_keys, split=by_word),
     callback=_joined,
     shell_complete=keys,
     metavar="KEY[,KEY...]",
@@ -411,7 +371,7 @@ LOCK: Sequence[Callable[[Any], Any]] = (
     option(
         "--lease",
         "lease_s",
-        type=LeaseType(),
+        type=Parsed("duration", _parse_lease),
         default="60s",
         show_default=True,
         help="How long the lock is kept after its holder died.",
@@ -419,24 +379,12 @@ LOCK: Sequence[Callable[[Any], Any]] = (
 )
 
 
-class GoalType(ParamType):
-    """What to wait for."""
+def _parse_goal(text: str) -> Any:
+    from reconciler.decide.wait import Goal
 
-    name = "goal"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read it."""
-        from reconciler.decide.wait import Goal
-
-        if value not in (Goal.RUNNING.value, Goal.COMPLETED.value):
-            self.fail(f"{value!r} is not one of running, completed", param, ctx)
-        return Goal(value)
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """The goals."""
-        return [CompletionItem(name) for name in ("completed", "running") if name.startswith(incomplete)]
+    if text not in (Goal.RUNNING, Goal.COMPLETED):
+        raise ValueError(f"{text!r} is not one of running, completed")
+    return Goal(text)
 
 
 WAIT = option(
@@ -444,14 +392,16 @@ WAIT = option(
     "goal",
     default=None,
     metavar="[running|completed]",
-    type=GoalType(),
+    type=Parsed(
+        "goal", _parse_goal, complete=lambda _, begun: _starting_with(begun, ("completed", "running"))
+    ),
     help="Then wait until every declared job gets there; start retries and dependent jobs meanwhile.",
 )
 
 
 def remind(text: str) -> Callable[[Any], Any]:
     """--remind: after how long drift that lasts is said again; `text` tells what is done with it."""
-    return option("--remind", "remind_s", type=DurationType(), default="24h", show_default=True, help=text)
+    return option("--remind", "remind_s", type=DURATION, default="24h", show_default=True, help=text)
 
 
 OUT = option(
@@ -491,7 +441,7 @@ def output(content: Content) -> Sequence[Callable[[Any], Any]]:
             "--output",
             "outputs",
             multiple=True,
-            type=OutputType(content),
+            type=output_type(content),
             # Before an option that is wrong ends the run, which metrics have to tell.
             is_eager=True,
             callback=_note_outputs,
@@ -503,7 +453,7 @@ def output(content: Content) -> Sequence[Callable[[Any], Any]]:
 TIMEOUT = option(
     "--timeout",
     "timeout_s",
-    type=DurationType(),
+    type=DURATION,
     default="10m",
     show_default=True,
     help="How long to wait for each job.",
@@ -515,7 +465,7 @@ GUARDS: Sequence[Callable[[Any], Any]] = (
         "--allow",
         multiple=True,
         metavar="GUARD",
-        type=GuardType(),
+        type=Parsed("guard", _parse_guard, split=by_word, complete=guards),
         help="Override one guard: lost-work (or lost-work=KEY), reruns (or reruns=KEY), budget, "
         "terminations, found-nothing, empty; repeatable. Policies cannot be overridden.",
     ),
@@ -545,81 +495,60 @@ def with_options(*groups: Sequence[Callable[[Any], Any]] | Callable[[Any], Any])
 
 
 OPERATORS = ("between", "like", "in", "not")
-_COMMA = re.compile(r"(?<!\\),")
 
 
-class MomentType(ParamType):
-    """A time such as 2026-11-21 or 2026-11-21T08:00:00Z, or a span such as 2d: so long ago."""
+def _parse_moment(text: str) -> Moment:
+    from reconciler.modelarts.jobs import Moment
 
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
-        """Read it; a time without a zone is UTC."""
-        from reconciler.modelarts.jobs import Moment
-
-        if isinstance(value, Moment):
-            return value
-        try:
-            return Moment.parse(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    return Moment.parse(text)
 
 
-class PhaseType(ParamType):
-    """A phase, in any case, under any name that the service's documents have for it."""
-
-    name = "phase"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the service's word."""
-        from reconciler.core.phase import Phase, parse_phase
-
-        phase = parse_phase(str(value))
-        if phase is None:
-            self.fail(f'"{value}" is not one of {", ".join(Phase)}', param, ctx)
-        return phase.value
+#: A time such as 2026-11-21 or 2026-11-21T08:00:00Z (UTC where no zone is named), or a span: so long ago.
+MOMENT = Parsed("time", _parse_moment)
 
 
-class FilterType(OnePerLine):
+def _parse_phase(text: str) -> str:
+    """The service's word for a phase, in any case, under any name that its documents have for it."""
+    from reconciler.core.phase import Phase, parse_phase
+
+    phase = parse_phase(text)
+    if phase is None:
+        raise ValueError(f'"{text}" is not one of {", ".join(Phase)}')
+    return phase.value
+
+
+def _parse_filter(text: str) -> dict[str, Any]:
     r"""KEY:OPERATOR:VALUE[,VALUE], as the service's search takes it; `\,` is a comma within a value."""
-
-    name = "filter"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
-        """Split it; which keys there are is for the service to say."""
-        if isinstance(value, dict):
-            return value
-        key, _, rest = str(value).partition(":")
-        operator, colon, values = rest.partition(":")
-        if not (key and colon and values):
-            self.fail("write KEY:OPERATOR:VALUE[,VALUE], e.g. pool_id:in:pool-1,pool-2", param, ctx)
-        if operator not in OPERATORS:
-            self.fail(f'"{operator}" is not one of {", ".join(OPERATORS)}', param, ctx)
-        return {"key": key, "operator": operator, "value": _values(values)}
+    key, _, rest = text.partition(":")
+    operator, colon, values = rest.partition(":")
+    if not (key and colon and values):
+        raise ValueError("write KEY:OPERATOR:VALUE[,VALUE], e.g. pool_id:in:pool-1,pool-2")
+    if operator not in OPERATORS:
+        raise ValueError(f'"{operator}" is not one of {", ".join(OPERATORS)}')
+    return {"key": key, "operator": operator, "value": _split_values(values)}
 
 
-def _values(text: str) -> list[str]:
-    return [value.replace("\\,", ",") for value in _COMMA.split(text)]
+def _parse_tag(text: str) -> dict[str, Any]:
+    key, equals, values = text.partition("=")
+    if not key or (equals and not values):
+        raise ValueError("write KEY or KEY=VALUE[,VALUE]")
+    return {"key": key, "values": _split_values(values) if equals else []}
 
 
-class TagType(OnePerLine):
-    """KEY, or KEY=VALUE[,VALUE]: one of these values."""
-
-    name = "tag"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
-        """Split it."""
-        if isinstance(value, dict):
-            return value
-        key, equals, values = str(value).partition("=")
-        if not key or (equals and not values):
-            self.fail("write KEY or KEY=VALUE[,VALUE]", param, ctx)
-        return {"key": key, "values": _values(values) if equals else []}
+def _split_values(text: str) -> list[str]:
+    # No regular expression at import: most commands have no filter.
+    return [value.replace("\\,", ",") for value in re.split(r"(?<!\\),", text)]
 
 
 FILTERS: Sequence[Callable[[Any], Any]] = (
     option("--name", metavar="TEXT", default=None, help="Only jobs whose name contains this text."),
-    option("--phase", "phases", multiple=True, type=PhaseType(), help="Only jobs in this phase; repeatable."),
+    option(
+        "--phase",
+        "phases",
+        multiple=True,
+        type=Parsed("phase", _parse_phase),
+        help="Only jobs in this phase; repeatable.",
+    ),
     option("--kind", "kinds", multiple=True, metavar="KIND", help="Only jobs of this kind; repeatable."),
     option("--user", "users", multiple=True, metavar="ID", help="Only jobs of this user; repeatable."),
     option(
@@ -632,7 +561,7 @@ FILTERS: Sequence[Callable[[Any], Any]] = (
         "--created-after",
         "after",
         metavar="TIME",
-        type=MomentType(),
+        type=MOMENT,
         default=None,
         help="Only jobs created after TIME: 2026-11-21, 2026-11-21T08:00:00Z, or 2d (ago).",
     ),
@@ -640,7 +569,7 @@ FILTERS: Sequence[Callable[[Any], Any]] = (
         "--created-before",
         "before",
         metavar="TIME",
-        type=MomentType(),
+        type=MOMENT,
         default=None,
         help="Only jobs created before TIME.",
     ),
@@ -649,7 +578,7 @@ FILTERS: Sequence[Callable[[Any], Any]] = (
         "filters",
         multiple=True,
         metavar="KEY:OPERATOR:VALUE[,VALUE]",
-        type=FilterType(),
+        type=Parsed("filter", _parse_filter, split=by_line),
         help="Search condition of the service; operators: between, like, in, not. "
         "Write a comma within a value as \\,. Repeatable.",
     ),
@@ -658,7 +587,7 @@ FILTERS: Sequence[Callable[[Any], Any]] = (
         "tags",
         multiple=True,
         metavar="KEY[=VALUE[,VALUE]]",
-        type=TagType(),
+        type=Parsed("tag", _parse_tag, split=by_line),
         help="Only jobs with this tag, of the last 31 days unless --created-after is given; repeatable.",
     ),
     option(

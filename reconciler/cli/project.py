@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from difflib import unified_diff
+from math import isfinite
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,7 +28,6 @@ from reconciler.cli.options import (
     VARIABLES,
     WHERE,
     Address,
-    FiniteRange,
     is_typed,
     option,
     output,
@@ -482,6 +482,16 @@ def completion_command(shell: str) -> int:
     # Not `source()`: for bash it runs the bash of this machine to ask for its version.
     console.result(completion.source_template % completion.source_vars() + "\n")
     return 0
+
+
+class FiniteRange(click.FloatRange):
+    """A number in a range, which `nan` and `inf` never are."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
 
 
 def _check_host(ctx: click.Context, param: click.Parameter, value: str) -> str:

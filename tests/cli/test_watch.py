@@ -62,7 +62,7 @@ class Forked:
                 os.environ.update(env)
                 sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
                 sys.argv = command[command.index("reconciler") :]  # type: ignore[assignment]
-                main(cli)
+                main()
             finally:
                 os._exit(70)
         os.close(writing)
