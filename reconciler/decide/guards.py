@@ -23,7 +23,6 @@ from reconciler.decide.plan import (
     NO_ALLOWANCES,
     Action,
     Allowances,
-    Cost,
     Denial,
     Guard,
     Plan,
@@ -189,6 +188,8 @@ def _held(action: PlannedAction, blocks: Mapping[str, Sequence[Block]], stack: S
 
 #: So many names stand in a message.
 _MOST_NAMES = 5
+#: What to do before a guard is allowed to pass.
+REVIEW = "review the plan, then "
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,11 +216,6 @@ class Proposal:
         """The actions that would end a job."""
         return [action for action in self.actions if action.traits.stops_a_job]
 
-    @property
-    def rerunning(self) -> list[PlannedAction]:
-        """The actions that would run finished work again."""
-        return [action for action in self.starting if action.rerun_of is not None]
-
     def unsaid(self, actions: Sequence[PlannedAction]) -> list[PlannedAction]:
         """Those of some actions for which the manifest does not ask in words.
 
@@ -233,50 +229,66 @@ class Proposal:
 class GuardFinding(NamedTuple):
     """What a guard says against a plan, and the actions because of which it does.
 
-    The diagnostic has figures, which may grow with time; `limit` says for the detail of each of the actions
-    which limit they are beyond together, and `way_out` what lets them pass.
+    `why` has figures, which may grow with time; `limit` says it without them, for the detail of each of the
+    actions. `before` is what to do before the guard is allowed to pass, or rather than that.
     """
 
-    diagnostic: Diagnostic
+    why: str
     because_of: Sequence[PlannedAction]
     limit: str = ""
-    way_out: str = ""
+    before: str = REVIEW
+
+
+class GuardTraits(NamedTuple):
+    """What is known of a guard: what it refuses, as a title, how it judges, and whether keys can be allowed.
+
+    One that `refuses_the_plan` makes all of a plan doubtful, and not only some of its keys.
+    """
+
+    title: str
+    judge: Callable[[Proposal, Allowances], GuardFinding | None]
+    is_by_key: bool = False
+    refuses_the_plan: bool = False
 
 
 class GuardedPlan(NamedTuple):
-    """The actions after all guards, what each guard found, and which findings refuse the whole plan."""
+    """The actions after all guards, and what each guard found."""
 
     actions: list[PlannedAction]
     found: Mapping[Guard, GuardFinding]
 
+    def diagnostic(self, guard: Guard) -> Diagnostic:
+        """What a guard found, for people."""
+        found = self.found[guard]
+        return Diagnostic(GUARDS[guard].title, found.why, way_out(guard, found.before))
+
     @property
     def refusals(self) -> tuple[Diagnostic, ...]:
         """Why the plan as a whole must not be applied; none if it may be."""
-        return tuple(one.diagnostic for guard, one in self.found.items() if guard in REFUSES_THE_PLAN)
+        return tuple(self.diagnostic(guard) for guard in self.found if GUARDS[guard].refuses_the_plan)
 
 
-_Verdict = GuardFinding | None
-_Judge = Callable[[Proposal, Allowances], _Verdict]
+def way_out(guard: Guard, before: str) -> str:
+    """What lets a plan, or the keys that a guard blocks, pass."""
+    one_key = f", or --allow {guard.value}=KEY for one key" if GUARDS[guard].is_by_key else ""
+    return f"{before}add --allow {guard.value}{one_key}"
 
 
 def guard(proposal: Proposal, allowances: Allowances = NO_ALLOWANCES) -> GuardedPlan:
     """Ask all guards in their order; what one blocks, the next does not count."""
     found: dict[Guard, GuardFinding] = {}
-    for name, judge in _JUDGES.items():
-        finding = None if allowances.permits(name) else judge(proposal, allowances)
+    for name, traits in GUARDS.items():
+        finding = None if allowances.permits(name) else traits.judge(proposal, allowances)
         if finding is None:
             continue
         found[name] = finding
-        if name not in REFUSES_THE_PLAN:
-            actions = block(proposal.actions, _blocks(name, finding), proposal.stack)
-            proposal = replace(proposal, actions=actions)
+        if not traits.refuses_the_plan:
+            # Whoever reads why a key is blocked has the plan before him.
+            fix = way_out(name, finding.before.removesuffix(REVIEW))
+            block_ = Block(Reason.GUARD, name.value, f"guard {name.value}: {finding.limit}; {fix}")
+            keys = {action.key: [block_] for action in finding.because_of if action.traits.is_executed}
+            proposal = replace(proposal, actions=block(proposal.actions, keys, proposal.stack))
     return GuardedPlan([*proposal.actions], found)
-
-
-def _blocks(name: Guard, finding: GuardFinding) -> dict[str, list[Block]]:
-    detail = f"guard {name.value}: {finding.limit}; {finding.way_out}"
-    found = [Block(Reason.GUARD, name.value, detail)]
-    return {action.key: found for action in finding.because_of if action.traits.is_executed}
 
 
 def warnings(proposal: Proposal) -> tuple[PlanWarning, ...]:
@@ -289,33 +301,32 @@ def warnings(proposal: Proposal) -> tuple[PlanWarning, ...]:
     return (PlanWarning(what="first apply to this target", why=why),)
 
 
-def _empty(proposal: Proposal, _: Allowances) -> _Verdict:
+def _empty(proposal: Proposal, _: Allowances) -> GuardFinding | None:
     stack = proposal.stack
     if stack.declared_keys or stack.jobs or stack.whole:
         return None
     why = f"every job of stack {stack.name} would be terminated; an empty manifest is usually a mistake"
-    fix = f"if this is intended, {_pass(Guard.EMPTY)}"
-    return GuardFinding(Diagnostic("the manifest declares no job", why, fix), proposal.ending)
+    return GuardFinding(why, proposal.ending, before="if this is intended, ")
 
 
-def _found_nothing(proposal: Proposal, _: Allowances) -> _Verdict:
+def _found_nothing(proposal: Proposal, _: Allowances) -> GuardFinding | None:
     """The wrong account, project or workspace looks like a stack of which nothing is left.
 
     Where all had ended when it was seen last, the service has only aged the records out.
     """
-    active = proposal.memory.seen_active
-    if not (proposal.owns_nothing and proposal.starting and active):
+    active, starting = proposal.memory.seen_active, proposal.starting
+    if not (proposal.owns_nothing and starting and active):
         return None
     why = (
         f"stack {proposal.stack.name} has no job here, although {few(active, _MOST_NAMES)} "
         f"{'was' if len(active) == 1 else 'were'} active on this target when last seen, "
-        f"and {len(proposal.starting)} would be created"
+        f"and {len(starting)} would be created"
     )
-    fix = f"check the target, account and workspace; if they are correct, {_pass(Guard.FOUND_NOTHING)}"
-    return GuardFinding(Diagnostic("nothing of the stack was found", why, fix), proposal.starting)
+    before = "check the target, account and workspace; if they are correct, "
+    return GuardFinding(why, starting, before=before)
 
 
-def _too_many_terminations(proposal: Proposal, _: Allowances) -> _Verdict:
+def _too_many_terminations(proposal: Proposal, _: Allowances) -> GuardFinding | None:
     limits, stack = proposal.stack.limits, proposal.stack
     ending = proposal.unsaid(proposal.ending)
     if not _is_much(len(ending), proposal.active_jobs, limits.terminations, limits.terminations_percent):
@@ -324,16 +335,13 @@ def _too_many_terminations(proposal: Proposal, _: Allowances) -> _Verdict:
         f"{len(ending)} of the {proposal.active_jobs} active jobs of stack {stack.name} would be terminated; "
         f"the limits are {limits.terminations} jobs and {limits.terminations_percent:g} %"
     )
-    return GuardFinding(Diagnostic("too many terminations", why, _read_again(Guard.TERMINATIONS)), ending)
+    return GuardFinding(why, ending)
 
 
-def _too_much_lost_work(proposal: Proposal, allowances: Allowances) -> _Verdict:
+def _too_much_lost_work(proposal: Proposal, allowances: Allowances) -> GuardFinding | None:
     limit = proposal.stack.limits.lost_node_hours
-    unasked = [
-        action
-        for action in proposal.unsaid(proposal.ending)
-        if not allowances.permits_key(Guard.LOST_WORK, action.key)
-    ]
+    ending = proposal.unsaid(proposal.ending)
+    unasked = [one for one in ending if not allowances.permits_key(Guard.LOST_WORK, one.key)]
     lost = lost_sum(unasked)
     if lost <= limit:
         return None
@@ -342,22 +350,14 @@ def _too_much_lost_work(proposal: Proposal, allowances: Allowances) -> _Verdict:
         f"{lost:.1f} node-hours of running work would be discarded, most of them of {most}; the "
         f"limit is {limit:g}"
     )
-    fix = f"review the plan, then {_pass_key(Guard.LOST_WORK)}"
-    return GuardFinding(
-        Diagnostic("too much work would be lost", why, fix),
-        unasked,
-        f"more than {limit:g} node-hours of work would be discarded in all",
-        _pass_key(Guard.LOST_WORK),
-    )
+    said = f"more than {limit:g} node-hours of work would be discarded in all"
+    return GuardFinding(why, unasked, said)
 
 
-def _too_many_reruns(proposal: Proposal, allowances: Allowances) -> _Verdict:
+def _too_many_reruns(proposal: Proposal, allowances: Allowances) -> GuardFinding | None:
     limits, stack = proposal.stack.limits, proposal.stack
-    again = [
-        action
-        for action in proposal.unsaid(proposal.rerunning)
-        if not allowances.permits_key(Guard.RERUNS, action.key)
-    ]
+    rerunning = proposal.unsaid([one for one in proposal.starting if one.rerun_of is not None])
+    again = [one for one in rerunning if not allowances.permits_key(Guard.RERUNS, one.key)]
     keys = len(stack.declared_keys)
     if not _is_much(len(again), keys, limits.reruns, limits.reruns_percent):
         return None
@@ -366,33 +366,44 @@ def _too_many_reruns(proposal: Proposal, allowances: Allowances) -> _Verdict:
         f"{len(again)} of the {len(proposal.starting)} jobs to start run finished work again, of {keys} keys "
         f"of stack {stack.name}; {limit}"
     )
-    keeping = "".join(f"{way}, or " for way in ways_to_keep_work(again))
-    fix = f"{keeping}review the plan, then {_pass_key(Guard.RERUNS)}"
-    return GuardFinding(
-        Diagnostic("too much finished work would run again", why, fix),
-        again,
-        f"{len(again)} of {keys} keys would run finished work again; {limit}",
-        keeping + _pass_key(Guard.RERUNS),
-    )
+    said = f"{len(again)} of {keys} keys would run finished work again; {limit}"
+    return GuardFinding(why, again, said, _keeping(again) + REVIEW)
 
 
-def _over_budget(proposal: Proposal, _: Allowances) -> _Verdict:
+def _keeping(again: Sequence[PlannedAction]) -> str:
+    return "".join(f"{way}, or " for way in ways_to_keep_work(again))
+
+
+def _over_budget(proposal: Proposal, _: Allowances) -> GuardFinding | None:
     """What is started, now or once it is not deferred any more, may take or cost more than the limits.
 
     What waits for a blocked key starts in no wait of this apply, so it is not counted.
     """
-    limits = proposal.stack.limits
+    stack, limits = proposal.stack, proposal.stack.limits
     held = _blocked_or_behind(proposal.actions)
     starting = [one for one in proposal.actions if one.cost and one.key not in held]
     if not starting or (limits.node_hours is None and limits.cost is None):
         return None
     total = total_cost(starting)
-    found = _too_much_work(starting, total, limits.node_hours)
-    if found is None and limits.cost is not None:
-        found = _too_expensive(proposal, starting, total, limits.cost)
-    if found is None:
-        return None
-    return GuardFinding(Diagnostic("over budget", found.why, found.fix), starting, found.limit, found.way_out)
+    work, money = total.node_hours_max, total.cost_max
+    if work is None:
+        unbounded = [one.key for one in starting if one.cost and one.cost.node_hours_max is None]
+        why = f"{few(unbounded, _MOST_NAMES)} may run without end, which exceeds every limit"
+        return GuardFinding(why, starting, why, "set spec.auto_stop, or ")
+    if limits.node_hours is not None and work > limits.node_hours:
+        why = f"up to {work:,.1f} node-hours would be started; the limit is {limits.node_hours:,g}"
+        said = f"more than {limits.node_hours:,g} node-hours would be started in all"
+        return GuardFinding(why, starting, said)
+    if limits.cost is not None and money is None:
+        entries = (stack.find(action.key) for action in starting)
+        flavors = unpriced((one.body for one in entries if one and one.body), stack.prices)
+        why = f"what it costs is unknown: no price for {few(flavors, _MOST_NAMES)}"
+        return GuardFinding(why, starting, why, "add it to prices.node_hour, or ")
+    if limits.cost is not None and money is not None and money > limits.cost:
+        why = f"up to {total.currency} {money:,.2f} would be spent; the limit is {limits.cost:,g}"
+        said = f"more than {total.currency} {limits.cost:,g} would be spent in all"
+        return GuardFinding(why, starting, said)
+    return None
 
 
 def _blocked_or_behind(actions: Sequence[PlannedAction]) -> set[str]:
@@ -404,75 +415,21 @@ def _blocked_or_behind(actions: Sequence[PlannedAction]) -> set[str]:
     return held
 
 
-class _OverBudget(NamedTuple):
-    """Why what is started is over budget, with figures and, for details, without; and what lets it pass."""
-
-    why: str
-    fix: str
-    limit: str
-    way_out: str
-
-
-def _too_much_work(starting: Sequence[PlannedAction], total: Cost, limit: float | None) -> _OverBudget | None:
-    if total.node_hours_max is None:
-        unbounded = [a.key for a in starting if a.cost is not None and a.cost.node_hours_max is None]
-        why = f"{few(unbounded, _MOST_NAMES)} may run without end, which exceeds every limit"
-        fix = f"set spec.auto_stop, or {_pass(Guard.BUDGET)}"
-        return _OverBudget(why, fix, why, fix)
-    if limit is None or total.node_hours_max <= limit:
-        return None
-    why = f"up to {total.node_hours_max:,.1f} node-hours would be started; the limit is {limit:,g}"
-    said = f"more than {limit:,g} node-hours would be started in all"
-    return _OverBudget(why, _read_again(Guard.BUDGET), said, _pass(Guard.BUDGET))
-
-
-def _too_expensive(
-    proposal: Proposal, starting: Sequence[PlannedAction], total: Cost, limit: float
-) -> _OverBudget | None:
-    if total.cost_max is None:
-        stack = proposal.stack
-        entries = (stack.find(action.key) for action in starting)
-        flavors = unpriced((one.body for one in entries if one and one.body), stack.prices)
-        why = f"what it costs is unknown: no price for {few(flavors, _MOST_NAMES)}"
-        fix = f"add it to prices.node_hour, or {_pass(Guard.BUDGET)}"
-        return _OverBudget(why, fix, why, fix)
-    if total.cost_max <= limit:
-        return None
-    why = f"up to {total.currency} {total.cost_max:,.2f} would be spent; the limit is {limit:,g}"
-    said = f"more than {total.currency} {limit:,g} would be spent in all"
-    return _OverBudget(why, _read_again(Guard.BUDGET), said, _pass(Guard.BUDGET))
-
-
 def _is_much(count: int, whole: int, limit: int, percent: float) -> bool:
     """Whether a count reaches both limits: a number, and a share of the whole in percent."""
     return count >= limit and count * 100 >= percent * whole
 
 
-def _pass(guard: Guard) -> str:
-    return f"add --allow {guard.value}"
-
-
-def _pass_key(guard: Guard) -> str:
-    return f"{_pass(guard)}, or --allow {guard.value}=KEY for one key"
-
-
-def _read_again(guard: Guard) -> str:
-    return f"review the plan, then {_pass(guard)}"
-
-
-#: What makes all of a plan doubtful, and not only some of its keys.
-REFUSES_THE_PLAN = frozenset({Guard.EMPTY, Guard.FOUND_NOTHING, Guard.TERMINATIONS})
 #: In the order in which they are asked.
-_JUDGES: Mapping[Guard, _Judge] = MappingProxyType(
-    {
-        Guard.LOST_WORK: _too_much_lost_work,
-        Guard.RERUNS: _too_many_reruns,
-        Guard.BUDGET: _over_budget,
-        Guard.EMPTY: _empty,
-        Guard.FOUND_NOTHING: _found_nothing,
-        Guard.TERMINATIONS: _too_many_terminations,
-    }
-)
+GUARDS: Mapping[Guard, GuardTraits] = {
+    Guard.LOST_WORK: GuardTraits("too much work would be lost", _too_much_lost_work, is_by_key=True),
+    Guard.RERUNS: GuardTraits("too much finished work would run again", _too_many_reruns, is_by_key=True),
+    Guard.BUDGET: GuardTraits("over budget", _over_budget),
+    Guard.EMPTY: GuardTraits("the manifest declares no job", _empty, refuses_the_plan=True),
+    Guard.FOUND_NOTHING: GuardTraits("nothing of the stack was found", _found_nothing, refuses_the_plan=True),
+    Guard.TERMINATIONS: GuardTraits("too many terminations", _too_many_terminations, refuses_the_plan=True),
+}
+REFUSES_THE_PLAN = frozenset(guard for guard, traits in GUARDS.items() if traits.refuses_the_plan)
 
 
 def limited(plan: Plan, max_actions: int | None) -> Plan:
@@ -491,14 +448,6 @@ def limited(plan: Plan, max_actions: int | None) -> Plan:
 
 #: So many keys stand in a message; the plan names all of them.
 _MOST_KEYS, _MOST_FINDINGS = 5, 20
-#: What a guard that blocks keys is called, as a title.
-_TITLES: Mapping[str, str] = MappingProxyType(
-    {
-        Guard.LOST_WORK.value: "too much work would be lost",
-        Guard.RERUNS.value: "too much finished work would run again",
-        Guard.BUDGET.value: "over budget",
-    }
-)
 
 
 def blockers(plan: Plan) -> tuple[Diagnostic, ...]:
@@ -507,7 +456,7 @@ def blockers(plan: Plan) -> tuple[Diagnostic, ...]:
     for action in plan.blocked:
         if action.reason is Reason.GUARD:
             by_guard.setdefault(action.blocked_by[0], []).append(action)
-    guards = (_of_guard(name, actions) for name, actions in by_guard.items())
+    guards = (_of_guard(Guard(name), actions) for name, actions in by_guard.items())
     return (*plan.refusals, *denials(plan.denied), *_findings(plan.preflight or ()), *guards)
 
 
@@ -533,19 +482,14 @@ def _finding(alike: Sequence[PreflightFinding]) -> Diagnostic:
     return Diagnostic(first.reason.words, f"{keys}: {first.detail}", first.fix, location, path)
 
 
-def _of_guard(name: str, actions: Sequence[PlannedAction]) -> Diagnostic:
-    keys = list(dict.fromkeys(action.key for action in actions))
-    keeping = "".join(f"{way}, or " for way in ways_to_keep_work(actions))
-    fix = f"{keeping}review the plan, then add --allow {name}"
-    if name != Guard.BUDGET.value:
-        fix += f", or --allow {name}=KEY for one key"
-    return Diagnostic(_TITLES[name], f"blocks {few(keys, _MOST_KEYS)}: {_figures(name, actions)}", fix)
-
-
-def _figures(name: str, actions: Sequence[PlannedAction]) -> str:
-    if name == Guard.LOST_WORK.value:
+def _of_guard(guard: Guard, actions: Sequence[PlannedAction]) -> Diagnostic:
+    """The figures are those of the actions that were blocked, so that a saved plan says the same."""
+    keys = few(list(dict.fromkeys(action.key for action in actions)), _MOST_KEYS)
+    figures = "they would run finished work again"
+    if guard is Guard.LOST_WORK:
         work = sum(node_hours(action.elapsed, action.nodes) for action in actions)
-        return f"{spell_work(work)} of running work would be discarded"
-    if name == Guard.BUDGET.value:
-        return f"{spell_cost(sum_of(one.cost for one in actions if one.cost))} would be started"
-    return "they would run finished work again"
+        figures = f"{spell_work(work)} of running work would be discarded"
+    elif guard is Guard.BUDGET:
+        figures = f"{spell_cost(sum_of(one.cost for one in actions if one.cost))} would be started"
+    why = f"blocks {keys}: {figures}"
+    return Diagnostic(GUARDS[guard].title, why, way_out(guard, _keeping(actions) + REVIEW))

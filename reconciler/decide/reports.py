@@ -442,10 +442,11 @@ def guard_verdicts(
     key: str, proposal: Proposal, allowances: Allowances = NO_ALLOWANCES
 ) -> Iterator[GuardVerdict]:
     """The guards that block a key, or refuse the plan because of one of its actions, among others."""
-    for name, found in guard(proposal, allowances).found.items():
+    guarded = guard(proposal, allowances)
+    for name, found in guarded.found.items():
         own = [action for action in found.because_of if action.key == key]
         if own:
-            said = found.diagnostic
+            said = guarded.diagnostic(name)
             share = "; ".join(_SHARES[name](action) for action in own)
             yield GuardVerdict(guard=name, what=said.what, why=said.why, share=share, fix=said.fix)
 
