@@ -345,7 +345,7 @@ class _Wait:
         self, action: PlannedAction, job: ObservedJob | None, judge_key: Judge
     ) -> PlannedAction:
         """The action; blocked where the plan announced a rerun, and its upstream did not complete."""
-        is_kept = action.action in (Action.KEEP, Action.UPDATE)
+        is_kept = action.traits.keeps_the_job
         if not is_kept or not self._followed[action.key].is_deferred or job is None or job.is_active:
             return action
         desired = self.rollout.context.loaded.stack.find(action.key)
@@ -384,7 +384,7 @@ class _Wait:
     ) -> WaitEnd:
         if action.key in self._unseen or (self._is_held_up and self._is_due(action)):
             return WaitEnd.WAITING
-        if action.action in (Action.KEEP, Action.UPDATE):
+        if action.traits.keeps_the_job:
             # Of a job that the service has forgotten the history says how it ended.
             return judge(self.goal, job.phase if job else parse_phase(action.aged_out_as or ""))
         if action.action is Action.UNKNOWN:
@@ -498,7 +498,7 @@ def _as_seen(plan: Plan, snapshot: Snapshot) -> Plan:
             made = action.after.revision if action.after else 0
             newest = owned[-1] if owned and owned[-1].number >= made else None
             action = action.model_copy(update={"action": Action.KEEP, "before": before_of(newest)})
-        elif action.action in (Action.KEEP, Action.UPDATE):
+        elif action.traits.keeps_the_job:
             mine = next((one for one in owned if action.before and one.job.id == action.before.id), None)
             # What failed may have been retried elsewhere.
             has_failed = mine is not None and mine.job.phase is not None and mine.job.phase.ended_badly

@@ -20,8 +20,7 @@ from reconciler.core.notify_entry import APPLY_FAILED, NOTIFY_CLASSES
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.stack import Limits, Manifest, Target, Variable
 from reconciler.core.target_kind import MODELARTS
-from reconciler.decide.drift import REMEDIES
-from reconciler.decide.drift_check import DriftClass
+from reconciler.decide.drift_check import REMEDIES, DriftClass
 from reconciler.decide.metrics import MetricSource
 from reconciler.decide.outcome import EventType
 from reconciler.decide.plan import ACTIONS, Action, Guard, Plan, Reason, last_line

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from shlex import quote
 from typing import Any, NamedTuple
 
 from reconciler.core.body import with_identity
 from reconciler.core.canonical import Canonical, by_name
-from reconciler.core.identity import Description, Marker, remote_name
-from reconciler.core.lifecycle import OnChange
+from reconciler.core.identity import MAX_NAME, Description, Marker, remote_name
+from reconciler.core.lifecycle import OnChange, ReplaceOrder
 from reconciler.core.masking import mask
 from reconciler.core.mutable import mutable_changes, mutable_part, renewed_marker, update_body
 from reconciler.core.ownership import ConflictingJob, OwnershipState, Revision
@@ -357,6 +357,81 @@ def name_taken(state: KeyState, holder: ConflictingJob) -> PlannedAction:
         way_out = f"adopt it ({adopt_command(state.key, job.id)})"
     detail = f"{job.name} is taken by job {job.id} ({holder.why}); {way_out}, or rename the key"
     return draft(state, Action.CONFLICT, Reason.NAME_TAKEN, detail)
+
+
+# --- what follows for the key's other revisions
+
+
+def completed(state: KeyState, decision: Decision) -> Decision:
+    """Add to the key's own action what follows for its other revisions."""
+    [action] = decision.actions
+    if action.traits.starts_a_job and len(name := action.after.name if action.after else "") > MAX_NAME:
+        # The longest keys run out of digits.
+        why = f"{name} has {len(name)} characters, the service allows {MAX_NAME}; shorten the key"
+        action = draft(state, Action.BLOCKED, Reason.NAME_TOO_LONG, why)
+    more = _superseded(state)
+    if action.traits.starts_a_job:
+        action = _after_others(action, state, more)
+    touched = {one.before.id for one in (action, *more) if one.before and _writes_the_marker(one)}
+    return decision._replace(actions=[action, *more, *_following(state, touched)])
+
+
+def _superseded(state: KeyState) -> list[PlannedAction]:
+    """Every other active revision ends: a key has one.
+
+    With `create_first` the old job stays until the new one has shown that it runs, also where an apply
+    stopped waiting for that.
+    """
+    latest = state.latest
+    others = [revision for revision in state.live if revision is not latest]
+    if latest and state.creates_first and latest.job.phase in (Phase.CREATING, Phase.PENDING):
+        detail = f"terminated once r{latest.number} is running (replace_order: create_first)"
+        return [draft(state, Action.DEFER, Reason.SUPERSEDED, detail, revision=one) for one in others]
+    return [end(state, revision, Reason.SUPERSEDED, "superseded") for revision in others]
+
+
+def _after_others(action: PlannedAction, state: KeyState, more: Iterable[PlannedAction]) -> PlannedAction:
+    """Let a new job wait for every other revision that is ending, or that `more` ends: a key has one job.
+
+    Whatever stands for the key: it may have aged out of the service, or have ended, while an older one runs.
+    """
+    superseded = {one.before.id for one in more if one.before and one.traits.stops_a_job}
+    others = [
+        revision
+        for revision in state.view.owned
+        if revision is not state.latest
+        and (revision.job.phase is Phase.TERMINATING or revision.job.id in superseded)
+    ]
+    if not others:
+        return action
+    names = ", ".join(f"r{revision.number}" for revision in others)
+    return action.model_copy(
+        update={
+            "waits_for_jobs": tuple(revision.job.id for revision in others),
+            "detail": f"waits for the end of {names}; {action.detail}",
+        }
+    )
+
+
+def _writes_the_marker(action: PlannedAction) -> bool:
+    """Whether the marker of the job that is there follows a renaming on the way.
+
+    Where the new job is created first it would not do so in time: a crash after that would leave both
+    keys with revisions of their own.
+    """
+    creates_first = action.replace_order is ReplaceOrder.CREATE_FIRST
+    return action.traits.is_executed and not (action.traits.stops_a_job and creates_first)
+
+
+def _following(state: KeyState, touched: Collection[str]) -> list[PlannedAction]:
+    """Every further revision that still bears the old key: its marker follows."""
+    return [
+        renamed(state, revision)
+        for revision in state.view.owned
+        if revision.marker.key != state.key
+        and revision.job.id not in touched
+        and may(Operation.UPDATE_DESCRIPTION, revision.job.phase)
+    ]
 
 
 # --- commands, to be pasted into a shell

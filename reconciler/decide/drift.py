@@ -42,6 +42,7 @@ from reconciler.core.values import (
     timestamp,
 )
 from reconciler.decide.drift_check import (
+    REMEDIES,
     Acceptance,
     Drift,
     DriftClass,
@@ -65,46 +66,6 @@ from reconciler.decide.plan import Reason
 from reconciler.decide.planner import snapshot_warnings, upstream_reruns
 from reconciler.decide.renames import SweepEntries
 from reconciler.secrets import matches_redacted, show
-
-# --- what to do about it
-
-
-REMEDIES: dict[DriftClass, str] = {
-    DriftClass.MISSING: "reconciler plan --only KEY shows whether apply creates it; "
-    "edit `lifecycle.rerun` of KEY to run it again, or remove KEY from the manifest",
-    DriftClass.FAILED: "reconciler jobs logs KEY; then edit `lifecycle.rerun` of KEY to run it again, "
-    "or set `lifecycle.on_failure: retry`",
-    DriftClass.TERMINATED: "edit `lifecycle.rerun` of KEY to run it again, set "
-    "`lifecycle.on_terminated: recreate`, or remove KEY from the manifest",
-    DriftClass.MISSED: "reconciler why KEY shows what holds it back, if anything; run reconciler apply more "
-    "often, or set a longer `lifecycle.starting_deadline`",
-    DriftClass.MODIFIED: "reconciler apply --only KEY restores it; or declare the new value and apply",
-    DriftClass.DUPLICATE: "reconciler apply --only KEY terminates all but one revision",
-    DriftClass.ORPHANED: "declare KEY to keep it, reconciler release KEY to let it go on unmanaged, "
-    "or reconciler apply to terminate it",
-    DriftClass.UNOWNED: "reconciler apply --only KEY restores a marker that was removed; "
-    "else reconciler adopt KEY JOB, or rename KEY",
-    DriftClass.STUCK: "reconciler jobs events JOB; ask the service's support, and name the job's id",
-    DriftClass.UNKNOWN: "check again; reconciler doctor says what cannot be reached",
-}
-
-
-#: An edit alone does nothing before the next time of a schedule.
-_RERUN, _RERUN_NOW = "edit `lifecycle.rerun`", "set `lifecycle.on_change: replace` and edit `lifecycle.rerun`"
-
-
-def remedy_for(class_: DriftClass, key: str, job: str | None, *, edits_wait: bool = False) -> str:
-    """What to do about a drift of a key, and of the job with this id.
-
-    `edits_wait` says that an edit of the key waits for the next time of its schedule.
-    """
-    values = {"KEY": key, "JOB": job or "JOB"}
-    text = REMEDIES[class_].replace(_RERUN, _RERUN_NOW) if edits_wait else REMEDIES[class_]
-    return _PLACEHOLDER.sub(lambda found: values[found[0]], text)
-
-
-_PLACEHOLDER = re.compile(r"\b(?:KEY|JOB)\b")
-
 
 # --- the mutable fields of one job
 
@@ -231,7 +192,8 @@ def check_key(state: KeyState, rerun: str = "") -> Findings:
     """
     check = _KeyCheck(state, rerun)
     if why := check.unjudged():
-        return Findings((*check.unowned(), check.entry(DriftClass.UNKNOWN, why.revision, why.detail)))
+        detail, revision = why
+        return Findings((*check.unowned(), check.entry(DriftClass.UNKNOWN, revision, detail)))
     drift = [*(check.of_declared() if state.declared else check.of_undeclared()), *check.stuck()]
     return Findings(tuple(drift), check.pending(), tuple(check.warnings()))
 
@@ -252,13 +214,6 @@ def _is_hidden(state: KeyState) -> bool:
     view = state.view
     unmanaged = {one.job.id for one in view.conflicting_jobs if one.standing is OwnershipState.UNMANAGED}
     return view.remembered[-1].job in unmanaged if view.remembered else bool(unmanaged)
-
-
-class _Unjudged(NamedTuple):
-    """Why a key cannot be judged, and the revision that it is about."""
-
-    detail: str
-    revision: Revision | None = None
 
 
 @dataclass(frozen=True)
@@ -282,20 +237,20 @@ class _KeyCheck:
 
     # --- what cannot be judged
 
-    def unjudged(self) -> _Unjudged | None:
-        """Why the key cannot be judged, or None."""
+    def unjudged(self) -> tuple[str, Revision | None] | None:
+        """Why the key cannot be judged, and the revision that it is about; None if it can."""
         state, ownership = self.state, self.state.ownership
         if state.unreadable:
-            return _Unjudged(state.unreadable, self.latest)
+            return state.unreadable, self.latest
         for revision in self.view.owned:
             if revision.job.phase is None:
-                return _Unjudged(f'unknown phase "{revision.job.phase_text}"', revision)
+                return f'unknown phase "{revision.job.phase_text}"', revision
             if not is_known(revision.marker.digest):
-                return _Unjudged(f"digest {revision.marker.digest} needs a newer reconciler", revision)
+                return f"digest {revision.marker.digest} needs a newer reconciler", revision
         if rests_on_absence(state) and not ownership.proves_absence:
-            return _Unjudged("a job could not be read, so it is unknown whether this one exists")
+            return "a job could not be read, so it is unknown whether this one exists", None
         if self.view.history_problem is not None and self._rests_on_history:
-            return _Unjudged(f"the history could not be read: {self.view.history_problem}", self.latest)
+            return f"the history could not be read: {self.view.history_problem}", self.latest
         return None
 
     @property
@@ -649,16 +604,20 @@ class _KeyCheck:
                 "detail": detail,
                 "began_at": None if began_at_s is None else timestamp(began_at_s),
                 "node_hours": work,
-                "fix": remedy_for(
-                    class_,
-                    self.state.key,
-                    job,
-                    edits_wait=bool(self.state.declared and self.state.declared.edits_wait),
-                ),
+                "fix": self._remedy(class_, job),
                 "changes": changes,
                 "others": others,
+                "source": Source.of(self.state.entry.location) if self.state.entry else None,
             }
         )
+
+    def _remedy(self, class_: DriftClass, job: str | None) -> str:
+        text, values = REMEDIES[class_], {"KEY": self.state.key, "JOB": job or "JOB"}
+        if self.state.declared and self.state.declared.edits_wait:
+            # An edit alone does nothing before the next time of the schedule.
+            edit = "edit `lifecycle.rerun`"
+            text = text.replace(edit, f"set `lifecycle.on_change: replace` and {edit}")
+        return re.sub(r"\b(?:KEY|JOB)\b", lambda found: values[found[0]], text)
 
 
 def is_expected(before: Phase, now: Phase) -> bool:
@@ -801,7 +760,7 @@ def make_drift_report(
         state = state_of(key, stack.jobs.get(key), snapshot, context)
         state = replace(state, former_entry=entries.former_entry(key, recorded))
         found.append(check_key(state, reruns.get(key, "")))
-    every = [_placed(entry, stack) for entry in chain.from_iterable(one.drift for one in found)]
+    every = chain.from_iterable(one.drift for one in found)
     at_s = context.at_s
     drift, ignored = _without_ignored(every, stack.ignored_drift, at_s)
     unknown = len({entry.key for entry in drift if entry.class_ is DriftClass.UNKNOWN})
@@ -827,13 +786,6 @@ def make_drift_report(
         is_partial=stack.is_partial,
         proves_absence=is_whole,
     )
-
-
-def _placed(entry: Drift, stack: Stack) -> Drift:
-    """The same entry with where the manifest has its key."""
-    desired = stack.jobs.get(entry.key)
-    source = Source.of(desired.location) if desired else None
-    return entry.model_copy(update={"source": source})
 
 
 def with_comparison(report: DriftReport, comparison: DriftComparison, *, since_last: bool) -> DriftReport:

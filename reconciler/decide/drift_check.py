@@ -39,6 +39,26 @@ class DriftClass(StrEnum):
     UNKNOWN = "unknown"
 
 
+#: What to do about each class: a command to run, or an edit. KEY and JOB stand for the key and the job's id.
+REMEDIES: dict[DriftClass, str] = {
+    DriftClass.MISSING: "reconciler plan --only KEY shows whether apply creates it; "
+    "edit `lifecycle.rerun` of KEY to run it again, or remove KEY from the manifest",
+    DriftClass.FAILED: "reconciler jobs logs KEY; then edit `lifecycle.rerun` of KEY to run it again, "
+    "or set `lifecycle.on_failure: retry`",
+    DriftClass.TERMINATED: "edit `lifecycle.rerun` of KEY to run it again, set "
+    "`lifecycle.on_terminated: recreate`, or remove KEY from the manifest",
+    DriftClass.MISSED: "reconciler why KEY shows what holds it back, if anything; run reconciler apply more "
+    "often, or set a longer `lifecycle.starting_deadline`",
+    DriftClass.MODIFIED: "reconciler apply --only KEY restores it; or declare the new value and apply",
+    DriftClass.DUPLICATE: "reconciler apply --only KEY terminates all but one revision",
+    DriftClass.ORPHANED: "declare KEY to keep it, reconciler release KEY to let it go on unmanaged, "
+    "or reconciler apply to terminate it",
+    DriftClass.UNOWNED: "reconciler apply --only KEY restores a marker that was removed; "
+    "else reconciler adopt KEY JOB, or rename KEY",
+    DriftClass.STUCK: "reconciler jobs events JOB; ask the service's support, and name the job's id",
+    DriftClass.UNKNOWN: "check again; reconciler doctor says what cannot be reached",
+}
+
 #: Beside a reference pydantic leaves out the description of a field, or not, by the model it builds first.
 _PublishedClass = Annotated[
     DriftClass, WithJsonSchema({"type": "string", "enum": [one.value for one in DriftClass]})

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from reconciler.core.observed_job import ObservedJob
 from reconciler.core.values import Frozen
-from reconciler.decide.plan import Action, PlannedAction
+from reconciler.decide.plan import ACTIONS, Action, PlannedAction
 from reconciler.text import format_duration
 
 
@@ -81,7 +81,7 @@ class Waited:
     def describe(self, at_s: float) -> str:
         """How it is, for people."""
         job = self.job
-        is_about_the_job = self.action in (Action.KEEP, Action.UPDATE) and self.end is not WaitEnd.SUPERSEDED
+        is_about_the_job = ACTIONS[self.action].keeps_the_job and self.end is not WaitEnd.SUPERSEDED
         if job is None or not is_about_the_job:
             return self.detail
         name = "" if job.name == self.key else f"{job.name} "

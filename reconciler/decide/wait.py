@@ -74,7 +74,7 @@ class Followed:
         ended = {one.value for one in Phase if one.is_terminal or one is Phase.TERMINATING}
         # A create, deferred or not, follows a revision that has ended.
         had_ended = phase in ended or action.before is None
-        is_kept = action.action in (Action.KEEP, Action.UPDATE)
+        is_kept = action.traits.keeps_the_job
         return cls(job, had_ended, is_deferred=action.action is Action.DEFER, is_kept=is_kept)
 
 

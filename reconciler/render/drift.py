@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.values import timestamp
-from reconciler.decide.drift import REMEDIES
-from reconciler.decide.drift_check import Drift, DriftClass, IgnoredBy, IgnoredDrift, Pending
+from reconciler.decide.drift_check import REMEDIES, Drift, DriftClass, IgnoredBy, IgnoredDrift, Pending
 from reconciler.decide.plan import fold_alike, is_one_sweep, look_of_changes, spell_work, without_name
 from reconciler.render import Content
 from reconciler.render.layout import fit, fit_line
