@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import pickle
-from urllib.parse import quote_plus
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +9,6 @@ from hypothesis import strategies as st
 from reconciler.core.selection import narrow
 from reconciler.decide.plan import Action, in_order, rank
 from reconciler.errors import WrongUsage
-from reconciler.secrets import REDACTED, SHORTEST_SCANNED, Redactor, SecretText, show
 from reconciler.text import format_duration, parse_duration, printable
 from tests.builders import a_job, a_stack, seen
 from tests.core.test_decision_table import OLD, plan_for
@@ -48,42 +42,6 @@ def test_invalid_duration_is_refused(text: str) -> None:
 )
 def test_duration_is_formatted_for_people(seconds: float, said: str) -> None:
     assert format_duration(seconds) == said
-
-
-def _can_be_seen(secret: str) -> bool:
-    """Whether enough of it can be seen: marks without width are no part of what is looked for."""
-    return sum(char.isprintable() and not char.isspace() for char in secret) >= SHORTEST_SCANNED
-
-
-SECRETS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=6, max_size=30).filter(
-    _can_be_seen
-)
-
-
-@given(SECRETS)
-def test_every_form_of_a_secret_is_redacted(secret: str) -> None:
-    redact = Redactor([secret])
-    encoded = base64.b64encode(secret.encode()).decode()
-    for form in (
-        secret,
-        encoded,
-        quote_plus(secret),
-        json.dumps(secret)[1:-1],
-        json.dumps(secret, ensure_ascii=False)[1:-1],
-    ):
-        assert form not in redact(f"before {form} after") or form in REDACTED
-
-
-def test_short_secrets_are_not_redacted() -> None:
-    assert Redactor(["a"])("banana") == "banana"
-
-
-def test_secret_is_shown_as_its_source() -> None:
-    secret = SecretText("hidden", "${var.t}")
-    assert show({"a": [secret, {"b": secret}], "c": 1}) == {"a": ["${var.t}", {"b": "${var.t}"}], "c": 1}
-    assert "hidden" not in repr([secret])
-    copied = pickle.loads(pickle.dumps(secret))
-    assert (copied, copied.reference) == ("hidden", "${var.t}")
 
 
 @given(st.text())

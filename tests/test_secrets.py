@@ -1,15 +1,117 @@
-"""What looks like a secret, by its name and by itself: both sides (docs/semantics.md, "Secrets")."""
+"""What is known as a secret is redacted, and what only looks like one is found: see also tests/hostile.
+
+Source: docs/semantics.md, "Secrets".
+"""
 
 from __future__ import annotations
 
+import base64
+import json
+import pickle
 import random
 import string
+from urllib.parse import quote_plus
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reconciler.core.canonical import walk_rules
 from reconciler.core.masking import _name_of
-from reconciler.secrets import is_secret_name, looks_secret, secret_parts, without_parts
+from reconciler.decide.drift_check import Drift, DriftClass
+from reconciler.decide.outcome import Outcome, Status
+from reconciler.decide.plan import Action
+from reconciler.errors import Diagnostic
+from reconciler.secrets import (
+    REDACTED,
+    SHORTEST_SCANNED,
+    Redactor,
+    SecretText,
+    is_secret_name,
+    looks_secret,
+    secret_parts,
+    show,
+    without_parts,
+    without_secrets,
+)
+from tests.builders import a_job, a_stack, seen
+from tests.core.test_decision_table import plan_for
+
+
+def _can_be_seen(secret: str) -> bool:
+    """Whether enough of it can be seen: marks without width are no part of what is looked for."""
+    return sum(char.isprintable() and not char.isspace() for char in secret) >= SHORTEST_SCANNED
+
+
+SECRETS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=6, max_size=30).filter(
+    _can_be_seen
+)
+
+
+@given(SECRETS)
+def test_every_form_of_a_secret_is_redacted(secret: str) -> None:
+    redact = Redactor([secret])
+    encoded = base64.b64encode(secret.encode()).decode()
+    for form in (
+        secret,
+        encoded,
+        quote_plus(secret),
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+    ):
+        assert form not in redact(f"before {form} after") or form in REDACTED
+
+
+def test_secret_is_shown_as_its_source() -> None:
+    secret = SecretText("hidden", "${var.t}")
+    assert show({"a": [secret, {"b": secret}], "c": 1}) == {"a": ["${var.t}", {"b": "${var.t}"}], "c": 1}
+    assert "hidden" not in repr([secret])
+    copied = pickle.loads(pickle.dumps(secret))
+    assert (copied, copied.reference) == ("hidden", "${var.t}")
+
+
+# ── values for programs ────────────────────────────────────────────────────────────────────────
+
+SECRET = "hush-hush-9"
+REDACT = Redactor([SECRET])
+[CREATE] = plan_for(a_stack(a_job(algorithm__environments={"T": SecretText(SECRET, "${var.t}")}))).actions
+[TAKEN] = plan_for(a_stack(a_job()), seen(a_job(), job_id=SECRET, description="")).actions
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        CREATE,
+        TAKEN,
+        Drift(**{"key": "a", "class": DriftClass.UNOWNED}, job=SECRET),
+        Outcome(CREATE, Status.FAILED, message=f"it is {SECRET}"),
+        Diagnostic("refused", why=f"it is {SECRET}"),
+        (f"x {SECRET}", {SECRET: [SECRET]}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_redacted_value_keeps_its_type(value: object) -> None:
+    cleaned = without_secrets(value, REDACT)
+    assert SECRET in f"{value} {_bodies(value)}"
+    assert SECRET not in f"{cleaned} {_bodies(cleaned)}"
+    assert type(cleaned) is type(value)
+
+
+def test_value_without_secret_is_unchanged() -> None:
+    [action] = plan_for(a_stack(a_job())).actions
+    assert without_secrets(action, REDACT) is action
+
+
+def test_own_words_stay_when_a_secret_has_the_same_letters() -> None:
+    assert without_secrets(TAKEN, Redactor(["conflict", "Running"])).action is Action.CONFLICT
+
+
+def _bodies(value: object) -> str:
+    """What is sent, as it is: a secret does not show itself in a repr."""
+    return json.dumps(getattr(value, "desired", None))
+
+
+# ── what looks like a secret ───────────────────────────────────────────────────────────────────
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
 
