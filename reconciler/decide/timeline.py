@@ -266,7 +266,7 @@ def _state_of(one: PastRevision, ended: Iterable[str]) -> BarState:
     """How a revision was seen last; `ended` are the jobs that we terminated."""
     if one.released_at_s is not None and not one.has_ended:
         return BarState.RELEASED
-    # What was created, and nobody has looked at since, waits for all that is known.
+    # A job that was created and not observed since is taken for queued.
     state = _STATES[one.phase] if one.phase_text else BarState.QUEUED
     if state is not BarState.TERMINATED or one.stopped or one.job in ended or _stopped_itself(one):
         return state

@@ -1,6 +1,6 @@
 """Plans, drift reports and results for GitHub Actions: workflow commands, and the outputs of a step.
 
-The commands are annotations where the manifest stands. Escaped as GitHub's toolkit does it
+The commands annotate lines of the manifest. Text is escaped as GitHub's toolkit does it
 (actions/toolkit, packages/core/src/command.ts and file-command.ts).
 """
 
@@ -68,8 +68,8 @@ def _property(text: str) -> str:
 
 def render_fleet(report: FleetReport, view: View) -> str:
     """Workflow commands about all stacks, errors first, for a step shows only some; one notice for all."""
-    said = [line for result in report.results for line in _stack(result, view)]
-    lines = [line for start in ("::error ", "::warning ") for line in said if line.startswith(start)]
+    found = [line for result in report.results for line in _stack(result, view)]
+    lines = [line for start in ("::error ", "::warning ") for line in found if line.startswith(start)]
     lines.append(_command("notice", {"title": "fleet"}, printable(report.last_line)))
     return "".join(f"{line}\n" for line in lines)
 

@@ -56,28 +56,27 @@ def redacted(value: Any, redact: Callable[[str], str]) -> Any:
 
 
 def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return _redacted_text(value, redact)
     if isinstance(value, Mapping):
-        return {
-            _name(str(key), redact): member if _is_ours(str(key), member) else _redacted(member, redact)
-            for key, member in value.items()
-        }
+        document = {}
+        for key, member in value.items():
+            name = str(key)
+            # Programs look for the fields of a document, though a secret may have the same letters.
+            shown = name if _FIELD.fullmatch(name) else redact(name)
+            document[shown] = member if _is_ours(name, member) else _redacted(member, redact)
+        return document
     if isinstance(value, list | tuple):
         return [_redacted(item, redact) for item in value]
-    if isinstance(value, int | float) and not isinstance(value, bool) and redact(str(value)) == REDACTED:
-        return REDACTED  # a PIN is a number
-    return value
-
-
-def _redacted_text(text: str, redact: Callable[[str], str]) -> str:
-    shown = redact(text)
-    if shown == text or not _ID.fullmatch(text):
-        return shown
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return REDACTED if redact(str(value)) == REDACTED else value  # a PIN is a number
+    if not isinstance(value, str):
+        return value
+    text = redact(value)
+    if text in (value, REDACTED) or not _ID.fullmatch(value):
+        return text
     # A short secret may be a part of an id or a digest by chance; without that part it names nothing.
-    count = shown.count(REDACTED)
-    taken_out = len(text) - len(shown) + count * len(REDACTED)
-    return text if taken_out <= count * _SHORT and shown != REDACTED else shown
+    count = text.count(REDACTED)
+    taken_out = len(value) - len(text) + count * len(REDACTED)
+    return value if taken_out <= count * _SHORT else text
 
 
 def _is_ours(name: str, value: Any) -> bool:
@@ -86,11 +85,6 @@ def _is_ours(name: str, value: Any) -> bool:
         return value in _WORDS.get(name, ())
     numbers = value.values() if isinstance(value, Mapping) else (value,)
     return name in _COUNTS and all(type(number) is int for number in numbers)
-
-
-def _name(name: str, redact: Callable[[str], str]) -> str:
-    # Programs look for the fields of a document, though a secret may have the same letters.
-    return name if _FIELD.fullmatch(name) else redact(name)
 
 
 def render(content: Content, value: Any, view: View) -> str:

@@ -1,4 +1,4 @@
-"""Plans, drift reports and results as JUnit XML: a testcase per key, which fails where somebody is needed.
+"""Plans, drift reports and results as JUnit XML: a testcase per key, which fails where it needs attention.
 
 Written for the two schemas that are published, that of Ant (the stricter one) and that of the Jenkins xUnit
 plugin: one failure in a testcase at most, and no attribute that only one of them knows.
@@ -30,7 +30,7 @@ _NO_TIME = "1970-01-01T00:00:00"
 
 
 def render(content: Content, value: Any, view: View) -> str:
-    """A testcase per key, of a manifest per file; a failure for each that somebody has to look at."""
+    """A testcase per key, of a manifest per file; a failure for each that needs attention."""
     if content is Content.CASES:
         return _document([_cases(value, view)])
     sheet = sheet_of(content, value, view)
@@ -58,7 +58,7 @@ def _suite(sheet: Sheet) -> Xml.Element:
         case = _add_case(suite, key, about)
         if rows := findings.get(key):
             _add_failure(case, rows)
-    # What is said of each key, as it is in no failure, and the last line of the text.
+    # Also about the keys that have no failure.
     sentences = [row.sentence for row in sorted(sheet.rows, key=lambda row: row.key)]
     words = {Level.ERROR: "refused", Level.WARNING: "warning"}
     notes = (
@@ -69,7 +69,7 @@ def _suite(sheet: Sheet) -> Xml.Element:
 
 
 def _cases(report: CasesReport, view: View) -> Xml.Element:
-    """A testcase for each case of policies; a failure where they said something else than expected."""
+    """A testcase for each case of policies; a failure where they did not decide as expected."""
 
     def clean(text: str) -> str:
         return printable(view.redact(text))

@@ -1,4 +1,4 @@
-"""How text is laid out on so many columns: by the cells that characters take, and nothing is cut.
+"""Lays text out on the columns of a terminal, by the cells that characters take; nothing is cut.
 
 Escape sequences of ours (colours, links) take no cell. Source of what a character takes: rich.cells.
 """
@@ -16,7 +16,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;]*m|\x1b\]8;[^\x1b]*\x1b\\")
 _UNITS = re.compile(rf"{_ESCAPE.pattern}|.", re.DOTALL)
 #: A line may end before these spaces, unless the next one would read as a command of a CI service.
 _SPACES = re.compile(r"( +(?!::))")
-#: What stands before a column.
+#: Spaces before a column.
 _COLUMN = re.compile(r"(?<=\S) {2,}(?=\S)")
 _RESET = "\x1b[0m"
 _LINK_END = "\x1b]8;;\x1b\\"
@@ -54,7 +54,7 @@ def fit(text: str, style: Style, whole: Collection[str] = ()) -> str:
 
 
 def fit_line(line: str, style: Style, whole: Collection[str] = (), hanging: int = 0) -> list[str]:
-    """Break one line as `fit` does: the rest stands below its last column, if it has columns.
+    """Break one line as `fit` does: the rest goes below its last column, if it has columns.
 
     Only those in the left half count; otherwise the rest is indented by `hanging`, or a little.
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reconciler.core.values import Change, PlanWarning, Source, TargetIdentity
     from reconciler.decide.plan import Denial
 
-#: Before what stands below the line of a job.
+#: The indent below the line of a job.
 INDENT = " " * 8
 #: How wide a list of keys is where nothing says how wide the text may be.
 WIDTH = 100
@@ -56,7 +56,7 @@ def spell_place(source: Source) -> str:
     return printable(f"{source.file}:{source.line}:{source.column}")
 
 
-# ── one job, or several of which the same is said ───────────────────────────────────────────────────
+# ── one job, or several that are alike ──────────────────────────────────────────────────────────────
 
 
 def width_of_names(names: Iterable[str], style: Style) -> int:
@@ -100,7 +100,7 @@ def render_keys(
     """The keys of several jobs, several on a line; a list that `is_cut` says how many more there are.
 
     On a terminal many members of one sweep are listed as a shell would write them:
-    `lr-{0_1,0_2}-batch-{32,64}`. Elsewhere each key stands as it is, on one line, for
+    `lr-{0_1,0_2}-batch-{32,64}`. Elsewhere all keys are on one line, unabbreviated, for
     programs such as grep.
     """
     listed = [printable(key) for key in keys]
@@ -224,7 +224,7 @@ def _snippet(number: str, snippet: Snippet, style: Style) -> Iterator[str]:
 
 
 def _narrowed(snippet: Snippet, width: int) -> Snippet:
-    """The marked part of a line, and as much around it as takes so many cells; the rest shows as `…`."""
+    """The marked part of a line, and as much around it as fits the width in cells; the rest shows as `…`."""
     text, start, length = snippet.text, snippet.start, snippet.length
     if cell_len(text) <= width:
         return snippet

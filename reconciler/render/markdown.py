@@ -1,7 +1,7 @@
 """Plans, drift reports and results as Markdown for a comment on a pull request.
 
 The first line names the stack and the target, so that a workflow finds its own comment. Text from outside
-stands in code, where neither Markdown nor HTML, mentions or links are made of it, unless it is plain prose.
+is written as code, which is neither Markdown nor HTML, a mention nor a link, unless it is plain prose.
 Source of what is left out where there is no room: docs/cli.md, "Formats".
 """
 
@@ -32,7 +32,7 @@ _MOST_NOTES = 10
 _LONGEST_NOTE = 500
 _MOST_SUMS = 20
 _LONGEST_KEY = 100
-#: What means nothing in Markdown, HTML or GitHub's own marks, wherever in a line it stands.
+#: Text without a meaning in Markdown, HTML or GitHub's own marks, anywhere in a line.
 _PROSE = re.compile(r"(?:[^\W_]|->|[ ,;?()/%+=×→'\"-]|(?<=[^\W_])_+(?=[^\W_])|[.:](?!/))*")
 _LINK = re.compile(r"www\.|[^\W\d]:[^ ]|[0-9a-f]{7,}|GH-\d", re.IGNORECASE)
 _BACKTICKS = re.compile("`+")
@@ -78,7 +78,7 @@ def _render(sheet: Sheet, rows: Iterable[Row]) -> str:
 
 
 def _fit(sections: Sequence[Sequence[Row]], room: int) -> tuple[list[str], dict[str, int]]:
-    """Lay sections out in so many characters; what is left out is counted by its words.
+    """Lay sections out in `room` characters; what is left out is counted by its words.
 
     What must stay goes first. If all of it does not fit, the last kinds of it are listed by key only.
     The rest is cut by whole jobs: first what starts or edits a job and ends none.
@@ -166,21 +166,21 @@ def _row(row: Row, most_keys: int | None = None) -> Iterator[str]:
     symbol = row.symbol or row.kind
     behind = [text for text in (row.starts, _place_of_finding(row)) if text]
     if not below:
-        said = " ".join(filter(None, (code(symbol), f"**{code(name)}**", row.revision)))
-        said += f": {prose(row.text)}" if row.text else ""
-        yield f"- {said}" + "".join(f" ({code(text)})" for text in behind)
+        line = " ".join(filter(None, (code(symbol), f"**{code(name)}**", row.revision)))
+        line += f": {prose(row.text)}" if row.text else ""
+        yield f"- {line}" + "".join(f" ({code(text)})" for text in behind)
         return
     about = f"<code>{escape(name)}</code>" if name else f"{len(row.keys)} jobs"
-    said = f"<code>{escape(symbol)}</code> <b>{about}</b> {row.revision}".rstrip()
-    said += f": {_prose_in_html(row.text)}" if row.text else ""
-    said += "".join(f" (<code>{escape(text)}</code>)" for text in behind)
-    yield from ("", f"<details><summary>{said}</summary>", "")
+    line = f"<code>{escape(symbol)}</code> <b>{about}</b> {row.revision}".rstrip()
+    line += f": {_prose_in_html(row.text)}" if row.text else ""
+    line += "".join(f" (<code>{escape(text)}</code>)" for text in behind)
+    yield from ("", f"<details><summary>{line}</summary>", "")
     yield from below
     yield from ("</details>", "")
 
 
 def _place_of_finding(row: Row) -> str:
-    """Where the manifest has what somebody has to do something about."""
+    """The place in the manifest of a row that needs attention."""
     return _short(row.place, _LONGEST_KEY) if row.is_finding and len(row.keys) == 1 else ""
 
 
@@ -216,9 +216,9 @@ def _notes(notes: Sequence[Note]) -> Iterator[str]:
         some = [note for note in notes if note.level is level]
         for note in some[:_MOST_NOTES]:
             about = f"{code(_short(note.key, _LONGEST_KEY))}: " if note.key else ""
-            said = f"{note.what}: {note.why}" if note.why else note.what
+            what = f"{note.what}: {note.why}" if note.why else note.what
             fix = f"; fix: {prose(_short(note.fix, _LONGEST_NOTE))}" if note.fix else ""
-            yield f"> **{word}:** {about}{prose(_short(said, _LONGEST_NOTE))}{fix}"
+            yield f"> **{word}:** {about}{prose(_short(what, _LONGEST_NOTE))}{fix}"
             yield ""
         if len(some) > _MOST_NOTES:
             yield f"> {len(some) - _MOST_NOTES} more of these"

@@ -56,7 +56,7 @@ class Row(NamedTuple):
     `kind` is the action, the class of drift or the status, `action` what has the status; `rule` is the word
     of a closed list that says why, `words` the kind as people read it. `lines` are further details, under
     `lines_title`.
-    `is_finding` says that somebody has to do something about it. Where there is no room, what `is_cut_first`
+    `is_finding` says that it needs attention. Where there is no room, what `is_cut_first`
     is left out first, and what `must_stay` last. For people, rows of a low `rank` come first.
     """
 
@@ -155,7 +155,7 @@ class Sheet(NamedTuple):
 
     @property
     def findings(self) -> list[Row]:
-        """What somebody has to do something about, what policies deny and pre-flight found included."""
+        """The rows that need attention, those of policies and pre-flight included."""
         return [*(row for row in self.rows if row.is_finding and row.level is not Level.NONE), *self.denied]
 
 

@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
+    from reconciler.core.values import Source
     from reconciler.decide.metrics import RunReport
     from reconciler.decide.plan import Plan
+    from reconciler.errors import Location
 
 _CODES = {"green": "32", "yellow": "33", "red": "31", "blue": "34", "magenta": "35", "dim": "2", "bold": "1"}
 
 
-class Place(Protocol):
-    """A line of a file."""
-
-    @property
-    def file(self) -> str:
-        """The name of the file, from the current directory."""
-
-    @property
-    def line(self) -> int:
-        """Counts from 1."""
-
-    @property
-    def column(self) -> int:
-        """Counts from 1."""
+#: A line of a file.
+Place: TypeAlias = "Location | Source"
 
 
 class Style(NamedTuple):
-    """What a text may use: colours, so many columns (None: as many as it needs), and links.
+    """What a text may use: colours, a width in columns (None: as many as it needs), and links.
 
     `url_of` finds the address of a place, if it has one; `link_id` tells links of ours from those that text
     from outside may hold.

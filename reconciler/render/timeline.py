@@ -24,7 +24,7 @@ from reconciler.render.html import page
 from reconciler.text import printable
 
 _STATES, _MARKS = tuple(BarState), tuple(MarkKind)
-#: A letter for each state and each mark, in the order of their enumerations: none is told by colour alone.
+#: Letters in the order of the enumerations, so that no meaning hangs on colour alone.
 _STATE_LETTERS = dict(zip(_STATES, "QRECFATXL?", strict=True))
 _MARK_LETTERS = dict(zip(_MARKS, "ut!gkdarxsmn", strict=True))
 #: How a run went, from good to bad: the letter and the words of the legend.
