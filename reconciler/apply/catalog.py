@@ -93,7 +93,7 @@ class CatalogReader:
 
 
 def answers_to(reader: CatalogReader, questions: CatalogQuestions) -> CatalogAnswers:
-    """Ask several things. What could not be asked is said in the answer.
+    """Ask for several parts; `unchecked` has those that could not be read.
 
     One after the other in the thread of the caller, whom an interrupt reaches at once: they are few.
 
@@ -132,9 +132,8 @@ def answers_to(reader: CatalogReader, questions: CatalogQuestions) -> CatalogAns
 class CreateChecks:
     """Holds what replaces create against the catalog of one target; safe to use from several threads.
 
-    Without a reader nothing is known, and nothing is refused. A part that cannot be asked says nothing: it
-    is said once to `warn`, and the action goes on. What pre-flight has asked is not asked again, unless
-    it got no answer.
+    Without a reader nothing is known, and nothing is refused. A part that cannot be read refuses
+    nothing: it is reported once to `warn`, and the action goes on. The answers of pre-flight are reused.
     """
 
     def __init__(self, reader: CatalogReader | None, warn: Callable[[str], None]) -> None:

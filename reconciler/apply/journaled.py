@@ -1,4 +1,4 @@
-"""The calls of one action: each waits for its turn, and stands between two lines of the journal."""
+"""The calls of one action: each waits for its turn, and is made between two lines of the journal."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ class JournaledBackend:
 
     @property
     def skew_s(self) -> float | None:
-        """How far our clock is ahead of the service's, in seconds; None if it told no time."""
+        """How far our clock is ahead of the service's, in seconds; None if it sent no date."""
         return self._backend.skew_s if isinstance(self._backend, SupportsClockSkew) else None
 
     def create(self, body: Mapping[str, Any]) -> ObservedJob:
@@ -214,7 +214,7 @@ class JournaledBackend:
 
     def update(self, job_id: str, changes: Mapping[str, Any]) -> None:
         """Change fields of a job."""
-        # A revision that is made by this call: who dies after it has told what was declared.
+        # This call makes a revision: after a crash the journal has what was declared.
         declared = self._action.declared if self._action.reason in _TAKES_IN else None
         step = Step(self._action, Call.UPDATE, job_id, declared)
         self._between_lines(step, lambda: self._backend.update(job_id, changes))

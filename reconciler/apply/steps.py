@@ -42,7 +42,7 @@ from reconciler.errors import (
     WrongPhase,
 )
 
-#: How often something is asked where asking again takes a look in between. What is safe to repeat blindly
+#: How often a request is made that may be repeated only after a look. What is safe to repeat blindly
 #: (reading, PUT, terminate) the backend repeats by itself.
 ATTEMPTS = 4
 
@@ -83,10 +83,10 @@ class Steps:
         return self.action.after.name
 
     def run(self) -> Outcome:
-        """Do it. What goes wrong is said in the outcome.
+        """Carry the action out; failures are in the outcome.
 
         Raises:
-            LockLost: somebody else may hold the lock by now.
+            LockLost: another process may hold the lock by now.
             Interrupted: the program is to stop; what had been done before stays done.
         """
         do = {
@@ -233,7 +233,7 @@ class Steps:
         return None
 
     def _settled(self, name: str) -> tuple[str, str] | None:
-        """Look the name up: our job is there (whoever sent it), somebody else's is, or none is seen."""
+        """Look the name up: our job has it (whoever sent it), another job has it, or none is seen."""
         found = self._backend.find(name)
         for job in found:
             if job.name == name and is_marked(job, self.action, self._stack):
@@ -263,7 +263,7 @@ class Steps:
         return False if is_whole else None
 
     def _name_check(self, name: str) -> bool | None:
-        """Ask whether the name is held: a help that not everybody may use, so its failure says nothing."""
+        """Ask whether the name is held; not every account may ask, so a failure proves nothing."""
         try:
             return self._backend.name_is_taken(name)
         except ServiceError:
@@ -363,7 +363,7 @@ class Steps:
         if self.action.replace_order is ReplaceOrder.CREATE_FIRST:
             return self._replace_create_first()
         name = self._next_name
-        # A create that is refused, and whoever holds the next name, would leave us with no job at all.
+        # If the create were refused, or its name taken, there would be no job at all.
         if self._checks is not None:
             self._checks.check(self.action)
         new = self._settled(name)
@@ -467,7 +467,7 @@ def _none_left(old: ObservedJob | None, action: PlannedAction, end: ActionEnded)
         gone = f"{before} is gone"
     else:
         gone = f"{before} was ended" if old.phase is Phase.TERMINATED else f"{before} is {old.phase_text}"
-    # Of an unknown create nobody may say that it did not happen.
+    # An unknown create may have happened.
     made = end.detail if end.status is Status.UNKNOWN else f"{after} could not be made: {end.detail}"
     return f"{gone}; {made}"
 
@@ -501,7 +501,7 @@ def check_marker(action: PlannedAction, job: ObservedJob, stack: str) -> None:
     """The job that an action is about must still be the one that was planned for.
 
     Raises:
-        ActionEnded: it is somebody else's by now, or another revision.
+        ActionEnded: it belongs to another stack by now, or is another revision.
     """
     marker, before = job.marker, action.before
     assert before is not None
@@ -520,10 +520,10 @@ def check_marker(action: PlannedAction, job: ObservedJob, stack: str) -> None:
 
 
 def check_flags(action: PlannedAction, job: ObservedJob) -> None:
-    """An update writes the whole marker: what somebody wrote there since the plan would be lost.
+    """An update writes the whole marker: what was changed there since the plan would be lost.
 
     Raises:
-        ActionEnded: somebody did.
+        ActionEnded: it was changed.
     """
     marker = job.marker
     if action.reason in _WHATEVER_FLAGS:

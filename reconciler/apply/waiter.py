@@ -19,7 +19,7 @@ from reconciler.errors import UNCERTAIN, NotFound, ServiceError, Throttled, Unau
 
 #: Seconds between two looks: they double from the first to the longest.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
-#: How often it is told, in seconds, that something is still waited for.
+#: Seconds between two messages that something is still waited for.
 PROGRESS_EVERY_S = 10.0
 #: So many looks in a row at one job of `jobs wait` may fail.
 PATIENCE = 10
@@ -34,7 +34,7 @@ class Waitable(Protocol):
         ...
 
     def announce(self, pause_s: float) -> float:
-        """Tell how it stands before a pause of so many seconds; return how long the pause may be at most."""
+        """Report its state before a pause of so many seconds; return how long the pause may be at most."""
         ...
 
     def look(self) -> bool:
@@ -50,7 +50,7 @@ def wait_for(
 ) -> bool:
     """Look until it is over; return whether it is, when `timeout_s` seconds have passed (None: without end).
 
-    Once it `is_interrupted` nobody pauses or looks any more.
+    Once it `is_interrupted` there is no further pause or look.
     """
     until_s = None if timeout_s is None else clock.now() + timeout_s
     pause_s = FIRST_PAUSE_S
@@ -64,7 +64,7 @@ def wait_for(
 
 
 class WaitingForJob:
-    """One job that an action waits for; its progress is told every ten seconds."""
+    """One job that an action waits for; its progress is reported every ten seconds."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ WatchListener = Callable[[ObservedJob, str, bool], None]
 
 
 class JobWatch:
-    """One job that is waited for by hand: as it was last seen, and how its wait stands."""
+    """One job that is waited for by hand: as it was last seen, and the state of its wait."""
 
     def __init__(self, backend: Backend, job: ObservedJob, goal: Goal, listener: WatchListener) -> None:
         self._backend, self._goal, self._listener = backend, goal, listener
@@ -114,14 +114,14 @@ class JobWatch:
 
     @property
     def end(self) -> WaitEnd:
-        """How its wait stands, by the last look."""
+        """The state of its wait, by the last look."""
         return WaitEnd.GONE if self._is_gone else judge(self._goal, self.job.phase)
 
     def look(self) -> None:
         """See how the job is now.
 
         Raises:
-            Unauthorized: nobody may look any more.
+            Unauthorized: the account may not read the job.
             ServiceError: it could not be read, several times in a row.
         """
         try:
@@ -179,7 +179,7 @@ def watch_all(
     Returns how each wait ended.
 
     Raises:
-        Unauthorized: nobody may look any more.
+        Unauthorized: the account may not read the job.
         ServiceError: a job could not be read, several times in a row.
     """
     wait_for(_AllOf(watches, show), clock, timeout_s)

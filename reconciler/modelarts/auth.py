@@ -28,11 +28,11 @@ class NoCredentials(Unauthorized):
 
 
 class LoginRefused(Unauthorized):
-    """IAM gave no token for the login, so the service itself was not asked."""
+    """IAM gave no token for the login, so the request to the service was not sent."""
 
 
 class IamUnreachable(Unreachable):
-    """IAM gave no answer, so the service itself was not asked."""
+    """IAM gave no answer, so the request to the service was not sent."""
 
 
 class Anonymous(Credentials):
@@ -40,7 +40,7 @@ class Anonymous(Credentials):
 
 
 class StaticToken(Credentials):
-    """A token that somebody else fetched; it does not say its project, and we cannot fetch another one."""
+    """A token from the environment; it does not name its project, and cannot be renewed."""
 
     what = "token"
 
@@ -345,7 +345,7 @@ def _file(context: CredentialContext) -> Credentials | None:
     if path is None:
         return None
     section = context.profile or "basic"
-    # A file or section that is not there is a mistake only where somebody named it.
+    # A missing file or section is an error only if it was named.
     is_named = bool(context.get(FILE_VARIABLE) or context.profile)
     parser = configparser.RawConfigParser()
     try:

@@ -1,4 +1,4 @@
-"""The backend of a target of ModelArts: its workspace, and the calls that a plan needs none of, in groups."""
+"""The backend of a ModelArts target: a workspace, and groups of further calls that a plan does not need."""
 
 from __future__ import annotations
 

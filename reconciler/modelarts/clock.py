@@ -19,7 +19,7 @@ _PIECE_S = 0.2
 
 
 class SystemClock:
-    """Real time; what `core.ports.Clock` asks for. Once `stop` is set nobody sleeps any more."""
+    """Real time, as a `core.ports.Clock`. Once `stop` is set, sleeping ends."""
 
     def __init__(self, stop: threading.Event | None = None) -> None:
         self._stop = stop
@@ -116,7 +116,7 @@ class RateLimiter:
             return max(0.0, self._next_s - now_s - self._step_s)
 
     def pause(self, now_s: float, seconds: float) -> None:
-        """Let nobody through for a while: the service is throttling, and one of us has noticed."""
+        """Hold back every request for a while, because one of them was throttled."""
         if seconds > 0:
             with self._lock:
                 self._next_s = max(self._next_s, now_s + min(seconds, Backoff.longest_retry_after_s))

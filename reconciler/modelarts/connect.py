@@ -52,7 +52,7 @@ def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> Target
     """Return the identity of a target; None if only its credentials can tell the project. Nothing is sent.
 
     Raises:
-        ManifestInvalid: the target says too little to find the service.
+        ManifestInvalid: the target has no usable endpoint, or no project.
     """
     endpoint = endpoint_of(target, environ)
     try:
@@ -76,7 +76,7 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
 
     Raises:
         Unauthorized: no credentials were found.
-        ManifestInvalid: the target says too little to find the service.
+        ManifestInvalid: the target has no usable endpoint, or no project.
     """
     options = SessionOptions(
         listener=runtime.on_request,
@@ -187,7 +187,7 @@ def project_of(target: Target, environ: Mapping[str, str], credentials: Credenti
     """Return the project: the target's, else that of the environment, else that of the credentials.
 
     Raises:
-        ManifestInvalid: none of them says one, or what it says cannot be one.
+        ManifestInvalid: there is none, or it is not a valid project id.
     """
     project_id = _named_project(target, environ) or (credentials and credentials.project_id()) or ""
     if not project_id:
@@ -200,7 +200,7 @@ def project_of(target: Target, environ: Mapping[str, str], credentials: Credenti
 
 
 def cloud_of(target: Target, endpoint: str) -> Cloud:
-    """Return the target's cloud: what it says, else what its host says."""
+    """Return the cloud of a target: the declared one, else the one of its host."""
     host = urlsplit(endpoint).hostname or ""
     return target.cloud or (Cloud.OTC if host.endswith(".otc.t-systems.com") else Cloud.HUAWEI)
 

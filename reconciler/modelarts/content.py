@@ -41,7 +41,7 @@ def read_content(response: requests.Response) -> bytes:
     """Return the whole body, decompressed.
 
     Raises:
-        UnreadableAnswer: it is too long, or compressed in a way that nobody asked for.
+        UnreadableAnswer: it is too long, or compressed in a way that was not requested.
         OSError, urllib3.exceptions.HTTPError: the connection broke.
     """
     chunks, length = [], 0
@@ -58,7 +58,7 @@ def read_content(response: requests.Response) -> bytes:
             f"the body cannot be decompressed: {error}", status=response.status_code
         ) from None
     if getattr(response.raw, "length_remaining", None):
-        # The next major version of urllib3 says so itself.
+        # The next major version of urllib3 raises it itself.
         raise urllib3.exceptions.ProtocolError("the response ended prematurely")
     return b"".join(chunks)
 
@@ -148,7 +148,7 @@ def memory_of(content: bytes) -> int:
 
 
 def parse(content: bytes) -> Any:
-    """Parse JSON. What no value can hold stands there as NaN, so that it spoils one job and not all of them.
+    """Parse JSON. A value that cannot be represented is read as NaN, so that it spoils one job and not all.
 
     That is a number of more than 300 digits, and whatever lies deeper than `DEEPEST`. A byte that is no
     UTF-8 is a lone surrogate, as JSON can spell it too.

@@ -1,7 +1,7 @@
 """What a refusal of the service means: its code and status → a `ServiceError`, and a fix.
 
 The body of an error has one of many forms (the service's own, the gateway's, IAM's, HTML of a proxy);
-`read_error` levels them out, `failure_of` says what they mean.
+`read_error` reads all of them, `failure_of` classifies them.
 
 Source: docs/modelarts.md, "Errors".
 """
@@ -36,7 +36,7 @@ _NO_CODE = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class Meaning(NamedTuple):
-    """What a code says beyond its HTTP status: the failure, and a fix that we know better."""
+    """What a code means beyond its HTTP status: the failure, and a fix."""
 
     failure: type[ServiceError]
     fix: str | None = None
@@ -172,7 +172,7 @@ def _first(level: Mapping[str, Any], *names: str) -> str:
 
 def _code(text: str, redact: Callable[[str], str]) -> str:
     code = _NO_CODE.sub("", text)
-    # What we know is nobody's secret, and decides what the failure means.
+    # A known code is no secret, and decides what the failure means.
     return code if canonical_code(code) in CODES else redact(_NO_CODE.sub("", redact(text)))[:64]
 
 
@@ -190,7 +190,7 @@ def failure_of(
     fix: str | None = None,
     redact: Callable[[str], str] = str,
 ) -> ServiceError:
-    """Return the failure that an answer other than 2xx stands for.
+    """Return the failure for an answer other than 2xx.
 
     The code decides before the status: 404 ModelArts.2786 is a matter of credentials, and *no such
     job* is a 400. `fix` is what the caller knows better than the code does. `redact` takes secrets out
@@ -230,7 +230,7 @@ def _by_status(status: int) -> type[ServiceError]:
 
 
 def redirected(status: int, location: str, redact: Callable[[str], str] = str) -> UnreadableAnswer:
-    """Return the failure for a redirect: following one would hand the credentials to somebody else."""
+    """Return the failure for a redirect: following one would send the credentials to another host."""
     return UnreadableAnswer(
         f"a redirect to {harmless(location, _QUOTED, redact) or 'nowhere'}; redirects are never followed",
         status=status,

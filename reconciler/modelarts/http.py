@@ -64,7 +64,7 @@ class Request:
 
     @property
     def path_and_query(self) -> str:
-        """What stands in the request line."""
+        """The target of the request line."""
         if not self.query:
             return self.path
         # Encoded as the signer encodes it: sending the query as it was signed is the safe way.
@@ -137,7 +137,7 @@ class ServiceResponse:
 class Credentials:
     """One way to prove who is asking. This one proves nothing.
 
-    `what` says what was found, without its value; `source` where, e.g. `MODELARTS_AUTH_TOKEN`.
+    `what` is their kind, and `source` where they were found, e.g. `MODELARTS_AUTH_TOKEN`.
     """
 
     what = "no credentials"
@@ -434,7 +434,7 @@ class ServiceSession:
 
     @property
     def skew_s(self) -> float | None:
-        """How far our clock was ahead of the service's at its last answer; None if no answer said it."""
+        """How far our clock was ahead of the service's at its last answer; None if no answer had a date."""
         if self._dated is None:
             return None
         date, now_s = self._dated

@@ -1,4 +1,4 @@
-"""The job as the service reports it, and what the service is asked of jobs, under their documented names.
+"""Jobs as the service reports them, and requests about jobs, under their documented names.
 
 A job is reported as it is declared: the lenient variant of a declared model has its fields, so that a field
 which is added to the models of `core` is read from answers as well. Text, numbers and the words of closed
@@ -41,7 +41,7 @@ from reconciler.modelarts.models import Billing, Count, FlavorInfo, Lenient, Num
 
 _Model = TypeVar("_Model", bound=Lenient)
 _VARIANTS: dict[type[BaseModel], type[Lenient]] = {}
-#: How a plain type is read, and what stands there when nothing was reported.
+#: How a plain type is read, and its value when nothing was reported.
 _PLAIN: dict[Any, tuple[Any, Any]] = {
     str: (str, ""),
     bool: (bool | None, None),
@@ -329,7 +329,7 @@ class Ssh(Lenient):
 
 
 class WebTool(Lenient):
-    """A web page beside the job; whoever has the token is in."""
+    """A web page of the job; its token grants access."""
 
     url: str = ""
     token: str = Field("", repr=False)
@@ -374,7 +374,7 @@ class FineTuneConfig(Lenient):
 
 @as_declared(desired.JobBody, without=_IN_METADATA)
 class ReportedJob(Lenient):
-    """All that the service tells of a job: the answer of details and terminate, and an item of the search."""
+    """All that the service reports of a job: in details, terminate, and the items of a search."""
 
     metadata: Metadata = Field(default_factory=Metadata)
     status: StatusResponse = Field(default_factory=StatusResponse)
@@ -545,7 +545,7 @@ class UpdateBody(RequestModel):
 def unknown_fields(job: ObservedJob) -> tuple[str, ...]:
     """Return their paths, each once, the status aside: `spec.brand_new`, `tasks.brand_new`.
 
-    Of an answer that holds what is no text nothing is said.
+    An answer that cannot be read as a job has none.
     """
     try:
         found = ReportedJob.of(job).model_copy(update={"status": None})

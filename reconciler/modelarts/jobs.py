@@ -55,7 +55,7 @@ def find_job(
     Raises:
         NotFound: there is none.
         WrongUsage: there are several of that name.
-        ServiceError: the workspace could not be read, so nobody knows which revision is the newest.
+        ServiceError: the workspace could not be read, so the newest revision is not known.
     """
     backend = target.backend
     is_declared = named in stack.whole or named in stack.jobs
@@ -387,7 +387,7 @@ def _problems(job: ObservedJob, operation: Operation, *, force: bool) -> Iterato
 
 
 def terminate(target: Connected, job: ObservedJob, note: Callable[[ObservedJob], None]) -> str:
-    """Ask for the end of a job; return a word for how it stands then. `note` writes down that we did."""
+    """Ask for the end of a job; return a word for its state then. `note` records that it was sent."""
     try:
         target.backend.terminate(job.id)
         note(job)
@@ -401,7 +401,7 @@ def terminate(target: Connected, job: ObservedJob, note: Callable[[ObservedJob],
 
 
 def delete(target: Connected, job: ObservedJob) -> str:
-    """Delete the record of a job; return a word for how it stands then."""
+    """Delete the record of a job; return a word for its state then."""
     try:
         target.deletion.delete(job.id)
     except ServiceError as failure:
@@ -410,7 +410,7 @@ def delete(target: Connected, job: ObservedJob) -> str:
 
 
 def check_deleted(failure: ServiceError, target: Connected, job: ObservedJob) -> str:
-    """After a failure: a record that is not there any more is deleted, whoever did it.
+    """After a failure: return "deleted" if the record no longer exists.
 
     Raises:
         ServiceError: it is still there; this is the failure.

@@ -1,7 +1,7 @@
-"""The secrets of our own that are at hand, in use or not: none of them is ever shown.
+"""Our own secrets in the environment and the credentials file, in use or not: none is ever shown.
 
 Of several credentials the first wins (docs/cli.md, "Credentials"), and the others are as secret. This module
-imports no library, for it is asked before anything is done.
+imports no library, because it runs before anything else.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from reconciler.secrets import CREDENTIAL_NAMES, password_secrets, user_info_secrets
 
 FILE_VARIABLE = "HUAWEICLOUD_SDK_CREDENTIALS_FILE"
-#: The values of variables are told apart by the manifest, which says which of them are sensitive.
+#: Which variables are sensitive is declared in the manifest.
 _NO_SINGLE_SECRET = frozenset(("RECONCILER_RECORDS", "RECONCILER_VAR"))
 _SECRETS = (CREDENTIAL_NAMES - _NO_SINGLE_SECRET) | {"RECONCILER_SECURITY_TOKEN", "PGPASSWORD"}
 _PROXIES = frozenset(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"))
@@ -57,7 +57,7 @@ def _secrets_in(path: Path) -> Iterator[str]:
             return
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return  # whoever needs it will say so
+        return  # reported where it is needed
     for name, value in _LINE.findall(text):
         if name.lower() in _FIELDS or _is_secret(name):
             yield value

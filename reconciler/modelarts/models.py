@@ -316,7 +316,7 @@ class LogPreview(ResponseModel):
 
 
 class LogUrl(ResponseModel):
-    """A link to a whole log; it lives five minutes, and whoever has it can read the log."""
+    """A link to a whole log, valid for five minutes; it grants access without credentials."""
 
     obs_url: str
 

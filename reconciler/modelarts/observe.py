@@ -1,4 +1,4 @@
-"""Reading jobs from a service that says little about its list: one job, pages of them, a whole workspace.
+"""Reading jobs: one answer, a list page by page, a whole workspace.
 
 One answer becomes an `ObservedJob`, or `Unreadable` where a field that we need is not there: unknown fields
 stay in `body`, numbers may be text, null is absent. Needed are `metadata.id`, `metadata.name`,
@@ -162,7 +162,7 @@ def _seconds(milliseconds: Any) -> float | None:
 
 
 def _node_count(answer: dict[str, Any]) -> int:
-    """Nodes of the job; of all its tasks for a heterogeneous one. 1 where nothing is said."""
+    """Nodes of the job; of all its tasks for a heterogeneous one. 1 by default."""
     spec = answer.get("spec")
     resource = spec.get("resource") if isinstance(spec, dict) else None
     if isinstance(resource, dict) and "node_count" in resource:
@@ -231,10 +231,10 @@ class PageReader:
         self._is_ours = is_ours
 
     def read(self, fetch: FetchPage, first: SearchPage | None = None) -> Listing:
-        """Read the whole list; what cannot be read is said in the answer. `first` was fetched already.
+        """Read the whole list; problems are in the listing. `first` was fetched already.
 
         Raises:
-            Unauthorized: nobody is allowed to read it.
+            Unauthorized: the account may not read it.
         """
         seen = _Seen(self._is_ours)
         requests, lock = first.requests if first else 0, threading.Lock()
@@ -246,7 +246,7 @@ class PageReader:
                 page = fetch(offset)
                 needed = page.requests
             finally:
-                # Those of pages that nobody waits for any more, too.
+                # Pages that are not needed any more count too.
                 with lock:
                     requests += needed
             return page
@@ -269,7 +269,7 @@ class PageReader:
             while True:
                 repeated = seen.take(page)
                 if pages == 1 and not self.counts_items and repeated > PAGE_SIZE // 2:
-                    # Page 1 repeats page 0: items are counted. What was asked for already is not wanted.
+                    # Page 1 repeats page 0: items are counted. What was requested already is not needed.
                     self.counts_items = True
                     ahead.forget()
                 elif repeated or seen.total_fell or (ended and page.items):
@@ -292,7 +292,7 @@ _MOVED = "moved"
 
 
 class _Ahead:
-    """Pages that are asked for before anybody reads them, in order; a single one waits for its reader."""
+    """Pages that are requested ahead, in order; a single one is fetched when it is read."""
 
     def __init__(self, fetch: FetchPage, width: int) -> None:
         self._fetch = fetch
@@ -366,7 +366,7 @@ class _Seen:
         return repeated
 
     def listing(self, problem: ServiceError | str | None, requests: int) -> Listing:
-        # What an earlier reading showed exists as far as anybody knows, unless a whole one says otherwise.
+        # What an earlier reading showed exists, unless a complete one shows otherwise.
         found = self._jobs if problem is None else {**self._earlier, **self._jobs}
         return Listing(
             jobs=[job for job in found.values() if isinstance(job, ObservedJob) and self._is_ours(job)],
@@ -377,7 +377,7 @@ class _Seen:
 
 
 class LimitedPages:
-    """Fetches pages until `limit` jobs were met that are `wanted`, and says then that the list ends."""
+    """Fetches pages until `limit` jobs that are `wanted` were found, and ends the list there."""
 
     def __init__(
         self, fetch: FetchPage, limit: int, wanted: Callable[[ObservedJob], bool] = lambda _: True
@@ -410,7 +410,7 @@ def page_of(answer: Any, requests: int = 1, seconds: float = 0.0) -> SearchPage 
         items = []
     if not isinstance(items, list):
         return "the items of the search response are not a list"
-    # A service that counts the page, not the list, tells nothing about the list.
+    # Some services count the page instead of the list.
     known, matching = (int(n) if n is not None and n > len(items) else None for n in (total, count))
     return SearchPage(items, known, requests, seconds, matching)
 
@@ -474,7 +474,7 @@ def observe(
     """Read a workspace. Without `names`, all of it; else all active jobs, and those with a name like one.
 
     Raises:
-        Unauthorized: nobody is allowed to read it.
+        Unauthorized: the account may not read it.
     """
     try:
         first = fetch(0, ())

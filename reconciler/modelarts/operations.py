@@ -64,10 +64,10 @@ _T = TypeVar("_T")
 
 
 def parsed(shape: type[_T], answer: ServiceResponse) -> _T:
-    """Return what an answer says.
+    """Return an answer as a value of `shape`.
 
     Raises:
-        UnreadableAnswer: it has another shape.
+        UnreadableAnswer: it is not one.
     """
     try:
         value: _T = TypeAdapter(shape).validate_python(answer.json())
@@ -141,7 +141,7 @@ class Jobs(OperationGroup):
     def create(self, name: str, job: JobBody) -> ReportedJob:
         """Create a job, described as below a key of a manifest, in the target's workspace.
 
-        It is asked once, never repeated, and belongs to no stack.
+        It is sent once, never repeated, and the job belongs to no stack.
 
         Raises:
             NameTaken: a job of that name exists, seen or not.
@@ -163,7 +163,7 @@ class Jobs(OperationGroup):
 
         Raises:
             UnreadableAnswer: the list moved.
-            NotSupported: the cloud does not know what is asked; then nothing was sent.
+            NotSupported: the cloud does not know a field of the search; nothing was sent.
         """
         fields = search.conditions()
         listing = self._workspace.search(fields.pop("filters", ()), more=fields, limit=limit)
@@ -188,7 +188,7 @@ class Jobs(OperationGroup):
         return JobPage.model_validate(content)
 
     def details(self, job_id: str) -> ReportedJob:
-        """Return all that the service tells of a job.
+        """Return all that the service reports of a job.
 
         Raises:
             NotFound: there is none with that id.
@@ -306,7 +306,7 @@ class Logs(OperationGroup):
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> _T | None:
-        """Return the answer, or None where the service says that it is too early."""
+        """Return the answer, or None while there is nothing yet."""
         try:
             answer = self._get(path, query, headers)
         except Rejected as refusal:
@@ -480,9 +480,9 @@ class Catalog(OperationGroup):
         return Offered(engines, _is_whole([one.engine_id for one in engines], listed.total))
 
     def record_quota(self) -> RecordQuota | None:
-        """Return how many job records there may be, and are; None where the service says nothing of it."""
+        """Return how many job records there may be, and are; None where the service does not list them."""
         quotas = self.quotas(_JOB_RECORDS)
-        # The service may list others, whatever it was asked for.
+        # The service may list others than the requested one.
         found = [one for one in quotas if one.resource == _JOB_RECORDS]
         if not found and len(quotas) == 1 and not quotas[0].resource:
             found = [*quotas]

@@ -89,9 +89,9 @@ def _ignore(_: str) -> None:
 class Runtime:
     """What runs a stack: its environment and clock, what is kept out of every output, and its listeners.
 
-    `redactor` learns each value that must not be seen, and takes all of them out of what the service says.
+    `redactor` learns each value that must not be seen, and takes all of them out of the texts of the service.
     `warn` gets what a person should know, `tell` what `-v` shows, `on_request` each request, and `reading`
-    is entered when the list of jobs is read. Once `stop` is set nobody sleeps any more, and no request that
+    is entered when the list of jobs is read. Once `stop` is set sleeping ends, and no request that
     changes something is sent. `command` is what the records name as such. `limiter` spreads the requests to
     a service that is not on this machine; None is the one of this process.
     """
@@ -133,7 +133,7 @@ def connected(name: str, target: Target, root: Path, runtime: Runtime) -> Iterat
     Raises:
         Unauthorized: no credentials were found.
         LocalFileFailed: the file of a local target cannot be used.
-        ManifestInvalid: the target says too little to find the service.
+        ManifestInvalid: the target has no usable endpoint, or no project.
     """
     # All of them, used or not: a program may print any that is set, and the service reads the output.
     runtime.redactor.learn(known_secrets(runtime.environ))
@@ -145,7 +145,7 @@ def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> Target
     """Return the identity of a target; None if only its credentials can tell the project. Nothing is sent.
 
     Raises:
-        ManifestInvalid: the target says too little to find the service.
+        ManifestInvalid: the target has no usable endpoint, or no project.
     """
     return _module_of(target).identity_of(name, target, environ)
 

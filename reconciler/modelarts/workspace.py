@@ -36,7 +36,7 @@ _NOT_IDS = frozenset({"batch-delete", "autosearch"})
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 #: The service's limit: records deleted by one call.
 BATCH = 100
-#: Fields of the search that Open Telekom Cloud does not know: it would answer as if nobody had asked.
+#: Fields of the search that Open Telekom Cloud does not know: it would ignore them.
 HUAWEI_ONLY = ("tags", "host_ips", "train_type", "unified_jobs")
 
 
@@ -76,7 +76,7 @@ class Workspace:
 
     @property
     def skew_s(self) -> float | None:
-        """How far our clock is ahead of the service's, in seconds; None if it told no time."""
+        """How far our clock is ahead of the service's, in seconds; None if it sent no date."""
         return self.session.skew_s
 
     def close(self) -> None:
@@ -99,12 +99,12 @@ class Workspace:
         """Read the workspace, the oldest job first: all of it, or what a plan for these `names` needs.
 
         With names, the answer holds at least every active job and every job whose name begins with one of
-        them, and is whole only if it had to be: if the rest was no dearer, or `needs_absence` says of
+        them, and is whole only if it had to be: if the rest cost no more, or `needs_absence` says of
         the partial answer that a decision rests on a job not being there.
         A failure half-way is in `problem`, beside the jobs that were read before it.
 
         Raises:
-            Unauthorized: nobody is allowed to read it.
+            Unauthorized: the account may not read it.
         """
         budget = MemoryBudget()
         with self.reading() as report_count:
@@ -151,7 +151,7 @@ class Workspace:
         reading stops after the page on which so many `wanted` jobs are reached.
 
         Raises:
-            Unauthorized: nobody is allowed to read it.
+            Unauthorized: the account may not read it.
             NotSupported: the cloud does not know one of these fields; nothing was sent.
         """
         fields = {"sort_by": sort_by, "order": order, **more}
@@ -249,7 +249,7 @@ class Workspace:
         return job
 
     def create(self, body: Mapping[str, Any]) -> ObservedJob:
-        """Create a job; asked once, never repeated. `body` without a workspace gets the target's.
+        """Create a job; sent once, never repeated. `body` without a workspace gets the target's.
 
         Raises:
             NameTaken: a job of that name exists, seen or not.
