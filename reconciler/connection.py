@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.record import LEASE_S, Scope
 from reconciler.core.stack import Target
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     from reconciler.decide.journal import Records
 
 
-@dataclass(frozen=True, slots=True)
-class RecordOptions:
+class RecordOptions(NamedTuple):
     """Which record store is meant, and how its lock is held.
 
     `url` is what `--records` or its variable says, None for what the manifest does. `lease_s` is how long
@@ -40,12 +38,15 @@ class RecordOptions:
     without_records: bool = False
 
 
+DEFAULT_RECORDS = RecordOptions()
+
+
 @contextmanager
 def connect(
     loaded: LoadedStack,
     target_name: str | None,
     runtime: Runtime,
-    records: RecordOptions = RecordOptions(),
+    records: RecordOptions = DEFAULT_RECORDS,
     *,
     offline: bool = False,
 ) -> Iterator[Context]:
@@ -113,7 +114,7 @@ def open_recording(
     url: str | None,
     root: Path,
     runtime: Runtime,
-    options: RecordOptions = RecordOptions(),
+    options: RecordOptions = DEFAULT_RECORDS,
 ) -> Recording:
     """The records of the stack whose root file is in `root`. The store is opened when it is first asked."""
     from reconciler.run_metadata import origin, place_of
@@ -135,8 +136,7 @@ def open_recording(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedStack:
+class RecordedStack(NamedTuple):
     """A stack on a target, as its records know it: no service is asked for its history and its lock."""
 
     loaded: LoadedStack

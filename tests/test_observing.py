@@ -226,7 +226,7 @@ def test_job_that_a_colleague_makes_and_records_meanwhile_has_not_aged_out(
     def anew(*, then: Callable[[], object] = lambda: None) -> Context:
         backend = Late(service.backend, then)
         recording = Recording(url, tmp_path, service.time)
-        return context._replace(target=replace(context.target, backend=backend), recording=recording)
+        return context._replace(target=context.target._replace(backend=backend), recording=recording)
 
     def colleague() -> None:
         service.run(a_job())

@@ -8,10 +8,9 @@ from __future__ import annotations
 import configparser
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from reconciler.core.ports import Clock, Secrets
 from reconciler.errors import Rejected, ServiceError, Unauthorized, Unreachable
@@ -142,15 +141,17 @@ _WHAT_IAM_LOOKS_AT = "OS_USERNAME, OS_PASSWORD, OS_USER_DOMAIN_NAME and the proj
 RENEW_BEFORE_END_S = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class Login:
+class Login(NamedTuple):
     """Who asks, for which project: its id, or else its name (in Huawei Cloud that of the region)."""
 
     username: str
-    password: str = field(repr=False)
+    password: str
     domain: str
     project_id: str | None = None
     project_name: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Login({self.username!r}, {self.domain!r})"
 
     def body(self) -> dict[str, Any]:
         """Return the request for a token whose scope is the project."""
@@ -164,11 +165,13 @@ class Login:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    value: str = field(repr=False)
+class _Token(NamedTuple):
+    value: str
     ends_at_s: float | None
     project_id: str | None
+
+    def __repr__(self) -> str:
+        return "_Token()"
 
 
 class PasswordToken(Credentials):
@@ -278,20 +281,25 @@ def _token_of(answer: ServiceResponse) -> _Token:
 # --- where credentials are looked for
 
 
-@dataclass(frozen=True)
 class CredentialContext:
     """What providers look at: `open_iam` makes a session to OS_AUTH_URL.
 
     `incomplete` collects credentials of which a part is missing, in words.
     """
 
-    environ: Mapping[str, str]
-    open_iam: Callable[[str], ServiceSession]
-    clock: Clock = field(default_factory=SystemClock)
-    profile: str | None = None
-    project_id: str | None = None
-    region: str | None = None
-    incomplete: list[str] = field(default_factory=list)
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        open_iam: Callable[[str], ServiceSession],
+        clock: Clock | None = None,
+        *,
+        profile: str | None = None,
+        project_id: str | None = None,
+        region: str | None = None,
+    ) -> None:
+        self.environ, self.open_iam, self.clock = environ, open_iam, clock or SystemClock()
+        self.profile, self.project_id, self.region = profile, project_id, region
+        self.incomplete: list[str] = []
 
     def get(self, *names: str) -> str | None:
         """Return the first of these variables that is set to more than space."""

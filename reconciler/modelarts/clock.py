@@ -8,8 +8,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from reconciler.errors import ServerError, ServiceError, Throttled, Unanswered, Unreachable
 
@@ -50,8 +50,11 @@ class RetryPolicy(Enum):
 _PASSING = frozenset({408, 500, 502, 503, 504})
 
 
-@dataclass(frozen=True)
-class Backoff:
+#: A service that asks for a longer wait is reported instead.
+LONGEST_RETRY_AFTER_S = 60.0
+
+
+class Backoff(NamedTuple):
     """How often and how long to wait, in seconds; the wait doubles each time, and half of it is chance.
 
     The urllib3 `Retry` would do the same with a clock and a chance of its own, below the place that
@@ -62,8 +65,7 @@ class Backoff:
     attempts_unreachable: int = 3
     first_wait_s: float = 0.5
     longest_wait_s: float = 20.0
-    #: A service that wants us gone for longer is reported instead.
-    longest_retry_after_s: float = 60.0
+    longest_retry_after_s: float = LONGEST_RETRY_AFTER_S
 
     def wait_s(
         self, failure: ServiceError, attempt: int, repeat: RetryPolicy, chance: Callable[[], float]
@@ -119,4 +121,4 @@ class RateLimiter:
         """Hold back every request for a while, because one of them was throttled."""
         if seconds > 0:
             with self._lock:
-                self._next_s = max(self._next_s, now_s + min(seconds, Backoff.longest_retry_after_s))
+                self._next_s = max(self._next_s, now_s + min(seconds, LONGEST_RETRY_AFTER_S))

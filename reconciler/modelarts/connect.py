@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
@@ -109,8 +108,7 @@ def connect(
 
     def open_session(endpoint: str, credentials: Credentials) -> ServiceSession:
         is_here = is_loopback(urlsplit(endpoint).hostname or "")
-        own = replace(
-            options,
+        own = options._replace(
             network=network_of(endpoint, environ),
             clock=clock,
             limiter=None if is_here else options.limiter or PROCESS_LIMITER,
@@ -151,7 +149,7 @@ def connect_inprocess(
     session = ServiceSession(
         INPROCESS_ENDPOINT,
         credentials or Anonymous(),
-        replace(options, make_adapter=lambda: WsgiAdapter(app)),
+        options._replace(make_adapter=lambda: WsgiAdapter(app)),
     )
     return ModelArtsBackend(session, project_id, workspace_id, cloud)
 

@@ -19,9 +19,9 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from email.utils import mktime_tz, parsedate_tz
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
 import requests
@@ -51,15 +51,14 @@ from reconciler.text import format_duration
 JSON = "application/json;charset=UTF-8"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """`path` is percent-encoded and absolute; `query` is sorted; `body` is bytes or None."""
 
     method: str
     host: str
     path: str
     query: tuple[tuple[str, str], ...] = ()
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = MappingProxyType({})
     body: bytes | None = None
 
     @property
@@ -106,8 +105,7 @@ def _encoded(text: str) -> bytes:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceResponse:
+class ServiceResponse(NamedTuple):
     """An answer of 2xx. `requests` is how many it took, `seconds` how long the last one."""
 
     status: int
@@ -115,7 +113,7 @@ class ServiceResponse:
     headers: Mapping[str, str]
     requests: int = 1
     seconds: float = 0.0
-    redact: Callable[[str], str] = field(default=str, repr=False, compare=False)
+    redact: Callable[[str], str] = str
 
     def json(self) -> Any:
         """Return the body, parsed.
@@ -351,11 +349,10 @@ ANSWER_TIMEOUT_S = 600.0
 _LONGEST_RETRY_AFTER_S = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
+class Network(NamedTuple):
     """How to get to the endpoint: proxies by scheme, CA bundle (None: the built-in one), time limits."""
 
-    proxies: Mapping[str, str] = field(default_factory=dict)
+    proxies: Mapping[str, str] = MappingProxyType({})
     ca_bundle: str | None = None
     connect_timeout_s: float = CONNECT_TIMEOUT_S
     read_timeout_s: float = READ_TIMEOUT_S
@@ -370,8 +367,7 @@ def _ignore(method: str, path: str, status: int | None, seconds: float) -> None:
     """Listen to no request."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
+class SessionOptions(NamedTuple):
     """How requests are sent, and who listens.
 
     `make_adapter` makes a transport for one request at a time, `listener` gets each request, and `learn`
@@ -380,13 +376,13 @@ class SessionOptions:
     is set no request that changes something is sent, and nothing is sent again.
     """
 
-    network: Network = field(default_factory=Network)
+    network: Network = Network()
     make_adapter: Callable[[], BaseAdapter] | None = None
     listener: RequestListener | None = None
     clock: Clock | None = None
     stop: threading.Event | None = None
     chance: Callable[[], float] = random.random
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: Backoff = Backoff()
     limiter: RateLimiter | None = None
     learn: Callable[[Iterable[str]], None] | None = None
     redact: Callable[[str], str] | None = None
@@ -533,7 +529,7 @@ class ServiceSession:
                     raise Interrupted(message) from failure.__cause__
                 attempt += 1
             else:
-                return answer if requests_sent == 1 else replace(answer, requests=requests_sent)
+                return answer if requests_sent == 1 else answer._replace(requests=requests_sent)
 
     def _wait_to_retry(
         self, failure: ServiceError, attempt: int, repeat: RetryPolicy, until_s: float
@@ -564,7 +560,7 @@ class ServiceSession:
         finally:
             seconds = max(0.0, self._clock.now() - began)
             self._listener(request.method, request.path, status, seconds)
-        answer = replace(answer, seconds=seconds)
+        answer = answer._replace(seconds=seconds)
         if date := answer.headers.get("Date"):
             self._dated = date, self._clock.now()
         if 200 <= answer.status < 300:

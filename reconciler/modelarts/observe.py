@@ -29,7 +29,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite
 from typing import Any, NamedTuple, TypeGuard
@@ -432,20 +431,16 @@ class _BudgetExceeded(Exception):
     """The other way of reading may be cheaper."""
 
 
-@dataclass
 class _RequestBudget:
     """Counts requests of all threads, up to a limit (None: there is none).
 
     `whole` is how many jobs the workspace has, and `least` what a page of each search costs.
     """
 
-    fetch: Fetch
-    limit: int | None
-    whole: int | None = None
-    least: int = 0
-    used: int = 0
-    _promised: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, fetch: Fetch, limit: int | None, whole: int | None = None, least: int = 0) -> None:
+        self.fetch, self.limit, self.whole, self.least = fetch, limit, whole, least
+        self.used = self._promised = 0
+        self._lock = threading.Lock()
 
     def page(self, offset: int, filters: Sequence[SearchFilter]) -> SearchPage:
         with self._lock:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from reconciler.core.fields.marks import Cloud
 from reconciler.core.ports import (
@@ -31,8 +31,7 @@ from reconciler.modelarts.known_secrets import known_secrets
 from reconciler.secrets import Redactor
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(NamedTuple):
     """An open target: its backend, its identity, what its cloud can change on a job, and its clock.
 
     `checks_offers` says that the service refuses a create which names what its catalog does not have. What
@@ -85,7 +84,7 @@ def _ignore(_: str) -> None:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class Runtime:
     """What runs a stack: its environment and clock, what is kept out of every output, and its listeners.
 

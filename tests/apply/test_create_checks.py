@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,7 +38,7 @@ class Target:
         service.events.clear()
         context = service.context(a_stack())
         context = context._replace(
-            target=replace(context.target, checks_offers=True), tell=self.warnings.append
+            target=context.target._replace(checks_offers=True), tell=self.warnings.append
         )
         stream = EventStream(service.time, service.events.append)
         return reconcile.apply(context, plan, stream, service.stop, timeout_s=600)

@@ -9,7 +9,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -243,7 +242,7 @@ def test_slowly_dripping_answer_is_unanswered(dripping: str) -> None:
 
 def test_slowly_dripping_proxy_is_given_up() -> None:
     with a_socket(endless(*DRIPPING["headers"])) as url:
-        network = replace(HASTY, proxies={"https": url})
+        network = HASTY._replace(proxies={"https": url})
         with (
             ServiceSession("https://far.example", Anonymous(), SessionOptions(network=network)) as session,
             pytest.raises(Unanswered, match=r"was not complete after 0\.3 s"),
