@@ -20,9 +20,9 @@ from reconciler.core.record import (
 )
 from reconciler.core.selection import is_glob, narrow
 from reconciler.core.stack import Stack
-from reconciler.decide.cost import digests_to_start
 from reconciler.decide.key_state import PlanContext, Snapshot, newest
 from reconciler.decide.planner import details_needed, needs_whole_list, rests_on_memory
+from reconciler.decide.renames import digests_to_start
 from reconciler.errors import Diagnostic, NotFound, ServiceError, Unauthorized
 from reconciler.text import format_count
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from reconciler.core.values import few_of_a_kind
 from reconciler.decide.plan import Denial
 from reconciler.decide.policies import Verdicts, judge_declared, refusals_of
-from reconciler.decide.reports import StackFacts, Validation, invalid_manifest, valid_manifest
+from reconciler.decide.validation import StackFacts, Validation, invalid_manifest, valid_manifest
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, Severity
 from reconciler.expressions.evaluator import Evaluator
 from reconciler.manifests import LoadedStack

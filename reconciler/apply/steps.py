@@ -23,9 +23,9 @@ from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.ports import Backend, Clock, SupportsClockSkew
 from reconciler.core.record import RecordsUnavailable
 from reconciler.core.stack import DesiredJob
+from reconciler.decide.actions import has_flags_before, takes_back_the_stop
 from reconciler.decide.doctor import MAX_SKEW_S
 from reconciler.decide.key_state import stopped_itself
-from reconciler.decide.marker_flags import has_flags_before, takes_back_the_stop
 from reconciler.decide.outcome import Outcome, Status, WaitEnd
 from reconciler.decide.plan import Action, PlannedAction, Reason
 from reconciler.decide.wait import Goal, judge

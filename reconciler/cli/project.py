@@ -294,8 +294,9 @@ def schema(name: str) -> dict[str, Any]:
     from reconciler.decide.history_report import HistoryReport
     from reconciler.decide.outcome import ApplyEvent
     from reconciler.decide.plan import Plan
-    from reconciler.decide.reports import Explanation, StatusReport, Validation
+    from reconciler.decide.reports import Explanation, StatusReport
     from reconciler.decide.review import Review
+    from reconciler.decide.validation import Validation
 
     match name:
         case "plan":

@@ -17,7 +17,7 @@ from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.schedule import Overlap
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import PlanWarning, node_hours
-from reconciler.decide.cost import spell_cost, sum_of, total_cost, unpriced, ways_to_keep_work
+from reconciler.decide.cost import spell_cost, sum_of, total_cost, unpriced
 from reconciler.decide.plan import (
     FOLDED_FROM,
     NO_ALLOWANCES,
@@ -35,7 +35,7 @@ from reconciler.decide.plan import (
     spell_work,
 )
 from reconciler.decide.policies import refusals_of as denials
-from reconciler.decide.renames import SweepEntries
+from reconciler.decide.renames import SweepEntries, ways_to_keep_work
 from reconciler.errors import Diagnostic, Location
 
 # --- what the manifest says in words

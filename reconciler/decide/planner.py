@@ -20,7 +20,7 @@ from reconciler.core.schedule import spell_relative
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import PlanWarning, TargetIdentity, few_of_a_kind, timestamp
 from reconciler.decide.actions import PROTECTED
-from reconciler.decide.cost import FinishedElsewhere, cost_of
+from reconciler.decide.cost import cost_of
 from reconciler.decide.guards import (
     CatalogCheck,
     Proposal,
@@ -44,7 +44,7 @@ from reconciler.decide.key_state import (
 )
 from reconciler.decide.plan import EVERY_GUARD, Action, Plan, PlannedAction, PreflightFinding, Reason
 from reconciler.decide.policies import Verdicts, judge_plan
-from reconciler.decide.renames import SweepEntries, rename_hints
+from reconciler.decide.renames import FinishedElsewhere, SweepEntries, rename_hints
 from reconciler.decide.rules import decide, details_needed_of, made_from_older, rests_on_absence, spell_reruns
 
 # --- what a key needs

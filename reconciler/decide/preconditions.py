@@ -18,8 +18,8 @@ from reconciler.core.ownership import KeyView, Revision
 from reconciler.core.phase import Operation, Phase, may, parse_phase
 from reconciler.core.scalar import walk_texts
 from reconciler.core.values import Change
+from reconciler.decide.actions import has_flags_before
 from reconciler.decide.key_state import Snapshot
-from reconciler.decide.marker_flags import has_flags_before
 from reconciler.decide.plan import Action, Before, Plan, PlannedAction, Reason
 from reconciler.errors import ExitCode, ReconcilerError
 from reconciler.secrets import SecretText, matches_redacted

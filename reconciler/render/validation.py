@@ -15,7 +15,7 @@ from reconciler.render.style import View
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.reports import DeniedJob, ManifestProblem, Validation
+    from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
 
 
 def text(report: Validation, view: View) -> str:

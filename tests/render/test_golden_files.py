@@ -11,8 +11,8 @@ from reconciler.core.values import Source
 from reconciler.decide.history_report import HistoryReport
 from reconciler.decide.plan import Denial
 from reconciler.decide.policy_cases import CaseResult, CasesReport
-from reconciler.decide.reports import StackFacts, Validation, invalid_manifest, valid_manifest
 from reconciler.decide.review import Review
+from reconciler.decide.validation import StackFacts, Validation, invalid_manifest, valid_manifest
 from reconciler.errors import Diagnostic, Location, Severity, Snippet
 from reconciler.render import Content, formats_of, render
 from reconciler.render.style import View

@@ -28,8 +28,8 @@ from reconciler.decide.metrics import RunReport
 from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd
 from reconciler.decide.plan import Action, Denial, Plan, PreflightFinding
 from reconciler.decide.policy_cases import CaseResult, CasesReport
-from reconciler.decide.reports import DeniedJob, ManifestProblem, StackFacts, Validation, invalid_manifest
 from reconciler.decide.review import NodeCount, Review
+from reconciler.decide.validation import DeniedJob, ManifestProblem, StackFacts, Validation, invalid_manifest
 from reconciler.errors import Diagnostic, ExitCode, Location, Severity, Snippet
 from reconciler.render import Content, formats_of, render, render_run, step_outputs
 from reconciler.render.markdown import MOST_CHARACTERS
