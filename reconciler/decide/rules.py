@@ -47,7 +47,7 @@ from reconciler.decide.key_state import (
 from reconciler.decide.plan import LOSS_WAY_OUT, Action, Guard, PlannedAction, Reason, few
 
 
-class Scope(Enum):
+class RuleScope(Enum):
     """Which keys a rule is asked about."""
 
     ANY = auto()
@@ -74,18 +74,18 @@ class Rule(NamedTuple):
     when: str
     actions: tuple[Action, ...]
     judge: Callable[[KeyState], Decision | None]
-    scope: Scope
+    scope: RuleScope
     hints: Mapping[Reason, tuple[str, ...]] = MappingProxyType({})
 
     def answer(self, state: KeyState) -> Decision | None:
         """What the rule decides about a key; None where it does not apply."""
-        if self.scope is Scope.ANY:
+        if self.scope is RuleScope.ANY:
             return self.judge(state)
-        if state.is_there is (self.scope is Scope.NEW):
+        if state.is_there is (self.scope is RuleScope.NEW):
             return None
-        if self.scope is Scope.AS_DECLARED and state.edit is not None:
+        if self.scope is RuleScope.AS_DECLARED and state.edit is not None:
             return None
-        if self.scope is Scope.EDITED and state.edit is None:
+        if self.scope is RuleScope.EDITED and state.edit is None:
             return None
         decision = self.judge(state)
         return None if decision is None else completed(state, decision)
@@ -535,8 +535,8 @@ HINTS: Mapping[Reason, tuple[str, ...]] = {
     Reason.PREFLIGHT: ("change the job to what the target offers, and it is done",),
 }
 
-_EVER, _NEW, _THERE = Scope.ANY, Scope.NEW, Scope.THERE
-_SAME, _EDITED = Scope.AS_DECLARED, Scope.EDITED
+_EVER, _NEW, _THERE = RuleScope.ANY, RuleScope.NEW, RuleScope.THERE
+_SAME, _EDITED = RuleScope.AS_DECLARED, RuleScope.EDITED
 _KEPT = (Action.KEEP, Action.UPDATE)
 #: In this order; the first that applies decides. docs/semantics.md, "Decisions", has the same rows.
 RULES = (
