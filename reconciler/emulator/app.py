@@ -29,6 +29,7 @@ from reconciler.emulator.control import (
     ServedRequest,
     check_local_origin,
     corrupt,
+    respond,
 )
 from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.jobs import ApiRequest
@@ -106,8 +107,7 @@ class _RequestHandler:
         if not isinstance(endpoint, Route):
             check_local_origin(self.request.headers)
             self.app.authenticator.check(self.request, data)
-            controlled: ApiResponse = endpoint(self.app.control, path, data)
-            return controlled
+            return respond(self.app.control, endpoint, path.get("job_id", ""), data)
         self.operation = endpoint.operation
         return self.operate(endpoint, path, data)
 

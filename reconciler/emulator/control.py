@@ -29,7 +29,7 @@ import json
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from ipaddress import ip_address
@@ -310,82 +310,82 @@ class Control:
     settings: ControlSettings
 
 
-Handler = Callable[[Control, Mapping[str, Any], bytes], ApiResponse]
+#: Method and path of each call, below /emulator.
+CONTROL_CALLS = (
+    "GET jobs",
+    "GET clock",
+    "POST clock",
+    "POST jobs/<job_id>/phase",
+    "POST jobs/<job_id>/hold",
+    "POST jobs/<job_id>/release",
+    "GET requests",
+    "DELETE requests",
+    "GET faults",
+    "POST faults",
+    "DELETE faults",
+    "GET settings",
+    "POST settings",
+)
 
 
-def _show_jobs(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
-    return json_response(200, {"jobs": [_summary(job) for job in control.store.jobs()]})
+def respond(control: Control, call: str, job_id: str, data: bytes) -> ApiResponse:
+    """Carry out one of `CONTROL_CALLS`: 200 with JSON, or 204.
 
-
-def _show_clock(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
-    return json_response(200, {"now_ms": control.store.clock.now_ms()})
-
-
-def _advance(control: Control, path: Mapping[str, Any], data: bytes) -> ApiResponse:
-    seconds = _read_object(data).get("advance_s")
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e11:
-        raise invalid("advance_s must be a number of seconds, zero or more")
-    control.store.clock.advance(seconds=seconds)
-    return _show_clock(control, path, data)
-
-
-def _set_phase(control: Control, path: Mapping[str, Any], data: bytes) -> ApiResponse:
-    body = _read_object(data)
-    phase, secondary = body.get("phase"), body.get("secondary_phase")
-    if not isinstance(phase, str) or not isinstance(secondary, str | None):
-        raise invalid("phase must be a text")
-    return json_response(200, _summary(control.store.set_phase(path["job_id"], phase, secondary)))
-
-
-def _hold(control: Control, path: Mapping[str, Any], _data: bytes) -> ApiResponse:
-    return json_response(200, _summary(control.store.hold(path["job_id"])))
-
-
-def _release(control: Control, path: Mapping[str, Any], _data: bytes) -> ApiResponse:
-    return json_response(200, _summary(control.store.release(path["job_id"])))
-
-
-def _show_requests(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
-    return json_response(200, {"requests": [served._asdict() for served in list(control.requests)]})
-
-
-def _clear_requests(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
-    control.requests.clear()
-    return ApiResponse(204)
-
-
-def _show_faults(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
-    return json_response(200, {"faults": [asdict(fault) for fault in control.faults]})
-
-
-def _add_faults(control: Control, path: Mapping[str, Any], data: bytes) -> ApiResponse:
-    body = read_json(data)
-    try:
-        if isinstance(body, dict) and "chaos" in body:
-            control.faults.add(*chaos(float(body["chaos"]), int(body.get("seed", 0))))
-        else:
-            control.faults.add(*(read_fault(item) for item in (body if isinstance(body, list) else [body])))
-    except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise invalid(str(error)) from None
-    return _show_faults(control, path, data)
-
-
-def _clear_faults(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
-    control.faults.clear()
-    return ApiResponse(204)
-
-
-def _show_settings(control: Control, _path: Mapping[str, Any], _data: bytes) -> ApiResponse:
+    Raises:
+        ApiError: the body is not what the call takes, or there is no such job.
+    """
+    store = control.store
+    match call:
+        case "GET jobs":
+            return json_response(200, {"jobs": [_summary(job) for job in store.jobs()]})
+        case "POST clock":
+            seconds = _read_object(data).get("advance_s")
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e11:
+                raise invalid("advance_s must be a number of seconds, zero or more")
+            store.clock.advance(seconds=seconds)
+        case "POST jobs/<job_id>/phase":
+            body = _read_object(data)
+            phase, secondary = body.get("phase"), body.get("secondary_phase")
+            if not isinstance(phase, str) or not isinstance(secondary, str | None):
+                raise invalid("phase must be a text")
+            return json_response(200, _summary(store.set_phase(job_id, phase, secondary)))
+        case "POST jobs/<job_id>/hold":
+            return json_response(200, _summary(store.hold(job_id)))
+        case "POST jobs/<job_id>/release":
+            return json_response(200, _summary(store.release(job_id)))
+        case "GET requests":
+            return json_response(200, {"requests": [served._asdict() for served in list(control.requests)]})
+        case "DELETE requests":
+            control.requests.clear()
+            return ApiResponse(204)
+        case "POST faults":
+            _add_faults(control.faults, read_json(data))
+        case "DELETE faults":
+            control.faults.clear()
+            return ApiResponse(204)
+        case "POST settings":
+            try:
+                wanted = ControlSettings(**{**asdict(control.settings), **_read_object(data)})
+            except (ValueError, TypeError):
+                raise invalid("the one setting is offset_counts: pages or items") from None
+            control.settings.offset_counts = wanted.offset_counts
+    # What was changed is shown as a GET shows it.
+    match call.partition(" ")[2]:
+        case "clock":
+            return json_response(200, {"now_ms": store.clock.now_ms()})
+        case "faults":
+            return json_response(200, {"faults": [asdict(fault) for fault in control.faults]})
     return json_response(200, asdict(control.settings))
 
 
-def _change_settings(control: Control, path: Mapping[str, Any], data: bytes) -> ApiResponse:
+def _add_faults(faults: Faults, body: Any) -> None:
     try:
-        wanted = ControlSettings(**{**asdict(control.settings), **_read_object(data)})
-    except (ValueError, TypeError):
-        raise invalid("the one setting is offset_counts: pages or items") from None
-    control.settings.offset_counts = wanted.offset_counts
-    return _show_settings(control, path, data)
+        if isinstance(body, dict) and "chaos" in body:
+            faults.add(*chaos(float(body["chaos"]), int(body.get("seed", 0))))
+        else:
+            faults.add(*(read_fault(item) for item in (body if isinstance(body, list) else [body])))
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise invalid(str(error)) from None
 
 
 def _summary(job: Job) -> dict[str, Any]:
@@ -428,20 +428,3 @@ def _read_object(data: bytes) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise invalid("the body must be a JSON object")
     return body
-
-
-CONTROL_ROUTES: tuple[tuple[str, str, Handler], ...] = (
-    ("GET", "/emulator/jobs", _show_jobs),
-    ("GET", "/emulator/clock", _show_clock),
-    ("POST", "/emulator/clock", _advance),
-    ("POST", "/emulator/jobs/<job_id>/phase", _set_phase),
-    ("POST", "/emulator/jobs/<job_id>/hold", _hold),
-    ("POST", "/emulator/jobs/<job_id>/release", _release),
-    ("GET", "/emulator/requests", _show_requests),
-    ("DELETE", "/emulator/requests", _clear_requests),
-    ("GET", "/emulator/faults", _show_faults),
-    ("POST", "/emulator/faults", _add_faults),
-    ("DELETE", "/emulator/faults", _clear_faults),
-    ("GET", "/emulator/settings", _show_settings),
-    ("POST", "/emulator/settings", _change_settings),
-)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from werkzeug.routing import Map, Rule
 
 from reconciler.emulator import jobs, logs
-from reconciler.emulator.control import CONTROL_ROUTES
+from reconciler.emulator.control import CONTROL_CALLS
 from reconciler.emulator.jobs import ApiRequest
 from reconciler.emulator.schemas import ApiResponse
 from reconciler.emulator.settings import CLOUDS
@@ -75,12 +75,13 @@ MORE_ROUTES = (
 
 @cache
 def route_map(cloud: str, *, with_control: bool) -> Map:
-    """Return the URL map of a cloud; the endpoint of a rule is its `Route`, or a control handler."""
+    """Return the URL map of a cloud; the endpoint of a rule is its `Route`, or one of `CONTROL_CALLS`."""
     rules = [
         Rule(route.path, methods=[route.method], endpoint=route)
         for route in (*ROUTES, *MORE_ROUTES)
         if cloud in route.clouds
     ]
     if with_control:
-        rules += [Rule(path, methods=[method], endpoint=handler) for method, path, handler in CONTROL_ROUTES]
+        calls = ((call, *call.split(" ")) for call in CONTROL_CALLS)
+        rules += [Rule(f"/emulator/{path}", methods=[method], endpoint=call) for call, method, path in calls]
     return Map(rules, strict_slashes=False, merge_slashes=False, redirect_defaults=False)
