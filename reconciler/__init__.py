@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from reconciler.core.fields.desired import JobBody
     from reconciler.core.record import LockHeld, RecordsUnavailable
     from reconciler.decide.outcome import ApplyEvent
-    from reconciler.decide.preconditions import StalePlan
     from reconciler.errors import (
         Diagnostic,
         ExitCode,
@@ -84,6 +83,7 @@ if TYPE_CHECKING:
         TaggedJob,
         Task,
     )
+    from reconciler.plan_file import StalePlan
 
 #: The public names, by the module where they live. Imported on first use, so that the command line stays
 #: quick. Everything else is private.
@@ -147,7 +147,7 @@ _NAMES_BY_MODULE = {
         "LockHeld",
         "RecordsUnavailable",
     ),
-    "decide.preconditions": ("StalePlan",),
+    "plan_file": ("StalePlan",),
     "job_client": (
         "JobClient",
         "WaitFailed",

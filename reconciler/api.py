@@ -52,12 +52,20 @@ from reconciler.manifests import load as load_manifest
 from reconciler.modelarts import clock
 from reconciler.modelarts.backend import ModelArtsBackend
 from reconciler.modelarts.target import Runtime
+from reconciler.plan_file import (
+    PlanFile,
+    ReadPlan,
+    SecretSources,
+    check_preconditions,
+    check_target,
+    plan_file_of,
+    read_plan,
+)
 from reconciler.reconcile import Context
 from reconciler.render import FORMATS, Content, formats_of, render
 from reconciler.render.json import redacted
 from reconciler.render.style import View
 from reconciler.rollout import Rollout
-from reconciler.saved_plans import PlanFile, ReadPlan, SecretSources, plan_file_of, read_plan
 from reconciler.secrets import Redactor, without_secrets
 
 _T = TypeVar("_T")
@@ -382,10 +390,10 @@ class Session:
             loaded, only = made.loaded, made.only
             run_options = run_options._replace(allowances=made.allowances)
         context = self._context._replace(loaded=loaded, only=only).to_apply()
-        reconcile.check_target(context, core)
+        check_target(context, core)
 
         def checked() -> CorePlan:
-            reconcile.check_preconditions(context, core)
+            check_preconditions(context, core)
             return reconcile.preflight(context, core)
 
         return self._run(context, checked, run_options)

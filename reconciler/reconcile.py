@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import (
     REMIND_S,
@@ -26,12 +25,10 @@ from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.outcome import Result
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan, PlannedAction
 from reconciler.decide.planner import ProposedPlan, guarded_plan, make_destroy_plan, propose_plan
-from reconciler.decide.preconditions import StalePlan, failed_preconditions
-from reconciler.errors import Diagnostic, ServiceError
 from reconciler.expressions.evaluator import evaluate
 from reconciler.manifests import LoadedStack
 from reconciler.modelarts.target import Connected
-from reconciler.observation import StackHistory, observe
+from reconciler.observation import observe
 from reconciler.recording import Recording
 from reconciler.version import __version__
 
@@ -350,34 +347,3 @@ def apply(
         ),
     )
     return execution.run(plan)
-
-
-def check_target(context: Context, plan: Plan) -> None:
-    """A saved plan is for one target: endpoint host, project and workspace, whatever its name.
-
-    Raises:
-        StalePlan: this is another one.
-    """
-    there, here = Scope.of(plan.stack, plan.target), context.scope
-    if there != here:
-        why = f"it was created for {there.place}; this is {here.place}"
-        raise StalePlan(Diagnostic("stale plan", why, "create a new plan"))
-
-
-def check_preconditions(context: Context, plan: Plan) -> None:
-    """Compare the preconditions of a saved plan's actions with what is there now, one by one.
-
-    Raises:
-        StalePlan: something moved that changes an action.
-        ServiceError: the workspace could not be read.
-    """
-    starts_jobs = any(action.traits.starts_a_job for action in plan.actions)
-    stack = context.loaded.stack
-    seen = context.target.backend.observe(stack.declared_keys, lambda _: starts_jobs)
-    if seen.problem is not None:
-        raise ServiceError(f"cannot verify the plan: {seen.problem}")
-    ownership = sort_by_key(seen, stack.name, stack.declared_keys)
-    snapshot = Snapshot(ownership, memory=StackHistory(context).memory)
-    if moved := failed_preconditions(plan, snapshot, context.target.clock.now()):
-        fix = "nothing was changed; create a new plan"
-        raise StalePlan(*(Diagnostic("stale plan", said, fix) for said in moved))

@@ -28,7 +28,7 @@ LOOP = frozenset(
         "review",
         "rollout",
         "run_metadata",
-        "saved_plans",
+        "plan_file",
         "validation",
         "watch",
     }

@@ -35,12 +35,12 @@ from reconciler.decide.wait import Goal
 from reconciler.errors import Diagnostic, ReconcilerError, Refused
 from reconciler.manifests.saved import shown_address
 from reconciler.modelarts import clock
+from reconciler.plan_file import ReadPlan, SecretSources, check_preconditions, check_target, read_plan
 from reconciler.reconcile import Context, notify_apply
 from reconciler.record_directory import NAME
 from reconciler.recording import DATABASE, StackLock
 from reconciler.render.lines import render_warnings
 from reconciler.rollout import Rollout
-from reconciler.saved_plans import ReadPlan, SecretSources, read_plan
 from reconciler.text import printable
 from reconciler.version import __version__
 
@@ -377,9 +377,9 @@ def apply_saved(
             final_outputs.about(read.plan.stack, read.plan.target.name)
             read.check_approved(approved)
             plan, context = _opened(read, cleanup, interrupt, options, yes=asked.yes)
-            reconcile.check_target(context, plan)
+            check_target(context, plan)
             hold = hold_lock(cleanup, context, interrupt)
-            reconcile.check_preconditions(context, plan)
+            check_preconditions(context, plan)
             plan = reconcile.preflight(context, plan)
         return carry_out(context, plan, asked._replace(digest=read.digest), hold)
 

@@ -41,8 +41,8 @@ from reconciler.text import format_count
 if TYPE_CHECKING:
     from reconciler.decide.plan import Allowances, Plan
     from reconciler.decide.saved_plan import SavedOptions
+    from reconciler.plan_file import PlanFile
     from reconciler.reconcile import Context
-    from reconciler.saved_plans import PlanFile
 
 
 @click.command("plan")
@@ -101,7 +101,7 @@ def plan_command(
 
 
 def _as_file(plan: Plan, context: Context, file: Path, allowed: Allowances, records: str | None) -> PlanFile:
-    from reconciler.saved_plans import plan_file_of
+    from reconciler.plan_file import plan_file_of
 
     return plan_file_of(
         plan,
@@ -140,7 +140,7 @@ def show_command(file: Path, outputs: Sequence[OutputSpec], show_keep: bool) -> 
     If applying it would look up values, or use another record store than the stack's own, that is
     shown first.
     """
-    from reconciler.saved_plans import read_plan
+    from reconciler.plan_file import read_plan
 
     read = read_plan(file, lambda warning: console.diagnostics([warning]), strict=False)
     specs = requested_outputs(outputs)

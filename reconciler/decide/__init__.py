@@ -8,7 +8,7 @@ A file imports only files that stand before it::
     renames guards preflight                     keys that come and go, and what holds one back
     planner adoption                             all keys together
     drift_check drift                            what changed behind the manifest's back
-    journal preconditions saved_plan_parser saved_plan
+    journal saved_plan                           what is written down, and saved
     reports history_report doctor timeline       what is said of it
     review                                       HEAD planned against BASE
     fleet exit_code                              what stacks come to, and how a run ends

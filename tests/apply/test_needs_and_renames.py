@@ -16,7 +16,7 @@ from reconciler.core.record import RunKind
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.outcome import Result, Status
 from reconciler.decide.plan import EVERY_GUARD, Action, Plan, Reason
-from reconciler.decide.preconditions import StalePlan
+from reconciler.plan_file import StalePlan, check_preconditions
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
 from reconciler.rollout import Rollout
@@ -310,10 +310,10 @@ def test_saved_plan_is_stale_after_it_was_applied(service: Service) -> None:
     service.run(a_job("old"))
     context = in_context(service, renamed(**NEW), needing("new", key="b"))
     plan = reconcile.plan(context, EVERY_GUARD)
-    reconcile.check_preconditions(context, plan)
+    check_preconditions(context, plan)
     service.carry_out(plan)
     with pytest.raises(StalePlan):
-        reconcile.check_preconditions(context, plan)
+        check_preconditions(context, plan)
 
 
 def test_saved_plan_to_restore_a_marker_holds_until_it_is_back(
@@ -323,7 +323,7 @@ def test_saved_plan_to_restore_a_marker_holds_until_it_is_back(
     service.describe("a", "mine now")
     context = in_context(service, a_job(), recording=recording)
     plan = reconcile.plan(context, EVERY_GUARD)
-    reconcile.check_preconditions(context, plan)
+    check_preconditions(context, plan)
     service.carry_out(plan)
     with pytest.raises(StalePlan):
-        reconcile.check_preconditions(context, plan)
+        check_preconditions(context, plan)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.decide.saved_plan import sealed
+from reconciler.plan_file import sealed
 from tests.cli.conftest import Reconciler, Service, manifest, write
 from tests.cli.test_saved_plans import CHANGING, PLAN, TOKEN, edited, save, with_token
 from tests.core.test_edited_plans import changed, edits

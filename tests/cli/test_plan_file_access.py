@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.decide import saved_plan_parser as parser
+from reconciler import plan_file
+from reconciler.plan_file import MOST_BYTES
 from tests.cli.conftest import Reconciler, Service, manifest, write
 from tests.cli.test_saved_plans import PLAN, TOKEN, save, with_token
 from tests.hostile.sizes import RecordProperty, count_tried
@@ -100,7 +101,7 @@ def test_plan_that_is_too_large_is_65_and_says_how_large_one_may_be(
     reconciler: Reconciler, command: str
 ) -> None:
     with PLAN.open("wb") as stream:
-        stream.truncate(parser.MOST_BYTES + 1)
+        stream.truncate(MOST_BYTES + 1)
     PLAN.chmod(0o600)
     said = reconciler(*command.split(), str(PLAN))
     assert said.code == 65
@@ -227,7 +228,7 @@ def test_plan_that_is_not_plain_json_is_65(
 def test_plan_of_very_many_values_is_65(
     reconciler: Reconciler, plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parser, "MOST_VALUES", 10)
+    monkeypatch.setattr(plan_file, "MOST_VALUES", 10)
     said = reconciler("show", str(PLAN))
     assert said.code == 65
     assert "more than 10 values" in said.err

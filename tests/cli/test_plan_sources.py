@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.decide.saved_plan import sealed
+from reconciler.plan_file import sealed
 from tests.cli.conftest import Reconciler, Service, manifest, write
 from tests.cli.terminal import run_on_terminal
 from tests.cli.test_saved_plans import CHANGING, PLAN, TOKEN, save, with_token

@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from reconciler.cli.main import cli, run
-from reconciler.decide.saved_plan import sealed
 from reconciler.emulator import Job, Store
 from reconciler.emulator.errors import ApiError
 from reconciler.modelarts.clock import SystemClock
 from reconciler.modelarts.local import LOCAL_PROJECT
+from reconciler.plan_file import sealed
 from tests.cli.conftest import Reconciler, Said, manifest
 from tests.cli.lock_helpers import held_by
 from tests.modelarts.building import a_body
@@ -262,7 +262,7 @@ HARMLESS: dict[str, Move] = {
     "another value of a variable": lambda p: p.patch.setenv("AN_LR", "0.7"),
     "another value of a secret": lambda p: p.patch.setenv("A_TOKEN", "second-secret"),
     "another patch version of the program": lambda p: p.patch.setattr(
-        "reconciler.saved_plans.__version__", "0.1.99"
+        "reconciler.plan_file.__version__", "0.1.99"
     ),
     "another time of creation": lambda p: p.edit_plan(created_at="2026-01-01T00:00:00Z"),
 }
@@ -403,7 +403,7 @@ STALE: dict[str, tuple[Move, str]] = {
     ),
     # the plan
     "another minor version of the program": (
-        lambda p: p.patch.setattr("reconciler.saved_plans.__version__", "0.99.0"),
+        lambda p: p.patch.setattr("reconciler.plan_file.__version__", "0.99.0"),
         "saved.plan was created by reconciler 0.1.0; this is 0.99.0",
     ),
     "a plan that says another minor version": (

@@ -16,9 +16,9 @@ import pytest
 from reconciler.cli.console import console
 from reconciler.core.values import OF_BLOCKED, OF_SCHEDULES
 from reconciler.decide.plan import PlannedAction
-from reconciler.decide.saved_plan import sealed
 from reconciler.emulator import Effect, Fault, Job
 from reconciler.emulator.lifecycle import Durations
+from reconciler.plan_file import sealed
 from reconciler.secrets import Redactor
 from tests.apply.service import SharedTime
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write

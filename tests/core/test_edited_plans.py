@@ -20,9 +20,9 @@ from reconciler.core.phase import Phase
 from reconciler.core.stack import Target, VariableSource
 from reconciler.core.target_kind import LOCAL, TARGET_KINDS
 from reconciler.decide.plan import Action, Plan, Reason
-from reconciler.decide.preconditions import StalePlan
-from reconciler.decide.saved_plan import SEAL, SavedOptions, document, read, sealed
+from reconciler.decide.saved_plan import SavedOptions
 from reconciler.errors import ManifestInvalid
+from reconciler.plan_file import SEAL, StalePlan, document_of, read_document, sealed
 from reconciler.render import Content, render
 from reconciler.render.style import View
 from reconciler.secrets import SecretText
@@ -66,7 +66,7 @@ ENUMS: dict[str, tuple[str, ...]] = {
 
 def saved(plan: Plan) -> dict[str, Any]:
     """The plan as it is in its file."""
-    data: dict[str, Any] = json.loads(json.dumps(sealed(document(plan, OPTIONS))))
+    data: dict[str, Any] = json.loads(json.dumps(sealed(document_of(plan, OPTIONS))))
     return data
 
 
@@ -125,12 +125,12 @@ def _edited(data: Any, path: tuple[Any, ...], edit: Callable[[Any, Any], object]
 @pytest.mark.parametrize("name", PLANS)
 def test_edited_plan_is_invalid_wherever_it_was_edited(name: str, record_property: RecordProperty) -> None:
     data = saved(PLANS[name])
-    assert read(data, "plan.json", VERSION, strict=True).plan.document() == PLANS[name].document()
+    assert read_document(data, "plan.json", VERSION, strict=True).plan.document() == PLANS[name].document()
     accepted, count = [], 0
     for said, edited in edits(data):
         count += 1
         try:
-            read(edited, "plan.json", VERSION, strict=True)
+            read_document(edited, "plan.json", VERSION, strict=True)
         except ManifestInvalid:
             continue
         except StalePlan:
@@ -147,7 +147,7 @@ def test_edited_plan_is_invalid_wherever_it_was_edited(name: str, record_propert
 def test_edited_loss_is_invalid(field: str, value: float) -> None:
     data = saved(PLANS["terminate"])
     with pytest.raises(ManifestInvalid, match="modified since it was written"):
-        read(changed(data, ("actions", 0, field), value), "plan.json", VERSION, strict=True)
+        read_document(changed(data, ("actions", 0, field), value), "plan.json", VERSION, strict=True)
 
 
 @pytest.mark.parametrize("part", ["before", "after", "desired", "declared"])
@@ -156,14 +156,14 @@ def test_sealed_action_without_what_it_needs_is_invalid(part: str) -> None:
     replaced = next(place for place, one in enumerate(data["actions"]) if one["action"] == "replace")
     edited = sealed(changed(data, ("actions", replaced, part), None))
     with pytest.raises(ManifestInvalid, match=rf"actions\.{replaced} \(a\): {part} is missing"):
-        read(edited, "plan.json", VERSION, strict=True)
+        read_document(edited, "plan.json", VERSION, strict=True)
 
 
 @pytest.mark.parametrize("seal", [None, "", "sha256:" + "0" * 64])
 def test_plan_without_its_seal_is_invalid(seal: str | None) -> None:
     data = changed(saved(PLANS["create"]), ("options", SEAL), seal)
     with pytest.raises(ManifestInvalid, match="its seal does not match"):
-        read(data, "plan.json", VERSION, strict=True)
+        read_document(data, "plan.json", VERSION, strict=True)
 
 
 @pytest.mark.parametrize("is_strict", [True, False])
@@ -172,7 +172,7 @@ def test_plan_without_format_version_is_invalid(is_strict: bool) -> None:
     del data["format_version"]
     for edited in (data, sealed(data)):
         with pytest.raises(ManifestInvalid, match="format_version is missing"):
-            read(edited, "plan.json", VERSION, strict=is_strict)
+            read_document(edited, "plan.json", VERSION, strict=is_strict)
 
 
 @pytest.mark.parametrize("name", ["update", "replace of two", "several keys"])
@@ -180,7 +180,7 @@ def test_edited_plan_is_shown_or_invalid(name: str) -> None:
     tried = list(edits(saved(PLANS[name])))
     for said, edited in tried[:: 1 if FUZZ else 3]:
         try:
-            plan, _ = read(edited, "plan.json", VERSION, strict=False)
+            plan, _ = read_document(edited, "plan.json", VERSION, strict=False)
         except ManifestInvalid:
             continue
         view = View(show_keep=True)

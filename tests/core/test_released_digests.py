@@ -22,8 +22,8 @@ from reconciler.core.stack import DesiredJob
 from reconciler.decide.key_state import Snapshot
 from reconciler.decide.plan import Action, Reason
 from reconciler.decide.planner import details_needed, rests_on_memory
-from reconciler.decide.preconditions import failed_preconditions
 from reconciler.manifests import load
+from reconciler.plan_file import failed_preconditions
 from tests.builders import NOW, STACK, a_job, a_stack, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import decided, plan_for

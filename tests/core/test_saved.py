@@ -21,9 +21,16 @@ from reconciler.core.stack import DesiredJob, Stack, Target, VariableSource
 from reconciler.core.target_kind import LOCAL
 from reconciler.decide.key_state import Snapshot
 from reconciler.decide.plan import Action, Plan
-from reconciler.decide.preconditions import StalePlan, failed_preconditions
-from reconciler.decide.saved_plan import SavedOptions, SavedPlan, document, read, sealed
+from reconciler.decide.saved_plan import SavedOptions
 from reconciler.errors import Diagnostic, ManifestInvalid
+from reconciler.plan_file import (
+    SavedPlan,
+    StalePlan,
+    document_of,
+    failed_preconditions,
+    read_document,
+    sealed,
+)
 from reconciler.secrets import SecretText, show
 from tests.builders import HOUR, NOW, STACK, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
@@ -44,12 +51,12 @@ ANY_WORLD = settings(max_examples=200, deadline=None, suppress_health_check=list
 
 def there_and_back(plan: Plan, options: SavedOptions = OPTIONS, *, strict: bool = True) -> SavedPlan:
     """The plan as it is after it was written to a file and read again."""
-    return read(json.loads(json.dumps(written(plan, options))), "plan.json", VERSION, strict=strict)
+    return read_document(json.loads(json.dumps(written(plan, options))), "plan.json", VERSION, strict=strict)
 
 
 def written(plan: Plan, options: SavedOptions = OPTIONS) -> dict[str, Any]:
     """What its file holds."""
-    return sealed(document(plan, options))
+    return sealed(document_of(plan, options))
 
 
 # --- there and back
@@ -66,7 +73,7 @@ def test_saved_plan_round_trips_and_holds_when_nothing_changed(world: World) -> 
     assert back.to_execute == by_name.to_execute
     assert back.document() == plan.document()
     assert [r.what for r in back.refusals] == [r.what for r in plan.refusals]
-    assert document(back, OPTIONS) == document(by_name, OPTIONS)
+    assert document_of(back, OPTIONS) == document_of(by_name, OPTIONS)
     assert failed_preconditions(back, world.look, NOW) == ()
 
 
@@ -138,14 +145,14 @@ def test_refusal_is_saved_with_its_text() -> None:
 def test_secret_is_saved_as_its_source_and_a_lookalike_text_as_text() -> None:
     body = {"environments": {"TOKEN": SecretText("hidden", "${var.token}"), "PLAIN": "${var.token}"}}
     plan = plan_for(a_stack(replace(a_job(), body={**(a_job().body or {}), "algorithm": body})))
-    text = json.dumps(document(plan, OPTIONS))
+    text = json.dumps(document_of(plan, OPTIONS))
     assert "hidden" not in text
     environments = json.loads(text)["actions"][0]["desired"]["algorithm"]["environments"]
     assert environments == {"TOKEN": "${var.token}", "PLAIN": "$${var.token}"}
 
 
 def test_action_without_execution_has_no_body() -> None:
-    saved = document(plan_for(a_stack(a_job(), a_job("b")), seen(a_job())), OPTIONS)
+    saved = document_of(plan_for(a_stack(a_job(), a_job("b")), seen(a_job())), OPTIONS)
     assert ["desired" in action for action in saved["actions"]] == [False, True]
 
 
@@ -155,39 +162,39 @@ def test_action_without_execution_has_no_body() -> None:
 @pytest.mark.parametrize("data", [None, [], 1, "plan", {}, {"actions": []}])
 def test_file_not_written_by_plan_out_is_invalid(data: Any) -> None:
     with pytest.raises(ManifestInvalid, match=r"plan\.json"):
-        read(data, "plan.json", VERSION, strict=True)
+        read_document(data, "plan.json", VERSION, strict=True)
 
 
 @pytest.mark.parametrize(
     ("version", "is_stale"), [("1.2.3", False), ("1.2.9", False), ("1.3.0", True), ("2.2.3", True)]
 )
 def test_saved_plan_of_another_minor_version_is_stale(version: str, is_stale: bool) -> None:
-    data = sealed(document(plan_for(a_stack(a_job())), OPTIONS) | {"reconciler_version": "1.2.3"})
-    assert read(data, "plan.json", version, strict=False)
+    data = sealed(document_of(plan_for(a_stack(a_job())), OPTIONS) | {"reconciler_version": "1.2.3"})
+    assert read_document(data, "plan.json", version, strict=False)
     if is_stale:
         with pytest.raises(StalePlan, match=r"1\.2\.3"):
-            read(data, "plan.json", version, strict=True)
+            read_document(data, "plan.json", version, strict=True)
     else:
-        assert read(data, "plan.json", version, strict=True)
+        assert read_document(data, "plan.json", version, strict=True)
 
 
 @pytest.mark.parametrize("where", ["document", "options", "action", "declared", "after"])
 def test_unknown_key_in_a_saved_plan_fails_apply_and_is_ignored_by_show(where: str) -> None:
-    data = document(plan_for(a_stack(a_job())), OPTIONS)
+    data = document_of(plan_for(a_stack(a_job())), OPTIONS)
     action = data["actions"][0]
     place = {"document": data, "options": data["options"], "action": action}.get(where) or action[where]
     place["of_next_year"] = 1
     data = sealed(data)
-    assert read(data, "plan.json", VERSION, strict=False).plan.actions
+    assert read_document(data, "plan.json", VERSION, strict=False).plan.actions
     with pytest.raises(ManifestInvalid, match="of_next_year"):
-        read(data, "plan.json", VERSION, strict=True)
+        read_document(data, "plan.json", VERSION, strict=True)
 
 
 def test_saved_plan_of_another_major_format_is_refused() -> None:
-    data = sealed(document(plan_for(a_stack(a_job())), OPTIONS) | {"format_version": "2.0"})
+    data = sealed(document_of(plan_for(a_stack(a_job())), OPTIONS) | {"format_version": "2.0"})
     for strict in (True, False):
         with pytest.raises(ManifestInvalid, match="format_version"):
-            read(data, "plan.json", VERSION, strict=strict)
+            read_document(data, "plan.json", VERSION, strict=strict)
 
 
 # --- whether it still holds

@@ -30,8 +30,9 @@ from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, without_
 from reconciler.decide.planner import make_plan, rests_on_memory
 from reconciler.decide.reports import WaitKind, make_status
 from reconciler.decide.review import ReviewedSide, Side, make_review
-from reconciler.decide.saved_plan import SavedOptions, document, read, sealed
+from reconciler.decide.saved_plan import SavedOptions
 from reconciler.errors import ManifestInvalid
+from reconciler.plan_file import document_of, read_document, sealed
 from reconciler.render.commands import render_status
 from reconciler.render.plan import text as render_plan
 from reconciler.render.style import View
@@ -622,11 +623,11 @@ def test_saved_plan_is_shown_as_it_was(created_s_ago: float) -> None:
     plan = plan_of(desired, ended(desired, DONE, created_s_ago))
     plan = plan.model_copy(update={"reconciler_version": "0.1.0"})
     options = SavedOptions(target=Target(kind=LOCAL), root=".")
-    data = json.loads(json.dumps(sealed(document(plan, options))))
-    shown = read(data, "plan.json", "0.1.0", strict=True).plan
+    data = json.loads(json.dumps(sealed(document_of(plan, options))))
+    shown = read_document(data, "plan.json", "0.1.0", strict=True).plan
     assert [one.explanation for one in shown.actions] == [one.explanation for one in plan.actions]
     assert shown.actions[0].explanation.endswith("; next: 02:00 tomorrow Europe/Berlin")
-    assert read(data, "plan.json", "0.1.0", strict=True).plan.document() == plan.document()
+    assert read_document(data, "plan.json", "0.1.0", strict=True).plan.document() == plan.document()
 
 
 @pytest.mark.parametrize(
@@ -644,10 +645,11 @@ def test_edited_time_of_a_saved_plan_is_invalid(name: str, value: str | None) ->
     plan = plan_of(desired, ended(desired, DONE, BEFORE_IT)).model_copy(
         update={"reconciler_version": "0.1.0"}
     )
-    data = json.loads(json.dumps(sealed(document(plan, SavedOptions(target=Target(kind=LOCAL), root=".")))))
+    options = SavedOptions(target=Target(kind=LOCAL), root=".")
+    data = json.loads(json.dumps(sealed(document_of(plan, options))))
     data["actions"][0][name] = value
     with pytest.raises(ManifestInvalid):
-        read(data, "plan.json", "0.1.0", strict=True)
+        read_document(data, "plan.json", "0.1.0", strict=True)
 
 
 @pytest.mark.parametrize(("created_s_ago", "asks"), [(BEFORE_IT, True), (AFTER_IT, False)])

@@ -28,9 +28,9 @@ from reconciler.core.schedule import Schedule
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.outcome import Result, Status
 from reconciler.decide.plan import NO_ALLOWANCES, Action, Plan, Reason
-from reconciler.decide.preconditions import StalePlan
 from reconciler.decide.wait import Goal
 from reconciler.emulator import Durations, Effect, Fault, Job, ManualClock, Store
+from reconciler.plan_file import StalePlan, check_preconditions
 from reconciler.recording import Recording
 from reconciler.rollout import Rollout
 from tests.apply.kill_helpers import killed_at
@@ -382,10 +382,10 @@ def test_saved_plan_holds_although_a_later_time_has_come(tmp_path: Path) -> None
         plan = ours[0].look(job)
         assert [one.scheduled_for for one in plan.actions] == ["2026-05-01T13:00:00Z"]
         ours[0].time.sleep(HOUR)
-        reconcile.check_preconditions(ours[0].context(a_stack(job)), plan)
+        check_preconditions(ours[0].context(a_stack(job)), plan)
         ours[1].do(job)
         with pytest.raises(StalePlan) as stale:
-            reconcile.check_preconditions(ours[0].context(a_stack(job)), plan)
+            check_preconditions(ours[0].context(a_stack(job)), plan)
         assert "r2 is no longer the next revision" in stale.value.diagnostics[0].why
 
 

@@ -40,7 +40,6 @@ from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision, RunKind, Scope
 from reconciler.core.stack import DesiredJob, Stack, Target
 from reconciler.core.target_kind import LOCAL
-from reconciler.decide import saved_plan as saved_document
 from reconciler.decide.outcome import Result, Status, WaitEnd
 from reconciler.decide.plan import (
     EVERY_GUARD,
@@ -53,10 +52,16 @@ from reconciler.decide.plan import (
     without_growing,
 )
 from reconciler.decide.planner import decisions_of
-from reconciler.decide.preconditions import StalePlan
 from reconciler.decide.saved_plan import SavedOptions
 from reconciler.decide.wait import Goal
 from reconciler.emulator import Job, chaos
+from reconciler.plan_file import (
+    StalePlan,
+    check_preconditions,
+    document_of,
+    read_document,
+    sealed,
+)
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
 from reconciler.rollout import Rollout
@@ -503,9 +508,9 @@ class World(RuleBasedStateMachine):
     def save_a_plan(self) -> None:
         plan, entries = self._plan(EVERY_GUARD), self._manifest
         options = SavedOptions(target=Target(kind=LOCAL), root=".")
-        text = json.dumps(saved_document.sealed(saved_document.document(plan, options)))
+        text = json.dumps(sealed(document_of(plan, options)))
         self.here.saved = Saved(
-            saved_document.read(json.loads(text), "plan.json", __version__, strict=True).plan,
+            read_document(json.loads(text), "plan.json", __version__, strict=True).plan,
             entries,
             self._state(),
         )
@@ -521,7 +526,7 @@ class World(RuleBasedStateMachine):
         self.service.forget_requests()
         has_moved = self.here.saved.there != self._state()
         try:
-            reconcile.check_preconditions(context, plan)
+            check_preconditions(context, plan)
         except StalePlan:
             assert has_moved, "what has not moved is not stale"
             assert not self.service.changes, "of a stale plan nothing is done"

@@ -1,0 +1,1040 @@
+"""Saved plans: written, read again, and made ready to be carried out without their manifest.
+
+Which bytes are a plan file, what its document says, by which seal it is whole, and whether what it rests on
+still holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from itertools import chain, groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+
+from pydantic import ValidationError
+
+from reconciler.core.digest import CURRENT, is_known
+from reconciler.core.expression import parts_of, save, unresolvable_references, variables_of
+from reconciler.core.mutable import overwritten_fields
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.ownership import KeyView, Revision, sort_by_key
+from reconciler.core.phase import Operation, Phase, may, parse_phase
+from reconciler.core.record import Scope
+from reconciler.core.scalar import walk_texts
+from reconciler.core.schedule import spell_relative
+from reconciler.core.stack import Limits, Stack, VariableSource
+from reconciler.core.store_url import absolute_url, passwords_in
+from reconciler.core.values import Change, Frozen, node_hours
+from reconciler.decide.actions import has_flags_before
+from reconciler.decide.cost import total_cost
+from reconciler.decide.key_state import Snapshot
+from reconciler.decide.plan import (
+    GROWING,
+    Action,
+    Before,
+    Plan,
+    PlannedAction,
+    Reason,
+    count,
+    lost_sum,
+    without_growing,
+)
+from reconciler.decide.saved_plan import Refusal, SavedOptions
+from reconciler.errors import (
+    Diagnostic,
+    ExitCode,
+    ManifestInvalid,
+    ReconcilerError,
+    Refused,
+    ServiceError,
+    Severity,
+    WrongUsage,
+)
+from reconciler.files import NotRegular, TooLarge, read_file, write_file
+from reconciler.manifests import LoadedStack
+from reconciler.manifests.saved import resolve, resolve_records
+from reconciler.observation import StackHistory
+from reconciler.reconcile import Context
+from reconciler.render.json import dump, redacted
+from reconciler.secrets import SecretText, matches_redacted
+from reconciler.text import format_duration
+from reconciler.version import __version__
+
+if TYPE_CHECKING:
+    from reconciler.core.stack import VariableSource
+    from reconciler.decide.plan import Plan
+    from reconciler.secrets import Redactor
+
+#: A plan of ten thousand jobs is a tenth of this.
+MOST_BYTES = 256 * 1024 * 1024
+#: Values take some hundred bytes of memory each, however short they are written.
+MOST_VALUES = 10_000_000
+#: A manifest holds no longer number either.
+_MOST_DIGITS = 300
+_LONGEST_QUOTED = 40
+_SURROGATE = re.compile("[\ud800-\udfff]")
+#: Half of a surrogate pair that stands for a byte of a file name that is no UTF-8.
+_BYTE_OF_A_NAME = re.compile("[\udc80-\udcff]")
+#: Members of an action, and of the document, whose texts come from a manifest or the service as they are.
+_FREE_TEXTS = frozenset({"desired", "declared", "changes", "detail", "warnings"})
+#: Members that name files.
+_FILE_NAMES = frozenset({"file", "root"})
+
+
+class NotAPlanFile(ValueError):
+    """The bytes are no JSON document that `plan --out` could have written; the words say why."""
+
+
+def parse(data: bytes) -> Any:
+    """Return the document as plain data.
+
+    Raises:
+        NotAPlanFile: it is no JSON, or ambiguous, or has more in it than any plan.
+    """
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise NotAPlanFile(
+            f"byte {error.start + 1} is not valid UTF-8; another program may have rewritten the file"
+        ) from None
+    if sum(map(data.count, (b",", b":", b"[", b"{"))) > MOST_VALUES:
+        raise NotAPlanFile(f"it holds more than {MOST_VALUES:,} values")
+    try:
+        return _DECODER.decode(text)
+    except NotAPlanFile:
+        raise
+    except RecursionError:
+        raise NotAPlanFile("not a valid JSON document: nested too deeply") from None
+    except ValueError:
+        raise NotAPlanFile("not a valid JSON document; it may be truncated") from None
+
+
+def is_json(document: Mapping[str, Any]) -> bool:
+    """Whether all of a document can be written as JSON: infinity and NaN cannot."""
+    try:
+        json.dumps(document, allow_nan=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise NotAPlanFile(f"{json.dumps(_short(twice))} occurs twice in one object")
+    return members
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise NotAPlanFile(f"a number has more than {_MOST_DIGITS} digits")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise NotAPlanFile(f"{_short(text)} is out of range for a number")
+    return value
+
+
+def _constant(text: str) -> NoReturn:
+    raise NotAPlanFile(f"{text} is not a JSON number")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_pairs, parse_int=_integer, parse_float=_number, parse_constant=_constant
+)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_QUOTED else text[: _LONGEST_QUOTED - 1] + "…"
+
+
+def unreadable_texts(document: Mapping[str, Any]) -> Iterator[str]:
+    """Say, for people, where half of a surrogate pair or NUL stands that no plan has there.
+
+    Names of files may hold bytes that are no UTF-8; what comes from a manifest may hold NUL.
+    """
+    # The whole text is searched first, which is quick: hardly any plan has either.
+    text = json.dumps(document, ensure_ascii=False)
+    if "\\u0000" in text or _SURROGATE.search(text):
+        yield from _in_tree(document, (), is_free=False)
+
+
+def _in_tree(tree: Any, path: tuple[str, ...], *, is_free: bool) -> Iterator[str]:
+    if isinstance(tree, str):
+        yield from _in_text(tree, path, is_free=is_free)
+    elif isinstance(tree, list):
+        for place, value in enumerate(tree):
+            yield from _in_tree(value, (*path, str(place)), is_free=is_free)
+    elif isinstance(tree, Mapping):
+        for name, value in tree.items():
+            yield from _in_text(name, (*path, "a name"), is_free=is_free)
+            yield from _in_tree(value, (*path, name), is_free=is_free or name in _FREE_TEXTS)
+
+
+def _in_text(text: str, path: tuple[str, ...], *, is_free: bool) -> Iterator[str]:
+    if path[-1] in _FILE_NAMES and not is_free:
+        text = _BYTE_OF_A_NAME.sub("", text)
+    where = ".".join(_SURROGATE.sub("?", name) for name in path)
+    if _SURROGATE.search(text):
+        yield f"{where}: unpaired surrogate"
+    if "\0" in text and not is_free:
+        yield f"{where}: NUL character"
+
+
+# --- The preconditions of a saved plan: whether what it was made for is still there
+
+
+class StalePlan(ReconcilerError):
+    """The service, or the program, is not what the plan was made for: nothing was changed."""
+
+    exit_code = ExitCode.STALE
+
+
+_ACTIVE = "active"
+#: Phase → its class. A move within a class changes no action.
+_CLASSES: dict[Phase, str] = {
+    Phase.CREATING: _ACTIVE,
+    Phase.PENDING: _ACTIVE,
+    Phase.RUNNING: _ACTIVE,
+    Phase.ABNORMAL: Phase.FAILED.value,
+}
+#: Moves from one class to another that leave a keep what it is.
+_KEPT_ALL_THE_SAME = frozenset(
+    {(_ACTIVE, Phase.COMPLETED.value), (Phase.TERMINATING.value, Phase.TERMINATED.value)}
+)
+
+
+def failed_preconditions(plan: Plan, snapshot: Snapshot, at_s: float) -> tuple[str, ...]:
+    """Compare what each executed action rests on with what is there at `at_s`; say, for people, what differs.
+
+    That is the job, the phase class, the digest and the name of its own key, and the keys that it needs. What
+    else moved (a kept job that failed, a deferred or blocked key) changes nothing of what is executed.
+    """
+    found: list[str] = []
+    known = {action.before.id for action in plan.actions if action.before}
+    needed = {key for action in plan.to_execute for key in action.needs}
+    executed = {action.key for action in plan.to_execute}
+    actions_by_key = {key: [*of_key] for key, of_key in groupby(plan.actions, key=lambda action: action.key)}
+    for key in sorted(executed | needed):
+        actions = actions_by_key.get(key, [])
+        view = snapshot.view_of(key, actions[0].former_keys if actions else ())
+        moved = [*_key_moved(actions, view, at_s, known)]
+        if key in needed and not moved:
+            moved += _unsettled(view)
+        found += (f"{key}: {said}" for said in moved)
+    return tuple(found)
+
+
+def _key_moved(
+    actions: Sequence[PlannedAction], view: KeyView, at_s: float, known: Collection[str]
+) -> Iterator[str]:
+    """What moved of a key, as far as its executed actions, or those of the keys that need it, rest on it."""
+    for action in actions:
+        if action.traits.is_executed or action.action is Action.KEEP:
+            yield from _moved(action, view, at_s, known)
+    if actions and not all(_stops_looking(action) for action in actions):
+        yield from _strangers(actions, view, known)
+
+
+def _unsettled(view: KeyView) -> Iterator[str]:
+    """Say why a needed key is not settled any more: its newest revision has to be completed."""
+    newest = view.aged_out or (view.owned[-1] if view.owned else None)
+    if newest is None:
+        yield "needed, and gone"
+    elif newest.job.phase is not Phase.COMPLETED:
+        yield f"needed, and {newest.job.name} is {newest.job.phase_text}"
+
+
+def _is_live(revision: Revision) -> bool:
+    """Whether the job is active and nobody has asked for its end."""
+    return bool(may(Operation.TERMINATE, revision.job.phase))
+
+
+def _strangers(actions: Collection[PlannedAction], view: KeyView, known: Collection[str]) -> Iterator[str]:
+    """The active jobs of a key that its actions do not know.
+
+    One whose end somebody has asked for matters only where a new job would start beside it.
+    """
+    starts_a_job = any(action.traits.starts_a_job for action in actions)
+    named = {*known, *chain.from_iterable(map(_awaited, actions))}
+    for revision in view.owned:
+        is_in_the_way = revision.job.is_active if starts_a_job else _is_live(revision)
+        if is_in_the_way and revision.job.id not in named:
+            yield f"{revision.job.name} exists, which the plan does not know"
+
+
+def _awaited(action: PlannedAction) -> tuple[str, ...]:
+    """The jobs that have to end before the action starts one, as far as it does not end them itself."""
+    return action.waits_for_jobs if action.follows is None else (action.follows, *action.waits_for_jobs)
+
+
+def _stops_looking(action: PlannedAction) -> bool:
+    """Whether the action may say nothing of the key's other jobs: it came before they were looked at."""
+    is_first = action.traits.stands_in_the_way or action.reason is Reason.MARKER_RESTORED
+    return is_first or action.action is Action.UNKNOWN
+
+
+def _moved(action: PlannedAction, view: KeyView, at_s: float, known: Collection[str]) -> Iterator[str]:
+    if view.unreadable:
+        yield f"could not be read: {view.unreadable[0].why}"
+        return
+    if action.before is not None:
+        yield from _job_moved(action, action.before, view, at_s)
+    starts_a_job = action.after is not None and action.traits.starts_a_job
+    if starts_a_job:
+        yield from _name_moved(action, view)
+        yield from _awaited_moved(action, view, known)
+    if not action.traits.stands_in_the_way:
+        yield from _digests_moved(action, starts_a_job=starts_a_job)
+
+
+def _digests_moved(action: PlannedAction, *, starts_a_job: bool) -> Iterator[str]:
+    digests = [shown.digest for shown in (action.before, action.after) if shown is not None]
+    for digest in digests:
+        if not is_known(digest):
+            yield f"digest {digest} needs another version of reconciler"
+    if starts_a_job and digests[-1][:1] != CURRENT:
+        yield f"digest {digests[-1]} was computed by another version of reconciler"
+
+
+def _job_moved(action: PlannedAction, before: Before, view: KeyView, at_s: float) -> Iterator[str]:
+    if action.reason is Reason.MARKER_RESTORED:
+        bears_none = before.id in {conflicting_job.job.id for conflicting_job in view.conflicting_jobs}
+        if not bears_none or view.past_of(before.id) is None:
+            yield f"{before.name} ({before.id}) is no longer a known job without a marker"
+        return
+    revision = next((r for r in view.owned if r.job.id == before.id), None)
+    if revision is not None:
+        yield from _identity_moved(action, before, revision)
+        yield from _marker_or_field_edited(action, revision)
+        yield from _run_moved(action, before, revision.job, at_s)
+    elif not _has_aged_out(action, before, view):
+        yield f"{before.name} ({before.id}) is gone or no longer carries our marker"
+
+
+def _run_moved(action: PlannedAction, before: Before, job: ObservedJob, at_s: float) -> Iterator[str]:
+    then, now = _class_before(before), _class(job.phase, job.phase_text)
+    is_kept = action.action is Action.KEEP and (then, now) in _KEPT_ALL_THE_SAME
+    if then != now and not is_kept:
+        yield f"{before.name} was {before.phase}, now {job.phase_text}"
+    ran_s = job.ran_s(at_s)
+    if action.lost_time is not None and ran_s > action.lost_time:
+        # Planned now, this would be a conflict: the plan was made when less was at stake.
+        yield f"{before.name} has now run for {format_duration(ran_s)}, longer than limits.lost_time"
+
+
+def _has_aged_out(action: PlannedAction, before: Before, view: KeyView) -> bool:
+    """Whether the service has forgotten a job that is left as it is, and the history says how it ended."""
+    past = view.past_of(before.id)
+    is_there = any(conflicting_job.job.id == before.id for conflicting_job in view.conflicting_jobs)
+    if past is None or is_there or action.traits.is_executed:
+        return False
+    return past.has_ended and _class(past.phase, past.phase_text) == _class_before(before)
+
+
+def _marker_or_field_edited(action: PlannedAction, revision: Revision) -> Iterator[str]:
+    """Whether the action would end a job that is now protected, or overwrite what the plan did not show."""
+    job, marker = revision.job, revision.marker
+    if action.traits.stops_a_job and marker.protected:
+        yield f"{job.name} is now protected"
+    if action.action is not Action.UPDATE:
+        return
+    if not has_flags_before(action, marker):
+        yield f"the marker of {job.name} has changed"
+    shown = {change.path: change for change in action.changes if not change.forces_new_job}
+    for change in _overwritten(action, job):
+        then = shown.get(change.path)
+        found = json.dumps(change.before, ensure_ascii=False)
+        if then is None or not (then.sensitive or _is_as_shown(then.before, found)):
+            yield f"{change.path} of {job.name} has changed, now {found}"
+
+
+def _is_as_shown(before: Any, found: str) -> bool:
+    """Whether a value is what the plan showed, where a secret may have been masked."""
+    shown = json.dumps(before, ensure_ascii=False)
+    return shown == found or matches_redacted(shown, found)
+
+
+def _overwritten(action: PlannedAction, job: ObservedJob) -> tuple[Change, ...]:
+    """The values that an update replaces, as they are now; a secret may have another value by now."""
+    body = walk_texts(action.desired or {}, _as_secret)
+    changes = tuple(one for one in overwritten_fields(body, job) if not one.sensitive)
+    if action.declared is None:  # only the marker is written anew, behind the text that the job has
+        return changes
+    # On a job that has ended, a plan compares only the marker.
+    return () if job.phase is None or job.phase.is_terminal else changes
+
+
+def _as_secret(text: str) -> str:
+    """A saved text; one that names a variable is a secret, whose value may not have been looked up."""
+    return text if isinstance(text, SecretText) or not variables_of(text) else SecretText(text, text)
+
+
+def _identity_moved(action: PlannedAction, before: Before, revision: Revision) -> Iterator[str]:
+    if revision.job.name != before.name or revision.marker.key != (action.formerly or action.key):
+        yield f"{before.name} ({before.id}) is now {revision.job.name} of key {revision.marker.key}"
+    if (revision.marker.revision, revision.marker.digest) != (before.revision, before.digest):
+        yield f"the marker of {before.name} has changed"
+
+
+def _name_moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
+    after = action.after
+    assert after is not None
+    holders = (conflicting_job.job.name for conflicting_job in view.conflicting_jobs)
+    # Whether the service tells names apart that differ in case only is not documented.
+    if taken := next((name for name in holders if name.casefold() == after.name.casefold()), None):
+        yield f"the name {taken} is taken"
+    elif view.next_revision != after.revision:
+        yield f"r{after.revision} is no longer the next revision; r{view.next_revision} is"
+
+
+def _awaited_moved(action: PlannedAction, view: KeyView, known: Collection[str]) -> Iterator[str]:
+    """Whether a job that the new one waits for runs again, or is gone; `known` are judged for themselves."""
+    for job_id in _awaited(action):
+        last = next((r for r in view.owned if r.job.id == job_id), None)
+        if job_id in known:
+            continue
+        if last is not None and _is_live(last):
+            yield f"{last.job.name} is {last.job.phase_text} again"
+        elif last is None and view.past_of(job_id) is None:
+            yield f"the previous job, {job_id}, is gone"
+
+
+def _class_before(before: Before) -> str:
+    return _class(parse_phase(before.phase), before.phase)
+
+
+def _class(phase: Phase | None, text: str) -> str:
+    return text if phase is None else _CLASSES.get(phase, phase.value)
+
+
+# --- A saved plan: the plan, the bodies to send, and what shaped it. No manifest is read to apply it
+
+#: What says of an action which jobs are its key's, beside its line in `plan --json`; left out where it
+#: says nothing.
+_WHOSE = ("formerly", "former_keys", "aged_out_as")
+#: What an action that is carried out needs besides.
+_MORE = (*_WHOSE, "desired", "declared", "replace_order", "follows", "waits_for_jobs", "needs", "lost_time")
+
+#: A body is nested a dozen levels deep.
+_DEEPEST = 100
+SEAL = "seal"
+_Model = TypeVar("_Model", bound=Frozen)
+_UNKNOWN_KEY = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
+
+
+class SavedPlan(NamedTuple):
+    """A plan as it was read from a file; secrets in its bodies are references yet."""
+
+    plan: Plan
+    options: SavedOptions
+
+
+def document_of(plan: Plan, options: SavedOptions) -> dict[str, Any]:
+    """The saved plan as plain JSON data, not sealed yet. Texts of bodies are escaped: `${` only begins a
+    reference."""
+    result = plan.document()
+    for shown, action in zip(result["actions"], plan.actions, strict=True):
+        shown |= _more(action, _MORE if action.traits.is_executed else _WHOSE)
+    refusals = tuple(Refusal(what=r.what, why=r.why, fix=r.fix) for r in plan.refusals)
+    saved_options = options.model_copy(update={"refusals": refusals})
+    return {**result, "options": saved_options.model_dump(mode="json", exclude_none=True)}
+
+
+def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The same document with the seal that fits it, as the last of its options."""
+    content = _without_seal(document)
+    return {**content, "options": {**content["options"], SEAL: _seal_of(content)}}
+
+
+def is_modified(document: Mapping[str, Any], plan: Plan) -> bool:
+    """Whether a document, whose values are `plan`, differs from what was written."""
+    return document["options"].get(SEAL) != _seal_of(_without_seal(document)) or not _adds_up(plan)
+
+
+def digest_of_document(document: Mapping[str, Any]) -> str:
+    """Name a saved plan by what it says, what grows with time aside. Source: docs/cli.md, "Saved plans"."""
+    return _sha256(without_growing(document))
+
+
+def _seal_of(content: Mapping[str, Any]) -> str:
+    """The digest over all names of a document, and all values but those that grow with time."""
+    still = [_without_grown_values(part) for part in (content, *content["actions"])]
+    return _sha256(still)
+
+
+def _without_grown_values(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _names_of(value) if name in GROWING else value
+        for name, value in part.items()
+        if name != "actions"
+    }
+
+
+def _names_of(value: Any) -> list[str] | None:
+    return sorted(value) if isinstance(value, Mapping) else None
+
+
+def _sha256(tree: Any) -> str:
+    text = json.dumps(tree, sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _without_seal(document: Mapping[str, Any]) -> dict[str, Any]:
+    options = document["options"]
+    if isinstance(options, Mapping):
+        options = {name: value for name, value in options.items() if name != SEAL}
+    return {**document, "options": options}
+
+
+def _more(action: PlannedAction, names: Iterable[str]) -> dict[str, Any]:
+    declared = None if action.declared is None else asdict(action.declared)
+    as_json = {
+        "desired": save(action.desired),
+        "declared": declared,
+        "former_keys": list(action.former_keys),
+        "waits_for_jobs": list(action.waits_for_jobs),
+        "needs": list(action.needs),
+    }
+    said = (n for n in names if getattr(action, n) != PlannedAction.model_fields[n].default)
+    return {name: as_json.get(name, getattr(action, name)) for name in said}
+
+
+def read_document(data: Any, file: str, version: str, *, strict: bool) -> SavedPlan:
+    """Read a saved plan from plain JSON data.
+
+    `strict` is for one that is to be applied: another minor version of the program made it stale, and
+    a key that is not known, or a seal that does not fit, makes it invalid. Readers who only show it ignore
+    such keys.
+
+    Raises:
+        StalePlan: another version of the program made it.
+        ManifestInvalid: it is no saved plan, or was damaged or edited.
+    """
+    if not isinstance(data, Mapping) or "options" not in data or _is_too_deep(data):
+        raise ManifestInvalid(_invalid(file, "it differs from what `plan --out` wrote"))
+    _raise(file, unreadable_texts(data))
+    made_by = made_by_other(data, version)
+    if strict and made_by is not None:
+        why = f"{file} was created by reconciler {made_by}; this is {version}"
+        raise StalePlan(Diagnostic("stale plan", why, "create a new plan"))
+    plan, options = _as_values(data, file, strict=strict)
+    if strict:
+        _raise(file, _damages(data, plan))
+    refusals = tuple(Diagnostic(r.what, r.why, r.fix) for r in options.refusals)
+    actions = tuple(_with_next_run(action, plan.created_at) for action in plan.actions)
+    # Another version may count other kinds.
+    read_now = {"refusals": refusals, "actions": actions, "summary": count(actions)}
+    return SavedPlan(plan.model_copy(update=read_now), options)
+
+
+def _with_next_run(action: PlannedAction, created_at: str) -> PlannedAction:
+    """Say when the schedule comes next, as the plan did; another version may say what we cannot read."""
+    if action.next_run_at is None or action.timezone is None:
+        return action
+    try:
+        time_s, made_s = (
+            datetime.fromisoformat(text).timestamp() for text in (action.next_run_at, created_at)
+        )
+        said = spell_relative(time_s, made_s, action.timezone)
+    except (LookupError, ValueError, OSError):
+        return action
+    return action.model_copy(update={"next_run": said})
+
+
+def _raise(file: str, damages: Iterable[str]) -> None:
+    if found := [*damages]:
+        raise ManifestInvalid(*(_invalid(file, said) for said in found))
+
+
+def _as_values(data: Mapping[str, Any], file: str, *, strict: bool) -> tuple[Plan, SavedOptions]:
+    content = _without_seal(data)
+    try:
+        options = _validated(SavedOptions, content.pop("options"), strict=strict)
+        plan = _validated(Plan, content, strict=strict)
+    except ValidationError as error:
+        problems = error.errors(include_input=False, include_url=False)
+        said = [f"{'.'.join(map(str, p['loc'])) or 'the document'}: {p['msg']}" for p in problems]
+        raise ManifestInvalid(*(_invalid(file, one) for one in said)) from None
+    if "format_version" not in data:
+        raise ManifestInvalid(_invalid(file, "format_version is missing"))
+    if plan.format_version.partition(".")[0] != "1":
+        raise ManifestInvalid(_invalid(file, f"unknown format_version {plan.format_version}"))
+    return plan, options
+
+
+def _validated(model: type[_Model], value: Any, *, strict: bool) -> _Model:
+    """Read a part of a document; unless `strict`, without the keys that this version does not know.
+
+    Raises:
+        ValidationError: it is not what the model says.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        unknown = [problem["loc"] for problem in error.errors() if problem["type"] in _UNKNOWN_KEY]
+        if strict or not unknown:
+            raise
+    known = deepcopy(value)
+    for *path, name in unknown:
+        place = known
+        for step in path:
+            place = place[step]
+        del place[name]
+    return model.model_validate(known)
+
+
+def _damages(data: Mapping[str, Any], plan: Plan) -> Iterator[str]:
+    """Say, for people, why a document that can be read cannot be applied."""
+    for place, action in enumerate(plan.actions):
+        missing = [name for name in _parts_of(action) if getattr(action, name) is None]
+        yield from (f"actions.{place} ({action.key}): {name} is missing" for name in missing)
+    if is_modified(data, plan):
+        yield "modified since it was written; its seal does not match"
+
+
+def _parts_of(action: PlannedAction) -> tuple[str, ...]:
+    """What is needed to carry an action out."""
+    traits = action.traits
+    if not traits.is_executed:
+        return ()
+    old = () if traits.starts_a_job and not traits.stops_a_job else ("before",)
+    new = () if traits.stops_a_job and not traits.starts_a_job else ("after", "desired")
+    return (*old, *new, *(("declared",) if traits.starts_a_job else ()))
+
+
+def _adds_up(plan: Plan) -> bool:
+    """Whether the sums of what grows with time, which the seal leaves out, are those of the actions."""
+    lost = all(
+        action.lost_node_hours
+        == (node_hours(action.elapsed, action.nodes) if action.traits.stops_a_job else 0)
+        for action in plan.actions
+    )
+    sums = (lost_sum(plan.actions), total_cost(plan.actions))
+    return lost and (plan.lost_node_hours, plan.cost) == sums
+
+
+def _is_too_deep(data: Any) -> bool:
+    """Whether data is nested as nothing that we wrote, so that walking it would end the program."""
+    level = [data]
+    for _ in range(_DEEPEST):
+        level = [
+            member
+            for tree in level
+            if isinstance(tree, Mapping | list)
+            for member in (tree.values() if isinstance(tree, Mapping) else tree)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def made_by_other(data: Mapping[str, Any], version: str) -> str | None:
+    """The version that made a plan, if it is another minor one, whose seal may be another; else None."""
+    made_by = data.get("reconciler_version")
+    if not isinstance(made_by, str) or not made_by[:1].isdigit():
+        return None
+    return made_by if made_by.split(".")[:2] != version.split(".")[:2] else None
+
+
+def _invalid(file: str, why: str) -> Diagnostic:
+    return Diagnostic("invalid plan file", f"{file}: {why}", "create a new plan: reconciler plan --out FILE")
+
+
+# --- Saved plans as files: written, read again, and made ready to be carried out without their manifest
+
+_DIGEST = re.compile("sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFile:
+    """A saved plan as it is written: its document, without secrets, and the digest that names it."""
+
+    document: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """What `apply --approve` is told."""
+        return digest_of_document(self.document)
+
+    def write(self, file: Path) -> None:
+        """Write it, whole or not at all, so that only its owner may read it.
+
+        Raises:
+            WrongUsage: a directory, a device, a pipe or a socket stands there.
+            OSError: it cannot be written.
+        """
+        try:
+            write_file(file, (dump(self.document) + "\n").encode("utf-8", "backslashreplace"), 0o600)
+        except NotRegular as found:
+            why = f"{found.filename} is {found.strerror}"
+            raise WrongUsage(
+                Diagnostic("not a regular file", why, "use a regular file, or a new one")
+            ) from None
+
+
+def plan_file_of(
+    plan: Plan,
+    loaded: LoadedStack,
+    file: Path,
+    *,
+    only: tuple[str, ...],
+    allow: tuple[str, ...],
+    records: str | None,
+    environ: Mapping[str, str],
+    redact: Callable[[str], str],
+) -> PlanFile:
+    """Make the document of a plan that is to be written to `file`, to which its paths are relative.
+
+    `records` is the URL that was given for the record store, None for what the manifest says.
+
+    Raises:
+        Refused: a body holds a secret that nobody could find again without the manifest, or a number that
+            JSON does not know.
+    """
+    _check_secrets(plan)
+    # A link at the file's own place is replaced by it.
+    directory = os.path.realpath(file.parent)
+    _, target = loaded.target(plan.target.name)
+    options = SavedOptions(
+        target=target,
+        root=os.path.relpath(loaded.root.resolve(), directory),
+        records=None if target.traits.is_embedded else _reference(records, loaded, environ),
+        only=only,
+        allow=allow,
+        declared=dict(loaded.declared),
+        sources={name: _seen_from(directory, source) for name, source in loaded.sources.items()},
+    )
+    document = _without_secrets(document_of(plan, options), redact)
+    return PlanFile(sealed(document))
+
+
+def _seen_from(directory: str, source: VariableSource) -> VariableSource:
+    """The same source, a file named from the plan file's directory: the plan may be applied elsewhere."""
+    if source.file is None:
+        return source
+    return source.model_copy(update={"file": os.path.relpath(Path(source.file).resolve(), directory)})
+
+
+def _reference(records: str | None, loaded: LoadedStack, environ: Mapping[str, str]) -> str | None:
+    """Where the store is, without a secret: as the manifest says, or as `--records` or its variable does.
+
+    Raises:
+        Refused: a password was given on the command line, and nobody could find it again.
+    """
+    if records is None:
+        return loaded.records_reference
+    if environ.get("RECONCILER_RECORDS") == records:
+        return "${env.RECONCILER_RECORDS}"
+    if any(passwords_in(records)):
+        why = "--records contains a password, and a plan file must not contain secrets"
+        raise Refused(Diagnostic("a secret that cannot be saved", why, "set the URL in RECONCILER_RECORDS"))
+    reference: str = save(absolute_url(records, str(loaded.root.resolve())))
+    return reference
+
+
+def _check_secrets(plan: Plan) -> None:
+    found = {
+        (action.key, reference)
+        for action in plan.to_execute
+        for reference in unresolvable_references(action.desired)
+    }
+    if found:
+        raise Refused(
+            *(
+                Diagnostic(
+                    "a secret that cannot be saved",
+                    f"jobs.{key}: {reference} is in the manifest, and a plan file must not contain secrets",
+                    "declare a variable with `sensitive: true` and `env: NAME`, and use ${var.…} instead",
+                )
+                for key, reference in sorted(found)
+            )
+        )
+
+
+#: Members of the document, of its actions and of its options that nobody but people reads: a secret in them
+#: is masked. One in any other member would make the plan another one, so such a plan is not written.
+_FOR_PEOPLE = frozenset({"detail", "changes", "source", "warnings", "denied", "preflight", "refusals"})
+
+
+def _without_secrets(document: dict[str, Any], redact: Callable[[str], str]) -> dict[str, Any]:
+    """The document as it is sealed: secrets masked where only people read them.
+
+    Raises:
+        Refused: a secret, or a number that JSON does not know, is in what the plan is carried out by.
+    """
+    if not is_json(document):
+        why = "a body contains infinity or NaN, which JSON does not allow"
+        raise Refused(Diagnostic("a value that cannot be saved", why, "use a finite number, or quoted text"))
+    shown: dict[str, Any] = redacted(document, redact)
+    # Elsewhere the text of a sensitive variable is masked as a whole; here it names other variables.
+    for name, source in document["options"]["sources"].items():
+        if all(redact(part) == part for part in parts_of(source.get("text", "")) if isinstance(part, str)):
+            shown["options"]["sources"][name] = source
+    if masked := [*_masked(document, shown)]:
+        raise Refused(*map(_not_saved, masked))
+    return shown
+
+
+def _masked(tree: Any, shown: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Where plain data was masked that is not for people alone; an action goes by its key."""
+    if tree == shown:
+        return
+    if isinstance(tree, Mapping) and tree.keys() == shown.keys():
+        is_read = path in ((), ("options",)) or (path[:1] == ("jobs",) and len(path) == 2)
+        for name, value in tree.items():
+            if not (is_read and name in _FOR_PEOPLE):
+                yield from _masked(value, shown[name], (*path, name))
+    elif path == ("actions",):
+        for action, masked in zip(tree, shown, strict=True):
+            yield from _masked(action, masked, ("jobs", action["key"]))
+    else:
+        yield path
+
+
+def _not_saved(path: tuple[str, ...]) -> Diagnostic:
+    what = "a secret that cannot be saved"
+    if path[:2] == ("options", "sources"):
+        why = f"variables.{path[2]}: its text also contains the value of a secret as plain text"
+        return Diagnostic(what, why, "use ${var.…} wherever the secret is intended, or `env: NAME`")
+    if "desired" in path:
+        why = f"{'.'.join(path[:2])}: its body also contains the value of a secret as plain text"
+        return Diagnostic(what, why, "use ${var.…} wherever the secret is intended, or another value")
+    why = f"{'.'.join(path)} has the letters of a secret, and a plan without it could not be carried out"
+    return Diagnostic(what, why, "choose another name")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """A saved plan as it was read from a file; secrets in its bodies are references yet."""
+
+    file: Path
+    saved: SavedPlan
+    document: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """What names it."""
+        return digest_of_document(self.document)
+
+    @property
+    def plan(self) -> Plan:
+        """What is to be done."""
+        return self.saved.plan
+
+    @property
+    def options(self) -> SavedOptions:
+        """What shaped it."""
+        return self.saved.options
+
+    def copied_to(self, file: Path) -> PlanFile:
+        """The same plan as a file elsewhere: its paths are relative to there."""
+        directory = os.path.realpath(file.parent)
+
+        def moved(path: str) -> str:
+            return os.path.relpath(self._base / path, directory)
+
+        options = self.options
+        sources = {
+            name: one if one.file is None else one.model_copy(update={"file": moved(one.file)})
+            for name, one in options.sources.items()
+        }
+        elsewhere = options.model_copy(update={"root": moved(options.root), "sources": sources})
+        options_there = elsewhere.model_dump(mode="json", exclude_none=True)
+        return PlanFile(sealed({**self.document, "options": options_there}))
+
+    @property
+    def _base(self) -> Path:
+        return Path(os.path.realpath(self.file)).parent
+
+    def check_approved(self, digest: str | None) -> None:
+        """See that this is the plan that was approved.
+
+        Raises:
+            StalePlan: another one was.
+        """
+        if digest is None or digest == self.digest:
+            return
+        if not digest:
+            why = f"{self.file} is {self.digest}, and no digest was approved: --approve is empty"
+            raise StalePlan(Diagnostic("no plan was approved", why, "pass the digest of the approved plan"))
+        why = f"{self.file} is {self.digest}, and {digest} was approved"
+        if not _DIGEST.fullmatch(digest):
+            why += "; digests are compared whole: sha256: and 64 hex digits in lower case"
+        raise StalePlan(Diagnostic("a different plan was approved", why, "review this plan"))
+
+    def as_loaded(self) -> LoadedStack:
+        """What the rest of the program asks of a stack, without its manifest.
+
+        Raises:
+            ManifestInvalid: the stack's root is not where the plan says.
+        """
+        plan, options = self.saved
+        keys = {key for action in plan.actions for key in (action.key, *action.former_keys, *action.needs)}
+        root = (self._base / options.root).resolve()
+        if not os.path.isdir(root):  # noqa: PTH112 - a name that is too long is none, and no error
+            why = f"it names {options.root}, as the stack's root, relative to it; {root} is not a directory"
+            raise ManifestInvalid(
+                Diagnostic("invalid plan file", why, "keep the plan file where it was created")
+            )
+        return LoadedStack(
+            stack=Stack(plan.stack, {}, frozenset(keys)),
+            root=root,
+            targets={plan.target.name: options.target},
+            target_name=plan.target.name,
+            limits=Limits(),
+            manifest_digest=plan.manifest_digest,
+            secrets=(),
+            files=(),
+            warnings=(),
+            declared=options.declared,
+        )
+
+    def resolve(self, values: SecretSources) -> Plan:
+        """The plan with the secrets in its bodies, from where their values came from.
+
+        Raises:
+            ManifestInvalid: a secret has no value now.
+        """
+        plan, options = self.saved
+        bodies = [action.desired if action.traits.is_executed else None for action in plan.actions]
+        bodies = resolve(bodies, options.sources, **values.known(self._base))
+        pairs = zip(plan.actions, bodies, strict=True)
+        actions = tuple(action.model_copy(update={"desired": body}) for action, body in pairs)
+        return plan.model_copy(update={"actions": actions})
+
+    def records_url(self, values: SecretSources, root: Path) -> str | None:
+        """The URL of the record store that the plan names; None for the file beside the root file.
+
+        Raises:
+            ManifestInvalid: something in it has no value now.
+        """
+        if self.options.records is None:
+            return None
+        known = values.known(self._base)
+        return resolve_records(self.options.records, self.options.sources, **known, root=root)
+
+
+@dataclass(frozen=True, slots=True)
+class SecretSources:
+    """Where the values of a saved plan's secrets are looked for, beside where they came from."""
+
+    variables: Mapping[str, str]
+    var_files: Sequence[Path]
+    environ: Mapping[str, str]
+    redactor: Redactor
+
+    def known(self, base: Path) -> dict[str, Any]:
+        """The same for `manifests.saved`; files are named from `base`."""
+        return {
+            "variables": self.variables,
+            "var_files": self.var_files,
+            "environ": self.environ,
+            "base": base,
+            "learn": self.redactor.learn,
+        }
+
+
+def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool) -> ReadPlan:
+    """Read a plan file; `strict` is for one that is to be applied.
+
+    Raises:
+        WrongUsage: there is no such file, or it is no regular one.
+        Refused: it is to be applied, and others than we and root can write it.
+        ManifestInvalid: it is no plan, or damaged.
+        StalePlan: another version of the program made it.
+    """
+    try:
+        data, status = read_file(file, MOST_BYTES)
+    except (FileNotFoundError, NotADirectoryError, NotRegular) as error:
+        found = error.strerror if isinstance(error, NotRegular) else "file not found"
+        why = f"{file} is {found}"
+        raise WrongUsage(Diagnostic("no such plan file", why, "reconciler plan --out FILE")) from None
+    except TooLarge as error:
+        why = f"{file} is {error.strerror}, not a plan"
+        raise ManifestInvalid(Diagnostic("invalid plan file", why, "create a new plan")) from None
+    _check_access(file, status, warn, strict=strict)
+    try:
+        document = parse(data)
+    except NotAPlanFile as error:
+        why = f"{file}: {error}"
+        raise ManifestInvalid(Diagnostic("invalid plan file", why, "create a new plan")) from None
+    saved = read_document(document, str(file), __version__, strict=strict)
+    is_ours = made_by_other(document, __version__) is None
+    if not strict and is_ours and is_modified(document, saved.plan):
+        why = f"{file}: its seal does not match, so it cannot be applied"
+        modified = Diagnostic("plan file modified since it was written", why, "create a new plan")
+        warn(modified._replace(severity=Severity.WARNING))
+    return ReadPlan(file, saved, document)
+
+
+def _check_access(
+    file: Path, status: os.stat_result, warn: Callable[[Diagnostic], object], *, strict: bool
+) -> None:
+    """See who else can write the file, or read it. Whoever can write it decides what is carried out.
+
+    Raises:
+        Refused: it is to be applied, and somebody else can write it.
+    """
+    own = f"chmod 600 {shlex.quote(str(file))}"
+    mode = stat.S_IMODE(status.st_mode)
+    look = f"review it with reconciler show {shlex.quote(str(file))}, then: "
+    found = None
+    if status.st_uid not in (os.geteuid(), 0):
+        why = f"{file} is owned by user {status.st_uid}, who can modify it"
+        found = Diagnostic("plan file owned by another user", why, f"{look}copy it to a file that you own")
+    elif mode & (stat.S_IWGRP | stat.S_IWOTH):
+        why = f"{file} has mode {mode:04o}: it may have been modified since it was approved"
+        found = Diagnostic("plan file writable by others", why, look + own)
+    if found is not None and strict:
+        raise Refused(found)
+    if found is None and mode & (stat.S_IRGRP | stat.S_IROTH):
+        why = f"{file} has mode {mode:04o}, and contains whole jobs, although no secrets"
+        found = Diagnostic("plan file readable by others", why, own)
+    if found is not None:
+        warn(found._replace(severity=Severity.WARNING))
+
+
+def check_target(context: Context, plan: Plan) -> None:
+    """A saved plan is for one target: endpoint host, project and workspace, whatever its name.
+
+    Raises:
+        StalePlan: this is another one.
+    """
+    there, here = Scope.of(plan.stack, plan.target), context.scope
+    if there != here:
+        why = f"it was created for {there.place}; this is {here.place}"
+        raise StalePlan(Diagnostic("stale plan", why, "create a new plan"))
+
+
+def check_preconditions(context: Context, plan: Plan) -> None:
+    """Compare the preconditions of a saved plan's actions with what is there now, one by one.
+
+    Raises:
+        StalePlan: something moved that changes an action.
+        ServiceError: the workspace could not be read.
+    """
+    starts_jobs = any(action.traits.starts_a_job for action in plan.actions)
+    stack = context.loaded.stack
+    seen = context.target.backend.observe(stack.declared_keys, lambda _: starts_jobs)
+    if seen.problem is not None:
+        raise ServiceError(f"cannot verify the plan: {seen.problem}")
+    ownership = sort_by_key(seen, stack.name, stack.declared_keys)
+    snapshot = Snapshot(ownership, memory=StackHistory(context).memory)
+    if moved := failed_preconditions(plan, snapshot, context.target.clock.now()):
+        fix = "nothing was changed; create a new plan"
+        raise StalePlan(*(Diagnostic("stale plan", said, fix) for said in moved))
