@@ -86,6 +86,4 @@ def render_run(format_: str, view: View) -> str:
 
 def step_outputs(content: Content, value: Any, view: View) -> str:
     """The outputs of a step of a GitHub workflow, a line each, as GITHUB_OUTPUT takes them."""
-    github = import_module(f"{__name__}.github")
-    outputs = github.fleet_outputs if content is Content.FLEET else github.outputs_of
-    return str(outputs(content, value, view))
+    return str(import_module(f"{__name__}.github").outputs_of(content, value, view))

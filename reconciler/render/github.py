@@ -88,6 +88,8 @@ def _stack(result: StackResult, view: View) -> Iterator[str]:
 
 def outputs_of(content: Content, value: Any, view: View) -> str:
     """Whether there are changes, the last line of the text, and the counts; of a result the last line."""
+    if content is Content.FLEET:
+        return _outputs(_fleet_outputs(value))
     sheet = sheet_of(content, value, view)
     if content is Content.RESULT:  # beside those of its plan
         return _outputs({"summary": sheet.last_line})
@@ -98,17 +100,14 @@ def outputs_of(content: Content, value: Any, view: View) -> str:
     return _outputs({**about, "summary": sheet.last_line, **sheet.counts})
 
 
-def fleet_outputs(report: FleetReport, view: View) -> str:
-    """The same of all stacks together."""
-    return _outputs(
-        {
-            "has_changes": "true" if report.changed else "false",
-            "summary": report.last_line,
-            "stacks": len(report.results),
-            "failed": len(report.failed),
-            **report.counts,
-        }
-    )
+def _fleet_outputs(report: FleetReport) -> dict[str, object]:
+    return {
+        "has_changes": "true" if report.changed else "false",
+        "summary": report.last_line,
+        "stacks": len(report.results),
+        "failed": len(report.failed),
+        **report.counts,
+    }
 
 
 def _outputs(values: Mapping[str, object]) -> str:

@@ -14,7 +14,7 @@ import xmlschema
 from reconciler.decide.fleet import FleetReport, StackResult
 from reconciler.decide.plan import last_line
 from reconciler.errors import Diagnostic, ExitCode, Location
-from reconciler.render import Content, formats_of, render
+from reconciler.render import Content, formats_of, render, step_outputs
 from reconciler.render.markdown import MOST_CHARACTERS
 from reconciler.render.style import View
 from tests.render.test_golden import every_action
@@ -78,6 +78,11 @@ def test_errors_stand_before_warnings_in_annotations() -> None:
         "github"
     )
     assert names.count("::notice") == 1
+
+
+def test_outputs_of_a_step_are_the_totals() -> None:
+    lines = step_outputs(Content.FLEET, REPORT, View()).splitlines()
+    assert lines[:4] == ["has_changes=true", f"summary={REPORT.last_line}", "stacks=3", "failed=1"]
 
 
 @pytest.mark.parametrize("stacks", [1, 40, 400])
