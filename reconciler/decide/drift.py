@@ -82,10 +82,6 @@ class FieldDrift(NamedTuple):
     basis: str
     compared: MutableChanges
 
-    def warnings(self, key: str, job: ObservedJob) -> list[PlanWarning]:
-        """What cannot be changed now, or cannot be compared."""
-        return self.compared.warnings(key, job)
-
 
 def compare_fields(
     declared: DesiredJob, revision: Revision, applied: Declared | None, cloud: Cloud
@@ -101,8 +97,8 @@ def compare_fields(
     if applied is None:
         return FieldDrift(_modified(mask(wanted.now)), schedule, "is declared", wanted)
     since = mutable_changes(_as_applied(as_named, revision, applied), job, marker, cloud, sent)
-    edited = edited_paths(declared, applied)
-    pending = tuple(change for change in mask(wanted.now, [applied]) if _is_below(change.path, edited))
+    below = tuple(f"{path}." for path in edited_paths(declared, applied))
+    pending = tuple(change for change in mask(wanted.now, [applied]) if f"{change.path}.".startswith(below))
     modified = _modified(mask(since.now, [applied]))
     return FieldDrift(modified, (*pending, *schedule), "was last applied", wanted)
 
@@ -148,17 +144,13 @@ def _of_type(kind: type, values: Iterable[Any]) -> list[Any]:
     return [value for value in values if isinstance(value, kind)]
 
 
-def _is_below(path: str, fields: Iterable[str]) -> bool:
-    return any(path == field or path.startswith(f"{field}.") for field in fields)
-
-
 def _modified(changes: Iterable[Change]) -> tuple[Change, ...]:
-    return tuple(_turned(change) for change in changes if change.path != MARKER_SCHEDULE)
-
-
-def _turned(change: Change) -> Change:
-    """An update's change seen from the other side: what was left, and what is there now."""
-    return change.model_copy(update={"before": change.after, "after": change.before})
+    """The changes of an update seen from the other side: what was left, and what is there now."""
+    return tuple(
+        one.model_copy(update={"before": one.after, "after": one.before})
+        for one in changes
+        if one.path != MARKER_SCHEDULE
+    )
 
 
 def spell_changes(changes: Iterable[Change]) -> str:
@@ -280,14 +272,10 @@ class _KeyCheck:
         ended = list(self._ended(self.view.aged_out or self.view.owned[-1], self.state.declared))
         yield from ended
         yield from self._missed(self.state.declared)
-        fields = self._fields
-        latest = self.latest
-        if (
-            fields
-            and fields.modified
-            and latest
-            and not (self.rerun or _is_about(ended, latest) or self._retry(latest))
-        ):
+        fields, latest = self._fields, self.latest
+        if not (fields and fields.modified and latest) or self.rerun or self._retry(latest):
+            return
+        if all(entry.job != latest.job.id for entry in ended):
             detail = f"differs from what {fields.basis}: {spell_changes(fields.modified)}"
             yield self.entry(DriftClass.MODIFIED, latest, detail, changes=fields.modified)
 
@@ -548,7 +536,7 @@ class _KeyCheck:
             yield from self._held_names()
         if self.state.declared and latest:
             if (fields := self._fields) is not None:
-                yield from fields.warnings(self.state.key, latest.job)
+                yield from fields.compared.warnings(self.state.key, latest.job)
             for revision in self.live:
                 # Two that are active are a duplicate; here the one that counts has ended.
                 if not latest.job.is_active and revision is not latest:
@@ -640,10 +628,6 @@ def is_expected(before: Phase, now: Phase) -> bool:
 def _was_stopped(revision: Revision) -> bool:
     """Whether we ended it, or have begun to."""
     return revision.marker.stopped and revision.job.phase in (Phase.TERMINATED, Phase.TERMINATING)
-
-
-def _is_about(entries: list[Drift], revision: Revision) -> bool:
-    return any(entry.job == revision.job.id for entry in entries)
 
 
 # --- the report

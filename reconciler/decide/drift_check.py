@@ -324,7 +324,7 @@ def compare(
     """
     pairs = _pairs(last.standing, found, at_s)
     seen = {pair.old.id for pair in pairs if pair.old is not None}
-    over = _over(last.standing, seen, is_judged)
+    over = [one for one in last.standing if one.id not in seen and is_judged(one.entry.key)]
     # A drift that is about another job by now stands under another id.
     moved = seen.difference(pair.now.id for pair in pairs)
     comparison = DriftComparison(
@@ -344,7 +344,7 @@ def compare(
     return replace(
         comparison,
         **_by_change(pairs),
-        gone=_counted(over),
+        gone=tuple(one.entry for one in over if one.counts),
         due=_entries(due),
         reported=_entries(filterfalse(was_shown, due)),
     )
@@ -384,19 +384,8 @@ class _Pair(NamedTuple):
         return (at_s - since_s) // remind_s == (last.at_s - since_s) // remind_s
 
 
-def _over(
-    standing: Iterable[StandingDrift], seen: Collection[DriftId], is_judged: Callable[[str], bool]
-) -> list[StandingDrift]:
-    """What stood at the last check, and is there no more."""
-    return [one for one in standing if one.id not in seen and is_judged(one.entry.key)]
-
-
 def _entries(pairs: Iterable[_Pair]) -> tuple[Drift, ...]:
     return tuple(pair.now.entry for pair in pairs)
-
-
-def _counted(drift: Iterable[StandingDrift]) -> tuple[Drift, ...]:
-    return tuple(one.entry for one in drift if one.counts)
 
 
 def _by_change(pairs: Iterable[_Pair]) -> dict[str, Any]:

@@ -709,7 +709,10 @@ def in_braces(names: Iterable[str]) -> list[str]:
     words: list[_Word] = [tuple((part,) for part in name.split("-")) for name in dict.fromkeys(names)]
     for place in reversed(range(max(map(len, words), default=0))):
         words = _united(words, place)
-    return ["-".join(map(_braced, word)) for word in words]
+    return [
+        "-".join(parts[0] if len(parts) == 1 else "{" + ",".join(parts) + "}" for parts in word)
+        for word in words
+    ]
 
 
 def _united(words: Iterable[_Word], place: int) -> list[_Word]:
@@ -725,10 +728,6 @@ def _union(words: Sequence[_Word], place: int) -> _Word:
     if len(words) == 1:
         return first
     return (*first[:place], tuple(part for word in words for part in word[place]), *first[place + 1 :])
-
-
-def _braced(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else "{" + ",".join(parts) + "}"
 
 
 def look_of_changes(changes: Iterable[Change]) -> str:

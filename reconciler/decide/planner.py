@@ -288,7 +288,9 @@ def guarded_plan(
         stack=stack.name,
         target=proposed.target,
         manifest_digest=manifest_digest,
-        complete=_is_complete(actions, snapshot.ownership),
+        complete=all(action.action is not Action.UNKNOWN for action in actions)
+        and snapshot.ownership.problem is None
+        and not snapshot.ownership.unattributed,
         denied=proposed.verdicts.denied,
         preflight=checked.found if checked else None,
         warnings=few_of_a_kind(
@@ -361,7 +363,9 @@ def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict
     decisions: dict[str, KeyDecision] = {}
     finished, entries = FinishedElsewhere(stack, snapshot), SweepEntries(stack)
     completions: dict[str, Completion | None] = {}
-    for key in _upstream_first(stack, keys_with_upstream(stack, snapshot.ownership)):
+    keys = keys_with_upstream(stack, snapshot.ownership)
+    upstream = {key: job.needs if (job := stack.find(key)) and not job.is_absent else () for key in keys}
+    for key in TopologicalSorter(upstream).static_order():
         desired = stack.find(key)
         needs = desired.needs if desired else ()
         needed = {other: decisions[other].own for other in needs if other in decisions}
@@ -431,11 +435,6 @@ def _held_by_protected(action: PlannedAction, more: Sequence[PlannedAction]) -> 
     return action.not_carried_out(Action.BLOCKED, Reason.PROTECTED, why).model_copy(update={"follows": None})
 
 
-def _upstream_first(stack: Stack, keys: Iterable[str]) -> Iterable[str]:
-    needs = {key: job.needs if (job := stack.find(key)) and not job.is_absent else () for key in keys}
-    return TopologicalSorter(needs).static_order()
-
-
 def _unproven(action: PlannedAction) -> PlannedAction:
     why = "not everything could be read, so it is unknown whether a newer job of this key exists"
     unknown = action.not_carried_out(Action.UNKNOWN, Reason.UNREADABLE, why)
@@ -492,11 +491,6 @@ def _as_absent(key: str, declared: DesiredJob | None) -> DesiredJob:
 def _by_key_then_revision(action: PlannedAction) -> tuple[str, int]:
     shown = action.before or action.after
     return action.key, shown.revision if shown else 0
-
-
-def _is_complete(actions: list[PlannedAction], ownership: Ownership) -> bool:
-    nothing_unknown = not any(action.action is Action.UNKNOWN for action in actions)
-    return nothing_unknown and ownership.problem is None and not ownership.unattributed
 
 
 def snapshot_warnings(stack: Stack, snapshot: Snapshot) -> tuple[PlanWarning, ...]:

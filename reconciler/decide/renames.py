@@ -85,17 +85,16 @@ def values_in(key: str, entry: str, axes: Collection[str]) -> Mapping[str, str] 
     words = key.removeprefix(f"{entry}-").split("-")
     found: dict[str, str] = {}
     while words:
-        axis = next((one for one in sorted(axes, key=len, reverse=True) if _begins(words, one)), words[0])
+        named = (
+            one for one in sorted(axes, key=len, reverse=True) if f"{'-'.join(words)}-".startswith(f"{one}-")
+        )
+        axis = next(named, words[0])
         count = axis.count("-") + 1
         value, words = words[count : count + 1], words[count + 1 :]
         if not value or axis in found or not _AXIS.fullmatch(axis) or not _VALUE.fullmatch(value[0]):
             return None
         found[axis] = value[0]
     return found if list(found) == sorted(found) else None
-
-
-def _begins(words: Sequence[str], axis: str) -> bool:
-    return words[: axis.count("-") + 1] == axis.split("-")
 
 
 class Renaming(NamedTuple):

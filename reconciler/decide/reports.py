@@ -585,7 +585,10 @@ def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
         drift=findings.drift,
         pending=() if findings.pending is None else (findings.pending,),
         otherwise=tuple(_otherwise(actions, decision)),
-        warnings=tuple(_about(key, (*snapshot_warnings(stack, snapshot), *decision.warnings))),
+        # Those that are about the key, or about all keys.
+        warnings=tuple(
+            one for one in (*snapshot_warnings(stack, snapshot), *decision.warnings) if one.key in (None, key)
+        ),
     )
 
 
@@ -603,11 +606,6 @@ def _chosen(decision: KeyDecision, actions: Sequence[PlannedAction]) -> Action |
     if decision.chosen is None or not actions or actions[0].action is decision.chosen.action:
         return None
     return decision.chosen.action
-
-
-def _about(key: str, warnings: Iterable[PlanWarning]) -> Iterator[PlanWarning]:
-    """The warnings that are about the key, or about all keys."""
-    return (one for one in warnings if one.key in (None, key))
 
 
 def _asked(decided: str) -> Iterator[RuleCheck]:
