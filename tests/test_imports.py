@@ -124,7 +124,6 @@ PUBLIC = "the public names are imported when they are used"
 #: Modules in which a function may import, and why; all others import where one sees it, at the top.
 LATE: Mapping[str, str] = {
     "__main__.py": "an interrupt while modules are imported ends it quietly, too",
-    "modelarts/known_secrets.py": UNUSED,
     "modelarts/auth.py": UNUSED,
     "modelarts/backend.py": UNUSED,
     **dict.fromkeys(

@@ -197,7 +197,10 @@ def failure_of(
     of what the service says.
     """
     error = read_error(content, redact)
-    meaning = CODES.get(canonical_code(error.code)) or Meaning(_by_status(status))
+    by_status: type[ServiceError] = ServerError if status >= 500 else UnreadableAnswer
+    if 400 <= status < 500:
+        by_status = _STATUSES.get(status, Rejected)
+    meaning = CODES.get(canonical_code(error.code)) or Meaning(by_status)
     if status >= 500 and meaning.failure is not Throttled:
         # A code must not make a call look harmless that a broken server may have carried out.
         meaning = Meaning(ServerError, meaning.fix)
@@ -221,12 +224,6 @@ def is_missing_right(failure: ServiceError) -> bool:
         return False
     meaning = CODES.get(canonical_code(failure.code))
     return failure.status == 403 if meaning is None else meaning is _NO_RIGHT
-
-
-def _by_status(status: int) -> type[ServiceError]:
-    if 400 <= status < 500:
-        return _STATUSES.get(status, Rejected)
-    return ServerError if status >= 500 else UnreadableAnswer
 
 
 def redirected(status: int, location: str, redact: Callable[[str], str] = str) -> UnreadableAnswer:

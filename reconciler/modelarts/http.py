@@ -482,27 +482,7 @@ class ServiceSession:
             headers={**self._headers, **kind, **(headers or {})},
             body=content,
         )
-        return self._send_with_retries(request, repeat, self._clock.now() + retry_for_s, changes=changes)
-
-    def secrets(self) -> Secrets:
-        """The values that must never be seen, as far as they are known by now."""
-        proxies = self._network.proxies.values()
-        return [*self.credentials.secrets(), *(one for url in proxies for one in user_info_secrets(url))]
-
-    def hide(self, values: Iterable[str]) -> None:
-        """Keep values out of the texts of failures that are not part of the credentials."""
-        values = list(values)
-        self._known.learn(values)
-        if self._learn_elsewhere:
-            # Also there, where a part of one may be known: the whole has to go first.
-            self._learn_elsewhere(values)
-
-    def _redact(self, text: str) -> str:
-        return self._known(self._redact_elsewhere(text) if self._redact_elsewhere else text)
-
-    def _send_with_retries(
-        self, request: Request, repeat: RetryPolicy, until_s: float, *, changes: bool
-    ) -> ServiceResponse:
+        until_s = self._clock.now() + retry_for_s
         attempt, requests_sent, has_renewed = 1, 0, False
         while True:
             requests_sent += 1
@@ -530,6 +510,22 @@ class ServiceSession:
                 attempt += 1
             else:
                 return answer if requests_sent == 1 else answer._replace(requests=requests_sent)
+
+    def secrets(self) -> Secrets:
+        """The values that must never be seen, as far as they are known by now."""
+        proxies = self._network.proxies.values()
+        return [*self.credentials.secrets(), *(one for url in proxies for one in user_info_secrets(url))]
+
+    def hide(self, values: Iterable[str]) -> None:
+        """Keep values out of the texts of failures that are not part of the credentials."""
+        values = list(values)
+        self._known.learn(values)
+        if self._learn_elsewhere:
+            # Also there, where a part of one may be known: the whole has to go first.
+            self._learn_elsewhere(values)
+
+    def _redact(self, text: str) -> str:
+        return self._known(self._redact_elsewhere(text) if self._redact_elsewhere else text)
 
     def _wait_to_retry(
         self, failure: ServiceError, attempt: int, repeat: RetryPolicy, until_s: float
@@ -588,34 +584,29 @@ class ServiceSession:
         except IndexError:
             adapter = self._make_adapter()
             self._adapters.append(adapter)
-        try:
-            return self._exchange_by(adapter, _prepare(self._origin, request, headers))
-        finally:
-            self._idle.append(adapter)
-
-    def _exchange_by(self, adapter: BaseAdapter, prepared: requests.PreparedRequest) -> ServiceResponse:
+        response: requests.Response | None = None
         try:
             response = adapter.send(
-                prepared,
+                _prepare(self._origin, request, headers),
                 stream=True,
                 timeout=(self._network.connect_timeout_s, self._network.read_timeout_s),
                 verify=self._network.ca_bundle or True,
                 proxies=dict(self._network.proxies),
             )
-        except _BROKEN as error:
-            # `from None`: the library's own texts may quote what must not be seen.
-            # A transport that does not say whether anything left is not trusted to have sent nothing.
-            raise self._unanswered(error, has_begun=getattr(adapter, "has_begun", True)) from None
-        try:
             content = read_content(response)
-        except _BROKEN as error:
-            response.close()
-            raise self._unanswered(error, has_begun=True) from None
-        except ServiceError:
-            # What is left of the answer must not be taken for the next one.
-            response.close()
-            raise
-        return ServiceResponse(response.status_code, content, response.headers, redact=self._redact)
+            return ServiceResponse(response.status_code, content, response.headers, redact=self._redact)
+        except (ServiceError, *_BROKEN) as error:
+            if response is not None:
+                # What is left of the answer must not be taken for the next one.
+                response.close()
+            if isinstance(error, ServiceError):
+                raise
+            # A transport that does not say whether anything left is not trusted to have sent nothing.
+            has_begun = response is not None or getattr(adapter, "has_begun", True)
+            # `from None`: the library's own texts may quote what must not be seen.
+            raise self._unanswered(error, has_begun=has_begun) from None
+        finally:
+            self._idle.append(adapter)
 
     def _unanswered(self, error: Exception, *, has_begun: bool) -> Unanswered:
         reason = _reason(error)

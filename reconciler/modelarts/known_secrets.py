@@ -1,7 +1,7 @@
 """Our own secrets in the environment and the credentials file, in use or not: none is ever shown.
 
 Of several credentials the first wins (docs/cli.md, "Credentials"), and the others are as secret. This module
-imports no library, because it runs before anything else.
+imports little, because it runs before anything else.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from reconciler.secrets import CREDENTIAL_NAMES, password_secrets, user_info_secrets
+from reconciler.secrets import CREDENTIAL_NAMES, is_secret_name, password_secrets, user_info_secrets
 
 FILE_VARIABLE = "HUAWEICLOUD_SDK_CREDENTIALS_FILE"
 #: Which variables are sensitive is declared in the manifest.
@@ -40,14 +40,10 @@ def known_secrets(environ: Mapping[str, str]) -> Iterator[str]:
 
 def credentials_file(environ: Mapping[str, str]) -> Path | None:
     """Where the credentials file is, or would be."""
-    named, home = (_first(environ, *names) for names in ((FILE_VARIABLE,), ("HOME", "USERPROFILE")))
-    if named:
+    if named := environ.get(FILE_VARIABLE, "").strip():
         return Path(named)
+    home = environ.get("HOME", "").strip() or environ.get("USERPROFILE", "").strip()
     return Path(home) / ".huaweicloud" / "credentials" if home else None
-
-
-def _first(environ: Mapping[str, str], *names: str) -> str:
-    return next((value for name in names if (value := environ.get(name, "").strip())), "")
 
 
 def _secrets_in(path: Path) -> Iterator[str]:
@@ -59,11 +55,5 @@ def _secrets_in(path: Path) -> Iterator[str]:
     except OSError:
         return  # reported where it is needed
     for name, value in _LINE.findall(text):
-        if name.lower() in _FIELDS or _is_secret(name):
+        if name.lower() in _FIELDS or is_secret_name(name):
             yield value
-
-
-def _is_secret(name: str) -> bool:
-    from reconciler.secrets import is_secret_name
-
-    return is_secret_name(name)

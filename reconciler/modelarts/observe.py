@@ -284,7 +284,7 @@ class PageReader:
                     wanted = seen.pages_left(width) if is_slow else 1
                     begin, step = (seen.count, PAGE_SIZE) if self.counts_items else (pages, 1)
                     ahead.ask([begin + step * k for k in range(ahead.count, wanted)])
-                page = ahead.next()
+                page = ahead.requested.popleft()()
 
 
 _MOVED = "moved"
@@ -296,7 +296,7 @@ class _Ahead:
     def __init__(self, fetch: FetchPage, width: int) -> None:
         self._fetch = fetch
         self._pool = ThreadPoolExecutor(width, "reading")
-        self._asked: deque[Callable[[], SearchPage]] = deque()
+        self.requested: deque[Callable[[], SearchPage]] = deque()
 
     def __enter__(self) -> _Ahead:
         return self
@@ -306,19 +306,16 @@ class _Ahead:
 
     @property
     def count(self) -> int:
-        return len(self._asked)
+        return len(self.requested)
 
     def ask(self, offsets: list[int]) -> None:
         if self.count + len(offsets) == 1:
-            self._asked += [partial(self._fetch, offset) for offset in offsets]
+            self.requested += [partial(self._fetch, offset) for offset in offsets]
         else:
-            self._asked += [self._pool.submit(self._fetch, offset).result for offset in offsets]
+            self.requested += [self._pool.submit(self._fetch, offset).result for offset in offsets]
 
     def forget(self) -> None:
-        self._asked.clear()
-
-    def next(self) -> SearchPage:
-        return self._asked.popleft()()
+        self.requested.clear()
 
 
 class _Seen:
@@ -540,7 +537,7 @@ def _filtered(
     budget: _RequestBudget, reader: PageReader, searches: Sequence[str], *, is_slow: bool
 ) -> Observation:
     def read(filters: Sequence[SearchFilter]) -> Listing:
-        return reader.read(lambda offset: budget.page(offset, filters))
+        return reader.read(partial(budget.page, filters=filters))
 
     conditions: list[Sequence[SearchFilter]] = [(ACTIVE_ONLY,), *((named(name),) for name in searches)]
     if is_slow:

@@ -62,6 +62,7 @@ class Workspace:
         self.workspace_id = workspace_id
         self.cloud = cloud
         self._root = f"/v2/{project_id}"
+        self._search_path = f"{self._root}/training-job-searches"
         self._reader = PageReader(self._is_ours)
 
     @property
@@ -189,7 +190,7 @@ class Workspace:
         }
         if filters:
             body["filters"] = list(filters)
-        answer = self.ask_for_page(body)
+        answer = self.session.call("POST", self._search_path, body=body, repeat=RetryPolicy.SAFE)
         budget.take(answer.content)
         page = page_of(answer.json(), answer.requests, answer.seconds)
         if isinstance(page, str):
@@ -203,9 +204,7 @@ class Workspace:
             NotSupported: the cloud does not know one of these fields; nothing was sent.
         """
         self._check_search(body)
-        return self.session.call(
-            "POST", f"{self._root}/training-job-searches", body=body, repeat=RetryPolicy.SAFE
-        )
+        return self.session.call("POST", self._search_path, body=body, repeat=RetryPolicy.SAFE)
 
     def _check_search(self, fields: Mapping[str, Any]) -> None:
         if self.cloud is not Cloud.OTC:
