@@ -79,12 +79,13 @@ def matches_redacted(redacted: str, text: str) -> bool:
 
 #: Shorter values are not looked for: they stand in half of all words.
 SHORTEST_SCANNED = 4
-#: A shorter one of letters or of digits only is looked for as a whole word.
+#: A shorter one of ASCII letters or of digits only is looked for as a whole word.
 _LONG_WORD = 8
 #: A secret stands out if it is so long, or not shorter than the second and of several kinds of characters.
 _LONG, _SHORT = 16, 6
 #: A line of a secret, and what is left of one that was cut, is known by so many characters.
 _SHORTEST_PART = 8
+_PASSES = 3
 _CUT = r"…|\.\.\."
 #: A longer one is looked for with its white space as it is: a pattern takes a thousand times its memory.
 _LONGEST_PATTERN = 10_000
@@ -123,22 +124,13 @@ class Redactor:
     def __call__(self, text: str) -> str:
         """Return the text without secrets; the very same if it holds none."""
         forms = self._forms()
-        spans = [span for key, form in forms if key in text for span in _spans(form, text)]
-        if "…" in text or "..." in text:
-            for _, form in forms:
-                spans += [] if form.is_word or form.is_base64 else _cut_spans(form.text, text)
-        if not spans:
-            return text
-        # What stands for a secret is none, though one may be a part of it.
-        shown = [found.start() for found in re.finditer(re.escape(REDACTED), text)]
-        pieces: list[str] = []
-        end = 0
-        for start, stop in _merged(sorted(spans)):
-            before = bisect_right(shown, start) - 1
-            if before < 0 or stop > shown[before] + len(REDACTED):
-                pieces += (text[end:start], REDACTED)
-                end = stop
-        return "".join((*pieces, text[end:]))
+        # Where one was taken out beside it, another one may be a word of its own.
+        for _ in range(_PASSES):
+            shown = _redact(forms, text)
+            if shown == text:
+                break
+            text = shown
+        return text
 
     def held_back(self, text: str) -> int:
         """Return how many characters at the end of a text may be the first lines of a secret that goes on."""
@@ -171,7 +163,8 @@ def forms_of(secret: str) -> Iterator[Form]:
     of digits only is looked for as a whole word, since `train` is a part of other words.
     """
     for text in dict.fromkeys(_texts(secret)):
-        yield Form(text, is_word=len(text) < _LONG_WORD and (text.isalpha() or text.isdigit()))
+        is_one_kind = text.isascii() and (text.isalpha() or text.isdigit())
+        yield Form(text, is_word=is_one_kind and len(text) < _LONG_WORD)
         urls = [quoted(text, errors="replace") for quoted in (quote, quote_plus)]
         urls.append(quote(text, safe="", errors="replace"))
         urls += [re.sub("%..", lambda found: found[0].lower(), url) for url in urls]
@@ -215,14 +208,35 @@ def stands_out(value: str) -> bool:
     return len(value) >= _LONG or (len(value) >= _SHORT and sum((*kinds, others)) > 1)
 
 
+def _redact(forms: Iterable[tuple[str, Form]], text: str) -> str:
+    spans = [span for key, form in forms if key in text for span in _spans(form, text)]
+    if "…" in text or "..." in text:
+        for _, form in forms:
+            spans += [] if form.is_word or form.is_base64 else _cut_spans(form.text, text)
+    if not spans:
+        return text
+    # What stands for a secret is none, though one may be a part of it.
+    shown = [found.start() for found in re.finditer(re.escape(REDACTED), text)]
+    pieces: list[str] = []
+    end = 0
+    for start, stop in _merged(sorted(spans)):
+        before = bisect_right(shown, start) - 1
+        if before < 0 or stop > shown[before] + len(REDACTED):
+            pieces += (text[end:start], REDACTED)
+            end = stop
+    return "".join((*pieces, text[end:]))
+
+
 def _spans(form: Form, text: str) -> Iterator[tuple[int, int]]:
     pattern = re.escape(form.text)
     if len(form.text) <= _LONGEST_PATTERN and form.text == form.text.strip():
         pattern = r"\s+".join(map(re.escape, re.split(r"\s+", form.text)))
     if form.is_word:
-        kind = r"\d" if form.text.isdigit() else r"[^\W\d_]"
+        kind = "[0-9]" if form.text.isdigit() else "[A-Za-z]"
         # Behind an escape, the last letter of which is no part of the word, one begins as well.
-        pattern = rf"(?:(?<!{kind})|(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f]{{2}})){pattern}(?!{kind})"
+        escapes = (r"\\[nrtbf]", r"\\u[0-9A-Fa-f]{4}", r"\\x[0-9A-Fa-f]{2}", "%[0-9A-Fa-f]{2}")
+        before = "|".join((f"(?<!{kind})", *(f"(?<={escape})" for escape in escapes)))
+        pattern = f"(?:{before}){pattern}(?!{kind})"
     for found in re.finditer(pattern, text):
         start, end = found.span()
         if form.is_base64:

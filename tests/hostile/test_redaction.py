@@ -463,6 +463,10 @@ def test_short_secret_of_letters_or_digits_is_redacted_as_a_whole_word(secret: s
     assert Redactor([secret])(text) == re.sub(rf"\b{secret}\b", REDACTED, text)
 
 
-@pytest.mark.parametrize("text", ["a\\nhush", "a%2Fhush", '{"a": "\\thush"}'])
-def test_short_secret_behind_an_escape_is_redacted(text: str) -> None:
+def test_short_secret_of_a_script_without_spaces_is_redacted() -> None:
+    assert Redactor(["口令口令"])("我的口令口令错误") == f"我的{REDACTED}错误"
+
+
+@pytest.mark.parametrize("text", ["a\\nhush", "a%2Fhush", '{"a": "\\thush"}', r"\u4ee4hush", "口令hush错误"])
+def test_short_secret_behind_an_escape_or_another_script_is_redacted(text: str) -> None:
     assert Redactor(["hush"])(text) == text.replace("hush", REDACTED)
