@@ -218,105 +218,6 @@ def needs_whole_list(
     return not all(decided.is_proven for decided in decisions_of(stack, snapshot, context).values())
 
 
-class ProposedPlan(NamedTuple):
-    """A plan before pre-flight and the guards: every key decided, and blocked where a policy denies it.
-
-    `decided` are the same actions before the policies were asked.
-    """
-
-    stack: Stack
-    snapshot: Snapshot
-    context: PlanContext
-    target: TargetIdentity
-    decided: Sequence[PlannedAction]
-    actions: Sequence[PlannedAction]
-    verdicts: Verdicts
-    warnings: Sequence[PlanWarning]
-
-    def proposal(self, findings: Iterable[PreflightFinding] = ()) -> Proposal:
-        """What the guards judge: what pre-flight finds is blocked before they are asked."""
-        ownership = self.snapshot.ownership
-        return Proposal(
-            self.stack,
-            block(self.actions, blocks_of_findings(findings), self.stack),
-            active_jobs=ownership.active_jobs,
-            owns_nothing=ownership.problem is None and not ownership.owned_keys,
-            memory=self.snapshot.memory,
-        )
-
-
-def propose_plan(
-    stack: Stack, snapshot: Snapshot, context: PlanContext, target: TargetIdentity
-) -> ProposedPlan:
-    """Decide every key, and ask the policies."""
-    actions, warnings = _decide_all(stack, snapshot, context)
-    decided = [with_cost(action, stack, snapshot) for action in sorted(actions, key=_by_key_then_revision)]
-    verdicts = judge_plan(stack, target, decided, context.evaluate)
-    actions = block(decided, blocks_of_denials(verdicts.denied), stack)
-    return ProposedPlan(stack, snapshot, context, target, decided, actions, verdicts, warnings)
-
-
-def make_plan(
-    stack: Stack,
-    snapshot: Snapshot,
-    context: PlanContext,
-    target: TargetIdentity,
-    *,
-    manifest_digest: str,
-    version: str,
-) -> Plan:
-    """Decide every key. For the same inputs the plan is the same, byte for byte."""
-    proposed = propose_plan(stack, snapshot, context, target)
-    return guarded_plan(proposed, manifest_digest=manifest_digest, version=version)
-
-
-def guarded_plan(
-    proposed: ProposedPlan,
-    *,
-    manifest_digest: str,
-    version: str,
-    checked: CatalogCheck | None = None,
-) -> Plan:
-    """Make a plan of a proposed one: what pre-flight found is blocked, and the guards are asked."""
-    stack, snapshot, context = proposed.stack, proposed.snapshot, proposed.context
-    proposal = proposed.proposal(checked.found if checked else ())
-    guarded = guard(proposal, context.allowances)
-    actions = guarded.actions
-    return Plan(
-        reconciler_version=version,
-        created_at=timestamp(context.at_s),
-        stack=stack.name,
-        target=proposed.target,
-        manifest_digest=manifest_digest,
-        complete=all(action.action is not Action.UNKNOWN for action in actions)
-        and snapshot.ownership.problem is None
-        and not snapshot.ownership.unattributed,
-        denied=proposed.verdicts.denied,
-        preflight=checked.found if checked else None,
-        warnings=few_of_a_kind(
-            (
-                *snapshot_warnings(stack, snapshot),
-                *guard_warnings(proposal),
-                *rename_hints(stack, snapshot),
-                *proposed.verdicts.warnings,
-                *proposed.warnings,
-                *(checked.warnings if checked else ()),
-            )
-        ),
-        **sums_of(actions, guarded.refusals),
-    )
-
-
-def with_cost(action: PlannedAction, stack: Stack, snapshot: Snapshot) -> PlannedAction:
-    """The action with what the job costs that it starts, now or, where it is deferred, later."""
-    desired = stack.find(action.key)
-    is_deferred = action.action is Action.DEFER and action.reason is not Reason.SUPERSEDED
-    if desired is None or desired.body is None or not (action.traits.starts_a_job or is_deferred):
-        return action
-    revisions = snapshot.view(action.key, desired).ever_owned
-    return action.model_copy(update={"cost": cost_of(desired.body, revisions, stack.prices)})
-
-
 class KeyDecision(NamedTuple):
     """What was decided about one key. `own` is the action of a declared key, `more` are all others.
 
@@ -341,18 +242,6 @@ class KeyDecision(NamedTuple):
         """Why the key is about to run again because of what it needs, for people; "" if it is not."""
         is_rerun = self.chosen is not None and self.chosen.reason is Reason.UPSTREAM_NEWER
         return self.chosen.detail if self.chosen and is_rerun else ""
-
-
-def _decide_all(
-    stack: Stack, snapshot: Snapshot, context: PlanContext
-) -> tuple[list[PlannedAction], list[PlanWarning]]:
-    decisions = decisions_of(stack, snapshot, context)
-    actions: list[PlannedAction] = []
-    warnings: list[PlanWarning] = []
-    for key in keys_in_view(stack, snapshot.ownership):
-        actions += decisions[key].actions
-        warnings += decisions[key].warnings
-    return actions, warnings
 
 
 def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict[str, KeyDecision]:
@@ -439,6 +328,108 @@ def _unproven(action: PlannedAction) -> PlannedAction:
     why = "not everything could be read, so it is unknown whether a newer job of this key exists"
     unknown = action.not_carried_out(Action.UNKNOWN, Reason.UNREADABLE, why)
     return unknown.model_copy(update={"changes": (), "follows": None})
+
+
+class ProposedPlan(NamedTuple):
+    """A plan before pre-flight and the guards: every key decided, and blocked where a policy denies it.
+
+    `decided` are the same actions before the policies were asked, `decisions` those about each key, also
+    about keys out of view that others need.
+    """
+
+    stack: Stack
+    snapshot: Snapshot
+    context: PlanContext
+    target: TargetIdentity
+    decisions: Mapping[str, KeyDecision]
+    decided: Sequence[PlannedAction]
+    actions: Sequence[PlannedAction]
+    verdicts: Verdicts
+
+    def proposal(self, findings: Iterable[PreflightFinding] = ()) -> Proposal:
+        """What the guards judge: what pre-flight finds is blocked before they are asked."""
+        ownership = self.snapshot.ownership
+        return Proposal(
+            self.stack,
+            block(self.actions, blocks_of_findings(findings), self.stack),
+            active_jobs=ownership.active_jobs,
+            owns_nothing=ownership.problem is None and not ownership.owned_keys,
+            memory=self.snapshot.memory,
+        )
+
+
+def propose_plan(
+    stack: Stack, snapshot: Snapshot, context: PlanContext, target: TargetIdentity
+) -> ProposedPlan:
+    """Decide every key, and ask the policies."""
+    decisions = decisions_of(stack, snapshot, context)
+    found = (one for key in keys_in_view(stack, snapshot.ownership) for one in decisions[key].actions)
+    decided = [with_cost(action, stack, snapshot) for action in sorted(found, key=_by_key_then_revision)]
+    verdicts = judge_plan(stack, target, decided, context.evaluate)
+    actions = block(decided, blocks_of_denials(verdicts.denied), stack)
+    return ProposedPlan(stack, snapshot, context, target, decisions, decided, actions, verdicts)
+
+
+def make_plan(
+    stack: Stack,
+    snapshot: Snapshot,
+    context: PlanContext,
+    target: TargetIdentity,
+    *,
+    manifest_digest: str,
+    version: str,
+) -> Plan:
+    """Decide every key. For the same inputs the plan is the same, byte for byte."""
+    proposed = propose_plan(stack, snapshot, context, target)
+    return guarded_plan(proposed, manifest_digest=manifest_digest, version=version)
+
+
+def guarded_plan(
+    proposed: ProposedPlan,
+    *,
+    manifest_digest: str,
+    version: str,
+    checked: CatalogCheck | None = None,
+) -> Plan:
+    """Make a plan of a proposed one: what pre-flight found is blocked, and the guards are asked."""
+    stack, snapshot, context = proposed.stack, proposed.snapshot, proposed.context
+    keys = keys_in_view(stack, snapshot.ownership)
+    proposal = proposed.proposal(checked.found if checked else ())
+    guarded = guard(proposal, context.allowances)
+    actions = guarded.actions
+    return Plan(
+        reconciler_version=version,
+        created_at=timestamp(context.at_s),
+        stack=stack.name,
+        target=proposed.target,
+        manifest_digest=manifest_digest,
+        complete=all(action.action is not Action.UNKNOWN for action in actions)
+        and snapshot.ownership.problem is None
+        and not snapshot.ownership.unattributed,
+        denied=proposed.verdicts.denied,
+        preflight=checked.found if checked else None,
+        warnings=few_of_a_kind(
+            (
+                *snapshot_warnings(stack, snapshot),
+                *guard_warnings(proposal),
+                *rename_hints(stack, snapshot),
+                *proposed.verdicts.warnings,
+                *(one for key in keys for one in proposed.decisions[key].warnings),
+                *(checked.warnings if checked else ()),
+            )
+        ),
+        **sums_of(actions, guarded.refusals),
+    )
+
+
+def with_cost(action: PlannedAction, stack: Stack, snapshot: Snapshot) -> PlannedAction:
+    """The action with what the job costs that it starts, now or, where it is deferred, later."""
+    desired = stack.find(action.key)
+    is_deferred = action.action is Action.DEFER and action.reason is not Reason.SUPERSEDED
+    if desired is None or desired.body is None or not (action.traits.starts_a_job or is_deferred):
+        return action
+    revisions = snapshot.view(action.key, desired).ever_owned
+    return action.model_copy(update={"cost": cost_of(desired.body, revisions, stack.prices)})
 
 
 def make_destroy_plan(

@@ -60,7 +60,6 @@ from reconciler.decide.plan import (
 from reconciler.decide.planner import (
     KeyDecision,
     ProposedPlan,
-    decisions_of,
     snapshot_warnings,
 )
 from reconciler.decide.policies import Subject, judge_plan, planned
@@ -557,7 +556,7 @@ def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
     """
     stack, snapshot, context = proposed.stack, proposed.snapshot, proposed.context
     if key in keys_in_view(stack, snapshot.ownership):
-        decision = decisions_of(stack, snapshot, context)[key]
+        decision = proposed.decisions[key]
     else:  # nothing is done about it, whatever the rules would say
         entry = SweepEntries(stack).former_entry(key, snapshot.memory.sweeps)
         state = state_of(key, stack.find(key), snapshot, context)
