@@ -281,7 +281,7 @@ def test_scheduler_of_the_environment_is_for_fleets_only(
 
 
 #: What a command for one stack takes and a fleet deals with by itself.
-OF_THE_REPORT = {"paths", "outputs", "as_json", "plan_file", "fleet", "scheduler"}
+OF_THE_REPORT = {"paths", "outputs", "as_json", "plan_file", "fleet", "scheduler", "handover"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -438,11 +438,11 @@ def test_drift_that_no_report_has_shown_is_new_to_the_next_check(
     drift = ("drift", "--fleet", "--since-last")
     if how == "interrupt":
 
-        def interrupted(*_: object) -> None:
+        def interrupted(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr("reconciler.cli.fleet.show_fleet", interrupted)
+            patch.setattr("reconciler.cli.fleet.show", interrupted)
             assert reconciler(*drift).code == 130
     elif how == "unknown variable":
         assert reconciler(*drift, "--var", "nobody=1").code == 65
@@ -481,7 +481,8 @@ def test_interrupt_ends_it_without_a_report(reconciler: Reconciler, service: Ser
             if len(self) == 5:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    service.app.control.requests.__class__ = Interrupting
+    service.app.requests = Interrupting(served)
+    served = service.app.requests
     said = reconciler("plan", "--fleet", "--json")
     assert (said.code, said.out) == (130, "")
     assert len(served) < 20
