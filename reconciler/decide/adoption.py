@@ -6,7 +6,7 @@ that is not carried out, with its reason. Source: docs/semantics.md, "Adopting a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -97,9 +97,8 @@ class Candidate:
 
 def adopt(candidate: Candidate) -> Adoption:
     """Decide about a job: what stands against it, or the update that makes it ours."""
-    for refuse in _REFUSALS:
-        if (action := refuse(candidate)) is not None:
-            return Adoption(action)
+    if (refused := _refused(candidate)) is not None:
+        return Adoption(refused)
     comparison = candidate.comparison
     if comparison.changes and not candidate.takes_as_is:
         return _differs(candidate)
@@ -107,78 +106,49 @@ def adopt(candidate: Candidate) -> Adoption:
     return Adoption(action, (*warnings, *_uncompared(candidate.desired.key, comparison)))
 
 
-# --- what stands against it, the first that applies
-
-
-def _unreadable(candidate: Candidate) -> PlannedAction | None:
-    view, ownership = candidate.state.view, candidate.state.ownership
-    why = "the list could not be read" if ownership.problem is not None else None
-    lost = [*view.unreadable, *ownership.unattributed]
-    if why is None and lost:
-        why = f"{lost[0].why}; it may be a revision of this key"
-    return candidate.refused(Action.UNKNOWN, Reason.UNREADABLE, why) if why else None
-
-
-def _owned(candidate: Candidate) -> PlannedAction | None:
-    job, marker = candidate.job, candidate.job.marker
-    if marker is None or standing(job, candidate.state.context.stack) is not OwnershipState.OWNED:
-        return None
-    own = Revision(job, marker)
-    if marker.key == candidate.desired.key:
-        detail = f"{job.name} is already r{marker.revision} of this key"
-        return draft(
-            candidate.state, Action.KEEP, Reason.ALREADY_OWNED, detail, revision=own, after=as_it_is(own)
-        )
-    detail = (
-        f"{job.name} is r{marker.revision} of key {marker.key} of this stack; "
-        f"to rename that key, write `formerly: {marker.key}`"
-    )
-    return draft(candidate.state, Action.CONFLICT, Reason.ALREADY_OWNED, detail, revision=own)
-
-
-def _foreign(candidate: Candidate) -> PlannedAction | None:
-    marker = candidate.job.marker
-    if marker is None:
-        return None
-    detail = (
-        f"{candidate.job.name} is owned by key {marker.key} of stack {marker.stack}, which must release it "
-        f"first (there: {release_command(marker.key)})"
-    )
-    return candidate.refused(Action.CONFLICT, Reason.NAME_TAKEN, detail)
-
-
-def _absent(candidate: Candidate) -> PlannedAction | None:
-    if not candidate.desired.is_absent:
-        return None
-    detail = "the key is declared with `state: absent`: the next apply would terminate the job"
-    return candidate.refused(Action.CONFLICT, Reason.STATE_ABSENT, detail)
-
-
-def _elsewhere(candidate: Candidate) -> PlannedAction | None:
-    metadata = candidate.job.body.get("metadata")
-    there = metadata.get("workspace_id") if isinstance(metadata, Mapping) else None
-    here = candidate.state.context.workspace_id
-    if there in (None, "", here):
-        return None
-    detail = f"{candidate.job.name} is in workspace {there}, and the target in workspace {here}"
-    return candidate.refused(Action.CONFLICT, Reason.NOT_ADOPTABLE, detail)
-
-
-def _active_revision(candidate: Candidate) -> PlannedAction | None:
-    for revision in candidate.state.view.owned:
-        job = revision.job
-        if not (job.is_active or job.phase is None):
-            continue
+def _refused(candidate: Candidate) -> PlannedAction | None:
+    """The first thing that stands against it: whose job it is, the entry, what could not be read, the key."""
+    state, desired, job = candidate.state, candidate.desired, candidate.job
+    view, marker = state.view, job.marker
+    if marker is not None and standing(job, state.context.stack) is OwnershipState.OWNED:
+        own = Revision(job, marker)
+        if marker.key == desired.key:
+            detail = f"{job.name} is already r{marker.revision} of this key"
+            reason, after = Reason.ALREADY_OWNED, as_it_is(own)
+            return draft(state, Action.KEEP, reason, detail, revision=own, after=after)
         detail = (
-            f"r{revision.number} of this key ({job.name}, {job.id}) is {job.phase_text}; "
-            f"terminate it or release it first ({release_command(candidate.desired.key)})"
+            f"{job.name} is r{marker.revision} of key {marker.key} of this stack; "
+            f"to rename that key, write `formerly: {marker.key}`"
         )
-        return candidate.refused(Action.CONFLICT, Reason.KEY_IN_USE, detail)
-    return None
-
-
-def _wrong_phase(candidate: Candidate) -> PlannedAction | None:
-    return _not_writable(candidate.state, candidate.revision)
+        return draft(state, Action.CONFLICT, Reason.ALREADY_OWNED, detail, revision=own)
+    if marker is not None:
+        detail = (
+            f"{job.name} is owned by key {marker.key} of stack {marker.stack}, which must release it "
+            f"first (there: {release_command(marker.key)})"
+        )
+        return candidate.refused(Action.CONFLICT, Reason.NAME_TAKEN, detail)
+    if desired.is_absent:
+        detail = "the key is declared with `state: absent`: the next apply would terminate the job"
+        return candidate.refused(Action.CONFLICT, Reason.STATE_ABSENT, detail)
+    metadata = job.body.get("metadata")
+    workspace = metadata.get("workspace_id") if isinstance(metadata, Mapping) else None
+    if workspace not in (None, "", state.context.workspace_id):
+        here = state.context.workspace_id
+        detail = f"{job.name} is in workspace {workspace}, and the target in workspace {here}"
+        return candidate.refused(Action.CONFLICT, Reason.NOT_ADOPTABLE, detail)
+    if state.ownership.problem is not None:
+        return candidate.refused(Action.UNKNOWN, Reason.UNREADABLE, "the list could not be read")
+    if lost := [*view.unreadable, *state.ownership.unattributed]:
+        detail = f"{lost[0].why}; it may be a revision of this key"
+        return candidate.refused(Action.UNKNOWN, Reason.UNREADABLE, detail)
+    for one in view.owned:
+        if one.job.is_active or one.job.phase is None:
+            detail = (
+                f"r{one.number} of this key ({one.job.name}, {one.job.id}) is {one.job.phase_text}; "
+                f"terminate it or release it first ({release_command(desired.key)})"
+            )
+            return candidate.refused(Action.CONFLICT, Reason.KEY_IN_USE, detail)
+    return _not_writable(state, candidate.revision) or _unmarkable(candidate)
 
 
 def _not_writable(state: KeyState, revision: Revision) -> PlannedAction | None:
@@ -204,18 +174,6 @@ def _unmarkable(candidate: Candidate) -> PlannedAction | None:
     else:
         return None
     return candidate.refused(Action.CONFLICT, Reason.NOT_ADOPTABLE, detail)
-
-
-_REFUSALS: Sequence[Callable[[Candidate], PlannedAction | None]] = (
-    _owned,
-    _foreign,
-    _absent,
-    _elsewhere,
-    _unreadable,
-    _active_revision,
-    _wrong_phase,
-    _unmarkable,
-)
 
 
 # --- what it says where nothing does

@@ -336,7 +336,8 @@ class KeyState:
     produces it, if it was a member of one. `upstream` are the last completions of the keys that this one
     needs, and `upstream_reruns` those of these keys that are about to complete once more.
 
-    `desired`, `revision` and `phase` may be asked only where there `is_there` is true.
+    What is said of the job of the key, from `desired` on, may be asked only where the entry, the revision and
+    its phase are known: where `is_there` is true, that is.
     """
 
     view: KeyView

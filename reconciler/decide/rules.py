@@ -48,7 +48,7 @@ from reconciler.decide.plan import LOSS_WAY_OUT, Action, Guard, PlannedAction, R
 
 
 class RuleScope(Enum):
-    """Which keys a rule is asked about."""
+    """Which keys a rule is asked about. A rule of a narrower scope may ask more of the state."""
 
     ANY = auto()
     """Whatever is known of the key. What the other rules answer is completed by what follows for the key's
