@@ -14,7 +14,7 @@ From Python::
         print(session.plan())
 
 Start reading in `reconcile.py`: the loop, each step a line. `core` decides and does no I/O; the edges
-(`manifests`, `modelarts`, `apply`, `records`, `render`) do, and decide nothing; `emulator` is a pretend
+(`manifest`, `modelarts`, `apply`, `records`, `render`) do, and decide nothing; `emulator` is a pretend
 ModelArts that knows nothing of the rest. `api.py` is what programs use, `cli` what people type.
 """
 

@@ -47,8 +47,8 @@ from reconciler.decide.plan import Plan as CorePlan
 from reconciler.decide.wait import Goal
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, Refused, WrongUsage
 from reconciler.job_client import JobClient
-from reconciler.manifests import LoadedStack, load_mapping
-from reconciler.manifests import load as load_manifest
+from reconciler.manifest import LoadedStack, load_mapping
+from reconciler.manifest import load as load_manifest
 from reconciler.modelarts import clock
 from reconciler.modelarts.backend import ModelArtsBackend
 from reconciler.modelarts.target import Runtime

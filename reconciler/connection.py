@@ -15,7 +15,7 @@ from reconciler.core.record import LEASE_S, Scope
 from reconciler.core.stack import Target
 from reconciler.core.store_url import absolute_url, parse_store_url, passwords_in
 from reconciler.errors import ManifestInvalid
-from reconciler.manifests import LoadedStack
+from reconciler.manifest import LoadedStack
 from reconciler.modelarts.target import Runtime, connected, identity_of
 from reconciler.reconcile import Context
 from reconciler.recording import Recording

@@ -19,11 +19,11 @@ from reconciler.core.stack import Stack
 from reconciler.core.values import PlanWarning
 from reconciler.errors import Diagnostic, ManifestInvalid, Refused, WrongUsage
 from reconciler.files import write_file
-from reconciler.manifests import LoadedStack
-from reconciler.manifests.layout.insertion import insert_members
-from reconciler.manifests.sources.files import StackFiles
-from reconciler.manifests.yaml.document import Document
-from reconciler.manifests.yaml.file_content import read_manifest_file
+from reconciler.manifest import LoadedStack
+from reconciler.manifest.file_content import read_manifest_file
+from reconciler.manifest.files import StackFiles
+from reconciler.manifest.insertion import insert_members
+from reconciler.manifest.yaml import Document
 from reconciler.observation import survey
 from reconciler.reconcile import Context
 

@@ -60,8 +60,8 @@ from reconciler.errors import (
     WrongUsage,
 )
 from reconciler.files import NotRegular, TooLarge, read_file, write_file
-from reconciler.manifests import LoadedStack
-from reconciler.manifests.saved import resolve, resolve_records
+from reconciler.manifest import LoadedStack
+from reconciler.manifest.saved_secrets import resolve, resolve_records
 from reconciler.observation import StackHistory
 from reconciler.reconcile import Context
 from reconciler.render.json import dump, redacted
@@ -939,7 +939,7 @@ class SecretSources:
     redactor: Redactor
 
     def known(self, base: Path) -> dict[str, Any]:
-        """The same for `manifests.saved`; files are named from `base`."""
+        """The same for `manifest.saved_secrets`; files are named from `base`."""
         return {
             "variables": self.variables,
             "var_files": self.var_files,

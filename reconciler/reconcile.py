@@ -26,7 +26,7 @@ from reconciler.decide.outcome import Result
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan, PlannedAction
 from reconciler.decide.planner import ProposedPlan, guarded_plan, make_destroy_plan, propose_plan
 from reconciler.expressions.evaluator import evaluate
-from reconciler.manifests import LoadedStack
+from reconciler.manifest import LoadedStack
 from reconciler.modelarts.target import Connected
 from reconciler.observation import observe
 from reconciler.recording import Recording

@@ -18,9 +18,9 @@ from reconciler.core.values import PlanWarning
 from reconciler.decide.review import Review, ReviewedSide, Side, make_review
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.expressions.evaluator import evaluate
-from reconciler.manifests import LoadedStack, load_files
-from reconciler.manifests.sources.files import FileTree, StackFiles, find_stack
-from reconciler.manifests.sources.git import CommitFiles, Repository, copy_manifests, shortened
+from reconciler.manifest import LoadedStack, load_files
+from reconciler.manifest.files import FileTree, StackFiles, find_stack
+from reconciler.manifest.git import CommitFiles, Repository, copy_manifests, shortened
 from reconciler.modelarts.target import known_values
 from reconciler.version import __version__
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from shutil import which
 
-from reconciler.manifests.sources.git import git_command, git_environment
+from reconciler.manifest.git import git_command, git_environment
 from reconciler.recording import RunMetadata
 
 #: Variables in which CI systems say who started the job, and for which commit; the first that is set.

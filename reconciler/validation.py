@@ -12,10 +12,10 @@ from reconciler.decide.policies import Verdicts, judge_declared, refusals_of
 from reconciler.decide.validation import StackFacts, Validation, invalid_manifest, valid_manifest
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, Severity
 from reconciler.expressions.evaluator import Evaluator
-from reconciler.manifests import LoadedStack
-from reconciler.manifests.load import check
-from reconciler.manifests.outline import outline
-from reconciler.manifests.sources.files import StackFiles
+from reconciler.manifest import LoadedStack
+from reconciler.manifest.files import StackFiles
+from reconciler.manifest.load import check
+from reconciler.manifest.outline import outline
 from reconciler.modelarts.target import known_values
 from reconciler.version import __version__
 

@@ -21,7 +21,7 @@ from reconciler.core.stack import Declared, Stack
 from reconciler.decide.drift_check import NO_CHECK, LastCheck
 from reconciler.decide.plan import Allowances, Plan
 from reconciler.errors import NotFound
-from reconciler.manifests import LoadedStack
+from reconciler.manifest import LoadedStack
 from reconciler.modelarts.observe import PAGE_SIZE, NeedsAbsence, PageReader, SearchPage, observe
 from reconciler.modelarts.target import Connected
 from reconciler.reconcile import Context

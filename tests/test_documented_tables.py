@@ -28,7 +28,7 @@ from reconciler.decide.review import Review, ReviewSummary
 from reconciler.decide.rules import RULES
 from reconciler.emulator.routes import MORE_ROUTES, ROUTES
 from reconciler.errors import PRECEDENCE, ExitCode
-from reconciler.manifests import load
+from reconciler.manifest import load
 from reconciler.modelarts.auth import CredentialContext, find_credentials
 from reconciler.modelarts.connect import endpoint_of
 from reconciler.modelarts.errors import CODES, RENEW_ON

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "reconciler"
 
 CORE, DECIDE, EMULATOR, CLI = "core", "decide", "emulator", "cli"
-EDGES = frozenset({"manifests", "modelarts", "apply", "records", "render", "notify", "metrics"})
+EDGES = frozenset({"manifest", "modelarts", "apply", "records", "render", "notify", "metrics"})
 #: The loop, and what puts edges together.
 LOOP = frozenset(
     {
@@ -82,13 +82,13 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "psycopg": ("records/",),
     "requests": ("modelarts/",),
     "rich": ("cli/", "render/"),
-    "ruamel": ("manifests/",),
+    "ruamel": ("manifest/",),
     "sqlalchemy": ("records/",),
     "sqlite3": ("emulator/", "records/"),
     "subprocess": (
         "cli/console.py",
         "expressions/evaluator.py",
-        "manifests/sources/git.py",
+        "manifest/git.py",
         "run_metadata.py",
         "watch.py",
     ),

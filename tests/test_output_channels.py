@@ -45,10 +45,10 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("record_directory.py", "fdopen"): "files of fixed content",
     ("record_directory.py", "write"): "files of fixed content",
     (
-        "manifests/sources/git.py",
+        "manifest/git.py",
         "open",
     ): "a copy of a manifest in a directory of its owner's, for as long as it is read",
-    ("manifests/sources/git.py", "write"): "the same, and the names of objects to git",
+    ("manifest/git.py", "write"): "the same, and the names of objects to git",
     (
         "notify.py",
         "getLogger",

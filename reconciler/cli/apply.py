@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from reconciler.core.record import Holder
     from reconciler.decide.wait import Goal
     from reconciler.job_declaration import JobDeclaration
-    from reconciler.manifests import LoadedStack
+    from reconciler.manifest import LoadedStack
 
 
 #: What shaped a saved plan, and cannot be said again when it is carried out.
@@ -319,8 +319,8 @@ def _adopt(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) ->
 def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) -> int:
     from reconciler.cli.execution import carry_out, hold_lock, nothing_done
     from reconciler.job_declaration import declare_job, file_to_edit
-    from reconciler.manifests.load import load_files
-    from reconciler.manifests.sources.files import find_stack
+    from reconciler.manifest.files import find_stack
+    from reconciler.manifest.load import load_files
 
     key, job_id, *_ = request.words
     var_files = list(opening["var_files"])
@@ -355,7 +355,7 @@ def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) 
 
 
 def _show_entry(declared: JobDeclaration, asked: ApplyRequest) -> None:
-    from reconciler.manifests.yaml.writer import yaml_text
+    from reconciler.manifest.write import yaml_text
 
     shown = f"{printable(declared.document.file)} gets:\n\n{printable_lines(yaml_text(declared.tree))}\n"
     if asked.tells_events:
@@ -383,7 +383,7 @@ def _rename_stack(old: str, asked: ApplyRequest, opening: StackOptions) -> int:
 
 def _show_patches(patches: Sequence[EntryPatch], asked: ApplyRequest) -> None:
     """Show the YAML that would make entries equal to their jobs: below the plan, or on stderr beside JSON."""
-    from reconciler.manifests.yaml.writer import yaml_text
+    from reconciler.manifest.write import yaml_text
 
     for patch in patches:
         head = f"To declare the job of {patch.key} as it is, merge this into its entry"

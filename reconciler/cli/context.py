@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from reconciler.core.ports import Clock
     from reconciler.core.stack import Stack, Target
     from reconciler.errors import ExitCode
-    from reconciler.manifests import LoadedStack
+    from reconciler.manifest import LoadedStack
     from reconciler.modelarts.target import Connected, Runtime
     from reconciler.reconcile import Context
 
@@ -41,7 +41,7 @@ def load_stack(
     traced: str | None = None,
 ) -> LoadedStack:
     """Read the manifest as it is on a target; every secret in it is known to the console from then on."""
-    from reconciler.manifests import load
+    from reconciler.manifest import load
 
     try:
         loaded = load(
@@ -64,7 +64,7 @@ def _name_what_is_invalid(paths: Sequence[Path], var_files: Sequence[Path], targ
     """Tell the outputs of the end whose manifest it is: metrics of a stack must not vanish when it breaks."""
     if not final_outputs.is_asked_for:
         return
-    from reconciler.manifests.outline import outline
+    from reconciler.manifest.outline import outline
 
     with suppress(ReconcilerError):
         found = outline(list(paths) or [Path()], var_files)

@@ -37,7 +37,7 @@ from reconciler.decide.doctor import (
 )
 from reconciler.decide.journal import Records
 from reconciler.errors import ManifestInvalid, NotFound, NotSupported, Rejected, ServiceError, Unauthorized
-from reconciler.manifests import LoadedStack
+from reconciler.manifest import LoadedStack
 from reconciler.modelarts.auth import IamUnreachable, LoginRefused
 from reconciler.modelarts.errors import is_missing_right
 from reconciler.modelarts.local import LocalFileFailed

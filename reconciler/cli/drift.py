@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from reconciler.decide.journal import Records
     from reconciler.decide.reports import JobStatus, StatusReport
     from reconciler.decide.watch_window import Window
-    from reconciler.manifests import LoadedStack
+    from reconciler.manifest import LoadedStack
     from reconciler.reconcile import Context
 
 

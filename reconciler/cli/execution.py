@@ -33,7 +33,7 @@ from reconciler.decide.plan import ACTIONS, NO_ALLOWANCES, Action, Allowances, P
 from reconciler.decide.saved_plan import SavedOptions
 from reconciler.decide.wait import Goal
 from reconciler.errors import Diagnostic, ReconcilerError, Refused
-from reconciler.manifests.saved import shown_address
+from reconciler.manifest.saved_secrets import shown_address
 from reconciler.modelarts import clock
 from reconciler.plan_file import ReadPlan, SecretSources, check_preconditions, check_target, read_plan
 from reconciler.reconcile import Context, notify_apply

@@ -32,9 +32,9 @@ from reconciler.errors import (
     WrongUsage,
     first_of,
 )
-from reconciler.manifests import LoadedStack
-from reconciler.manifests.exported_stack import ExportedStack, export_stack
-from reconciler.manifests.load import load_mapping
+from reconciler.manifest import LoadedStack
+from reconciler.manifest.export import ExportedStack, export_stack
+from reconciler.manifest.load import load_mapping
 from reconciler.modelarts.job_models import unknown_fields
 from reconciler.modelarts.jobs import JobFilters, read_details, search_jobs
 from reconciler.text import printable

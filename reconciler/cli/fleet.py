@@ -20,7 +20,7 @@ from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerE
 from reconciler.fleet.in_process import TakeResult, check_here
 from reconciler.fleet.request import FleetRequest, ShownBatch, StackTask, as_plain
 from reconciler.fleet.stack_check import StackRunner
-from reconciler.manifests.sources.stack_roots import StackRoot, find_roots
+from reconciler.manifest.stack_roots import StackRoot, find_roots
 from reconciler.render import Content, formats_of
 from reconciler.text import printable
 from reconciler.version import __version__

@@ -383,7 +383,7 @@ def export_command(
         open_source,
         unmanaged_jobs,
     )
-    from reconciler.manifests.scaffold import head_of_export, stack_name
+    from reconciler.manifest.scaffold import head_of_export, stack_name
     from reconciler.modelarts.jobs import JobFilters
 
     _check(jobs, all_jobs, [*globs, *(value for value in filters.values() if value)])

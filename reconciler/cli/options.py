@@ -22,7 +22,7 @@ from reconciler.render import Content, formats_of
 from reconciler.text import parse_duration, printable
 
 if TYPE_CHECKING:
-    from reconciler.manifests.yaml.document import Document
+    from reconciler.manifest.yaml import Document
     from reconciler.modelarts.jobs import Moment
 
 
@@ -87,7 +87,7 @@ def _paths(ctx: click.Context) -> list[Path]:
 
 
 def _documents(ctx: click.Context) -> Sequence[Document]:
-    from reconciler.manifests.sources.files import find_stack
+    from reconciler.manifest.files import find_stack
 
     try:
         return find_stack(_paths(ctx)).documents
@@ -100,7 +100,7 @@ def _keys(ctx: click.Context) -> Sequence[str]:
     documents = _documents(ctx)
     entries = [entries for document in documents if isinstance(entries := document.tree.get("jobs"), dict)]
     if any(isinstance(entry, dict) and "matrix" in entry for one in entries for entry in one.values()):
-        from reconciler.manifests.load import load
+        from reconciler.manifest.load import load
 
         with suppress(Exception):  # the entries are a help too
             return sorted(load(_paths(ctx), environ=os.environ, offline=True).stack.whole)

@@ -153,7 +153,7 @@ def show_command(file: Path, outputs: Sequence[OutputSpec], show_keep: bool) -> 
 
 def _show_sources(plan: Plan, options: SavedOptions, specs: Sequence[OutputSpec]) -> None:
     """Write to stdout if that is text, else to stderr: other formats have their own form."""
-    from reconciler.manifests.saved import shown_address
+    from reconciler.manifest.saved_secrets import shown_address
     from reconciler.render.plan import render_sources
 
     records = None if options.records is None else shown_address(options.records)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from reconciler.cli.export import Where
     from reconciler.decide.doctor import Check
     from reconciler.emulator import Server, Store
-    from reconciler.manifests.yaml.document import Document
+    from reconciler.manifest.yaml import Document
     from reconciler.render.style import Style
 
 
@@ -80,8 +80,8 @@ def init_command(
     the stack in the current directory. Secrets become variables.
     """
     from reconciler.cli.export import Where
-    from reconciler.manifests.scaffold import MANIFEST_FILE, WORKFLOW_FILE, starting_files, workflow_for
-    from reconciler.manifests.sources.files import has_root_file
+    from reconciler.manifest.files import has_root_file
+    from reconciler.manifest.scaffold import MANIFEST_FILE, WORKFLOW_FILE, starting_files, workflow_for
 
     if not from_service and is_typed("target", *Address._fields):
         raise click.UsageError("a target is read only with --from-service")
@@ -123,7 +123,7 @@ class _Start(NamedTuple):
 
 def _start_of(where: Where, directory: Path) -> _Start:
     from reconciler.cli.export import RUNNING_PHASES, exported, manifest_text, open_source, unmanaged_jobs
-    from reconciler.manifests.scaffold import head_of_export, stack_name
+    from reconciler.manifest.scaffold import head_of_export, stack_name
     from reconciler.modelarts.jobs import JobFilters
 
     with open_source(where) as source:
@@ -194,7 +194,7 @@ def fmt_command(paths: Sequence[Path], check: bool) -> int:
     in order and nesting is two spaces. Comments, blank lines, anchors, quotes and the spelling of
     values are kept, and no value changes. The names of the files that were changed go to stdout.
     """
-    from reconciler.manifests.sources.files import manifest_files
+    from reconciler.manifest.files import manifest_files
 
     problems: list[Diagnostic] = []
     changed = 0
@@ -209,8 +209,8 @@ def fmt_command(paths: Sequence[Path], check: bool) -> int:
 
 
 def _format(document: Document, check: bool) -> bool:
-    from reconciler.manifests.layout.formatting import format_text
-    from reconciler.manifests.layout.written_secrets import written_secrets
+    from reconciler.manifest.format import format_text
+    from reconciler.manifest.written_secrets import written_secrets
 
     if document.problems:
         raise ManifestInvalid(*document.problems)
@@ -267,7 +267,7 @@ def test(
     from reconciler.decide.policies import Surroundings
     from reconciler.decide.policy_cases import run_cases
     from reconciler.expressions.evaluator import Evaluator
-    from reconciler.manifests.policy_cases import read_cases
+    from reconciler.manifest.policy_cases import read_cases
     from reconciler.modelarts.target import known_values
 
     cases = read_cases(paths)

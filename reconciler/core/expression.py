@@ -117,7 +117,7 @@ def escape(text: str, *, before_expression: bool = False) -> str:
 def save(tree: Any) -> Any:
     """Return a copy of plain data to be written down: each secret as its reference, other texts escaped.
 
-    `manifests.saved.resolve` is the inverse.
+    `manifest.saved_secrets.resolve` is the inverse.
     """
     if isinstance(tree, SecretText):
         return tree.reference

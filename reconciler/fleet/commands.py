@@ -18,8 +18,8 @@ from reconciler.decide.fleet import DriftToShow
 from reconciler.decide.guards import blockers
 from reconciler.decide.plan import Allowances
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid
-from reconciler.manifests import LoadedStack, load_files
-from reconciler.manifests.sources.files import StackFiles
+from reconciler.manifest import LoadedStack, load_files
+from reconciler.manifest.files import StackFiles
 from reconciler.modelarts.target import Runtime, identity_of
 from reconciler.reconcile import CheckOptions, Context
 from reconciler.render import Content, render

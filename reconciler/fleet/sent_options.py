@@ -13,9 +13,9 @@ from pathlib import Path
 from reconciler.core.store_url import passwords_in
 from reconciler.errors import Diagnostic, ReconcilerError, WrongUsage
 from reconciler.fleet.request import FleetRequest, StackTask
-from reconciler.manifests.sources.files import find_stack
-from reconciler.manifests.sources.stack_roots import files_digest
-from reconciler.manifests.variables.section import declared_sensitive
+from reconciler.manifest.files import find_stack
+from reconciler.manifest.stack_roots import files_digest
+from reconciler.manifest.variable_section import declared_sensitive
 
 
 def sent(request: FleetRequest, *, is_records_from_environment: bool) -> FleetRequest:

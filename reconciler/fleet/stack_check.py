@@ -14,9 +14,9 @@ from reconciler.decide.fleet import DriftToShow, StackMessage, StackResult
 from reconciler.errors import Diagnostic, ExitCode, ReconcilerError
 from reconciler.fleet.commands import COMMANDS, Finding, StackInputs, mark_shown
 from reconciler.fleet.request import FleetRequest, StackTask
-from reconciler.manifests.sources.files import FileTree, find_stack
-from reconciler.manifests.sources.stack_roots import files_digest
-from reconciler.manifests.variables.values import read_value_files
+from reconciler.manifest.files import FileTree, find_stack
+from reconciler.manifest.stack_roots import files_digest
+from reconciler.manifest.variables import read_value_files
 from reconciler.modelarts.clock import RateLimiter, SystemClock
 from reconciler.modelarts.known_secrets import known_secrets
 from reconciler.modelarts.target import Runtime

@@ -15,7 +15,7 @@ from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.outcome import ApplyEvent, Outcome, Result
 from reconciler.decide.plan import Allowances, Plan
 from reconciler.emulator import Application, Durations, Fault, Job, ManualClock, Store, create_app
-from reconciler.manifests import LoadedStack
+from reconciler.manifest import LoadedStack
 from reconciler.modelarts.backend import ModelArtsBackend
 from reconciler.modelarts.connect import connect_inprocess
 from reconciler.modelarts.http import SessionOptions

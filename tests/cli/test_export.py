@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.emulator.control import Effect, Fault
-from reconciler.manifests.yaml.document import parse
+from reconciler.manifest.yaml import parse
 from tests.cli.conftest import Reconciler, Service, manifest, write
 
 BODY: dict[str, Any] = {

@@ -22,7 +22,7 @@ from reconciler.decide.plan import Plan
 from reconciler.emulator import Effect, Fault
 from reconciler.errors import PRECEDENCE
 from reconciler.fleet.commands import COMMANDS
-from reconciler.manifests import LoadedStack
+from reconciler.manifest import LoadedStack
 from tests.cli.conftest import JOB, Reconciler, Service, put_finished_job, write
 
 

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from reconciler.cli.project import schema
-from reconciler.manifests.sources import git as git_module
+from reconciler.manifest import git as git_module
 from tests.cli.conftest import Reconciler, Said, manifest
 from tests.git_repository import Git, commit, write
 

@@ -22,7 +22,7 @@ from reconciler.core.stack import DesiredJob
 from reconciler.decide.key_state import Snapshot
 from reconciler.decide.plan import Action, Reason
 from reconciler.decide.planner import details_needed, rests_on_memory
-from reconciler.manifests import load
+from reconciler.manifest import load
 from reconciler.plan_file import failed_preconditions
 from tests.builders import NOW, STACK, a_job, a_stack, made_by_0_1_0, seen
 from tests.core.history import a_memory, past

@@ -13,10 +13,10 @@ import pytest
 
 from reconciler.core.observed_job import ObservedJob
 from reconciler.core.stack import Target
-from reconciler.manifests.exported_stack import export_stack
-from reconciler.manifests.layout.formatting import format_text
-from reconciler.manifests.load import load_mapping
-from reconciler.manifests.yaml.document import parse
+from reconciler.manifest.export import export_stack
+from reconciler.manifest.format import format_text
+from reconciler.manifest.load import load_mapping
+from reconciler.manifest.yaml import parse
 from reconciler.modelarts.job_models import unknown_fields
 from tests.core.fields import FIELDS, FORMS, declared, is_accepted, reported
 from tests.hostile.sizes import RecordProperty, count_tried, size

@@ -31,8 +31,8 @@ from reconciler.core.logtail import last_lines, unseen
 from reconciler.core.values import Change
 from reconciler.decide.plan import Action
 from reconciler.errors import Diagnostic, ManifestInvalid
-from reconciler.manifests import load
-from reconciler.manifests.yaml.document import shorten
+from reconciler.manifest import load
+from reconciler.manifest.yaml import shorten
 from reconciler.modelarts.errors import failure_of, harmless
 from reconciler.records.dialect import dialect_of
 from reconciler.records.errors import Damaged, unavailable

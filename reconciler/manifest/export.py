@@ -1,0 +1,206 @@
+"""Jobs that exist as the manifest of a stack that could have made them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from reconciler.core.common_part import common_part
+from reconciler.core.expression import save
+from reconciler.core.identity import MAX_KEY, parse_remote_name
+from reconciler.core.manifest_entry import ManifestEntry, job_key, legal_key, manifest_entry
+from reconciler.core.observed_job import ObservedJob
+from reconciler.core.raw_fields import NotDeclarable
+from reconciler.core.secret_variables import IsSecret, SecretVariables
+from reconciler.core.stack import Target
+from reconciler.decide.actions import adopt_command
+from reconciler.errors import ManifestInvalid
+from reconciler.manifest.key_order import MANIFEST
+from reconciler.manifest.load import load_mapping
+from reconciler.manifest.merge import API_VERSION
+from reconciler.manifest.write import yaml_lines, yaml_text
+from reconciler.secrets import stands_out
+from reconciler.text import printable
+
+Tree = dict[str, Any]
+Learn = Callable[[Iterable[str]], None]
+_STEP = "  "
+#: What a manifest says of where a target is; all else is what a person decides.
+_ADDRESS = ("kind", "region", "endpoint", "project_id", "workspace_id", "cloud", "profile", "insecure")
+
+
+class SkippedJob(NamedTuple):
+    """A job that no manifest can declare, and why."""
+
+    job: ObservedJob
+    why: str
+
+
+@dataclass(frozen=True)
+class ExportedStack:
+    """Jobs as the entries of a stack on a target.
+
+    `variables` stand for the secrets of the jobs; their values are in nothing that is written.
+    """
+
+    name: str
+    target_name: str
+    target: Target
+    entries: tuple[ManifestEntry, ...] = ()
+    skipped: tuple[SkippedJob, ...] = ()
+    variables: SecretVariables = field(default_factory=SecretVariables)
+
+    @property
+    def unreported(self) -> tuple[str, ...]:
+        """The fields that the service does not report of one job at least."""
+        return tuple(dict.fromkeys(path for entry in self.entries for path in entry.unreported))
+
+    @property
+    def unmatched(self) -> tuple[ManifestEntry, ...]:
+        """The entries whose job has no name of their key: no conflict holds these keys back."""
+        return tuple(entry for entry in self.entries if parse_remote_name(entry.job.name).key != entry.key)
+
+    def text(self, head: Sequence[str]) -> str:
+        """The manifest, in the layout of `fmt`. `head` are the lines of the comment at its beginning."""
+        written = self._written()
+        shared, rest = common_part(written)
+        sections = [yaml_text(self._frame())]
+        if declarations := self.variables.declarations(written.values()):
+            comment = "# Secrets of the jobs, not in this file: set these environment variables.\n"
+            sections.append(comment + yaml_text({"variables": declarations}))
+        if shared:
+            sections.append("# What all the jobs have in common.\n" + yaml_text({"defaults": shared}))
+        sections.append("".join(f"{line}\n" for line in self._jobs(rest)))
+        return "".join(f"# {printable(line)}\n" for line in head) + "\n".join(sections)
+
+    def _frame(self) -> Tree:
+        given = self.target.model_dump(mode="json", include=set(_ADDRESS), exclude_defaults=True)
+        place = {name: given[name] for name in _ADDRESS if name in given}
+        return {
+            "apiVersion": API_VERSION,
+            "stack": self.name,
+            "target": self.target_name,
+            "targets": {self.target_name: save(place)},
+        }
+
+    def _jobs(self, rest: Mapping[str, Tree]) -> Iterator[str]:
+        if not self.entries:
+            yield "jobs: {}"
+            return
+        yield "jobs:"
+        for number, entry in enumerate(self.entries):
+            if number:
+                yield ""
+            job = entry.job
+            named = "" if job.name == entry.key else f", named {printable(job.name)}"
+            yield f"{_STEP}# job {printable(job.id)}{named}"
+            if entry in self.unmatched:
+                command = printable(adopt_command(entry.key, job.id))
+                yield f"{_STEP}# that is no name of this key, so apply would create it; first: {command}"
+            for line in yaml_lines({entry.key: rest[entry.key]}, MANIFEST.member("jobs")):
+                yield _STEP + line if line else ""
+
+    def mapping(self) -> Tree:
+        """The manifest as data, nothing lifted into `defaults`."""
+        written = self._written()
+        variables = self.variables.declarations(written.values())
+        return {**self._frame(), "variables": variables, "jobs": written}
+
+    def _written(self) -> dict[str, Tree]:
+        return {entry.key: entry.written() for entry in self.entries}
+
+
+def export_stack(
+    name: str,
+    target_name: str,
+    target: Target,
+    jobs: Sequence[ObservedJob],
+    *,
+    is_secret: IsSecret = lambda _: False,
+    learn: Learn = lambda _: None,
+) -> ExportedStack:
+    """Return the stack that declares the jobs, by the order of their keys.
+
+    `is_secret` says of a text that it holds a value which is known to be secret; `learn` is told of those
+    that are found, before the texts of all jobs are searched for them.
+    """
+    stack = ExportedStack(name, target_name, target)
+    variables, key_by_job = stack.variables, unique_keys(jobs)
+    ordered = sorted(jobs, key=lambda job: key_by_job[job.id])
+    for job in ordered:
+        _entry(stack, job, key_by_job, is_secret)
+    learn(filter(stands_out, variables.value_by_name.values()))
+    results = [_entry(stack, job, key_by_job, is_secret) for job in ordered]
+    learn(filter(stands_out, variables.value_by_name.values()))
+    entries = tuple(one for one in results if isinstance(one, ManifestEntry))
+    skipped = tuple(one for one in results if isinstance(one, SkippedJob))
+    return _without_invalid(replace(stack, entries=entries, skipped=skipped))
+
+
+def _entry(
+    stack: ExportedStack, job: ObservedJob, key_by_job: Mapping[str, str], is_secret: IsSecret
+) -> ManifestEntry | SkippedJob:
+    try:
+        return manifest_entry(
+            job, stack=stack.name, key=key_by_job[job.id], variables=stack.variables, is_secret=is_secret
+        )
+    except NotDeclarable as problem:
+        return SkippedJob(job, problem.why)
+
+
+def _without_invalid(stack: ExportedStack) -> ExportedStack:
+    """The stack without the entries that its own reader would refuse."""
+    if _problem(stack) is None:
+        return stack
+    kept, skipped = [], list(stack.skipped)
+    for entry in stack.entries:
+        problem = _problem(replace(stack, entries=(entry,)))
+        if problem is None:
+            kept.append(entry)
+        else:
+            skipped.append(SkippedJob(entry.job, problem))
+    return replace(stack, entries=tuple(kept), skipped=tuple(skipped))
+
+
+def _problem(stack: ExportedStack) -> str | None:
+    try:
+        load_mapping(stack.mapping(), Path(), environ={}, offline=True)
+    except ManifestInvalid as invalid:
+        return "; ".join(f"{one.what}: {one.why}" for one in invalid.diagnostics)
+    return None
+
+
+def unique_keys(jobs: Iterable[ObservedJob]) -> dict[str, str]:
+    """A key for each job, by its id. Of those that would have the same one the newest revision has it."""
+    keys: dict[str, str] = {}
+    taken: set[str] = set()
+    # Where counting goes on: thousands of names may begin with the same characters.
+    next_number: dict[str, int] = {}
+    for job in sorted(jobs, key=_by_revision):
+        key = job_key(job)
+        by_revision = () if _revision(job) == 1 else (_numbered(key, f"r{_revision(job)}"),)
+        found = next((one for one in (key, *by_revision) if one.casefold() not in taken), None)
+        while found is None:
+            number = next_number.get(key.casefold(), 2)
+            next_number[key.casefold()] = number + 1
+            candidate = _numbered(key, number)
+            found = candidate if candidate.casefold() not in taken else None
+        keys[job.id] = found
+        taken.add(found.casefold())
+    return keys
+
+
+def _numbered(key: str, number: object) -> str:
+    suffix = f"_{number}"
+    return legal_key(key[: MAX_KEY - len(suffix)] + suffix)
+
+
+def _revision(job: ObservedJob) -> int:
+    return job.marker.revision if job.marker else parse_remote_name(job.name).revision
+
+
+def _by_revision(job: ObservedJob) -> tuple[bool, int, str, str]:
+    """Owned jobs first, whose keys stand in their markers; then the newest revisions."""
+    return job.marker is None, -_revision(job), job.name, job.id

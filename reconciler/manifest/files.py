@@ -1,0 +1,415 @@
+"""Which files make a stack: the root file, and every manifest file below it that has no nearer root.
+
+Links to directories are followed, wherever they lead, and no directory is read twice. A file is read and
+parsed at most once, whoever asks for it first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from reconciler.errors import Diagnostic, Location, ManifestInvalid, WrongUsage
+from reconciler.manifest.file_content import read_manifest_file
+from reconciler.manifest.recognition import is_case_text, is_case_tree
+from reconciler.manifest.root_candidates import MOST_SHOWN, no_root_file
+from reconciler.manifest.suggestions import listed
+from reconciler.manifest.yaml import UTF_16, Document, parse, unreadable_document
+
+SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class StackFiles:
+    """The files of one stack, in the order of their names; `in_view` are those that PATH covers.
+
+    `known_variables` are the names that may be given a value although no file here declares them.
+    """
+
+    root: Path
+    documents: tuple[Document, ...]
+    in_view: frozenset[Path]
+    known_variables: frozenset[str] = frozenset()
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether PATH leaves a file out."""
+        return len(self.in_view) < len(self.documents)
+
+    def again(self) -> StackFiles:
+        """The same files, parsed again from what was read; what they say may have been forgotten."""
+        return replace(self, documents=tuple(document.again() for document in self.documents))
+
+    def edited(self, texts: Mapping[Path, bytes]) -> StackFiles:
+        """The same files, parsed again, where some have another text than on disk."""
+        documents = []
+        for document in self.documents:
+            data = texts.get(document.path)
+            other = document.again() if data is None else parse(data, document.path, document.file)
+            other.relative = document.relative
+            documents.append(other)
+        return replace(self, documents=tuple(documents))
+
+
+@dataclass(frozen=True)
+class FileTree:
+    """A copy of files that lie elsewhere: nothing above `directory`, which is resolved, belongs to them.
+
+    In messages the name of a file is `prefix` and its path below the directory.
+    """
+
+    directory: Path
+    prefix: str
+
+    def shown(self, path: Path) -> str:
+        """The name of a file in messages."""
+        if path == self.directory:
+            return self.prefix
+        below = path.is_relative_to(self.directory)
+        return self.prefix + (path.relative_to(self.directory) if below else path).as_posix()
+
+
+@dataclass
+class FileReader:
+    """Reads files, each once. `not_manifests` are the variable files."""
+
+    not_manifests: frozenset[Path]
+    here: Path
+    tree: FileTree | None = None
+    _read: dict[Path, Document] = field(default_factory=dict)
+    _data: dict[Path, bytes] = field(default_factory=dict)
+    unlisted: dict[Path, OSError] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._here = self.here.as_posix().rstrip("/") + "/"
+
+    def document(self, path: Path) -> Document:
+        """Return a file, read and parsed."""
+        if path not in self._read:
+            try:
+                self._read[path] = parse(self._bytes(path), path, self.shown(path))
+            except OSError as error:
+                self._read[path] = unreadable_document(path, self.shown(path), error)
+        return self._read[path]
+
+    def refuse(self, path: Path, target: Path) -> None:
+        """Let a file that is a link leaves the stack say nothing but that."""
+        shown = self.shown(path)
+        self._read[path] = Document(path, shown, b"", is_broken=True)
+        self._read[path].problems.append(
+            Diagnostic(
+                "link leaves the stack",
+                f"it points to {self.shown(target)}, outside the directory of the root file",
+                f"replace the link with the file, or pass the link as a PATH of its own: {shown}",
+                Location(shown, 1, 1),
+            )
+        )
+
+    def content(self, path: Path) -> bytes | None:
+        """The bytes of a file; None if it cannot be read."""
+        try:
+            return self._bytes(path)
+        except OSError:
+            return None
+
+    def _bytes(self, path: Path) -> bytes:
+        if path not in self._data:
+            self._data[path] = read_manifest_file(path)
+        return self._data[path]
+
+    def shown(self, path: Path) -> str:
+        """The name of a file in messages: from the current directory, or from the top."""
+        if self.tree is not None:
+            return self.tree.shown(path)
+        text = path.as_posix()
+        return "." if path == self.here else text.removeprefix(self._here)
+
+    def upwards(self, directory: Path) -> Iterator[Path]:
+        """Yield a directory and those above it, the nearest first; none above the tree."""
+        for above in upwards(directory):
+            yield above
+            if self.tree is not None and above == self.tree.directory:
+                return
+
+    def candidates(self, directory: Path) -> list[Path]:
+        """The manifest files that lie directly in a directory."""
+        return sorted(self._split(directory)[0], key=_name)
+
+    def below(
+        self, top: Path, ends_at: Callable[[Path, list[Path]], bool] = lambda *_: False
+    ) -> Iterator[tuple[Path, list[Path]]]:
+        """Yield each directory from `top` down, with its manifest files; none below one where it `ends_at`.
+
+        Links to directories are followed after all the others, and each directory is met once, whatever
+        leads to it. A link to a directory that it lies in is a cycle.
+        """
+        met: set[Path] = set()
+        # Each directory by the name that leads to it, and by its own.
+        waiting, links = [(top, top)], deque[Path]()
+        while waiting or links:
+            if waiting:
+                directory, real = waiting.pop()
+            else:
+                directory = links.popleft()
+                real = Path(os.path.realpath(directory))
+                if real in top.parents or real in Path(os.path.realpath(directory.parent)).parents:
+                    continue
+            if real in met:
+                continue
+            met.add(real)
+            files, directories, linked = self._split(directory)
+            if ends_at(directory, files):
+                continue
+            yield directory, sorted(files, key=_name)
+            waiting += [(inner, real / inner.name) for inner in directories]
+            links += sorted(linked, key=_name)
+
+    def _split(self, directory: Path) -> tuple[list[Path], list[Path], list[Path]]:
+        """The manifest files of a directory, the directories in it, and the links to directories.
+
+        An entry that is named like a manifest and cannot be read as one (a link that leads nowhere, a
+        pipe) is one all the same: reading it says what is wrong. A directory that cannot be listed is
+        remembered in `unlisted`: above the stack it is none of our business, below it it is.
+        """
+        files: list[Path] = []
+        directories: list[Path] = []
+        links: list[Path] = []
+        try:
+            with os.scandir(directory) as scanned:
+                entries = [entry for entry in scanned if not entry.name.startswith(".")]
+        except OSError as error:
+            self.unlisted[directory] = error
+            return [], [], []
+        for entry in entries:
+            path = directory / entry.name
+            if entry.is_dir(follow_symlinks=False):
+                directories.append(path)
+            elif _leads_to_directory(entry):
+                links.append(path)
+            elif entry.name.endswith(SUFFIXES) and path not in self.not_manifests:
+                files.append(path)
+        return files, directories, links
+
+    def roots_in(self, files: Iterable[Path]) -> list[Path]:
+        """Those of the files that say `stack:`."""
+        return [path for path in files if self.may_say_stack(path) and self.document(path).says_stack]
+
+    def may_say_stack(self, path: Path) -> bool:
+        """Whether the word stands in a file at all."""
+        if path in self._read:
+            return True
+        try:
+            # Parsing every YAML file of the directories above would read other people's files.
+            data = self._bytes(path)
+            return b"stack" in data or data.startswith(UTF_16)
+        except OSError:
+            return False
+
+
+def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a loop of links
+        return False
+
+
+def _name(path: Path) -> str:
+    return path.name
+
+
+def find_stack(
+    paths: Sequence[Path], not_manifests: Sequence[Path] = (), tree: FileTree | None = None
+) -> StackFiles:
+    """Find the one stack that PATH stands for, and read its files; those of a tree lie in it, as PATH does.
+
+    Raises:
+        WrongUsage: a path does not exist, or there are several stacks to choose from.
+        ManifestInvalid: there is no root file, or there are two in one directory.
+    """
+    reader = FileReader(frozenset(path.resolve() for path in not_manifests), Path.cwd(), tree)
+    resolved = _resolved(paths or [Path()], reader)
+    directories = sorted({directory for path in resolved for directory in _root_directories(path, reader)})
+    if not directories:
+        raise ManifestInvalid(*_no_root(resolved, reader))
+    if len(directories) > 1:
+        raise WrongUsage(_several(directories, reader))
+    root = directories[0]
+    documents = _documents(root, reader, named=frozenset(resolved))
+    files = [document.path for document in documents]
+    _check_named_files(resolved, files, reader)
+    whole = any(chosen == root or chosen in root.parents for chosen in resolved)
+    in_view = files if whole else [path for path in files if _is_covered(path, resolved)]
+    return StackFiles(root, documents, frozenset(in_view))
+
+
+def has_root_file(directory: Path) -> bool:
+    """Whether a file that says `stack:` lies directly in a directory."""
+    reader = FileReader(frozenset(), Path.cwd())
+    return bool(reader.roots_in(reader.candidates(directory.resolve())))
+
+
+def manifest_files(paths: Sequence[Path]) -> Iterator[Document]:
+    """Yield the manifest files that PATH names, or that lie in the directories it names, each once.
+
+    In a directory a file counts that is a manifest by its keys, or by its look if it cannot be parsed; a link
+    to a file leads elsewhere and is left out.
+
+    Raises:
+        WrongUsage: a path does not exist.
+    """
+    return _files_at(paths, lambda document: document.shows_lines)
+
+
+def case_files(paths: Sequence[Path]) -> Iterator[Document]:
+    """Yield the files with cases for policies in the same way.
+
+    Raises:
+        WrongUsage: a path does not exist.
+    """
+    return _files_at(paths, is_case)
+
+
+def is_case(document: Document) -> bool:
+    """Whether a file is a case for policies: by its keys, or by its look if it cannot be parsed."""
+    return is_case_text(document.text) if document.is_broken else is_case_tree(document.tree)
+
+
+def _files_at(paths: Sequence[Path], counts: Callable[[Document], bool]) -> Iterator[Document]:
+    reader = FileReader(frozenset(), Path.cwd())
+    met: set[Path] = set()
+    for path in paths or [Path()]:
+        real = existing_path(path)
+        if real.is_dir():
+            inside = [file for _, files in reader.below(real) for file in files if not file.is_symlink()]
+            found = [file for file in inside if counts(reader.document(file))]
+        else:
+            found = [real]
+        for file in found:
+            if file not in met:
+                met.add(file)
+                yield reader.document(file)
+
+
+def _is_covered(path: Path, chosen: Sequence[Path]) -> bool:
+    return any(path == one or one in path.parents for one in chosen)
+
+
+def _resolved(paths: Sequence[Path], reader: FileReader) -> list[Path]:
+    """The absolute paths; a link to a file that lies in a stack is itself, any other what it leads to."""
+    real = [existing_path(path) for path in paths]
+    directories = {path for path in real if path.is_dir()}
+
+    def resolved(path: Path, target: Path) -> Path:
+        if target in directories or not path.is_symlink():
+            return target
+        link = path.parent.resolve() / path.name
+        if not directories.isdisjoint(link.parents):
+            return link
+        # One that is a root file itself has always stood for the stack that it leads to.
+        others = ([one for one in reader.candidates(up) if one != link] for up in reader.upwards(link.parent))
+        return link if any(map(reader.roots_in, others)) else target
+
+    return [resolved(path, target) for path, target in zip(paths, real, strict=True)]
+
+
+def existing_path(path: Path) -> Path:
+    """The absolute path of what exists.
+
+    Raises:
+        WrongUsage: nothing does.
+    """
+    try:
+        return path.resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):
+        raise WrongUsage(Diagnostic("no such path", f"{str(path)!r} does not exist")) from None
+
+
+def _root_directories(path: Path, reader: FileReader) -> list[Path]:
+    """The roots that one PATH may stand for: in it, else the nearest above it, else those below it."""
+    directory = path if path.is_dir() else path.parent
+    for above in reader.upwards(directory):
+        if reader.roots_in(reader.candidates(above)):
+            return [above]
+    if path.is_dir():
+        return [inner for inner, files in reader.below(path) if reader.roots_in(files)]
+    return []
+
+
+def upwards(directory: Path) -> Iterator[Path]:
+    """Yield a directory and all those above it, the nearest first."""
+    yield directory
+    yield from directory.parents
+
+
+def _documents(root: Path, reader: FileReader, named: frozenset[Path]) -> tuple[Document, ...]:
+    def is_another_stack(directory: Path, files: list[Path]) -> bool:
+        return directory != root and bool(reader.roots_in(files))
+
+    found = list(reader.below(root, is_another_stack))
+    paths = [path for _, files in found for path in files]
+    for path, target in _links_out(root, found):
+        if path not in named:
+            reader.refuse(path, target)
+    below = len(root.parts)
+    documents = []
+    for path in sorted(paths, key=lambda path: path.parts):
+        document = reader.document(path)
+        if is_case(document) and path not in named:
+            continue
+        document.relative = "/".join(path.parts[below:])
+        documents.append(document)
+    # What cannot be listed may hold jobs of the stack: they must not count as absent.
+    for directory, error in sorted(reader.unlisted.items(), key=lambda item: item[0].parts):
+        if directory == root or root in directory.parents:
+            documents.append(unreadable_document(directory, reader.shown(directory), error))
+    return tuple(documents)
+
+
+def _links_out(root: Path, found: Sequence[tuple[Path, list[Path]]]) -> Iterator[tuple[Path, Path]]:
+    """Yield the files that are links out of the stack, and where they lead; a broken link leads nowhere.
+
+    A directory that is a link is part of the stack: who made it meant all that lies there. A single file
+    may have been slipped in to be read.
+    """
+    links = [path for _, files in found for path in files if path.is_symlink() and path.exists()]
+    trees = {root, *(Path(os.path.realpath(directory)) for directory, _ in found)} if links else {root}
+    for path in links:
+        target = Path(os.path.realpath(path))
+        if trees.isdisjoint(target.parents):
+            yield path, target
+
+
+def _check_named_files(paths: Sequence[Path], files: Sequence[Path], reader: FileReader) -> None:
+    known = set(files)
+    strays = [path for path in paths if not path.is_dir() and path not in known]
+    if strays:
+        why = "manifest files end in .yaml or .yml; hidden files are skipped"
+        raise WrongUsage(*(Diagnostic("no manifest file", f"{reader.shown(path)}: {why}") for path in strays))
+
+
+def _no_root(paths: Sequence[Path], reader: FileReader) -> list[Diagnostic]:
+    """Why none of the files in, above or below the paths is a root file."""
+    found: set[Path] = set()
+    for path in paths:
+        directory = path if path.is_dir() else path.parent
+        found.update(reader.candidates(directory))
+        if path.is_dir():
+            found.update(file for _, files in reader.below(path) for file in files)
+        # What lies above is of interest only if it looks as if it said it.
+        found.update(
+            file
+            for up in upwards(directory.parent)
+            for file in reader.candidates(up)
+            if reader.may_say_stack(file)
+        )
+    files = sorted(found, key=lambda path: path.parts)
+    shown = [reader.document(file) for file in files[:MOST_SHOWN]]
+    return no_root_file([reader.shown(path) for path in paths], shown, len(files) - len(shown))
+
+
+def _several(directories: Sequence[Path], reader: FileReader) -> Diagnostic:
+    names = listed([reader.shown(directory) for directory in directories])
+    return Diagnostic("several stacks", f"PATH must select one stack; choose one of: {names}")

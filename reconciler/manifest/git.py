@@ -1,0 +1,376 @@
+"""Manifest files of a git commit: read from the repository, and copied to a directory of their own.
+
+Nothing is checked out, and nothing that a repository configures is run: no hook, filter, monitor or pager,
+and no object is fetched or replaced by another. Only `rev-parse`, `ls-tree` and `cat-file` are asked, without
+a shell, and each for a limited time: a repository can make git wait for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import Enum
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+from shutil import which
+from typing import IO, NamedTuple
+
+from reconciler.errors import Diagnostic, ReconcilerError
+from reconciler.manifest.file_content import MAX_FILE_BYTES
+from reconciler.manifest.files import SUFFIXES
+
+_OID = re.compile("[0-9a-f]{40,64}")
+#: No target of a link and no path has more bytes, no name in it.
+_MAX_PATH_BYTES, _MAX_NAME_BYTES = 4095, 255
+_MAX_DEPTH = 200
+#: A tree that holds itself many times over in a few kB has any number of paths.
+_MAX_LISTING_BYTES = 256_000_000
+_CHUNK = 1 << 20
+_LIMIT_S = 30.0
+_FIXED = ("--no-pager", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+#: What git is told of our environment: where things are, and whose repositories are safe to read.
+_INHERITED = re.compile(
+    "PATH|HOME|XDG_CONFIG_HOME|SYSTEMROOT|TMPDIR|GIT_(DIR|WORK_TREE|COMMON_DIR|OBJECT_DIRECTORY|EXEC_PATH|NAMESPACE"
+    "|ALTERNATE_OBJECT_DIRECTORIES|QUARANTINE_PATH|CEILING_DIRECTORIES|DISCOVERY_ACROSS_FILESYSTEM"
+    "|CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|KEY_[0-9]+|VALUE_[0-9]+)|TEST_ASSUME_DIFFERENT_OWNER)"
+)
+_ENVIRONMENT = {
+    "LC_ALL": "C",
+    "GIT_TERMINAL_PROMPT": "0",
+    # A partial clone would fetch what is missing; older versions know the second only.
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "none",
+    # What a commit holds is what its id says.
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_GRAFT_FILE": os.devnull,
+}
+
+
+def git_command(git: str, directory: Path) -> list[str]:
+    """How git is called in a directory that anybody may have made; arguments follow."""
+    return [git, *_FIXED, "-C", str(directory)]
+
+
+def git_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment that git is called in: credentials are none of its business."""
+    return {name: value for name, value in environ.items() if _INHERITED.fullmatch(name)} | _ENVIRONMENT
+
+
+class GitFailed(ReconcilerError):
+    """Git could not read what the repository should hold."""
+
+
+class EntryKind(Enum):
+    """What stands at a path of a commit."""
+
+    FILE = "file"
+    LINK = "link"
+    SUBMODULE = "submodule"
+
+
+_KIND_BY_MODE = {
+    "100644": EntryKind.FILE,
+    "100755": EntryKind.FILE,
+    "120000": EntryKind.LINK,
+    "160000": EntryKind.SUBMODULE,
+}
+
+
+class TreeEntry(NamedTuple):
+    """One path of a commit, from the top of the repository."""
+
+    path: str
+    kind: EntryKind
+    oid: str
+
+
+@dataclass(frozen=True)
+class Repository:
+    """The repository around a directory. `prefix` is the directory's path in it, "" at its top."""
+
+    git: str
+    directory: Path
+    prefix: str
+    common_directory: Path
+    environ: Mapping[str, str]
+
+    @classmethod
+    def around(cls, directory: Path, environ: Mapping[str, str]) -> Repository | None:
+        """The repository that a directory lies in; None if it lies in none, or there is no git.
+
+        Raises:
+            GitFailed: there is one, and git does not read it: its owner is somebody else, say.
+        """
+        git = which("git", path=environ.get("PATH"))
+        if git is None:
+            return None
+        found = cls(git, directory, "", directory, git_environment(environ))
+        done = found._run("rev-parse", "--git-common-dir", "--show-prefix")
+        if done.code:
+            if b"not a git repository" in done.err:
+                return None
+            raise _failed("git rev-parse", done.err)
+        common, _, prefix = os.fsdecode(done.out).removesuffix("\n").partition("\n")
+        return cls(git, directory, prefix.rstrip("/"), (directory / common).resolve(), found.environ)
+
+    def commit(self, revision: str) -> str | None:
+        """The id of the commit that a revision (`main`, `HEAD~1`, `:/text`, …) names, or None."""
+        if revision.startswith("-") or "\0" in revision:
+            return None
+        # In two steps: what stands behind `:/` is text to be searched for, to its end.
+        found = self._object(revision)
+        return self._object(f"{found}^{{commit}}") if found else None
+
+    def _object(self, revision: str) -> str | None:
+        found = self._line("rev-parse", "--verify", "--quiet", revision)
+        return found if found is not None and _OID.fullmatch(found) else None
+
+    def entries(self, commit: str) -> list[TreeEntry]:
+        """Every file, link and submodule of a commit.
+
+        Raises:
+            GitFailed: it cannot be listed, or holds a path that leads out of it.
+        """
+        done = self._run("ls-tree", "-r", "-z", "--full-tree", commit)
+        if done.code:
+            raise _failed(f"git ls-tree {commit}", done.err)
+        return [entry for line in done.out.split(b"\0") if line and (entry := _entry(line)) is not None]
+
+    def _line(self, *arguments: str) -> str | None:
+        done = self._run(*arguments)
+        return os.fsdecode(done.out.removesuffix(b"\n")) if done.code == 0 else None
+
+    def _run(self, *arguments: str) -> _Done:
+        with tempfile.TemporaryFile() as errors:
+            with self._started(*arguments, errors=errors) as process:
+                assert process.stdout is not None
+                out = process.stdout.read(_MAX_LISTING_BYTES + 1)
+                if len(out) > _MAX_LISTING_BYTES:
+                    raise _failed(f"git {arguments[0]}", b"the list of all paths is larger than 256 MB")
+            errors.seek(0)
+            return _Done(process.returncode, out, errors.read(_CHUNK))
+
+    @contextmanager
+    def _started(self, *arguments: str, errors: IO[bytes] | int) -> Iterator[subprocess.Popen[bytes]]:
+        """Run git, with all that it starts, for a limited time; it has ended afterwards."""
+        process = subprocess.Popen(  # noqa: S603 - a fixed program, no shell, and no argument that is an option
+            [*git_command(self.git, self.directory), *arguments],
+            env=self.environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+        )
+        has_run_out = threading.Event()
+
+        def end() -> None:
+            has_run_out.set()
+            _kill(process)
+
+        timer = threading.Timer(_LIMIT_S, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            with process:
+                try:
+                    yield process
+                except BaseException:
+                    _kill(process)
+                    raise
+        except Exception:
+            if not has_run_out.is_set():
+                raise
+        finally:
+            timer.cancel()
+        if has_run_out.is_set():
+            raise GitFailed(
+                Diagnostic(
+                    f"git {arguments[0]} did not end within {_LIMIT_S:g} s",
+                    f"the repository around {self.directory} is damaged, or its disk is too slow",
+                    "check that git log works there; a pipe in .git, or included by its config, blocks git",
+                )
+            )
+
+    @contextmanager
+    def blobs(self) -> Iterator[BlobReader]:
+        """Read the contents of files, one after the other."""
+        with self._started("cat-file", "--batch", errors=subprocess.DEVNULL) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            yield BlobReader(process.stdin, process.stdout)
+
+
+class _Done(NamedTuple):
+    """How a call of git ended."""
+
+    code: int
+    out: bytes
+    err: bytes
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _entry(line: bytes) -> TreeEntry | None:
+    head, _, name = line.partition(b"\t")
+    mode, _, oid = os.fsdecode(head).split(" ")
+    path = os.fsdecode(name)
+    if {"", ".", ".."} & set(path.split("/")):
+        raise _failed("git ls-tree", f"the path {path!r} leads out of the repository".encode())
+    kind = _KIND_BY_MODE.get(mode)
+    return None if kind is None else TreeEntry(path, kind, oid)
+
+
+def _failed(what: str, said: bytes) -> GitFailed:
+    return GitFailed(Diagnostic("git failed", f"{what}: {said.decode('utf-8', 'replace').strip()}"))
+
+
+class BlobReader:
+    """Asks one running `git cat-file --batch`."""
+
+    def __init__(self, requests: IO[bytes], responses: IO[bytes]) -> None:
+        self._requests, self._responses = requests, responses
+
+    def copy(self, oid: str, most: int, into: IO[bytes]) -> int:
+        """Copy at most so many bytes of a file's content; returns how many it has.
+
+        Raises:
+            GitFailed: the repository does not have it.
+        """
+        try:
+            self._requests.write(oid.encode() + b"\n")
+            self._requests.flush()
+        except BrokenPipeError:
+            raise _missing(oid) from None
+        head = self._responses.readline().split()
+        if len(head) != 3 or head[1] != b"blob":
+            raise _missing(oid)
+        size = left = int(head[2])
+        while left:
+            chunk = self._responses.read(min(left, _CHUNK))
+            if not chunk:
+                raise _missing(oid)
+            into.write(chunk[: max(0, most - (size - left))])
+            left -= len(chunk)
+        self._responses.read(1)  # the line feed behind the content
+        return size
+
+
+def _missing(oid: str) -> GitFailed:
+    why = f"object {oid} is not in the repository; a shallow or partial clone lacks it".encode()
+    return _failed("git cat-file", why)
+
+
+@dataclass(frozen=True)
+class CommitFiles:
+    """The manifest files of a commit, copied below a directory.
+
+    `paths` are all of its paths, `left_out` those that could not be copied, each with why.
+    """
+
+    paths: frozenset[str]
+    left_out: Mapping[str, str]
+
+    def has(self, path: str) -> bool:
+        """Whether a file or a directory of that path is in the commit; "" is its top."""
+        below = f"{path}/"
+        return not path or path in self.paths or any(one.startswith(below) for one in self.paths)
+
+    def has_manifests_at(self, path: str) -> bool:
+        """Whether a file named like a manifest stands at or below a path."""
+        below = f"{path}/" if path else ""
+        return any((one == path or one.startswith(below)) and one.endswith(SUFFIXES) for one in self.paths)
+
+
+def copy_manifests(repository: Repository, commit: str, directory: Path) -> CommitFiles:
+    """Copy what may belong to a stack from a commit to an empty directory, which is resolved.
+
+    Links stay links where they lead to something of the commit: the loader judges them.
+
+    Raises:
+        GitFailed: the repository cannot be read.
+    """
+    entries = repository.entries(commit)
+    left_out = {entry.path: why for entry in entries if (why := _why_not_copied(entry.path, directory))}
+    left_out |= {entry.path: "it is a submodule" for entry in entries if entry.kind is EntryKind.SUBMODULE}
+    files = {
+        entry.path: entry for entry in entries if entry.kind is EntryKind.FILE and entry.path not in left_out
+    }
+    links: dict[str, str] = {}
+    with repository.blobs() as blobs:
+        for entry in entries:
+            if entry.kind is EntryKind.LINK and entry.path not in left_out:
+                links[entry.path] = _link_target(blobs, entry)
+        wanted = {path for path in files if path.endswith(SUFFIXES)}
+        wanted |= {target for path, link in links.items() if (target := _lexical(path, link)) in files}
+        for path in sorted(wanted):
+            _copy(blobs, files[path], directory / path)
+    # Last, so that nothing is written through one.
+    left_out |= _make_links(links, directory)
+    return CommitFiles(frozenset(entry.path for entry in entries), left_out)
+
+
+def _why_not_copied(path: str, directory: Path) -> str | None:
+    """Why no file of that path can be made, where git has no limit and the system has."""
+    content = os.fsencode(path)
+    if max(map(len, content.split(b"/"))) > _MAX_NAME_BYTES:
+        return f"a name in it has more than {_MAX_NAME_BYTES} bytes"
+    if content.count(b"/") > _MAX_DEPTH:
+        return f"it lies more than {_MAX_DEPTH} directories deep"
+    if len(os.fsencode(directory)) + 1 + len(content) > _MAX_PATH_BYTES:
+        return f"its path has more than {_MAX_PATH_BYTES} bytes"
+    return None
+
+
+def _link_target(blobs: BlobReader, entry: TreeEntry) -> str:
+    content = BytesIO()
+    blobs.copy(entry.oid, _MAX_PATH_BYTES + 1, content)
+    return os.fsdecode(content.getvalue())
+
+
+def _lexical(path: str, link: str) -> str:
+    return os.path.normpath(PurePosixPath(path).parent / link)
+
+
+def _copy(blobs: BlobReader, entry: TreeEntry, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("xb") as file:
+        size = blobs.copy(entry.oid, MAX_FILE_BYTES, file)
+        if size > MAX_FILE_BYTES:
+            file.truncate(size)  # the loader says that it is too large
+
+
+def _make_links(links: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """Make the links; returns those that lead out of the commit, which are none then, and why."""
+    for path, target in links.items():
+        place = directory / path
+        if any(above.as_posix() in links for above in PurePosixPath(path).parents):
+            raise _failed("git ls-tree", f"{path!r} lies below a link".encode())
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if target and "\0" not in target and not target.startswith("/"):
+            with suppress(OSError):  # longer than a link may be
+                place.symlink_to(target)
+    left_out = {}
+    for path, target in links.items():
+        place = directory / path
+        real = Path(os.path.realpath(place))
+        if not place.is_symlink() or not (real == directory or directory in real.parents):
+            left_out[path] = f"it is a link to {shortened(target)}, outside the repository"
+    for path in left_out:
+        (directory / path).unlink(missing_ok=True)
+    return left_out
+
+
+def shortened(path: str) -> str:
+    """A path as messages show it: git has no limit for it, and a reader has."""
+    return path if len(path) <= _MAX_NAME_BYTES else f"{path[:_MAX_NAME_BYTES]}…"

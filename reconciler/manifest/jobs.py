@@ -1,0 +1,452 @@
+"""From an entry under `jobs` to a desired job: expressions, defaults, the models, the create body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from reconciler.core.body import create_body, desugar, merge
+from reconciler.core.digest import CURRENT, covered_by, digest_of
+from reconciler.core.expression import Reference
+from reconciler.core.identity import room_for_description
+from reconciler.core.lifecycle import Lifecycle
+from reconciler.core.scalar import holds_odd_number, odd_numbers, plain, plain_text, scalar_text
+from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, DesiredJob, JobEntry
+from reconciler.errors import Diagnostic, Severity
+from reconciler.manifest.budget import LINK, BudgetExceeded, measure
+from reconciler.manifest.expression_problems import NotExpanded
+from reconciler.manifest.expressions import Expander, problems_in, too_much
+from reconciler.manifest.links import Links, keys_in
+from reconciler.manifest.matrix import MATRIX
+from reconciler.manifest.member_names import value_texts, with_member_keys
+from reconciler.manifest.merge import DefaultsPart, MergedEntry
+from reconciler.manifest.named_items import check_items
+from reconciler.manifest.origins import ValueOrigin, implied_needs, origins_of
+from reconciler.manifest.outputs import MergedJob, Outputs
+from reconciler.manifest.positions import PathStep, location_of_key
+from reconciler.manifest.problems import (
+    Origin,
+    diagnostics,
+    found,
+    steps_of,
+)
+from reconciler.manifest.raw import raw_problems
+from reconciler.manifest.templates import EXTENDS, Templates, extended_by
+from reconciler.manifest.unexpanded import (
+    ANY_KEY,
+    expand_partly,
+    mark_axes,
+    mark_job_key,
+    mark_outputs,
+    mentions_job,
+)
+from reconciler.manifest.yaml import Document, shorten
+from reconciler.secrets import SecretText
+
+#: What an absent entry may say without declaring a body.
+_NO_BODY = frozenset({"state", "lifecycle", "description", "extends", "needs", "formerly"})
+#: Errors that may only be the echo of another one that has been told, or of something left out.
+_ECHOES = frozenset({"missing", "rule"})
+#: Fields that are shown or compared, so that a secret there could not be kept.
+_SHOWN = ("description", "lifecycle", "state", "kind", "needs", "formerly")
+#: The same, on whatever level.
+_NAMES = ("name", "local_path")
+
+_Secrets = list[tuple[tuple[str | int, ...], SecretText]]
+
+
+class _Inherited(NamedTuple):
+    """What a job is merged over, whether all of it has a value, and whether other jobs have the very same.
+
+    `parts` are those that it is merged from, the ones that are overridden first.
+    """
+
+    tree: dict[str, Any]
+    parts: tuple[dict[str, Any], ...]
+    is_whole: bool
+    is_shared: bool
+
+
+@dataclass
+class JobReader:
+    """Reads the entries of one stack. Problems and warnings are gathered, and secrets in `secrets`.
+
+    `origins` says where the values of the job that is `traced` come from.
+    """
+
+    stack: str
+    expander: Expander
+    links: Links
+    defaults: tuple[DefaultsPart, ...] = ()
+    templates: Templates = field(default_factory=Templates)
+    traced: str | None = None
+    origins: tuple[ValueOrigin, ...] = ()
+    source_of: Callable[[str], str | None] = lambda _: None
+    skip: frozenset[str] = frozenset()
+    problems: list[Diagnostic] = field(default_factory=list)
+    warnings: list[Diagnostic] = field(default_factory=list)
+    secrets: set[str] = field(default_factory=set)
+    _shared: _Inherited | None = None
+    _defaults_are_used: bool = False
+    _parts: dict[str, tuple[dict[str, Any], bool]] = field(default_factory=dict)
+    _chains: dict[tuple[str, ...], _Inherited] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.expander = replace(self.expander, keeps_outputs=True)
+        self._outputs = Outputs(self.links, self._merged, self.problems)
+        self._depends_on_job = any(mentions_job(part.tree) for part in self.defaults)
+
+    def read(self, entry: MergedEntry) -> DesiredJob | None:
+        """Return the desired job of an entry, or None if it has problems."""
+        if self.expander.budget.is_exceeded:
+            return None  # That has been said, and this may be as much again.
+        before = len(self.problems)
+        job = self._read(entry)
+        return job if len(self.problems) == before else None
+
+    def check_defaults(self) -> None:
+        """Look at `defaults` on their own: what they say wrong, every job may say otherwise."""
+        for document, steps, tree in () if self.expander.budget.is_exceeded else self.defaults:
+            self._check_alone(tree, Origin(((document, steps),)), is_used=self._defaults_are_used)
+
+    def check_templates(self) -> None:
+        """Look at each template on its own, for the same reason."""
+        for name, template in self.templates.entries.items():
+            if isinstance(template.value, dict):
+                tree = {key: value for key, value in template.value.items() if key not in NOT_IN_TEMPLATES}
+                origin = Origin(((template.document, template.steps),))
+                self._check_alone(tree, origin, is_used=name in self.templates.used)
+
+    def _check_alone(self, tree: dict[str, Any], origin: Origin, *, is_used: bool) -> None:
+        """Look at what jobs inherit, without a job; `is_used`: some job does."""
+        tree, _ = self._expanded(mark_axes(tree), self.expander.for_job(ANY_KEY), origin)
+        tree = desugar(tree)
+        self._secrets_in(tree)
+        if is_used:
+            tree = mark_outputs(tree)  # They are for the jobs to resolve that do not override them.
+        self._check_part(_without_templates(tree), origin)
+
+    def _check_part(self, tree: dict[str, Any], origin: Origin) -> None:
+        """Say what is wrong with a part of an entry; what it lacks, a job may have."""
+        part = MergedJob(_without_removed(mark_job_key(tree)), origin, self.expander.for_job(ANY_KEY))
+        part = self._outputs.resolve(part, None)
+        self.links.needs += part.references
+        tree = part.tree
+        try:
+            JobEntry.model_validate(tree)
+        except ValidationError as error:
+            self.problems += diagnostics(error, JobEntry, tree, origin, self.skip | _ECHOES)
+        self.problems += raw_problems(tree.get("raw"), origin)
+
+    def _read(self, entry: MergedEntry) -> DesiredJob | None:
+        merged = self._merged(entry)
+        if merged is None:
+            return None
+        job = self._outputs.resolve(merged, entry.name)
+        keys = (*keys_in(job.tree.get("needs")), *keys_in(job.tree.get("formerly")))
+        if not self._is_affordable(LINK * len(keys), job.origin):
+            return None
+        self.links.take(entry, job.tree, job.references)
+        if entry.name == self.traced:
+            values = origins_of(job.tree, job.origin, self._sources_for(entry, job))
+            self.origins = (*values, *implied_needs(job.references))
+        return self._validated(entry, job)
+
+    def _merged(self, entry: MergedEntry) -> MergedJob | None:
+        """An entry with all that it inherits, or None where that has problems that leave nothing to see."""
+        own = self._origin(entry, with_defaults=False)
+        if not isinstance(entry.value, dict):
+            why = f"expected a mapping, got {found(entry.value)}"
+            self.problems.append(own.diagnose((), "wrong type", why, at_key=entry.value is None))
+            return None
+        expander = self.expander.for_job(entry.name, entry.matrix)
+        value, is_whole = self._expanded(entry.value, expander, own)
+        value = with_member_keys(entry, value, expander, self.links.known)
+        self.problems += self.templates.check(entry, value)
+        templates = self.templates.chain(extended_by(value))
+        inherited = self._inherited(templates, expander)
+        under = inherited.tree
+        has_body = value.get("state") != "absent" or not value.keys() <= _NO_BODY
+        if not has_body:
+            under = {"lifecycle": under["lifecycle"]} if "lifecycle" in under else {}
+        self._defaults_are_used |= has_body
+        size = self.expander.budget.size_of if inherited.is_shared else measure
+        if under and not self._is_affordable(size(under), own):
+            return None
+        own_part = desugar(_without_templates(value))
+        merged = merge(under, own_part)
+        if _holds_null(merged):
+            merged = _without_removed(merged)
+        is_whole &= inherited.is_whole
+        origin = replace(self._origin(entry, templates), parts=(own_part, *reversed(inherited.parts)))
+        return MergedJob(merged, origin, expander, has_body, is_whole)
+
+    def _sources_for(self, entry: MergedEntry, job: MergedJob) -> Callable[[Reference], str | None]:
+        """What gave the values of the expressions in an entry."""
+
+        def source(reference: Reference) -> str | None:
+            kind, _, name = reference.inner.partition(".")
+            location = None
+            if kind == "matrix" and name in (entry.matrix or {}):
+                location = location_of_key(entry.document, (*entry.steps, MATRIX, name))
+            elif reference.output is not None:
+                location = self._outputs.location_of(reference.output, job)
+            if location is not None:
+                return f"{location.file}:{location.line}"
+            return self.source_of(name) if kind == "var" else None
+
+        return source
+
+    def _is_affordable(self, size: int, origin: Origin) -> bool:
+        """Whether one more job may come to so much, beside its expressions; a problem if not."""
+        budget = self.expander.budget
+        try:
+            budget.spend(size)
+        except BudgetExceeded:
+            problem = too_much(budget.limit)
+            self.problems.append(origin.diagnose((), problem.what, problem.why, at_key=True))
+            return False
+        return True
+
+    def _inherited(self, templates: Sequence[MergedEntry], expander: Expander) -> _Inherited:
+        """What an entry is merged over: defaults, then its templates.
+
+        Thousands of jobs may extend the same templates; where no expression asks for the job they share it.
+        """
+        chain = tuple(template.name for template in templates)
+        if chain in self._chains:
+            return self._chains[chain]
+        under, parts, is_whole, _ = self._defaults(expander)
+        for template in templates:
+            part, part_is_whole = self._part(template, expander)
+            under, is_whole = merge(under, part), is_whole and part_is_whole
+            parts = (*parts, part)
+        is_shared = not self._depends_on_job and self._parts.keys() >= set(chain)
+        inherited = _Inherited(under, parts, is_whole, is_shared)
+        if is_shared:
+            self._chains[chain] = inherited
+        return inherited
+
+    def _part(self, template: MergedEntry, expander: Expander) -> tuple[dict[str, Any], bool]:
+        """What a template says; the same for every job, unless an expression asks for the job."""
+        if template.name not in self._parts:
+            says = template.value if isinstance(template.value, dict) else {}
+            tree = {name: member for name, member in says.items() if name not in NOT_IN_DEFAULTS}
+            part, is_whole = self._expanded(tree, expander, Origin(((template.document, template.steps),)))
+            if mentions_job(tree):
+                return desugar(part), is_whole
+            self._parts[template.name] = desugar(part), is_whole
+        return self._parts[template.name]
+
+    def _origin(
+        self, entry: MergedEntry, templates: Sequence[MergedEntry] = (), *, with_defaults: bool = True
+    ) -> Origin:
+        places: list[tuple[Document, tuple[PathStep, ...]]] = [(entry.document, entry.steps)]
+        places += [(template.document, template.steps) for template in reversed(templates)]
+        if with_defaults:
+            places += self._defaults_places()
+        return Origin(tuple(places))
+
+    def _defaults_places(self) -> tuple[tuple[Document, tuple[PathStep, ...]], ...]:
+        """Where `defaults` stand, the place that overrides the others first."""
+        return tuple((part.document, part.steps) for part in reversed(self.defaults))
+
+    def _defaults(self, expander: Expander) -> _Inherited:
+        if self._shared is None or self._depends_on_job:
+            under: dict[str, Any] = {}
+            parts: list[dict[str, Any]] = []
+            are_whole = True
+            for document, steps, tree in self.defaults:
+                part, is_whole = self._expanded(tree, expander, Origin(((document, steps),)))
+                parts.append(desugar(part))
+                under = merge(under, parts[-1])
+                are_whole = are_whole and is_whole
+            self._shared = _Inherited(under, tuple(parts), are_whole, not self._depends_on_job)
+        return self._shared
+
+    def _expanded(
+        self, tree: dict[str, Any], expander: Expander, origin: Origin
+    ) -> tuple[dict[str, Any], bool]:
+        """The tree with its expressions replaced, and whether all of them could be.
+
+        What is wrong with its lists of names is told here: merged by name, an item may hide another.
+        """
+        expanded, is_whole = self._replaced(tree, expander, origin)
+        expanded, problems = check_items(expanded, origin)
+        self.problems += problems
+        return expanded, is_whole and not problems
+
+    def _replaced(
+        self, tree: dict[str, Any], expander: Expander, origin: Origin
+    ) -> tuple[dict[str, Any], bool]:
+        try:
+            return expander.tree(tree), True
+        except NotExpanded:
+            for steps, problem in problems_in(tree, expander):
+                self.problems.append(
+                    origin.diagnose(steps, problem.what, problem.why, problem.fix, text=problem.text)
+                )
+            partly: dict[str, Any] = expand_partly(tree, expander)
+            return partly, False
+
+    def _validated(self, entry: MergedEntry, job: MergedJob) -> DesiredJob | None:
+        merged, origin, is_whole, has_body = job.tree, job.origin, job.is_whole, job.has_body
+        is_absent = job.is_absent
+        secrets = self._secrets_in(merged)
+        try:
+            lifecycle = JobEntry.model_validate(merged).lifecycle
+            problems = list(self._rule_problems(entry.name, merged, origin, secrets))
+        except ValidationError as error:
+            skip = self.skip if is_whole and not is_absent else self.skip | _ECHOES
+            problems = list(diagnostics(error, JobEntry, merged, origin, skip))
+            if problems or not is_whole:
+                self.problems += problems
+                return None
+            # What is left was no error: an absent job needs no body, and a secret may be unknown offline.
+            has_body = has_body and not is_absent
+            problems = list(self._rule_problems(entry.name, merged, origin, secrets))
+            lifecycle = _lifecycle({} if problems else merged)
+        self.problems += problems
+        self.warnings += _idle_options(lifecycle, origin)
+        body = self._body(merged, origin) if has_body else None
+        if has_body and body is None:
+            return None
+        return DesiredJob(
+            key=entry.name,
+            body=body,
+            digest="" if body is None else digest_of(covered_by(CURRENT, body, lifecycle.rerun)),
+            description=merged.get("description") or "",
+            lifecycle=lifecycle,
+            is_absent=is_absent,
+            needs=self._needs(job),
+            formerly=keys_in(merged.get("formerly")),
+            location=location_of_key(entry.document, entry.steps),
+            sweep=entry.entry,
+            matrix=value_texts(entry.matrix or {}),
+        )
+
+    def _body(self, merged: dict[str, Any], origin: Origin) -> dict[str, Any] | None:
+        """The create body of a valid entry, or None if `raw` or a number in it has a problem."""
+        problems = list(raw_problems(merged.get("raw"), origin))
+        self.problems += problems
+        if problems:
+            return None
+        body = create_body(merged)
+        if "raw" in merged:
+            self._secrets_in(body)  # `raw` may give a sensitive value another one
+        if holds_odd_number(body):
+            self.problems += _number_problems(merged, body, origin)
+            return None
+        return body
+
+    def _needs(self, job: MergedJob) -> tuple[str, ...]:
+        """The keys that a job says it needs, and those whose outputs it refers to."""
+        implied = (link.key for link in job.references)
+        return self.links.members_of((*keys_in(job.tree.get("needs")), *implied))
+
+    def _secrets_in(self, merged: dict[str, Any]) -> _Secrets:
+        """The secrets in a tree with their places; from now on their values are known."""
+        secrets: _Secrets = []
+        _find_secrets(merged, (), secrets)
+        for _, secret in secrets:
+            if secret.has_value:
+                self.secrets.add(str.__str__(secret))
+        return secrets
+
+    def _rule_problems(
+        self, key: str, merged: Mapping[str, Any], origin: Origin, secrets: _Secrets
+    ) -> Iterator[Diagnostic]:
+        description = merged.get("description") or ""
+        room = room_for_description(self.stack, key)
+        if len(description) > room:
+            why = f"it has {len(description)} characters; with our marker at most {room} are allowed"
+            yield origin.diagnose(("description",), "description too long", why)
+        for steps, secret in secrets:
+            if steps[0] in _SHOWN or steps[-1] in _NAMES:
+                why = f"{secret.reference} is sensitive, but this field is shown and compared"
+                yield origin.diagnose(steps_of(steps, merged), "secret not allowed here", why)
+
+
+def _idle_options(lifecycle: Lifecycle, origin: Origin) -> Iterator[Diagnostic]:
+    """What an entry says itself of a schedule that it has not; what it inherits may be for other jobs."""
+    own = origin.parts[0].get("lifecycle") if origin.parts else None
+    if lifecycle.schedule is not None or not isinstance(own, Mapping):
+        return
+    for name in ("timezone", "overlap", "starting_deadline"):
+        if own.get(name) is not None:
+            why = f"{name} is about a schedule, and the job has none"
+            problem = origin.diagnose(("lifecycle", name), "option without effect", why, at_key=True)
+            yield problem._replace(severity=Severity.WARNING)
+
+
+def _lifecycle(merged: Mapping[str, Any]) -> Lifecycle:
+    return Lifecycle.model_validate(merged.get("lifecycle") or {})
+
+
+def _without_templates(value: dict[str, Any]) -> dict[str, Any]:
+    """What an entry says itself; an `extends` that names no templates is for the models to refuse."""
+    names = value.get(EXTENDS)
+    if isinstance(names, str) or (isinstance(names, list) and all(isinstance(one, str) for one in names)):
+        return {name: member for name, member in value.items() if name != EXTENDS}
+    return value
+
+
+def _holds_null(tree: Any) -> bool:
+    """Whether a null stands anywhere; hardly any job has one, and a look costs less than a copy."""
+    for value in tree.values() if tree.__class__ is dict else tree:
+        cls = value.__class__
+        if value is None or ((cls is dict or cls is list) and _holds_null(value)):
+            return True
+    return False
+
+
+def _without_removed(tree: dict[str, Any]) -> dict[str, Any]:
+    """The tree without the members that are null: what they would have inherited is removed.
+
+    Two stay: what `raw` says null of is sent so, and a parameter of the job's own may lack a value. What
+    holds no null is not copied: it may be shared with other jobs.
+    """
+    kept: dict[str, Any] = {}
+    is_same = True
+    for name, value in tree.items():
+        if value is None and not (name == "value" and "name" in tree):
+            is_same = False
+            continue
+        kept[name] = new = value if name == "raw" else _value_without_removed(value)
+        is_same = is_same and new is value
+    return tree if is_same else kept
+
+
+def _value_without_removed(value: Any) -> Any:
+    if value.__class__ is dict:
+        return _without_removed(value)
+    if value.__class__ is not list:
+        return value
+    items = [_value_without_removed(item) for item in value]
+    return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+
+
+def _find_secrets(tree: Any, steps: tuple[str | int, ...], into: _Secrets) -> None:
+    for step, value in tree.items() if tree.__class__ is dict else enumerate(tree):
+        cls = value.__class__
+        if cls is str:
+            continue
+        if cls is dict or cls is list:
+            _find_secrets(value, (*steps, step), into)
+        elif cls is SecretText:
+            into.append(((*steps, step), value))
+
+
+def _number_problems(
+    merged: Mapping[str, Any], body: Mapping[str, Any], origin: Origin
+) -> Iterator[Diagnostic]:
+    """The numbers that the service cannot be sent; one that stands where text is wanted is text by now."""
+    sent = {plain_text(plain(value)) for _, value in odd_numbers(body)}
+    for steps, value in odd_numbers(merged) if sent else ():
+        if plain_text(plain(value)) in sent:
+            why = f"must be finite, and an integer must fit in 64 bits; got {found(value)}"
+            fix = f'if text is intended, quote it: "{shorten(str(scalar_text(value)))}"'
+            yield origin.diagnose(steps_of(steps, merged), "number out of range", why, fix)

@@ -1,0 +1,319 @@
+"""Sweeps: an entry with a `matrix` is one job for each combination of its axes.
+
+Members are named by their values, never by an index, so that adding a value adds jobs and renames none.
+`exclude` takes combinations away; `include` then adds values to those that have the values it names, or is a
+combination of its own where none has, as in the matrices of CI services.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import prod
+from typing import Any
+
+from reconciler.core.expression import AXIS_NAME
+from reconciler.core.identity import key_problem
+from reconciler.core.scalar import is_boolean, plain
+from reconciler.errors import Diagnostic
+from reconciler.manifest.budget import LINK, MEMBER, BudgetExceeded
+from reconciler.manifest.expression_problems import NotExpanded
+from reconciler.manifest.expressions import Expander, problems_in, too_much
+from reconciler.manifest.member_names import value_texts
+from reconciler.manifest.merge import MergedEntry
+from reconciler.manifest.positions import PathStep, diagnose, location_of_key
+from reconciler.manifest.problems import found
+from reconciler.manifest.suggestions import did_you_mean
+from reconciler.manifest.yaml import shorten
+from reconciler.secrets import SecretText
+
+#: What an entry says of its members, and no job does.
+MATRIX, NAME = "matrix", "name"
+INCLUDE, EXCLUDE = "include", "exclude"
+#: More jobs than this are no sweep that anybody means.
+MAX_MEMBERS = 10_000
+#: The value of an axis stands in the names of jobs.
+_LONGEST_VALUE = 1000
+_INVALID = "invalid matrix"
+_AXIS = re.compile(AXIS_NAME)
+_ALIKE = (
+    "keys spell these values alike: remove one of them, or let another axis name the jobs and give each its "
+    "value with include"
+)
+_Combination = Mapping[str, Any]
+
+
+@dataclass
+class Sweeps:
+    """Expands the entries of one stack. `members` are the keys of each entry that has a matrix."""
+
+    expander: Expander
+    problems: list[Diagnostic] = field(default_factory=list)
+    members: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def expand(self, entries: Mapping[str, MergedEntry]) -> dict[str, MergedEntry]:
+        """The entries with every sweep replaced by its members; one with a problem has none."""
+        expanded = {
+            name: entry for name, entry in entries.items() if not _is_sweep(entry) and self._is_plain(entry)
+        }
+        taken = {name.lower(): entry for name, entry in entries.items() if not _is_sweep(entry)}
+        for entry in filter(_is_sweep, entries.values()):
+            members = self._members(entry, taken)
+            self.members[entry.name] = tuple(members)
+            expanded |= members
+        return expanded
+
+    def _is_plain(self, entry: MergedEntry) -> bool:
+        if isinstance(entry.value, dict) and NAME in entry.value:
+            why = "name spells the keys of an entry with a matrix; any other job is named by its key"
+            self._report(entry, (NAME,), "name without matrix", why, "rename the entry")
+            return False
+        return True
+
+    def _members(self, entry: MergedEntry, taken: dict[str, MergedEntry]) -> dict[str, MergedEntry]:
+        before = len(self.problems)
+        tree = self._expanded(entry, entry.value[MATRIX])
+        combinations = list(self._combinations(entry, tree)) if len(self.problems) == before else []
+        value = {name: member for name, member in entry.value.items() if name not in (MATRIX, NAME)}
+        members: dict[str, MergedEntry] = {}
+        combination_of: dict[str, _Combination] = {}
+        axes = tree.keys() - {INCLUDE, EXCLUDE} if combinations else ()
+        for named_by, combination in combinations:
+            # What an include adds is no axis, unless there are no others.
+            key = self._key(entry, named_by, axes or named_by)
+            if key is None:
+                break
+            if why := key_problem(key):
+                fix = 'shorten it with name: "…${matrix.AXIS}…", which spells the keys'
+                why = f'{_shown(named_by)} gives "{shorten(key)}": {why}'
+                self._report(entry, (MATRIX,), "invalid key", why, fix)
+            elif (first := taken.get(key.lower())) is not None:
+                self._report_clash(entry, key, named_by, first, combination_of.get(key.lower()))
+            else:
+                taken[key.lower()] = entry
+                combination_of[key.lower()] = named_by
+                members[key] = replace(entry, name=key, value=value, entry=entry.name, matrix=combination)
+        return members if len(self.problems) == before else {}
+
+    def _expanded(self, entry: MergedEntry, tree: Any) -> Any:
+        try:
+            return self.expander.tree(tree)
+        except NotExpanded:
+            for steps, problem in problems_in(tree, self.expander, (MATRIX,)):
+                self.problems.append(
+                    diagnose(
+                        entry.document,
+                        (*entry.steps, *steps),
+                        problem.what,
+                        problem.why,
+                        problem.fix,
+                        text=problem.text,
+                    )
+                )
+            return None
+
+    def _combinations(self, entry: MergedEntry, tree: Any) -> list[tuple[_Combination, _Combination]]:
+        """Each combination: the values that name it, and all of its values."""
+        if not isinstance(tree, dict) or not tree:
+            why = f"expected a mapping of axes to lists of values, got {found(tree) if tree else 'nothing'}"
+            self._report(entry, (MATRIX,), _INVALID, why, "e.g. {lr: [0.1, 0.01]}")
+            return []
+        axes = {name: values for name, values in tree.items() if name not in (INCLUDE, EXCLUDE)}
+        matrix = _Matrix(axes, self._listed(entry, tree, INCLUDE), self._listed(entry, tree, EXCLUDE))
+        if not self._is_valid(entry, matrix):
+            return []
+        if matrix.count > MAX_MEMBERS:
+            why = f"{matrix.count:,} combinations; at most {MAX_MEMBERS:,} are allowed"
+            self._report(entry, (MATRIX,), _INVALID, why, "split it into entries of their own")
+            return []
+        try:
+            self.expander.budget.spend(matrix.count * (MEMBER + LINK * len(matrix.includes)))
+        except BudgetExceeded:
+            problem = too_much(self.expander.budget.limit)
+            self._report(entry, (MATRIX,), problem.what, problem.why, "split the stack")
+            return []
+        combinations = matrix.combinations()
+        if not combinations:
+            self._report(entry, (MATRIX, EXCLUDE), _INVALID, "exclude leaves no combination", None)
+        return combinations
+
+    def _listed(self, entry: MergedEntry, tree: _Combination, name: str) -> list[dict[str, Any]]:
+        value = tree.get(name, [])
+        if not isinstance(value, list) or not all(isinstance(one, dict) and one for one in value):
+            why = f"expected a list of mappings of axes to values, got {found(value)}"
+            self._report(entry, (MATRIX, name), _INVALID, why, f"e.g. {name}: [{{lr: 0.1, batch: 64}}]")
+            return []
+        return value
+
+    def _is_valid(self, entry: MergedEntry, matrix: _Matrix) -> bool:
+        before = len(self.problems)
+        for name, values in matrix.axes.items():
+            self._check_axis(entry, name, values)
+        for section, combinations in ((INCLUDE, matrix.includes), (EXCLUDE, matrix.excludes)):
+            for number, combination in enumerate(combinations):
+                for name, value in combination.items():
+                    self._check_value(entry, (MATRIX, section, number, name), value)
+        for number, combination in enumerate(matrix.includes):
+            for name in combination:
+                self._check_name(entry, (MATRIX, INCLUDE, number, name), name)
+        for number, combination in enumerate(matrix.excludes):
+            for name in combination.keys() - matrix.axes.keys():
+                why = f'"{shorten(name)}" is not an axis of this matrix'
+                fix = did_you_mean(name, list(matrix.axes))
+                self._report(entry, (MATRIX, EXCLUDE, number, name), "unknown axis", why, fix)
+        return len(self.problems) == before
+
+    def _check_axis(self, entry: MergedEntry, name: str, values: Any) -> None:
+        steps = (MATRIX, name)
+        self._check_name(entry, steps, name)
+        if not isinstance(values, list):
+            why = f"expected a list of values, got {found(values)}"
+            self._report(entry, steps, _INVALID, why, f"e.g. {shorten(name)}: [0.1, 0.01]")
+        elif not values:
+            self._report(entry, steps, _INVALID, "an axis needs at least one value", None)
+        else:
+            for number, value in enumerate(values):
+                self._check_value(entry, (*steps, number), value)
+                if isinstance(value, str) and len(value) > _LONGEST_VALUE:
+                    why = f"a value of {len(value):,} characters cannot name a job"
+                    self._report(entry, (*steps, number), "value too long", why, None)
+
+    def _check_name(self, entry: MergedEntry, steps: tuple[PathStep, ...], name: str) -> None:
+        if not _AXIS.fullmatch(name):
+            why = "an axis must consist of letters, digits, _ and -, and start with a letter"
+            self._report(entry, steps, "invalid key", f'"{shorten(name)}": {why}', None)
+
+    def _check_value(self, entry: MergedEntry, steps: tuple[PathStep, ...], value: Any) -> None:
+        if isinstance(value, SecretText):
+            why = f"{value.reference} is sensitive, but the values of a matrix name jobs"
+            self._report(entry, steps, "secret not allowed here", why, None)
+        elif isinstance(value, dict | list | None):
+            why = f"expected text, a number, true or false, got {found(value)}"
+            self._report(entry, steps, "wrong type", why, None)
+
+    def _key(self, entry: MergedEntry, named_by: _Combination, axes: Collection[str]) -> str | None:
+        template = entry.value.get(NAME)
+        texts = value_texts(named_by)
+        if template is None:
+            return "-".join((entry.name, *(f"{axis}-{texts[axis]}" for axis in sorted(texts))))
+        if not isinstance(template, str):
+            self._report(entry, (NAME,), "wrong type", f"expected text, got {found(template)}", None)
+            return None
+        missing = [axis for axis in sorted(axes) if f"${{matrix.{axis}}}" not in template]
+        if missing:
+            wanted = ", ".join(f"${{matrix.{axis}}}" for axis in missing)
+            why = f"{_shown(named_by)}: every axis must stand in it, {wanted} does not"
+            self._report(entry, (NAME,), "invalid name", why, None)
+            return None
+        try:
+            key = self.expander.for_job(entry.name, texts).text(template)
+        except NotExpanded as error:
+            why, fix = error.problem.why, error.problem.fix
+            self._report(entry, (NAME,), error.problem.what, f"{_shown(named_by)}: {why}", fix)
+            return None
+        if isinstance(key, SecretText):
+            why = f"{key.reference} is sensitive, but everybody sees the names of jobs"
+            self._report(entry, (NAME,), "secret not allowed here", why, None)
+            return None
+        return str(key)
+
+    def _report_clash(
+        self,
+        entry: MergedEntry,
+        key: str,
+        named_by: _Combination,
+        first: MergedEntry,
+        earlier: _Combination | None,
+    ) -> None:
+        fix = 'remove one of them, or set name: "…${matrix.AXIS}…", which spells the keys'
+        if first is entry and earlier is not None:
+            other = _shown(earlier)
+            if _same_in_keys(named_by, earlier):
+                fix = _ALIKE
+        else:
+            other = f"the entry at {location_of_key(first.document, first.steps)}"
+        why = f'{_shown(named_by)} and {other} are both "{shorten(key)}" to the service'
+        self._report(entry, (MATRIX,), "duplicate key", why, fix)
+
+    def _report(
+        self, entry: MergedEntry, steps: tuple[PathStep, ...], what: str, why: str, fix: str | None
+    ) -> None:
+        self.problems.append(diagnose(entry.document, (*entry.steps, *steps), what, why, fix))
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    axes: Mapping[str, list[Any]]
+    includes: Sequence[Mapping[str, Any]]
+    excludes: Sequence[Mapping[str, Any]]
+
+    @property
+    def count(self) -> int:
+        """How many combinations there are at most."""
+        return prod(map(len, self.axes.values())) + len(self.includes)
+
+    def combinations(self) -> list[tuple[_Combination, _Combination]]:
+        """Each combination: the values that name it, and all of its values."""
+        whole_product = self._product()
+        excluding = _Lookup(whole_product)
+        out = {number for one in self.excludes for number in excluding.matching(one)}
+        kept = [one for number, one in enumerate(whole_product) if number not in out]
+        lookup = _Lookup(kept)
+        whole = [dict(one) for one in kept]
+        alone: list[_Combination] = []
+        for include in self.includes:
+            own = {name: value for name, value in include.items() if name in self.axes}
+            matching = lookup.matching(own)
+            for number in matching:
+                whole[number] |= {**include, **kept[number]}
+            if not matching:
+                alone.append(include)
+        return [*zip(kept, whole, strict=True), *((one, one) for one in alone)]
+
+    def _product(self) -> list[_Combination]:
+        if not self.axes:
+            return []
+        return [dict(zip(self.axes, values, strict=True)) for values in product(*self.axes.values())]
+
+
+def _is_sweep(entry: MergedEntry) -> bool:
+    return isinstance(entry.value, dict) and MATRIX in entry.value
+
+
+class _Lookup:
+    """Finds combinations by some of their values, all of which have the same axes."""
+
+    def __init__(self, combinations: Sequence[_Combination]) -> None:
+        self._combinations = combinations
+        self._by_axes: dict[tuple[str, ...], dict[Any, list[int]]] = {}
+
+    def matching(self, values: _Combination) -> Sequence[int]:
+        """The numbers of the combinations that have these values."""
+        axes = tuple(sorted(values))
+        if axes not in self._by_axes:
+            numbers: dict[Any, list[int]] = {}
+            for number, one in enumerate(self._combinations):
+                numbers.setdefault(_identity(one, axes), []).append(number)
+            self._by_axes[axes] = numbers
+        return self._by_axes[axes].get(_identity(values, axes), ())
+
+
+def _identity(combination: _Combination, axes: Sequence[str]) -> tuple[Any, ...]:
+    # To Python true is 1.
+    return tuple((is_boolean(combination[axis]), plain(combination[axis])) for axis in axes)
+
+
+def _same_in_keys(one: _Combination, other: _Combination) -> bool:
+    """Whether keys spell the values of two combinations alike; case is nothing to the service."""
+    texts = (
+        {axis: text.lower() for axis, text in value_texts(combination).items()}
+        for combination in (one, other)
+    )
+    return next(texts) == next(texts)
+
+
+def _shown(combination: _Combination) -> str:
+    pairs = (f"{name}: {found(value)}" for name, value in combination.items())
+    return "{" + ", ".join(pairs) + "}"

@@ -1,0 +1,417 @@
+"""The values of variables: which source gives one, and with which type.
+
+First found wins: `--var`, `--var-file` (the later file), the variable's own `env:`, the target's `variables`,
+its `default:`. An environment variable that is empty counts as not there: CI systems hand a missing secret
+over that way. What a file of the stack gives may hold expressions; what comes from outside is never
+expanded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cache, cached_property, lru_cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from reconciler.core.expression import VARIABLE_NAME, Reference, parts_of
+from reconciler.core.scalar import plain, scalar_text
+from reconciler.core.stack import Variable
+from reconciler.errors import Diagnostic, WrongUsage
+from reconciler.manifest.budget import ExpansionBudget, settings_budget
+from reconciler.manifest.expression_problems import (
+    ENV_NOT_SET,
+    NO_VALUE,
+    UNKNOWN_VARIABLE,
+    NotExpanded,
+    NoValue,
+    Problem,
+    WrongValue,
+    is_utf8,
+    not_utf8,
+)
+from reconciler.manifest.expressions import Expander, problems_in
+from reconciler.manifest.links import cycles
+from reconciler.manifest.positions import PathStep, diagnose
+from reconciler.manifest.suggestions import Names, listed
+from reconciler.manifest.types import typed, typed_text
+from reconciler.manifest.yaml import MANIFEST_MAPPING, Document, read, shorten
+from reconciler.secrets import SecretText
+
+NAME = re.compile(VARIABLE_NAME)
+CYCLE = "variable cycle"
+
+
+class ValueSource(StrEnum):
+    """What may give a variable its value, in the order in which they are asked."""
+
+    OPTION = "--var"
+    FILE = "--var-file"
+    ENV = "env"
+    TARGET = "target"
+    DEFAULT = "default"
+
+    @property
+    def is_of_stack(self) -> bool:
+        """Whether it is a file of the stack, where expressions may stand."""
+        return self in (ValueSource.TARGET, ValueSource.DEFAULT)
+
+
+class ValueProblem(NamedTuple):
+    """What is wrong with the value of a variable, and below which path of it; no source: it has none."""
+
+    name: str
+    source: ValueSource | None
+    steps: tuple[PathStep, ...]
+    problem: Problem
+
+
+class _Unusable(Exception):
+    """A value cannot be used; what is wrong with it may have been told of another one."""
+
+    def __init__(self, *problems: tuple[tuple[PathStep, ...], Problem]) -> None:
+        self.problems = problems
+        super().__init__()
+
+
+@dataclass
+class VariableValues:
+    """What `${var.NAME}` stands for. The values are looked up when the first of them is used.
+
+    `on_target` are those that the target gives.
+    """
+
+    declared: Mapping[str, Variable]
+    given: Mapping[str, str] = field(default_factory=dict)
+    from_files: Mapping[str, Any] = field(default_factory=dict)
+    environ: Mapping[str, str] = field(default_factory=dict)
+    offline: bool = False
+    on_target: Mapping[str, Any] = field(default_factory=dict)
+    budget: ExpansionBudget = field(default_factory=settings_budget)
+    _known: dict[str, Any] = field(default_factory=dict)
+    _is_resolved: bool = False
+    _problems: list[ValueProblem] = field(default_factory=list)
+
+    def get(self, name: str) -> Any:
+        """Return the value of a variable; text that must not be seen is a `SecretText`.
+
+        Raises:
+            NoValue: there is no such variable, or it has no value, or not one of its type.
+        """
+        self._resolve()
+        if name not in self._known:
+            self._known[name] = NoValue(UNKNOWN_VARIABLE, *self._not_declared(name))
+        value = self._known[name]
+        if isinstance(value, NoValue):
+            raise value
+        return value
+
+    def problems(self) -> tuple[ValueProblem, ...]:
+        """What is wrong with the values of the declared variables, used or not; each thing once."""
+        self._resolve()
+        return tuple(self._problems)
+
+    def on(self, on_target: Mapping[str, Any]) -> VariableValues:
+        """The same with the values that another target gives."""
+        return replace(self, on_target=on_target, _known={}, _is_resolved=False, _problems=[])
+
+    def secrets(self) -> set[str]:
+        """The values of the sensitive variables, those that hold a secret included."""
+        self._resolve()
+        found = (value for value in self._known.values() if isinstance(value, SecretText))
+        return {str.__str__(value) for value in found if value.has_value}
+
+    def online(self) -> VariableValues:
+        """The same, for what is to be sent: each variable needs its value."""
+        return replace(
+            self, offline=False, budget=settings_budget(), _known={}, _is_resolved=False, _problems=[]
+        )
+
+    def sources(self, name: str, env: Any) -> Iterator[Any]:
+        """Yield whatever is given for a name from outside, though another source may outdo it."""
+        yield self.given.get(name)
+        yield self.from_files.get(name)
+        yield self.environ.get(env) if isinstance(env, str) else None
+
+    def source(self, name: str) -> ValueSource | None:
+        """Which source gives a declared variable its value; None if none does."""
+        return self.raw(name)[0]
+
+    @cached_property
+    def _not_declared(self) -> Callable[[str], tuple[str, str | None]]:
+        names = Names(self.declared)
+        return cache(lambda name: _not_declared(name, names))
+
+    def raw(self, name: str) -> tuple[ValueSource | None, Any]:
+        """What the first source says that says anything, as it says it; None if none does."""
+        variable = self.declared[name]
+        if name in self.given:
+            return ValueSource.OPTION, self.given[name]
+        if (value := self.from_files.get(name)) is not None:
+            return ValueSource.FILE, value
+        if variable.env and (text := self.environ.get(variable.env)):
+            return ValueSource.ENV, text
+        if (value := self.on_target.get(name)) is not None:
+            return ValueSource.TARGET, value
+        return (None, None) if variable.default is None else (ValueSource.DEFAULT, variable.default)
+
+    def _resolve(self) -> None:
+        """Find the values of all variables, each after those that it is made of."""
+        if self._is_resolved:
+            return
+        self._is_resolved = True
+        raw = {name: self.raw(name) for name in self.declared}
+        made_of = {
+            name: tuple(part for part in _names_in(value) if part in raw)
+            for name, (source, value) in raw.items()
+            if source is not None and source.is_of_stack
+        }
+        for cycle in cycles(made_of, tuple(self.declared)):
+            self._refuse_cycle(cycle, raw[cycle[0]][0])
+            made_of.update(dict.fromkeys(cycle, ()))
+        expander = Expander(self, self.environ, budget=self.budget)
+        order = TopologicalSorter(made_of).static_order() if any(made_of.values()) else ()
+        for name in dict.fromkeys((*order, *self.declared)):
+            if name not in self._known:
+                self._known[name] = self._found(name, *raw[name], expander)
+        for name in self.declared:
+            self._check_overridden(name, raw[name][0])
+
+    def _refuse_cycle(self, cycle: tuple[str, ...], source: ValueSource | None) -> None:
+        why = " uses ".join((*cycle, cycle[0]))
+        problem = Problem("", CYCLE, why, "remove one of these expressions")
+        self._problems.append(ValueProblem(cycle[0], source, (), problem))
+        self._known.update(dict.fromkeys(cycle, NoValue(NO_VALUE, why)))
+
+    def _check_overridden(self, name: str, source: ValueSource | None) -> None:
+        """A value in a file of the stack that another source outdoes today has to be right all the same."""
+        variable = self.declared[name]
+        others = {ValueSource.TARGET: self.on_target.get(name), ValueSource.DEFAULT: variable.default}
+        for other, value in others.items():
+            if (
+                other is not source
+                and value is not None
+                and not any("${" in text for text in texts_in(value))
+            ):
+                try:
+                    typed(value, variable)
+                except WrongValue as error:
+                    self._problems.append(_wrong(name, variable, other, error))
+
+    def _found(self, name: str, source: ValueSource | None, value: Any, expander: Expander) -> Any:
+        variable = self.declared[name]
+        reference = f"${{var.{name}}}"
+        try:
+            if source is None:
+                raise NoValue(NO_VALUE, *_ways_to_give(name, variable))
+            value = self._typed(name, variable, source, value, expander)
+            return value if not variable.sensitive else _secret(name, value, reference)
+        except (NoValue, _Unusable) as error:
+            if variable.sensitive and self.offline and _is_only_missing(error):
+                return SecretText(reference, reference, has_value=False)
+            self._problems += _value_problems(name, variable, source, error)
+            return NoValue(NO_VALUE, f'"{name}" has no value') if isinstance(error, _Unusable) else error
+
+    def _typed(
+        self, name: str, variable: Variable, source: ValueSource, value: Any, expander: Expander
+    ) -> Any:
+        if source is ValueSource.OPTION:
+            return typed_text(_sendable(value, f"--var {name}"), variable)
+        if source is ValueSource.ENV:
+            return typed_text(_sendable(value, f"the environment variable {variable.env}"), variable)
+        if source.is_of_stack:
+            value = _expanded(value, expander)
+        return typed(value, variable)
+
+
+def _is_only_missing(error: NoValue | _Unusable) -> bool:
+    """Whether there is nothing wrong but that somebody has not given a value yet."""
+    whats = {error.what} if isinstance(error, NoValue) else {one.what for _, one in error.problems}
+    return whats <= {NO_VALUE, ENV_NOT_SET}
+
+
+def _value_problems(
+    name: str, variable: Variable, source: ValueSource | None, error: NoValue | _Unusable
+) -> Iterator[ValueProblem]:
+    if isinstance(error, _Unusable):
+        # That another variable has no value is told there.
+        own = ((steps, one) for steps, one in error.problems if one.what != NO_VALUE)
+        yield from (ValueProblem(name, source, steps, one) for steps, one in own)
+    elif isinstance(error, WrongValue) and source is not None:
+        yield _wrong(name, variable, source, error)
+    else:
+        yield ValueProblem(name, source, (), Problem("", error.what, error.why, error.fix))
+
+
+def _wrong(name: str, variable: Variable, source: ValueSource, error: WrongValue) -> ValueProblem:
+    """A value that is not what the variable declares, with the source that gave it."""
+    giver = f"the environment variable {variable.env}" if source is ValueSource.ENV else _GIVERS[source]
+    why = f'the value of "{name}" from {giver} {error.why}'
+    return ValueProblem(name, source, (), Problem("", error.what, why, error.fix))
+
+
+_GIVERS = {
+    ValueSource.OPTION: "--var",
+    ValueSource.FILE: "--var-file",
+    ValueSource.TARGET: "the target",
+    ValueSource.DEFAULT: "its default",
+}
+
+
+def _expanded(value: Any, expander: Expander) -> Any:
+    try:
+        return expander.tree(value)
+    except NotExpanded as error:
+        found = tuple(problems_in(value, expander)) or (((), error.problem),)
+        raise _Unusable(*found) from None
+
+
+def _names_in(value: Any) -> Iterator[str]:
+    """The variables that a value is made of."""
+    for text in texts_in(value):
+        if "${" in text:
+            for part in parts_of(text):
+                if isinstance(part, Reference) and part.variable:
+                    yield part.variable
+
+
+def _secret(name: str, value: Any, reference: str) -> SecretText:
+    has_value = not isinstance(value, SecretText) or value.has_value
+    text = scalar_text(value)
+    if not isinstance(text, str):
+        raise NoValue("wrong type", f'the sensitive variable "{name}" is not text')
+    return SecretText(str.__str__(text) if has_value else reference, reference, has_value=has_value)
+
+
+def _sendable(text: str, source: str) -> str:
+    if not is_utf8(text):
+        raise NoValue(*not_utf8(source))
+    return text
+
+
+def _not_declared(name: str, declared: Names) -> tuple[str, str | None]:
+    found = f'"{shorten(name)}"'
+    if not declared.known:
+        return f"undefined variable {found}; declare it under `variables:`", None
+    return f"undefined variable {found}; declared: {listed(declared.known)}", declared.did_you_mean(name)
+
+
+def _ways_to_give(name: str, variable: Variable) -> tuple[str, str]:
+    ways = [f"--var {name}=VALUE", f"a line {name}: VALUE in a --var-file"]
+    if variable.env:
+        ways.append(f"the environment variable {variable.env}")
+    else:
+        ways.append("env: NAME and that environment variable")
+    if not variable.sensitive:
+        ways += [f"variables.{name} of the target", f"default: under variables.{name}"]
+    return f'"{name}" has no value', "set it with " + ", ".join(ways[:-1]) + f" or {ways[-1]}"
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """The texts in a value; a number is a text as well, for a secret may look like one."""
+    if isinstance(value, dict | list):
+        for member in value.values() if isinstance(value, dict) else value:
+            yield from texts_in(member)
+    elif isinstance(text := scalar_text(value), str) and text:
+        yield text
+
+
+_MARK = "sensitive"
+_NAMES_OF_MARK = Names((_MARK,))
+#: What stands beside a value that is marked as sensitive, and is none.
+_BESIDE_VALUE = frozenset(
+    ("sensitive", "name", "description", "i18n_description", "env", "type", "constraint")
+)
+
+
+@lru_cache(maxsize=4096)
+def _is_mark(name: str) -> bool:
+    """Whether a name says `sensitive`, or was meant to."""
+    return name.lower() == _MARK or (
+        abs(len(name) - len(_MARK)) < 4 and _NAMES_OF_MARK.did_you_mean(name) is not None
+    )
+
+
+def marked_texts(tree: Any) -> Iterator[str]:
+    """The literal texts in mappings that say `sensitive`, misspelt and misplaced ones too.
+
+    Where a manifest is wrong, what was meant as a secret may stand where no secret is looked for.
+    """
+    if isinstance(tree, list):
+        for item in tree:
+            yield from marked_texts(item)
+    elif isinstance(tree, dict):
+        marks = [value for name, value in tree.items() if _is_mark(name)]
+        is_marked = any(plain(mark) is not False for mark in marks)
+        for name, member in tree.items():
+            if name.lower() in _BESIDE_VALUE:
+                continue
+            if is_marked:
+                for text in texts_in(member):
+                    yield from (part for part in parts_of(text) if isinstance(part, str))
+            else:
+                yield from marked_texts(member)
+
+
+def read_value_files(paths: Sequence[Path]) -> list[Document]:
+    """Read the files of values (--var-file).
+
+    Raises:
+        WrongUsage: one of them does not exist.
+    """
+    missing = [path for path in paths if not path.is_file()]
+    if missing:
+        raise WrongUsage(*(Diagnostic("no such path", f"{str(path)!r}: file not found") for path in missing))
+    return [read(path, path.as_posix()) for path in paths]
+
+
+_VALUES_MAPPING = "a mapping of names to values"
+
+
+def problems_of(files: Sequence[Document]) -> list[Diagnostic]:
+    """What is wrong with files of values; a line that cannot be read may hold a secret."""
+    return [
+        problem._replace(why=problem.why.replace(MANIFEST_MAPPING, _VALUES_MAPPING), snippet=None)
+        for document in files
+        for problem in document.problems
+    ]
+
+
+def unknown_variable(name: str, declared: Names) -> tuple[str, str, str | None]:
+    """The words for a name that no file of the stack declares."""
+    return (UNKNOWN_VARIABLE, *_not_declared(name, declared))
+
+
+def unknown_names(
+    given: Mapping[str, str],
+    files: Sequence[Document],
+    declared: Mapping[str, Variable],
+    also_known: Collection[str] = (),
+) -> list[Diagnostic]:
+    """The names in `--var` and in variable files that are neither declared nor known."""
+    names = Names(declared)
+    known = declared.keys() | set(also_known)
+    problems = [
+        Diagnostic(UNKNOWN_VARIABLE, f"--var {shorten(name)}: " + why, fix)
+        for name in given
+        if name not in known
+        for why, fix in [_not_declared(name, names)]
+    ]
+    for document in files:
+        problems += [
+            # Beside a name that is misspelt may stand a secret, and nobody knows that it is one.
+            diagnose(
+                document,
+                (name,),
+                UNKNOWN_VARIABLE,
+                *_not_declared(name, names),
+                at_key=True,
+                show_line=False,
+            )
+            for name in document.tree
+            if name not in known
+        ]
+    return problems

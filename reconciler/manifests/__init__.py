@@ -1,6 +1,0 @@
-"""The edge that reads manifests: files in, desired jobs out, every problem with file, line and column."""
-
-from reconciler.manifests.load import load, load_files, load_mapping
-from reconciler.manifests.loaded_stack import LoadedStack
-
-__all__ = ["LoadedStack", "load", "load_files", "load_mapping"]

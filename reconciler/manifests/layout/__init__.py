@@ -1,1 +1,0 @@
-"""What `fmt` needs of a manifest: its values, its comments, and their layout."""

@@ -1,1 +1,0 @@
-"""Where a manifest is read from: files, a git revision, or data."""

@@ -1,1 +1,0 @@
-"""Sweeps: the members of an entry with a matrix, and their names."""

@@ -1,0 +1,94 @@
+"""A stack in a directory of its own, written and loaded in one breath."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.stack import DesiredJob
+from reconciler.errors import Diagnostic, ManifestInvalid
+from reconciler.manifest import LoadedStack, files, load
+
+#: The smallest stack with a job, to be extended by more files.
+JOB = """
+    algorithm: {code_dir: obs://b/code/, boot_file: obs://b/code/train.py, engine: {engine_id: pt}}
+    spec: {resource: {flavor_id: gpu, node_count: 1}}
+"""
+HEAD = "stack: vision\ntargets: {local: {kind: local}}\n"
+
+
+class Place:
+    """A directory with manifest files."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def write(self, text: str, name: str = "main.yaml") -> Path:
+        """Write one file; its text may be indented with the test."""
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return path
+
+    def load(self, *paths: str, **options: Any) -> LoadedStack:
+        """Load the stack, by default with PATH being the directory, and without an environment."""
+        options.setdefault("environ", {})
+        return load([self.root / path for path in paths] or [self.root], **options)
+
+    def problems(self, **options: Any) -> tuple[Diagnostic, ...]:
+        """What `load` refuses."""
+        with pytest.raises(ManifestInvalid) as raised:
+            self.load(**options)
+        return raised.value.diagnostics
+
+    def problems_of(self, *paths: str) -> tuple[Diagnostic, ...]:
+        """What `load` refuses of these paths."""
+        with pytest.raises(ManifestInvalid) as raised:
+            self.load(*paths)
+        return raised.value.diagnostics
+
+    def problem(self, **options: Any) -> Diagnostic:
+        """The only thing that `load` refuses."""
+        problems = self.problems(**options)
+        assert len(problems) == 1, problems
+        return problems[0]
+
+    def job(self, body: str = JOB, head: str = HEAD, **options: Any) -> DesiredJob:
+        """The job `a` with that body."""
+        self.write(f"{head}jobs:\n  a:\n{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n")
+        return self.load(**options).stack.jobs["a"]
+
+
+def place_of(problem: Diagnostic) -> str:
+    """`main.yaml:3:5`, whatever directory the test runs in."""
+    assert problem.location is not None
+    return str(problem.location).rpartition("/")[2]
+
+
+def marked(problem: Diagnostic) -> str:
+    """The part of the line that the diagnostic points at."""
+    assert problem.snippet is not None
+    start = problem.snippet.start
+    return problem.snippet.text[start : start + problem.snippet.length]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _nothing_above(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What lies above the tests' directories on this machine is out of sight."""
+    base = tmp_path_factory.getbasetemp().resolve()
+
+    def upwards(directory: Path) -> Iterator[Path]:
+        yield from (one for one in (directory, *directory.parents) if one not in (base, *base.parents))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "upwards", upwards)
+        yield
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)

@@ -1,0 +1,160 @@
+"""What a manifest may cost: names by the thousand, values that swell, warnings without end."""
+
+from __future__ import annotations
+
+import random
+import string
+import time
+import tracemalloc
+
+import pytest
+
+from reconciler.manifest import budget
+from reconciler.manifest.suggestions import Names, did_you_mean, listed
+from tests.manifest.conftest import HEAD, JOB, Place
+
+MANY = 1000
+_RANDOM = random.Random(1)  # the same in every run
+NAMES = ["".join(_RANDOM.choices(string.ascii_lowercase, k=10)) for _ in range(MANY)]
+
+
+def misspelt(name: str) -> str:
+    at = _RANDOM.randrange(len(name))
+    return name[:at] + "0" + name[at + 1 :]
+
+
+def jobs(*bodies: str) -> str:
+    return "jobs:\n" + "".join(f"  job{n}:{body}" for n, body in enumerate(bodies))
+
+
+def with_environment(value: str) -> str:
+    return JOB.replace("engine: {engine_id: pt}", f"engine: {{engine_id: pt}}, environments: {{X: {value}}}")
+
+
+MISSPELT = {
+    "fields": jobs(*(f"{JOB}    lifecycl{n}: {{}}\n" for n in range(MANY))),
+    "fields of one job": jobs(JOB + "".join(f"    algoritm{n}: {{}}\n" for n in range(MANY))),
+    "sections": "".join(f"jbos{n}: {{}}\n" for n in range(MANY)),
+    "variables": f"variables: {{{', '.join(f'{name}: {{default: 1}}' for name in NAMES)}}}\n"
+    + jobs(*(with_environment(f"'${{var.{misspelt(name)}}}'") for name in NAMES)),
+    "needs": "jobs:\n" + "".join(f"  {name}:{JOB}    needs: [{misspelt(name)}]\n" for name in NAMES),
+    "values": jobs(*(f"{JOB}    lifecycle: {{on_change: replac{n}}}\n" for n in range(MANY))),
+    "members of one list": jobs(
+        JOB.replace(
+            "engine:",
+            f"parameters: [{', '.join(f'{{name: p{n}, valeu: 1}}' for n in range(MANY))}], engine:",
+        )
+    ),
+    "all in one line": "jobs: {"
+    + ", ".join(f"a{n}: {{algorithm: {{cod_dir: obs://b/}}, spec: {{}}}}" for n in range(MANY))
+    + "}\n",
+    "secrets in one line": "jobs: {"
+    + ", ".join(
+        f"a{n}: {{algorithm: {{parameters: {{p: {{value: hunter{n}, sensitive: yes}}}}}}}}"
+        for n in range(MANY)
+    )
+    + "}\n",
+}
+
+
+@pytest.mark.parametrize("text", MISSPELT.values(), ids=MISSPELT)
+def test_thousand_misspelt_names_are_told_at_once(place: Place, text: str) -> None:
+    place.write(HEAD + text)
+    started = time.process_time()
+    problems = place.problems()
+    took_s = time.process_time() - started
+    assert len(problems) > MANY * 0.9
+    # Half a second on an idle machine, two with a thousand secrets; comparing all with all takes minutes.
+    assert took_s < 6
+
+
+@pytest.mark.parametrize("known", [NAMES[:50], NAMES])
+def test_nearest_name_is_found_among_few_and_many(known: list[str]) -> None:
+    names = Names(known)
+    found = [names.did_you_mean(misspelt(name)) == f'did you mean "{name}"?' for name in known]
+    assert sum(found) > 0.98 * len(found)
+    assert names.did_you_mean("0123456789") is None
+
+
+def test_case_does_not_matter_for_the_nearest_name() -> None:
+    assert did_you_mean("NODE_cuont", ["Node_Count", "other"]) == 'did you mean "Node_Count"?'
+
+
+def test_long_text_is_compared_with_nothing() -> None:
+    assert did_you_mean("x" * 1_000_000, ["x" * 90]) is None
+
+
+def test_long_list_of_names_is_cut_and_counted() -> None:
+    assert listed(["a", "b"]) == "a, b"
+    assert listed([str(n) for n in range(25)]).endswith("18, 19 and 5 more")
+
+
+# ── what expressions and defaults come to ──────────────────────────────────────────────────────────
+
+_LONG = "x" * 100_000
+
+
+def with_raw(value: str) -> str:
+    return f"{JOB}    raw: {{x: {value}}}\n"
+
+
+SWELLING = {
+    "one text": f"variables: {{v: {{default: {_LONG}}}}}\n" + jobs(with_raw("'" + "${var.v}" * 9 + "'")),
+    "one text in many places": f"variables: {{v: {{default: {_LONG}}}}}\n"
+    + jobs(*[with_raw("'${var.v}'")] * 9),
+    "texts of many jobs": f"variables: {{v: {{default: {_LONG}}}}}\n"
+    + jobs(*[with_raw("'${job.key} ${var.v}'")] * 9),
+    "a list in many places": f"variables: {{v: {{default: [{'1, ' * 900}]}}}}\n"
+    + jobs(*[with_raw("'${var.v}'")] * 9),
+    "defaults of many jobs": f"defaults: {{raw: {{x: [{'1, ' * 900}]}}}}\n" + jobs(*[JOB] * 9),
+    "defaults that depend on the job": f"defaults: {{raw: {{x: ['${{job.key}}', {'1, ' * 900}]}}}}\n"
+    + jobs(*[JOB] * 9),
+}
+
+
+@pytest.mark.parametrize("text", SWELLING.values(), ids=SWELLING)
+def test_what_expressions_and_defaults_come_to_is_bounded(
+    place: Place, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.write(HEAD + text)
+    monkeypatch.setattr(budget, "MAX_EXPANDED", 1_000_000)
+    assert len(place.load().stack.jobs) in (1, 9)
+    monkeypatch.setattr(budget, "MAX_EXPANDED", 600_000)
+    problems = place.problems()
+    assert {problem.what for problem in problems} == {"expansion too large"}
+    assert len(problems) <= 2
+    assert problems[0].path.startswith("jobs.job")
+
+
+def test_gigabyte_is_refused_before_it_is_made(place: Place) -> None:
+    variable = f"variables: {{v: {{default: {'x' * 1_000_000}}}}}\n"
+    place.write(HEAD + variable + jobs(with_environment("'" + "${var.v}" * 1000 + "'")))
+    tracemalloc.start()
+    try:
+        problem = place.problem()
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert problem.what == "expansion too large"
+    assert most < 100_000_000
+
+
+def test_ten_thousand_jobs_with_full_defaults_are_no_bomb() -> None:
+    defaults = {f"parameter-{n}": "x" * 30 for n in range(100)}
+    assert budget.measure(defaults) * 10_000 < budget.MAX_EXPANDED
+
+
+# ── warnings ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("count", "shown"), [(20, 20), (21, 21), (1000, 21)])
+def test_of_warnings_of_one_kind_twenty_are_shown_and_the_others_counted(
+    place: Place, count: int, shown: int
+) -> None:
+    place.write(
+        f"{HEAD}variables:\n" + "".join(f"  v{n}: {{default: x, sensitive: true}}\n" for n in range(count))
+    )
+    warnings = place.load().warnings
+    assert len(warnings) == shown
+    if count > 20:
+        assert (warnings[-1].what, warnings[-1].why) == ("literal secret", f"{count - 20} more like this")

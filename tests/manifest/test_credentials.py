@@ -1,0 +1,186 @@
+"""Our own credentials: no manifest may hand them to a job, whichever name they have."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from reconciler.core.stack import VariableSource
+from reconciler.errors import ManifestInvalid
+from reconciler.manifest.saved_secrets import resolve
+from reconciler.modelarts import auth, connect
+from reconciler.secrets import ACCESS_KEYS, CREDENTIAL_NAMES, PASSWORD, TOKENS
+from tests.manifest.conftest import HEAD, JOB, Place, marked
+
+SECRET = "tell-nobody-1"
+ENVIRON = dict.fromkeys(CREDENTIAL_NAMES, SECRET)
+BODY = JOB.replace("engine: {engine_id: pt}", "engine: {engine_id: pt}, environments: {X: %s}")
+ADDRESSES = (
+    "OS_AUTH_URL", "OS_USERNAME", "OS_USER_DOMAIN_NAME", "OS_DOMAIN_NAME", "OS_PROJECT_NAME", "OS_PROJECT_ID",
+    "HUAWEICLOUD_SDK_PROJECT_ID", "HUAWEICLOUD_SDK_CREDENTIALS_FILE",
+)  # fmt: skip
+
+
+def test_table_has_every_variable_that_the_backends_read_and_that_is_no_address() -> None:
+    source = "".join(inspect.getsource(module) for module in (auth, connect))
+    named = set(re.findall(r'"((?:HUAWEICLOUD|HW|OS|MODELARTS)_[A-Z_]+)"', source))
+    assert {name for name in named if re.search("AK|SK|KEY|TOKEN|PASSWORD|SECRET", name)} <= CREDENTIAL_NAMES
+    assert not named.intersection((*TOKENS, PASSWORD, *(name for names in ACCESS_KEYS for name in names)))
+
+
+@pytest.mark.parametrize("name", sorted(CREDENTIAL_NAMES))
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("jobs:\n  a:{body}", "jobs.a.algorithm.environments.X"),
+        ("jobs:\n  a: {{raw: {{deep: [{{er: 'x ${{env.{name}}}'}}]}}}}", "jobs.a.raw.deep[0].er"),
+        ("jobs:\n  a: {{state: absent, description: '${{env.{name}}}'}}", "jobs.a.description"),
+        (
+            "defaults: {{algorithm: {{parameters: {{p: '${{env.{name}}}'}}}}}}",
+            "defaults.algorithm.parameters.p",
+        ),
+        ("variables: {{v: {{env: {name}, sensitive: true}}}}", "variables.v.env"),
+        ("variables: {{v: {{env: {name}, default: 1}}}}", "variables.v.env"),
+        ("variables: {{v: {{default: '${{env.{name}}}'}}}}", "variables.v.default"),
+        ("variables: {{v: {{default: {{a: ['b ${{env.{name}}}']}}}}}}", "variables.v.default.a[0]"),
+    ],
+    ids=["environment", "raw", "absent", "defaults", "env", "env and default", "default", "in a default"],
+)
+@pytest.mark.parametrize("is_set", [True, False])
+def test_name_of_a_credential_is_refused_where_it_flows_into_jobs(
+    place: Place, text: str, path: str, name: str, is_set: bool
+) -> None:
+    place.write(HEAD + text.format(name=name, body=BODY % f"'${{env.{name}}}'"))
+    problems = place.problems(environ=ENVIRON if is_set else {}, offline=not is_set)
+    problem = next(one for one in problems if one.what == "credential not allowed here")
+    assert problem.path == path
+    assert name in problem.why
+    assert marked(problem) in (f"${{env.{name}}}", name)
+    assert problem.fix is not None
+    assert SECRET not in repr(problems)
+
+
+#: Places of a manifest where an expression may be written: `§` stands for one that names a credential.
+PLACES = {
+    "targets.t.project_id": "targets: {t: {kind: modelarts, endpoint: https://e.example, project_id: §}}",
+    "targets.t.endpoint": "targets: {t: {kind: modelarts, endpoint: 'https://§.example'}}",
+    "targets.t.profile": "targets: {t: {kind: modelarts, region: r, profile: x-§}}",
+    "targets.t.workspace_id": "targets: {t: {kind: modelarts, region: r, workspace_id: §}}",
+    "targets.t.variables.v[0]": """
+        variables: {v: {default: 1}}
+        targets: {t: {kind: local, variables: {v: [§]}}}
+    """,
+    "targets.other.variables.v": """
+        target: t
+        variables: {v: {default: 1}}
+        targets: {t: {kind: local}, other: {kind: local, variables: {v: §}}}
+    """,
+    "targets.t.defaults.description": "targets: {t: {kind: local, defaults: {description: §}}}",
+    "notify[0].url": "notify: [{url: 'json://h/§'}]",
+    "variables.v.description": "variables: {v: {default: 1, description: §}}",
+    "variables.v.allowed[1]": "variables: {v: {default: a, allowed: [a, §]}}",
+    "templates.t.algorithm.environments.X": "templates: {t: {algorithm: {environments: {X: §}}}}",
+    "jobs.a.matrix.x[0]": "jobs: {a: {matrix: {x: [§]}}}",
+    "jobs.a.matrix.include[0].x": "jobs: {a: {matrix: {include: [{x: §}]}}}",
+    "jobs.a.name": "jobs: {a: {matrix: {x: [1]}, name: 'a-${matrix.x}-§'}}",
+    "jobs.a.needs[0]": "jobs: {a: {state: absent, needs: [§]}}",
+    "jobs.a.description": "jobs: {a: {state: absent, description: '${jobs.b.outputs.x} §'}}",
+    "policies[0].deny": """policies: [{name: p, deny: "'§' == ''"}]""",
+    "policies[0].message": "policies: [{name: p, deny: 'false', message: §}]",
+    "drift.ignore[0].reason": "drift: {ignore: [{key: a, class: failed, until: 2030-01-01, reason: §}]}",
+    "prices.currency": "prices: {currency: §, node_hour: {f: 1}}",
+}
+#: The same for places in a URL of `records`.
+IN_RECORDS = {
+    "host": "records: 'postgresql://u:p@§/d'",
+    "host that looks like a password": "records: 'postgresql://h:§/d'",
+    "user": "records: 'postgresql://§@h/d'",
+    "database": "records: 'postgresql://u:p@h/§'",
+    "query": "records: 'postgresql://u@h/d?application_name=§'",
+    "password in the query": "records: 'postgresql://u@h/d?password=§'",
+    "all": "records: §",
+    "file": "records: 'sqlite:///§.db'",
+    "behind a variable": """
+        variables: {v: {default: 'postgresql://evil/d?user='}}
+        records: '${var.v}:§@h/d'
+    """,
+}
+
+
+@pytest.mark.parametrize("name", sorted(CREDENTIAL_NAMES))
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [*PLACES.items(), *(("records", text) for text in IN_RECORDS.values())],
+    ids=[*PLACES, *IN_RECORDS],
+)
+def test_name_of_a_credential_is_refused_in_every_expression(
+    place: Place, text: str, path: str, name: str
+) -> None:
+    text = textwrap.dedent(text).replace("§", f"${{env.{name}}}")
+    place.write(f"stack: s\n{text}\n")
+    problems = place.problems(environ=ENVIRON)
+    problem = next(one for one in problems if one.what == "credential not allowed here")
+    assert problem.path == path
+    assert name in problem.why
+    assert SECRET not in repr(problems)
+
+
+@pytest.mark.parametrize("name", sorted(CREDENTIAL_NAMES))
+def test_name_of_a_credential_may_stand_in_the_password_of_records(place: Place, name: str) -> None:
+    place.write(f"stack: s\nrecords: 'postgresql://u:x${{env.{name}}}@h/d'\n")
+    assert place.load(environ=ENVIRON).records_url() == f"postgresql://u:x{SECRET}@h/d"
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_address_or_id_may_stand_in_a_job(place: Place, name: str) -> None:
+    body = BODY % f"'${{env.{name}}} ${{var.v}}'"
+    job = place.job(body, f"{HEAD}variables: {{v: {{env: {name}}}}}\n", environ={name: "what"})
+    assert job.body is not None
+    assert job.body["algorithm"]["environments"] == {"X": "what what"}
+
+
+@pytest.mark.parametrize(
+    ("value", "is_refused"),
+    [
+        ("http://proxy:8080", False),
+        ("http://me@proxy:8080", False),
+        ("http://me:secret@proxy:8080", True),
+        ("me:secret@proxy", True),
+        ("http://me:secret@[::proxy", True),
+    ],
+)
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "http_proxy", "ALL_PROXY"])
+def test_address_of_a_proxy_is_refused_if_it_holds_a_password(
+    place: Place, name: str, value: str, is_refused: bool
+) -> None:
+    text = f'"${{env.{name}}}"'
+    place.write(f"{HEAD}jobs:\n  a:{BODY % text}")
+    if not is_refused:
+        place.load(environ={name: value})
+        return
+    problem = place.problem(environ={name: value})
+    assert problem.what == "credential not allowed here"
+    assert "secret" not in problem.why
+
+
+def test_variable_of_a_credential_is_refused_in_the_password_of_records_too(place: Place) -> None:
+    """What a variable holds may flow anywhere; there the expression is written itself."""
+    place.write(
+        "stack: s\nvariables: {pw: {env: OS_PASSWORD, sensitive: true}}\nrecords: 'postgresql://u:${var.pw}@h/d'\n"
+    )
+    assert place.problem(environ=ENVIRON).what == "credential not allowed here"
+
+
+def test_saved_plan_names_no_credential_as_the_source_of_a_variable() -> None:
+    with pytest.raises(ValidationError, match="OS_PASSWORD"):
+        VariableSource(env="OS_PASSWORD")
+
+
+def test_saved_data_hold_no_name_of_the_environment(tmp_path: Any) -> None:
+    with pytest.raises(ManifestInvalid):
+        resolve({"a": "${env.OS_PASSWORD}"}, {}, variables={}, environ=ENVIRON, base=tmp_path)

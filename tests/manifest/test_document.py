@@ -1,0 +1,215 @@
+"""What YAML may hold: plain values by the core schema, and every fault of a file with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.scalar import plain, scalar_text
+from reconciler.errors import Snippet
+from reconciler.manifest.composition import MAX_DEPTH, parser
+from reconciler.manifest.yaml import MAX_ALIASED_NODES, Document, parse
+from tests.manifest.conftest import marked, place_of
+
+
+def read(text: str | bytes) -> Document:
+    data = text.encode() if isinstance(text, str) else text
+    return parse(data, Path("a.yaml"), "a.yaml")
+
+
+def test_the_c_parser_runs() -> None:
+    import _ruamel_yaml  # type: ignore[import-not-found]
+
+    assert issubclass(parser(), _ruamel_yaml.CParser)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("true", True),
+        ("FALSE", False),
+        ("on", "on"),
+        ("yes", "yes"),
+        ("n", "n"),
+        ("~", None),
+        ("", None),
+        ("12", 12),
+        ("-3", -3),
+        ("0o17", 15),
+        ("017", 17),
+        ("0xff", 255),
+        ("1_000", "1_000"),
+        ("1:30", "1:30"),
+        ("0.1", 0.1),
+        ("1e3", 1000.0),
+        (".5", 0.5),
+        ("-.inf", float("-inf")),
+        ("2026-11-21", "2026-11-21"),
+        ("1.2.3", "1.2.3"),
+        ("'12'", "12"),
+        ('"true"', "true"),
+        ("!!str 12", "12"),
+        ("!!int '12'", 12),
+        ("!!float 1", 1.0),
+        ("|\n  12\n", "12\n"),
+    ],
+)
+def test_plain_scalars_follow_the_core_schema(text: str, value: object) -> None:
+    document = read(f"a: {text}")
+    assert not document.problems
+    assert document.tree == {"a": value}
+    assert type(plain(document.tree["a"])) is type(value)
+
+
+def test_whole_number_of_very_many_digits_has_no_end_and_keeps_its_spelling() -> None:
+    document = read(f"a: {'9' * 400}\nb: -{'9' * 400}\n")
+    assert list(map(str, map(float, document.tree.values()))) == ["inf", "-inf"]
+    assert scalar_text(document.tree["b"]) == "-" + "9" * 400
+
+
+def test_not_a_number_is_a_number() -> None:
+    assert read("a: .nan").tree["a"] != read("a: .nan").tree["a"]
+
+
+def test_scalar_keys_are_their_text() -> None:
+    assert read("{1: a, true: b, 0.5: c}").tree == {"1": "a", "true": "b", "0.5": "c"}
+
+
+def test_anchors_and_merge_keys() -> None:
+    document = read("base: &b {x: 1, y: 1}\none: {<<: *b, y: 2}\ntwo: {<<: [*b, {z: 3}]}\n")
+    assert document.tree["one"] == {"x": 1, "y": 2}
+    assert document.tree["two"] == {"x": 1, "y": 1, "z": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("{url: obs://bucket/path}", "obs://bucket/path"),
+        ("{url: obs://${var.bucket}/path}", "obs://${var.bucket}/path"),
+        ("{url: ${var.bucket}}", "${var.bucket}"),
+        ("{url: org/image:1.0, b: 2}", "org/image:1.0"),
+        ('{"url":"x", b: obs://b}', "x"),
+        ("{url: 'a:b ${x}', b: c://d}", "a:b ${x}"),
+    ],
+)
+def test_addresses_and_expressions_need_no_quotes_in_flow_collections(text: str, value: str) -> None:
+    document = read(f"a: {text}\n")
+    assert not document.problems
+    assert document.tree["a"]["url"] == value
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "why"),
+    [
+        ("a: 1\na: 2\n", "2:1", "a.yaml:1:1"),
+        ("a:\n  b: 1\n  c: 2\n  b: 3\n", "4:3", "a.yaml:2:3"),
+        ("a: 1\n---\nb: 2\n", "2:1", "single document"),
+        ("a:\n\tb: 1\n", "2:1", "tab"),
+        ("a: [1,\n", "2:1", "flow"),
+        ("a: 'x\n", "2:1", "quoted"),
+        ("a: b: c\n", "1:5", "mapping values"),
+        ("a: @b\n", "1:4", "cannot start with @"),
+        ("a: *nowhere\n", "1:4", "undefined alias"),
+        ("a: x\n  y: z\n", "2:4", "mapping values"),
+        ("? [a]\n: b\n", "1:3", "a key must be text"),
+        ("a: \0\n", "1:4", "U+0000"),
+        ("x: 1\nab: \x07\n", "2:5", "U+0007"),
+        ("é: \ud7ff\n".encode() + b"b: \xff\n", "2:4", "0xff is not UTF-8"),
+        ("a: !!python/object:os.system x\n", "1:4", "!!python"),
+        ("a: !secret x\n", "1:4", "!secret"),
+        ("a: !!binary aGk=\n", "1:4", "!!binary"),
+        ("a: !!set {x}\n", "1:4", "!!set"),
+        ("a: !!int x\n", "1:4", "not a valid int"),
+        ("- a\n", "1:1", "a mapping with keys"),
+        ("just text\n", "1:1", "a mapping with keys"),
+        ("a: &x [*x]\n", "1:4", "alias of itself"),
+        ("a: {<<: 1}\n", "1:5", "<< takes a mapping"),
+    ],
+)
+def test_a_fault_has_a_place(text: str | bytes, place: str, why: str) -> None:
+    document = read(text)
+    assert len(document.problems) == 1
+    assert place_of(document.problems[0]) == f"a.yaml:{place}"
+    assert why in document.problems[0].why
+
+
+def test_a_duplicate_key_is_marked_and_the_first_one_stands() -> None:
+    document = read("jobs: 1\njobs: 2\n")
+    assert document.problems[0].what == "duplicate key"
+    assert marked(document.problems[0]) == "jobs"
+    assert document.tree == {"jobs": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "a: " + "[" * 500 + "]" * 500,
+        "- " * 100_000,
+        "".join(" " * n + "a:\n" for n in range(300)),
+    ],
+)
+def test_nesting_is_bounded(text: str) -> None:
+    (problem,) = read(text).problems
+    assert f"more than {MAX_DEPTH} levels" in problem.why
+    assert problem.location is not None
+
+
+def test_expansion_of_aliases_is_bounded() -> None:
+    lines = ["a0: &a0 [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    (problem,) = read("\n".join(lines)).problems
+    assert f"{MAX_ALIASED_NODES:,}" in problem.why
+
+
+def test_nesting_through_aliases_is_bounded() -> None:
+    lines = ["a0: &a0 [1]", *(f"a{n}: &a{n} [[[*a{n - 1}]]]" for n in range(1, 60))]
+    (problem,) = read("\n".join(lines)).problems
+    assert "levels deep" in problem.why
+
+
+def test_positions_count_characters_and_not_bytes() -> None:
+    (problem,) = read("jobs: {ä: {名: 1, 名: 2}}\n").problems
+    assert place_of(problem) == "a.yaml:1:18"
+    assert marked(problem) == "名"
+
+
+def test_the_line_that_is_shown_is_harmless() -> None:
+    (problem,) = read("stack: \x1b[31mred\n").problems
+    assert problem.snippet is not None
+    assert "\x1b" not in problem.snippet.cut().text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(0, 10_000), (3, 10_000), (10_000, 10_000), (10_000, 0), (60, 0), (30, 30)]
+)
+def test_of_a_long_line_what_surrounds_the_place_is_shown(before: int, after: int) -> None:
+    line = "." * before + "here" + "." * after
+    snippet = Snippet(line, before, 4).cut()
+    assert len(snippet.text) <= 122
+    assert snippet.text[snippet.start : snippet.start + snippet.length] == "here"
+    assert snippet.text.startswith("…") is (before > 100)
+    assert snippet.text.endswith("…") is (after > 100)
+
+
+def test_a_mark_ends_where_the_cut_line_does() -> None:
+    snippet = Snippet("x" * 10_000, 0, 10_000).cut()
+    assert (snippet.text, snippet.length) == ("x" * 120 + "…", 120)
+
+
+def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
+    from reconciler.manifest.yaml import read as read_file
+
+    document = read_file(tmp_path / "gone.yaml", "gone.yaml")
+    assert document.problems[0].what == "unreadable file"
+    assert document.is_broken
+
+
+def test_nodes_that_were_forgotten_are_parsed_again() -> None:
+    document = read("a: {b: 1}\n")
+    first: Any = document.root
+    document.forget()
+    assert document.root is not first
+    assert document.root.value[0][0].value == "a"

@@ -1,0 +1,144 @@
+"""`drift.ignore` in the files of a stack: joined, expanded, checked; every problem at its place."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any, get_args
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from reconciler.core.drift_rule import IgnorableClass, IgnoreRule
+from reconciler.core.manifest_keys import find_key
+from reconciler.core.manifest_schema import manifest_schema
+from reconciler.decide.drift_check import DriftClass
+from tests.manifest.conftest import Place, place_of
+
+HEAD = "stack: vision\ntargets: {local: {kind: local}}\n"
+RULE = "{key: 'lr-*', class: failed, until: 2026-12-31, reason: known gap}"
+
+
+def with_rules(place: Place, *rules: str, head: str = HEAD) -> None:
+    place.write(f"{head}drift:\n  ignore:\n" + "".join(f"  - {rule}\n" for rule in rules))
+
+
+def test_rules_of_several_files_are_joined_in_the_order_of_the_files(place: Place) -> None:
+    place.write(f"{HEAD}drift: {{ignore: [{RULE}]}}\n")
+    place.write("drift:\n  ignore:\n  - {key: a, class: orphaned, reason: by hand}\n", "more.yaml")
+    place.write("drift:\n", "none.yaml")
+    one, two = place.load().stack.ignored_drift
+    assert (one.key, one.class_, one.until, one.reason) == ("lr-*", "failed", date(2026, 12, 31), "known gap")
+    assert (two.key, two.class_, two.until) == ("a", "orphaned", None)
+    assert str(one.location).endswith("main.yaml:3:18")
+    assert str(two.location).endswith("more.yaml:3:5")
+
+
+def test_rule_takes_the_values_of_variables_on_its_target(place: Place) -> None:
+    head = (
+        "stack: vision\ntarget: a\nvariables: {until: {default: '2026-01-31'}, sweep: {default: lr}}\n"
+        "targets:\n  a: {kind: local}\n  b: {kind: local, variables: {until: '2027-01-31'}}\n"
+    )
+    with_rules(place, "{key: '${var.sweep}-*', class: failed, until: '${var.until}', reason: r}", head=head)
+    found = {name: place.load(target=name).stack.ignored_drift for name in ("a", "b")}
+    assert {name: (rule.key, str(rule.until)) for name, (rule,) in found.items()} == {
+        "a": ("lr-*", "2026-01-31"),
+        "b": ("lr-*", "2027-01-31"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("rule", "what", "at", "why", "fix"),
+    [
+        ("{key: a, class: faild, reason: r}", "value not allowed", "5:21", "one of missing, failed",
+         'did you mean "failed"?'),
+        ("{key: a, class: unknown, reason: r}", "value not allowed", "5:21", "one of missing, failed", None),
+        ("{key: a, class: failed, reason: r, untill: 2026-01-31}", "unknown field", "5:40",
+         "key, class, until, reason", 'did you mean "until"?'),
+        ("{key: a, reason: r}", "missing field", "5:5", '"class" is required', None),
+        ("{key: a, class: failed}", "missing field", "5:5", '"reason" is required', None),
+        ("{key: a, class: failed, reason: ''}", "value not allowed", "5:37", "at least 1 characters", None),
+        ("{class: failed, reason: r}", "missing field", "5:5", '"key" is required', None),
+        ("{key: a, class: failed, reason: r, until: 31.12.2026}", "value not allowed", "5:47",
+         'a date such as 2026-12-31, got "31.12.2026"', None),
+        ("{key: a, class: failed, reason: r, until: 2026-02-30}", "value not allowed", "5:47",
+         'a date such as 2026-12-31, got "2026-02-30"', None),
+        ("{key: a, class: failed, reason: r, until: 2026}", "value not allowed", "5:47", "a date such", None),
+        ("{key: a, class: failed, reason: '${var.x}'}", "unknown variable", "5:38", "x", None),
+        ("nothing", "wrong type", "5:5", "expected a mapping", None),
+    ],
+)  # fmt: skip
+def test_rule_that_is_wrong_says_where_why_and_what_is_near(
+    place: Place, rule: str, what: str, at: str, why: str, fix: str | None
+) -> None:
+    with_rules(place, rule)
+    problem = place.problem()
+    assert (problem.what, place_of(problem)) == (what, f"main.yaml:{at}")
+    assert why in problem.why
+    assert fix is None or problem.fix == fix
+
+
+@pytest.mark.parametrize("section", ["[]", "{ignore: {}}", "{ignores: []}"])
+def test_section_of_another_shape_is_wrong(place: Place, section: str) -> None:
+    place.write(f"{HEAD}drift: {section}\n")
+    assert place.problem().what in ("wrong type", "unknown field")
+
+
+def test_secret_is_not_allowed_in_a_rule(place: Place) -> None:
+    head = f"{HEAD}variables: {{t: {{default: hush, sensitive: true}}}}\n"
+    with_rules(place, "{key: a, class: failed, reason: '${var.t}'}", head=head)
+    assert "sensitive" in place.problem().why
+
+
+@pytest.mark.parametrize(
+    ("text", "is_valid"),
+    [
+        (RULE, True),
+        ("{key: a, class: '${var.c}', reason: r, until: '${var.u}'}", True),
+        ("{key: a, class: unknown, reason: r}", False),
+        ("{key: a, class: failed}", False),
+    ],
+)
+def test_schema_says_the_same(place: Place, text: str, is_valid: bool) -> None:
+    import json
+
+    from ruamel.yaml import YAML
+
+    rule: Any = json.loads(json.dumps(YAML(typ="safe", pure=True).load(text), default=str))
+    document = {"stack": "a", "drift": {"ignore": [rule]}}
+    assert Draft202012Validator(manifest_schema()).is_valid(document) is is_valid
+
+
+def test_every_class_but_unknown_can_be_ignored() -> None:
+    assert set(get_args(IgnorableClass)) == set(DriftClass) - {DriftClass.UNKNOWN}
+
+
+def test_keys_of_a_rule_are_explained() -> None:
+    assert find_key("drift.ignore[].class").type.startswith("one of missing, failed")
+    assert find_key("drift.ignore[].until").limits == "a date such as 2026-12-31"
+
+
+@pytest.mark.parametrize(
+    ("key", "class_", "matches"),
+    [
+        ("lr-1", "failed", True),
+        ("lr-", "failed", True),
+        ("LR-1", "failed", False),
+        ("lr-1", "missing", False),
+        ("x-lr-1", "failed", False),
+    ],
+)
+def test_rule_matches_by_key_glob_and_class(key: str, class_: str, matches: bool) -> None:
+    assert IgnoreRule("lr-*", "failed", "r").matches(key, class_) is matches
+
+
+@pytest.mark.parametrize(
+    ("at", "has_expired"),
+    [("2026-12-30T12:00", False), ("2026-12-31T23:59:59", False), ("2027-01-01T00:00:00", True)],
+)
+def test_last_day_of_a_rule_is_included_in_utc(at: str, has_expired: bool) -> None:
+    from datetime import UTC, datetime
+
+    at_s = datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp()
+    assert IgnoreRule("a", "failed", "r", date(2026, 12, 31)).has_expired(at_s) is has_expired
+    assert not IgnoreRule("a", "failed", "r").has_expired(at_s)
+    assert not IgnoreRule("a", "failed", "r", date.max).has_expired(at_s)

@@ -1,0 +1,563 @@
+"""Environments: one manifest, and what its targets change in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.errors import ManifestInvalid, Severity, WrongUsage
+from reconciler.manifest.load import check
+from reconciler.secrets import SecretText
+from tests.manifest.conftest import JOB, Place, marked, place_of
+
+#: A job whose environment variable X shows the value of `v`, on the targets dev and prod.
+STACK = """\
+stack: s
+target: dev
+targets:
+  dev: {kind: local, %s}
+  prod: {kind: local, %s}
+variables: {v: {%s}, other: {default: o}}
+jobs:
+  a:
+    algorithm:
+      code_dir: obs://b/code/
+      boot_file: obs://b/code/train.py
+      engine: {engine_id: pt}
+      environments: {X: "${var.v}"}
+    spec: {resource: {flavor_id: gpu, node_count: 1}}
+"""
+
+
+BODY = """
+    algorithm: {code_dir: obs://b/c/, boot_file: obs://b/c/t.py, engine: {engine_id: pt}}
+"""
+
+
+def stack(place: Place, dev: str = "", prod: str = "", declared: str = "default: d") -> None:
+    place.write(STACK % (dev, prod, declared))
+
+
+def value_on(place: Place, target: str | None, **options: Any) -> Any:
+    """What is sent as the environment variable X."""
+    job = place.load(target=target, **options).stack.jobs["a"]
+    assert job.body is not None
+    return job.body["algorithm"]["environments"]["X"]
+
+
+# --- variables
+
+
+def test_target_gives_variables_their_value_there_only(place: Place) -> None:
+    stack(place, prod="variables: {v: from prod}")
+    assert [value_on(place, name) for name in (None, "dev", "prod")] == ["d", "d", "from prod"]
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ({"variables": {"v": "--var"}, "environ": {"V": "env"}}, "--var"),
+        ({"var_files": ["values.yaml"], "environ": {"V": "env"}}, "--var-file"),
+        ({"environ": {"V": "env"}}, "env"),
+        ({"environ": {"V": ""}}, "target"),
+        ({}, "target"),
+    ],
+)
+def test_value_of_target_stands_between_env_and_default(
+    place: Place, source: dict[str, Any], value: str
+) -> None:
+    stack(place, "variables: {v: target}", declared="default: d, env: V")
+    place.write("v: --var-file\n", "values.yaml")
+    source = source | {"var_files": [place.root / name for name in source.get("var_files", ())]}
+    if not source["var_files"]:
+        (place.root / "values.yaml").unlink()
+    assert value_on(place, "dev", **source) == value
+
+
+def test_null_on_target_leaves_the_default(place: Place) -> None:
+    stack(place, "variables: {v: null}")
+    assert value_on(place, "dev") == "d"
+
+
+def test_undeclared_name_on_any_target_is_an_error(place: Place) -> None:
+    stack(place, prod="variables: {w: 1, othr: x}")
+    first, second = place.problems()
+    assert (first.what, first.path) == ("unknown variable", "targets.prod.variables.w")
+    assert (second.fix, marked(second)) == ('did you mean "other"?', "othr")
+
+
+@pytest.mark.parametrize("section", ["variables", "defaults"])
+@pytest.mark.parametrize("value", ["[v]", "text", "3"])
+def test_section_of_target_that_is_no_mapping_is_an_error(place: Place, section: str, value: str) -> None:
+    stack(place, prod=f"{section}: {value}")
+    problem = place.problem()
+    assert (problem.what, problem.path) == ("wrong type", f"targets.prod.{section}")
+
+
+def test_same_commands_on_another_target_cannot_take_the_first_ones_values(place: Place) -> None:
+    stack(place, "variables: {v: dev-data}", "variables: {v: prod-data}", "description: no default")
+    assert value_on(place, None) == "dev-data"
+    assert value_on(place, "prod") == "prod-data"
+
+
+def test_target_entry_may_use_the_values_that_hold_there(place: Place) -> None:
+    place.write(
+        "stack: s\ntarget: dev\nvariables: {region: {default: cn-north-1}}\ntargets:\n"
+        "  dev: {kind: modelarts, region: '${var.region}', project_id: p}\n"
+        "  prod: {kind: modelarts, region: '${var.region}', project_id: p, variables: {region: cn-north-4}}\n"
+    )
+    for target in ("dev", "prod"):
+        loaded = place.load(target=target)
+        assert {name: one.region for name, one in loaded.targets.items()} == {
+            "dev": "cn-north-1",
+            "prod": "cn-north-4",
+        }
+        assert loaded.target("prod")[1].region == "cn-north-4"
+
+
+def test_target_that_does_not_exist_is_wrong_usage(place: Place) -> None:
+    stack(place)
+    with pytest.raises(WrongUsage) as raised:
+        place.load(target="prd")
+    assert raised.value.diagnostics[0].fix == 'did you mean "prod"?'
+
+
+def test_without_a_default_target_the_first_that_has_its_values_is_read(place: Place) -> None:
+    text = STACK.replace("target: dev\n", "", 1)
+    place.write(text % ("variables: {v: '${env.DEV}'}", "variables: {v: p}", "default: d"))
+    assert value_on(place, None) == "p"
+    assert value_on(place, None, environ={"DEV": "e"}) == "e"
+    assert place.load().target_name is None
+    with pytest.raises(WrongUsage):
+        place.load().target()
+
+
+# --- defaults
+
+
+def test_defaults_of_target_are_merged_over_those_of_the_stack(place: Place) -> None:
+    place.write(
+        "stack: s\ntarget: dev\ntargets:\n  dev: {kind: local}\n"
+        "  prod:\n    kind: local\n    defaults:\n      spec: {resource: {node_count: 8}}\n"
+        "      algorithm: {parameters: [{name: lr, value: '0.5'}, {name: gone, value: null}]}\n"
+        "defaults:\n  description: all\n  spec: {resource: {flavor_id: gpu, node_count: 1}}\n"
+        "  algorithm: {parameters: {lr: 0.1, epochs: 3, gone: 1}}\n"
+        f"jobs:\n  a: {BODY}  b: {BODY}"
+        "    spec: {resource: {node_count: 2}}\n"
+    )
+    dev, prod = place.load().stack.jobs, place.load(target="prod").stack.jobs
+    nodes = [
+        jobs[key].body["spec"]["resource"]["node_count"]  # type: ignore[index]
+        for jobs in (dev, prod)
+        for key in "ab"
+    ]
+    assert nodes == [1, 2, 8, 2]
+    body = prod["a"].body
+    assert body is not None
+    assert body["algorithm"]["parameters"] == [
+        {"name": "lr", "value": "0.5"},
+        {"name": "epochs", "value": "3"},
+    ]
+    assert prod["a"].description == "all"
+    assert dev["a"].digest != prod["a"].digest
+
+
+def test_mistake_in_defaults_of_a_target_is_told_there(place: Place) -> None:
+    stack(place, prod="defaults: {spec: {resource: {node_cout: 2}}}")
+    place.load()
+    problem = place.problem(target="prod")
+    assert problem.path == "targets.prod.defaults.spec.resource"
+    assert problem.fix == 'did you mean "node_count"?'
+
+
+def test_mistake_in_defaults_of_a_target_is_found_without_a_job(place: Place) -> None:
+    place.write("stack: s\ntargets: {t: {kind: local, defaults: {spec: {resource: {node_count: two}}}}}\n")
+    assert place.problem().path == "targets.t.defaults.spec.resource.node_count"
+
+
+@pytest.mark.parametrize("name", ["needs", "matrix", "formerly", "extends"])
+def test_defaults_of_any_target_say_nothing_of_one_job(place: Place, name: str) -> None:
+    stack(place, prod=f"defaults: {{{name}: b}}")
+    problem = place.problem()
+    assert (problem.what, problem.path) == ("not allowed in defaults", f"targets.prod.defaults.{name}")
+
+
+# --- expressions in values
+
+
+def test_defaults_and_values_of_targets_hold_variables_and_the_environment(place: Place) -> None:
+    stack(
+        place,
+        "variables: {v: '${var.other}-${env.HOME_DIR}'}",
+        "variables: {other: '${env.HOME_DIR}'}",
+        "default: 'x ${var.other}'",
+    )
+    environ = {"HOME_DIR": "h"}
+    assert value_on(place, "dev", environ=environ) == "o-h"
+    assert value_on(place, "prod", environ=environ) == "x h"
+
+
+def test_order_of_declaration_does_not_matter_and_depth_is_free(place: Place) -> None:
+    links = ", ".join(f"v{n}: {{default: '${{var.v{n + 1}}}'}}" for n in range(3000))
+    place.write(f"stack: s\ntargets: {{l: {{kind: local}}}}\nvariables: {{{links}, v3000: {{default: 7}}}}\n")
+    place.load()
+
+
+def test_value_that_is_one_expression_keeps_its_type(place: Place) -> None:
+    job = JOB.replace("node_count: 1", "node_count: '${var.m}'")
+    head = "stack: s\ntargets: {l: {kind: local}}\nvariables: {n: {default: 4}, m: {default: '${var.n}'}}\n"
+    place.write(f"{head}jobs:\n  a:{job}")
+    body = place.load().stack.jobs["a"].body
+    assert body is not None
+    assert body["spec"]["resource"]["node_count"] == 4
+
+
+@pytest.mark.parametrize(
+    "options", [{"variables": {"v": "${var.other}"}}, {"environ": {"V": "${var.other}"}}]
+)
+def test_text_from_outside_is_never_expanded(place: Place, options: dict[str, Any]) -> None:
+    stack(place, declared="env: V")
+    assert value_on(place, None, **options) == "${var.other}"
+
+
+def test_text_of_a_variable_file_is_never_expanded(place: Place) -> None:
+    stack(place)
+    file = place.write("v: a ${env.HOME} ${var.other} $${x\n", "values.yaml")
+    assert value_on(place, None, var_files=[file]) == "a ${env.HOME} ${var.other} $${x"
+
+
+@pytest.mark.parametrize(
+    ("declared", "target", "said"),
+    [
+        ("default: '${var.v}'", "", "v uses v"),
+        ("default: 'x${var.other}'", "other: '${var.v}'", "v uses other uses v"),
+        ("description: none", "v: '${var.w}'", "v uses w uses v"),
+    ],
+)
+def test_cycle_is_named_once(place: Place, declared: str, target: str, said: str) -> None:
+    text = STACK % (f"variables: {{{target}}}", "", declared)
+    place.write(text.replace("other:", "w: {default: 'a ${var.v} b'}, other:", 1) if "w}" in target else text)
+    problem = place.problem()
+    assert (problem.what, problem.why) == ("variable cycle", said)
+
+
+@pytest.mark.parametrize("text", ["${job.key}", "${matrix.lr}", "${nothing}", "${var.x"])
+def test_expression_that_makes_no_sense_in_a_value_is_an_error(place: Place, text: str) -> None:
+    stack(place, f"variables: {{v: '{text}'}}")
+    problem = place.problem()
+    assert (problem.what, problem.path) == ("invalid expression", "targets.dev.variables.v")
+
+
+def test_variable_made_of_one_without_a_value_adds_no_error(place: Place) -> None:
+    stack(place, declared="default: '${var.w}'")
+    text = (place.root / "main.yaml").read_text().replace("other:", "w: {}, other:")
+    place.write(text)
+    problem = place.problem()
+    assert (problem.what, problem.path) == ("variable without a value", "variables.w")
+
+
+def test_credentials_are_refused_in_values_too(place: Place) -> None:
+    stack(place, prod="variables: {v: '${env.HUAWEICLOUD_SDK_SK}'}")
+    problem = place.problem(environ={"HUAWEICLOUD_SDK_SK": "s3cret-value"})
+    assert (problem.what, problem.path) == ("credential not allowed here", "targets.prod.variables.v")
+
+
+def test_values_that_grow_without_end_are_refused(place: Place) -> None:
+    bomb = ", ".join(f"v{n}: {{default: '${{var.v{n + 1}}}${{var.v{n + 1}}}'}}" for n in range(60))
+    place.write(f"stack: s\ntargets: {{l: {{kind: local}}}}\nvariables: {{{bomb}, v60: {{default: ab}}}}\n")
+    assert place.problems()[0].what == "expansion too large"
+
+
+# --- secrets
+
+
+def test_secret_that_is_part_of_another_value_stays_secret(place: Place) -> None:
+    stack(place, declared="default: 'Bearer ${var.token}'")
+    text = (place.root / "main.yaml").read_text()
+    place.write(text.replace("other:", "token: {env: TOKEN, sensitive: true}, other:"))
+    value = value_on(place, None, environ={"TOKEN": "s3cret"})
+    assert isinstance(value, SecretText)
+    assert (str.__str__(value), value.reference) == ("Bearer s3cret", "Bearer ${var.token}")
+    assert "Bearer s3cret" in place.load(environ={"TOKEN": "s3cret"}).secrets
+
+
+def test_secret_of_a_target_is_known_and_warned_of(place: Place) -> None:
+    stack(place, prod="variables: {v: s3cret-of-prod}", declared="sensitive: true, env: V")
+    loaded = place.load(environ={"V": "s3cret"})
+    assert {"s3cret", "s3cret-of-prod"} <= set(loaded.secrets)
+    assert [(one.severity, one.what) for one in loaded.warnings] == [(Severity.WARNING, "literal secret")]
+
+
+@pytest.mark.parametrize(
+    ("dev", "declared", "options"),
+    [
+        ("variables: {v: '${env.X}'}", "sensitive: true, env: V", {"target": "prod"}),
+        ("variables: {v: 'Key ${var.other}'}", "sensitive: true, env: V", {"target": "prod"}),
+        ("", "sensitive: true, default: '${env.X}'", {"variables": {"v": "given"}}),
+    ],
+    ids=["another target's", "another target's, composed", "a default that --var outdoes"],
+)
+def test_secret_is_known_where_something_else_gives_the_variable_its_value(
+    place: Place, dev: str, declared: str, options: dict[str, Any]
+) -> None:
+    stack(place, dev, "variables: {v: '${env.Y}'}", declared)
+    loaded = place.load(environ={"X": "s3cret", "Y": "s3cret-2"}, **options)
+    assert ("Key o" if "Key" in dev else "s3cret") in loaded.secrets
+    offline = place.load(environ={}, offline=True, **options)
+    assert not any(secret.startswith("${var.") for secret in offline.secrets)
+
+
+def test_secret_that_a_target_takes_from_the_environment_is_no_literal(place: Place) -> None:
+    stack(place, prod="variables: {v: '${env.PROD}'}", declared="sensitive: true, env: V")
+    loaded = place.load(environ={"PROD": "s3cret"}, target="prod")
+    assert loaded.warnings == ()
+    assert loaded.sources["v"].env == "PROD"
+
+
+# --- types and allowed values
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "value"),
+    [
+        ("string", "3", "3"),
+        ("string", "true", "true"),
+        ("number", "3", 3),
+        ("number", "1e-3", 0.001),
+        ("bool", "false", False),
+        ("list", "[1, a]", [1, "a"]),
+        ("list", '[\n"a",\n"b"\n]', ["a", "b"]),
+        ("mapping", '{"a": {"b": 1}}', {"a": {"b": 1}}),
+        ("mapping", "{}", {}),
+    ],
+)
+@pytest.mark.parametrize("source", ["--var", "env", "file"])
+def test_text_from_outside_becomes_the_declared_type(
+    place: Place, kind: str, given: str, value: Any, source: str
+) -> None:
+    place.write(
+        f"stack: s\ntargets: {{l: {{kind: local}}}}\nvariables: {{v: {{type: {kind}, env: V}}}}\n"
+        f"jobs:\n  a:{JOB}    raw: {{x: '${{var.v}}'}}\n"
+    )
+    file = (
+        place.write(f"v: {given!r}\n".replace("'[\\n", '"[\\n'), "values.txt") if source == "file" else None
+    )
+    if source == "file" and "\n" in given:
+        return
+    options: dict[str, dict[str, Any]] = {
+        "--var": {"variables": {"v": given}},
+        "env": {"environ": {"V": given}},
+        "file": {"var_files": [file]},
+    }
+    body = place.load(**options[source]).stack.jobs["a"].body
+    assert body is not None
+    assert body["x"] == value
+    assert isinstance(body["x"], bool) == isinstance(value, bool)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        ("number", "many"),
+        ("number", "true"),
+        ("number", ""),
+        ("bool", "yes"),
+        ("bool", "1"),
+        ("list", "a"),
+        ("list", "{a: 1}"),
+        ("list", "[1"),
+        ("list", "1}, {value: [1]"),
+        ("mapping", "[1]"),
+        ("mapping", "a: 1"),
+        ("mapping", "!!python/object:os.system {}"),
+    ],
+)
+def test_value_of_another_type_is_told_with_its_source(place: Place, kind: str, given: str) -> None:
+    stack(place, declared=f"type: {kind}, env: V")
+    by_option = place.problem(variables={"v": given})
+    assert (by_option.what, by_option.path) == ("wrong type", "variables.v.type")
+    assert 'the value of "v" from --var must be' in by_option.why
+    if given:
+        by_env = place.problem(environ={"V": given})
+        assert 'the value of "v" from the environment variable V must be' in by_env.why
+
+
+@pytest.mark.parametrize(
+    ("target", "declared", "path", "source"),
+    [
+        ("variables: {v: many}", "type: number, default: 1", "targets.dev.variables.v", "the target"),
+        ("", "type: number, default: many", "variables.v.default", "its default"),
+        ("", "type: list, default: {a: 1}", "variables.v.default", "its default"),
+        ("variables: {v: [1]}", "type: string, default: a", "targets.dev.variables.v", "the target"),
+        ("", "allowed: [a, b], default: c", "variables.v.default", "its default"),
+        ("variables: {v: c}", "allowed: [a, b], default: a", "targets.dev.variables.v", "the target"),
+    ],
+)
+def test_wrong_value_in_a_file_of_the_stack_is_told_at_its_place(
+    place: Place, target: str, declared: str, path: str, source: str
+) -> None:
+    stack(place, target, declared=declared)
+    for options in ({}, {"variables": {"v": "1" if "number" in declared else "a"}}):
+        problem = next(one for one in place.problems(**options) if one.path == path)
+        assert f'the value of "v" from {source} must be' in problem.why
+
+
+def test_wrong_value_in_a_variable_file_is_told_there(place: Place) -> None:
+    stack(place, declared="allowed: [1, 2]")
+    file = place.write("other: x\nv: 3\n", "values.yaml")
+    problem = place.problem(var_files=[file])
+    assert place_of(problem).endswith("values.yaml:2:4")
+    assert problem.why == 'the value of "v" from --var-file must be one of 1, 2; got 3'
+
+
+@pytest.mark.parametrize(
+    ("allowed", "given", "value"),
+    [
+        ("[1, 2]", "2", "2"),
+        ("['1', '2']", "2", "2"),
+        ("[0.10, 1]", "0.1", "0.10"),
+        ("[a, 'true']", "true", "true"),
+    ],
+)
+def test_allowed_value_is_taken_as_it_is_spelled_there(
+    place: Place, allowed: str, given: str, value: Any
+) -> None:
+    stack(place, declared=f"allowed: {allowed}")
+    assert value_on(place, None, variables={"v": given}) == value
+
+
+@pytest.mark.parametrize("declared", ["type: number", "allowed: [a, b]", "type: list"])
+def test_wrong_secret_is_not_shown(place: Place, declared: str) -> None:
+    stack(place, declared=f"{declared}, env: V, sensitive: true")
+    problem = place.problem(environ={"V": "s3cret-text"})
+    assert "s3cret" not in f"{problem}"
+
+
+@pytest.mark.parametrize("declared", ["type: int", "allowed: []", "allowed: a", "type: [string]"])
+def test_declaration_that_makes_no_sense_is_refused(place: Place, declared: str) -> None:
+    stack(place, declared=f"default: a, {declared}")
+    assert place.problem().path.startswith("variables.v.")
+
+
+def test_list_may_be_the_axis_of_a_sweep(place: Place) -> None:
+    stack(place, prod="variables: {v: [3]}", declared="type: list, default: [1, 2]")
+    text = (place.root / "main.yaml").read_text().replace('"${var.v}"', '"${matrix.n}"')
+    place.write(text.replace("  a:\n", "  a:\n    matrix: {n: '${var.v}'}\n"))
+    assert set(place.load().stack.jobs) == {"a-n-1", "a-n-2"}
+    assert set(place.load(target="prod").stack.jobs) == {"a-n-3"}
+    assert set(place.load(variables={"v": "[4, 5]"}).stack.jobs) == {"a-n-4", "a-n-5"}
+
+
+# --- every target at once
+
+
+def check_all(place: Place, **options: Any) -> tuple[str | None, list[str]]:
+    loaded, skipped = check([place.root], environ=options.pop("environ", {}), **options)
+    return loaded.target_name, [problem.why for problem in skipped]
+
+
+def test_check_finds_the_problems_of_every_target(place: Place) -> None:
+    stack(place, "variables: {v: 1}", "variables: {v: many}", "type: number")
+    place.load()
+    with pytest.raises(ManifestInvalid) as raised:
+        check_all(place)
+    assert [problem.path for problem in raised.value.diagnostics] == ["targets.prod.variables.v"]
+    assert check_all(place, target="dev") == ("dev", [])
+
+
+def test_check_skips_a_target_whose_environment_is_not_set(place: Place) -> None:
+    stack(place, prod="variables: {v: '${env.PROD}'}", declared="description: no default")
+    text = (
+        (place.root / "main.yaml")
+        .read_text()
+        .replace("dev: {kind: local, }", "dev: {kind: local, variables: {v: 1}}")
+    )
+    place.write(text)
+    assert check_all(place) == ("dev", ['the target "prod" was not checked: PROD is not set'])
+    assert check_all(place, environ={"PROD": "x"}) == ("dev", [])
+    with pytest.raises(ManifestInvalid):
+        check_all(place, target="prod")
+
+
+def test_check_tells_what_is_wrong_in_the_entry_of_a_skipped_target(place: Place) -> None:
+    stack(place, prod="variables: {v: many, other: '${env.PROD}'}", declared="type: number, default: 1")
+    with pytest.raises(ManifestInvalid) as raised:
+        check_all(place)
+    assert [problem.path for problem in raised.value.diagnostics] == ["targets.prod.variables.v"]
+
+
+def test_check_that_could_check_no_target_is_no_success(place: Place) -> None:
+    stack(place, "variables: {v: '${env.A}'}", "variables: {v: '${env.B}'}")
+    with pytest.raises(ManifestInvalid) as raised:
+        check_all(place)
+    assert raised.value.diagnostics[0].what == "environment variable not set"
+
+
+def test_problem_on_all_targets_is_told_once(place: Place) -> None:
+    stack(place, "variables: {v: 1}")
+    place.write((place.root / "main.yaml").read_text().replace("node_count: 1", "node_count: none"))
+    with pytest.raises(ManifestInvalid) as raised:
+        check_all(place)
+    assert len(raised.value.diagnostics) == 1
+
+
+def test_stack_on_another_target_is_that_of_the_bytes_that_were_read(place: Place) -> None:
+    stack(place, prod="variables: {v: p}")
+    loaded = place.load()
+    (place.root / "main.yaml").write_text("stack: other\n")
+    job = loaded.on("prod", offline=False).stack.jobs["a"]
+    assert job.body is not None
+    assert job.body["algorithm"]["environments"]["X"] == "p"
+
+
+SECRET_C = "c: {env: B, sensitive: true}"
+
+
+@pytest.mark.parametrize(
+    ("declared", "others", "options", "source"),
+    [
+        ("'${var.b}'", "b: {env: B, sensitive: true}", {}, {"text": "${var.b}"}),
+        ("'${env.B}'", "", {}, {"env": "B"}),
+        ("'Bearer ${var.b}!'", "b: {env: B, sensitive: true}", {}, {"text": "Bearer ${var.b}!"}),
+        ("'Bearer ${env.B}'", "", {}, {"text": "Bearer ${env.B}"}),
+        ("'${var.b}'", "b: {env: B}", {}, {"env": "B"}),
+        ("'${var.b}'", f"b: {{default: 'for ${{var.c}}'}}, {SECRET_C}", {}, {"text": "for ${var.c}"}),
+        ("'${var.b} $${x} $${var.c}'", f"b: {{default: 7}}, {SECRET_C}", {}, {"default": True}),
+        ("'${var.b}@${var.c}'", f"b: {{default: 'h$${{x}}$'}}, {SECRET_C}", {}, {"text": "h$${x}$@${var.c}"}),
+        ("'${var.b}${var.c}'", f"b: {{default: 'a$'}}, {SECRET_C}", {}, {"text": "a${$}${var.c}"}),
+        ("'${var.b}${var.c}'", f"b: {{}}, {SECRET_C}", {"variables": {"b": "h-"}}, {"text": "h-${var.c}"}),
+        ("'a text'", "", {}, {"default": True}),
+        ("'password=hunter2-xK9vQ2mZ7 ${var.b}'", "b: {env: B, sensitive: true}", {}, {"default": True}),
+    ],
+)  # fmt: skip
+def test_source_of_a_composed_secret_is_the_text_around_what_has_its_value_elsewhere(
+    place: Place, declared: str, others: str, options: dict[str, Any], source: dict[str, Any]
+) -> None:
+    """A saved plan is applied without the manifest; what looks like a secret is not written into it."""
+    stack(place, declared=f"sensitive: true, default: {declared}")
+    text = (place.root / "main.yaml").read_text().replace("other:", f"{others}{', ' if others else ''}other:")
+    place.write(text)
+    loaded = place.load(environ={"B": "s3cret"}, **options)
+    assert loaded.sources["v"].model_dump(exclude_defaults=True) == source
+
+
+def test_secret_whose_environment_is_not_set_needs_no_value_offline(place: Place) -> None:
+    stack(place, "variables: {v: 'Bearer ${env.TOKEN}'}", declared="sensitive: true")
+    assert value_on(place, None, offline=True) == "${var.v}"
+    problem = place.problem()
+    assert (problem.what, problem.path) == ("environment variable not set", "targets.dev.variables.v")
+
+
+def test_file_of_values_that_is_no_mapping_is_told_what_it_must_be(place: Place) -> None:
+    place.write(f"stack: s\ntargets: {{l: {{kind: local}}}}\njobs:\n  a:{JOB}")
+    problem = place.problem(var_files=[place.write("- a\n", "values.txt")])
+    assert problem.why == "expected a mapping of names to values, got a list"
+
+
+def test_variable_without_a_value_is_told_every_source_that_may_give_it(place: Place) -> None:
+    place.write(f"stack: s\ntargets: {{l: {{kind: local}}}}\nvariables: {{v: {{}}}}\njobs:\n  a:{JOB}")
+    assert place.problem().fix == (
+        "set it with --var v=VALUE, a line v: VALUE in a --var-file, env: NAME and that environment "
+        "variable, variables.v of the target or default: under variables.v"
+    )

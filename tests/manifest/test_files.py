@@ -1,0 +1,320 @@
+"""Which files make a stack, and which stack PATH stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reconciler.errors import WrongUsage
+from tests.manifest.conftest import HEAD, JOB, Place, place_of
+
+ROOT = HEAD
+
+
+def entry(key: str) -> str:
+    return f"jobs:\n  {key}:{JOB}"
+
+
+@pytest.fixture
+def stack(place: Place) -> Place:
+    """A root file with one job, and one job in a directory below."""
+    place.write(ROOT + entry("top"))
+    place.write(entry("inner"), "team/jobs.yml")
+    return place
+
+
+@pytest.mark.parametrize(
+    ("path", "in_view", "is_partial"),
+    [
+        ("", {"top", "inner"}, False),
+        ("main.yaml", {"top"}, True),  # the root file, and nothing else
+        ("team", {"inner"}, True),  # the root is the nearest above
+        ("team/jobs.yml", {"inner"}, True),
+    ],
+)
+def test_path_decides_which_jobs_are_in_view(
+    stack: Place, path: str, in_view: set[str], is_partial: bool
+) -> None:
+    loaded = stack.load(path)
+    assert loaded.stack.jobs.keys() == in_view
+    assert loaded.stack.declared_keys == {"top", "inner"}
+    assert loaded.stack.is_partial is is_partial
+    assert loaded.root == stack.root
+
+
+def test_several_paths_of_one_stack_are_seen_together(stack: Place) -> None:
+    loaded = stack.load("main.yaml", "team")
+    assert loaded.stack.jobs.keys() == {"top", "inner"}
+    assert not loaded.stack.is_partial
+
+
+def test_digests_are_the_same_whatever_path_names(stack: Place) -> None:
+    stack.write("defaults: {spec: {runtime_type: debug}}\n", "team/defaults.yaml")
+    whole, part = stack.load(), stack.load("main.yaml")
+    assert whole.stack.jobs["top"].digest == part.stack.jobs["top"].digest
+    assert whole.manifest_digest == part.manifest_digest
+
+
+def test_the_only_stack_below_is_found(place: Place) -> None:
+    place.write(ROOT + entry("a"), "deep/down/main.yaml")
+    loaded = place.load()
+    assert loaded.root == place.root / "deep" / "down"
+    assert not loaded.stack.is_partial
+
+
+def test_files_with_a_nearer_root_belong_to_that_stack(stack: Place) -> None:
+    stack.write("stack: other\n" + entry("theirs"), "team/other/root.yaml")
+    stack.write(entry("theirs-too"), "team/other/deep/jobs.yaml")
+    assert stack.load().stack.declared_keys == {"top", "inner"}
+    assert stack.load("team/other/deep").stack.name == "other"
+
+
+def test_several_stacks_to_choose_from_are_wrong_use(place: Place) -> None:
+    place.write("stack: one\n", "one/main.yaml")
+    place.write("stack: two\n", "two/main.yaml")
+    with pytest.raises(WrongUsage, match=r"several stacks.*/one.*/two"):
+        place.load()
+    with pytest.raises(WrongUsage, match="several stacks"):
+        place.load("one", "two")
+
+
+def test_a_path_that_does_not_exist_is_wrong_use(stack: Place) -> None:
+    with pytest.raises(WrongUsage, match=r"no such path.*nowhere"):
+        stack.load("nowhere")
+
+
+@pytest.mark.parametrize("name", ["notes.txt", ".hidden.yaml", ".git/config.yaml"])
+def test_a_named_file_that_is_no_manifest_is_wrong_use(stack: Place, name: str) -> None:
+    stack.write("jobs: {}\n", name)
+    with pytest.raises(WrongUsage, match="no manifest file"):
+        stack.load(name)
+
+
+def test_no_root_file_is_a_manifest_error(place: Place) -> None:
+    place.write(entry("a"))
+    problem = place.problem()
+    assert (problem.what, problem.why, place_of(problem)) == (
+        "no root file",
+        "it has no stack:",
+        "main.yaml:1:1",
+    )
+    assert problem.fix == "add a line such as stack: my-stack to one file"
+
+
+def test_each_candidate_is_named_with_why_it_is_no_root_file(place: Place) -> None:
+    place.write("", "a-empty.yaml")
+    place.write("jobs: {a: [}\n", "b-broken.yaml")
+    place.write("version: 3\nservices: {}\n", "c-compose.yaml")
+    place.write("jobs: {}\nStak: vision\n", "d-typo.yaml")
+    place.write("jobs: {}\n", "e/deeper.yml")
+    problems = place.problems()
+    assert {problem.what for problem in problems} == {"no root file"}
+    assert [(str(place_of(problem)), problem.why, problem.fix) for problem in problems] == [
+        ("a-empty.yaml:1:1", "it is empty", None),
+        ("b-broken.yaml:1:12", "it cannot be read: invalid YAML", None),
+        ("c-compose.yaml:1:1", "it has no key of a manifest", None),
+        ("d-typo.yaml:2:1", "it has no stack:", 'did you mean "stack" instead of "Stak"?'),
+        ("deeper.yml:1:1", "it has no stack:", None),
+    ]
+
+
+def test_root_file_that_is_misspelt_above_path_is_a_candidate(place: Place) -> None:
+    place.write("stack_: vision\n")
+    place.write("services: {}\n", "other.yaml")
+    place.write("jobs: {}\n", "inner/jobs.yaml")
+    assert sorted(map(place_of, place.problems_of("inner"))) == ["jobs.yaml:1:1", "main.yaml:1:1"]
+
+
+def test_of_many_candidates_the_rest_is_counted(place: Place) -> None:
+    for number in range(30):
+        place.write("jobs: {}\n", f"f{number:02}.yaml")
+    *shown, last = place.problems()
+    assert len(shown) == 20
+    assert last.why.startswith("10 more files in, above or below ")
+
+
+def test_without_a_candidate_init_is_offered(place: Place) -> None:
+    problem = place.problem()
+    assert problem.why.startswith("there is no manifest file in, above or below ")
+    assert problem.fix == "reconciler init"
+
+
+def test_two_root_files_in_one_directory_are_an_error_at_each(place: Place) -> None:
+    place.write("apiVersion: reconciler/v1\nstack: one\n", "a.yaml")
+    place.write("stack: two\n", "b.yaml")
+    problems = place.problems()
+    assert [problem.what for problem in problems] == ["two root files"] * 2
+    assert [place_of(problem) for problem in problems] == ["a.yaml:2:1", "b.yaml:1:1"]
+
+
+def test_thousand_root_files_in_one_directory_are_one_short_error(place: Place) -> None:
+    for number in range(1000):
+        place.write(f"stack: s{number}\n", f"{number}.yaml")
+    problem = place.problem()
+    assert problem.what == "two root files"
+    assert problem.why.endswith(" and 979 more")
+    assert len(problem.why) < 3000
+
+
+def test_thousand_stacks_below_path_are_one_short_error(place: Place) -> None:
+    for number in range(1000):
+        place.write(f"stack: s{number}\n", f"{number}/a.yaml")
+    with pytest.raises(WrongUsage, match=r"several stacks.* and 980 more") as raised:
+        place.load()
+    assert len(raised.value.diagnostics) == 1
+    assert len(str(raised.value)) < 3000
+
+
+def test_file_that_looks_like_no_manifest_is_one_error(stack: Place) -> None:
+    stack.write("".join(f"service{number}: {{image: nginx}}\n" for number in range(100)), "compose.yaml")
+    problem = stack.problem()
+    assert (problem.what, place_of(problem)) == ("unknown field", "compose.yaml:1:1")
+    assert problem.snippet is None
+
+
+def test_hidden_files_and_directories_are_skipped(stack: Place) -> None:
+    for name in (".draft.yaml", ".reconciler/x.yaml", ".git/y.yml"):
+        stack.write("nonsense: [", name)
+    assert len(stack.load().files) == 2
+
+
+def test_a_variable_file_is_no_manifest_wherever_it_lies(stack: Place) -> None:
+    stack.write("variables: {bucket: {}}\n", "vars.yaml")
+    values = stack.write("bucket: data\n", "values.yaml")
+    assert values not in stack.load(var_files=[values]).files
+    assert [problem.what for problem in stack.problems()] == ["unknown field", "variable without a value"]
+
+
+def test_a_stray_yaml_file_is_an_error(stack: Place) -> None:
+    stack.write("services: {web: {image: nginx}}\n", "docker-compose.yaml")
+    problem = stack.problem()
+    assert (problem.what, place_of(problem)) == ("unknown field", "docker-compose.yaml:1:1")
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "jobs:\n", "\ufeff"])
+def test_an_empty_file_is_fine(stack: Place, text: str) -> None:
+    stack.write(text, "empty.yaml")
+    assert stack.load().stack.declared_keys == {"top", "inner"}
+
+
+def test_a_root_file_with_a_mistake_in_its_yaml_is_still_the_root(place: Place) -> None:
+    place.write("stack: vision\njobs: {\n")
+    assert place.problem().what == "invalid YAML"
+
+
+def test_the_manifest_digest_covers_names_and_bytes(stack: Place) -> None:
+    before = stack.load().manifest_digest
+    assert before.startswith("sha256:")
+    assert stack.load().manifest_digest == before
+    stack.write("# a comment\n", "more.yaml")
+    commented = stack.load().manifest_digest
+    (stack.root / "more.yaml").rename(stack.root / "other.yaml")
+    assert len({before, commented, stack.load().manifest_digest}) == 3
+
+
+def test_each_file_is_parsed_once(stack: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    from reconciler.manifest import composition
+    from reconciler.manifest import yaml as document
+
+    parsed: list[str] = []
+    compose = composition.compose
+    monkeypatch.setattr(document, "compose", lambda text: parsed.append(text) or compose(text))  # type: ignore[func-returns-value]
+    stack.load()
+    assert len(parsed) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"stack": "vision", "jobs": {',
+        '{\n  "apiVersion": "reconciler/v1",\n  "stack": "vision"\n  "jobs": {}\n}\n',
+        "{stack: vision, jobs: [}",
+    ],
+)
+def test_a_root_file_in_json_that_cannot_be_parsed_is_a_root_file(place: Place, text: str) -> None:
+    place.write(text)
+    assert place.problem().what == "invalid YAML"
+
+
+def test_what_lies_deeper_in_a_broken_file_says_no_stack(place: Place) -> None:
+    place.write(ROOT + entry("top"))
+    place.write('{"other": {"stack": 1', "other.yaml")
+    assert [problem.what for problem in place.problems()] == ["invalid YAML"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_root_file_in_utf_16_is_told_to_be_saved_as_utf_8(place: Place, encoding: str) -> None:
+    path = place.write("")
+    path.write_bytes(("\ufeff" + ROOT).encode(encoding))
+    problem = place.problem()
+    assert (problem.what, problem.fix) == ("invalid YAML", "save the file as UTF-8")
+
+
+# ── links to directories, and deep ones ────────────────────────────────────────────────────────────
+
+
+def test_a_link_to_a_directory_is_followed(stack: Place, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = Place(tmp_path_factory.mktemp("elsewhere"))
+    elsewhere.write(entry("shared"), "deep/jobs.yaml")
+    (stack.root / "common").symlink_to(elsewhere.root)
+    loaded = stack.load()
+    assert loaded.stack.declared_keys == {"top", "inner", "shared"}
+    assert loaded.files[0].relative_to(stack.root).as_posix() == "common/deep/jobs.yaml"
+
+
+@pytest.mark.parametrize("target", [".", "..", "team", "team/..", "../.."])
+def test_a_link_in_a_circle_or_to_what_is_read_anyway_reads_nothing_twice(stack: Place, target: str) -> None:
+    (stack.root / "team" / "again").symlink_to(target, target_is_directory=True)
+    (stack.root / "first").symlink_to(target, target_is_directory=True)
+    loaded = stack.load()
+    assert loaded.stack.declared_keys == {"top", "inner"}
+    assert [path.relative_to(stack.root).as_posix() for path in loaded.files] == [
+        "main.yaml",
+        "team/jobs.yml",
+    ]
+
+
+def test_two_links_to_one_directory_are_one(stack: Place, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = Place(tmp_path_factory.mktemp("elsewhere"))
+    elsewhere.write(entry("shared"), "jobs.yaml")
+    (elsewhere.root / "back").symlink_to(stack.root)
+    for name in ("b", "a"):
+        (stack.root / name).symlink_to(elsewhere.root)
+    assert stack.load().stack.declared_keys == {"top", "inner", "shared"}
+    assert stack.load().files[0] == stack.root / "a" / "jobs.yaml"
+
+
+def test_a_link_to_another_stack_is_not_read(stack: Place, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = Place(tmp_path_factory.mktemp("elsewhere"))
+    elsewhere.write("stack: other\n" + entry("theirs"))
+    (stack.root / "other").symlink_to(elsewhere.root)
+    assert stack.load().stack.declared_keys == {"top", "inner"}
+
+
+@pytest.fixture
+def bottom(place: Place) -> Iterator[Path]:
+    """A directory deeper than Python recurses; pytest could not remove it."""
+    levels = [place.root]
+    for _ in range(1200):
+        levels.append(levels[-1] / "d")
+        levels[-1].mkdir()
+    yield levels[-1]
+    for level in reversed(levels[1:]):
+        for file in level.glob("*.yaml"):
+            file.unlink()
+        level.rmdir()
+
+
+@pytest.mark.parametrize("path", ["", "d", "d/jobs.yaml"])
+def test_files_may_lie_deeper_than_python_recurses(place: Place, bottom: Path, path: str) -> None:
+    place.write(ROOT + entry("top"))
+    place.write(entry("near"), "d/jobs.yaml")
+    (bottom / "jobs.yaml").write_text(entry("deep"), encoding="utf-8")
+    assert place.load(path).stack.declared_keys == {"top", "near", "deep"}
+
+
+def test_a_stack_may_lie_deeper_than_python_recurses(place: Place, bottom: Path) -> None:
+    (bottom / "main.yaml").write_text(ROOT + entry("deep"), encoding="utf-8")
+    assert place.load().root == bottom

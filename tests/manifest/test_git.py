@@ -1,0 +1,347 @@
+"""Manifest files of a commit: copied without a checkout, and nothing of a repository gets out of the copy."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from reconciler.manifest.git import GitFailed, Repository, copy_manifests
+from tests.git_repository import Git, commit, write
+from tests.hostile.sizes import RecordProperty, count_tried
+from tests.processes import children
+
+
+def repository() -> Repository:
+    found = Repository.around(Path.cwd(), os.environ)
+    assert found is not None
+    return found
+
+
+def copied(directory: Path) -> dict[str, str]:
+    return {
+        path.relative_to(directory).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and not path.is_symlink()
+    }
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    place = tmp_path / "copy"
+    place.mkdir()
+    return place
+
+
+def test_only_manifest_files_are_copied(git: Git, directory: Path) -> None:
+    made = commit(git, {"a.yaml": "a", "deep/er/b.yml": "b", "train.py": "c", "data.bin": "d"})
+    files = copy_manifests(repository(), made, directory)
+    assert copied(directory) == {"a.yaml": "a", "deep/er/b.yml": "b"}
+    assert files.has("train.py")
+    assert files.has("deep")
+    assert files.has("")
+    assert not files.has("dee")
+    assert files.has_manifests_at("deep")
+    assert not files.has_manifests_at("train.py")
+
+
+def test_work_tree_and_index_stay_as_they_are(git: Git, directory: Path) -> None:
+    made = commit(git, {"a.yaml": "committed"})
+    write({"a.yaml": "edited", "new.yaml": "untracked"})
+    copy_manifests(repository(), made, directory)
+    assert copied(directory) == {"a.yaml": "committed"}
+    assert Path("a.yaml").read_text(encoding="utf-8") == "edited"
+    assert git("status", "--porcelain") == "M a.yaml\n?? new.yaml"
+
+
+def test_link_within_the_commit_stays_a_link(git: Git, directory: Path) -> None:
+    Path("link.yaml").symlink_to("shared/jobs.txt")
+    Path("linked").symlink_to("shared")
+    made = commit(git, {"shared/a.yaml": "a", "shared/jobs.txt": "jobs"})
+    files = copy_manifests(repository(), made, directory)
+    assert (directory / "link.yaml").read_text(encoding="utf-8") == "jobs"
+    assert (directory / "linked" / "a.yaml").read_text(encoding="utf-8") == "a"
+    assert files.left_out == {}
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../outside.yaml", "../../etc", "/"])
+def test_link_that_leads_out_of_the_commit_is_left_out(git: Git, directory: Path, target: str) -> None:
+    (directory.parent / "outside.yaml").write_text("secret", encoding="utf-8")
+    Path("link.yaml").symlink_to(target)
+    made = commit(git, {})
+    files = copy_manifests(repository(), made, directory)
+    assert files.left_out == {"link.yaml": f"it is a link to {target}, outside the repository"}
+    assert not (directory / "link.yaml").is_symlink()
+
+
+def test_link_that_leads_out_by_way_of_another_link_is_left_out(git: Git, directory: Path) -> None:
+    """`z/../..` looks as if it stayed inside; z is a link to the top."""
+    (directory.parent / "outside.yaml").write_text("secret", encoding="utf-8")
+    Path("a/b").mkdir(parents=True)
+    Path("a/b/z").symlink_to("../../c")
+    Path("a/b/jobs.yaml").symlink_to("z/../../outside.yaml")
+    made = commit(git, {"c/d.yaml": "d"})
+    files = copy_manifests(repository(), made, directory)
+    assert list(files.left_out) == ["a/b/jobs.yaml"]
+
+
+def tree_of(git: Git, *entries: tuple[str, str, str]) -> str:
+    """A commit whose tree no checkout would make: (mode, path, object)."""
+    kinds = {"100644": "blob", "120000": "blob", "040000": "tree", "160000": "commit"}
+    lines = "".join(f"{mode} {kinds[mode]} {oid}\t{path}\n" for mode, path, oid in entries)
+    tree = git("mktree", "--missing", feed=lines.encode())
+    return git("commit-tree", tree, "-m", "crafted")
+
+
+def test_submodule_is_left_out(git: Git, directory: Path) -> None:
+    made = tree_of(git, ("160000", "module", "1" * 40))
+    assert copy_manifests(repository(), made, directory).left_out == {"module": "it is a submodule"}
+
+
+def raw_tree(git: Git, *entries: tuple[str, str, str]) -> str:
+    """The same with names that git itself would refuse to write."""
+    data = b"".join(f"{mode} {path}\0".encode() + bytes.fromhex(oid) for mode, path, oid in entries)
+    return git("hash-object", "-t", "tree", "-w", "--literally", "--stdin", feed=data)
+
+
+@pytest.mark.parametrize("name", ["..", "."])
+def test_path_that_leads_out_of_the_repository_is_refused(git: Git, directory: Path, name: str) -> None:
+    blob = git("hash-object", "-w", "--stdin", feed=b"evil")
+    inner = raw_tree(git, ("100644", "evil.yaml", blob))
+    made = git("commit-tree", raw_tree(git, ("40000", name, inner)), "-m", "crafted")
+    with pytest.raises(GitFailed):
+        copy_manifests(repository(), made, directory)
+    assert not (directory.parent / "evil.yaml").exists()
+
+
+def test_file_below_a_link_of_the_same_name_is_refused(git: Git, directory: Path) -> None:
+    blob = git("hash-object", "-w", "--stdin", feed=b"evil")
+    link = git("hash-object", "-w", "--stdin", feed=str(directory.parent).encode())
+    inner = raw_tree(git, ("120000", "evil.yaml", blob))
+    made = git("commit-tree", raw_tree(git, ("120000", "a", link), ("40000", "a", inner)), "-m", "crafted")
+    with pytest.raises(GitFailed, match="lies below a link"):
+        copy_manifests(repository(), made, directory)
+    assert [path.name for path in directory.parent.iterdir() if "evil" in path.name] == []
+
+
+def test_missing_object_is_told_and_not_fetched(git: Git, directory: Path) -> None:
+    made = tree_of(git, ("100644", "a.yaml", "2" * 40))
+    with pytest.raises(GitFailed, match="shallow or partial clone"):
+        copy_manifests(repository(), made, directory)
+
+
+def test_nothing_that_the_repository_configures_is_run(git: Git, directory: Path) -> None:
+    trap = directory.parent / "trap"
+    trap.write_text("#!/bin/sh\ntouch sprung\n", encoding="utf-8")
+    trap.chmod(0o700)
+    made = commit(git, {"a.yaml": "a", ".gitattributes": "*.yaml filter=trap diff=trap\n"})
+    for name in (
+        "core.fsmonitor",
+        "core.pager",
+        "filter.trap.smudge",
+        "diff.trap.textconv",
+        "core.sshCommand",
+    ):
+        git("config", name, str(trap))
+    for hook in ("post-checkout", "pre-commit", "reference-transaction"):
+        Path(".git/hooks", hook).write_bytes(trap.read_bytes())
+        Path(".git/hooks", hook).chmod(0o700)
+    copy_manifests(repository(), made, directory)
+    assert copied(directory) == {"a.yaml": "a"}
+    assert not list(directory.parent.rglob("sprung"))
+
+
+@pytest.mark.parametrize(
+    "revision", ["main", "HEAD", "HEAD~0", "tagged", "@", ":/on", ":/^on", "HEAD^{/one}"]
+)
+def test_revision_names_a_commit(git: Git, revision: str) -> None:
+    made = commit(git, {"a.yaml": "a"})
+    git("tag", "-a", "tagged", "-m", "a tag")
+    assert repository().commit(revision) == made
+    assert repository().commit(made[:10]) == made
+
+
+@pytest.mark.parametrize(
+    "revision",
+    [
+        "nothing",
+        "-h",
+        "--all",
+        "--output=x",
+        "HEAD:a.yaml",
+        "^HEAD",
+        "HEAD..HEAD",
+        "",
+        ":/two",
+        "a\0b",
+        "\x1b[2J",
+    ],
+)
+def test_what_is_no_commit_is_none(git: Git, revision: str) -> None:
+    commit(git, {"a.yaml": "a"})
+    assert repository().commit(revision) is None
+    assert not Path("x").exists()
+
+
+def test_directory_outside_of_any_repository_has_none(tmp_path: Path) -> None:
+    assert (
+        Repository.around(tmp_path, {**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}) is None
+    )
+
+
+def test_repository_that_git_refuses_to_read_is_told_with_its_words(
+    git: Git, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(git, {"a.yaml": "a"})
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(GitFailed, match="dubious ownership"):
+        repository()
+
+
+def test_place_in_the_repository_is_that_of_the_directory(git: Git) -> None:
+    commit(git, {"deep/er/a.yaml": "a"})
+    found = Repository.around(Path.cwd() / "deep/er", os.environ)
+    assert found is not None
+    assert (found.prefix, found.common_directory) == ("deep/er", repository().common_directory)
+    assert repository().prefix == ""
+
+
+def test_without_git_there_is_no_repository(git: Git) -> None:
+    assert Repository.around(Path.cwd(), {**os.environ, "PATH": ""}) is None
+
+
+def test_file_that_is_too_large_is_not_copied_whole(
+    git: Git, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.manifest.git.MAX_FILE_BYTES", 4)
+    made = commit(git, {"a.yaml": "123456", "b.yaml": "b"})
+    copy_manifests(repository(), made, directory)
+    assert (directory / "a.yaml").read_bytes() == b"1234\0\0"
+    assert (directory / "b.yaml").read_bytes() == b"b"
+
+
+# ── a repository that is not what it seems, or makes git wait ──────────────────────────────────────
+
+
+def test_object_that_is_replaced_by_another_is_read_as_it_is(git: Git, directory: Path) -> None:
+    first = commit(git, {"a.yaml": "as reviewed"})
+    shown = git("rev-parse", "HEAD:a.yaml")
+    git("replace", shown, git("hash-object", "-w", "--stdin", feed=b"something else"))
+    other = git("commit-tree", git("mktree", feed=b""), "-m", "empty")
+    git("replace", "-f", first, other)
+    copy_manifests(repository(), first, directory)
+    assert copied(directory) == {"a.yaml": "as reviewed"}
+
+
+def test_parent_that_is_grafted_on_is_no_parent(git: Git) -> None:
+    first = commit(git, {"a.yaml": "a"})
+    second = commit(git, {"a.yaml": "b"})
+    other = git("commit-tree", git("mktree", feed=b""), "-m", "other")
+    Path(".git/info/grafts").write_text(f"{second} {other}\n", encoding="utf-8")
+    assert repository().commit("HEAD~1") == first
+
+
+#: Files of a repository, in whose place a pipe makes git wait for somebody who writes to it.
+BLOCKING = (
+    *("config", "HEAD", "commondir", "refs/heads/main", "packed-refs", "objects/info/alternates", "shallow"),
+    "included",
+)
+
+
+@pytest.mark.parametrize("name", BLOCKING)
+def test_pipe_that_nobody_writes_to_makes_git_wait_for_a_limited_time(
+    git: Git, directory: Path, monkeypatch: pytest.MonkeyPatch, name: str, record_property: RecordProperty
+) -> None:
+    made = commit(git, {"a.yaml": "a"})
+    git("config", "include.path", "included")
+    Path(".git", name).unlink(missing_ok=True)
+    os.mkfifo(Path(".git", name))
+    before = children()
+    monkeypatch.setattr("reconciler.manifest.git._LIMIT_S", 0.5)
+    with pytest.raises(GitFailed, match="did not end within"):
+        _read_all(made, directory)
+    assert children() == before
+    count_tried(record_property, "pipes in a repository that git waits for", 1)
+
+
+def _read_all(made: str, directory: Path) -> None:
+    found = repository()
+    found.commit("main")
+    copy_manifests(found, made, directory)
+
+
+LONG = "x" * 10_000
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        (f"{LONG}.yaml", "a name in it has more than 255 bytes"),
+        (f"{'é' * 150}.yaml", "a name in it has more than 255 bytes"),
+        ("/".join(["x" * 200] * 30) + "/a.yaml", "its path has more than 4095 bytes"),
+        ("d/" * 1000 + "a.yaml", "it lies more than 200 directories deep"),
+    ],
+    ids=["name", "name in bytes", "path", "depth"],
+)
+@pytest.mark.parametrize("mode", ["100644", "120000"])
+def test_path_of_any_length_is_left_out_with_the_reason(
+    git: Git, directory: Path, path: str, why: str, mode: str, record_property: RecordProperty
+) -> None:
+    oid = git("hash-object", "-w", "--stdin", feed=b"jobs.yaml")
+    *above, name = path.split("/")
+    tree = raw_tree(git, (mode, name, oid))
+    for part in reversed(above):
+        tree = raw_tree(git, ("40000", part, tree))
+    beside = git("ls-tree", git("commit-tree", tree, "-m", "x")).split()
+    top = raw_tree(git, ("100644", "!.yaml", oid), (beside[0].lstrip("0"), path.split("/")[0], beside[2]))
+    files = copy_manifests(repository(), git("commit-tree", top, "-m", "crafted"), directory)
+    assert files.left_out == {path: why}
+    assert copied(directory) == {"!.yaml": "jobs.yaml"}
+    count_tried(record_property, "names and links of any length in a commit", 1)
+
+
+@pytest.mark.parametrize("target", [LONG, "../" * 2000, "x/" * 10_000_000], ids=["name", "up", "20 MB"])
+def test_link_of_any_length_is_left_out(
+    git: Git, directory: Path, target: str, record_property: RecordProperty
+) -> None:
+    oid = git("hash-object", "-w", "--stdin", feed=target.encode())
+    made = tree_of(git, ("120000", "link.yaml", oid))
+    files = copy_manifests(repository(), made, directory)
+    assert files.left_out == {"link.yaml": f"it is a link to {target[:255]}…, outside the repository"}
+    assert copied(directory) == {}
+    count_tried(record_property, "names and links of any length in a commit", 1)
+
+
+def test_tree_that_holds_itself_many_times_over_is_refused(
+    git: Git, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.manifest.git._MAX_LISTING_BYTES", 1_000_000)
+    tree = raw_tree(git, ("100644", "a.yaml", git("hash-object", "-w", "--stdin", feed=b"a")))
+    for _ in range(9):
+        tree = raw_tree(git, *[("40000", str(number), tree) for number in range(10)])
+    with pytest.raises(GitFailed, match="the list of all paths is larger"):
+        copy_manifests(repository(), git("commit-tree", tree, "-m", "bomb"), directory)
+
+
+def test_environment_of_the_caller_changes_nothing_of_what_git_does(
+    git: Git, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = commit(git, {"a.yaml": "a"})
+    trace = directory.parent / "trace"
+    for name in ("GIT_TRACE", "GIT_TRACE2_EVENT", "GIT_TRACE_SETUP"):
+        monkeypatch.setenv(name, str(trace))
+    monkeypatch.setenv("GIT_CONFIG_PARAMETERS", "'core.fsmonitor'='touch sprung'")
+    copy_manifests(repository(), made, directory)
+    assert not trace.exists()
+
+
+def test_repository_that_the_environment_calls_safe_is_read(
+    git: Git, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = commit(git, {"a.yaml": "a"})
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    for name, value in (("COUNT", "1"), ("KEY_0", "safe.directory"), ("VALUE_0", str(Path.cwd()))):
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+    copy_manifests(repository(), made, directory)
+    assert copied(directory) == {"a.yaml": "a"}

@@ -1,0 +1,173 @@
+"""What the service demands of OBS paths is said before anything is sent, at the value that breaks it."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from ruamel.yaml import YAML
+
+from reconciler.emulator.errors import ApiError
+from reconciler.emulator.validation import check_job
+from tests.manifest.conftest import HEAD, JOB, Place, marked, place_of
+
+
+def a_job(code: str = "obs://b/code/", boot: str | None = "obs://b/code/train.py", more: str = "") -> str:
+    boot_file = f", boot_file: '{boot}'" if boot is not None else ""
+    return (
+        f"algorithm: {{code_dir: '{code}'{boot_file}, engine: {{engine_id: pt}}{more}}}\n"
+        "spec: {resource: {flavor_id: gpu, node_count: 1}}\n"
+    )
+
+
+ACCEPTED = [
+    a_job(),
+    a_job("/b/code/", "/b/code/train.py"),
+    a_job("obs://b/code/", "/b/code/deep/er/train.py"),
+    a_job("s3://b/code/", "obs://b/code/train.py"),
+    a_job("obs://b/", "obs://b/train.py"),
+    a_job("file:///home/ma-user/code", "file:///home/ma-user/code/train.py"),
+    a_job("file:///home/ma-user/code/", "/home/ma-user/code/train.py"),
+    a_job(more=", inputs: {data: obs://b/one-file, all: /b/dir/}, outputs: {out: /b/out/}"),
+    a_job(more=", inputs: [{name: data, remote: {obs: {obs_url: 'obs://b/x.csv'}}}]"),
+    JOB.replace("spec: {", "spec: {log_export_path: {obs_url: /b/log/}, "),
+    JOB.replace("spec: {", "spec: {log_export_path: {obs_url: ''}, "),
+    "algorithm: {command: python /opt/x.py, code_dir: obs://b/code/, engine: {image_url: o/i:1}}\n"
+    "spec: {resource: {flavor_id: gpu}}\n",
+    "algorithm: {command: sh run.sh, code_dir: obs://b/code/, boot_file: obs://c/x.py, "
+    "engine: {image_url: o/i:1}}\n"
+    "spec: {resource: {flavor_id: gpu}}\n",
+    "algorithm: {id: x, code_dir: obs://b/code/, boot_file: obs://c/x.py}\n"
+    "spec: {resource: {flavor_id: gpu}}\n",
+]
+
+DIRECTORY = "a directory must end in / (ModelArts.2791)"
+FORM = "must be obs://BUCKET/… or /BUCKET/…"
+
+REFUSED = [
+    (a_job("obs://b/code"), DIRECTORY, 'write "obs://b/code/"', "'obs://b/code'", "algorithm.code_dir"),
+    (a_job("b/code/"), FORM, 'write "obs://b/code/"', "'b/code/'", "algorithm.code_dir"),
+    (a_job("https://b/code/"), FORM, None, "'https://b/code/'", "algorithm.code_dir"),
+    (a_job("obs:/b/code/"), FORM, None, "'obs:/b/code/'", "algorithm.code_dir"),
+    (
+        a_job(boot="obs://b/code/"),
+        "boot_file must be a file, not a directory (ModelArts.2758)",
+        None,
+        "'obs://b/code/'",
+        "algorithm.boot_file",
+    ),
+    (
+        a_job(more=", outputs: {out: 'obs://b/out'}"),
+        DIRECTORY,
+        'write "obs://b/out/"',
+        "'obs://b/out'",
+        "algorithm.outputs.out.remote.obs.obs_url",
+    ),
+    (
+        a_job(more=", outputs: [{name: out, remote: {obs: {obs_url: 'obs://b/out'}}}]"),
+        DIRECTORY,
+        'write "obs://b/out/"',
+        "'obs://b/out'",
+        "algorithm.outputs.out.remote.obs.obs_url",
+    ),
+    (
+        a_job(more=", inputs: {data: 'hdfs://b/in'}"),
+        FORM,
+        None,
+        "'hdfs://b/in'",
+        "algorithm.inputs.data.remote.obs.obs_url",
+    ),
+    (
+        JOB.replace("spec: {", "spec: {log_export_path: {obs_url: 'obs://b/log'}, "),
+        DIRECTORY,
+        'write "obs://b/log/"',
+        "'obs://b/log'",
+        "spec.log_export_path.obs_url",
+    ),
+]
+
+
+@pytest.mark.parametrize("body", ACCEPTED, ids=range(len(ACCEPTED)))
+def test_path_that_the_service_takes_is_valid(place: Place, body: str) -> None:
+    job = place.job(body)
+    check_job({**(job.body or {}), "metadata": {"name": "a"}})
+
+
+@pytest.mark.parametrize(("body", "rule", "fix", "at", "path"), REFUSED, ids=range(len(REFUSED)))
+def test_path_that_the_service_refuses_is_told_at_its_place(
+    place: Place, body: str, rule: str, fix: str | None, at: str, path: str
+) -> None:
+    write(place, body)
+    problem = place.problem()
+    assert problem.what == "invalid OBS path"
+    assert problem.why is not None
+    assert problem.why.startswith(f"{rule}, got ")
+    assert problem.fix == fix
+    assert marked(problem) == at
+    assert problem.path == f"jobs.a.{path}"
+
+
+@pytest.mark.parametrize("boot", ["obs://b/other/train.py", "obs://b/code2/train.py", "/c/code/train.py"])
+def test_boot_file_outside_code_dir_is_told_at_boot_file(place: Place, boot: str) -> None:
+    write(place, a_job(boot=boot))
+    problem = place.problem()
+    assert problem.what == "boot_file is outside code_dir"
+    assert problem.why == (f'must be below code_dir, "obs://b/code/", got "{boot}" (ModelArts.2792)')
+    assert place_of(problem).startswith("main.yaml:5:")
+    assert marked(problem) == f"'{boot}'"
+
+
+@pytest.mark.parametrize(("body", "rule", "fix", "at", "path"), REFUSED, ids=range(len(REFUSED)))
+def test_emulator_refuses_the_same(
+    place: Place, body: str, rule: str, fix: str | None, at: str, path: str
+) -> None:
+    read = YAML(typ="safe", pure=True).load(body)
+    algorithm = read["algorithm"]
+    for kind in ("inputs", "outputs"):
+        if isinstance(algorithm.get(kind), dict):
+            algorithm[kind] = [
+                {"name": name, "remote": {"obs": {"obs_url": url}}} for name, url in algorithm[kind].items()
+            ]
+    with pytest.raises(ApiError) as refused:
+        check_job({"kind": "job", "metadata": {"name": "a"}, **read})
+    assert refused.value.code in {"ModelArts.2791", "ModelArts.2758"}
+
+
+def test_several_problems_are_told_at_once(place: Place) -> None:
+    write(place, a_job("obs://b/code", more=", outputs: {out: obs://b/out}"))
+    assert len(place.problems()) == 2
+
+
+SECRET = "variables: {bucket: {env: BUCKET, sensitive: true}}\n"
+
+
+@pytest.mark.parametrize("code", ["${var.bucket}/code", "${var.bucket}"])
+def test_value_of_a_secret_is_not_told(place: Place, code: str) -> None:
+    write(place, a_job(code, boot=code + "x.py"), HEAD + SECRET)
+    problems = place.problems(environ={"BUCKET": "tell-nobody"})
+    assert problems
+    assert "tell-nobody" not in "".join(str(problem) for problem in problems)
+
+
+@pytest.mark.parametrize(
+    "head", [HEAD + SECRET, HEAD + SECRET.replace("sensitive: true", "sensitive: false")]
+)
+def test_value_that_is_not_known_offline_is_not_judged(place: Place, head: str) -> None:
+    write(place, a_job("${var.bucket}", boot="${var.bucket}train.py"), head)
+    if "true" in head:
+        assert place.load(offline=True).stack.jobs
+    else:
+        assert all("OBS" not in problem.what for problem in place.problems(offline=True))
+
+
+def test_expression_is_judged_by_its_value(place: Place) -> None:
+    head = HEAD + "variables: {bucket: {default: 'obs://b'}}\n"
+    write(place, a_job("${var.bucket}/code/", boot="${var.bucket}/code/x.py"), head)
+    assert place.load().stack.jobs
+    write(place, a_job("${var.bucket}/code", boot="${var.bucket}/code/x.py"), head)
+    assert place.problem().what == "invalid OBS path"
+
+
+def write(place: Place, body: str, head: str = HEAD) -> None:
+
+    place.write(f"{head}jobs:\n  a:\n{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n")

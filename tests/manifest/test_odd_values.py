@@ -1,0 +1,184 @@
+"""Values that no service, store or reader of JSON can hold: refused with their place."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.manifest.conftest import HEAD, JOB, Place, marked
+
+HUGE = "9" * 400
+NO_NUMBERS = [".inf", "-.inf", "+.Inf", ".nan", ".NaN", "1e400", "-1e999", HUGE, f"-{HUGE}", str(2**64)]
+
+
+def body_with(line: str) -> str:
+    return f"{JOB}    {line}\n"
+
+
+@pytest.mark.parametrize("number", NO_NUMBERS)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "raw: {x: %s}",
+        "raw: {x: {y: [1, {z: %s}]}}",
+        "raw: {metadata: {x: %s}}",
+        "raw: {algorithm: {inputs: {a: {x: %s}}}}",
+        "raw: {spec: {x: [%s]}}",
+    ],
+)
+def test_number_that_json_has_not_is_refused_in_raw(place: Place, line: str, number: str) -> None:
+    place.write(f"{HEAD}jobs:\n  a:{body_with(line % number)}")
+    problem = place.problem()
+    assert problem.what == "number out of range"
+    assert problem.path.startswith("jobs.a.raw")
+    assert number.startswith(marked(problem).rstrip("…"))
+    assert problem.fix is not None
+    assert number[:50] in problem.fix
+
+
+@pytest.mark.parametrize("number", NO_NUMBERS)
+def test_number_from_a_variable_is_refused_in_raw(place: Place, number: str) -> None:
+    raw = "raw: {x: '${var.v}'}"
+    place.write(f"{HEAD}variables: {{v: {{default: {number}}}}}\njobs:\n  a:{body_with(raw)}")
+    assert place.problem().what == "number out of range"
+
+
+@pytest.mark.parametrize("number", [str(-(2**63)), str(2**64 - 1), "1e308", "-0.0", "5e-324"])
+def test_number_that_json_has_may_stand_in_raw(place: Place, number: str) -> None:
+    job = place.job(body_with(f"raw: {{x: {number}}}"))
+    assert job.body is not None
+    assert job.body["x"] == json.loads(number)
+
+
+@pytest.mark.parametrize("number", NO_NUMBERS)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "spec: {resource: {flavor_id: gpu, node_count: %s}}",
+        "spec: {resource: {flavor_id: gpu}, schedule_policy: {priority: %s}}",
+        "spec: {resource: {flavor_id: gpu}, auto_stop: {time_unit: HOURS, duration: %s}}",
+        "spec: {resource: {flavor_detail: {x: %s}}}",
+    ],
+)
+def test_number_that_json_has_not_is_refused_in_any_field(place: Place, line: str, number: str) -> None:
+    lines = (
+        JOB.replace("    spec: {resource: {flavor_id: gpu, node_count: 1}}\n", "") if "spec" in line else JOB
+    )
+    place.write(f"{HEAD}jobs:\n  a:{lines}    {line % number}\n")
+    marks = [marked(problem).rstrip("…") for problem in place.problems()]
+    assert any(number.startswith(mark) or mark == "flavor_detail" for mark in marks)
+
+
+@pytest.mark.parametrize("number", NO_NUMBERS[:-1])
+@pytest.mark.parametrize("name", ["max_retries", "retry_delay"])
+def test_number_without_end_is_refused_in_lifecycle(place: Place, name: str, number: str) -> None:
+    place.write(f"{HEAD}jobs:\n  a:{JOB}    lifecycle: {{{name}: {number}}}\n")
+    assert name in place.problem().path
+
+
+@pytest.mark.parametrize("number", NO_NUMBERS[:-1])
+@pytest.mark.parametrize(
+    "name", ["terminations", "terminations_percent", "lost_time", "lost_node_hours", "reruns"]
+)
+def test_number_without_end_is_refused_in_limits(place: Place, name: str, number: str) -> None:
+    place.write(f"{HEAD}limits: {{{name}: {number}}}\n")
+    assert name in place.problem().path
+
+
+@pytest.mark.parametrize("number", NO_NUMBERS)
+def test_number_is_text_as_it_stands_where_text_is_wanted(place: Place, number: str) -> None:
+    line = f"engine: {{engine_id: pt}}, parameters: {{p: {number}}}, environments: {{E: {number}}}"
+    job = place.job(f"{JOB.replace('engine: {engine_id: pt}', line)}    lifecycle: {{rerun: {number}}}\n")
+    assert job.body is not None
+    assert job.body["algorithm"]["parameters"] == [{"name": "p", "value": number}]
+    assert job.body["algorithm"]["environments"] == {"E": number}
+    assert job.lifecycle.rerun == number
+
+
+@pytest.mark.parametrize("duration", ["99999999999d", f"{HUGE}s", "1" * 30 + "h"])
+def test_duration_beyond_a_century_is_refused(place: Place, duration: str) -> None:
+    place.write(f"{HEAD}limits: {{lost_time: {duration}}}\n")
+    assert "at most 1000 years" in place.problem().why
+
+
+# ── NUL, and halves of characters ──────────────────────────────────────────────────────────────────
+
+PLACES = [
+    'stack: "{}"',
+    'target: "{}"',
+    'records: "sqlite:///{}"',
+    'records: "postgresql://{}@h/d"',
+    'targets: {{t: {{kind: modelarts, endpoint: "https://{}"}}}}',
+    'targets: {{t: {{kind: modelarts, region: r, profile: "{}"}}}}',
+    'variables: {{v: {{default: "{}"}}}}',
+    'variables: {{v: {{env: "{}"}}}}',
+    'variables: {{"{}": {{default: 1}}}}',
+    'limits: {{lost_time: "{}"}}',
+    'defaults: {{description: "{}"}}',
+    'jobs: {{"{}": {{}}}}',
+    'jobs: {{a: {{description: "{}"}}}}',
+    'jobs: {{a: {{state: absent, needs: ["{}"], formerly: "{}"}}}}',
+    'jobs: {{a: {{raw: {{"{}": 1}}}}}}',
+    'jobs: {{a: {{raw: {{x: ["{}"]}}}}}}',
+    'jobs: {{a: {{algorithm: {{environments: {{"{}": "{}"}}}}}}}}',
+    'jobs: {{a: {{algorithm: {{code_dir: "obs://b/{}/"}}}}}}',
+    '"{}": 1',
+]
+
+
+@pytest.mark.parametrize("text", PLACES)
+@pytest.mark.parametrize(
+    ("escape", "what"),
+    [
+        (r"a\0b", "character not allowed"),
+        (r"\x00", "character not allowed"),
+        (r"\u0000", "character not allowed"),
+        (r"\U00000000", "character not allowed"),
+        (r"\ud800", "invalid YAML"),
+        (r"\U0000dfff", "invalid YAML"),
+        (r"\U00110000", "invalid YAML"),
+        ("\ufffe", "invalid YAML"),
+    ],
+)
+def test_character_that_nothing_can_keep_is_refused_everywhere(
+    place: Place, text: str, escape: str, what: str
+) -> None:
+    line = text.format(escape, escape)
+    if not line.startswith("stack"):
+        place.write(HEAD if "target" not in line else "stack: s\n")
+    place.write(line + "\n", "x.yaml")
+    problems = place.problems()
+    assert {problem.what for problem in problems} == {what}
+    assert all(problem.location is not None for problem in problems)
+
+
+def test_each_text_with_nul_is_told(place: Place) -> None:
+    place.write('stack: "\\0"\njobs: {"a\\0": {description: "\\0"}}\n')
+    assert [problem.what for problem in place.problems()] == ["character not allowed"] * 3
+
+
+def test_backslash_before_a_zero_is_no_nul(place: Place) -> None:
+    place.write(f"{HEAD}variables: {{a: {{default: \"\\\\0\"}}, b: {{default: '\\0'}}}}\n")
+    place.load()
+
+
+@pytest.mark.parametrize(
+    ("more", "given"),
+    [
+        ("", {"environ": {"X": "a\udcff"}}),
+        ("variables: {v: {env: X}}\n", {"environ": {"X": "a\udcff"}}),
+        ("variables: {v: {env: X, sensitive: true}}\n", {"environ": {"X": "a\udcff"}}),
+        ("variables: {v: {}}\n", {"variables": {"v": "a\udcff"}}),
+    ],
+)
+def test_bytes_from_outside_that_are_no_text_are_refused(
+    place: Place, more: str, given: dict[str, Any]
+) -> None:
+    expression = "${var.v}" if more else "${env.X}"
+    place.write(f"{HEAD}{more}jobs:\n  a:{JOB}    description: '{expression}'\n")
+    problem = place.problem(**given)
+    assert problem.what == "invalid text"
+    assert "not valid UTF-8" in problem.why
+    assert marked(problem) == ("v" if more else expression)

@@ -1,0 +1,167 @@
+"""`policies:` in the files of a stack: joined, checked, compiled; every problem at its place."""
+
+from __future__ import annotations
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from reconciler.core.manifest_schema import manifest_schema
+from reconciler.core.policy import Effect
+from reconciler.manifest.load import load_mapping
+from tests.manifest.conftest import Place, marked, place_of
+
+HEAD = "stack: vision\ntargets: {local: {kind: local}}\n"
+
+
+def with_policy(place: Place, text: str, head: str = HEAD) -> None:
+    place.write(f"{head}policies:\n{text}")
+
+
+def test_policies_of_several_files_are_joined_in_the_order_of_the_files(place: Place) -> None:
+    place.write(f"{HEAD}policies: [{{name: one, deny: 'true', message: no}}]\n")
+    place.write("policies: [{name: two, warn: 'false', only: [create]}]\n", "more.yaml")
+    place.write("policies:\n", "none.yaml")
+    one, two = place.load().stack.policies
+    assert (one.name, one.effect, one.expression, one.message) == ("one", Effect.DENY, "true", "no")
+    assert one.only == ("create", "update", "replace")
+    assert (two.name, two.effect, two.only) == ("two", Effect.WARN, ("create",))
+    assert one.location is not None
+    assert str(one.location).endswith("main.yaml:3:24")
+
+
+def test_second_policy_of_a_name_is_told_with_both_places(place: Place) -> None:
+    place.write(f"{HEAD}policies: [{{name: one, deny: 'true'}}]\n")
+    place.write("policies:\n  - {name: one, deny: 'false'}\n", "more.yaml")
+    problem = place.problem()
+    assert (problem.what, place_of(problem), problem.fix) == (
+        "duplicate policy",
+        "more.yaml:2:12",
+        "rename one of them",
+    )
+    assert "main.yaml:3:13" in problem.why
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "at", "why"),
+    [
+        ("  - {name: a}\n", "missing field", "4:5", "exactly one of deny and warn is required"),
+        ("  - {name: a, deny: x, warn: x}\n", "missing field", "4:5", "exactly one of deny and warn"),
+        ("  - {deny: 'true'}\n", "missing field", "4:5", '"name" is required'),
+        ("  - {name: a, deny: true}\n", "wrong type", "4:21", "expected text, got true"),
+        ("  - {name: a, deny: ''}\n", "value not allowed", "4:21", "at least 1 characters"),
+        ("  - {name: a, deny: 'true', when: x}\n", "unknown field", "4:29", '"when" is not one of'),
+        ("  - {name: a, deny: 'true', only: [keep]}\n", "value not allowed", "4:36", "one of create, update"),
+        ("  - {name: a, deny: 'true', only: []}\n", "value not allowed", "4:29", "at least 1"),
+        ("  - nothing\n", "wrong type", "4:5", "expected a mapping"),
+        ("  name: a\n", "wrong type", "4:3", "expected a list, got a mapping"),
+    ],
+)  # fmt: skip
+def test_entry_that_is_wrong_says_where_and_why(
+    place: Place, text: str, what: str, at: str, why: str
+) -> None:
+    with_policy(place, text)
+    problem = place.problem()
+    assert (problem.what, why in problem.why) == (what, True), problem
+    if what != "wrong type" or "list" not in why:
+        assert place_of(problem) == f"main.yaml:{at}"
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "mark"),
+    [
+        ("  - name: a\n    deny: job.key == @\n", "5:22", "@"),
+        ("  - name: a\n    deny: 'job.key == ''a'' && @'\n", "5:32", "@"),
+        ('  - name: a\n    deny: "job.key == @"\n', "5:23", "@"),
+        ("  - {name: a, warn: job.key == @}\n", "4:32", "@"),
+        ("  - name: a\n    deny: |\n      job.key ==\n      @\n", "7:7", "@"),
+        ("  - name: a\n    deny: |2\n      job.key ==\n      @\n", "7:7", "@"),
+        ("  - name: a\n    deny: >-  # folded\n      job.key\n      ==\n\n      @ x\n", "9:7", "@"),
+        ("  - name: a\n    deny: job.key\n      ==   @\n", "6:12", "@"),
+        ("  - name: a\n    deny: 'job.key\n\n      == \"日本\" @'\n", "7:15", "@"),
+        ("  - name: a\n    deny: jbo.key == 1\n", "5:11", "j"),
+        ("  - name: a\n    deny: &x >\n      true &&\n\n      jbo.key == 1\n", "8:7", "j"),
+        ("  - name: a\n    deny: job.key ==\n", "5:21", None),
+    ],
+    ids=range(12),
+)
+def test_expression_that_does_not_compile_is_marked_at_its_column(
+    place: Place, text: str, at: str, mark: str | None
+) -> None:
+    with_policy(place, text)
+    problem = place.problem()
+    assert (problem.what, place_of(problem)) == ("invalid expression", f"main.yaml:{at}")
+    if mark:
+        assert marked(problem) == mark
+
+
+def test_text_with_escapes_is_marked_at_its_beginning(place: Place) -> None:
+    with_policy(place, '  - name: a\n    deny: "job.key == \\"a\\" @"\n')
+    assert place_of(place.problem()) == "main.yaml:5:11"
+
+
+def test_unknown_name_is_told_with_the_nearest(place: Place) -> None:
+    with_policy(place, "  - {name: a, deny: jbo.key == 'x'}\n")
+    assert place.problem().fix == 'did you mean "job"?'
+
+
+def test_all_problems_of_all_policies_are_told(place: Place) -> None:
+    with_policy(place, "  - {name: a, deny: '1 +'}\n  - {name: a, deny: '2 +'}\n  - {name: b}\n")
+    assert [(problem.what, place_of(problem)) for problem in place.problems()] == [
+        ("invalid expression", "main.yaml:4:25"),
+        ("duplicate policy", "main.yaml:5:12"),
+        ("invalid expression", "main.yaml:5:25"),
+        ("missing field", "main.yaml:6:5"),
+    ]
+
+
+def test_expression_of_a_policy_is_not_expanded(place: Place) -> None:
+    with_policy(place, "  - {name: a, deny: 'job.key == \"${var.x}\"'}\n")
+    [policy] = place.load().stack.policies
+    assert policy.expression == 'job.key == "${var.x}"'
+
+
+def test_manifest_that_is_data_may_hold_policies(place: Place) -> None:
+    head = {"stack": "s", "targets": {"l": {"kind": "local"}}}
+    policies = [{"name": "a", "deny": "true"}]
+    loaded = load_mapping({**head, "policies": policies}, place.root, environ={})
+    assert [policy.name for policy in loaded.stack.policies] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("policies", "is_valid"),
+    [
+        ([{"name": "a", "deny": "true"}], True),
+        ([{"name": "a", "warn": "true", "message": "m", "only": ["create"]}], True),
+        (None, True),
+        ([{"name": "a"}], False),
+        ([{"name": "a", "deny": "true", "warn": "true"}], False),
+        ([{"name": "a", "deny": True}], False),
+        ([{"name": "a", "deny": "true", "only": ["keep"]}], False),
+        ({"a": "true"}, False),
+    ],
+)
+def test_schema_takes_what_the_program_takes(policies: object, is_valid: bool) -> None:
+    assert Draft202012Validator(manifest_schema()).is_valid({"policies": policies}) is is_valid
+
+
+# ── cases beside the manifest ──────────────────────────────────────────────────────────────────────
+
+
+def test_case_below_the_root_is_no_part_of_the_stack(place: Place) -> None:
+    with_policy(place, "  - {name: a, deny: 'true'}\n")
+    before = place.load().manifest_digest
+    place.write("job: {}\nexpect: {deny: [a]}\n", "cases/one.yaml")
+    place.write("job: {]\nexpect: {}\n", "cases/broken.yaml")
+    loaded = place.load()
+    assert [path.name for path in loaded.files] == ["main.yaml"]
+    assert loaded.manifest_digest == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["job: {}\n", "expect: {}\n", "job: {}\nexpect: {}\njobs: {}\n", "job: {}\nexpect: {}\ntemplates: {}\n"],
+)
+def test_file_that_is_only_like_a_case_is_no_case(place: Place, text: str) -> None:
+    place.write(HEAD)
+    place.write(text, "cases/one.yaml")
+    assert {problem.what for problem in place.problems()} == {"unknown field"}

@@ -1,0 +1,312 @@
+"""What was saved without its secrets is the same again, wherever their values come from now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from reconciler.core.expression import Reference, escape, parts_of, save, unresolvable_references
+from reconciler.core.stack import Variable, VariableSource
+from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage
+from reconciler.manifest.expressions import Expander
+from reconciler.manifest.saved_secrets import resolve
+from reconciler.manifest.variables import VariableValues
+from reconciler.secrets import SecretText
+from tests.manifest.conftest import HEAD, JOB, Place
+
+TOKEN = {"token": VariableSource(env="TOKEN")}
+
+
+def again(
+    tree: Any, sources: Mapping[str, VariableSource] = TOKEN, base: Path = Path("/nowhere"), **more: Any
+) -> Any:
+    options: dict[str, Any] = {"variables": {}, "environ": {}, **more}
+    return resolve(tree, sources, base=base, **options)
+
+
+def refused(tree: Any, sources: Mapping[str, VariableSource] = TOKEN, **more: Any) -> tuple[Diagnostic, ...]:
+    with pytest.raises(ManifestInvalid) as raised:
+        again(tree, sources, **more)
+    return raised.value.diagnostics
+
+
+# Where a value came from
+
+
+@pytest.mark.parametrize(
+    ("declared", "options", "source"),
+    [
+        ("{env: TOKEN, sensitive: true}", {}, VariableSource(env="TOKEN")),
+        ("{env: NONE, sensitive: true, default: abcd}", {}, VariableSource(default=True)),
+        ("{env: TOKEN, sensitive: true, default: abcd}", {}, VariableSource(env="TOKEN")),
+        ("{env: TOKEN, sensitive: true}", {"variables": {"token": "x"}}, VariableSource(given=True)),
+        ("{env: TOKEN, sensitive: true}", {"var_files": 2}, VariableSource(file="two.values")),
+        ("{env: TOKEN, sensitive: true}", {"var_files": 3}, VariableSource(env="TOKEN")),
+        ("{env: TOKEN, sensitive: true}", {"variables": {"token": "x"}, "var_files": 2},
+         VariableSource(given=True)),
+        ("{env: NONE, sensitive: true}", {"offline": True}, None),
+        ("{env: TOKEN}", {}, None),
+    ],
+)  # fmt: skip
+def test_source_of_a_value(
+    place: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    declared: str,
+    options: dict[str, Any],
+    source: VariableSource | None,
+) -> None:
+    monkeypatch.chdir(place.root)
+    place.write(f"stack: s\nvariables: {{token: {declared}}}\n")
+    place.write("token: one", "one.values")
+    place.write("token: two", "two.values")
+    place.write("token: ~", "three.values")
+    files = [Path(f"{name}.values") for name in ("one", "two", "three")][: options.pop("var_files", 0)]
+    loaded = place.load(environ={"TOKEN": "hunter2!"}, var_files=files, **options)
+    assert loaded.sources == ({} if source is None else {"token": source})
+
+
+@pytest.mark.parametrize("members", [{}, {"env": "A", "file": "b"}, {"given": True, "default": True}])
+def test_source_is_one_of_five(members: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="one of env, file, given, default and text"):
+        VariableSource(**members)
+
+
+# And back
+
+
+def test_job_is_the_same_again(place: Place) -> None:
+    environments = "environments: {A: '${var.token}', B: 'Bearer ${var.token}', C: '$${x} $$', D: 1}, engine:"
+    place.write(
+        HEAD
+        + "variables: {token: {env: TOKEN, sensitive: true}}\n"
+        + f"jobs:\n  a:{JOB.replace('engine:', environments)}"
+    )
+    environ = {"TOKEN": "hunter2!"}
+    loaded = place.load(environ=environ)
+    body = loaded.stack.jobs["a"].body
+    written = json.dumps(save(body))
+    assert "hunter2" not in written
+    assert unresolvable_references(body) == ()
+    found = again(json.loads(written), loaded.sources, environ=environ)
+    assert found == body
+    assert found["algorithm"]["environments"]["B"].reference == "Bearer ${var.token}"
+    assert found["algorithm"]["environments"]["C"] == "${x} $$"
+
+
+HOSTILE = st.lists(st.sampled_from(["$${", "${", "${$}", "$", "{", "}", "var.token", "a", "\n"])).map("".join)
+
+
+@given(st.recursive(HOSTILE | st.text() | st.integers() | st.none() | st.booleans(),
+                    lambda inner: st.lists(inner) | st.dictionaries(HOSTILE, inner)))  # fmt: skip
+def test_plain_data_survives(tree: Any) -> None:
+    assert again(json.loads(json.dumps(save(tree))), {}) == tree
+    assert unresolvable_references(tree) == ()
+
+
+@given(
+    st.lists(HOSTILE | st.sampled_from([("token",), ("other",), ("open",)])),
+    HOSTILE,
+    HOSTILE | st.integers(),
+    st.sampled_from(["t0ken", "$", "${", "}"]),
+)
+@example([("open",), ("token",)], "", "$", "t")
+@example([("open",), ("token",)], "", "a$$", "t")
+@example([("open",), "{x}", ("token",)], "", "$", "t")
+@example([("token",), "$$", ("other",)], "", "", "t")
+def test_secrets_survive_with_value_and_reference(
+    pieces: list[Any], other: str, open_value: str | int, token: str
+) -> None:
+    given_values = {"token": token, "other": other, "open": open_value}
+    declared = {name: Variable(sensitive=name != "open") for name in given_values}
+    text, literal = "", ""
+    for piece in pieces:
+        if isinstance(piece, tuple):
+            text += escape(literal, before_expression=True) + f"${{var.{piece[0]}}}"
+            literal = ""
+        else:
+            literal += piece
+    text += escape(literal)
+    value = Expander(VariableValues(declared, from_files=given_values), {}).text(text)
+    tree = {"a": [value, {"b": value}]}
+    written = json.loads(json.dumps(save(tree)))
+    sources = {"token": VariableSource(env="TOKEN"), "other": VariableSource(given=True)}
+    found = again(written, sources, environ={"TOKEN": token}, variables={"other": other})
+    assert found == tree
+    sent = "".join(str(given_values[piece[0]]) if isinstance(piece, tuple) else piece for piece in pieces)
+    assert str(value) == sent
+    assert isinstance(found["a"][0], SecretText) == isinstance(value, SecretText)
+    assert unresolvable_references(tree) == ()
+    if isinstance(value, SecretText):
+        assert found["a"][1]["b"].reference == value.reference
+
+
+@given(HOSTILE, HOSTILE)
+def test_escaped_text_reads_back_in_front_of_an_expression_too(text: str, behind: str) -> None:
+    assert "".join(map(str, parts_of(escape(text)))) == text
+    parts = parts_of(escape(text, before_expression=True) + "${var.x}" + escape(behind))
+    assert [part for part in parts if isinstance(part, Reference)] == [("var.x", "${var.x}", True)]
+    assert "".join(part if isinstance(part, str) else "|" for part in parts) == f"{text}|{behind}"
+
+
+# Where values come from now
+
+
+def test_what_is_given_now_outdoes_where_it_came_from(tmp_path: Path) -> None:
+    (tmp_path / "old.values").write_text("token: from-old-file\n")
+    (tmp_path / "new.values").write_text("token: from-new-file\nother: 1\n")
+    new: dict[str, Any] = {"var_files": [tmp_path / "new.values"]}
+    from_file = {"token": VariableSource(file="old.values")}
+    environ = {"TOKEN": "from-environment"}
+    assert again("${var.token}", environ=environ) == "from-environment"
+    assert again("${var.token}", from_file, base=tmp_path) == "from-old-file"
+    assert again("${var.token}", environ=environ, **new) == "from-new-file"
+    assert again("${var.token}", from_file, base=tmp_path, **new) == "from-new-file"
+    assert again("${var.token}", variables={"token": "given"}, environ=environ, **new) == "given"
+    assert again("${var.token}", {}, variables={"token": "given"}) == "given"
+
+
+@pytest.mark.parametrize(
+    ("source", "why", "fix"),
+    [
+        (VariableSource(env="TOKEN"), "the environment variable TOKEN, which is not set",
+         "export TOKEN=VALUE, or give --var token=VALUE"),
+        (VariableSource(file="none.values"), "none.values, which cannot be read: No such file or directory",
+         "give --var-file FILE or --var token=VALUE"),
+        (VariableSource(file="bad.values"), "bad.values, which cannot be read: ",
+         "give --var-file FILE or --var token=VALUE"),
+        (VariableSource(file="other.values"), "other.values, which no longer contains it",
+         "give --var-file FILE or --var token=VALUE"),
+        (VariableSource(given=True), "was given by --var and is not stored", "give --var token=VALUE"),
+        (VariableSource(default=True), "was in the manifest and is not stored", "give --var token=VALUE"),
+        (VariableSource(text="a ${env.TOKEN}"), "is a ${env.TOKEN}, and", "give --var token=VALUE"),
+        (None, "is not recorded", "give --var token=VALUE"),
+    ],
+)  # fmt: skip
+def test_value_that_is_not_there_any_more(
+    tmp_path: Path, source: VariableSource | None, why: str, fix: str
+) -> None:
+    (tmp_path / "other.values").write_text("other: hunter2\n")
+    (tmp_path / "bad.values").write_text("token: hunter2\n - : {\n")
+    sources = {} if source is None else {"token": source}
+    (problem,) = refused({"a": "Bearer ${var.token}", "b": "${var.token}"}, sources, base=tmp_path)
+    assert problem.what == "variable without a value"
+    assert why in problem.why
+    assert problem.fix == fix
+    assert "hunter2" not in repr(problem)
+
+
+def test_every_missing_value_is_told(tmp_path: Path) -> None:
+    sources = {"a": VariableSource(env="A"), "b": VariableSource(given=True), "c": VariableSource(env="C")}
+    told = refused(["${var.c} ${var.a}", "${var.b}"], sources, environ={"C": "c"})
+    assert [problem.fix for problem in told] == [
+        "export A=VALUE, or give --var a=VALUE",
+        "give --var b=VALUE",
+    ]
+
+
+COMPOSED = {
+    "header": VariableSource(text="Bearer ${var.token}"),
+    "line": VariableSource(text="${var.header}; $${x} ${env.MORE}"),
+    **TOKEN,
+}
+
+
+def test_composed_value_is_put_together_again() -> None:
+    learned: list[str] = []
+    environ = {"TOKEN": "hunter2!", "MORE": "more"}
+    found = again("<${var.line}>", COMPOSED, environ=environ, learn=learned.extend)
+    assert found == "<Bearer hunter2!; ${x} more>"
+    assert isinstance(found, SecretText)
+    assert found.reference == "<${var.line}>"
+    assert {"hunter2!", "Bearer hunter2!; ${x} more"} <= set(learned)
+    assert again("${var.line}", COMPOSED, variables={"line": "given"}) == "given"
+
+
+@pytest.mark.parametrize(
+    ("environ", "fixes"),
+    [
+        ({"MORE": "more"}, ["export TOKEN=VALUE, or give --var token=VALUE"]),
+        ({"TOKEN": "t"}, ["give --var line=VALUE"]),
+    ],
+)
+def test_composed_value_names_the_part_that_is_missing(environ: dict[str, str], fixes: list[str]) -> None:
+    assert [problem.fix for problem in refused("${var.line}", COMPOSED, environ=environ)] == fixes
+
+
+def test_value_that_is_not_needed_may_be_missing() -> None:
+    assert again({"a": "plain"}, TOKEN) == {"a": "plain"}
+
+
+def test_file_is_read_only_if_nothing_else_gives_the_value(tmp_path: Path) -> None:
+    source = {"token": VariableSource(file="none.values")}
+    assert again("${var.token}", source, base=tmp_path, variables={"token": "x"}) == "x"
+
+
+@pytest.mark.parametrize("text", ["${env.PATH}", "${job.key}", "x ${parameter.a}", "${var.token", "${}"])
+def test_saved_data_reads_nothing_but_variables(text: str) -> None:
+    (problem,) = refused([text, text], environ={"PATH": "/bin", "TOKEN": "t"})
+    assert problem.what == "invalid expression"
+    assert "only ${var.NAME} is" in problem.why
+
+
+def test_value_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "v.values").write_text("token: [hunter2]\n")
+    (problem,) = refused("${var.token}", var_files=[tmp_path / "v.values"])
+    assert (problem.what, "hunter2" in repr(problem)) == ("wrong type", False)
+
+
+def test_files_given_now_have_to_be_there_and_readable(tmp_path: Path) -> None:
+    with pytest.raises(WrongUsage, match="no such path"):
+        again("${var.token}", var_files=[tmp_path / "none.values"])
+    (tmp_path / "bad.values").write_text("token: {hunter2\n")
+    (problem,) = refused("${var.token}", var_files=[tmp_path / "bad.values"])
+    assert (problem.what, "hunter2" in repr(problem)) == ("invalid YAML", False)
+
+
+def test_every_value_is_known_before_anything_is_refused() -> None:
+    learned: set[str] = set()
+    sources = {**TOKEN, "gone": VariableSource(env="GONE"), "unused": VariableSource(env="UNUSED")}
+    environ = {"TOKEN": "hunter2!", "UNUSED": "swordfish"}
+    refused("${var.token} ${var.gone}", sources, environ=environ, learn=learned.update)
+    assert learned == {"hunter2!", "swordfish"}
+
+
+# What cannot be kept
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "${parameter.password}",
+        "${environment.A}",
+        "${parameter.a}${var.token}",
+        "${parameter.a}${var.b}",
+        "${parameter.x{y}",
+        "nothing",
+        "$${var.token}",
+    ],
+)
+def test_what_could_not_be_found_again_is_listed(reference: str) -> None:
+    secret = SecretText("hunter2!", reference)
+    fine = SecretText("hunter2!", "x${var.token}")
+    assert unresolvable_references({"a": [secret, fine], "b": secret}) == (reference,)
+
+
+def test_secret_that_is_marked_in_place_cannot_be_kept(place: Place) -> None:
+    parameters = "parameters: {password: {value: hunter2!, sensitive: true}}, engine:"
+    job = place.job(JOB.replace("engine:", parameters))
+    assert unresolvable_references(job.body) == ("${parameter.password}",)
+
+
+def test_variable_that_is_marked_in_place_can_be_kept(place: Place) -> None:
+    parameters = "parameters: {password: {value: '${var.token}', sensitive: true}}, engine:"
+    head = HEAD + "variables: {token: {env: TOKEN, sensitive: true}}\n"
+    job = place.job(JOB.replace("engine:", parameters), head, environ={"TOKEN": "hunter2!"})
+    assert unresolvable_references(job.body) == ()

@@ -1,0 +1,201 @@
+"""docs/semantics.md, "Comparison": a number or boolean is text as it stands where the service wants text."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator
+from typing import Any, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel
+
+from reconciler.core.fields.field_types import Flag
+from reconciler.core.scalar import ScalarText, plain, scalar_text, spelled
+from reconciler.core.stack import DesiredJob, Manifest, Variable
+from reconciler.manifest.yaml import parse_scalar as parsed
+from tests.manifest.conftest import HEAD, Place
+
+SPELLINGS = (
+    "1.10", "0.1", "1e-5", "1E5", "1.0", "8", "0123", "+5", "-0", "0x1F", "0o17", ".5", "5.", ".inf", "-.INF",
+    ".nan", "true", "True", "TRUE", "false", "False", "FALSE", "12345678901234567890", "1e400",
+)  # fmt: skip
+TYPES = (bool, int, float)
+
+
+def job_with(text: str, place: Place, head: str = HEAD, **options: Any) -> DesiredJob:
+    return place.job(
+        f"""
+        algorithm:
+          code_dir: obs://b/code/
+          boot_file: obs://b/code/train.py
+          engine: {{engine_id: pt}}
+          parameters: {{x: {text}, y: {{value: {text}}}, z: {{value: {text}, sensitive: true}}}}
+          environments: {{X: {text}, Y: {{value: {text}, sensitive: False}}}}
+        annotations: {{x: {text}}}
+        spec: {{resource: {{flavor_id: gpu, node_count: 1}}}}
+        lifecycle: {{rerun: {text}}}
+        raw:
+          algorithm: {{parameters: {{r: {text}}}, environments: {{R: {text}}}, command: {text}}}
+        """,
+        head,
+        **options,
+    )
+
+
+def texts_of(job: DesiredJob) -> set[str]:
+    assert job.body is not None
+    algorithm = job.body["algorithm"]
+    return {
+        *(str(parameter["value"]) for parameter in algorithm["parameters"]),
+        *algorithm["environments"].values(),
+        *job.body["metadata"]["annotations"].values(),
+        algorithm["command"],
+        str(job.lifecycle.rerun),
+    }
+
+
+@pytest.mark.parametrize("text", SPELLINGS)
+def test_number_or_boolean_is_sent_as_it_is_spelled_where_the_service_wants_text(
+    text: str, place: Place
+) -> None:
+    assert texts_of(job_with(text, place)) == {text}
+
+
+@pytest.mark.parametrize("text", SPELLINGS)
+def test_variable_keeps_type_and_spelling(text: str, place: Place) -> None:
+    head = f"{HEAD}variables: {{v: {{default: {text}}}}}\n"
+    assert texts_of(job_with("'${var.v}'", place, head)) == {text}
+    assert texts_of(job_with("'a${var.v}b'", place, head)) == {f"a{text}b"}
+
+
+@pytest.mark.parametrize("text", SPELLINGS)
+def test_value_given_by_option_file_or_environment_keeps_its_spelling(text: str, place: Place) -> None:
+    default = "false" if text.lower() in ("true", "false") else "0.5"
+    head = f"{HEAD}variables: {{v: {{default: {default}, env: V}}}}\n"
+    file = place.write(f"v: {text}\n", "values.vars")
+    given: list[dict[str, Any]] = [
+        {"variables": {"v": text}},
+        {"environ": {"V": text}},
+        {"var_files": [file]},
+    ]
+    for options in given:
+        assert texts_of(job_with("'${var.v}'", place, head, **options)) == {text}
+
+
+def test_value_given_without_a_default_is_text(place: Place) -> None:
+    head = f"{HEAD}variables: {{v: {{}}}}\n"
+    assert texts_of(job_with("'${var.v}'", place, head, variables={"v": "1.10"})) == {"1.10"}
+
+
+def test_defaults_keep_the_spelling(place: Place) -> None:
+    head = f"{HEAD}defaults: {{algorithm: {{parameters: {{lr: 1.10}}, environments: {{F: False}}}}}}\n"
+    body = place.job(head=head).body
+    assert body is not None
+    assert body["algorithm"]["parameters"] == [{"name": "lr", "value": "1.10"}]
+    assert body["algorithm"]["environments"] == {"F": "False"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("010", 10), ("+7", 7), ("0x10", 16), ("0o17", 15), ("'${var.n}'", 10)]
+)
+def test_number_is_a_number_where_the_service_wants_one(text: str, value: int, place: Place) -> None:
+    job = place.job(
+        f"""
+        algorithm: {{code_dir: obs://b/code/, boot_file: obs://b/code/train.py, engine: {{engine_id: pt}}}}
+        spec: {{resource: {{flavor_id: gpu, node_count: {text}}}}}
+        raw: {{spec: {{new: {{count: {text}, share: 1.50, flag: True}}}}}}
+        """,
+        f"{HEAD}variables: {{n: {{default: 010}}}}\n",
+    )
+    assert job.body is not None
+    found = [job.body["spec"]["resource"]["node_count"], *job.body["spec"]["new"].values()]
+    assert [(type(one), one) for one in found] == [(int, value), (int, value), (float, 1.5), (bool, True)]
+
+
+def test_refused_number_is_quoted_as_it_is_spelled(place: Place) -> None:
+    place.write(
+        f"""{HEAD}jobs: {{a: {{algorithm: {{code_dir: obs://b/c/, boot_file: obs://b/c/t.py,
+        engine: {{engine_id: 1.10}}}}, spec: {{resource: {{flavor_id: gpu}}}}}}}}"""
+    )
+    problem = place.problem()
+    assert problem.why == "expected text, got 1.10"
+    assert problem.fix == 'quote it: "1.10"'
+
+
+def test_two_files_that_spell_a_number_in_two_ways_disagree(place: Place) -> None:
+    place.write(f"{HEAD}defaults: {{algorithm: {{parameters: {{lr: 1.10}}}}}}\njobs: {{}}\n")
+    place.write("defaults: {algorithm: {parameters: {lr: 1.1}}}\n", "more.yaml")
+    assert place.problem().what == "files disagree"
+
+
+def test_key_made_with_a_number_that_keeps_its_spelling_is_a_key(place: Place) -> None:
+    other = "{algorithm: {id: x}, spec: {resource: {flavor_id: g}}"
+    place.write(
+        f"{HEAD}variables: {{n: {{default: 01}}}}\njobs:\n  a-01: {other}}}\n"
+        f"  b: {other}, needs: ['a-${{var.n}}']}}\n  c: {other}, needs: 'd-${{var.n}}'}}\n"
+    )
+    assert place.problem().why == '"d-01" is not declared in any file of the stack'
+
+
+# --- every boolean field
+
+
+def fields_below(model: type[BaseModel], met: set[type[BaseModel]]) -> Iterator[tuple[str, Any, list[Any]]]:
+    if model in met:
+        return
+    met.add(model)
+    for name, info in model.model_fields.items():
+        yield f"{model.__name__}.{name}", info.annotation, info.metadata
+        for inner in models_in(info.annotation):
+            yield from fields_below(inner, met)
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from models_in(argument)
+
+
+def is_plain_bool(annotation: Any, metadata: list[Any]) -> bool:
+    if annotation is bool:
+        return not any(one in get_args(Flag)[1:] for one in metadata)
+    if get_origin(annotation) is None or annotation == Flag:
+        return False
+    return any(is_plain_bool(argument, []) for argument in get_args(annotation))
+
+
+def test_every_boolean_field_of_a_manifest_takes_every_spelling() -> None:
+    assert [name for name, *field in fields_below(Manifest, set()) if is_plain_bool(*field)] == []
+    assert Variable.model_validate({"sensitive": parsed("TRUE")}).sensitive is True
+
+
+# --- the values themselves
+
+
+@pytest.mark.parametrize("text", SPELLINGS)
+def test_value_with_a_spelling_is_its_plain_value_and_can_be_copied(text: str) -> None:
+    value = parsed(text)
+    assert scalar_text(value) == text
+    assert type(plain(value)) in TYPES
+    for copied in (copy.deepcopy(value), pickle.loads(pickle.dumps(value))):
+        assert (type(copied), scalar_text(copied)) == (type(value), text)
+
+
+def test_plain_value_has_the_spelling_of_python() -> None:
+    assert [scalar_text(value) for value in (0.1, 1e-05, 8.0, 7, True)] == [
+        "0.1",
+        "1e-05",
+        "8.0",
+        "7",
+        "true",
+    ]
+    assert spelled(0.1, "0.1").__class__ is float
+
+
+def test_text_that_knows_what_was_made_of_it_before_can_be_copied() -> None:
+    text = scalar_text(parsed("1.10"))
+    for copied in (copy.deepcopy(text), pickle.loads(pickle.dumps(text))):
+        assert isinstance(copied, ScalarText)
+        assert (copied, copied.released) == ("1.10", "1.1")
