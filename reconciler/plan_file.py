@@ -660,7 +660,7 @@ def _invalid(file: str, why: str) -> Diagnostic:
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PlanFile:
     """A saved plan as it is written: its document, without secrets, and the digest that names it."""
 
@@ -818,7 +818,7 @@ def _not_saved(path: tuple[str, ...]) -> Diagnostic:
     return Diagnostic(what, why, "choose another name")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReadPlan:
     """A saved plan as it was read from a file; secrets in its bodies are references yet."""
 
@@ -929,7 +929,7 @@ class ReadPlan:
         return resolve_records(self.options.records, self.options.sources, **known, root=root)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SecretSources:
     """Where the values of a saved plan's secrets are looked for, beside where they came from."""
 

@@ -7,10 +7,10 @@ to run it again. Deciding is `core`'s, doing is `apply`'s; here they are put tog
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.phase import Phase
 from reconciler.core.record import (
@@ -18,27 +18,27 @@ from reconciler.core.record import (
     Scope,
 )
 from reconciler.core.selection import TakeUnmatched, check_keys, narrow
-from reconciler.core.stack import Stack
 from reconciler.decide.guards import CatalogCheck
-from reconciler.decide.journal import Journal
 from reconciler.decide.key_state import PlanContext, Snapshot
-from reconciler.decide.outcome import Result
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan, PlannedAction
 from reconciler.decide.planner import ProposedPlan, guarded_plan, make_destroy_plan, propose_plan
-from reconciler.expressions.evaluator import evaluate
-from reconciler.manifest import LoadedStack
-from reconciler.modelarts.target import Connected
 from reconciler.observation import observe
-from reconciler.recording import Recording
 from reconciler.version import __version__
 
 if TYPE_CHECKING:
     from reconciler.apply.catalog import CatalogReader
     from reconciler.apply.executor import EventStream
+    from reconciler.core.policy_expression import Answer, Question
+    from reconciler.core.stack import Stack
     from reconciler.decide.drift import DriftReport
+    from reconciler.decide.journal import Journal
+    from reconciler.decide.outcome import Result
     from reconciler.decide.preflight import CatalogAnswers
     from reconciler.decide.reports import Explanation, StatusReport
+    from reconciler.manifest import LoadedStack
+    from reconciler.modelarts.target import Connected
     from reconciler.notify import Notified
+    from reconciler.recording import Recording
 
 
 class Context(NamedTuple):
@@ -87,8 +87,16 @@ class Context(NamedTuple):
             at_s=self.target.clock.now(),
             limits=self.loaded.stack.limits,
             allowances=allowances,
-            evaluate=partial(evaluate, stop=self.stop),
+            evaluate=partial(_evaluate, stop=self.stop),
         )
+
+
+def _evaluate(
+    questions: Sequence[Question], values: Sequence[Mapping[str, Any]], stop: threading.Event | None
+) -> list[list[Answer]]:
+    from reconciler.expressions.evaluator import evaluate  # only a stack with policies needs it
+
+    return evaluate(questions, values, stop=stop)
 
 
 class CheckOptions(NamedTuple):
@@ -142,9 +150,11 @@ def _check_catalog(
     against it as well, and so is a target that takes more than its catalog lists; what the target has no
     way to say is a warning. Apply leaves replaces to the checks right before each.
     """
-    from reconciler.decide import preflight as core  # an unchanged plan needs none of it
+    if not (is_wanted or context.is_applied):
+        return None
+    from reconciler.decide import preflight as core  # a plan needs none of it
 
-    if not (is_wanted or (context.is_applied and core.is_needed(actions))):
+    if not (is_wanted or core.is_needed(actions)):
         return None
     checked = core.checked_actions(actions, with_replaces=is_wanted)
     deferred = core.deferred_actions(actions, stack) if is_wanted else []

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 DATABASE = "records.sqlite3"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunMetadata:
     """Who runs this, where, with which command, from which commit of the manifests; "" for unknown."""
 

@@ -120,7 +120,7 @@ def next_check(
 # ── the result of a check, and what is known after it ────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CheckReport:
     """One check. Its entries of drift are as `drift --json` has them, without secrets.
 
@@ -174,7 +174,7 @@ class CheckReport:
         return document | {name: value for name, value in more.items() if value}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WatchState:
     """What the next check and the metrics need of the past; nothing of it grows.
 

@@ -15,7 +15,6 @@ from reconciler.core.catalog import (
     Missing,
     Offers,
     PoolChoice,
-    PreflightReason,
     RecordQuota,
     missing,
     needs_engines,
@@ -23,6 +22,7 @@ from reconciler.core.catalog import (
     pools,
 )
 from reconciler.core.ports import Catalog
+from reconciler.core.values import PreflightReason
 from reconciler.decide.plan import PlannedAction
 from reconciler.decide.preflight import CatalogAnswers, CatalogQuestions, UncheckedPart
 from reconciler.errors import Interrupted, NotOffered, NotSupported, Rejected, ServiceError

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from reconciler.core.values import PreflightReason
 from reconciler.secrets import SecretText, show
 
 _T = TypeVar("_T")
@@ -59,7 +59,7 @@ class RecordQuota(NamedTuple):
     used: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Offers:
     """What is offered. None is a part that is not known.
 
@@ -68,21 +68,6 @@ class Offers:
 
     most_nodes: Mapping[str, int | None] | None = None
     engines: Collection[EngineOffer] | None = None
-
-
-class PreflightReason(StrEnum):
-    """Why a target would refuse a create: a closed list."""
-
-    FLAVOR_NOT_OFFERED = "flavor_not_offered"
-    TOO_MANY_NODES = "too_many_nodes"
-    ENGINE_NOT_OFFERED = "engine_not_offered"
-    POOL_REJECTED = "pool_rejected"
-    QUOTA_EXCEEDED = "quota_exceeded"
-
-    @property
-    def words(self) -> str:
-        """The reason as people read it: the same words for the same problem."""
-        return self.value.replace("_", " ")
 
 
 class Missing(NamedTuple):

@@ -30,7 +30,7 @@ class NotifyEntry(Strict):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Destination:
     """Where something is told: an entry of `notify` whose URL has its value.
 

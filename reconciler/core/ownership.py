@@ -60,7 +60,7 @@ class ConflictingJob(NamedTuple):
         return "copied marker" if self.job.claimed_marker else "unmanaged"
 
 
-@dataclass(slots=True)
+@dataclass
 class KeyView:
     """Everything that was seen of one key: owned revisions (oldest first), conflicting jobs, unreadable jobs.
 
@@ -164,7 +164,7 @@ class KeyView:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ownership:
     """An observation, sorted by key for one stack.
 

@@ -83,7 +83,7 @@ class Call(StrEnum):
     TERMINATE = "terminate"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Holder:
     """Who holds a lock: a person or a CI user, on which machine, with which command."""
 
@@ -266,7 +266,7 @@ class FinishedWork(NamedTuple):
     stack: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HistorySnapshot:
     """What the store knows of a stack on a target.
 

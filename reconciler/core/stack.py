@@ -370,7 +370,7 @@ class Manifest(Strict):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DesiredJob:
     """One entry after variables and defaults are expanded.
 
@@ -445,7 +445,7 @@ class DesiredJob:
         return digest_of(self.covered_by(letter), letter) == digest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Declared:
     """What was declared for a revision, for the history. A secret stands there by its name.
 
@@ -459,7 +459,7 @@ class Declared:
     protect: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stack:
     """What the planner knows of a stack.
 

@@ -51,7 +51,7 @@ _UNQUOTED_PASSWORD = re.compile(r"//[^\s/:@]*:(?!\d*[/?#,])([^\s@]+)@")
 _LOOKS_LIKE_PASSWORD = re.compile(r"//[^\s/:@]*:([^\s@]+)@")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StoreUrl:
     """A URL, taken apart. `name` is the path of the file as it stands, or the database on the server.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -115,3 +116,18 @@ def timestamp(at_s: float) -> str:
     """Seconds since 1970 as RFC 3339 in UTC, to the second; a time beyond the calendar is its end."""
     at_s = min(max(at_s, 0.0), 253_402_300_799.0)
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class PreflightReason(StrEnum):
+    """Why a target would refuse a create: a closed list."""
+
+    FLAVOR_NOT_OFFERED = "flavor_not_offered"
+    TOO_MANY_NODES = "too_many_nodes"
+    ENGINE_NOT_OFFERED = "engine_not_offered"
+    POOL_REJECTED = "pool_rejected"
+    QUOTA_EXCEEDED = "quota_exceeded"
+
+    @property
+    def words(self) -> str:
+        """The reason as people read it: the same words for the same problem."""
+        return self.value.replace("_", " ")

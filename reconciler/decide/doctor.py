@@ -42,7 +42,7 @@ class Trouble(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Check:
     """One thing that was looked at; `fix` says what to do about it."""
 

@@ -126,7 +126,7 @@ class Pending(Frozen):
 # --- what is written down of checks
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Acceptance:
     """That somebody took a drift for known."""
 
@@ -148,7 +148,7 @@ class DriftId(NamedTuple):
         return cls(entry.key, entry.class_.value, entry.job or "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StandingDrift:
     """A drift as the last check that looked at its key left it.
 
@@ -179,7 +179,7 @@ class StandingDrift:
         return self.reported_at_s is None or at_s - self.reported_at_s > remind_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LastCheck:
     """What the record store has of earlier checks of a scope.
 
@@ -213,7 +213,7 @@ class DriftEvent(NamedTuple):
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CheckRecord:
     """What a check leaves in the store.
 
@@ -262,7 +262,7 @@ class FoundDrift(NamedTuple):
         return DriftId.of(self.entry)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DriftComparison:
     """What became of each drift since the last check that could compare; drift that is hidden is in none.
 

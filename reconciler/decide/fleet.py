@@ -20,7 +20,7 @@ from reconciler.errors import Diagnostic, ExitCode, first_of
 from reconciler.text import format_count
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StackMessage:
     """What a run says on stderr of one stack, at a level of `-v` (0: always), or a problem."""
 
@@ -29,7 +29,7 @@ class StackMessage:
     diagnostic: Diagnostic | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DriftToShow:
     """The drift of a check at `at_s` that is recorded, and that nobody has seen yet."""
 
@@ -38,7 +38,7 @@ class DriftToShow:
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StackResult:
     """What a command found in one stack; it travels between processes, and holds no secret.
 

@@ -167,7 +167,7 @@ _MOST_NAMES = 5
 REVIEW = "review the plan, then "
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Proposal:
     """What the guards judge: the actions of a stack, and what of it was found on the target.
 

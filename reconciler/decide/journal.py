@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from reconciler.decide.plan import PlannedAction
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Step:
     """One call that is about to be made for an action. `declared` is that of the job it makes or changes."""
 
@@ -40,7 +40,7 @@ class Step:
     declared: Declared | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepEnd:
     """How the call ended. `is_certain`: whether it is known that it took effect, or did not."""
 
@@ -52,7 +52,7 @@ class StepEnd:
     request_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Run:
     """One apply, destroy or drift check, as it begins."""
 
@@ -66,7 +66,7 @@ class Run:
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunEnd:
     """How a run ended, with what became of its actions."""
 

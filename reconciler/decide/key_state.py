@@ -39,7 +39,7 @@ _ENDED_OTHERWISE_THAN_WELL = frozenset({Phase.FAILED, Phase.ABNORMAL, Phase.TERM
 _SAME_TIME_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PlanContext:
     """What is the same for every key: whose stack, which cloud, the time by our clock, what was allowed.
 
@@ -175,7 +175,7 @@ def adoption_order(
 # --- what was edited
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Difference:
     """What changed of a declaration whose digest is not the marker's; empty: only the marker is behind.
 
@@ -237,7 +237,7 @@ def difference(desired: DesiredJob, details: ObservedJob, digest: str) -> Differ
 # --- retries
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Attempt:
     """Whether a retry is due (RETRY), not yet (RETRY_LATER), or none is left (RETRIES_EXHAUSTED)."""
 

@@ -38,7 +38,7 @@ class MetricSource(NamedTuple):
 NOWHERE = MetricSource("", "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunReport:
     """How a command went, and on which stack and target, as far as it got to know them."""
 

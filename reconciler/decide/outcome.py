@@ -33,7 +33,7 @@ def spell_status(status: str) -> str:
     return "succeeded" if status == Status.DONE else status.replace("_", " ")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Outcome:
     """What became of one action. `code`, `message`, `request_id` are those of the error, if one was met."""
 
@@ -63,7 +63,7 @@ class WaitEnd(StrEnum):
     GONE = "gone"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Waited:
     """A key that was waited for: its newest job as it was seen last, None where there is none yet."""
 
@@ -98,7 +98,7 @@ class Waited:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Result:
     """What became of a plan: an outcome per action that was tried or skipped, in the plan's order.
 

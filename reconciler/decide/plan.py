@@ -18,7 +18,6 @@ from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 from pydantic import Field
 
 from reconciler.core.body_summary import summarize
-from reconciler.core.catalog import PreflightReason
 from reconciler.core.identity import Description, parse_description
 from reconciler.core.lifecycle import ReplaceOrder
 from reconciler.core.stack import Declared
@@ -30,6 +29,7 @@ from reconciler.core.values import (
     Frozen,
     Head,
     PlanWarning,
+    PreflightReason,
     Source,
     node_hours,
 )
@@ -191,7 +191,7 @@ class AllowedKey(NamedTuple):
     key: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Allowances:
     """What was allowed: whole guards, and keys that a guard does not count (`lost-work=KEY`)."""
 
@@ -735,7 +735,7 @@ def look_of_changes(changes: Iterable[Change]) -> str:
     return json.dumps([change.model_dump(mode="json") for change in changes])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Group:
     """Actions of one kind, for one reason, with the same changes; mostly it is one action."""
 

@@ -32,7 +32,7 @@ _INTEGERS = range(-(2**63), 2**63)
 _OF_THE_SERVICE = frozenset({"lost_node_hours"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Subject:
     """One action and its job; `withheld` are fields that nobody can know where it is asked about."""
 
@@ -43,7 +43,7 @@ class Subject:
     withheld: frozenset[str] = field(default_factory=frozenset)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Surroundings:
     """What is the same for all actions; `target` is the plan's, as far as it is known."""
 
@@ -173,7 +173,7 @@ class PolicyWarning(NamedTuple):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Verdicts:
     """What was denied and warned of, by key, then in the order of the policies.
 

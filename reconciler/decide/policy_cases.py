@@ -48,7 +48,7 @@ class CaseFile(Strict):
     expect: Expectation = Field(description="What the policies are to say.")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PolicyCase:
     """A case that was read: `name` is its file, `job` the entry as a job."""
 
@@ -57,7 +57,7 @@ class PolicyCase:
     job: DesiredJob
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CaseResult:
     """What became of a case; `problems` say what was expected and what the policies said."""
 
@@ -70,7 +70,7 @@ class CaseResult:
         return not self.problems
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CasesReport:
     """All cases of a stack, in the order of their files."""
 

@@ -13,7 +13,6 @@ from reconciler.core.catalog import (
     Missing,
     Offers,
     PoolChoice,
-    PreflightReason,
     RecordQuota,
     missing,
     needs_engines,
@@ -21,7 +20,7 @@ from reconciler.core.catalog import (
     pools,
 )
 from reconciler.core.stack import Stack
-from reconciler.core.values import PlanWarning, few_of_a_kind
+from reconciler.core.values import PlanWarning, PreflightReason, few_of_a_kind
 from reconciler.decide.guards import CatalogCheck, block, blocks_of_findings, sums_of
 from reconciler.decide.plan import (
     Action,
@@ -47,7 +46,7 @@ class UncheckedPart(NamedTuple):
     is_lacking: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CatalogQuestions:
     """What has to be known of a catalog before some jobs are started."""
 
@@ -57,7 +56,7 @@ class CatalogQuestions:
     quota: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CatalogAnswers:
     """What a catalog answered. What is not known of it says nothing against a job.
 

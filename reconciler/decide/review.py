@@ -154,7 +154,7 @@ class Review(Frozen):
         return f"Review: {counts}." + (f" If active: {', '.join(wanted)}." if wanted else "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Side:
     """A manifest as far as a review compares it; `stack` is None where there is none at all.
 

@@ -68,7 +68,7 @@ class MarkKind(StrEnum):
         return kinds.index(self) >= kinds.index(MarkKind.DRIFT)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Bar:
     """A revision of a key, from its creation to its end.
 
@@ -93,7 +93,7 @@ class Bar:
     run: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Mark:
     """Something that happened to a key at a time. `run` is the run that did or found it, if one did."""
 
@@ -103,7 +103,7 @@ class Mark:
     run: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lane:
     """What is known of one key: its revisions and its marks, oldest first."""
 
@@ -112,7 +112,7 @@ class Lane:
     marks: tuple[Mark, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Timeline:
     """Lanes by key, and the runs of the stack, oldest first. `key` is None for all keys.
 

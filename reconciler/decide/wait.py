@@ -50,7 +50,7 @@ def judge(goal: Goal, phase: Phase | None) -> WaitEnd:
 _ENDED_BY_SOMEBODY = frozenset({Phase.TERMINATING, Phase.TERMINATED})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Followed:
     """The revision that a wait follows, and what the wait announced.
 

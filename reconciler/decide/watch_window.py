@@ -35,7 +35,7 @@ class InvalidWindow(ValueError):
     """The text is no window; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Window:
     """Times of some days of the week (0 is Monday), in minutes after midnight; over midnight `closes` is more
     than a day.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from reconciler.core.catalog import PreflightReason
+from reconciler.core.values import PreflightReason
 from reconciler.decide.policies import DENIED_BY_A_POLICY
 from reconciler.render import Content
 from reconciler.render.sheet import Level, Row, sheet_of

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from reconciler.core.catalog import PreflightReason
 from reconciler.core.lifecycle import Lifecycle, ReplaceOrder
 from reconciler.core.observed_job import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
@@ -16,6 +15,7 @@ from reconciler.core.phase import Phase
 from reconciler.core.policy import Policy
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Limits, Stack
+from reconciler.core.values import PreflightReason
 from reconciler.decide import exit_code
 from reconciler.decide.guards import REFUSES_THE_PLAN, WORDS, CatalogCheck, blockers
 from reconciler.decide.key_state import PlanContext, Snapshot

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from reconciler.core.catalog import EngineOffer, Offers, PoolChoice, RecordQuota
-from reconciler.core.catalog import PreflightReason as Why
 from reconciler.core.stack import DesiredJob
+from reconciler.core.values import PreflightReason as Why
 from reconciler.decide.guards import CatalogCheck, blockers
 from reconciler.decide.plan import Action, Plan, Reason
 from reconciler.decide.preflight import (

@@ -16,10 +16,9 @@ import pytest
 from markdown_it import MarkdownIt
 from prometheus_client.parser import text_string_to_metric_families
 
-from reconciler.core.catalog import PreflightReason
 from reconciler.core.record import PastAction, PastStep
 from reconciler.core.stack import Declared
-from reconciler.core.values import Source
+from reconciler.core.values import PreflightReason, Source
 from reconciler.decide.drift import DriftReport
 from reconciler.decide.drift_check import Drift, DriftClass, DriftComparison, IgnoredBy, IgnoredDrift
 from reconciler.decide.fleet import FleetReport, StackResult
