@@ -10,7 +10,7 @@ import hashlib
 from base64 import b64encode
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined, Template
 
@@ -29,33 +29,22 @@ def render(content: Content, value: Any, view: View) -> str:
 
 
 def page(name: str, **values: Any) -> str:
-    """The page that a template of `page/` makes, with the style and the script of that name."""
-    style = Inline.of(*dict.fromkeys(("page.css", f"{name}.css")))
-    script = Inline.of(f"{name}.js")
-    made = _template(f"{name}.html").render(
-        **values, style=style.text, style_hash=style.csp, script=script.text, script_hash=script.csp
-    )
-    return f"{made}\n"
+    """The page that a template of `page/` makes, with the style and the script of that name.
 
-
-class Inline(NamedTuple):
-    """A style or a script of ours, and the hash by which the page allows it."""
-
-    text: str
-    csp: str
-
-    @classmethod
-    def of(cls, *names: str) -> Inline:
-        """The one that these files of `page/` make, one after the other."""
-        text = "".join((_FILES / name).read_text(encoding="utf-8") for name in names)
-        digest = b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        return cls(text, f"sha256-{digest}")
+    It allows only these two, by their hashes.
+    """
+    style = "".join(_read(file) for file in dict.fromkeys(("page.css", f"{name}.css")))
+    return _template(name).render(**values, style=style, script=_read(f"{name}.js")) + "\n"
 
 
 @cache
 def _template(name: str) -> Template:
-    """A template; whatever it is given is escaped."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.from_string((_FILES / name).read_text(encoding="utf-8"))
+    environment.filters["hash"] = lambda text: b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return environment.from_string(_read(f"{name}.html"))
+
+
+def _read(name: str) -> str:
+    return (_FILES / name).read_text(encoding="utf-8")
