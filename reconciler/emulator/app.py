@@ -1,8 +1,7 @@
 """The application: the emulated service as one WSGI callable.
 
-A request passes the gateway (credentials, project, route), then an operation of `routes`, and
-whatever `faults` has in store for it. `server` puts the application on a socket; it can as well be
-called in-process.
+A request passes the route, the faults, the credentials and the project, then its operation. `server` puts
+the application on a socket; it can be called in-process, too.
 """
 
 from __future__ import annotations
@@ -154,7 +153,7 @@ class _RequestHandler:
         return ApiResponse(given.status, corrupt(effect, given.text)) if effect else given
 
     def response(self, given: ApiResponse) -> Response:
-        # A 204 has no body, whatever there was to say.
+        # A 204 has no body.
         text = "" if given.status == 204 else given.text
         response = Response(text, given.status, mimetype=JSON)
         response.headers["X-Request-Id"] = self.request_id

@@ -40,7 +40,7 @@ class WrongSignature(BadSignature):
 
 
 class SignedRequest(NamedTuple):
-    """What a signature covers. `path` is percent-decoded, `query` is raw, header names are lower case."""
+    """The signed parts of a request. `path` is percent-decoded, `query` raw, header names are lower case."""
 
     method: str
     path: str

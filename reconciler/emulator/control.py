@@ -55,7 +55,7 @@ class ResponseLost(Exception):
 
 
 class Effect(StrEnum):
-    """What a fault does to a request."""
+    """The effect of a fault on a request."""
 
     ANSWER = "answer"
     """Answer `status` and `code`; the request has no effect."""
@@ -88,8 +88,8 @@ class Fault:
     Of these it is triggered by the `nth` (1 is the first) and those after it, `count` in all (None: without
     end), each with `probability`; the chance is drawn from `seed`, so that a run can be repeated.
 
-    A moved list is for the pages of a search behind the first, whatever else is asked. `shift` is how many
-    jobs before the page are gone: as many of the page are missed. Below 0 they are new: so many come twice.
+    A moved list affects the pages of a search behind the first. `shift` is the number of jobs before the page
+    that are gone, so that a reader misses as many; below 0 they are new, so that it reads as many twice.
     """
 
     effect: Effect
@@ -291,7 +291,7 @@ class ServedRequest(NamedTuple):
 
 @dataclass
 class ControlSettings:
-    """What can be set while the application serves. `offset_counts`: pages or items."""
+    """Settings that can change while the application serves. `offset_counts`: pages or items."""
 
     offset_counts: str = "pages"
 
@@ -369,7 +369,7 @@ def respond(control: Control, call: str, job_id: str, data: bytes) -> ApiRespons
             except (ValueError, TypeError):
                 raise invalid("the one setting is offset_counts: pages or items") from None
             control.settings.offset_counts = wanted.offset_counts
-    # What was changed is shown as a GET shows it.
+    # A change is answered as a GET is.
     match call.partition(" ")[2]:
         case "clock":
             return json_response(200, {"now_ms": store.clock.now_ms()})

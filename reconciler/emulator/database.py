@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-#: What any call of a store may raise: its file is locked, read-only, broken, or has no room.
+#: Any call of a store may raise it: the file is locked, read-only or broken, or the disk is full.
 StoreError = sqlite3.Error
 
 # Large texts come last, so that a filter can be checked without reading them.
@@ -77,9 +77,9 @@ CREATE TABLE IF NOT EXISTS clock (
 )""",
 )
 
-# What keeps a call from growing dearer with the number of jobs. `name_ends` holds each name from every one of
-# its letters on: a text is found inside names where it begins an end. `counts` holds how many jobs there are.
-# Triggers keep both, so that no statement about jobs can forget them.
+# Indexes, so that the cost of a call does not grow with the number of jobs. `name_ends` holds every suffix of
+# each name: a text is contained in the names of which it begins a suffix. `counts` holds the number of jobs.
+# Triggers maintain both, so that no statement about jobs can forget them.
 _INDEXES = (
     "CREATE INDEX jobs_by_create ON jobs (project, workspace_id, create_ms)",
     "CREATE INDEX jobs_by_experiment ON jobs (project, experiment_id) WHERE experiment_id != ''",
@@ -132,7 +132,7 @@ END""",
 )
 
 _VERSIONS = (_TABLES, _INDEXES)
-"""What each version of the file added. A file says how many of them it has; the rest is made up for."""
+"""The statements of each version of the file; `user_version` is the number of those that were run."""
 
 
 class JobDatabase:
@@ -191,7 +191,7 @@ class JobDatabase:
 
     @contextmanager
     def transaction(self, *, write: bool = False) -> Iterator[None]:
-        """Do what is inside as one step, or none of it. A transaction inside another joins it."""
+        """Run the block as one transaction; inside another it joins that one."""
         with self._lock:
             if self._connection.in_transaction:
                 yield
@@ -235,7 +235,7 @@ def milliseconds(*, hours: float = 0, minutes: float = 0, seconds: float = 0) ->
 
 
 class ManualClock:
-    """A clock that stands still until it is advanced, for tests."""
+    """A clock that is advanced by hand, for tests."""
 
     def __init__(self, start_ms: int = 1_786_000_000_000) -> None:
         self._now_ms = start_ms
@@ -252,10 +252,10 @@ class ManualClock:
 
 
 class SharedClock:
-    """The clock of everyone who has the same file open: real time, `speed` times as fast.
+    """The clock of all processes that have the same file open: real time, `speed` times as fast.
 
-    It goes on while nobody has the file open, and it does not jump when the speed changes or the
-    machine's own clock is set back.
+    It runs on while the file is closed, and does not jump when the speed changes or the machine's clock is
+    set back.
     """
 
     def __init__(self, database: JobDatabase, speed: float | None = None) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class ErrorCode(NamedTuple):
-    """What a code means: its HTTP status, and the hint that the service adds (empty: none)."""
+    """The HTTP status of a code, and the hint that the service adds (empty: none)."""
 
     status: int
     solution: str = ""

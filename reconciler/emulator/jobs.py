@@ -30,7 +30,7 @@ _QUOTAS = {
     "job-retention-enabled": (0, 1),
     "job-num-quota-notify": (0, 0),
 }
-"""What can be limited, and between which numbers. Only job-num has an effect here."""
+"""The limits that can be changed, with their bounds. Only job-num has an effect here."""
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ class Life:
     ) -> Life:
         """Return the life in `phase`, any text, with the steps that follow from there.
 
-        A held life stays held. A phase that is an end, or that nobody knows, has no steps.
+        A held life stays held. A phase that is an end, or unknown, has no steps.
         """
         steps = _steps_after(phase, now_ms, durations, outcome)
         held = now_ms if self.held_ms else 0

@@ -31,7 +31,7 @@ _ECHOED_ANNOTATIONS = ("jupyter-lab/", "tensorboard/", "mindstudio-insight/", "f
 
 
 class Identity(NamedTuple):
-    """What the service itself gives a job."""
+    """The fields of a job that the service itself sets."""
 
     id: str
     create_ms: int
@@ -274,7 +274,7 @@ def _fill_endpoints(response: dict[str, Any]) -> None:
 
 
 def _present(members: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what is not null."""
+    """Return the members that are not null."""
     return {key: value for key, value in (members or {}).items() if value is not None}
 
 

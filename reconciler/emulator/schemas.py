@@ -1,6 +1,6 @@
 """JSON bodies: read strictly, checked against the schema of the request, and written compactly.
 
-What no store can hold is refused at once. A schema says which field is of which JSON type. It is data: a
+Values that no store can hold are refused. A schema gives the JSON type of each field. It is data: a
 type, a mapping of field names to schemas, a one-element list for "list of", or `TEXT_MAP` for "map of
 strings". Fields that a schema does not name are accepted, and null counts as absent: the service does not
 refuse what it does not know.
@@ -238,7 +238,7 @@ def read(data: bytes, schema: Schema) -> dict[str, Any]:
 
 
 def check(value: Any, schema: Schema, path: str) -> None:
-    """Refuse a value that is not of the schema; `path` is where it stands, for the message.
+    """Refuse a value that is not of the schema; `path` is its place, for the message.
 
     Raises:
         ApiError: 400 ModelArts.2825.

@@ -55,7 +55,7 @@ VALUES = {
     "runtime_type": frozenset({"production", "debug"}),
     "priority": frozenset({"1", "2", "3"}),
 }
-"""What a filter by these keys may ask for; any other value is refused."""
+"""The values that a filter by these keys takes; any other is refused."""
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
 _FIRST_HOST = int(IPv4Address("192.168.0.0"))
 """Task n of every started job lies on the host n + 1 addresses behind this one."""
@@ -216,7 +216,7 @@ def milliseconds_of(text: str) -> int:
     """Return the time of an RFC 3339 text; without a zone it is UTC.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not such a time.
     """
     if not _RFC_3339.fullmatch(text):
         raise ValueError(text)

@@ -17,7 +17,7 @@ from reconciler.emulator.control import ResponseLost
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-#: So many connections are open at once; one on which nothing happens is closed after so many seconds.
+#: The most connections at once, and the seconds after which an idle one is closed.
 MAX_CONNECTIONS = 800
 IDLE_TIMEOUT_S = 20
 #: The application refuses a shorter one in the service's words; of a longer one no more than this is read.
@@ -138,7 +138,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _dispatcher(most: int) -> Any:
-    """At most so many threads, each started when all others are busy: to start them all takes a while."""
+    """Return a dispatcher of at most `most` threads, each started when all others are busy."""
     from waitress.task import ThreadedTaskDispatcher
 
     class Dispatcher(ThreadedTaskDispatcher):  # type: ignore[misc]
@@ -164,7 +164,7 @@ def _channel_class() -> type:
     class Refusal(ErrorTask):  # type: ignore[misc]
         def execute(self) -> None:
             error = self.request.error
-            # What no server understands is the client's mistake, also where waitress calls it its own.
+            # A request that cannot be parsed is the client's mistake; of some waitress says 501.
             status = 400 if error.code == 501 else error.code
             code = "ModelArts.0010" if status == 500 else "APIGW.0201"
             fields = {"error_msg": error.reason, "error_code": code, "request_id": uuid.uuid4().hex}

@@ -1,6 +1,6 @@
 """The jobs of the emulated service, kept in SQLite.
 
-A job is read as of the present, whatever its row says, so that a phase is always what the clock says. The
+A job is read as of the present, not as of its row, so that a phase always agrees with the clock. The
 rows follow, many at once: before a search asks about phases, and a minute later otherwise. The response
 about a job is written once, when the job is created or changed; a page of a search then costs little more
 than reading it. No call looks at all jobs, unless it is asked about all of them: what it costs does not
@@ -141,7 +141,7 @@ def life_columns(life: Life) -> dict[str, Any]:
 
 
 MAX_ROW_LAG_MS = 60_000
-"""For how long, in emulated time, the row of a job may stay behind its life while nobody asks for phases."""
+"""How far a row may stay behind the life of its job, in emulated time, where no search is about phases."""
 USER_ID = "0e1d2c3b4a5968778695a4b3c2d1e0f1"
 DEFAULT_QUOTA = 10_000
 
@@ -383,7 +383,7 @@ class Store:
         return self._change_life(job_id, put)
 
     def hold(self, job_id: str) -> Job:
-        """Keep a job in its phase, whatever the clock says, until `release`."""
+        """Keep a job in its phase until `release`."""
         return self._change_life(job_id, lambda job, now: job.life.hold(now))
 
     def release(self, job_id: str) -> Job:
@@ -391,7 +391,7 @@ class Store:
         return self._change_life(job_id, lambda job, now: job.life.release(now))
 
     def edit(self, job_id: str, mutate: Callable[[Body], object]) -> Job:
-        """Change the stored body of a job without validation, as somebody else might."""
+        """Change the stored body of a job without validation."""
 
         return self.change(self.find(job_id).project, job_id, lambda _, body: mutate(body))
 
