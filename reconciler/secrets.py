@@ -300,27 +300,23 @@ def _clean(value: Any, redact: Callable[[str], str]) -> Any:
         return {_clean(name, redact): _clean(member, redact) for name, member in value.items()}
     if type(value) in (list, tuple):
         return type(value)(_clean(item, redact) for item in value)
-    if isinstance(value, type):
-        return value
-    change: Callable[..., Any] = replace
     # Models of pydantic are known by their fields: the library is not imported for them.
-    if hasattr(type(value), "model_fields"):
-        names, change = (*type(value).model_fields, *(value.model_extra or ())), _change_model
-    elif hasattr(value, "_fields"):
-        names, change = value._fields, type(value)._replace
-    elif is_dataclass(value):
-        names = tuple(one.name for one in fields(value))
-    else:
+    is_model, is_tuple = hasattr(type(value), "model_fields"), hasattr(value, "_fields")
+    if isinstance(value, type) or not (is_model or is_tuple or is_dataclass(value)):
         return value
+    if is_model:
+        names = (*type(value).model_fields, *(value.model_extra or ()))
+    else:
+        names = value._fields if is_tuple else tuple(one.name for one in fields(value))
     members = {name: getattr(value, name) for name in names}
     cleaned = {name: _clean(member, redact) for name, member in members.items()}
     # A secret is equal to text that has its letters, and is not that text.
     changed = {n: v for n, v in cleaned.items() if v is not members[n] and repr(v) != repr(members[n])}
-    return change(value, **changed) if changed else value
-
-
-def _change_model(model: Any, **changed: Any) -> Any:
-    return model.model_copy(update=changed)
+    if not changed:
+        return value
+    if is_model:
+        return value.model_copy(update=changed)
+    return value._replace(**changed) if is_tuple else replace(value, **changed)
 
 
 # ── what looks like a secret ───────────────────────────────────────────────────────────────────
