@@ -9,30 +9,20 @@ it knows to itself: two of them in two threads do not disturb one another.
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from datetime import date
 from functools import cached_property
+from math import isfinite
+from numbers import Number, Real
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
 from reconciler import reconcile
-from reconciler.api_arguments import (
-    AnyPath,
-    allowances_of,
-    environ_of,
-    goal_of,
-    invalid,
-    names_of,
-    parallelism_of,
-    path_of,
-    paths_of,
-    seconds_of,
-    text_of,
-    variables_of,
-)
 from reconciler.apply.executor import EventStream
 from reconciler.connection import RecordOptions, connect
 from reconciler.core.record import REMIND_S, RunKind
@@ -75,6 +65,7 @@ _log.addHandler(logging.NullHandler())
 
 #: What `wait` waits for, once everything is done that the plan says.
 WaitGoal = Literal["running", "completed"]
+AnyPath = str | os.PathLike[str]
 EventListener = Callable[["ApplyEvent"], object]
 
 
@@ -96,9 +87,9 @@ def load(
         ManifestInvalid: with every problem of every file as `diagnostics`.
         WrongUsage: a path does not exist, or there are several stacks to choose from.
     """
-    given = [path_of(path) for path in paths] or [Path()]
-    values, files = variables_of(variables), paths_of(var_files)
-    seen = environ_of(environ)
+    given = [_path(path) for path in paths] or [Path()]
+    values, files = _variables(variables), _paths(var_files)
+    seen = _environ(environ)
 
     def read(redactor: Redactor, *, offline: bool) -> LoadedStack:
         return load_manifest(
@@ -143,7 +134,7 @@ class Stack:
             ManifestInvalid: with every problem as `diagnostics`.
             WrongUsage: there is no such directory.
         """
-        values, directory, seen = variables_of(variables), path_of(root), environ_of(environ)
+        values, directory, seen = _variables(variables), _path(root), _environ(environ)
 
         def read(redactor: Redactor, *, offline: bool) -> LoadedStack:
             return load_mapping(
@@ -233,8 +224,8 @@ class Stack:
                 is invalid on that target.
             ServiceError: no credentials were found, say.
         """
-        target, records = text_of("target", target), text_of("records", records)
-        environ = environ_of(environ)
+        target, records = _text("target", target), _text("records", records)
+        environ = _environ(environ)
         stack = self._on(target)
         redactor = stack._redactor
 
@@ -259,7 +250,7 @@ class Stack:
         options = RecordOptions(
             records or environ.get("RECONCILER_RECORDS") or None, without_records=without_records
         )
-        return Session(stack, target, runtime, options, parallelism_of(parallelism))
+        return Session(stack, target, runtime, options, _parallelism(parallelism))
 
 
 class Session:
@@ -333,8 +324,8 @@ class Session:
             WrongUsage: `only` or `allow` names what does not exist.
             ServiceError: the target does not let us read at all.
         """
-        context = self._context._replace(only=names_of("keys", only))
-        allowances = allowances_of(allow, force=force)
+        context = self._context._replace(only=_names("keys", only))
+        allowances = _allowances(allow, force=force)
         return self._plan(context, allowances, with_preflight=preflight)
 
     def _plan(self, context: Context, allowances: Allowances, *, with_preflight: bool = False) -> Plan:
@@ -368,7 +359,7 @@ class Session:
             RecordsUnavailable: the record store cannot be used.
             ServiceError: the workspace could not be read.
         """
-        run_options = _RunOptions(RunKind.APPLY, goal_of(wait), seconds_of(timeout_s), on_event)
+        run_options = _RunOptions(RunKind.APPLY, _goal(wait), _seconds(timeout_s), on_event)
         if plan is None:
             context = self._context.to_apply()
             return self._run(context, lambda: self._plan(context, NO_ALLOWANCES)._core, run_options)
@@ -377,7 +368,7 @@ class Session:
     def _run_given(self, plan: Plan, run_options: _RunOptions) -> Result:
         """Carry out a plan that was made before, by this program or, as a file, by another one."""
         if not isinstance(plan, Plan):
-            raise invalid("plan", f"expected a Plan, got {type(plan).__name__}; a file is read by load_plan")
+            raise _invalid("plan", f"expected a Plan, got {type(plan).__name__}; a file is read by load_plan")
         core, made = plan._core, plan._made
         if core.stack != self.stack.name:
             why = f"the plan is for stack {core.stack}, and the session for {self.stack.name}"
@@ -410,8 +401,8 @@ class Session:
             LockHeld, RecordsUnavailable, ServiceError: as for `apply`.
             WrongUsage: `only` names a key that is neither declared nor owned.
         """
-        context = self._context._replace(only=names_of("keys", only), is_applied=True)
-        run_options = _RunOptions(RunKind.DESTROY, None, seconds_of(timeout_s), on_event)
+        context = self._context._replace(only=_names("keys", only), is_applied=True)
+        run_options = _RunOptions(RunKind.DESTROY, None, _seconds(timeout_s), on_event)
         return self._run(context, lambda: reconcile.destroy_plan(context), run_options)
 
     def drift(self, *, since_last: bool = False, remind_s: float = REMIND_S) -> DriftReport:
@@ -423,7 +414,7 @@ class Session:
         Raises:
             ServiceError: the target does not let us read at all.
         """
-        options = reconcile.CheckOptions(since_last, seconds_of(remind_s), is_reported_later=True)
+        options = reconcile.CheckOptions(since_last, _seconds(remind_s), is_reported_later=True)
         report = reconcile.drift(self._context, options)
         reconcile.notify_drift(self._context, report)
         return DriftReport(report, self._runtime.redactor)
@@ -534,7 +525,7 @@ def load_plan(path: AnyPath) -> Plan:
     def warn(warning: Diagnostic) -> None:
         _log.warning("%s: %s", warning.what, warning.why)
 
-    read = read_plan(path_of(path), warn, strict=True)
+    read = read_plan(_path(path), warn, strict=True)
     return Plan(read.plan, read, Redactor())
 
 
@@ -615,7 +606,7 @@ class Plan:
             WrongUsage: a directory or a device stands there.
             ReconcilerError: the file cannot be written.
         """
-        file = path_of(path)
+        file = _path(path)
         written = self._as_file(file)
         try:
             written.write(file)
@@ -806,3 +797,101 @@ def _rendered(content: Content, value: object, format_: str, view: View) -> str:
         raise WrongUsage(Diagnostic("unknown format", f'"{format_}" is not one of {", ".join(known)}'))
     text = render(content, value, format_, view)
     return text if FORMATS[format_].redacts else view.redact(text)
+
+
+# --- the arguments: a program may hand over anything, and hears of it before anything is done
+
+
+def _invalid(what: str, why: str) -> WrongUsage:
+    return WrongUsage(Diagnostic(f"invalid {what}", why))
+
+
+def _path(value: object) -> Path:
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str):
+        raise _invalid("path", f"expected a str or a Path, got {type(value).__name__}")
+    return Path(text)
+
+
+def _paths(values: AnyPath | Iterable[AnyPath]) -> list[Path]:
+    """Several paths, or one."""
+    if isinstance(values, Iterable) and not isinstance(values, str | bytes | os.PathLike):
+        return [_path(value) for value in values]
+    return [_path(values)]
+
+
+def _variables(values: Mapping[str, object] | None) -> dict[str, str]:
+    """The values of variables as texts, which `--var` takes."""
+    if not isinstance(values or {}, Mapping):
+        raise _invalid("variables", f"expected a mapping, got {type(values).__name__}")
+    return {_variable_name(name): _variable_text(name, value) for name, value in (values or {}).items()}
+
+
+def _variable_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise _invalid("variables", f"expected names as text, got {name!r}")
+    return name
+
+
+def _variable_text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return str.__str__(value)  # of a member of an enumeration, its value
+    if isinstance(value, Number | date):
+        return str(value)
+    if isinstance(value, os.PathLike):
+        return str(_path(value))
+    raise _invalid("variables", f"{name} is a {type(value).__name__}; write a text, a number or a boolean")
+
+
+def _environ(values: Mapping[str, str] | None) -> Mapping[str, str]:
+    if values is None:
+        return os.environ
+    is_mapping = isinstance(values, Mapping)
+    if not is_mapping or not all(isinstance(one, str) for pair in values.items() for one in pair):
+        raise _invalid("environ", "expected a mapping of names to texts, as os.environ is")
+    return values
+
+
+def _text(what: str, value: str | None) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise _invalid(what, f"expected a text, got {type(value).__name__}")
+    return value
+
+
+def _names(what: str, values: str | Iterable[str]) -> tuple[str, ...]:
+    """Several names, or one."""
+    names = (values,) if isinstance(values, str) or not isinstance(values, Iterable) else tuple(values)
+    if not all(isinstance(name, str) for name in names):
+        raise _invalid(what, f"expected a text or several, got {values!r}")
+    return names
+
+
+def _allowances(allow: str | Sequence[str], *, force: bool) -> Allowances:
+    try:
+        return Allowances.of(_names("guards", allow), force=force)
+    except ValueError as error:
+        raise WrongUsage(Diagnostic("unknown guard", str(error))) from None
+
+
+def _goal(wait: str | None) -> Goal | None:
+    if wait is None:
+        return None
+    if wait not in (Goal.RUNNING, Goal.COMPLETED):
+        raise _invalid("wait", f'"{wait}" is not running or completed')
+    return Goal(wait)
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, Real) and not isinstance(value, bool):
+        seconds = float(value)
+        if isfinite(seconds) and seconds >= 0:
+            return seconds
+    raise _invalid("timeout", f"expected a number of seconds, got {value!r}")
+
+
+def _parallelism(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise _invalid("parallelism", f"must be a whole number, at least 1, got {value!r}")
+    return value

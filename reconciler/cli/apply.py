@@ -42,9 +42,11 @@ if TYPE_CHECKING:
     from reconciler.connection import RecordedStack
     from reconciler.core.entry_patch import EntryPatch
     from reconciler.core.record import Holder
+    from reconciler.decide.plan import Plan
     from reconciler.decide.wait import Goal
     from reconciler.job_declaration import JobDeclaration
     from reconciler.manifest import LoadedStack
+    from reconciler.reconcile import Context
 
 
 #: What shaped a saved plan, and cannot be said again when it is carried out.
@@ -102,7 +104,7 @@ def apply_command(
     carries one event per line.
     """
     from reconciler import reconcile
-    from reconciler.cli.execution import ApplyRequest, carry_out, hold_lock, nothing_done
+    from reconciler.cli.execution import ApplyRequest, apply_saved, change, nothing_done
     from reconciler.core.record import RunKind
     from reconciler.decide.guards import limited
 
@@ -110,8 +112,6 @@ def apply_command(
     if plan_file is not None:
         with nothing_done(asked):
             _check_nothing_is_said_twice()
-        from reconciler.cli.execution import apply_saved
-
         # An empty variable is no option to click, and here an approval that went missing.
         approved = os.environ.get("RECONCILER_APPROVE") if approved is None else approved
         return apply_saved(plan_file, asked, approved=approved, **options)
@@ -120,14 +120,9 @@ def apply_command(
             why = "only a saved plan has a digest to approve"
             raise WrongUsage(Diagnostic("--approve without --plan", why, "reconciler apply --plan FILE"))
     allowed = allowances(allow, force=force)
-    interrupt = Interrupt()
-    with ExitStack() as cleanup:
-        with nothing_done(asked), abortable(interrupt):
-            context = cleanup.enter_context(opened(stop=interrupt.stop, **options))
-            context = context.to_apply()
-            hold = hold_lock(cleanup, context, interrupt)
-            plan = limited(reconcile.plan(context, allowed), max_actions)
-        return carry_out(context, plan, asked, hold, allowed)
+    return change(
+        asked, lambda context: limited(reconcile.plan(context, allowed), max_actions), allowed, **options
+    )
 
 
 def _check_nothing_is_said_twice() -> None:
@@ -153,18 +148,11 @@ def destroy_command(
     the selected jobs are terminated.
     """
     from reconciler import reconcile
-    from reconciler.cli.execution import ApplyRequest, carry_out, hold_lock, nothing_done
+    from reconciler.cli.execution import ApplyRequest, change
     from reconciler.core.record import RunKind
 
     asked = ApplyRequest("Terminate these jobs?", RunKind.DESTROY, outputs, yes, timeout_s)
-    interrupt = Interrupt()
-    with ExitStack() as cleanup:
-        with nothing_done(asked), abortable(interrupt):
-            context = cleanup.enter_context(opened(offline=True, stop=interrupt.stop, **options))
-            context = context._replace(is_applied=True)
-            hold = hold_lock(cleanup, context, interrupt)
-            plan = reconcile.destroy_plan(context)
-        return carry_out(context, plan, asked, hold)
+    return change(asked, reconcile.destroy_plan, offline=True, **options)
 
 
 _USAGE = "KEY JOB_ID [PATH]..., --all [PATH]... or --from-stack OLD [PATH]..."
@@ -298,22 +286,23 @@ def adopt_command(
 
 def _adopt(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) -> int:
     from reconciler.adoption import adopt_all_plan, adopt_plan
-    from reconciler.cli.execution import carry_out, hold_lock, nothing_done
+    from reconciler.cli.execution import change
 
-    interrupt = Interrupt()
-    with ExitStack() as cleanup:
-        with nothing_done(asked), abortable(interrupt):
-            context = cleanup.enter_context(opened(stop=interrupt.stop, **opening))
-            context = context._replace(is_applied=True)
-            hold = hold_lock(cleanup, context, interrupt)
-            if request.every:
-                adoption = adopt_all_plan(context, request.pattern or "*", takes_as_is=request.accept)
-            else:
-                key, job_id, *_ = request.words
-                adoption = adopt_plan(context, key, job_id, takes_as_is=request.accept)
-        code = carry_out(context, adoption.plan, asked, hold)
-        _show_patches(adoption.patches, asked)
-        return code
+    patches: Sequence[EntryPatch] = ()
+
+    def make_plan(context: Context) -> Plan:
+        nonlocal patches
+        if request.every:
+            adoption = adopt_all_plan(context, request.pattern or "*", takes_as_is=request.accept)
+        else:
+            key, job_id, *_ = request.words
+            adoption = adopt_plan(context, key, job_id, takes_as_is=request.accept)
+        patches = adoption.patches
+        return adoption.plan
+
+    code = change(asked, make_plan, **opening)
+    _show_patches(patches, asked)
+    return code
 
 
 def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) -> int:
@@ -421,31 +410,17 @@ def release_command(
     value.
     """
     from reconciler.adoption import release_plan
-    from reconciler.cli.execution import ApplyRequest, carry_out, hold_lock, nothing_done
+    from reconciler.cli.execution import ApplyRequest, change
     from reconciler.core.record import RunKind
 
     question = f"Release {key}? Its jobs go on, unmanaged."
     asked = ApplyRequest(question, RunKind.RELEASE, outputs, yes, timeout_s)
-    interrupt = Interrupt()
-    with ExitStack() as cleanup:
-        with nothing_done(asked), abortable(interrupt):
-            context = cleanup.enter_context(opened(offline=True, stop=interrupt.stop, only=(), **options))
-            context = context._replace(is_applied=True)
-            hold = hold_lock(cleanup, context, interrupt)
-            plan = release_plan(context, key)
-        return carry_out(context, plan, asked, hold)
+    return change(asked, lambda context: release_plan(context, key), offline=True, only=(), **options)
 
 
 @click.command("unlock")
 @with_options(STACK, TARGET_NAME, RECORDS, YES)
-def unlock_command(
-    paths: Sequence[Path],
-    variables: Sequence[tuple[str, str]],
-    var_files: Sequence[Path],
-    target: str | None,
-    records: str | None,
-    yes: bool,
-) -> int:
+def unlock_command(records: str | None, yes: bool, **stack: Any) -> int:
     """Break the lock of the stack on its target, after asking.
 
     The lock of a dead process expires by itself. A live holder starts no new action once it is broken.
@@ -453,8 +428,8 @@ def unlock_command(
     """
     from reconciler.connection import open_records_of
 
-    loaded = load_stack(paths, variables, var_files, target, offline=True)
-    with open_records_of(loaded, target, records, runtime()) as place:
+    loaded = load_stack(**stack, offline=True)
+    with open_records_of(loaded, stack["target"], records, runtime()) as place:
         store = place.store
         holder = store.holder(place.scope) if store else None
         if store is None or holder is None:

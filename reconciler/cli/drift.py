@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -45,7 +45,6 @@ from reconciler.text import format_count, parse_duration
 from reconciler.version import __version__
 
 if TYPE_CHECKING:
-    from reconciler.cli.options import Arguments
     from reconciler.connection import RecordedStack
     from reconciler.core.record import PastRevision
     from reconciler.decide.history_report import HistoryExcerpt, HistoryReport
@@ -155,13 +154,7 @@ _ELAPSED = {"queued_s", "ran_s"}
     JSON,
 )
 def status_command(
-    words: Sequence[str],
-    variables: Sequence[tuple[str, str]],
-    var_files: Sequence[Path],
-    only: Sequence[str],
-    watch: bool,
-    as_json: bool,
-    **options: Any,
+    words: Sequence[str], only: Sequence[str], watch: bool, as_json: bool, **options: Any
 ) -> int:
     """Show the stack's jobs: revision, phase, times, nodes, last change, and what each is waiting for.
 
@@ -169,15 +162,13 @@ def status_command(
     or .yml is a PATH, any other a KEY. --watch redraws a terminal; elsewhere it prints changes,
     at most once a minute. With --json each update is one line. Exits 8 if something could not be read.
     """
-    keys, paths = _arguments(words, variables, var_files, options["target"])
-    with opened(
-        paths=paths,
-        variables=variables,
-        var_files=var_files,
-        only=(*keys, *only),
-        offline=True,
-        **options,
-    ) as context:
+    values = {name: options[name] for name in ("variables", "var_files", "target")}
+
+    def has_key(paths: Sequence[Path], key: str) -> bool:
+        return key in load_stack(paths, **values, offline=True).stack.whole
+
+    keys, paths = split_arguments(words, has_key, "status")
+    with opened(paths=paths, only=(*keys, *only), offline=True, **options) as context:
         if watch:
             return _watch(context, as_json=as_json)
         from reconciler import reconcile
@@ -186,18 +177,6 @@ def status_command(
     with paged(is_wanted=not as_json):
         _show(report, as_json=as_json)
     return ExitCode.DONE if report.complete else ExitCode.UNKNOWN
-
-
-def _arguments(
-    words: Sequence[str],
-    variables: Sequence[tuple[str, str]],
-    var_files: Sequence[Path],
-    target: str | None,
-) -> Arguments:
-    def has_key(paths: Sequence[Path], key: str) -> bool:
-        return key in load_stack(paths, variables, var_files, target, offline=True).stack.whole
-
-    return split_arguments(words, has_key, "status")
 
 
 def _show(report: StatusReport, *, as_json: bool, indent: int | None = 2) -> None:
@@ -339,9 +318,6 @@ class HistoryRequest(NamedTuple):
 )
 def history_command(
     words: Sequence[str],
-    variables: Sequence[tuple[str, str]],
-    var_files: Sequence[Path],
-    target: str | None,
     records: str | None,
     limit: int | None,
     html: Path | None,
@@ -350,6 +326,7 @@ def history_command(
     older_than_s: float | None,
     yes: bool,
     outputs: Sequence[OutputSpec],
+    **options: Any,
 ) -> int:
     """Show past applies, destroys, drift checks and revisions, newest first.
 
@@ -361,11 +338,14 @@ def history_command(
     from reconciler.connection import open_records_of
 
     specs = requested_outputs(outputs)
-    if html is not None:
-        _check_is_no_manifest(html)
-    loaded, key = _opened(words, variables, var_files, target, records)
+    if html is not None and html.suffix.lower() in (".yaml", ".yml") and html.exists():
+        # Whoever writes `history --html jobs.yaml`, and means the stack, would lose that file.
+        why = f"{html} is a manifest, which the page would overwrite"
+        fix = f"reconciler history {html} --html history.html"
+        raise WrongUsage(Diagnostic("--html needs the file of a page", why, fix))
+    loaded, key = _opened(words, records, options)
     _check_it_fits(key, diff, prune, specs, html)
-    with open_records_of(loaded, target, records, runtime()) as place:
+    with open_records_of(loaded, options["target"], records, runtime()) as place:
         if prune:
             age_s = PRUNED_AFTER_S if older_than_s is None else older_than_s
             return _prune(place, age_s, yes, OutputSpec("json", None) in specs)
@@ -400,46 +380,23 @@ def _check_it_fits(
         raise WrongUsage(Diagnostic("--diff needs KEY", why, "reconciler history KEY --diff 1 2"))
 
 
-def _check_is_no_manifest(page: Path) -> None:
-    """See that the page would not take the place of what stands there, and looks like a manifest.
-
-    Whoever writes `history --html jobs.yaml`, and means the stack, would lose that file.
-    """
-    if page.suffix.lower() in (".yaml", ".yml") and page.exists():
-        why = f"{page} is a manifest, which the page would overwrite"
-        fix = f"reconciler history {page} --html history.html"
-        raise WrongUsage(Diagnostic("--html needs the file of a page", why, fix))
-
-
-# --- KEY, or PATH
-
-
 def _opened(
-    words: Sequence[str],
-    variables: Sequence[tuple[str, str]],
-    var_files: Sequence[Path],
-    target: str | None,
-    records: str | None,
+    words: Sequence[str], records: str | None, options: Mapping[str, Any]
 ) -> tuple[LoadedStack, str | None]:
     """Load the stack, and say which of the words is the key: the first one, if any is."""
+    from reconciler.connection import open_records_of
 
     def has_key(paths: Sequence[Path], key: str) -> bool:
-        loaded = load_stack(paths, variables, var_files, target, offline=True)
-        return _knows(loaded, key, target, records)
+        loaded = load_stack(paths, **options, offline=True)
+        if key in _declared(loaded):
+            return True
+        with open_records_of(loaded, options["target"], records, runtime()) as place:
+            return place.store is not None and _was_recorded(place.store, place, key)
 
     keys, paths = split_arguments(words, has_key, "history")
     if strays := [key for key in keys if key != words[0]]:
         raise WrongUsage(*(Diagnostic("no such path", f"{stray!r} does not exist") for stray in strays))
-    return load_stack(paths, variables, var_files, target, offline=True), keys[0] if keys else None
-
-
-def _knows(loaded: LoadedStack, key: str, target: str | None, records: str | None) -> bool:
-    from reconciler.connection import open_records_of
-
-    if key in _declared(loaded):
-        return True
-    with open_records_of(loaded, target, records, runtime()) as place:
-        return place.store is not None and _was_recorded(place.store, place, key)
+    return load_stack(paths, **options, offline=True), keys[0] if keys else None
 
 
 def _declared(loaded: LoadedStack) -> set[str]:

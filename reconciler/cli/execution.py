@@ -9,7 +9,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, Unpack
@@ -18,7 +18,7 @@ from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.cli import exits
 from reconciler.cli.console import confirm, console, has_terminal
-from reconciler.cli.context import StackOptions, record_options, runtime
+from reconciler.cli.context import StackOptions, opened, record_options, runtime
 from reconciler.cli.exits import Interrupt, abortable, in_flight_words, interruptible
 from reconciler.cli.job_actions import show_end_of_log
 from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show_plan, show_result
@@ -68,14 +68,14 @@ class Listener(ABC):
         """Take one event."""
 
 
-class _JsonLines(Listener):
+class JsonLines(Listener):
     """One JSON object per line on stdout."""
 
     def __call__(self, event: ApplyEvent) -> None:
         console.document(event.document(), indent=None)
 
 
-class _Lines(Listener):
+class Lines(Listener):
     """One line per event on stderr. Waiting is told where something changed, once a minute at most."""
 
     def __init__(self) -> None:
@@ -151,22 +151,11 @@ def _event_line(event: ApplyEvent) -> str:
     return printable(f"{verb} {event.key}: {_WORDS[event.type]}" + (f", {said}" if said else ""))
 
 
-def lines() -> Listener:
-    """Events for people, as lines wherever stderr leads."""
-    return _Lines()
-
-
-@contextmanager
-def json_lines() -> Iterator[Listener]:
-    """Events for programs."""
-    yield _JsonLines()
-
-
 @contextmanager
 def progress(plan: Plan) -> Iterator[Listener]:
     """Events for people: drawn on a terminal only, and where it is text that is wanted."""
     if not can_draw(sys.stderr):
-        yield lines()
+        yield Lines()
         return
     with ExitStack() as drawn:
         yield _Counting(plan, drawn)
@@ -201,10 +190,9 @@ def nothing_done(asked: ApplyRequest) -> Iterator[None]:
         yield
     except BaseException as error:
         if asked.tells_events:
-            with json_lines() as listener:
-                stream = EventStream(clock.SystemClock(), listener)
-                stream.tell(EventType.VERSION, reconciler_version=__version__, format_version=FORMAT_VERSION)
-                stream.complete(message=_words_of(error))
+            stream = EventStream(clock.SystemClock(), JsonLines())
+            stream.tell(EventType.VERSION, reconciler_version=__version__, format_version=FORMAT_VERSION)
+            stream.complete(message=_words_of(error))
         raise
 
 
@@ -241,6 +229,25 @@ def hold_lock(cleanup: ExitStack, context: Context, interrupt: Interrupt, *more:
     return HeldLock(interrupt, locks[context.scope])
 
 
+def change(
+    asked: ApplyRequest,
+    make_plan: Callable[[Context], Plan],
+    allowances: Allowances = NO_ALLOWANCES,
+    *,
+    offline: bool = False,
+    **options: Unpack[StackOptions],
+) -> int:
+    """Open the stack, take its lock, make a plan under it, and carry that out. Returns the exit code."""
+    interrupt = Interrupt()
+    with ExitStack() as cleanup:
+        with nothing_done(asked), abortable(interrupt):
+            context = cleanup.enter_context(opened(offline=offline, stop=interrupt.stop, **options))
+            context = context.to_apply()
+            hold = hold_lock(cleanup, context, interrupt)
+            plan = make_plan(context)
+        return carry_out(context, plan, asked, hold, allowances)
+
+
 def carry_out(
     context: Context,
     plan: Plan,
@@ -257,7 +264,7 @@ def carry_out(
         specs = [spec for spec in specs if spec.file is not None]
     interrupt = hold.interrupt
     result: Result | None = None
-    with json_lines() if asked.tells_events else progress(plan) as listener:
+    with nullcontext(JsonLines()) if asked.tells_events else progress(plan) as listener:
         stream = EventStream(context.target.clock, listener)
         stream.begin(plan)
         interrupt.in_flight = lambda: stream.in_flight.names
@@ -294,18 +301,11 @@ def _say_warnings(plan: Plan) -> None:
 def _show_what_became(context: Context, result: Result) -> None:
     """Show how the logs of jobs that ended badly end, and an internal error, if there is any."""
     if not result.interrupted:
-        _show_ends_of_logs(context, result)
+        for waited in result.waits:
+            if waited.end is WaitEnd.ENDED_BADLY and waited.job is not None:
+                show_end_of_log(context.target, waited.job)
     for fault in result.faults[:1]:
         exits.report_fault(fault)
-
-
-def _show_ends_of_logs(context: Context, result: Result) -> None:
-    """Show the last lines of the log of each job that was waited for and ended badly."""
-    badly = [w.job for w in result.waits if w.end is WaitEnd.ENDED_BADLY and w.job is not None]
-    if not badly:
-        return
-    for job in badly:
-        show_end_of_log(context.target, job)
 
 
 def _execute(
@@ -340,24 +340,15 @@ def _confirm(plan: Plan, asked: ApplyRequest) -> None:
     """Ask where something would be done, and do what precedes the first call.
 
     Raises:
-        Refused: it is not confirmed.
+        Refused: it is not confirmed, or nobody could read what would be confirmed.
     """
     if (plan.applyable or asked.on_confirmed) and not asked.yes:
-        _check_it_was_shown()
+        if console.has_no_reader:
+            why = "the plan could not be shown: stdout is closed; nothing was changed"
+            raise Refused(Diagnostic("not confirmed", why, "keep stdout open, or add --yes"))
         confirm(asked.question)
     if asked.on_confirmed:
         asked.on_confirmed()
-
-
-def _check_it_was_shown() -> None:
-    """Nobody is asked about a plan that could not be shown.
-
-    Raises:
-        Refused: nobody reads stdout.
-    """
-    if console.has_no_reader:
-        why = "the plan could not be shown: stdout is closed; nothing was changed"
-        raise Refused(Diagnostic("not confirmed", why, "keep stdout open, or add --yes"))
 
 
 def apply_saved(

@@ -26,7 +26,7 @@ from reconciler.text import printable
 from reconciler.version import __version__
 
 #: Options that say how the report is shown, and where; they are not for a stack.
-_OF_REPORT = frozenset({"paths", "outputs", "plan_file"})
+_OF_REPORT = frozenset({"paths", "outputs", "plan_file", "handover"})
 
 
 def check_fleet(

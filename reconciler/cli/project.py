@@ -251,13 +251,7 @@ def policies_command() -> None:
 @policies_command.command("test")
 @click.argument("paths", nargs=-1, metavar="[DIR]...", type=click.Path(path_type=Path))
 @with_options(VARIABLES, TARGET_NAME, output(Content.CASES))
-def test(
-    paths: Sequence[Path],
-    variables: Sequence[tuple[str, str]],
-    var_files: Sequence[Path],
-    target: str | None,
-    outputs: Sequence[OutputSpec],
-) -> int:
+def test(paths: Sequence[Path], outputs: Sequence[OutputSpec], **options: Any) -> int:
     """Ask the policies of a stack about the cases in DIR, and compare what they say.
 
     DIR holds the cases, YAML files with `job` and `expect`, and stands for a stack like PATH of
@@ -272,7 +266,7 @@ def test(
 
     cases = read_cases(paths)
     directories = [path if path.is_dir() else path.parent for path in paths]
-    loaded = load_stack(directories, variables, var_files, target, offline=True)
+    loaded = load_stack(directories, **options, offline=True)
     stack = loaded.stack
     name = loaded.target_name
     target_values = {} if name is None else known_values(name, loaded.targets.get(name), os.environ)
@@ -342,13 +336,7 @@ ORIGIN = "origin"
 )
 @click.argument("words", nargs=-1, metavar="", shell_complete=words_of_topic)
 @with_options(VARIABLES, TARGET_NAME)
-def explain_command(
-    topic: str,
-    words: Sequence[str],
-    variables: Sequence[tuple[str, str]],
-    var_files: Sequence[Path],
-    target: str | None,
-) -> None:
+def explain_command(topic: str, words: Sequence[str], **options: Any) -> None:
     """Print one of the tables that decide, or where the values of a job come from.
 
     states: what is legal in each phase. rules: how the action for a key is chosen. fields: what
@@ -358,7 +346,7 @@ def explain_command(
     """
     if topic == ORIGIN:
         with paged(is_wanted=True):
-            _explain_origin(words, variables, var_files, target)
+            _explain_origin(words, **options)
         return
     from reconciler.render import explain
 
@@ -390,20 +378,14 @@ def _explain_key(name: str, others: Sequence[str], style: Style) -> str:
         raise click.UsageError(f'"{name}" is not {allowed} or a key of a manifest.{hint}') from None
 
 
-def _explain_origin(
-    words: Sequence[str],
-    variables: Sequence[tuple[str, str]],
-    var_files: Sequence[Path],
-    target: str | None,
-) -> None:
+def _explain_origin(words: Sequence[str], **options: Any) -> None:
     from reconciler.core.selection import unknown_key
     from reconciler.render.explain import render_origins
 
     if not words:
         raise click.UsageError("origin needs the key of a job: reconciler explain origin KEY [PATH]...")
     key, *paths = words
-    files = [Path(path) for path in paths]
-    loaded = load_stack(files, variables, var_files, target, offline=True, traced=key)
+    loaded = load_stack([Path(path) for path in paths], **options, offline=True, traced=key)
     if key not in loaded.stack.whole:
         raise WrongUsage(unknown_key(loaded.stack, key, loaded.stack.whole))
     console.result(render_origins(loaded.origins, console.style(sys.stdout)))
@@ -411,14 +393,7 @@ def _explain_origin(
 
 @click.command("doctor")
 @with_options(WHERE, RECORDS, JSON)
-def doctor_command(
-    paths: Sequence[Path],
-    variables: Sequence[tuple[str, str]],
-    var_files: Sequence[Path],
-    target: str | None,
-    records: str | None,
-    as_json: bool,
-) -> int:
+def doctor_command(records: str | None, as_json: bool, **stack: Any) -> int:
     """Check records, lock, credentials, endpoint, clock, project, permissions, duplicates, adoption
     candidates.
 
@@ -428,8 +403,8 @@ def doctor_command(
     from reconciler.cli.doctor import Examination
     from reconciler.render.commands import checks_document, render_checks
 
-    loaded = load_stack(paths, variables, var_files, target, offline=True)
-    name, chosen = loaded.target(target)
+    loaded = load_stack(**stack, offline=True)
+    name, chosen = loaded.target(stack["target"])
     examination = Examination(loaded, name, chosen, SystemClock(), records)
     checks = list(examination.checks())
     if as_json:

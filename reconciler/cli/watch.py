@@ -21,7 +21,7 @@ from click.core import ParameterSource
 
 from reconciler.cli import exits
 from reconciler.cli.console import console
-from reconciler.cli.execution import lines
+from reconciler.cli.execution import Lines
 from reconciler.cli.exits import Stopped, handled_by
 from reconciler.cli.output import OutputSpec, final_outputs
 from reconciler.core.values import timestamp
@@ -182,7 +182,7 @@ class _Supervisor:
             request.max_actions,
             wait=lambda seconds, descriptor: self.wait(seconds, descriptor),
             stops=lambda: len(self.signals),
-            show_event=lines(),
+            show_event=Lines(),
         )
         self._watch = Watch(
             CheckInterval(request.every_s, request.jitter),

@@ -281,7 +281,7 @@ def test_scheduler_of_the_environment_is_for_fleets_only(
 
 
 #: What a command for one stack takes and a fleet deals with by itself.
-OF_THE_REPORT = {"paths", "outputs", "as_json", "plan_file", "fleet", "scheduler", "handover"}
+OF_THE_REPORT = {"paths", "outputs", "plan_file", "fleet", "scheduler", "handover"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from reconciler.cli import progress as reading_module
 from reconciler.cli.console import console
-from reconciler.cli.execution import _Lines, progress
+from reconciler.cli.execution import Lines, progress
 from reconciler.cli.progress import BusyLine, Display, LiveTable, Reading, TableRow, can_draw, display, fit
 from reconciler.core.values import timestamp
 from reconciler.decide.outcome import ApplyEvent, EventType
@@ -220,21 +220,21 @@ def written(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def test_waiting_without_a_change_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    listener = _Lines()
+    listener = Lines()
     for at_s in range(0, 3600, 10):
         listener(an_event(EventType.ACTION_PROGRESS, at_s, detail=f"Running (3 s queued, {at_s} s elapsed)"))
     assert written(capsys) == ["a: Running (3 s queued, 0 s elapsed)"]
 
 
 def test_changes_are_told_once_a_minute_at_most(capsys: pytest.CaptureFixture[str]) -> None:
-    listener = _Lines()
+    listener = Lines()
     for at_s, phase in ((0, "Creating"), (10, "Pending"), (20, "Running"), (70, "Running"), (300, "Running")):
         listener(an_event(EventType.ACTION_PROGRESS, at_s, detail=phase))
     assert written(capsys) == ["a: Creating", "a: Running"]
 
 
 def test_changes_of_many_jobs_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    listener = _Lines()
+    listener = Lines()
     for at_s in (0, 60):
         for n in range(60):
             listener(an_event(EventType.ACTION_PROGRESS, at_s + n / 60, f"j{n}", str(at_s)))
@@ -242,7 +242,7 @@ def test_changes_of_many_jobs_are_one_line(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_what_ended_is_told_at_once_and_waited_for_no_more(capsys: pytest.CaptureFixture[str]) -> None:
-    listener = _Lines()
+    listener = Lines()
     listener(an_event(EventType.ACTION_PROGRESS, 0, detail="Terminating"))
     listener(an_event(EventType.ACTION_PROGRESS, 10, detail="Terminated"))
     listener(an_event(EventType.ACTION_COMPLETED, 11))
