@@ -70,7 +70,8 @@ if TYPE_CHECKING:
         TagFilter,
         UpdateBody,
     )
-    from reconciler.modelarts.models import (
+    from reconciler.modelarts.models import Task
+    from reconciler.modelarts.operations import (
         Engine,
         Event,
         Events,
@@ -81,7 +82,6 @@ if TYPE_CHECKING:
         Quota,
         Stages,
         TaggedJob,
-        Task,
     )
     from reconciler.plan_file import StalePlan
 
@@ -107,7 +107,8 @@ _NAMES_BY_MODULE = {
         "TagFilter",
         "UpdateBody",
     ),
-    "modelarts.models": (
+    "modelarts.models": ("Task",),
+    "modelarts.operations": (
         "Engine",
         "Event",
         "Events",
@@ -118,7 +119,6 @@ _NAMES_BY_MODULE = {
         "Quota",
         "Stages",
         "TaggedJob",
-        "Task",
     ),
     "core.fields.desired": ("JobBody",),
     "decide.outcome": ("ApplyEvent",),

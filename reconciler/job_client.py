@@ -13,7 +13,7 @@ from reconciler.core.phase import Operation, Phase, parse_phase
 from reconciler.decide.outcome import WaitEnd
 from reconciler.decide.wait import Goal
 from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, WrongUsage
-from reconciler.modelarts.job_models import ReportedJob
+from reconciler.modelarts.job_models import Found, ReportedJob
 from reconciler.modelarts.jobs import (
     JobFilters,
     Moment,
@@ -25,8 +25,7 @@ from reconciler.modelarts.jobs import (
     search_jobs,
     terminate,
 )
-from reconciler.modelarts.models import Event, Metric
-from reconciler.modelarts.operations import Found
+from reconciler.modelarts.operations import Event, Metric
 from reconciler.render.json import redacted
 
 if TYPE_CHECKING:

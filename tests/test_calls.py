@@ -13,8 +13,8 @@ import reconciler
 from reconciler.cli.main import cli, run
 from reconciler.emulator.routes import ROUTES, Route
 from reconciler.modelarts.backend import ModelArtsBackend
-from reconciler.modelarts.job_models import SearchBody
-from reconciler.modelarts.operations import Catalog, Jobs, Logs, Tags
+from reconciler.modelarts.job_models import Jobs, SearchBody
+from reconciler.modelarts.operations import Catalog, Logs, Tags
 from reconciler.modelarts.workspace import HUAWEI_ONLY
 
 PAGES = Path(__file__).parents[1] / "docs"

@@ -15,8 +15,6 @@ AGAIN = (
     "api.py",  # what programs use wraps the value of the same name
     # What is reported derives from what is declared.
     "modelarts/job_models.py",
-    "modelarts/job_models.py",
-    "modelarts/job_models.py",
     "emulator/",  # the second witness knows nothing of ours, and the service's words are the same
     "records/dialects/",  # every database has a class of the name that the registry asks for
 )

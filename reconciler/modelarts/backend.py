@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from reconciler.modelarts.workspace import Workspace
 
 if TYPE_CHECKING:
-    from reconciler.modelarts.operations import Catalog, Jobs, Logs, Tags
+    from reconciler.modelarts.job_models import Jobs
+    from reconciler.modelarts.operations import Catalog, Logs, Tags
 
 
 class ModelArtsBackend(Workspace):
@@ -17,7 +18,7 @@ class ModelArtsBackend(Workspace):
     @cached_property
     def jobs(self) -> Jobs:
         """The calls about jobs, with typed questions and answers."""
-        from reconciler.modelarts.operations import Jobs
+        from reconciler.modelarts.job_models import Jobs
 
         return Jobs(self)
 

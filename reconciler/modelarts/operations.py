@@ -1,7 +1,6 @@
-"""The service's calls in four groups, with typed questions and answers: jobs, logs, tags and the catalog.
+"""The service's further calls in groups, with the models of their answers: logs, tags and the catalog.
 
-A plan reads a thousand jobs and looks at a few fields of each: it does without these models. What a cloud
-does not offer is refused here, unsent.
+What a cloud does not offer is refused here, unsent.
 
 Source: docs/modelarts.md, "Calls", "Search" and "Updates".
 """
@@ -10,54 +9,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 from urllib.parse import quote
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import AliasChoices, BaseModel, Field, TypeAdapter, ValidationError, model_validator
 
-from reconciler.core.body import create_body, with_identity
 from reconciler.core.catalog import EngineOffer, FlavorOffer, Offered, RecordQuota
-from reconciler.core.fields.desired import JobBody
 from reconciler.core.fields.marks import Cloud
 from reconciler.core.job_reports import EventQuery
-from reconciler.core.listing import Listing
-from reconciler.core.observed_job import ObservedJob, Unreadable
-from reconciler.errors import NotFound, NotSupported, Rejected, ServiceError, UnreadableAnswer
+from reconciler.errors import NotFound, NotSupported, Rejected
 from reconciler.modelarts.clock import RetryPolicy
 from reconciler.modelarts.content import MemoryBudget
 from reconciler.modelarts.http import ServiceResponse
-from reconciler.modelarts.job_models import (
-    ActionBody,
-    JobPage,
-    ReportedJob,
-    Search,
-    SearchBody,
-    UpdateBody,
-)
 from reconciler.modelarts.models import (
     Accelerators,
-    Engine,
-    Engines,
-    Events,
-    Flavor,
+    Billing,
+    Count,
     FlavorInfo,
-    Flavors,
-    LogLines,
-    LogPreview,
-    LogUrl,
-    Metric,
-    Metrics,
-    ProjectTags,
-    Quota,
-    Quotas,
-    Stages,
-    TaggedCount,
-    TaggedJob,
-    TaggedJobs,
-    TagList,
+    Lenient,
+    Number,
+    ResponseModel,
     Task,
+    Texts,
 )
-from reconciler.modelarts.observe import find_invalid_value, page_of
 from reconciler.modelarts.workspace import Workspace
 
 _T = TypeVar("_T")
@@ -99,142 +73,107 @@ class OperationGroup:
             raise NotSupported(f"Open Telekom Cloud does not support {what}")
 
 
-# --- jobs
-
-_EVERY_JOB = Search()
-
-
-class Found(tuple[ReportedJob, ...]):
-    """The jobs that a search found; `unreadable` are those that lack an id, a name or a phase."""
-
-    unreadable: tuple[Unreadable, ...]
-
-    def __new__(cls, jobs: Iterable[ReportedJob] = (), unreadable: Iterable[Unreadable] = ()) -> Self:
-        """Put the two together."""
-        found = super().__new__(cls, jobs)
-        found.unreadable = tuple(unreadable)
-        return found
-
-    @classmethod
-    def of(cls, listing: Listing, limit: int | None, read: Callable[[ObservedJob], ReportedJob]) -> Self:
-        """Read the jobs of a listing, `limit` at most; one with an invalid value is unreadable.
-
-        Raises:
-            ServiceError: the list could not be read to its end.
-        """
-        if isinstance(listing.problem, ServiceError):
-            raise listing.problem
-        if listing.problem:
-            raise UnreadableAnswer(listing.problem)
-        jobs, unreadable = [], [*listing.unreadable]
-        for job in listing.jobs[:limit]:
-            if invalid := find_invalid_value(dict(job.body)):
-                unreadable.append(Unreadable(f"it contains {invalid}", job.name, job.id))
-            else:
-                jobs.append(read(job))
-        return cls(jobs, unreadable)
-
-
-class Jobs(OperationGroup):
-    """The jobs of one workspace."""
-
-    def create(self, name: str, job: JobBody) -> ReportedJob:
-        """Create a job, described as below a key of a manifest, in the target's workspace.
-
-        It is sent once, never repeated, and the job belongs to no stack.
-
-        Raises:
-            NameTaken: a job of that name exists, seen or not.
-            Unanswered, UnreadableAnswer, ServerError: whether there is a job now is not known.
-        """
-        body = with_identity(
-            create_body(job.model_dump(exclude_unset=True)),
-            name=name,
-            workspace_id=self._workspace.workspace_id,
-            description=job.description or "",
-        )
-        return ReportedJob.of(self._workspace.create(body))
-
-    def search(self, search: Search = _EVERY_JOB, limit: int | None = None) -> Found:
-        """Return the jobs that match, the oldest first unless `search` says otherwise; pages are turned here.
-
-        With a `limit` no page is read beyond the one that reaches it. Entries that cannot be read hide no
-        others: they are in the answer's `unreadable`.
-
-        Raises:
-            UnreadableAnswer: the list moved.
-            NotSupported: the cloud does not know a field of the search; nothing was sent.
-        """
-        fields = search.conditions()
-        listing = self._workspace.search(fields.pop("filters", ()), more=fields, limit=limit)
-        return Found.of(listing, limit, ReportedJob.of)
-
-    def page(self, search: SearchBody) -> JobPage:
-        """Return one page, as the service cuts it; of the target's workspace, if none is named.
-
-        Raises:
-            UnreadableAnswer: it is not a list of jobs.
-        """
-        body = {"workspace_id": self._workspace.workspace_id, **search.body()}
-        answer = self._workspace.ask_for_page(body)
-        content: Any = answer.json()
-        page = page_of(content)
-        if isinstance(page, str):
-            raise answer.unreadable(page)
-        if not all(isinstance(item, dict) for item in page.items):
-            raise answer.unreadable("a list entry is not an object")
-        if invalid := next(filter(None, map(find_invalid_value, page.items)), None):
-            raise answer.unreadable(f"a list entry contains {invalid}")
-        return JobPage.model_validate(content)
-
-    def details(self, job_id: str) -> ReportedJob:
-        """Return all that the service reports of a job.
-
-        Raises:
-            NotFound: there is none with that id.
-        """
-        job = self._workspace.details(job_id)
-        if invalid := find_invalid_value(dict(job.body)):
-            raise UnreadableAnswer(f"the job contains {invalid}")
-        return ReportedJob.of(job)
-
-    def update(self, job_id: str, changes: UpdateBody) -> None:
-        """Change fields of a job; on Open Telekom Cloud its description only.
-
-        Raises:
-            NotFound: there is no such job.
-        """
-        body = changes.body()
-        if self._workspace.cloud is Cloud.OTC and body.keys() - {"description"}:
-            raise NotSupported("Open Telekom Cloud can change only the description of a job")
-        self._workspace.update(job_id, body)
-
-    def terminate(self, job_id: str) -> ReportedJob:
-        """Ask for the end of a job; return it, Terminating.
-
-        Raises:
-            WrongPhase: it has ended, or its phase just changed: read it again.
-            NotFound: there is no such job.
-        """
-        answer = self._workspace.act(job_id, ActionBody(action_type="terminate").body())
-        job = answer.json()
-        if not isinstance(job, dict):
-            raise answer.unreadable("the response is not a job")
-        return ReportedJob.model_validate(job)
-
-    def delete(self, job_id: str) -> None:
-        """Delete a job's record. It is gone some time later, when `details` raises `NotFound`.
-
-        Raises:
-            NotFound: there is no such job.
-        """
-        self._workspace.delete(job_id)
-
-
 # --- what jobs report
 
 #: Codes that say that there is nothing yet.
 _NO_LOG_YET = frozenset({"ModelArts.2776", "ModelArts.2777", "ModelArts.2818"})
+
+
+class Event(ResponseModel):
+    """Something that happened to a job. `time` is text, as the service writes it."""
+
+    time: str = ""
+    level: str = ""
+    message: str = ""
+    source: str = ""
+
+
+class Events(ResponseModel):
+    """A page of events; `total` is how many there are."""
+
+    total: Count = None
+    limit: Count = None
+    offset: Count = None
+    order: str = ""
+    start_time: str = ""
+    end_time: str = ""
+    events: tuple[Event, ...] = ()
+
+
+class SubStage(ResponseModel):
+    name: str = ""
+    en_message: str = ""
+    zh_message: str = ""
+    create_time: str = ""
+
+
+class Stage(ResponseModel):
+    """A stage of a run: scheduling, preparing, running or end."""
+
+    job_id: str = ""
+    name: str = ""
+    en_message: str = ""
+    zh_message: str = ""
+    start_time: str = ""
+    end_time: str = ""
+    stage_order: Count = None
+    sub_stages: tuple[SubStage, ...] = ()
+
+
+class RunResponse(ResponseModel):
+    """One run of a job; a job that was restarted has several."""
+
+    record_order: Count = None
+    stages: tuple[Stage, ...] = ()
+
+
+class Stages(ResponseModel):
+    """The runs of a job."""
+
+    total_count: Count = None
+    running_records: tuple[RunResponse, ...] = ()
+
+
+class LogPreview(ResponseModel):
+    """The end of a log, at most 5 MB; sizes in bytes."""
+
+    # It was named `context` before March 2022.
+    content: str = Field("", validation_alias=AliasChoices("content", "context"))
+    current_size: Count = None
+    full_size: Count = None
+
+
+class LogUrl(ResponseModel):
+    """A link to a whole log, valid for five minutes; it grants access without credentials."""
+
+    obs_url: str
+
+
+class LogLines(ResponseModel):
+    """Some lines of a log."""
+
+    start_line: str = ""
+    end_line: str = ""
+    lines: Count = None
+    content: str = ""
+
+
+class Metric(ResponseModel):
+    """One value per minute, in percent; None where there is none (the service says -1)."""
+
+    metric: str = ""
+    value: tuple[Number, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _minus_one_is_none(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and isinstance(value.get("value"), list):
+            return {**value, "value": [None if v in (-1, "-1") else v for v in value["value"]]}
+        return value
+
+
+class Metrics(ResponseModel):
+    metrics: tuple[Metric, ...] = ()
 
 
 class Logs(OperationGroup):
@@ -320,6 +259,49 @@ class Logs(OperationGroup):
 
 #: The service's limit: tags listed by one call.
 TAG_PAGE = 1000
+
+
+class Tag(ResponseModel):
+    """A tag of a job or an engine."""
+
+    key: str
+    value: str = ""
+
+
+class TagList(ResponseModel):
+    tags: tuple[Tag, ...] = ()
+
+
+class TagValues(ResponseModel):
+    """A key, and all values that jobs of the project give it."""
+
+    key: str
+    values: tuple[str, ...] = ()
+
+
+class ProjectTags(ResponseModel):
+    tags: tuple[TagValues, ...] = ()
+
+
+class TaggedJob(ResponseModel):
+    """A job that was found by its tags."""
+
+    resource_id: str
+    resource_name: str = ""
+    workspace_id: str = ""
+    tags: tuple[Tag, ...] = ()
+    resource_detail: Any = None
+
+
+class TaggedJobs(ResponseModel):
+    """A page of jobs that were found by their tags; `total_count` is how many there are."""
+
+    resources: tuple[TaggedJob, ...] = ()
+    total_count: Count = None
+
+
+class TaggedCount(ResponseModel):
+    total_count: int
 
 
 class Tags(OperationGroup):
@@ -429,6 +411,61 @@ _POOL_REFUSED = frozenset({"ModelArts.2890", "ModelArts.2886", "ModelArts.2887"}
 _FLAVOR_UNKNOWN = "ModelArts.2781"
 #: What the service calls the records of jobs among its quotas.
 _JOB_RECORDS = "job-num"
+
+
+class Quota(ResponseModel):
+    """How many of something there may be, and are."""
+
+    resource: str = ""
+    quota: Count = None
+    used: Count = None
+
+
+class Quotas(ResponseModel):
+    quotas: tuple[Quota, ...] = ()
+
+
+class Flavor(Lenient):
+    """A kind of node."""
+
+    flavor_id: str = ""
+    flavor_name: str = ""
+    flavor_type: str = ""
+    pool_id: str = ""
+    max_num: Count = None
+    support_engines: str = ""
+    support_groups: str = ""
+    billing: Billing | None = None
+    flavor_info: FlavorInfo | None = None
+    attributes: Texts = Field(default_factory=dict)
+
+
+class Flavors(ResponseModel):
+    total_count: Count = None
+    flavors: tuple[Flavor, ...] = ()
+
+
+class ImageInfo(ResponseModel):
+    cpu_image_url: str = ""
+    gpu_image_url: str = ""
+    image_version: str = ""
+
+
+class Engine(ResponseModel):
+    """A preset framework in one version."""
+
+    engine_id: str = ""
+    engine_name: str = ""
+    engine_version: str = ""
+    v1_compatible: bool | None = None
+    run_user: str = ""
+    image_info: ImageInfo | None = None
+    tags: tuple[Tag, ...] = ()
+
+
+class Engines(ResponseModel):
+    total: Count = None
+    items: tuple[Engine, ...] = ()
 
 
 class Catalog(OperationGroup):

@@ -207,8 +207,7 @@ def test_incomplete_catalog_lets_the_replace_pass(
 ) -> None:
     from pydantic import TypeAdapter
 
-    from reconciler.modelarts.models import Flavors
-    from reconciler.modelarts.operations import Catalog
+    from reconciler.modelarts.operations import Catalog, Flavors
 
     listed = TypeAdapter(Flavors).validate_json(text)
     monkeypatch.setattr(Catalog, "_flavors", lambda *_: listed)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from reconciler.core.fields.desired import JobBody
 from reconciler.core.fields.spec import NodeSelectorTerm, PreferredTerm
 from reconciler.emulator.app import Application
-from reconciler.modelarts import models
+from reconciler.modelarts import models, operations
 from reconciler.modelarts.backend import ModelArtsBackend
 from reconciler.modelarts.job_models import JobPage, ReportedJob
 from tests.modelarts.building import PROJECT, a_body, an_answer
@@ -272,19 +272,19 @@ OTHERS: dict[str, Any] = {
     "JobSearches": MESSAGES["search"],
     "JobActionType": MESSAGES["terminate"],
     "JobUpdateRequestBody": MESSAGES["update"],
-    "ListTrainingJobEventsResponse": models.Events,
+    "ListTrainingJobEventsResponse": operations.Events,
     "TaskIP": models.Task,
-    "ListTrainingJobStagesResponse": models.Stages,
-    "ShowTrainingJobLogsPreviewResponse": models.LogPreview,
-    "ShowTrainingJobLogsFromAomResponse": models.LogLines,
-    "ShowTrainingJobMetricsResponse": models.Metrics,
-    "ShowTrainingJobFlavorsResponse": models.Flavors,
-    "ShowTrainingJobEnginesResponse": models.Engines,
-    "ShowTrainingQuotasResponse": models.Quotas,
-    "ShowTrainJobTagsResponse": models.TagList,
-    "ListTrainingJobTagsResponse": models.ProjectTags,
-    "ListTrainingJobsByTagsResponse": models.TaggedJobs,
-    "CountTrainingJobsByTagsResponse": models.TaggedCount,
+    "ListTrainingJobStagesResponse": operations.Stages,
+    "ShowTrainingJobLogsPreviewResponse": operations.LogPreview,
+    "ShowTrainingJobLogsFromAomResponse": operations.LogLines,
+    "ShowTrainingJobMetricsResponse": operations.Metrics,
+    "ShowTrainingJobFlavorsResponse": operations.Flavors,
+    "ShowTrainingJobEnginesResponse": operations.Engines,
+    "ShowTrainingQuotasResponse": operations.Quotas,
+    "ShowTrainJobTagsResponse": operations.TagList,
+    "ListTrainingJobTagsResponse": operations.ProjectTags,
+    "ListTrainingJobsByTagsResponse": operations.TaggedJobs,
+    "CountTrainingJobsByTagsResponse": operations.TaggedCount,
 }
 
 

@@ -19,8 +19,7 @@ from reconciler.errors import NameTaken, NotFound, Rejected, Throttled, Unreadab
 from reconciler.modelarts.backend import ModelArtsBackend
 from reconciler.modelarts.connect import connect_inprocess
 from reconciler.modelarts.http import SessionOptions
-from reconciler.modelarts.job_models import ActionBody
-from reconciler.modelarts.operations import Jobs
+from reconciler.modelarts.job_models import ActionBody, Jobs
 from tests.modelarts.building import PROJECT, StoppedClock, a_body, an_answer
 from tests.modelarts.documented import has_place
 from tests.modelarts.locations import NOBODY, Place
@@ -304,6 +303,6 @@ def test_plan_imports_no_typed_job_models() -> None:
     loaded = set(done.stdout.split())
     assert "reconciler.modelarts.backend" in loaded
     assert (
-        not {f"reconciler.modelarts.{name}" for name in ("jobs", "models", "request_models", "job_models")}
+        not {f"reconciler.modelarts.{name}" for name in ("jobs", "models", "operations", "job_models")}
         & loaded
     )
