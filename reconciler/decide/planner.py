@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from enum import StrEnum
 from graphlib import TopologicalSorter
 from typing import NamedTuple
 
@@ -50,14 +49,6 @@ from reconciler.decide.rules import decide, details_needed_of, made_from_older, 
 # --- what a key needs
 
 
-class Upstream(StrEnum):
-    """How a key that is needed stands."""
-
-    SETTLED = "settled"
-    OPEN = "open"
-    FAILED = "failed"
-
-
 def upstream_warning(action: PlannedAction, state: KeyState) -> PlanWarning | None:
     """The warning about a job that stays although it was made from older ones, or None."""
     newer = state.newer_upstream
@@ -71,20 +62,19 @@ def upstream_warning(action: PlannedAction, state: KeyState) -> PlanWarning | No
     return PlanWarning(what=made_from_older(newer), why=why, fix=fix, key=state.key)
 
 
-def standing_of(action: PlannedAction | None) -> Upstream:
+def is_settled(action: PlannedAction | None) -> bool | None:
     """Judge a needed key by its own action: settled is kept, with its newest revision Completed.
 
-    One that is about to run again because of its own `needs` is deferred, and so is not settled.
-    None stands for a key that is to be absent. An update of a job that has completed starts nothing.
+    None: it may be settled yet. One that is about to run again because of its own `needs` is deferred, and so
+    is not settled. A key that is to be absent has no action. An update of a job that has completed starts
+    nothing.
     """
     if action is None:
-        return Upstream.FAILED
+        return False
     phase = parse_phase(action.phase_before)
     # What has no marker yet may have been made of something else than is declared.
     stays = action.traits.keeps_the_job and action.reason is not Reason.MARKER_RESTORED
-    if not stays or phase is None or not phase.is_terminal:
-        return Upstream.OPEN
-    return Upstream.SETTLED if phase is Phase.COMPLETED else Upstream.FAILED
+    return phase is Phase.COMPLETED if stays and phase is not None and phase.is_terminal else None
 
 
 def runs_again(action: PlannedAction | None) -> bool:
@@ -110,9 +100,9 @@ def held_back(
     """
     if not desired.needs or not action.traits.starts_a_job:
         return action
-    standing = {key: standing_of(action_by_key.get(key)) for key in desired.needs}
-    failed = [key for key, how in standing.items() if how is Upstream.FAILED]
-    waiting = [key for key, how in standing.items() if how is Upstream.OPEN]
+    settled = {key: is_settled(action_by_key.get(key)) for key in desired.needs}
+    failed = [key for key, is_so in settled.items() if is_so is False]
+    waiting = [key for key, is_so in settled.items() if is_so is None]
     if failed:
         said = ", ".join(_how_it_failed(key, action_by_key.get(key)) for key in failed)
         return action.instead(Action.BLOCKED, Reason.NEEDS_FAILED, f"needs {said}; blocks")
