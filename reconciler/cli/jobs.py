@@ -357,10 +357,6 @@ def export_command(
     variables: Any,
     var_files: Any,
     target: str | None,
-    endpoint: str | None,
-    region: str | None,
-    project_id: str | None,
-    workspace_id: str | None,
     stack: str | None,
     file: Path | None,
     **filters: Any,
@@ -386,10 +382,13 @@ def export_command(
     from reconciler.manifest.scaffold import head_of_export, stack_name
     from reconciler.modelarts.jobs import JobFilters
 
-    _check(jobs, all_jobs, [*globs, *(value for value in filters.values() if value)])
+    address = Address(**{name: filters.pop(name) for name in Address._fields})
+    if bool(jobs) is all_jobs:
+        raise click.UsageError("name jobs, or use --all for all that no stack owns")
+    if jobs and (globs or any(filters.values())):
+        raise click.UsageError("filters choose among all jobs; use them with --all")
     _check_names(stack, file)
     filters["phases"] = filters["phases"] or USUAL_PHASES
-    address = Address(endpoint, region, project_id, workspace_id)
     target, address = target_or_address(target, address)
     with open_source(Where(paths, variables, var_files, target, address)) as source:
         if all_jobs:
@@ -403,13 +402,6 @@ def export_command(
     if not result.entries:
         console.say("No matching jobs.")
     return code
-
-
-def _check(jobs: Sequence[str], all_jobs: bool, filters: Sequence[object]) -> None:
-    if bool(jobs) is all_jobs:
-        raise click.UsageError("name jobs, or use --all for all that no stack owns")
-    if jobs and filters:
-        raise click.UsageError("filters choose among all jobs; use them with --all")
 
 
 def _check_names(stack: str | None, file: Path | None) -> None:

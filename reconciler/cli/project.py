@@ -47,7 +47,7 @@ from reconciler.text import printable
 if TYPE_CHECKING:
     from reconciler.cli.export import Where
     from reconciler.decide.doctor import Check
-    from reconciler.emulator import Server, Store
+    from reconciler.emulator import Server
     from reconciler.manifest.yaml import Document
     from reconciler.render.style import Style
 
@@ -480,22 +480,6 @@ def _check_host(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
-def _check_credentials(access_key: str | None, secret_key: str | None, security_token: str | None) -> None:
-    if bool(access_key) != bool(secret_key):
-        raise click.UsageError("--access-key and --secret-key go together")
-    if security_token and not access_key:
-        raise click.UsageError("--security-token goes with --access-key and --secret-key")
-
-
-def _open_store(data: Path | None, speed: float | None, *, noise: bool) -> Store:
-    from reconciler.emulator import Store
-
-    try:
-        return Store(str(data) if data else ":memory:", speed=speed, noise=noise)
-    except Exception as error:  # a directory that is not there, a file that is no database
-        raise click.UsageError(f"--data {data}: {error}") from error
-
-
 @click.group("emulator", no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def emulator_command() -> None:
     """Run the embedded emulator of the ModelArts training-job API."""
@@ -593,20 +577,13 @@ def serve(
     host: str,
     port: int,
     data: Path | None,
-    project_id: str | None,
-    token: str | None,
-    access_key: str | None,
-    secret_key: str | None,
-    security_token: str | None,
     speed: float | None,
-    cloud: str,
     strict: bool,
-    flavors: tuple[str, ...],
-    engines: tuple[str, ...],
     item_offsets: bool,
     no_noise: bool,
     chaos: float | None,
     chaos_seed: int,
+    **settings: Any,
 ) -> None:
     """Speak the service's v2 API on a local port, errors included, until stopped.
 
@@ -617,22 +594,22 @@ def serve(
 
     gc.enable()  # a server runs for long
 
-    console.redact.learn(secret for secret in (token, secret_key, security_token) if secret)
-    _check_credentials(access_key, secret_key, security_token)
-    if strict and (flavors or engines):
+    secrets = (settings["token"], settings["secret_key"], settings["security_token"])
+    console.redact.learn(secret for secret in secrets if secret)
+    if bool(settings["access_key"]) != bool(settings["secret_key"]):
+        raise click.UsageError("--access-key and --secret-key go together")
+    if settings["security_token"] and not settings["access_key"]:
+        raise click.UsageError("--security-token goes with --access-key and --secret-key")
+    if strict and (settings["flavors"] or settings["engines"]):
         raise click.UsageError("--flavor and --engine are not for --strict, whose catalogue is fixed")
-    store = _open_store(data, speed, noise=not no_noise)
+    try:
+        store = emulator.Store(str(data) if data else ":memory:", speed=speed, noise=not no_noise)
+    except Exception as error:  # a directory that is not there, a file that is no database
+        raise click.UsageError(f"--data {data}: {error}") from error
     app = emulator.create_app(
         store,
-        project_id=project_id,
-        token=token,
-        access_key=access_key,
-        secret_key=secret_key,
-        security_token=security_token or None,
-        cloud=cloud,
+        **{**settings, "security_token": settings["security_token"] or None},
         strict_catalogue=strict,
-        flavors=flavors,
-        engines=engines,
         offset_counts="items" if item_offsets else "pages",
         control=is_loopback(host),
         tells_time=True,
