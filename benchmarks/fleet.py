@@ -146,7 +146,7 @@ class Cluster:
 
 def _import_reconciler() -> None:
     """A worker that has been there for a while has imported what it needs."""
-    import reconciler.fleet.worker  # noqa: F401
+    import reconciler.fleet  # noqa: F401
 
 
 def environment() -> dict[str, str]:

@@ -164,7 +164,7 @@ LATE: Mapping[str, str] = {
     "emulator/server.py": UNUSED,
     "expressions/evaluator.py": UNUSED,
     "expressions/worker.py": "the limits of the process come before the library",
-    "fleet/cluster.py": UNUSED,
+    "fleet_cluster.py": UNUSED,
     "modelarts/local.py": UNUSED,
     "manifest/merge.py": UNUSED,
     "manifest/suggestions.py": UNUSED,

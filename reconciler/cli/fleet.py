@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,7 @@ from reconciler.cli.fleet_progress import fleet_progress
 from reconciler.cli.output import OutputSpec, directory_in_repository, requested_outputs, show
 from reconciler.decide.fleet import FleetReport, StackResult, message_of
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, WrongUsage
-from reconciler.fleet.in_process import TakeResult, check_here
-from reconciler.fleet.request import FleetRequest, ShownBatch, StackTask, as_plain
-from reconciler.fleet.stack_check import StackRunner
+from reconciler.fleet import FleetRequest, StackRunner, StackTask, TakeResult, as_plain
 from reconciler.manifest.stack_roots import StackRoot, find_roots
 from reconciler.render import Content, formats_of
 from reconciler.text import printable
@@ -79,14 +78,13 @@ def _run(
 ) -> None:
     here = StackRunner(os.environ, threading.Event(), learn=console.redact.learn)
     if scheduler is None:
-        check_here(here, request, tasks, take)
+        here.check_all(request, tasks, take)
         return
-    from reconciler.fleet.cluster import check_on_cluster
-    from reconciler.fleet.sent_options import check_variables, sent, with_digest
+    from reconciler.fleet_cluster import check_on_cluster, check_variables, sent, with_digest
 
     to_send = sent(request, is_records_from_environment=is_records_from_environment)
     unclear = check_variables(request, tasks)
-    check_here(here, request, unclear, take)
+    here.check_all(request, unclear, take)
     there = [with_digest(task, request) for task in tasks if task not in unclear]
     check_on_cluster(scheduler, to_send, there, take)
 
@@ -99,31 +97,27 @@ def _mark_shown(
     is_records_from_environment: bool,
 ) -> None:
     """Write down that the drift was shown. Where that is not possible the next check shows it again."""
-    by_root = {task.root: task for task in tasks}
     to_show = {one.root: one.to_show for one in report.results if one.to_show and one.to_show.drift}
-    shown = tuple((by_root[root], drift) for root, drift in to_show.items())
+    shown = [replace(task, to_show=to_show[task.root]) for task in tasks if task.root in to_show]
     if not shown:
         return
-    if scheduler is None:
-        runner = StackRunner(os.environ, learn=console.redact.learn)
-        _say_what_was_not_marked([runner.mark_shown(request, task, drift) for task, drift in shown])
-        return
-    from reconciler.fleet.cluster import mark_on_cluster
-    from reconciler.fleet.sent_options import sent
-
-    to_send = sent(request, is_records_from_environment=is_records_from_environment)
+    marked: list[StackResult] = []
     try:
-        _say_what_was_not_marked(mark_on_cluster(scheduler, ShownBatch(to_send, shown)))
+        if scheduler is None:
+            here = StackRunner(os.environ, learn=console.redact.learn)
+            marked = [here.check(request, task) for task in shown]
+        else:
+            from reconciler.fleet_cluster import mark_on_cluster, sent
+
+            to_send = sent(request, is_records_from_environment=is_records_from_environment)
+            marked = mark_on_cluster(scheduler, to_send, shown)
     except ReconcilerError as error:
         console.say(printable(f"warning: {error}; the next check reports this drift again"), "warning")
-
-
-def _say_what_was_not_marked(marked: Sequence[StackResult]) -> None:
     for result in marked:
-        said = [one.text for one in result.messages if one.text and not one.level]
+        texts = [one.text for one in result.messages if one.text and not one.level]
         problems = [message_of(one) for one in result.errors]
-        said += [f"warning: {one}; the next check reports its drift again" for one in problems]
-        for text in said:
+        texts += [f"warning: {one}; the next check reports its drift again" for one in problems]
+        for text in texts:
             console.say(printable(f"{result.root}: {text}"), "warning")
 
 

@@ -154,13 +154,13 @@ def main(count: int) -> None:
     os.environ["DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES"] = str(ALLOWED_FAILURES)
     from distributed import Scheduler, Worker
 
-    import reconciler.fleet.worker as work
-    from reconciler.fleet.request import FleetBatch
+    from reconciler import fleet as work
+    from reconciler.fleet import BATCH
 
     check_batch = work.check_batch
 
     def check_or_die(text: str) -> Any:
-        directories = [Path(task.directory) for task in FleetBatch.from_json(text).tasks]
+        directories = [Path(task.directory) for task in BATCH.validate_json(text).tasks]
         if any((directory / FATAL_FILE).exists() for directory in directories):
             os.kill(os.getpid(), signal.SIGKILL)
         for file in (directory / HOSTILE_FILE for directory in directories):

@@ -21,7 +21,7 @@ from reconciler.decide.fleet import FleetReport
 from reconciler.decide.plan import Plan
 from reconciler.emulator import Effect, Fault
 from reconciler.errors import PRECEDENCE
-from reconciler.fleet.commands import COMMANDS
+from reconciler.fleet import COMMANDS
 from reconciler.manifest import LoadedStack
 from tests.cli.conftest import JOB, Reconciler, Service, put_finished_job, write
 
@@ -287,8 +287,7 @@ OF_THE_REPORT = {"paths", "outputs", "plan_file", "fleet", "scheduler", "handove
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_of_a_command_is_read_for_the_stacks_of_a_fleet(command: str) -> None:
     """An option that somebody adds to a command has to mean something for its fleet."""
-    source = Path(__file__).parents[2].joinpath("reconciler/fleet").glob("*.py")
-    text = "".join(file.read_text(encoding="utf-8") for file in source)
+    text = Path(__file__).parents[2].joinpath("reconciler/fleet.py").read_text(encoding="utf-8")
     found = LazyGroup().get_command(click.Context(LazyGroup()), command)
     assert found is not None
     options = {one.name for one in found.params if one.expose_value} - OF_THE_REPORT

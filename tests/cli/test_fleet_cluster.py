@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
+from reconciler import fleet_cluster
 from reconciler.decide.fleet import StackResult
 from reconciler.emulator import Effect, Fault, Store, create_app, running
 from reconciler.errors import Diagnostic, ExitCode
-from reconciler.fleet.cluster import ClusterUnavailable, _ClusterRun
+from reconciler.fleet_cluster import ClusterUnavailable
 from tests.cli.conftest import Reconciler, write
 from tests.cli.dask_cluster import (
     FATAL_FILE,
@@ -274,7 +275,7 @@ def test_worker_of_another_version_is_refused(
     slow_service: tuple[str, SlowService],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("reconciler.fleet.cluster.__version__", "9.9.9")
+    monkeypatch.setattr("reconciler.fleet_cluster.__version__", "9.9.9")
     write_stacks(slow_service[0], 1)
     said = reconciler("validate", "--fleet", "--scheduler", cluster.address, "fleet")
     assert (said.code, said.out) == (1, "")
@@ -309,7 +310,7 @@ def test_what_was_found_until_the_scheduler_went_is_said(
         )
         raise ClusterUnavailable(Diagnostic("the scheduler is unavailable", "it went"))
 
-    monkeypatch.setattr("reconciler.fleet.cluster.check_on_cluster", lost)
+    monkeypatch.setattr("reconciler.fleet_cluster.check_on_cluster", lost)
     write_stacks("http://127.0.0.1:1", 2)
     said = reconciler("drift", "--fleet", "--scheduler", "tcp://127.0.0.1:1", "fleet")
     assert (said.code, said.out) == (8, "")
@@ -327,7 +328,7 @@ def test_what_was_found_until_the_scheduler_went_is_said(
 def test_scheduler_that_cannot_be_reached(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, address: str, code: int, said: str
 ) -> None:
-    monkeypatch.setattr("reconciler.fleet.cluster.CONNECT_S", 0.2)
+    monkeypatch.setattr("reconciler.fleet_cluster.CONNECT_S", 0.2)
     write_stacks("http://127.0.0.1:1", 1)
     run = reconciler("validate", "--fleet", "--scheduler", address, "fleet")
     assert (run.code, run.out) == (code, "")
@@ -353,21 +354,21 @@ def lonely_scheduler() -> Iterator[DaskCluster]:
 def test_scheduler_without_workers_or_that_goes_away_is_unavailable(
     reconciler: Reconciler, lonely_scheduler: DaskCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reconciler.fleet.cluster._LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr("reconciler.fleet_cluster.LOOK_EVERY_S", 0.05)
     write_stacks("http://127.0.0.1:1", 1)
     with monkeypatch.context() as patch:
-        patch.setattr("reconciler.fleet.cluster.NO_WORKERS_S", 0.1)
+        patch.setattr("reconciler.fleet_cluster.NO_WORKERS_S", 0.1)
         said = reconciler("validate", "--fleet", "--scheduler", lonely_scheduler.address, "fleet")
     assert (said.code, said.out) == (8, "")
     assert "has no workers" in said.err
-    finished = _ClusterRun._finished
+    slots = fleet_cluster._Workers.slots
 
-    def finished_after_a_kill(run: _ClusterRun) -> list[Any]:
+    def slots_after_a_kill(workers: fleet_cluster._Workers) -> int:
         with suppress(ProcessLookupError):
             os.kill(lonely_scheduler.scheduler, signal.SIGKILL)
-        return finished(run)
+        return slots(workers)
 
-    monkeypatch.setattr(_ClusterRun, "_finished", finished_after_a_kill)
+    monkeypatch.setattr(fleet_cluster._Workers, "slots", slots_after_a_kill)
     said = reconciler("validate", "--fleet", "--scheduler", lonely_scheduler.address, "fleet")
     assert (said.code, said.out) == (8, "")
     assert "the connection to" in said.err

@@ -15,7 +15,8 @@ from reconciler.core.record import Scope
 from reconciler.decide.drift_check import DriftId
 from reconciler.decide.fleet import DriftToShow, StackMessage, StackResult
 from reconciler.errors import Diagnostic, ExitCode, Location
-from reconciler.fleet.plain_data import InvalidAnswer, no_unpickling, results_from, to_json
+from reconciler.fleet import RESULTS
+from reconciler.fleet_cluster import InvalidAnswer, no_unpickling, results_from
 from tests.cli.dask_cluster import HostileValue
 
 SCOPE = Scope("vision", "host", "p1", "0")
@@ -32,9 +33,11 @@ RESULT = StackResult(
     to_show=DriftToShow(SCOPE, (DriftId("a", "failed", "j1"),), 1.5),
 )
 
+JSON = RESULTS.dump_json([RESULT]).decode()
+
 
 def test_result_is_the_same_after_the_journey() -> None:
-    assert results_from(to_json([RESULT]), ["teams/a"]) == [RESULT]
+    assert results_from(JSON, ["teams/a"]) == [RESULT]
 
 
 @pytest.mark.parametrize(
@@ -45,9 +48,9 @@ def test_result_is_the_same_after_the_journey() -> None:
         ("", ["a"]),
         ("null", ["a"]),
         ('[{"root": "a"}]', ["a"]),
-        (to_json([RESULT]), ["teams/b"]),
-        (to_json([RESULT, RESULT]), ["teams/a"]),
-        (to_json([]), ["teams/a"]),
+        (JSON, ["teams/b"]),
+        (RESULTS.dump_json([RESULT, RESULT]).decode(), ["teams/a"]),
+        ("[]", ["teams/a"]),
     ],
 )
 def test_answer_that_is_not_what_was_asked_for_is_invalid(text: Any, roots: list[str]) -> None:

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.fleet.worker import limiter_of
+from reconciler.fleet import limiter_of
 from reconciler.modelarts.clock import RateLimiter
 from reconciler.modelarts.connect import PROCESS_LIMITER
 

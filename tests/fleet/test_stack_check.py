@@ -8,12 +8,17 @@ from pathlib import Path
 import pytest
 
 from reconciler.errors import ExitCode, WrongUsage
-from reconciler.fleet.cluster import _answer, _FailedThere, _problem_of, _remote
-from reconciler.fleet.plain_data import results_from
-from reconciler.fleet.request import FleetBatch, FleetRequest, StackTask, as_plain
-from reconciler.fleet.sent_options import check_variables, sent, with_digest
-from reconciler.fleet.stack_check import StackRunner
-from reconciler.fleet.worker import check_batch
+from reconciler.fleet import BATCH, FleetBatch, FleetRequest, StackRunner, StackTask, as_plain, check_batch
+from reconciler.fleet_cluster import (
+    _answer,
+    _FailedThere,
+    _problem_of,
+    _remote,
+    check_variables,
+    results_from,
+    sent,
+    with_digest,
+)
 
 MANIFEST = "apiVersion: reconciler/v1\nstack: a\ntargets: {here: {kind: local}}\njobs: {}\n"
 VALIDATE = FleetRequest("validate")
@@ -60,18 +65,15 @@ def test_worker_that_does_not_see_the_stack_says_so(task: StackTask, tmp_path: P
 
 def test_batch_travels_as_text_and_comes_back_as_results(task: StackTask) -> None:
     batch = FleetBatch(FleetRequest("validate", {"target": "here"}), (task, replace(task, root="b")), 0.5, 2)
-    assert FleetBatch.from_json(batch.to_json()) == batch
-    assert sorted(
-        (one.root, int(one.exit_code)) for one in results_from(check_batch(batch.to_json()), ["a", "b"])
-    ) == [
-        ("a", 0),
-        ("b", 0),
-    ]
+    text = BATCH.dump_json(batch).decode()
+    assert BATCH.validate_json(text) == batch
+    results = results_from(check_batch(text), ["a", "b"])
+    assert sorted((one.root, int(one.exit_code)) for one in results) == [("a", 0), ("b", 0)]
 
 
 def test_worker_of_another_version_that_came_later_checks_nothing(task: StackTask) -> None:
     batch = FleetBatch(FleetRequest("validate", version="9.9.9"), (task,))
-    [result] = results_from(check_batch(batch.to_json()), [task.root])
+    [result] = results_from(check_batch(BATCH.dump_json(batch).decode()), [task.root])
     assert (result.exit_code, result.errors[0].what) == (1, "another version on a worker")
     assert "was started with 9.9.9" in result.errors[0].why
 
