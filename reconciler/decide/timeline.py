@@ -94,7 +94,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Mark:
+class TimelineMark:
     """Something that happened to a key at a time. `run` is the run that did or found it, if one did."""
 
     kind: MarkKind
@@ -109,7 +109,7 @@ class Lane:
 
     key: str
     bars: tuple[Bar, ...]
-    marks: tuple[Mark, ...]
+    marks: tuple[TimelineMark, ...]
 
 
 @dataclass(frozen=True)
@@ -308,23 +308,25 @@ _NOT_TRIED = frozenset({Status.SKIPPED, Status.INTERRUPTED})
 
 def _marks_by_key(
     runs: Sequence[PastRun], revisions: Iterable[PastRevision], bars: Mapping[str, Sequence[Bar]]
-) -> dict[str, tuple[Mark, ...]]:
+) -> dict[str, tuple[TimelineMark, ...]]:
     """The marks of each key, oldest first; `runs` are oldest first, too."""
-    found: dict[str, list[Mark]] = defaultdict(list)
+    found: dict[str, list[TimelineMark]] = defaultdict(list)
     for key, mark in _marks_of_runs(runs):
         found[key].append(mark)
     for one in revisions:
         found[one.key] += _marks_of_revision(one)
     for key, of_key in bars.items():
         found[key] += (
-            Mark(MarkKind.TERMINATED_OUTSIDE, bar.end_s, f"{bar.name} was terminated, not by an apply")
+            TimelineMark(
+                MarkKind.TERMINATED_OUTSIDE, bar.end_s, f"{bar.name} was terminated, not by an apply"
+            )
             for bar in of_key
             if bar.state is BarState.TERMINATED_OUTSIDE
         )
     return {key: tuple(sorted(marks, key=lambda one: one.at_s)) for key, marks in found.items() if marks}
 
 
-def _marks_of_runs(runs: Sequence[PastRun]) -> Iterator[tuple[str, Mark]]:
+def _marks_of_runs(runs: Sequence[PastRun]) -> Iterator[tuple[str, TimelineMark]]:
     """What one run after another finds unchanged is marked once, when it was found first."""
     last: dict[str, tuple[MarkKind, str]] = {}
     for run in runs:
@@ -340,7 +342,7 @@ def _marks_of_runs(runs: Sequence[PastRun]) -> Iterator[tuple[str, Mark]]:
                 continue
             last[action.key] = kind, text
             at_s = times.get(action.key, run.ended_at_s or run.at_s)
-            yield action.key, Mark(kind, at_s, text, run.id)
+            yield action.key, TimelineMark(kind, at_s, text, run.id)
 
 
 def _kind(action: PastAction) -> MarkKind | None:
@@ -368,14 +370,14 @@ def _text(action: PastAction) -> str:
     return f"{detail} ({action.code})" if action.code and action.code not in detail else detail
 
 
-def _marks_of_revision(one: PastRevision) -> Iterator[Mark]:
+def _marks_of_revision(one: PastRevision) -> Iterator[TimelineMark]:
     """Marks that looking at a job gives: that it was restarted; and that its marker was taken off."""
     if one.released_at_s is not None:
         text = f"{one.name} was released: its marker was taken off"
-        yield Mark(MarkKind.RELEASED, one.released_at_s, text)
+        yield TimelineMark(MarkKind.RELEASED, one.released_at_s, text)
     has_ended = False
     for text, at_s in one.phases:
         phase = parse_phase(text)
         if has_ended and phase is not None and phase.is_active:
-            yield Mark(MarkKind.RESTARTED, at_s, f"{one.name} was seen {text} after it had ended")
+            yield TimelineMark(MarkKind.RESTARTED, at_s, f"{one.name} was seen {text} after it had ended")
         has_ended = phase is not None and phase.is_terminal
