@@ -132,6 +132,8 @@ def check_command(
     for parameter in child.params:
         if parameter.name not in _PASSED_ON:
             environ.pop(str(parameter.envvar), None)
+        elif not parameter.expose_value:
+            continue  # the console has it
         elif context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
             command += _arguments(parameter, context.params[parameter.name])
     paths = context.params["paths"]

@@ -173,6 +173,13 @@ def test_text_is_a_short_line_for_each_check_and_the_drift_that_is_new(watching:
 
 
 @pytest.mark.usefixtures("stack")
+def test_options_of_the_console_are_those_of_its_checks(watching: Watching) -> None:
+    watched = watching("-v", "--no-pager", "--color", "never", "--log-format", "json")
+    assert watched.code == 143
+    assert all("level" in json.loads(line) for line in watched.err.splitlines())
+
+
+@pytest.mark.usefixtures("stack")
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
 )
