@@ -33,8 +33,7 @@ from reconciler.decide.guards import blockers
 from reconciler.decide.plan import Allowances
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError
 from reconciler.manifest import LoadedStack, load_files
-from reconciler.manifest.files import FileTree, StackFiles, find_stack
-from reconciler.manifest.stack_roots import files_digest
+from reconciler.manifest.files import FileTree, StackFiles, files_digest, find_stack
 from reconciler.manifest.variables import read_value_files
 from reconciler.modelarts.clock import RateLimiter, SystemClock
 from reconciler.modelarts.connect import PROCESS_LIMITER

@@ -39,8 +39,7 @@ from reconciler.fleet import (
     TakeResult,
     run_batches,
 )
-from reconciler.manifest.files import find_stack
-from reconciler.manifest.stack_roots import files_digest
+from reconciler.manifest.files import files_digest, find_stack
 from reconciler.manifest.variable_section import declared_sensitive
 from reconciler.text import printable
 from reconciler.version import __version__

@@ -14,8 +14,7 @@ from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, Severity
 from reconciler.expressions.evaluator import Evaluator
 from reconciler.manifest import LoadedStack
 from reconciler.manifest.files import StackFiles
-from reconciler.manifest.load import check
-from reconciler.manifest.outline import outline
+from reconciler.manifest.load import check, outline
 from reconciler.modelarts.target import known_values
 from reconciler.version import __version__
 

@@ -200,6 +200,7 @@ def _order(room: str) -> list[str]:
         DECIDE,
         EMULATOR,
         "apply",
+        "manifest",
         "modelarts",
         "render",
         CLI,

@@ -64,7 +64,7 @@ def _name_what_is_invalid(paths: Sequence[Path], var_files: Sequence[Path], targ
     """Tell the outputs of the end whose manifest it is: metrics of a stack must not vanish when it breaks."""
     if not final_outputs.is_asked_for:
         return
-    from reconciler.manifest.outline import outline
+    from reconciler.manifest.load import outline
 
     with suppress(ReconcilerError):
         found = outline(list(paths) or [Path()], var_files)

@@ -19,7 +19,7 @@ from reconciler.cli.output import OutputSpec, directory_in_repository, requested
 from reconciler.decide.fleet import FleetReport, StackResult, message_of
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, WrongUsage
 from reconciler.fleet import FleetRequest, StackRunner, StackTask, TakeResult, as_plain
-from reconciler.manifest.stack_roots import StackRoot, find_roots
+from reconciler.manifest.files import StackRoot, find_roots
 from reconciler.render import Content, formats_of
 from reconciler.text import printable
 from reconciler.version import __version__

@@ -209,8 +209,7 @@ def fmt_command(paths: Sequence[Path], check: bool) -> int:
 
 
 def _format(document: Document, check: bool) -> bool:
-    from reconciler.manifest.format import format_text
-    from reconciler.manifest.written_secrets import written_secrets
+    from reconciler.manifest.format import format_text, written_secrets
 
     if document.problems:
         raise ManifestInvalid(*document.problems)

@@ -17,10 +17,9 @@ from reconciler.core.secret_variables import IsSecret, SecretVariables
 from reconciler.core.stack import Target
 from reconciler.decide.actions import adopt_command
 from reconciler.errors import ManifestInvalid
-from reconciler.manifest.key_order import MANIFEST
 from reconciler.manifest.load import load_mapping
 from reconciler.manifest.merge import API_VERSION
-from reconciler.manifest.write import yaml_lines, yaml_text
+from reconciler.manifest.write import MANIFEST, yaml_lines, yaml_text
 from reconciler.secrets import stands_out
 from reconciler.text import printable
 

@@ -23,9 +23,8 @@ from reconciler.core.expression import (
 )
 from reconciler.core.scalar import as_released, scalar_text, text_released_as
 from reconciler.errors import Diagnostic
-from reconciler.manifest import budget
-from reconciler.manifest.budget import BudgetExceeded, ExpansionBudget
-from reconciler.manifest.expression_problems import (
+from reconciler.manifest.positions import PathStep, diagnose
+from reconciler.manifest.problems import (
     CREDENTIAL,
     ENV_NOT_SET,
     NO_VALUE,
@@ -33,14 +32,86 @@ from reconciler.manifest.expression_problems import (
     NotExpanded,
     NoValue,
     Problem,
+    Unexpanded,
+    did_you_mean,
     is_utf8,
+    listed,
     not_utf8,
     refused_credential,
 )
-from reconciler.manifest.positions import PathStep, diagnose
-from reconciler.manifest.suggestions import did_you_mean, listed
 from reconciler.manifest.yaml import Document, shorten
 from reconciler.secrets import SecretText, holds_credential, is_credential_name
+
+# Ten lines can say a variable of a megabyte a thousand times, and `defaults` stand in each of ten thousand
+# jobs. What comes of it is reckoned before it is made, like what aliases stand for.
+
+#: So many bytes, as estimated, may come of expressions and of defaults in the jobs of all targets.
+MAX_EXPANDED = 150_000_000
+#: The same for the values of variables, and for all that is no job: targets, records, notifications.
+MAX_SETTINGS = 10_000_000
+#: What a member of a sweep takes, beside what comes of its expressions, and what a key that a job names.
+MEMBER, LINK = 4_000, 200
+#: What a value takes beside its text.
+_VALUE = 100
+
+
+class BudgetExceeded(Exception):
+    """There is more than anybody means."""
+
+
+@dataclass
+class ExpansionBudget:
+    """What is left for one manifest, on whatever target it is read; one that was exceeded stays so."""
+
+    limit: int = field(default_factory=lambda: MAX_EXPANDED)
+    spent: int = 0
+    _sizes: dict[int, tuple[Any, int]] = field(default_factory=dict, repr=False)
+
+    def spend(self, amount: int) -> None:
+        """Take note of so many bytes.
+
+        Raises:
+            BudgetExceeded: this is too much.
+        """
+        self.spent += amount
+        if self.spent > self.limit:
+            raise BudgetExceeded
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether there was too much."""
+        return self.spent > self.limit
+
+    def size_of(self, value: Any) -> int:
+        """Estimate the bytes of plain data; what was asked for before is known."""
+        if not isinstance(value, dict | list):
+            return _VALUE + (len(value) if isinstance(value, str) else 0)
+        # The value is kept with its size, so that its id is never another one's.
+        if id(value) not in self._sizes:
+            self._sizes[id(value)] = value, measure(value)
+        return self._sizes[id(value)][1]
+
+
+def measure(tree: Any) -> int:
+    """Estimate the bytes of plain data."""
+    size, waiting = 0, [tree]
+    while waiting:
+        value = waiting.pop()
+        size += _VALUE
+        if isinstance(value, str):
+            size += len(value)
+        elif isinstance(value, dict):
+            size += sum(map(len, value))
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+    return size
+
+
+def settings_budget() -> ExpansionBudget:
+    """What there is for variables, and for all that is no job."""
+    return ExpansionBudget(MAX_SETTINGS)
+
 
 _ALLOWED = (
     "${var.NAME}, ${env.NAME}, ${matrix.AXIS}, ${job.key} and ${jobs.KEY.outputs.NAME} are allowed; "
@@ -226,7 +297,7 @@ class Expander:
 def too_much(limit: int, text: str = "") -> Problem:
     """The words for a manifest that comes to more than anybody means."""
     at = f", reached at {shorten(text)}" if text else ""
-    what = "variables and settings" if limit == budget.MAX_SETTINGS else "expressions and defaults"
+    what = "variables and settings" if limit == MAX_SETTINGS else "expressions and defaults"
     return Problem(
         text, TOO_MUCH, f"{what} expand to more than {limit / 1_000_000:g} MB in this manifest{at}", None
     )
@@ -293,7 +364,7 @@ def problems_in(
 def credential_problems(documents: Iterable[Document]) -> Iterator[Diagnostic]:
     """Yield every expression that names a credential of reconciler itself, wherever it is written.
 
-    The password of `records` is the only place for one, and `manifest.records` looks at that.
+    The password of `records` is the only place for one, and `manifest.settings` looks at that.
     """
     for document in documents:
         for section, value in document.tree.items():
@@ -319,3 +390,55 @@ def credential_in(reference: Reference) -> str | None:
     """The name of the environment variable if it holds a credential of reconciler itself."""
     kind, _, name = reference.inner.partition(".")
     return name if kind == "env" and is_credential_name(name) else None
+
+
+#: The key of no job: it stands for itself where `defaults` are looked at without a job.
+ANY_KEY = "${job.key}"
+
+
+def mentions_job(tree: Any) -> bool:
+    """Whether an expression in it may have another value in another job."""
+    if isinstance(tree, dict):
+        return any(map(mentions_job, tree.values()))
+    if isinstance(tree, list):
+        return any(map(mentions_job, tree))
+    return isinstance(tree, str) and "${" in tree and ("job." in tree or "matrix." in tree)
+
+
+def expand_partly(tree: Any, expander: Expander) -> Any:
+    """The tree with those expressions replaced that have a value; the other texts are marked."""
+    if isinstance(tree, dict):
+        return {key: expand_partly(value, expander) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [expand_partly(value, expander) for value in tree]
+    try:
+        return expander.tree(tree)
+    except NotExpanded:
+        return Unexpanded(tree)
+
+
+def mark_job_key(tree: Any) -> Any:
+    """The tree with those texts marked that depend on the job: nothing can be said of them."""
+    if isinstance(tree, dict):
+        return {key: mark_job_key(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [mark_job_key(value) for value in tree]
+    return Unexpanded(tree) if type(tree) is str and ANY_KEY in tree else tree
+
+
+def mark_axes(tree: Any) -> Any:
+    """The tree with those texts marked that depend on the combination of a sweep."""
+    if isinstance(tree, dict):
+        return {key: mark_axes(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [mark_axes(value) for value in tree]
+    return Unexpanded(tree) if isinstance(tree, str) and "${matrix." in tree else tree
+
+
+def mark_outputs(tree: Any) -> Any:
+    """The tree with those texts marked that name outputs of other jobs."""
+    if isinstance(tree, dict):
+        return {key: mark_outputs(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [mark_outputs(value) for value in tree]
+    return Unexpanded(tree) if isinstance(tree, UnresolvedText) else tree

@@ -6,18 +6,76 @@ parsed at most once, whoever asks for it first.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from reconciler.errors import Diagnostic, Location, ManifestInvalid, WrongUsage
-from reconciler.manifest.file_content import read_manifest_file
-from reconciler.manifest.recognition import is_case_text, is_case_tree
-from reconciler.manifest.root_candidates import MOST_SHOWN, no_root_file
-from reconciler.manifest.suggestions import listed
-from reconciler.manifest.yaml import UTF_16, Document, parse, unreadable_document
+from reconciler.manifest.positions import diagnose
+from reconciler.manifest.problems import listed
+from reconciler.manifest.yaml import (
+    DIRECTION,
+    UTF_16,
+    Document,
+    is_case_text,
+    is_case_tree,
+    parse,
+    plain_stack_name,
+    read_manifest_file,
+    unreadable_document,
+)
+
+#: So many candidates are shown; how many more there are is said.
+MOST_SHOWN = 20
+_WHAT = "no root file"
+_FIX = "add a line such as stack: my-stack to one file"
+
+
+def no_root_file(
+    where: Sequence[str], candidates: Sequence[Document], more: int, direction: str = "in, above or below"
+) -> list[Diagnostic]:
+    """Say that no file has `stack:`, of each candidate, in file order; `more` are those that are not shown.
+
+    `where` are the paths that were searched, in that `direction`.
+    """
+    places = ", ".join(where)
+    if not candidates:
+        why = f"there is no manifest file {direction} {places}"
+        return [Diagnostic(_WHAT, why, "reconciler init", Location(where[0], 1, 1))]
+    problems = [_reason(document) for document in candidates]
+    if more:
+        why = f"{more} more files {direction} {places} have no stack: either"
+        problems.append(Diagnostic(_WHAT, why, location=Location(where[0], 1, 1)))
+    if not any(problem.fix for problem in problems):
+        problems[0] = problems[0]._replace(fix=_FIX)
+    return problems
+
+
+def _reason(document: Document) -> Diagnostic:
+    begin = Location(document.file, 1, 1)
+    if document.is_broken:
+        cause = next(iter(document.problems), None)
+        why = f"it cannot be read: {cause.what}" if cause else "it cannot be read"
+        return Diagnostic(_WHAT, why, location=(cause and cause.location) or begin)
+    if not document.tree:
+        return Diagnostic(_WHAT, "it is empty", location=begin)
+    if not document.shows_lines:
+        return Diagnostic(_WHAT, "it has no key of a manifest", location=begin)
+    names = {name.lower(): name for name in document.tree}
+    if near := get_close_matches("stack", names, n=1, cutoff=0.75):
+        name = names[near[0]]
+        fix = f'did you mean "stack" instead of "{name}"?'
+        return diagnose(document, (name,), _WHAT, "it has no stack:", fix, at_key=True)
+    return Diagnostic(_WHAT, "it has no stack:", location=begin)
+
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -413,3 +471,140 @@ def _no_root(paths: Sequence[Path], reader: FileReader) -> list[Diagnostic]:
 def _several(directories: Sequence[Path], reader: FileReader) -> Diagnostic:
     names = listed([reader.shown(directory) for directory in directories])
     return Diagnostic("several stacks", f"PATH must select one stack; choose one of: {names}")
+
+
+#: What messages call it, and what stands for its file name in digests and plans.
+NAME = "<mapping>"
+#: JSON leaves them as they are; in a file, which it is then read as, they are forbidden.
+_NOT_IN_YAML = re.compile(f"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff{DIRECTION}]")
+
+
+def stack_of(mapping: Mapping[str, Any], root: Path) -> StackFiles:
+    """The stack whose one file holds this; `root` is where its records lie.
+
+    Raises:
+        WrongUsage: `root` is no directory.
+        ManifestInvalid: there is something in it that no manifest can hold, or no `stack`.
+    """
+    if not root.is_dir():
+        raise WrongUsage(Diagnostic("no such directory", f"{root} is not a directory"))
+    if not isinstance(mapping, Mapping):
+        raise _invalid(f"expected a mapping, got {type(mapping).__name__}")
+    if "stack" not in mapping:
+        raise _invalid("`stack` is missing", 'add "stack": "my-stack"')
+    directory = root.resolve()
+    path = directory / NAME
+    document = parse(_yaml(mapping), path, NAME)
+    document.relative = NAME
+    return StackFiles(directory, (document,), frozenset({path}))
+
+
+def _yaml(mapping: Mapping[str, Any]) -> bytes:
+    """The same as YAML, which JSON is."""
+    try:
+        text = json.dumps(mapping, indent=2, ensure_ascii=False, allow_nan=False, default=_refuse)
+        text = _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+        return text.encode()
+    except UnicodeEncodeError:
+        raise _invalid("text contains an unpaired surrogate") from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _invalid(str(error)) from None
+
+
+def _refuse(value: object) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a manifest cannot contain a value of type {type(value).__name__}")
+
+
+def _invalid(why: str, fix: str | None = None) -> ManifestInvalid:
+    return ManifestInvalid(Diagnostic("invalid manifest", why, fix))
+
+
+@dataclass(frozen=True, slots=True)
+class StackRoot:
+    """The directory of a stack, absolute, and the name that its root file says; None where it says none.
+
+    `problem` is why nobody knows which stacks lie in the directory.
+    """
+
+    directory: Path
+    name: str | None = None
+    problem: Diagnostic | None = None
+
+
+def find_roots(paths: Sequence[Path], not_manifests: Sequence[Path] = ()) -> list[StackRoot]:
+    """Find every stack in and below the directories, each once, sorted by directory.
+
+    A directory that cannot be listed is one of them, with its problem: there may be a stack in it.
+
+    Raises:
+        WrongUsage: a path does not exist, or is no directory.
+        ManifestInvalid: there is no root file; the candidates are named.
+    """
+    tops = _directories(paths or [Path()])
+    reader = FileReader(frozenset(path.resolve() for path in not_manifests), Path.cwd())
+    roots: dict[Path, StackRoot] = {}
+    others: set[Path] = set()
+    for directory, found in chain.from_iterable(map(reader.below, tops)):
+        if root := _root_in(directory, found, reader):
+            roots[directory] = root
+        others.update(found)
+    for directory, error in reader.unlisted.items():
+        reason = error.strerror or type(error).__name__
+        problem = Diagnostic("unreadable directory", reason, location=Location(reader.shown(directory), 1, 1))
+        roots[directory] = StackRoot(directory, problem=problem)
+    if not roots:
+        raise ManifestInvalid(*_no_stack(tops, others, reader))
+    return sorted(roots.values(), key=lambda root: root.directory.parts)
+
+
+def _directories(paths: Sequence[Path]) -> list[Path]:
+    tops = [existing_path(path) for path in paths]
+    if files := [path for path, top in zip(paths, tops, strict=True) if not top.is_dir()]:
+        why = "a fleet is all stacks in and below a directory"
+        raise WrongUsage(*(Diagnostic("not a directory", f"{str(path)!r}: {why}") for path in files))
+    return tops
+
+
+def _root_in(directory: Path, files: Sequence[Path], reader: FileReader) -> StackRoot | None:
+    """The root of a stack, if the directory has a root file, with the name if it has one that says one."""
+    candidates = [path for path in files if reader.may_say_stack(path)]
+    # Whoever checks the stack parses its files: here a look at the only one that may say it is enough.
+    if len(candidates) == 1 and (name := plain_stack_name(reader.content(candidates[0]) or b"")):
+        return StackRoot(directory, name)
+    named = [reader.document(path) for path in reader.roots_in(candidates)]
+    names = [document.tree.get("stack") for document in named]
+    for document in named:
+        document.forget()
+    if not named:
+        return None
+    return StackRoot(directory, str(names[0]) if len(names) == 1 and isinstance(names[0], str) else None)
+
+
+def _no_stack(tops: Sequence[Path], found: set[Path], reader: FileReader) -> list[Diagnostic]:
+    files = sorted(found, key=lambda path: path.parts)
+    shown = [reader.document(file) for file in files[:MOST_SHOWN]]
+    return no_root_file([reader.shown(top) for top in tops], shown, len(files) - len(shown), "in or below")
+
+
+def files_digest(directory: Path, not_manifests: Sequence[Path] = ()) -> str:
+    """The digest of every manifest file that may belong to the stack of a root directory, and of its name.
+
+    It is the same on two machines if they see the same files. Nothing is parsed but what may be the root
+    file of another stack.
+    """
+    reader = FileReader(frozenset(not_manifests), directory)
+
+    def is_another_stack(inner: Path, files: list[Path]) -> bool:
+        return inner != directory and bool(reader.roots_in(files))
+
+    digest = hashlib.sha256()
+    below = len(directory.parts)
+    files = [path for _, found in reader.below(directory, is_another_stack) for path in found]
+    for path in sorted(files, key=lambda path: path.parts):
+        name = "/".join(path.parts[below:]).encode("utf-8", "surrogateescape")
+        data = reader.content(path)
+        digest.update(b"unreadable\n" if data is None else f"{len(name)} {len(data)}\n".encode())
+        digest.update(name + b"\n" + (data or b""))
+    return f"sha256:{digest.hexdigest()}"

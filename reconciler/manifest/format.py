@@ -8,14 +8,494 @@ block style of every collection are kept. What comes out is read again and compa
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
-from reconciler.errors import ManifestInvalid
+from reconciler.core.expression import Reference, parts_of
+from reconciler.core.store_url import looks_like_passwords
+from reconciler.errors import Diagnostic, Location, ManifestInvalid
 from reconciler.manifest import yaml as document
-from reconciler.manifest.comments import CommentAssignment, comments_of, without_trailing_space
-from reconciler.manifest.nodes import not_supported, parse_nodes
-from reconciler.manifest.printer import Printer, without_blank_end
+from reconciler.manifest.merge import SECTIONS
+from reconciler.manifest.settings import misplaced_urls
+from reconciler.manifest.variable_section import declared_sensitive
+from reconciler.manifest.variables import marked_texts, texts_in
+from reconciler.manifest.write import FREE, MANIFEST, ValueShape
+from reconciler.manifest.yaml import Document, parser_events
+from reconciler.secrets import is_secret_name, looks_secret, secret_parts
+
+BLOCK_SCALAR = re.compile(r"(?:[&!]\S*\s+)*[|>]([-+0-9]*)")
+_PROPERTY = r"[&!]\S*\s*"
+_COLON = re.compile(r"[ \t]*:")
+#: What YAML takes for space; other characters that look so are part of a value.
+SPACE = " \t"
+
+
+@dataclass(eq=False)
+class ValueNode:
+    """A value: where it stands, and the comments that go with it.
+
+    A leaf (`items` is None) is a scalar, an alias, or a collection in braces or brackets. `properties` are
+    anchor and tag of a collection. `trailing` is a comment in its last line; on a key, behind the colon.
+    """
+
+    start: int
+    end: int
+    column: int
+    anchor: str | None = None
+    alias: str | None = None
+    properties: str = ""
+    is_mapping: bool = False
+    is_flow: bool = False
+    items: list[NodeItem] | None = None
+    trailing: str = ""
+    before: list[str] = field(default_factory=list)
+    #: Comments at the end of a collection, deeper than what follows it.
+    foot: list[str] = field(default_factory=list)
+
+    @property
+    def is_block(self) -> bool:
+        return self.items is not None and not self.is_flow
+
+
+@dataclass(eq=False)
+class NodeItem:
+    """A member of a mapping, or an item of a list (`key` is None), with the comments before it."""
+
+    key: ValueNode | None
+    value: ValueNode
+    before: list[str] = field(default_factory=list)
+
+
+def parse_nodes(text: str, name: str) -> ValueNode:
+    """The values as they stand in the text; aliases stay aliases."""
+    stream = (one for one in parser_events(text) if type(one).__name__ not in _FRAME)
+    return _node(stream, next(stream), text, name)
+
+
+_FRAME = {"StreamStartEvent", "DocumentStartEvent", "DocumentEndEvent", "StreamEndEvent"}
+
+
+def _node(stream: Iterator[Any], event: Any, text: str, name: str) -> ValueNode:
+    kind, mark = type(event).__name__, event.start_mark
+    node = ValueNode(mark.index, event.end_mark.index, mark.column)
+    if kind == "AliasEvent":
+        node.alias = event.anchor
+        return node
+    node.anchor = event.anchor
+    if kind == "ScalarEvent":
+        node.end = node.start + len(_scalar_text(text[node.start : node.end]))
+        return node
+    node.is_mapping, node.is_flow, node.items = kind == "MappingStartEvent", bool(event.flow_style), []
+    if count := (event.anchor is not None) + (not event.implicit):
+        found = re.compile(f"(?:{_PROPERTY}){{{count}}}").match(text, node.start)
+        node.properties = " ".join(found[0].split()) if found else ""
+        node.end = node.start + len(found[0].rstrip()) if found else node.start
+    while not type(event := next(stream)).__name__.endswith("EndEvent"):
+        key = None
+        if node.is_mapping:
+            key, event = _key(stream, event, text, name, node), next(stream)
+        node.items.append(NodeItem(key, _node(stream, event, text, name)))
+    if node.is_flow:
+        node.end = event.end_mark.index
+    elif node.items:
+        node.column = _column(text, node, node.items[0])
+    return node
+
+
+def _key(stream: Iterator[Any], event: Any, text: str, name: str, mapping: ValueNode) -> ValueNode:
+    key = _node(stream, event, text, name)
+    if not mapping.is_flow and _is_explicit(text, key):
+        line = text.count("\n", 0, key.start) + 1
+        raise ManifestInvalid(
+            not_supported(name, line, "a key is written with `?`", "write it as `key: value`")
+        )
+    return key
+
+
+def _column(text: str, node: ValueNode, first: NodeItem) -> int:
+    """Where the items of a block stand: its first key, or its dashes."""
+    if first.key is not None:
+        return first.key.column
+    return _dash_column(text, first.value.start) if node.properties else node.column
+
+
+def _scalar_text(source: str) -> str:
+    """A scalar without the blank lines behind it, which the parser counts to a block of text."""
+    block = BLOCK_SCALAR.match(source)
+    if not block:
+        return source.rstrip(SPACE + "\n")
+    header, *lines = source.removesuffix("\n").split("\n")
+    if "+" not in block[1]:
+        # A line of spaces that reaches beyond the indentation is part of the text.
+        most = 0 if re.search(r"\d", block[1]) else indentation(lines)
+        while lines and len(lines[-1]) <= most and not lines[-1].strip(" "):
+            del lines[-1]
+    return "\n".join([header, *lines])
+
+
+def indentation(lines: list[str]) -> int:
+    """That of a block of text: of its first line that is not blank."""
+    longest = max(map(len, lines), default=0)
+    return next((len(line) - len(line.lstrip(" ")) for line in lines if line.strip(" ")), longest)
+
+
+def _is_explicit(text: str, key: ValueNode) -> bool:
+    line = text.rfind("\n", 0, key.start) + 1
+    if "\n" in text[key.start : key.end] or not _COLON.match(text, key.end):
+        return True
+    return text[line : key.start].lstrip(" -").startswith("?")
+
+
+def _dash_column(text: str, before: int) -> int:
+    dash = text.rfind("-", 0, before)
+    return dash - (text.rfind("\n", 0, dash) + 1)
+
+
+def leaves(node: ValueNode) -> Iterator[ValueNode]:
+    """Every key, and every value that is no block of others, in the order of the text."""
+    if not node.is_block:
+        yield node
+        return
+    for item in node.items or ():
+        if item.key is not None:
+            yield item.key
+        yield from leaves(item.value)
+
+
+def not_supported(name: str, line: int, why: str, fix: str | None) -> Diagnostic:
+    """Say that a file stays as it is."""
+    return Diagnostic("cannot be formatted", why, fix, Location(name, line, 1))
+
+
+#: A comment, and the space before it; between two values a `#` after a space is nothing else.
+_COMMENT = re.compile(r"(?:^|(?<=[ \t\ufeff]))#.*$", re.MULTILINE)
+_TRAILING = re.compile(r"[ \t]*(?:^|(?<=[ \t\ufeff]))#.*$")
+#: A directive, the start of the document, or a modeline.
+_HEAD = re.compile(r"%|---|#\s*yaml-language-server\s*:")
+
+
+def comments_of(text: str, root: ValueNode) -> list[str]:
+    """Every comment between the values, sorted."""
+    found: list[str] = []
+    end = 0
+    for leaf in leaves(root):
+        found += _COMMENT.findall(text[end : leaf.start])
+        end = leaf.end
+    return sorted(comment.rstrip() for comment in [*found, *_COMMENT.findall(text[end:])])
+
+
+def without_trailing_space(text: str) -> str:
+    """The text without space at the end of its lines, and without blank lines around it."""
+    lines = "\n".join(line.rstrip() for line in text.split("\n")).strip("\n\ufeff")
+    return lines + "\n" if lines else ""
+
+
+class CommentAssignment:
+    """Gives each comment and blank line to the value that it stands at."""
+
+    def __init__(self, text: str, root: ValueNode) -> None:
+        self._text, self._root = text, root
+        self._end = 0
+        self._last: ValueNode | None = None
+        #: The block collections that are open where we are, outermost first.
+        self._open: list[ValueNode] = []
+
+    def assign(self) -> tuple[list[str], list[str]]:
+        """Returns the lines at the head of the file, and those at its end."""
+        header: list[str] = []
+        if self._root.is_block:
+            header = self._header()
+            self._collection(self._root)
+        else:
+            header = without_trailing_space(self._text[: self._root.start]).split("\n")[:-1]
+            self._leaf(self._root)
+        if self._last is not None:
+            tail = self._gap(len(self._text), self._last, 0)
+            return header, [line for line in tail if line not in ("...", "---")]
+        return header, []
+
+    def _header(self) -> list[str]:
+        """Directives, the start of the document, modelines, and a comment with a blank line behind it."""
+        lines = self._lines_at_head()
+        starts = [n for n, line in enumerate(lines) if _HEAD.match(line)]
+        blanks = [n for n, line in enumerate(lines) if not line and any(lines[:n])]
+        count = max([n + 1 for n in (*starts, *blanks)], default=0)
+        if self._root.items:
+            self._root.items[0].before += [line.lstrip() for line in lines[count:] if line or count]
+        self._end = self._root.start
+        if self._root.properties:
+            self._leaf(self._root)
+        return list(dropwhile(lambda line: not line, lines[:count]))
+
+    def _lines_at_head(self) -> list[str]:
+        *lines, beside = [line.rstrip() for line in self._text[: self._root.start].split("\n")]
+        return [*lines, beside] if beside else lines
+
+    def _collection(self, node: ValueNode) -> None:
+        self._open.append(node)
+        for item in node.items or ():
+            start = (item.key or item.value).start
+            if self._last is not None:
+                item.before += self._gap(start, self._last, node.column)
+            if item.key is not None:
+                self._last, self._end = item.key, item.key.end
+            if item.value.is_block:
+                if item.key is None and self._last is not None:
+                    # `- name: x`: what stands before the dash belongs to the item.
+                    self._end = start
+                    if item.value.properties:
+                        self._leaf(item.value)
+                self._collection(item.value)
+            else:
+                if item.key is not None:
+                    item.value.before += self._gap(item.value.start, item.key, None)
+                self._leaf(item.value)
+        self._open.remove(node)
+
+    def _leaf(self, node: ValueNode) -> None:
+        self._last, self._end = node, node.end
+
+    def _gap(self, until: int, last: ValueNode, column: int | None) -> list[str]:
+        """The comments and blank lines up to the next value.
+
+        What stands in the line of the `last` value is given to it, what is deeper than the `column` of the
+        next one to the collection that ended there (None: none did).
+        """
+        first, *others = self._text[self._end : until].split("\n")
+        self._end = max(until, self._end)
+        if found := _TRAILING.search(first):
+            last.trailing = found[0].rstrip() if found[0][0] in " \t" else " " + found[0].rstrip()
+        found_lines: list[str] = []
+        deepest = len(self._text)
+        is_last_line_code = until < len(self._text)
+        for number, line in enumerate(others):
+            comment = _COMMENT.search(line)
+            if comment is None:
+                if not line.strip() and not (is_last_line_code and number == len(others) - 1):
+                    found_lines.append("")
+                elif line.strip() in ("...", "---"):
+                    found_lines.append(line.strip())
+                continue
+            owner = None
+            if column is not None and not line[: comment.start()].strip() and not any(found_lines):
+                owner = self._ended(min(comment.start(), deepest), column)
+            if owner is not None:
+                deepest = owner.column  # what follows it stays behind it
+                owner.foot += [*found_lines, comment[0].rstrip()]
+                found_lines = []
+            else:
+                found_lines.append(comment[0].rstrip())
+        return found_lines
+
+    def _ended(self, column: int, next_column: int) -> ValueNode | None:
+        """The deepest collection that ended before the next value and reaches to a column."""
+        if column <= next_column:
+            return None
+        found: ValueNode | None = None
+        node = self._open[-1] if self._open else self._root
+        while node.is_block and node.items:
+            # A list may stand in the column of the key that it is the value of.
+            if node not in self._open and next_column <= node.column <= column:
+                found = node
+            done = [item for item in node.items if (item.key or item.value).start < self._before]
+            if not done:
+                break
+            node = done[-1].value
+        return found
+
+    @property
+    def _before(self) -> int:
+        return self._end if self._last is None else self._last.end + 1
+
+
+_STEP = 2
+
+
+class Printer:
+    """Writes the values in their order and layout."""
+
+    def __init__(self, text: str, root: ValueNode, sorts: bool) -> None:
+        self._text, self._root = text, root
+        self._sorts = sorts
+        self._sorts = sorts and self._aliases() == self._aliases_as_written()
+
+    def lines(self) -> list[str]:
+        """The whole text, without the lines at the head and the end of the file."""
+        if self._root.is_block:
+            properties = [self._root.properties + self._root.trailing] if self._root.properties else []
+            lines = [*properties, *self._block(self._root, 0, MANIFEST)]
+        else:
+            lines = self._leaf(self._root, 0, self._root)
+            lines[-1] += self._root.trailing
+        while lines and not lines[0]:
+            del lines[0]
+        return lines
+
+    def _block(self, node: ValueNode, indent: int, shape: ValueShape) -> list[str]:
+        lines: list[str] = []
+        space = " " * indent
+        items = self._items(node, shape)
+        for item, before in zip(items, _spaced(items, node.items), strict=True):
+            inner = self._inner(shape, item)
+            made = (
+                self._member(node, item, indent, inner)
+                if item.key
+                else self._entry(node, item, indent, inner)
+            )
+            lines += [space + one if one else "" for one in before] + made
+        return lines + [space + one if one else "" for one in node.foot]
+
+    def _member(self, node: ValueNode, item: NodeItem, indent: int, shape: ValueShape) -> list[str]:
+        key, value = item.key, item.value
+        assert key is not None
+        head = f"{' ' * indent}{self._source(key)}{' ' if key.alias else ''}:"
+        if value.is_block:
+            properties = f" {value.properties}" if value.properties else ""
+            return [head + properties + key.trailing, *self._block(value, indent + _STEP, shape)]
+        first, *others = self._leaf(value, indent, node)
+        if value.before or (key.trailing and first):
+            inner = " " * (indent + _STEP)
+            return [
+                head + key.trailing,
+                *(inner + one if one else "" for one in value.before),
+                *[inner + first, *others][:-1],
+                [inner + first, *others][-1] + value.trailing,
+            ]
+        made = [f"{head} {first}" if first else head, *others]
+        made[-1] += key.trailing + value.trailing
+        return made
+
+    def _entry(self, node: ValueNode, item: NodeItem, indent: int, shape: ValueShape) -> list[str]:
+        space, value = " " * indent, item.value
+        if not value.is_block:
+            first, *others = self._leaf(value, indent, node)
+            made = [f"{space}- {first}" if first else f"{space}-", *others]
+            made[-1] += value.trailing
+            return made
+        inner = self._block(value, indent + _STEP, shape)
+        if value.properties:
+            return [f"{space}- {value.properties}{value.trailing}", *inner]
+        # Comments of what stands first now go before the dash, where they are read again.
+        count = next((n for n, line in enumerate(inner) if line.strip() and line.strip()[0] != "#"), 0)
+        above = [space + line.strip() if line.strip() else "" for line in inner[:count]]
+        return [*above, f"{space}- {inner[count].lstrip(SPACE)}", *inner[count + 1 :]]
+
+    def _leaf(self, node: ValueNode, indent: int, parent: ValueNode) -> list[str]:
+        """The lines of a value; the first one without its indentation."""
+        first, *others = self._source(node).split("\n")
+        if node.is_flow and node.items is not None:
+            if not others:
+                return [self._flow(node)]
+            shift = indent - parent.column
+            return [first.rstrip(SPACE), *(_shifted(line, shift, indent) for line in others)]
+        if block := BLOCK_SCALAR.match(first):
+            text = list(_block_scalar(others, block[1], indent, parent.column))
+            return [first.rstrip(), *(text if "+" in block[1] else without_blank_end(text))]
+        inner = " " * (indent + _STEP)
+        return [first, *(inner + line.lstrip(SPACE) if line.strip(SPACE) else "" for line in others)]
+
+    def _flow(self, node: ValueNode) -> str:
+        """A collection in one line: a space behind each comma and colon, none inside the brackets."""
+        if node.items is None or not node.is_flow:
+            return self._source(node)
+        text = self._source(node)
+        parts = []
+        for item in node.items:
+            value = self._flow(item.value)
+            if item.key is None:
+                parts.append(value)
+            elif not value and ":" not in self._text[item.key.end : node.end].partition(",")[0]:
+                parts.append(self._flow(item.key))
+            else:
+                parts.append(f"{self._flow(item.key)}{' ' if item.key.alias else ''}: {value}")
+        inside = ", ".join(parts)
+        if "?" in text or text.rstrip("]}").rstrip().endswith(","):
+            return text
+        opened = text[len(node.properties) :].lstrip()[:1] if node.properties else text[:1]
+        if opened not in "{[":
+            return inside  # one pair in a list: [a: b]
+        closed = {"{": "}", "[": "]"}[opened]
+        return f"{node.properties} {opened}{inside}{closed}".lstrip()
+
+    def _source(self, node: ValueNode) -> str:
+        return self._text[node.start : node.end]
+
+    def _items(self, node: ValueNode, shape: ValueShape) -> list[NodeItem]:
+        items = node.items or []
+        if not self._sorts or not node.is_mapping:
+            return items
+        rank = shape.ranks
+        return sorted(items, key=lambda item: rank.get(self._name(item.key), len(rank))) if rank else items
+
+    def _inner(self, shape: ValueShape, item: NodeItem) -> ValueShape:
+        return shape.item if item.key is None else shape.member(self._name(item.key))
+
+    def _name(self, key: ValueNode | None) -> str:
+        return self._source(key).strip("\"'") if key is not None else ""
+
+    def _aliases_as_written(self) -> list[tuple[int, int]]:
+        self._sorts, sorts = False, self._sorts
+        try:
+            return self._aliases()
+        finally:
+            self._sorts = sorts
+
+    def _aliases(self) -> list[tuple[int, int]]:
+        """Each alias with the anchor that it means, by where they stand in the source."""
+        anchors: dict[str, int] = {}
+        found: list[tuple[int, int]] = []
+
+        def visit(node: ValueNode, shape: ValueShape) -> None:
+            if node.alias is not None:
+                found.append((node.start, anchors.get(node.alias, -1)))
+            if node.anchor is not None:
+                anchors[node.anchor] = node.start
+            for item in self._items(node, shape) if node.is_block else node.items or ():
+                if item.key is not None:
+                    visit(item.key, FREE)
+                visit(item.value, self._inner(shape, item))
+
+        visit(self._root, MANIFEST)
+        return sorted(found)
+
+
+def _spaced(items: list[NodeItem], as_written: list[NodeItem] | None) -> Iterator[list[str]]:
+    """What stands before each item. The first one needs no blank line; another gets it that was the first."""
+    has_blank = any("" in item.before for item in items)
+    was_first = as_written[0] if as_written else None
+    for number, item in enumerate(items):
+        if number and has_blank and item is was_first and "" not in item.before:
+            yield ["", *item.before]
+        elif not number and item is not was_first:
+            yield list(dropwhile(lambda line: not line, item.before))
+        else:
+            yield item.before
+
+
+def _shifted(line: str, shift: int, least: int) -> str:
+    content = line.lstrip(SPACE)
+    if not content:
+        return ""
+    return " " * max(len(line) - len(content) + shift, least) + content
+
+
+def _block_scalar(lines: list[str], header: str, indent: int, parent_column: int) -> Iterator[str]:
+    digits = "".join(char for char in header if char.isdigit())
+    if digits:
+        old, new = parent_column + int(digits), indent + int(digits)
+    else:
+        old, new = indentation(lines), indent + _STEP
+    for line in lines:
+        yield " " * new + line[old:] if len(line) > old else ""
+
+
+def without_blank_end(lines: list[str]) -> list[str]:
+    """The lines without the blank ones at their end."""
+    return list(dropwhile(lambda line: not line, reversed(lines)))[::-1]
+
 
 _LINE_BREAK = re.compile("\r\n?")
 
@@ -59,3 +539,51 @@ def _tree_of(text: str, name: str) -> Any:
         return _parsed(text, name).tree
     except ManifestInvalid:
         return None
+
+
+#: What a variable or a parameter says of its value: the name is the one that stands above, or beside.
+_VALUES = ("default", "value")
+
+
+def written_secrets(document: Document, environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the secrets in a file that can be parsed, those in comments too.
+
+    `fmt` reads files one by one and puts nothing together, so it goes by marks, names and looks.
+    """
+    yield from marked_texts(document.tree)
+    yield from misplaced_urls([document], SECTIONS)
+    yield from looks_like_passwords(document.text)
+    yield from _by_look(document.tree, "")
+    for comment in comments_of(document.text, parse_nodes(document.text, document.file)):
+        yield from (comment[part.start : part.end] for part in secret_parts(comment))
+    for name in declared_sensitive([document]):
+        env = document.tree["variables"][name].get("env")
+        if isinstance(env, str) and (value := environ.get(env)):
+            yield value
+
+
+def _by_look(tree: Any, name: str) -> Iterator[str]:
+    if isinstance(tree, dict):
+        beside = tree.get("name")
+        for key, value in tree.items():
+            is_value = key in _VALUES
+            yield from _by_look(value, (beside if isinstance(beside, str) else name) if is_value else key)
+    elif isinstance(tree, list):
+        for item in tree:
+            yield from _by_look(item, name)
+    else:
+        for text in texts_in(tree):
+            yield from _literals(text, name)
+
+
+def _literals(text: str, name: str) -> Iterator[str]:
+    """What looks secret in a text, by the name it goes by or by itself; an expression is none."""
+    parts = parts_of(text)
+    is_whole = not any(isinstance(part, Reference) for part in parts)
+    for part in parts:
+        if isinstance(part, str) and looks_secret(name if is_whole else "", part):
+            if is_whole and is_secret_name(name):
+                yield part
+            else:
+                found = secret_parts(part)
+                yield from (part[one.start : one.end] for one in found) if found else (part,)

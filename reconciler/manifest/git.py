@@ -23,8 +23,8 @@ from shutil import which
 from typing import IO, NamedTuple
 
 from reconciler.errors import Diagnostic, ReconcilerError
-from reconciler.manifest.file_content import MAX_FILE_BYTES
 from reconciler.manifest.files import SUFFIXES
+from reconciler.manifest.yaml import MAX_FILE_BYTES
 
 _OID = re.compile("[0-9a-f]{40,64}")
 #: No target of a link and no path has more bytes, no name in it.

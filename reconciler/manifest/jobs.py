@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -10,41 +10,106 @@ from pydantic import ValidationError
 
 from reconciler.core.body import create_body, desugar, merge
 from reconciler.core.digest import CURRENT, covered_by, digest_of
-from reconciler.core.expression import Reference
+from reconciler.core.expression import Reference, parts_of
 from reconciler.core.identity import room_for_description
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.scalar import holds_odd_number, odd_numbers, plain, plain_text, scalar_text
 from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, DesiredJob, JobEntry
-from reconciler.errors import Diagnostic, Severity
-from reconciler.manifest.budget import LINK, BudgetExceeded, measure
-from reconciler.manifest.expression_problems import NotExpanded
-from reconciler.manifest.expressions import Expander, problems_in, too_much
-from reconciler.manifest.links import Links, keys_in
-from reconciler.manifest.matrix import MATRIX
-from reconciler.manifest.member_names import value_texts, with_member_keys
-from reconciler.manifest.merge import DefaultsPart, MergedEntry
-from reconciler.manifest.named_items import check_items
-from reconciler.manifest.origins import ValueOrigin, implied_needs, origins_of
-from reconciler.manifest.outputs import MergedJob, Outputs
-from reconciler.manifest.positions import PathStep, location_of_key
-from reconciler.manifest.problems import (
-    Origin,
-    diagnostics,
-    found,
-    steps_of,
-)
-from reconciler.manifest.raw import raw_problems
-from reconciler.manifest.templates import EXTENDS, Templates, extended_by
-from reconciler.manifest.unexpanded import (
+from reconciler.errors import Diagnostic, Location, Severity
+from reconciler.manifest.expressions import (
     ANY_KEY,
+    LINK,
+    BudgetExceeded,
+    Expander,
     expand_partly,
     mark_axes,
     mark_job_key,
     mark_outputs,
+    measure,
     mentions_job,
+    problems_in,
+    too_much,
+)
+from reconciler.manifest.matrix import MATRIX, value_texts, with_member_keys
+from reconciler.manifest.merge import (
+    EXTENDS,
+    DefaultsPart,
+    Link,
+    Links,
+    MergedEntry,
+    Templates,
+    extended_by,
+    keys_in,
+)
+from reconciler.manifest.outputs import MergedJob, Outputs
+from reconciler.manifest.positions import PathStep, format_path, location_of_key
+from reconciler.manifest.problems import (
+    NotExpanded,
+    Origin,
+    check_items,
+    diagnostics,
+    found,
+    raw_problems,
+    steps_of,
 )
 from reconciler.manifest.yaml import Document, shorten
 from reconciler.secrets import SecretText
+
+
+class ValueOrigin(NamedTuple):
+    """One value of a job, the place of the text that gave it, and that text where it is an expression.
+
+    `sources` are the expressions in the text, each with what gave it its value, as far as that is known.
+    """
+
+    path: str
+    value: Any
+    location: Location | None
+    expression: str | None
+    sources: tuple[tuple[str, str], ...] = ()
+
+
+def origins_of(
+    merged: Mapping[str, Any], origin: Origin, source_of: Callable[[Reference], str | None]
+) -> tuple[ValueOrigin, ...]:
+    """Every value of a merged entry; `origin` knows the files that it was merged from."""
+    found = []
+    for path in _leaves(merged, ()):
+        steps = steps_of(path, merged)
+        value: Any = merged
+        for step in path:
+            value = value[step]
+        place = origin.diagnose(steps, "")
+        text = origin.expression(steps)
+        sources = tuple(_sources(text or "", source_of))
+        found.append(ValueOrigin(format_path(steps), value, place.location, text, sources))
+    return tuple(found)
+
+
+def _sources(text: str, source_of: Callable[[Reference], str | None]) -> Iterator[tuple[str, str]]:
+    for part in dict.fromkeys(parts_of(text)):
+        if isinstance(part, Reference) and (source := source_of(part)):
+            yield part.inner, source
+
+
+def implied_needs(references: Iterable[Link]) -> Iterator[ValueOrigin]:
+    """The jobs that expressions refer to: each is needed, and the expression says so."""
+    for link in references:
+        yield ValueOrigin("needs", link.key, link.diagnose("", "").location, link.text)
+
+
+def _leaves(tree: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+    """The paths of all values but the names in lists that are mappings to people."""
+    if isinstance(tree, Mapping) and tree:
+        for name, member in tree.items():
+            if not (name == "name" and path and isinstance(path[-1], int)):
+                yield from _leaves(member, (*path, name))
+    elif isinstance(tree, list) and tree:
+        for number, member in enumerate(tree):
+            yield from _leaves(member, (*path, number))
+    else:
+        yield path
+
 
 #: What an absent entry may say without declaring a body.
 _NO_BODY = frozenset({"state", "lifecycle", "description", "extends", "needs", "formerly"})

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
-from reconciler.core.stack import NO_PRICES, DesiredJob, Limits, Stack, Target
+from reconciler.core.notify_entry import Destination
+from reconciler.core.stack import NO_PRICES, DesiredJob, Limits, Stack, Target, VariableSource
 from reconciler.core.store_url import looks_like_passwords
 from reconciler.errors import (
     Diagnostic,
@@ -29,23 +30,43 @@ from reconciler.errors import (
     few_warnings,
     in_file_order,
 )
-from reconciler.manifest.budget import ExpansionBudget, settings_budget
-from reconciler.manifest.drift_rules import read_ignore_rules
-from reconciler.manifest.expression_problems import ENV_NOT_SET, NO_VALUE, UNKNOWN_VARIABLE
-from reconciler.manifest.expressions import TOO_MUCH, Expander, credential_problems, too_much
-from reconciler.manifest.files import StackFiles, find_stack
-from reconciler.manifest.jobs import JobReader
-from reconciler.manifest.links import UNKNOWN, Links
-from reconciler.manifest.loaded_stack import LoadedStack
-from reconciler.manifest.mapping import stack_of
+from reconciler.manifest.expressions import (
+    TOO_MUCH,
+    Expander,
+    ExpansionBudget,
+    credential_problems,
+    settings_budget,
+    too_much,
+)
+from reconciler.manifest.files import StackFiles, find_stack, stack_of
+from reconciler.manifest.jobs import JobReader, ValueOrigin
 from reconciler.manifest.matrix import Sweeps
-from reconciler.manifest.merge import SECTIONS, MergedEntry, MergedManifest, merge_files
-from reconciler.manifest.notify import NotifySetting, misplaced_urls
+from reconciler.manifest.merge import (
+    SECTIONS,
+    UNKNOWN,
+    Links,
+    MergedEntry,
+    MergedManifest,
+    Templates,
+    merge_files,
+)
 from reconciler.manifest.outputs import UNKNOWN_OUTPUT
-from reconciler.manifest.policies import read_policies
-from reconciler.manifest.problems import Origin, validated
-from reconciler.manifest.records import RecordsSetting
-from reconciler.manifest.shown import distinct, shown
+from reconciler.manifest.problems import (
+    ENV_NOT_SET,
+    NO_VALUE,
+    UNKNOWN_VARIABLE,
+    Origin,
+    distinct,
+    shown,
+    validated,
+)
+from reconciler.manifest.settings import (
+    NotifySetting,
+    RecordsSetting,
+    misplaced_urls,
+    read_ignore_rules,
+    read_policies,
+)
 from reconciler.manifest.targets import (
     Targets,
     default_problem,
@@ -54,7 +75,6 @@ from reconciler.manifest.targets import (
     entry_problems,
     variables_on,
 )
-from reconciler.manifest.templates import Templates
 from reconciler.manifest.variable_section import GivenValues, VariableSection
 from reconciler.manifest.variables import (
     VariableValues,
@@ -65,6 +85,117 @@ from reconciler.manifest.variables import (
 )
 from reconciler.manifest.yaml import Document
 from reconciler.secrets import Redactor, service_credentials
+
+
+@dataclass(frozen=True)
+class LoadedStack:
+    """A stack as its files declare it.
+
+    `targets` are read as far as the environment goes; `target` gives one that is whole. `target_name`
+    is the one that the jobs are declared for, `differs` says whether they may be others on another one, and
+    `on` gives the stack there. `secrets` every sensitive value that is known, used or not, and `sources`
+    says of each sensitive variable with a value where it came from. `records_reference` is the URL of the
+    record store without what is secret or comes from the environment; `records_url` gives it whole.
+    `checked` are the same files as `check` read them on each target, where these differ. `origins` says
+    where the values of the job come from that `load` was asked to trace. `file_names` are the names of the
+    `files` in messages. `undeclared` are the variables that were given a value although no file of the stack
+    declares them. `declared` has the keys of all files, each with its sweep, or "".
+    """
+
+    stack: Stack
+    root: Path
+    targets: Mapping[str, Target]
+    target_name: str | None
+    limits: Limits
+    manifest_digest: str
+    secrets: tuple[str, ...] = field(repr=False)
+    files: tuple[Path, ...]
+    warnings: tuple[Diagnostic, ...]
+    file_names: tuple[str, ...] = ()
+    records_reference: str | None = None
+    sources: Mapping[str, VariableSource] = field(default_factory=dict)
+    origins: tuple[ValueOrigin, ...] = field(default=(), repr=False)
+    differs: bool = False
+    undeclared: frozenset[str] = frozenset()
+    declared: Mapping[str, str] = field(default_factory=dict)
+    checked: tuple[LoadedStack, ...] = field(default=(), repr=False, compare=False)
+    _targets: Targets = field(default_factory=Targets, repr=False, compare=False)
+    _records: RecordsSetting = field(default_factory=RecordsSetting, repr=False, compare=False)
+    _notify: NotifySetting = field(default_factory=NotifySetting, repr=False, compare=False)
+    _on: Callable[[str | None, bool], LoadedStack] | None = field(default=None, repr=False, compare=False)
+
+    def on(self, name: str | None, *, offline: bool) -> LoadedStack:
+        """Return the stack as its files, as they were read, declare it on another target.
+
+        Raises:
+            ManifestInvalid: it is invalid there.
+            WrongUsage: no target has that name.
+        """
+        assert self._on is not None
+        return self._on(name, offline)
+
+    def target(self, name: str | None = None) -> tuple[str, Target]:
+        """Return a target with its name; left out, the manifest's default.
+
+        Raises:
+            WrongUsage: no target has that name, or none is named and there is no default.
+            ManifestInvalid: its entry is invalid, or an expression in it has no value.
+        """
+        try:
+            return self._targets.target(self.target_name if name is None else name)
+        except ManifestInvalid as invalid:
+            raise ManifestInvalid(*shown(invalid.diagnostics, Redactor(self.secrets))) from None
+
+    def records_url(self) -> str | None:
+        """Return where the record store is: `postgresql://…`, `sqlite:////absolute/path`, or None if no
+        file says it. A URL with a secret in it is a `SecretText`.
+
+        Raises:
+            ManifestInvalid: an expression in it has no value, or what comes out is no address of a store.
+        """
+        try:
+            return self._records.url()
+        except ManifestInvalid as invalid:
+            raise ManifestInvalid(*shown(invalid.diagnostics, Redactor(self.secrets))) from None
+
+    @property
+    def notifies(self) -> bool:
+        """Whether drift and failed applies are told somewhere."""
+        return bool(self._notify.entries)
+
+    def destinations(self) -> tuple[Destination, ...]:
+        """Return where drift and failed applies are told; an entry whose URL has no value says why."""
+        return tuple(
+            replace(one, problem=shown([one.problem], Redactor(self.secrets))[0]) if one.problem else one
+            for one in self._notify.destinations()
+        )
+
+
+class Outline(NamedTuple):
+    """The name of a stack and of its default target, None where they cannot be read, and its files.
+
+    The names of the files are those of messages.
+    """
+
+    stack: str | None = None
+    target: str | None = None
+    files: tuple[str, ...] = ()
+
+
+def outline(paths: Sequence[Path] | StackFiles, var_files: Sequence[Path] = ()) -> Outline:
+    """Read the files that PATH stands for, if they were not found already, and check nothing.
+
+    Raises:
+        WrongUsage: a path does not exist, or there are several stacks to choose from.
+    """
+    try:
+        found = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
+    except ManifestInvalid:
+        return Outline()
+    merged = merge_files(found.documents)
+    target = merged.target or (next(iter(merged.targets)) if len(merged.targets) == 1 else None)
+    return Outline(merged.stack or None, target, tuple(one.file for one in found.documents))
+
 
 _Model = TypeVar("_Model", bound=BaseModel)
 #: What may be told only because a broken file does not say what it would say.

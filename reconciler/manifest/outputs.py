@@ -16,14 +16,19 @@ from reconciler.core.body import desugar
 from reconciler.core.expression import OutputName, Reference, UnresolvedText
 from reconciler.decide.plan import few
 from reconciler.errors import Diagnostic, Location
-from reconciler.manifest.expression_problems import NotExpanded, Problem
 from reconciler.manifest.expressions import Expander, problems_in
-from reconciler.manifest.links import Link, Links
-from reconciler.manifest.member_names import member_key, value_texts
-from reconciler.manifest.merge import MergedEntry
+from reconciler.manifest.matrix import member_key, value_texts
+from reconciler.manifest.merge import Link, Links, MergedEntry
 from reconciler.manifest.positions import PathStep, location_of_key
-from reconciler.manifest.problems import Origin, Unexpanded, steps_of
-from reconciler.manifest.suggestions import did_you_mean, listed
+from reconciler.manifest.problems import (
+    NotExpanded,
+    Origin,
+    Problem,
+    Unexpanded,
+    did_you_mean,
+    listed,
+    steps_of,
+)
 from reconciler.manifest.yaml import shorten
 from reconciler.secrets import SecretText
 

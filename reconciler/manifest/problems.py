@@ -1,25 +1,146 @@
-"""What pydantic found wrong, in our words and at the place a person would look."""
+"""What is wrong with a manifest, in our words, at its place, and with the name that was meant."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import difflib
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import zip_longest
+from functools import cache, lru_cache
+from itertools import islice, zip_longest
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from reconciler.core.body import HOISTED, RAW_FORBIDDEN, is_named_environment
+from reconciler.core.canonical import FieldRule, rules
 from reconciler.core.expression import UnresolvedText
+from reconciler.core.fields.algorithm import EnvironmentItem
 from reconciler.core.fields.field_types import fields_of
 from reconciler.core.fields.obs_path import INVALID_PATH, OUTSIDE
 from reconciler.core.scalar import is_boolean, scalar_text
 from reconciler.core.time_zone import time_zones
-from reconciler.errors import Diagnostic
-from reconciler.manifest.expression_problems import CREDENTIAL, refused_credential
+from reconciler.errors import Diagnostic, Snippet
 from reconciler.manifest.positions import Member, PathStep, Steps, diagnose, find, format_path
-from reconciler.manifest.suggestions import did_you_mean
 from reconciler.manifest.yaml import Document, shorten
-from reconciler.secrets import SecretText
+from reconciler.secrets import Redactor, SecretText
+
+#: Up to so many names are compared all; of more, so many neighbours on each side.
+_FEW, _NEIGHBOURS = 60, 5
+#: How many of the valid names a message lists.
+MOST_LISTED = 20
+#: Longer than any name; a longer text is no slip of one.
+_LONGEST = 100
+
+
+class Names:
+    """Valid names, to be compared with many misspelt ones. Case does not matter.
+
+    A manifest may hold names by the thousand, and comparing each with each would take minutes: of many only
+    those are compared that begin or end like the misspelt one, as a slip of one letter leaves one of the two.
+    """
+
+    def __init__(self, known: Iterable[str]) -> None:
+        self.known = tuple(known)
+        self._by_lower = {name.lower(): name for name in reversed(self.known)}
+        self._forward = sorted(self._by_lower) if len(self._by_lower) > _FEW else []
+        self._backward = sorted(name[::-1] for name in self._forward)
+
+    def did_you_mean(self, name: str, spelled: str = "{}", but_not: tuple[str, ...] = ()) -> str | None:
+        """A question that offers the nearest of the names, or None if none is near.
+
+        `but_not` are never offered: the names of whoever asks.
+        """
+        if len(name) > _LONGEST:
+            return None
+        own = {one.lower() for one in but_not}
+        candidates = [one for one in self._candidates(name.lower()) if one not in own]
+        near = difflib.get_close_matches(name.lower(), candidates, n=1, cutoff=0.6)
+        return f'did you mean "{spelled.format(self._by_lower[near[0]])}"?' if near else None
+
+    def _candidates(self, name: str) -> list[str]:
+        if not self._forward:
+            return list(self._by_lower)
+        beginning = _around(self._forward, name)
+        ending = (other[::-1] for other in _around(self._backward, name[::-1]))
+        return list(dict.fromkeys((*beginning, *ending)))
+
+
+def did_you_mean(
+    name: str, known: Iterable[str], spelled: str = "{}", but_not: tuple[str, ...] = ()
+) -> str | None:
+    """The same for one misspelt name."""
+    return _cached_names(tuple(known)).did_you_mean(name, spelled, but_not)
+
+
+def listed(names: Collection[str]) -> str:
+    """The names one after the other; of many the first ones, and how many more there are."""
+    more = len(names) - MOST_LISTED
+    shown = ", ".join(islice(names, MOST_LISTED))
+    return shown if more <= 0 else f"{shown} and {more} more"
+
+
+_cached_names = lru_cache(maxsize=64)(Names)
+
+
+def _around(ordered: list[str], name: str) -> list[str]:
+    at = bisect_left(ordered, name)
+    return ordered[max(0, at - _NEIGHBOURS) : at + _NEIGHBOURS]
+
+
+NO_VALUE = "variable without a value"
+UNKNOWN_VARIABLE = "unknown variable"
+ENV_NOT_SET = "environment variable not set"
+CREDENTIAL = "credential not allowed here"
+
+
+class NoValue(Exception):
+    """A variable cannot be used. The words are those of a diagnostic."""
+
+    def __init__(self, what: str, why: str, fix: str | None = None) -> None:
+        self.what, self.why, self.fix = what, why, fix
+        super().__init__(why)
+
+
+class WrongValue(NoValue):
+    """A value is there, and is not what the variable declares; `why` has no subject yet."""
+
+
+class Problem(NamedTuple):
+    """An expression that has no value, and the words to say so."""
+
+    text: str
+    what: str
+    why: str
+    fix: str | None
+
+
+class NotExpanded(Exception):
+    """Some expression has no value; `expand.problems_in` finds out which."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        super().__init__(problem.why)
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text can be sent: one from outside may hold bytes that are none."""
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def not_utf8(source: str) -> tuple[str, str, str]:
+    """The words for a text that cannot be sent."""
+    return "invalid text", f"{source} contains bytes that are not valid UTF-8", "use UTF-8"
+
+
+def refused_credential(name: str) -> tuple[str, str]:
+    """Why an environment variable may not be used in a manifest, and what to do."""
+    why = (
+        f"{name} contains a credential of reconciler itself; only the password in the URL of records may "
+        f"use it, as ${{env.{name}}}"
+    )
+    return why, "use a different environment variable"
+
 
 _Model = TypeVar("_Model", bound=BaseModel)
 NAMED_LISTS = ("parameters", "inputs", "outputs")
@@ -398,3 +519,189 @@ def _choices(annotation: Any) -> tuple[str, ...]:
         return tuple(str(choice) for choice in get_args(annotation))
     members = getattr(annotation, "__members__", None)
     return tuple(str(member.value) for member in members.values()) if members else ()
+
+
+#: Of a line beyond this that holds a secret nothing is shown.
+_LONG_LINE = 12_000
+
+
+def distinct(problems: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Each problem once: a mistake in `defaults` is met by every job."""
+    seen: dict[Any, Diagnostic] = {}
+    for problem in problems:
+        seen.setdefault((problem.location, problem.what, problem.why), problem)
+    return tuple(seen.values())
+
+
+def shown(problems: Iterable[Diagnostic], redact: Redactor) -> tuple[Diagnostic, ...]:
+    """The same problems, with no known secret in their words or lines, and long lines cut."""
+    redact_line = cache(redact)  # all of a file may stand in one line
+
+    def cut(line: Snippet) -> Snippet | None:
+        text = redact_line(line.text)
+        if text is line.text:
+            return line.cut()
+        if len(line.text) > _LONG_LINE:
+            return None  # Looking for every secret before every place of it would take minutes.
+        # The place has moved: what stands before it is shorter or longer now.
+        start = _length_in_common(redact(line.text[: line.start]), text)
+        length = len(redact(line.text[: line.start + line.length])) - start
+        return Snippet(text, start, length).cut()
+
+    return tuple(
+        problem._replace(
+            why=redact(problem.why),
+            fix=None if problem.fix is None else redact(problem.fix),
+            path=redact(problem.path),
+            snippet=problem.snippet and cut(problem.snippet),
+        )
+        for problem in problems
+    )
+
+
+def _length_in_common(before: str, text: str) -> int:
+    """How much of `before` the text begins with: less than all if a secret begins in it and ends behind."""
+    if text.startswith(before):
+        return len(before)
+    pairs = enumerate(zip(before, text, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), len(text))
+
+
+def raw_problems(raw: Any, origin: Origin) -> Iterator[Diagnostic]:
+    """What `raw` must not hold, and members whose type would break the body."""
+    if not isinstance(raw, dict):
+        return
+    if "status" in raw:
+        yield origin.diagnose(
+            ("raw", "status"), "not allowed in raw", "status is reported by the service", at_key=True
+        )
+    metadata = raw.get("metadata", {})
+    if not isinstance(metadata, dict):
+        yield _raw_type(origin, ("raw", "metadata"), metadata, "a mapping")
+        metadata = {}
+    for name in RAW_FORBIDDEN["metadata"]:
+        if name in metadata:
+            why = f"metadata.{name} is part of the job's identity"
+            yield origin.diagnose(("raw", "metadata", name), "not allowed in raw", why, at_key=True)
+    for name in HOISTED:
+        if name in metadata:
+            yield from _raw_types(metadata[name], rules().members[name], origin, ("raw", "metadata", name))
+    for name, value in raw.items():
+        if name not in ("metadata", "status") and (rule := rules().members.get(name)) is not None:
+            yield from _raw_types(value, rule, origin, ("raw", name))
+
+
+def _raw_types(
+    value: Any, rule: FieldRule, origin: Origin, steps: tuple[PathStep, ...]
+) -> Iterator[Diagnostic]:
+    if value is None:
+        return
+    if rule.item is not None:
+        if isinstance(value, dict) and steps[-1] in NAMED_LISTS:
+            return
+        if not isinstance(value, list):
+            yield _raw_type(origin, steps, value, "a list")
+            return
+        for index, item in enumerate(value):
+            step: PathStep = Member(index, None) if steps[-1] in NAMED_LISTS else index
+            if rule.item.members:
+                yield from _raw_types(item, rule.item, origin, (*steps, step))
+    elif rule.members:
+        if not isinstance(value, dict):
+            yield _raw_type(origin, steps, value, "a mapping")
+            return
+        for name, member in rule.members.items():
+            if name in value:
+                yield from _raw_types(value[name], member, origin, (*steps, name))
+
+
+def _raw_type(origin: Origin, steps: tuple[PathStep, ...], value: Any, kind: str) -> Diagnostic:
+    return origin.diagnose(steps, "wrong type", f"expected {kind}, got {found(value)}")
+
+
+_ENVIRONMENTS = "environments"
+_ALGORITHM = "algorithm"
+_Steps = tuple[PathStep, ...]
+
+
+def check_items(entry: dict[str, Any], origin: Origin) -> tuple[dict[str, Any], list[Diagnostic]]:
+    """Return a part of an entry without wrong items, of which nothing more is to be said, and the problems.
+
+    Wrong are a name that a list has twice, and an item of environments that is no variable. The models see
+    only what all parts are together, where an item may have hidden another of its name.
+    """
+    problems: list[Diagnostic] = []
+    result = dict(entry)
+    if isinstance(entry.get(_ALGORITHM), dict):
+        result[_ALGORITHM] = _checked(entry[_ALGORITHM], origin, (_ALGORITHM,), problems)
+    if isinstance(tasks := entry.get("tasks"), list):
+        result["tasks"] = [
+            {**task, _ALGORITHM: _checked(task[_ALGORITHM], origin, ("tasks", number, _ALGORITHM), problems)}
+            if isinstance(task, dict) and isinstance(task.get(_ALGORITHM), dict)
+            else task
+            for number, task in enumerate(tasks)
+        ]
+    return (result, problems) if problems else (entry, problems)
+
+
+def _checked(
+    algorithm: dict[str, Any], origin: Origin, steps: _Steps, problems: list[Diagnostic]
+) -> dict[str, Any]:
+    result = dict(algorithm)
+    for kind in (*NAMED_LISTS, _ENVIRONMENTS):
+        if isinstance(items := algorithm.get(kind), list):
+            result[kind] = _right_items(kind, items, origin, (*steps, kind), problems)
+    if isinstance(config := algorithm.get("job_config"), dict):
+        result["job_config"] = _checked(config, origin, (*steps, "job_config"), problems)
+    return result
+
+
+def _right_items(
+    kind: str, items: list[Any], origin: Origin, steps: _Steps, problems: list[Diagnostic]
+) -> list[Any]:
+    right: list[Any] = []
+    first: dict[str, _Steps] = {}
+    for number, item in enumerate(items):
+        wrong = [] if kind != _ENVIRONMENTS else list(_variable_problems(item, origin, (*steps, number)))
+        for name, place in () if wrong else _item_names(kind, item, (*steps, number)):
+            if (earlier := first.setdefault(name, place)) is not place:
+                there = origin.diagnose(earlier, "", at_key=earlier[-1] != "name").location
+                why = f'the name "{shorten(name)}" is used twice, first at {there}'
+                wrong.append(
+                    origin.diagnose(
+                        place, "duplicate name", why, "remove one of them", at_key=place[-1] != "name"
+                    )
+                )
+        problems += wrong
+        if not wrong and not isinstance(item, Unexpanded):
+            right.append(item)
+    return right
+
+
+def _item_names(kind: str, item: Any, steps: _Steps) -> Iterator[tuple[str, _Steps]]:
+    """The names that an item gives, each with where it stands; of one without a value nothing is known."""
+    if not isinstance(item, Mapping):
+        return
+    if kind != _ENVIRONMENTS or is_named_environment(item):
+        if isinstance(name := item.get("name"), str) and not isinstance(name, SecretText | Unexpanded):
+            yield name, (*steps, "name")
+    else:
+        for name in item:
+            yield name, (*steps, name)
+
+
+def _variable_problems(item: Any, origin: Origin, steps: _Steps) -> Iterator[Diagnostic]:
+    if isinstance(item, Unexpanded):
+        return
+    if not isinstance(item, dict):
+        yield origin.diagnose(steps, "wrong type", f"expected a mapping, got {found(item)}")
+    elif is_named_environment(item):
+        if isinstance(name := item["name"], SecretText):
+            why = f"{name.reference} is sensitive, but this field is shown and compared"
+            yield origin.diagnose((*steps, "name"), "secret not allowed here", why)
+            return
+        try:
+            EnvironmentItem.model_validate(item)
+        except ValidationError as error:
+            below = Origin(tuple((document, (*prefix, *steps)) for document, prefix in origin.places))
+            yield from diagnostics(error, EnvironmentItem, item, below)

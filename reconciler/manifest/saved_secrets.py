@@ -16,9 +16,9 @@ from reconciler.core.stack import Variable, VariableSource
 from reconciler.core.store_url import looks_like_passwords, passwords_in
 from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.files import NotRegular, TooLarge, read_file
-from reconciler.manifest.expression_problems import NO_VALUE, NotExpanded, NoValue
 from reconciler.manifest.expressions import Expander, problems_in
-from reconciler.manifest.records import misplaced_credential, resolve_url
+from reconciler.manifest.problems import NO_VALUE, NotExpanded, NoValue
+from reconciler.manifest.settings import misplaced_credential, resolve_url
 from reconciler.manifest.variables import VariableValues, problems_of, read_value_files, texts_in
 from reconciler.manifest.yaml import parse, shorten
 from reconciler.secrets import REDACTED, SecretText, show

@@ -12,12 +12,21 @@ from reconciler.core.endpoint_url import endpoint_problem, holds_credentials
 from reconciler.core.stack import Target, TargetEntry, Variable
 from reconciler.core.target_kind import CLOUD_ONLY
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
-from reconciler.manifest.expression_problems import ENV_NOT_SET, NotExpanded, Problem
 from reconciler.manifest.expressions import Expander, problems_in
 from reconciler.manifest.merge import DefaultsPart, MergedEntry, allowed_in_defaults, problems_in_defaults
 from reconciler.manifest.positions import PathStep, diagnose
-from reconciler.manifest.problems import Origin, Unexpanded, diagnostics, found
-from reconciler.manifest.suggestions import Names, did_you_mean, listed
+from reconciler.manifest.problems import (
+    ENV_NOT_SET,
+    Names,
+    NotExpanded,
+    Origin,
+    Problem,
+    Unexpanded,
+    diagnostics,
+    did_you_mean,
+    found,
+    listed,
+)
 from reconciler.manifest.variables import unknown_variable
 
 _CREDENTIALS = frozenset(

@@ -7,15 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from reconciler.core.expression import Reference, escape, parts_of
+from reconciler.core.scalar import scalar_text
 from reconciler.core.stack import Variable, VariableSource
 from reconciler.errors import Diagnostic, Severity
-from reconciler.manifest.budget import ExpansionBudget, settings_budget
-from reconciler.manifest.expression_problems import NotExpanded, NoValue
-from reconciler.manifest.expressions import Expander
+from reconciler.manifest.expressions import Expander, ExpansionBudget, settings_budget
 from reconciler.manifest.merge import MergedEntry
 from reconciler.manifest.positions import PathStep, diagnose, location_of_key
-from reconciler.manifest.problems import Origin, validated
-from reconciler.manifest.saved_sources import saved_source
+from reconciler.manifest.problems import NotExpanded, NoValue, Origin, validated
 from reconciler.manifest.targets import VARIABLES, variables_on
 from reconciler.manifest.variables import (
     NAME,
@@ -25,7 +24,66 @@ from reconciler.manifest.variables import (
     texts_in,
 )
 from reconciler.manifest.yaml import Document, shorten
-from reconciler.secrets import SecretText
+from reconciler.secrets import SecretText, secret_parts
+
+_NOT_STORED = VariableSource(default=True)
+
+
+def saved_source(values: VariableValues, name: str, file_by_name: Mapping[str, str]) -> VariableSource | None:
+    """Where the value of a declared variable is found again when a plan is applied without its manifest.
+
+    None if it has none. Source: docs/saved-plans.md, "Secrets".
+
+    `file_by_name` are the files of values (--var-file), the last that gives each variable its value.
+    """
+    source, value = values.raw(name)
+    if source is ValueSource.OPTION:
+        return VariableSource(given=True)
+    if source is ValueSource.FILE:
+        return VariableSource(file=file_by_name[name])
+    if source is ValueSource.ENV:
+        return VariableSource(env=values.declared[name].env)
+    return None if source is None else _composed(values, value)
+
+
+def _composed(values: VariableValues, value: Any) -> VariableSource:
+    """The source of a value in a file of the stack: the text around what has its value elsewhere."""
+    parts = list(_parts(values, value, frozenset())) if isinstance(value, str) else []
+    if len(parts) == 1 and isinstance(parts[0], Reference) and parts[0].inner.startswith("env."):
+        return VariableSource(env=parts[0].inner.removeprefix("env."))
+    literal = "".join(part for part in parts if isinstance(part, str))
+    is_composed = any(isinstance(part, Reference) for part in parts)
+    # What looks like a secret itself is not written down.
+    return VariableSource(text=_joined(parts)) if is_composed and not secret_parts(literal) else _NOT_STORED
+
+
+def _parts(values: VariableValues, text: str, within: frozenset[str]) -> Iterator[str | Reference]:
+    """What a text is made of, where every variable that is not sensitive gives its own text."""
+    for part in parts_of(text):
+        name = None if isinstance(part, str) else part.variable
+        if name is None or name in within or name not in values.declared or values.declared[name].sensitive:
+            yield part
+            continue
+        source, value = values.raw(name)
+        if source is ValueSource.ENV:
+            env = f"env.{values.declared[name].env}"
+            yield Reference(env, f"${{{env}}}", is_closed=True)
+        elif source is not None and source.is_of_stack and isinstance(value, str):
+            yield from _parts(values, value, within | {name})
+        else:
+            yield str(scalar_text(value))
+
+
+def _joined(parts: Iterable[str | Reference]) -> str:
+    """The text that `parts_of` takes apart into these."""
+    result = literal = ""
+    for part in parts:
+        if isinstance(part, str):
+            literal += part
+        else:
+            result += escape(literal, before_expression=True) + part.text
+            literal = ""
+    return result + escape(literal)
 
 
 def declared_sensitive(documents: Iterable[Document]) -> set[str]:

@@ -7,33 +7,337 @@ text. Whatever cannot be read is a problem with a place, never an exception of t
 
 from __future__ import annotations
 
+import errno
 import re
+import threading
+from bisect import bisect_right
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from reconciler.core.scalar import is_boolean, spelled
 from reconciler.errors import Diagnostic, Location, Snippet
-from reconciler.manifest.composition import (
-    MAX_DEPTH,
-    MAX_NODES,
-    TooDeep,
-    TooMany,
-    compose,
-    deepest,
-    parser,
-    scalars,
+from reconciler.files import NotRegular, TooLarge, read_file
+
+#: Nesting beyond this is no manifest, and would exhaust the stack of the C parser.
+MAX_DEPTH = 100
+#: How many keys and values one file may have; each takes some 400 bytes.
+MAX_NODES = 2_000_000
+_BEING_MADE = threading.Lock()
+
+
+class TooDeep(Exception):
+    """A text is nested deeper than `MAX_DEPTH`."""
+
+
+class TooMany(Exception):
+    """A text has more than `MAX_NODES` nodes."""
+
+
+def parser() -> Any:
+    """The C parser, as a class: `parser()(text).get_single_node()`.
+
+    It is one class for all threads: what it says of a scalar is told by identity.
+    """
+    with _BEING_MADE:
+        return _made_parser()
+
+
+@cache
+def _made_parser() -> Any:
+    """Make the class. The pure parser is six times slower, so its absence is an error and not a fallback."""
+    from ruamel.yaml.cyaml import CParser
+    from ruamel.yaml.tag import Tag
+
+    implicit = Tag(suffix=None)
+
+    class Parser(CParser):  # type: ignore[misc]
+        """Leaves the types of scalars to `_Walk`, and stops at a depth that the C stack bears."""
+
+        IMPLICIT = implicit
+        depth = 0
+        nodes = 0
+
+        def descend_resolver(self, parent: Any, index: Any) -> None:
+            self.depth += 1
+            self.nodes += 1
+            if self.depth > MAX_DEPTH:
+                raise TooDeep
+            if self.nodes > MAX_NODES:
+                raise TooMany
+
+        def ascend_resolver(self) -> None:
+            self.depth -= 1
+
+        def resolve(self, kind: Any, value: Any, is_implicit: Any) -> Any:
+            return implicit
+
+    return Parser
+
+
+def compose(text: str) -> Any:
+    """Compose the nodes of a text.
+
+    libyaml is stricter in flow collections than YAML 1.2, and YAML stricter than people who write
+    `{data_url: obs://${var.bucket}/}`. A text that it refuses is tried again with the colons and braces
+    that can only be meant as text out of its sight; each stands for one character, so places stay true.
+    """
+    from ruamel.yaml.error import MarkedYAMLError
+
+    text, meant = _without_separators(text)
+    try:
+        root = parser()(text).get_single_node()
+    except MarkedYAMLError:
+        shielded = _shield(text)
+        if shielded == text:
+            raise
+        root, meant = parser()(shielded).get_single_node(), meant | _SHIELDS
+    if meant:
+        for node in scalars(root):
+            node.value = node.value.translate(meant)
+    return root
+
+
+def parser_events(text: str) -> Iterator[Any]:
+    """Yield the parser's events of a text that `compose` accepts; aliases and anchors are still there."""
+    from ruamel.yaml.error import MarkedYAMLError
+
+    text, _ = _without_separators(text)
+    try:
+        yield from list(_events(text))
+    except MarkedYAMLError:
+        yield from _events(_shield(text))
+
+
+def _events(text: str) -> Iterator[Any]:
+    stream = parser()(text)
+    while stream.check_event():
+        yield stream.get_event()
+
+
+_COLON, _OPEN, _CLOSE = "\ufdd0", "\ufdd1", "\ufdd2"
+_SHIELDS = {ord(_COLON): ":", ord(_OPEN): "{", ord(_CLOSE): "}"}
+_EXPRESSION = re.compile(r"\$\{([^{}\s\"',]*)\}")
+#: A colon with no space behind it separates nothing, unless a quoted key or a collection stands before it.
+_INNER_COLON = re.compile(r"(?<=[^\s\"'\[\]{},]):(?=[^\s\[\]{},])")
+
+
+def _shield(text: str) -> str:
+    if any(chr(shield) in text for shield in _SHIELDS):
+        return text
+    return _INNER_COLON.sub(_COLON, _EXPRESSION.sub(rf"${_OPEN}\1{_CLOSE}", text))
+
+
+#: YAML 1.1, and so libyaml, takes them for line breaks; YAML 1.2, editors and people do not.
+SEPARATORS = "\x85\u2028\u2029"
+#: Of these that the text does not hold, three stand for the separators while it is parsed.
+_STAND_INS = tuple(map(chr, range(0xFDD3, 0xFDF0)))
+
+
+def _without_separators(text: str) -> tuple[str, dict[int, str]]:
+    """The text with something in place of each separator that the parser takes for text, and the way back."""
+    from ruamel.yaml.error import YAMLError
+
+    found = [char for char in SEPARATORS if char in text]
+    free = [char for char in _STAND_INS if char not in text] if found else []
+    if len(free) < len(found):
+        raise YAMLError
+    pairs = list(zip(found, free, strict=False))
+    for char, stand_in in pairs:
+        text = text.replace(char, stand_in)
+    return text, {ord(stand_in): char for char, stand_in in pairs}
+
+
+def quoted_spans(text: str, root: Any) -> tuple[list[tuple[int, int]], int]:
+    """Where quoted text stands, and up to where that is known: all of it, if `root` is what it says."""
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    if root is not None:
+        return [_span(node) for node in scalars(root) if node.style in _QUOTES], len(text)
+    spans: list[tuple[int, int]] = []
+    try:
+        for event in _events(_shield(_without_separators(text)[0])):
+            if type(event).__name__ == "ScalarEvent" and event.style in _QUOTES:
+                spans.append(_span(event))
+    except MarkedYAMLError as error:
+        if "quoted" in str(error.context) and error.context_mark is not None:
+            return spans, error.context_mark.index
+        if error.problem_mark is not None:
+            return spans, error.problem_mark.index + 1
+    except YAMLError:
+        return spans, spans[-1][1] if spans else 0  # a character that YAML forbids, somewhere behind
+    return spans, len(text)
+
+
+_QUOTES = ("'", '"')
+
+
+def _span(node: Any) -> tuple[int, int]:
+    return node.start_mark.index, node.end_mark.index
+
+
+def scalars(root: Any) -> Iterator[Any]:
+    """Yield every node of text below a node, each once."""
+    met: set[int] = set()
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if id(node) in met or node is None:
+            continue
+        met.add(id(node))
+        if isinstance(node.value, str):
+            yield node
+        else:
+            for item in node.value:
+                waiting.extend(item if isinstance(item, tuple) else (item,))
+
+
+def deepest(text: str) -> tuple[int, int]:
+    """Where the nesting got too deep: the composer cannot say, so the parser's events are counted."""
+    from ruamel.yaml.error import YAMLError
+
+    events = parser()(_shield(_without_separators(text)[0]))
+    depth = line = column = 0
+    try:
+        while depth < MAX_DEPTH:
+            event = events.get_event()
+            name = type(event).__name__
+            depth += name in ("MappingStartEvent", "SequenceStartEvent")
+            depth -= name in ("MappingEndEvent", "SequenceEndEvent")
+            line, column = event.start_mark.line, event.start_mark.column
+    except YAMLError:
+        pass  # The last place that could be read will do.
+    return line, column
+
+
+# A character that changes the direction of text may show a line in another order than it is read, and one
+# that only some readers take for a line break hides a line: a reviewer would not see what the parser reads.
+
+#: The marks, embeddings, overrides and isolates of Unicode's bidirectional algorithm.
+DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_HIDDEN = re.compile(f"[{DIRECTION}{SEPARATORS}]")
+
+
+class HiddenCharacter(NamedTuple):
+    """One such character: where it stands in the text, and the words of a problem."""
+
+    at: int
+    why: str
+    fix: str
+
+
+def hidden_characters(text: str, root: Any) -> Iterator[HiddenCharacter]:
+    """Yield those that no file may hold; `root` are the nodes of the text, None if it cannot be parsed."""
+    if text.isascii() or (found := list(_HIDDEN.finditer(text))) == []:
+        return
+    has_separators = any(one[0] in SEPARATORS for one in found)
+    spans, known = quoted_spans(text, root) if has_separators else ([], 0)
+    starts, ends = [start for start, _ in sorted(spans)], [end for _, end in sorted(spans)]
+    for one in found:
+        index, name = one.start(), f"U+{ord(one[0]):04X}"
+        fix = f'remove it, or write it as "\\u{ord(one[0]):04x}" in double quotes'
+        if one[0] not in SEPARATORS:
+            yield HiddenCharacter(index, f"{name} changes the direction of the text around it", fix)
+            continue
+        before = bisect_right(starts, index) - 1
+        if index < known and not (before >= 0 and index < ends[before]):
+            yield HiddenCharacter(index, f"{name} outside quotes is a line break to some readers only", fix)
+
+
+# A file that is named like a manifest may be anything: a credentials file behind a link, the environment of a
+# process. No line of such a file is shown. A manifest with a mistake is known by a key of its first level.
+
+#: What a manifest says on its first level, and hardly any other file.
+_KEYS = frozenset(
+    {
+        *("stack", "target", "targets", "variables", "limits", "prices"),
+        *("policies", "drift", "notify", "records", "defaults", "jobs"),
+    }
 )
-from reconciler.manifest.file_content import read_manifest_file
-from reconciler.manifest.hidden_characters import hidden_characters
-from reconciler.manifest.recognition import (
-    is_manifest_text,
-    is_manifest_tree,
-    says_sensitive,
-    says_stack,
+_OURS = "reconciler/"
+_ANY_KEY = "|".join(sorted(_KEYS))
+#: On the first level of a block, or of a flow mapping that is the whole file, as JSON is.
+_SAYS_STACK = re.compile(r"""^stack[ \t]*:|\A\s*\{[^{}\[\]]*?["']?\bstack["']?\s*:""", re.MULTILINE)
+_PLAIN_KEY = re.compile(rb"[A-Za-z]+:(?:[ \t]|\Z)")
+_PLAIN_STACK = re.compile(rb"^stack:[ \t]+([a-z][a-z0-9-]*)[ \t]*(?:#[^\n]*)?\r?$", re.MULTILINE)
+_NO_NAMES = frozenset((b"true", b"false", b"null"))
+_SAYS_KEY = re.compile(
+    rf"""^(?:{_ANY_KEY})[ \t]*:(?:\s|\Z)|^apiVersion[ \t]*:[ \t]*["']?{_OURS}"""
+    rf"""|\A\s*\{{[^{{}}\[\]]*?["']?\b(?:{_ANY_KEY})["']?\s*:""",
+    re.MULTILINE,
 )
+_SAYS_SENSITIVE = re.compile(r"\bsensitive\b")
+
+
+#: What a case for policies says on its first level, see `manifest.policy_cases`.
+_CASE_KEYS = frozenset(("job", "expect"))
+#: What it does not say: jobs that are left out of the stack would count as absent.
+_NOT_IN_CASE = (_KEYS | {"apiVersion", "templates"}) - {"target"}
+_SAYS_EXPECT = re.compile(r"^expect[ \t]*:", re.MULTILINE)
+
+
+def says_stack(text: str) -> bool:
+    """Whether a text that cannot be parsed is a root file, as far as it looks."""
+    return _SAYS_STACK.search(text) is not None
+
+
+def plain_stack_name(data: bytes) -> str | None:
+    """The name in a file that says `stack: NAME` on a line of its own, as nearly all root files do.
+
+    None where only a parser can tell: the file is no plain mapping, or the name is quoted or no name.
+    """
+    lines = (line for line in data.splitlines() if line.strip() and not line.lstrip().startswith(b"#"))
+    first = next((line for line in lines if line.rstrip() != b"---"), b"")
+    names = _PLAIN_STACK.findall(data) if _PLAIN_KEY.match(first) else []
+    return names[0].decode() if len(names) == 1 and names[0] not in _NO_NAMES else None
+
+
+def says_sensitive(text: str) -> bool:
+    """Whether a text that cannot be parsed may hold the value of something sensitive."""
+    return _SAYS_SENSITIVE.search(text) is not None
+
+
+def is_manifest_text(text: str) -> bool:
+    """Whether a text that cannot be parsed is a manifest, as far as it looks."""
+    return _SAYS_KEY.search(text) is not None
+
+
+def is_manifest_tree(tree: Mapping[str, Any]) -> bool:
+    """Whether a mapping is a manifest: one of its keys is."""
+    return not _KEYS.isdisjoint(tree) or str(tree.get("apiVersion")).startswith(_OURS)
+
+
+def is_case_tree(tree: Mapping[str, Any]) -> bool:
+    """Whether a mapping is a case for policies, which is no manifest although it may lie among them."""
+    return tree.keys() >= _CASE_KEYS and tree.keys().isdisjoint(_NOT_IN_CASE)
+
+
+def is_case_text(text: str) -> bool:
+    """Whether a text that cannot be parsed is a case for policies, as far as it looks."""
+    return _SAYS_EXPECT.search(text) is not None and not is_manifest_text(text)
+
+
+#: A file beyond this is no manifest; what the parser makes of it takes many times as much.
+MAX_FILE_BYTES = 32_000_000
+
+
+def read_manifest_file(path: Path) -> bytes:
+    """Return what a file holds.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is too large; `strerror` says which.
+    """
+    try:
+        return read_file(path, MAX_FILE_BYTES).data
+    except NotRegular as error:
+        raise OSError(errno.EINVAL, f"not a regular file: {error.strerror}") from None
+    except TooLarge:
+        why = f"larger than {MAX_FILE_BYTES:,} bytes, the limit for a manifest"
+        raise OSError(errno.EFBIG, why) from None
+
 
 #: How many nodes aliases may stand for in one file.
 MAX_ALIASED_NODES = 100_000

@@ -9,8 +9,8 @@ import tracemalloc
 
 import pytest
 
-from reconciler.manifest import budget
-from reconciler.manifest.suggestions import Names, did_you_mean, listed
+from reconciler.manifest import expressions as budget
+from reconciler.manifest.problems import Names, did_you_mean, listed
 from tests.manifest.conftest import HEAD, JOB, Place
 
 MANY = 1000

@@ -9,8 +9,7 @@ import pytest
 
 from reconciler.core.scalar import plain, scalar_text
 from reconciler.errors import Snippet
-from reconciler.manifest.composition import MAX_DEPTH, parser
-from reconciler.manifest.yaml import MAX_ALIASED_NODES, Document, parse
+from reconciler.manifest.yaml import MAX_ALIASED_NODES, MAX_DEPTH, Document, parse, parser
 from tests.manifest.conftest import marked, place_of
 
 

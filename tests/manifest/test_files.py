@@ -215,12 +215,11 @@ def test_the_manifest_digest_covers_names_and_bytes(stack: Place) -> None:
 
 
 def test_each_file_is_parsed_once(stack: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    from reconciler.manifest import composition
-    from reconciler.manifest import yaml as document
+    from reconciler.manifest import yaml
 
     parsed: list[str] = []
-    compose = composition.compose
-    monkeypatch.setattr(document, "compose", lambda text: parsed.append(text) or compose(text))  # type: ignore[func-returns-value]
+    compose = yaml.compose
+    monkeypatch.setattr(yaml, "compose", lambda text: parsed.append(text) or compose(text))  # type: ignore[func-returns-value]
     stack.load()
     assert len(parsed) == 2
 

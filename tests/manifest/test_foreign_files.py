@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.errors import WrongUsage
-from reconciler.manifest import file_content
+from reconciler.manifest import yaml as file_content
 from tests.manifest.conftest import HEAD, JOB, Place, marked, place_of
 
 SECRET = "hunter2-and-more"

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.core.stack import DesiredJob
-from reconciler.manifest.matrix import _Matrix
-from reconciler.manifest.member_names import value_text
+from reconciler.manifest.matrix import _Matrix, value_text
 from tests.manifest.conftest import HEAD, JOB, Place, marked, place_of
 
 DEFAULTS = f"defaults:\n{textwrap.indent(textwrap.dedent(JOB).strip(), '  ')}\n"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.stack import DesiredJob
-from reconciler.manifest import budget
+from reconciler.manifest import expressions as budget
 from reconciler.manifest.outputs import Outputs
 from reconciler.secrets import SecretText
 from tests.manifest.conftest import HEAD, JOB, Place, marked, place_of

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.errors import ManifestInvalid, Severity
-from reconciler.manifest.load import load
-from reconciler.manifest.loaded_stack import LoadedStack
+from reconciler.manifest.load import LoadedStack, load
 
 MANIFEST = """\
 stack: nightly

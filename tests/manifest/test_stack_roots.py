@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.errors import WrongUsage
-from reconciler.manifest.recognition import plain_stack_name
-from reconciler.manifest.stack_roots import StackRoot, files_digest, find_roots
-from reconciler.manifest.yaml import parse
+from reconciler.manifest.files import StackRoot, files_digest, find_roots
+from reconciler.manifest.yaml import parse, plain_stack_name
 
 TEXTS = {
     "plain": ("stack: vision\n", "vision"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.manifest import composition
+from reconciler.manifest import yaml
 from reconciler.manifest.yaml import parse
 
 THREADS = 8
@@ -28,7 +28,7 @@ def _threads_take_turns_often() -> Iterator[None]:
 @pytest.mark.usefixtures("_threads_take_turns_often")
 def test_files_that_are_the_first_ones_in_several_threads_are_read() -> None:
     for _ in range(20):
-        composition._made_parser.cache_clear()
+        yaml._made_parser.cache_clear()
         begin = threading.Barrier(THREADS)
 
         def read(number: int, begin: threading.Barrier = begin) -> list[str]:

@@ -1,0 +1,447 @@
+"""What the files of a stack say of its records, notifications, policies and ignored drift.
+
+Each is read as far as the environment goes. A URL of `notify` is a secret, whatever it is made of: it is put
+together only where something is sent, so that a check for drift needs no value of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from reconciler.core.drift_rule import DriftSettings, IgnoreRule
+from reconciler.core.expression import Reference, escape, parts_of
+from reconciler.core.notification_url import refused_url
+from reconciler.core.notify_entry import NOTIFY_CLASSES, Destination, NotifyEntry
+from reconciler.core.policy import Policy, PolicyEntry
+from reconciler.core.policy_expression import NAMES
+from reconciler.core.scalar import scalar_text
+from reconciler.core.store_url import (
+    HOLE,
+    absolute_url,
+    looks_like_passwords,
+    passwords_in,
+    store_url_problem,
+    user_password,
+    written_passwords,
+)
+from reconciler.errors import Diagnostic, Location, ManifestInvalid
+from reconciler.expressions.evaluator import find_invalid
+from reconciler.manifest.expressions import Expander, Values, credential_in, expand_partly, problems_in
+from reconciler.manifest.merge import MergedItem
+from reconciler.manifest.positions import diagnose, diagnose_inside, format_path, location_of_key
+from reconciler.manifest.problems import (
+    CREDENTIAL,
+    ENV_NOT_SET,
+    NO_VALUE,
+    NotExpanded,
+    NoValue,
+    Origin,
+    Problem,
+    did_you_mean,
+    refused_credential,
+    validated,
+)
+from reconciler.manifest.variables import VariableValues
+from reconciler.manifest.yaml import Document
+from reconciler.secrets import SecretText, whole_url_secrets
+
+
+@dataclass(frozen=True)
+class RecordsSetting:
+    """The URL of a stack's record store, as one of its files says it; empty if none does."""
+
+    document: Document | None = None
+    text: str = ""
+    values: VariableValues = field(default_factory=lambda: VariableValues({}))
+    environ: Mapping[str, str] = field(default_factory=dict)
+    root: Path = Path()
+
+    def reference(self) -> str | None:
+        """The URL to be written down: without what is secret, or comes from the environment."""
+        return None if self.document is None else reference_of(self.text, self.values)
+
+    def check(self) -> list[Diagnostic]:
+        """Look at the URL, whatever the environment holds; what is wrong with it in any case."""
+        if self.document is None:
+            return []
+        problems, _ = self._read(self.values)
+        return self._told(problem for problem in problems if problem.what != ENV_NOT_SET)
+
+    def url(self) -> str | None:
+        """Return the URL, whole, a relative path in it reckoned from the root; None if no file has one.
+
+        It is a `SecretText` if there is a password or a sensitive value in it.
+
+        Raises:
+            ManifestInvalid: it is no address of a store, or an expression in it has no value.
+        """
+        if self.document is None:
+            return None
+        problems, url = self._read(self.values.online())
+        if problems or url is None:
+            raise ManifestInvalid(*self._told(problems))
+        return url
+
+    def secrets(self) -> set[str]:
+        """The passwords in the URL, as far as they are known."""
+        if self.document is None:
+            return set()
+        expander = Expander(self.values, self.environ, takes_credentials=True, budget=self.values.budget)
+        return {form for one in _passwords_of(self.text, expander) for form in (one, unquote(one)) if one}
+
+    def _read(self, values: VariableValues) -> tuple[list[Problem], str | None]:
+        # Values that are no secret are looked at as if they were written there.
+        written = reference_of(self.text, values)
+        if problem := (
+            misplaced_credential(written)
+            or _literal_password(self.text)
+            or _open_password(written)
+            or _url_problem(written)
+        ):
+            return [problem], None
+        expander = Expander(values, self.environ, takes_credentials=True, budget=values.budget)
+        try:
+            return [], resolve_url(self.text, expander, self.root)
+        except NotExpanded as error:
+            return [problem for _, problem in problems_in(self.text, expander)] or [error.problem], None
+
+    def _told(self, problems: Iterator[Problem] | list[Problem]) -> list[Diagnostic]:
+        assert self.document is not None
+        is_url = _literal_password(self.text) is None and _url_problem(self.text) is None
+        # Who knows what stands before an @ in what is no URL.
+        is_open = skeleton_of(self.text).count("@") <= is_url
+        return [
+            diagnose(
+                self.document, ("records",), problem.what, problem.why, problem.fix,
+                text=problem.text or None, show_line=is_open,
+            )
+            for problem in problems
+        ]  # fmt: skip
+
+
+def resolve_url(text: str, expander: Expander, root: Path) -> str:
+    """Return the URL that a text stands for.
+
+    Raises:
+        NotExpanded: an expression in it has no value, or what comes out is no address of a store.
+    """
+    value = scalar_text(expander.text(text))
+    if not isinstance(value, str):
+        kind = "nothing" if value is None else "a list or a mapping"
+        raise NotExpanded(Problem(text, "wrong type", f"{text} is {kind}; expected text", None))
+    url = str.__str__(value)
+    if problem := _url_problem(escape(url)):
+        raise NotExpanded(problem)
+    url = absolute_url(url, str(root.absolute()))
+    is_secret = isinstance(value, SecretText) or any(passwords_in(url))
+    return SecretText(url, reference_of(text, expander.values)) if is_secret else url
+
+
+def reference_of(text: str, values: Values) -> str:
+    """The text with those expressions kept that stand for what is secret, or comes from the environment."""
+    shown, literal = "", ""
+    for part in parts_of(text):
+        value = part if isinstance(part, str) else _open_value(part, values)
+        if value is None:
+            assert isinstance(part, Reference)
+            shown += escape(literal, before_expression=True) + part.text
+            literal = ""
+        else:
+            literal += value
+    return shown + escape(literal)
+
+
+def _open_value(reference: Reference, values: Values) -> str | None:
+    kind, _, name = reference.inner.partition(".")
+    if kind != "var":
+        return None
+    try:
+        value = scalar_text(values.get(name))
+    except NoValue:
+        return None
+    return None if isinstance(value, SecretText) or not isinstance(value, str) else value
+
+
+def misplaced_credential(text: str) -> Problem | None:
+    """What is wrong if a credential of reconciler itself stands anywhere but in the password of a URL."""
+    parts = parts_of(text)
+    for number, part in enumerate(parts):
+        if isinstance(part, Reference) and (name := credential_in(part)):
+            others = ((one if isinstance(one, str) else HOLE) for one in parts)
+            url = "".join(_MARK if at == number else one for at, one in enumerate(others))
+            if _MARK not in user_password(url):
+                return Problem(part.text, CREDENTIAL, *refused_credential(name))
+    return None
+
+
+#: No URL holds this character.
+_MARK = "\ufdd4"
+
+
+def skeleton_of(text: str) -> str:
+    """The text with something in place of each expression that stands in no URL."""
+    return "".join(part if isinstance(part, str) else HOLE for part in parts_of(text))
+
+
+def _has_password(text: str) -> bool:
+    """Whether a password is written in a URL with expressions."""
+    return not all(HOLE in password for password in written_passwords(skeleton_of(text)))
+
+
+def _open_password(text: str) -> Problem | None:
+    if not _has_password(text):
+        return None
+    why = "a variable that is not sensitive provides the password in the record store URL"
+    return Problem("", "secret not allowed here", why, "set sensitive: true on that variable")
+
+
+def _literal_password(text: str) -> Problem | None:
+    if not _has_password(text):
+        return None
+    why = "the record store URL contains a password, where anyone can read it"
+    fix = "use ${env.NAME}, as in postgresql://user:${env.PGPASSWORD}@host/database"
+    return Problem("", "literal secret", why, fix)
+
+
+def _url_problem(text: str) -> Problem | None:
+    """What is wrong with a URL; one with expressions in it is judged as far as it goes."""
+    wrong = store_url_problem(skeleton_of(text))
+    return None if wrong is None else Problem("", wrong.what, wrong.why, wrong.fix)
+
+
+def _passwords_of(text: str, expander: Expander) -> Iterator[str]:
+    """The passwords in the URL that a text stands for, and the values that they are put together from."""
+    # A password that was not written as URLs demand ends a URL too early: what it is made from is known.
+    holes = [part for part in parts_of(text) if isinstance(part, Reference)]
+    marked = skeleton_of(text)
+    for password in passwords_in(marked):
+        first = marked[: marked.find(password)].count(HOLE)
+        for part in holes[first : first + password.count(HOLE)]:
+            yield from _text_of(part.text, expander)
+    for url in _text_of(text, expander):
+        yield from passwords_in(url)
+        yield from looks_like_passwords(url)
+
+
+def _text_of(text: str, expander: Expander) -> Iterator[str]:
+    try:
+        value = scalar_text(expander.text(text))
+    except NotExpanded:
+        return
+    # Offline, the name stands for a value that is not known.
+    if isinstance(value, str) and not (isinstance(value, SecretText) and str.__eq__(value, value.reference)):
+        yield str.__str__(value)
+
+
+class _NotifyEntry(NamedTuple):
+    """An entry that could be read, and where it stands."""
+
+    item: MergedItem
+    entry: NotifyEntry
+
+
+@dataclass(frozen=True)
+class NotifySetting:
+    """The entries of `notify` of a stack."""
+
+    entries: tuple[_NotifyEntry, ...] = ()
+    values: VariableValues = field(default_factory=lambda: VariableValues({}))
+    environ: Mapping[str, str] = field(default_factory=dict)
+    written: tuple[str, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def read(
+        cls, items: Sequence[MergedItem], values: VariableValues, environ: Mapping[str, str]
+    ) -> tuple[NotifySetting, list[Diagnostic]]:
+        """Return the setting, and what is wrong with it whatever the environment holds."""
+        entries: list[_NotifyEntry] = []
+        problems: list[Diagnostic] = []
+        for item in items:
+            origin = Origin(((item.document, item.steps),))
+            read, found = validated(NotifyEntry, item.value, origin)
+            problems += found if _is_reference(item) else [one._replace(snippet=None) for one in found]
+            if read is not None:
+                entries.append(_NotifyEntry(item, read))
+        setting = cls(tuple(entries), values, environ, tuple(_written_urls(items)))
+        return setting, [*problems, *setting._problems()]
+
+    def destinations(self) -> tuple[Destination, ...]:
+        """Where something is told, in file order; a URL without a value says why it has none."""
+        expander = Expander(self.values.online(), self.environ)
+        return tuple(_destination(entry, expander) for entry in self.entries)
+
+    def secrets(self) -> set[str]:
+        """The URLs, and what in them may be a token, as far as they are known."""
+        expander = Expander(self.values, self.environ, budget=self.values.budget)
+        found = (_destination(entry, expander).url for entry in self.entries)
+        return {part for url in (*found, *self.written) if url for part in whole_url_secrets(url)}
+
+    def _problems(self) -> Iterator[Diagnostic]:
+        expander = Expander(self.values, self.environ, budget=self.values.budget)
+        for entry in self.entries:
+            for _, problem in problems_in(entry.entry.url, expander):
+                if problem.what not in (ENV_NOT_SET, NO_VALUE):
+                    yield _diagnosed(entry, problem)
+            if refused := _refused(_as_far_as_known(entry.entry.url, expander)):
+                yield _diagnosed(entry, refused)
+
+
+def misplaced_urls(documents: Iterable[Document], known: Collection[str]) -> set[str]:
+    """URLs of `notify`, and of sections that are not `known` and so may be a misspelt one, and their parts.
+
+    They are kept out of what is said of a manifest, whatever is wrong with it. OBS paths are no such URLs.
+    """
+    found = (
+        text
+        for document in documents
+        for key, value in document.tree.items()
+        if key == "notify" or key not in known
+        for text in _texts_of(value)
+        if "://" in text and not text.startswith("obs://")
+    )
+    return {part for url in found for part in whole_url_secrets(url)}
+
+
+def _texts_of(value: Any) -> Iterator[str]:
+    """Every text in a value, keys included."""
+    if isinstance(value, str):
+        yield str(value)
+    elif isinstance(value, dict):
+        yield from (text for item in value.items() for part in item for text in _texts_of(part))
+    elif isinstance(value, list | tuple):
+        yield from (text for item in value for text in _texts_of(item))
+
+
+def _destination(entry: _NotifyEntry, expander: Expander) -> Destination:
+    on = frozenset(entry.entry.on or NOTIFY_CLASSES)
+    place, path = _place(entry), format_path((*entry.item.steps, "url"))
+    try:
+        value = scalar_text(expander.text(entry.entry.url))
+    except NotExpanded as error:
+        return Destination(None, on, place, path, _diagnosed(entry, error.problem))
+    is_known = not (isinstance(value, SecretText) and not value.has_value)
+    if not isinstance(value, str) or not is_known or not value.strip():
+        problem = Problem("", "wrong type", "the URL of a notification must be text with a value", None)
+        return Destination(None, on, place, path, _diagnosed(entry, problem))
+    url = str.__str__(value).strip()
+    if refused := _refused(url):
+        return Destination(None, on, place, path, _diagnosed(entry, refused))
+    return Destination(url, on, place, path)
+
+
+def _refused(url: str) -> Problem | None:
+    why = refused_url(url)
+    return None if why is None else Problem("", "notification URL not allowed", why, None)
+
+
+def _as_far_as_known(url: str, expander: Expander) -> str:
+    """The URL with something in place of each expression that has no value yet."""
+    return "".join(part if isinstance(part, str) else _known(part, expander) for part in parts_of(url))
+
+
+def _known(reference: Reference, expander: Expander) -> str:
+    try:
+        value = scalar_text(expander.text(reference.text))
+    except NotExpanded:
+        return HOLE
+    is_known = isinstance(value, str) and not (isinstance(value, SecretText) and not value.has_value)
+    return str.__str__(value) if is_known else HOLE
+
+
+def _place(entry: _NotifyEntry) -> Location:
+    return location_of_key(entry.item.document, (*entry.item.steps, "url"))
+
+
+def _diagnosed(entry: _NotifyEntry, problem: Problem) -> Diagnostic:
+    steps = (*entry.item.steps, "url")
+    return diagnose(
+        entry.item.document, steps, problem.what, problem.why, problem.fix, text=problem.text or None,
+        show_line=False,
+    )  # fmt: skip
+
+
+def _is_reference(item: MergedItem) -> bool:
+    """Whether its URL is one expression, so that its line holds nothing of it."""
+    url = item.value.get("url") if isinstance(item.value, dict) else None
+    parts = parts_of(url) if isinstance(url, str) else ()
+    return len(parts) == 1 and isinstance(parts[0], Reference)
+
+
+def _written_urls(items: Iterable[MergedItem]) -> Iterator[str]:
+    """What stands in the files as a URL, right or wrong."""
+    for item in items:
+        values = item.value.values() if isinstance(item.value, dict) else (item.value,)
+        yield from (str(value) for value in values if isinstance(value, str) and "://" in value)
+
+
+def read_policies(entries: Iterable[MergedItem]) -> tuple[tuple[Policy, ...], list[Diagnostic]]:
+    """Return the policies that all files say together, in file order, and what is wrong with them."""
+    problems: list[Diagnostic] = []
+    policies: dict[str, Policy] = {}
+    places: dict[str, Location] = {}
+    valid: list[tuple[MergedItem, PolicyEntry]] = []
+    for entry in entries:
+        origin = Origin(((entry.document, entry.steps),))
+        read, found = validated(PolicyEntry, entry.value, origin)
+        problems += found
+        if read is None:
+            continue
+        valid.append((entry, read))
+        if read.name in places:
+            why = f'the policy "{read.name}" is already defined at {places[read.name]}'
+            steps = (*entry.steps, "name")
+            problems.append(diagnose(entry.document, steps, "duplicate policy", why, "rename one of them"))
+            continue
+        places[read.name] = location_of_key(entry.document, (*entry.steps, "name"))
+        place = location_of_key(entry.document, (*entry.steps, read.effect.value))
+        policies[read.name] = Policy.of(read, place)
+    return tuple(policies.values()), [*problems, *_invalid_expressions(valid)]
+
+
+def _invalid_expressions(valid: Sequence[tuple[MergedItem, PolicyEntry]]) -> Iterator[Diagnostic]:
+    """What does not compile. Nothing is started for a stack without policies."""
+    if not valid:
+        return
+    found = find_invalid([Policy.of(read).expression for _, read in valid])
+    for (entry, read), problem in zip(valid, found, strict=True):
+        if problem is not None:
+            unknown = problem.unknown_name
+            yield diagnose_inside(
+                entry.document,
+                (*entry.steps, read.effect.value),
+                (problem.line, problem.column),
+                "invalid expression",
+                problem.why,
+                did_you_mean(unknown, NAMES) if unknown else None,
+            )
+
+
+SECTION = "drift"
+
+
+def read_ignore_rules(
+    documents: Iterable[Document], expander: Expander
+) -> tuple[tuple[IgnoreRule, ...], list[Diagnostic]]:
+    """Return the rules that all files say together, in file order, and what is wrong with them."""
+    problems: list[Diagnostic] = []
+    rules: list[IgnoreRule] = []
+    for document in documents:
+        value = document.tree[SECTION]
+        problems += _not_expanded(document, value, expander)
+        section, found = validated(
+            DriftSettings, expand_partly(value, expander), Origin(((document, (SECTION,)),))
+        )
+        problems += found
+        for position, entry in enumerate(section.ignore if section else ()):
+            place = location_of_key(document, (SECTION, "ignore", position))
+            rules.append(IgnoreRule.of(entry, place))
+    return tuple(rules), problems
+
+
+def _not_expanded(document: Document, value: Any, expander: Expander) -> Iterator[Diagnostic]:
+    for steps, problem in problems_in(value, expander, (SECTION,)):
+        yield diagnose(document, steps, problem.what, problem.why, problem.fix, text=problem.text)
