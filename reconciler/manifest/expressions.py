@@ -419,26 +419,22 @@ def expand_partly(tree: Any, expander: Expander) -> Any:
 
 def mark_job_key(tree: Any) -> Any:
     """The tree with those texts marked that depend on the job: nothing can be said of them."""
-    if isinstance(tree, dict):
-        return {key: mark_job_key(value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [mark_job_key(value) for value in tree]
-    return Unexpanded(tree) if type(tree) is str and ANY_KEY in tree else tree
+    return _marked(tree, lambda text: type(text) is str and ANY_KEY in text)
 
 
 def mark_axes(tree: Any) -> Any:
     """The tree with those texts marked that depend on the combination of a sweep."""
-    if isinstance(tree, dict):
-        return {key: mark_axes(value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [mark_axes(value) for value in tree]
-    return Unexpanded(tree) if isinstance(tree, str) and "${matrix." in tree else tree
+    return _marked(tree, lambda text: "${matrix." in text)
 
 
 def mark_outputs(tree: Any) -> Any:
     """The tree with those texts marked that name outputs of other jobs."""
+    return _marked(tree, lambda text: isinstance(text, UnresolvedText))
+
+
+def _marked(tree: Any, is_unknown: Callable[[str], bool]) -> Any:
     if isinstance(tree, dict):
-        return {key: mark_outputs(value) for key, value in tree.items()}
+        return {key: _marked(value, is_unknown) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [mark_outputs(value) for value in tree]
-    return Unexpanded(tree) if isinstance(tree, UnresolvedText) else tree
+        return [_marked(value, is_unknown) for value in tree]
+    return Unexpanded(tree) if isinstance(tree, str) and is_unknown(tree) else tree
