@@ -148,7 +148,7 @@ def take_over_history(context: Context, move: MovePlan) -> None:
     """
     if context.recording is not None and move.forgotten:
         jobs = {past.job for past in move.forgotten}
-        count_ = context.recording.writing().take_over(context.scope, move.old, jobs)
+        count_ = context.recording.take_over(context.scope, move.old, jobs)
         context.tell(f"took over {count_} revisions of the history of stack {move.old.stack}")
 
 

@@ -23,7 +23,7 @@ from reconciler.recording import Recording
 if TYPE_CHECKING:
     from reconciler.core.ports import Clock
     from reconciler.core.values import TargetIdentity
-    from reconciler.decide.journal import Records
+    from reconciler.records.store import Records
 
 
 class RecordOptions(NamedTuple):

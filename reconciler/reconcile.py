@@ -19,6 +19,7 @@ from reconciler.core.record import (
 )
 from reconciler.core.selection import TakeUnmatched, check_keys, narrow
 from reconciler.decide.guards import CatalogCheck
+from reconciler.decide.journal import Journal
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan, PlannedAction
 from reconciler.decide.planner import ProposedPlan, guarded_plan, make_destroy_plan, propose_plan
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from reconciler.core.policy_expression import Answer, Question
     from reconciler.core.stack import Stack
     from reconciler.decide.drift import DriftReport
-    from reconciler.decide.journal import Journal
     from reconciler.decide.outcome import Result
     from reconciler.decide.preflight import CatalogAnswers
     from reconciler.decide.reports import Explanation, StatusReport
@@ -339,7 +339,6 @@ def apply(
     """Carry a plan out, each call between two lines of the journal, if there is one."""
     from reconciler.apply.catalog import CreateChecks  # a plan needs none of it
     from reconciler.apply.executor import Execution
-    from reconciler.records.null import NoJournal
 
     recording = context.recording
     execution = Execution(
@@ -348,7 +347,7 @@ def apply(
         cloud=context.target.cloud,
         stream=stream,
         stop=stop,
-        journal=journal or NoJournal(),
+        journal=journal or Journal(),
         parallelism=context.parallelism,
         timeout_s=timeout_s,
         checks=CreateChecks(

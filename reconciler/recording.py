@@ -7,7 +7,8 @@ an apply unless somebody says to go on without.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,20 +28,20 @@ from reconciler.core.record import (
     Scope,
 )
 from reconciler.core.store_url import file_url
-from reconciler.decide.journal import Journal, Records, Run, RunEnd, ScopeLock, Step, StepEnd
+from reconciler.decide.journal import Journal, Run, RunEnd, Step, StepEnd
 from reconciler.decide.plan import Action, Before, Plan, PlannedAction, Reason, without_growing
 from reconciler.errors import Diagnostic
 from reconciler.record_directory import NAME, record_directory, tighten
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable
 
     from reconciler.core.observed_job import ObservedJob
     from reconciler.core.ownership import Revision
-    from reconciler.core.record import Declared, FinishedWork, PastChange
+    from reconciler.core.record import FinishedWork, PastChange
     from reconciler.decide.drift_check import Acceptance, CheckRecord, DriftId, LastCheck
-    from reconciler.decide.journal import Step, StepEnd
-    from reconciler.decide.outcome import Outcome
+    from reconciler.records.lock import ScopeLock
+    from reconciler.records.store import Records
 
 DATABASE = "records.sqlite3"
 
@@ -57,12 +58,11 @@ class RunMetadata:
 
 @dataclass
 class Recording:
-    """Where the records of a stack are, and how to get at them.
+    """Where the records of a stack are, and what becomes of a command where they are not available.
 
-    `url` is None for the file beside the root file. `origin` is asked when it is first written down, and
-    `find_place`, where the manifests in `root` are, when it is first compared.
-    `tell` takes what `-v` shows.
-    `unavailable` says why nobody knows where the store is: a secret in its address has no value.
+    `url` is None for the file beside the root file. `origin` is asked when it is first written, and
+    `find_place`, where the manifests in `root` are, when it is first compared. `tell` takes what `-v` shows.
+    `unavailable` says why it is unknown where the store is: a secret in its URL has no value.
     """
 
     url: str | None
@@ -77,28 +77,111 @@ class Recording:
     tell: Callable[[str], None] = lambda _: None
     unavailable: tuple[Diagnostic, ...] | None = None
     _opened: Records | None = field(default=None, init=False, repr=False)
+    #: An apply goes on without the store from here on, whether or not it comes back.
+    _is_given_up: bool = field(default=False, init=False, repr=False)
 
     @cached_property
     def _origin(self) -> RunMetadata:
         return self.origin()
 
+    @cached_property
+    def _place(self) -> str:
+        return self.find_place(self.root)
+
+    # --- the store
+
+    def reading(self) -> Records | None:
+        """The store, or None where there is none yet.
+
+        Raises:
+            RecordsUnavailable: there is one, and it cannot be asked.
+        """
+        return self._open(create=False)
+
+    def writing(self) -> Records | None:
+        """The store, made where there is none; None if it is unavailable and the command goes on without.
+
+        Raises:
+            RecordsUnavailable: it cannot be reached, read or written.
+        """
+        try:
+            return self._open(create=True)
+        except RecordsUnavailable as unavailable:
+            self.go_on_without(unavailable)
+            return None
+
+    def go_on_without(self, unavailable: RecordsUnavailable) -> None:
+        """Work without the store from now on.
+
+        Raises:
+            RecordsUnavailable: nobody said to do so.
+        """
+        if not self.goes_on_without:
+            raise unavailable
+        self.close()
+        self._is_given_up = True
+        self.warn(f"{unavailable}; continuing without lock, journal and history")
+
+    def close(self) -> None:
+        """Release what is held, and close the store."""
+        self._is_given_up = False
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def _open(self, *, create: bool) -> Records | None:
+        if self._opened is not None or self._is_given_up:
+            return self._opened
+        from reconciler.records.file import UNWRITABLE, has_content
+
+        if self.unavailable is not None:
+            raise RecordsUnavailable(*self.unavailable)
+        url = self.url
+        tighten(self.root / NAME)
+        if url is None:
+            has_file = has_content(self.root / NAME / DATABASE)
+            if create:
+                try:
+                    record_directory(self.root)
+                except OSError as error:
+                    why = f"{self.root / NAME}: {error.strerror}"
+                    fix = "make the directory writable, or set a store with `records:` or --records"
+                    raise RecordsUnavailable(Diagnostic(UNWRITABLE, why, fix)) from error
+            elif not has_file:
+                return None
+            url = file_url(str(self._file))
+        from reconciler.records.store import open_records
+
+        self._opened = open_records(url, clock=self.clock, redact=self.redact, create=create)
+        return self._opened
+
+    @property
+    def _file(self) -> Path:
+        return Path(os.path.realpath(self.root / NAME / DATABASE))
+
+    @contextmanager
+    def _optional(self, consequence: str) -> Iterator[None]:
+        """What cannot be written or read in the block stops nothing: a warning says so."""
+        try:
+            yield
+        except RecordsUnavailable as unavailable:
+            self.warn(f"{unavailable}; {consequence}")
+
+    # --- what is read
+
     def memory(self, scope: Scope) -> HistorySnapshot:
-        """What the store knows of a scope. Where it cannot be read, that is said in the answer.
+        """What the store knows of a scope. Where it cannot be read, `problem` says why.
 
         A store that is there and cannot be read is not an empty one, unless somebody says to work without.
         """
         try:
-            records = self.reading()
-            return records.memory(scope) if records else NO_HISTORY
+            store = self.reading()
+            return store.memory(scope) if store else NO_HISTORY
         except RecordsUnavailable as unavailable:
             if not self.goes_on_without:
                 return HistorySnapshot(problem=str(unavailable), fix=unavailable.diagnostics[0].fix)
             self.warn(f"{unavailable}; working without records")
             return NO_HISTORY
-
-    @cached_property
-    def _place(self) -> str:
-        return self.find_place(self.root)
 
     def finished(self, scope: Scope, digests: Collection[str]) -> Mapping[str, FinishedWork]:
         """What other stacks completed on the target of a scope, by digest, and do not declare any more.
@@ -107,145 +190,87 @@ class Recording:
             RecordsUnavailable: the store cannot be asked, and nobody said to go on without.
         """
         try:
-            records = self.reading()
-            return records.finished(scope, digests, self._place) if records else {}
+            store = self.reading()
+            return store.finished(scope, digests, self._place) if store else {}
         except RecordsUnavailable:
-            # Who works without records is told so where the history is read.
+            # `memory` has warned whoever works without records.
             if not self.goes_on_without:
                 raise
             return {}
 
-    def declare(self, scope: Scope, sweeps: Mapping[str, str]) -> None:
-        """Write down what an apply declares, if there is a store; what cannot be written stops nothing."""
-        try:
-            if records := self.reading():
-                records.declare(scope, sweeps, self._place)
-        except RecordsUnavailable as unavailable:
-            self.warn(f"{unavailable}; what is declared is not recorded")
-
     def recorded_revisions(self, scope: Scope) -> Mapping[RevisionId, RecordedRevision] | None:
-        """What the store has of each revision, if that can be told cheaply: the file beside the manifest."""
-        if self.url is not None or self._opened is not None or self.unavailable is not None:
+        """What the store has of each revision, if that is cheap to read: in the file beside the manifest."""
+        if self.url is not None or self.unavailable is not None:
+            return None
+        if self._opened is not None or self._is_given_up:
             return None
         tighten(self.root / NAME)
-        from reconciler.records.sqlite.recorded_revisions import read_revisions
-        from reconciler.records.sqlite.store_file import has_content
+        from reconciler.records.file import has_content, read_revisions
 
         try:
-            return read_revisions(self._file, scope) if has_content(self._link) else {}
+            is_there = has_content(self.root / NAME / DATABASE)
+            return read_revisions(self._file, scope) if is_there else {}
         except RecordsUnavailable:  # whoever opens it says so
             return None
 
-    @property
-    def _link(self) -> Path:
-        return self.root / NAME / DATABASE
+    def last_changes(self, scope: Scope) -> Mapping[str, PastChange]:
+        """The newest call that changed a job of each key; an unavailable store gives none, and a warning."""
+        with self._optional("the last changes are not shown"):
+            if store := self.reading():
+                return store.last_changes(scope)
+        return {}
 
-    @property
-    def _file(self) -> Path:
-        return Path(os.path.realpath(self._link))
+    def last_check(self, scope: Scope) -> LastCheck:
+        """What earlier drift checks of a scope left. Where it cannot be read, `problem` says why."""
+        from reconciler.decide.drift_check import NO_CHECK, LastCheck
 
-    def reading(self) -> Records | None:
-        """The store, or None where there is none yet.
+        try:
+            store = self.reading()
+            return store.last_check(scope) if store else NO_CHECK
+        except RecordsUnavailable as unavailable:
+            # `memory` has warned whoever works without records.
+            return NO_CHECK if self.goes_on_without else LastCheck(problem=str(unavailable))
 
-        Raises:
-            RecordsUnavailable: there is one, and it cannot be asked.
-        """
-        if self._opened is None:
-            self._opened = self._open(create=False)
-        return self._opened
-
-    def writing(self) -> Records:
-        """The store, made where there is none.
-
-        Raises:
-            RecordsUnavailable: it cannot be reached, read or written.
-        """
-        if self._opened is None:
-            try:
-                self._opened = self._open(create=True)
-            except RecordsUnavailable as unavailable:
-                self.go_on_without(unavailable)
-        assert self._opened is not None
-        return self._opened
-
-    def _open(self, *, create: bool) -> Records | None:
-        from reconciler.records import open_records
-        from reconciler.records.sqlite.store_file import has_content
-
-        if self.unavailable is not None:
-            raise RecordsUnavailable(*self.unavailable)
-        url = self.url
-        tighten(self.root / NAME)
-        if url is None:
-            has_file = has_content(self._link)
-            if create:
-                try:
-                    record_directory(self.root)
-                except OSError as error:
-                    why = f"{self.root / NAME}: {error.strerror}"
-                    fix = "make the directory writable, or set a store with `records:` or --records"
-                    raise RecordsUnavailable(
-                        Diagnostic("the record store cannot be written", why, fix)
-                    ) from error
-            elif not has_file:
-                return None
-            url = file_url(str(self._file))
-        return open_records(url, clock=self.clock, redact=self.redact, create=create)
-
-    def _nothing(self, unavailable: RecordsUnavailable) -> Records:
-        from reconciler.records.null import NoRecords
-
-        self.warn(f"{unavailable}; continuing without lock, journal and history")
-        return NoRecords()
+    # --- what is written
 
     def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
-        """Write down how the jobs of a scope were seen; the store is made where there is none.
+        """Write how the jobs of a scope were seen; the store is made where there is none.
 
         What cannot be written stops nothing, and changes no result.
         """
         try:
-            self._opened = self._opened or self._open(create=True)
-            assert self._opened is not None
-            self._opened.remember(scope, seen, at_s)
+            if store := self._open(create=True):
+                store.remember(scope, seen, at_s)
         except RecordsUnavailable as unavailable:
             self.tell(f"{unavailable}; observations are not recorded")
 
-    def last_check(self, scope: Scope) -> LastCheck:
-        """What earlier drift checks of a scope left. Where it cannot be read, that is said in the answer."""
-        from reconciler.decide.drift_check import NO_CHECK, LastCheck
+    def declare(self, scope: Scope, sweeps: Mapping[str, str]) -> None:
+        """Write what an apply declares, if there is a store; what cannot be written stops nothing."""
+        with self._optional("what is declared is not recorded"):
+            if store := self.reading():
+                store.declare(scope, sweeps, self._place)
 
-        try:
-            records = self.reading()
-            return records.last_check(scope) if records else NO_CHECK
-        except RecordsUnavailable as unavailable:
-            # Who works without records is told so where the history is read.
-            return NO_CHECK if self.goes_on_without else LastCheck(problem=str(unavailable))
+    def take_over(self, scope: Scope, old: Scope, jobs: Collection[str]) -> int:
+        """Write for a scope what is known of these jobs in another one; return how many were new."""
+        store = self.writing()
+        return store.take_over(scope, old, jobs) if store else 0
 
     def record_check(self, scope: Scope, ended: RunEnd, digest: str, check: CheckRecord) -> None:
-        """Write down a drift check that has ended; the store is made where there is none.
-
-        What cannot be written stops nothing: it is said.
-        """
-        try:
-            self._opened = self._opened or self._open(create=True)
-            assert self._opened is not None
-            self._opened.record_check(self._run(scope, RunKind.DRIFT, digest), ended, check)
-        except RecordsUnavailable as unavailable:
-            self.warn(f"{unavailable}; this check is not recorded")
+        """Write a drift check that has ended; the store is made where there is none."""
+        with self._optional("this check is not recorded"):
+            if store := self._open(create=True):
+                store.record_check(self._run(scope, RunKind.DRIFT, digest), ended, check)
 
     def mark_reported(self, scope: Scope, drift: Collection[DriftId], at_s: float) -> None:
-        """Write down that drifts were reported to somebody; what cannot be written stops nothing."""
-        if not drift:
-            return
-        try:
-            self.writing().mark_reported(scope, drift, at_s)
-        except RecordsUnavailable as unavailable:
-            self.warn(f"{unavailable}; what was reported is not recorded, and may be reported again")
+        """Write that drifts were reported to somebody."""
+        with self._optional("what was reported is not recorded, and may be reported again"):
+            if drift and (store := self.writing()):
+                store.mark_reported(scope, drift, at_s)
 
     def accept(
         self, scope: Scope, digest: str, drift: Collection[DriftId], reason: str | None
     ) -> tuple[int, Acceptance | None]:
-        """Write down that drifts which stand are known, or with None that they are not.
+        """Write that drifts which stand are known, or with None that they are not.
 
         Returns how many were not so before, and who accepted them when.
 
@@ -258,57 +283,36 @@ class Recording:
         acceptance = None if reason is None else Acceptance(run.at_s, run.who, reason)
         word = "removed" if acceptance is None else "accepted"
         ended = RunEnd(run.at_s, "complete", {word: len(drift)})
-        return self.writing().accept(run, ended, drift, acceptance), acceptance
-
-    def last_changes(self, scope: Scope) -> Mapping[str, PastChange]:
-        """The newest call that changed a job of each key; an unavailable store gives none, and a warning."""
-        try:
-            records = self.reading()
-            return records.last_changes(scope) if records else {}
-        except RecordsUnavailable as unavailable:
-            self.warn(f"{unavailable}; the last changes are not shown")
-            return {}
-
-    def scope_lock(self, scope: Scope, on_lost: Callable[[], None]) -> ScopeLock:
-        """The lock of a scope in the store, for who runs this; not taken yet."""
-        origin = self._origin
-        holder = Holder(origin.who, origin.where, origin.command, 0.0, 0.0)
-        return self.writing().locked(scope, holder, lease_s=self.lease_s, on_lost=on_lost)
-
-    def go_on_without(self, unavailable: RecordsUnavailable) -> None:
-        """Work without the store from now on.
-
-        Raises:
-            RecordsUnavailable: nobody said to do so.
-        """
-        if not self.goes_on_without:
-            raise unavailable
-        self.close()
-        self._opened = self._nothing(unavailable)
+        store = self.writing()
+        return store.accept(run, ended, drift, acceptance) if store else 0, acceptance
 
     def lock(self, scope: Scope, on_lost: Callable[[], None]) -> StackLock:
         """The lock of a scope, not taken yet; `on_lost` is called if it is lost while it is held."""
         return StackLock(self, scope, on_lost)
 
     def begin(self, scope: Scope, kind: RunKind, plan_digest: str) -> Journal:
-        """Open the journal of a run."""
-        journal = self.writing().begin(self._run(scope, kind, plan_digest))
-        return _Forgiving(journal, self.warn) if self.goes_on_without else journal
+        """Open the journal of a run.
+
+        Raises:
+            RecordsUnavailable: it cannot be written, and nobody said to go on without.
+        """
+        if store := self.writing():
+            warn = self.warn if self.goes_on_without else None
+            return store.begin(self._run(scope, kind, plan_digest), warn)
+        return Journal()
 
     def _run(self, scope: Scope, kind: RunKind, digest: str) -> Run:
         origin, at_s = self._origin, self.clock.now()
         return Run(scope, kind, origin.who, origin.where, origin.command, origin.commit, digest, at_s)
 
     def note(self, scope: Scope, kind: RunKind, ended: RunEnd, digest: str) -> None:
-        """Write down a run that changed nothing, if there is a store."""
-        try:
+        """Write a run that changed nothing, if there is a store."""
+        with self._optional("this check is not recorded"):
             if self.reading():
                 self.begin(scope, kind, digest).end(ended)
-        except RecordsUnavailable as unavailable:
-            self.warn(f"{unavailable}; this check is not recorded")
 
     def note_termination(self, scope: Scope, job: ObservedJob) -> None:
-        """Write down that a job of the stack was terminated by hand, if there is a store."""
+        """Write that a job of the stack was terminated by hand, if there is a store."""
         marker = job.marker
         if marker is None or marker.stack != scope.stack:
             return
@@ -318,24 +322,16 @@ class Recording:
         action = PlannedAction(
             key=marker.key, action=Action.TERMINATE, reason=Reason.DESTROYED, before=before
         )
-        try:
+        with self._optional("the termination is not recorded"):
             if self.reading():
                 journal = self.begin(scope, RunKind.TERMINATE, "")
                 line = journal.before(Step(action, Call.TERMINATE, job.id))
                 journal.after(line, StepEnd(ok=True, job=job.id))
                 journal.end(RunEnd(self.clock.now(), "complete", {"terminate": 1}))
-        except RecordsUnavailable as unavailable:
-            self.warn(f"{unavailable}; the termination is not recorded")
-
-    def close(self) -> None:
-        """Let go of the store."""
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
 
 
 class StackLock:
-    """The lock of a scope: held while something is done, let go while it is only watched."""
+    """The lock of a scope: held while something is done, released while it is only watched."""
 
     def __init__(self, recording: Recording, scope: Scope, on_lost: Callable[[], None]) -> None:
         self._recording, self._scope, self._on_lost = recording, scope, on_lost
@@ -348,16 +344,20 @@ class StackLock:
             LockHeld: another process holds it.
             RecordsUnavailable: the store is unavailable, and nobody said to go on without.
         """
-        recording = self._recording
+        recording, origin = self._recording, self._recording._origin
+        holder = Holder(origin.who, origin.where, origin.command, 0.0, 0.0)
         try:
-            self._lock = recording.scope_lock(self._scope, self._on_lost)
-            self._lock.take()
+            if store := recording.writing():
+                self._lock = store.locked(
+                    self._scope, holder, lease_s=recording.lease_s, on_lost=self._on_lost
+                )
+                self._lock.take()
         except RecordsUnavailable as unavailable:
             recording.go_on_without(unavailable)
             self._lock = None
 
     def release(self) -> None:
-        """Let it go, however far taking it came; doing so twice is no harm."""
+        """Release it, however far taking it came. Idempotent."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -372,42 +372,6 @@ class StackLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-
-class _Forgiving:
-    """A journal that calls are made without, once its store has become unavailable: somebody said so."""
-
-    def __init__(self, journal: Journal, warn: Callable[[str], None]) -> None:
-        self._journal, self._warn = journal, warn
-        self._is_unavailable = False
-
-    @property
-    def problem(self) -> str | None:
-        """Why not everything could be written down."""
-        return self._journal.problem
-
-    def before(self, step: Step) -> int:
-        """Write a line, if that can be done."""
-        try:
-            return self._journal.before(step)
-        except RecordsUnavailable as unavailable:
-            if not self._is_unavailable:
-                self._is_unavailable = True
-                self._warn(f"{unavailable}; continuing without a journal")
-            return 0
-
-    def after(self, line: int, end: StepEnd) -> None:
-        """Write the second line."""
-        if line:
-            self._journal.after(line, end)
-
-    def outcome(self, outcome: Outcome, declared: Declared | None) -> None:
-        """Write an outcome."""
-        self._journal.outcome(outcome, declared)
-
-    def end(self, ended: RunEnd) -> None:
-        """Close the run."""
-        self._journal.end(ended)
 
 
 def plan_digest(plan: Plan) -> str:

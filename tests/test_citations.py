@@ -156,7 +156,7 @@ def test_documents_that_the_repository_does_not_hold_are_seen(text: str) -> None
         ("See `reconciler/errors.py` and tests/pages.py.", []),
         ("`operations/lifecycle.py`", ["operations/lifecycle.py"]),
         ("`core/desired.py`, and backends/told.py", ["core/desired.py", "backends/told.py"]),
-        ("`core.values`, `core.values.Change`, `reconciler.records.open_records`", []),
+        ("`core.values`, `core.values.Change`, `reconciler.records.store.open_records`", []),
         ("`core.printable`", ["core.printable"]),
         ("`core.values.Gravity`", ["core.values.Gravity"]),
         # No module of ours.

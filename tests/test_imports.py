@@ -172,7 +172,6 @@ LATE: Mapping[str, str] = {
     "reconcile.py": UNUSED,
     "render/layout.py": UNUSED,
     "recording.py": UNUSED,
-    "records/__init__.py": PUBLIC,
     "records/dialects/postgresql.py": UNUSED,
     "validation.py": UNUSED,
 }

@@ -203,6 +203,7 @@ def _order(room: str) -> list[str]:
         "manifest",
         "modelarts",
         "render",
+        "records",
         CLI,
     ],
 )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.cli.context import runtime
 from reconciler.connection import open_recording, records_url
@@ -35,7 +35,6 @@ from reconciler.decide.doctor import (
     well,
     wrong,
 )
-from reconciler.decide.journal import Records
 from reconciler.errors import ManifestInvalid, NotFound, NotSupported, Rejected, ServiceError, Unauthorized
 from reconciler.manifest import LoadedStack
 from reconciler.modelarts.auth import IamUnreachable, LoginRefused
@@ -44,6 +43,9 @@ from reconciler.modelarts.local import LocalFileFailed
 from reconciler.modelarts.target import Connected, connected
 from reconciler.record_directory import NAME
 from reconciler.recording import DATABASE, Recording
+
+if TYPE_CHECKING:
+    from reconciler.records.store import Records
 
 LOCK = "lock"
 

@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from reconciler.connection import RecordedStack
     from reconciler.core.record import PastRevision
     from reconciler.decide.history_report import HistoryExcerpt, HistoryReport
-    from reconciler.decide.journal import Records
     from reconciler.decide.reports import JobStatus, StatusReport
     from reconciler.decide.watch_window import Window
     from reconciler.manifest import LoadedStack
     from reconciler.reconcile import Context
+    from reconciler.records.store import Records
 
 
 @click.command("drift")

@@ -1,17 +1,20 @@
-"""The history of a scope: what each revision was, and in which phases it was seen."""
+"""The history: what each revision was and in which phases it was seen, what applies declared, and the runs.
+
+Source: docs/records.md; docs/semantics.md, "Records".
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Row,
     Select,
+    Table,
     bindparam,
     case,
     delete,
@@ -20,144 +23,298 @@ from sqlalchemy import (
     func,
     or_,
     select,
+    true,
     update,
 )
 from sqlalchemy.sql.dml import Insert
 
-from reconciler.core.identity import read_schedule_mark
-from reconciler.core.phase import parse_phase
-from reconciler.core.record import HistorySnapshot, PastRevision, RevisionId, Scope
-from reconciler.records.cells import damaged
-from reconciler.records.database import Database
-from reconciler.records.observation_changes import ObservationChanges
-from reconciler.records.schema import KEYS, LINES, REVISIONS, RUNS, SCOPES
-from reconciler.records.serialization import read_declared, read_phases
+from reconciler.core.ownership import Revision
+from reconciler.core.phase import Phase, parse_phase
+from reconciler.core.record import (
+    Declared,
+    FinishedWork,
+    HistorySnapshot,
+    PastAction,
+    PastChange,
+    PastRevision,
+    PastRun,
+    PastStep,
+    Prunable,
+    RevisionId,
+    Scope,
+)
+from reconciler.decide.outcome import Status
+from reconciler.records.database import is_scope, storable
+from reconciler.records.lock import Locks
+from reconciler.records.schema import KEYS, LARGEST, LINES, OUTCOMES, REVISIONS, RUNS, SCOPES, Damaged
 
-#: So many keys are asked about in one statement.
+#: So many keys or digests are asked about in one statement.
 _AT_ONCE = 500
+#: A look that is older than the one recorded by less than this came late, by more by a wrong clock; seconds.
+_LATE_S = 3600.0
+#: The columns of a past revision, step and action, by the names of their fields.
+_PAST = [c.label("phase_text") if c is REVISIONS.c.phase else c for c in REVISIONS.c if c.name != "scope_id"]
+_STEP = ("key", "action", "call", "name", "job", "at_s", "ended_at_s", "ok", "code", "message", "request_id")
+_ACTION = ("key", "action", "reason", "status", "detail", "job", "code")
 
 
-class History:
-    """The revisions of a store."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class History(Locks):
+    """A store, as far as it is about what was done and seen."""
 
     def memory(self, scope: Scope) -> HistorySnapshot:
         """What is known of a scope."""
-        with self._database.reading() as connection:
-            rows = connection.execute(_revisions(scope)).all()
+        self.find_scope(scope)
+        with self.reading() as connection:
+            past = read_past(connection, _revisions(scope))
             sweeps = {row.key: row.sweep for row in connection.execute(_sweeps(scope))}
             scopes = [Scope(*row) for row in connection.execute(_known_scopes(scope.stack))]
-            by_key = defaultdict(list)
-            for row in rows:
-                by_key[row.key].append(read_revision(row))
-            _check_ids(rows)
+            _check_ids(past)
+        by_key = defaultdict(list)
+        for one in sorted(past, key=lambda one: (one.key, one.number)):
+            by_key[one.key].append(one)
         elsewhere = sorted(
             found.place for found in scopes if found != scope and not (found.is_local or scope.is_local)
         )
         return HistorySnapshot(
-            {key: _oldest_first(past) for key, past in sorted(by_key.items())},
-            tuple(elsewhere),
-            sweeps=sweeps,
+            {key: tuple(of_key) for key, of_key in by_key.items()}, tuple(elsewhere), sweeps=sweeps
         )
 
     def revisions(self, scope: Scope, key: str) -> Sequence[PastRevision]:
         """The revisions of one key, oldest first."""
-        look = _revisions(scope).where(REVISIONS.c.key == key)
-        with self._database.reading() as connection:
-            return _oldest_first(read_revision(row) for row in connection.execute(look))
+        with self.reading() as connection:
+            past = read_past(connection, _revisions(scope).where(REVISIONS.c.key == key))
+        return tuple(sorted(past, key=lambda one: one.number))
 
-    def known(self, scope: Scope) -> Mapping[RevisionId, Row[Any]]:
-        """The rows of a scope, without what was declared."""
-        with self._database.reading() as connection:
-            found = connection.execute(_revisions(scope, without="declared"))
-            return {RevisionId(row.key, row.number): row for row in found}
+    def remember(self, scope: Scope, seen: Iterable[Revision], at_s: float) -> None:
+        """Write owned revisions as they were seen at a time: new ones, and new phases of those known.
 
-    def write(self, scope_id: int, changes: ObservationChanges) -> None:
-        """Write down what a look showed."""
-        with self._database.writing() as connection:
-            move(connection, scope_id, changes.moves)
-            declared = _journalled(connection, scope_id, changes.undeclared)
-            rows = [
-                {
-                    **row,
-                    "scope_id": scope_id,
-                    "declared": declared.get((row["key"], row["number"], row["digest"])),
-                }
-                for row in changes.rows
-            ]
-            rows.sort(key=write_order)
-            connection.execute(_upsert(self._database), rows)
-
-    def copy(self, from_id: int, to_id: int, jobs: Collection[str]) -> int:
-        """Copy the rows of these jobs to another scope, where it has none in their places.
-
-        An older look at the same job gives way, too; another job does not.
+        A job that has another key or number now was renamed, and takes its past along.
         """
-        look, there = (select(REVISIONS).where(REVISIONS.c.scope_id == one) for one in (from_id, to_id))
-        with self._database.writing() as connection:
-            taken = {(row.key, row.number): read_revision(row) for row in connection.execute(there)}
+        if not (seen := list(seen)):
+            return
+        with self.reading() as connection:
+            past = read_past(connection, _revisions(scope))
+        found = _compare(past, [self._observed(one) for one in seen], at_s)
+        if not found.rows:
+            return
+        scope_id = self.scope_id(scope)
+        with self.writing() as connection:
+            move(connection, scope_id, found.moves)
+            declared = _journaled(connection, scope_id, found.undeclared)
+            for row in found.rows:
+                place = (row["key"], row["number"], row["digest"])
+                row |= {"scope_id": scope_id, "declared": declared.get(place)}
+            connection.execute(self._upsert_revisions(), sorted(found.rows, key=write_order))
+
+    def _observed(self, one: Revision) -> _Observed:
+        job = one.job
+        columns = {
+            "key": one.marker.key,
+            "number": one.number,
+            "name": storable(job.name),
+            "job": storable(job.id),
+            "digest": one.marker.digest,
+            "phase": self.text(job.phase_text) if job.phase is None else job.phase_text,
+            "created_at_s": job.created_at_s,
+            "started_at_s": job.started_at_s,
+            "duration_s": job.duration_s,
+            "node_count": max(0, min(job.node_count, LARGEST)),
+            "stopped": one.marker.stopped,
+            "schedule": one.marker.schedule,
+            "released_at_s": None,
+        }
+        return _Observed(columns, job.is_active)
+
+    def take_over(self, scope: Scope, old: Scope, jobs: Collection[str]) -> int:
+        """Write for a scope what is known of these jobs in another one; return how many revisions were new.
+
+        What is known of the scope already stays as it is, unless it is an older look at the same job.
+        """
+        from_id = self.find_scope(old)
+        if from_id is None or not jobs:
+            return 0
+        to_id = self.scope_id(scope)
+        names = [column.name for column in REVISIONS.c if column.name not in ("scope_id", "phase")]
+        with self.writing() as connection:
+            theirs, ours = (
+                read_past(connection, select(*_PAST).where(REVISIONS.c.scope_id == one))
+                for one in (from_id, to_id)
+            )
+            taken = {(one.key, one.number): one for one in ours}
             rows = [
-                {**row._mapping, "scope_id": to_id}
-                for row in connection.execute(look)
-                if row.job in jobs and read_revision(row).says_more_than(taken.get((row.key, row.number)))
+                {"scope_id": to_id, "phase": one.phase_text, **{name: getattr(one, name) for name in names}}
+                for one in theirs
+                if one.job in jobs and one.says_more_than(taken.get((one.key, one.number)))
             ]
             if rows:
-                connection.execute(_upsert(self._database), sorted(rows, key=write_order))
+                connection.execute(self._upsert_revisions(), sorted(rows, key=write_order))
         return len(rows)
 
-    def prune(self, connection: Connection, scope_id: int, before_s: float) -> None:
-        """Delete the revisions that are neither the newest of their key, nor young, nor maybe active."""
-        gone = [
-            {"of_scope": scope_id, "at_key": key, "at_number": number}
-            for key, number in old_revisions(connection, scope_id, before_s)
+    def _upsert_revisions(self) -> Insert:
+        def changes(new: Any) -> dict[str, ColumnElement[Any]]:
+            seen = {c.name: new[c.name] for c in REVISIONS.c if not c.primary_key and c.name != "declared"}
+            return {"declared": declared_now(new), **seen}
+
+        return self.dialect.upsert(REVISIONS, changes)
+
+    # --- what applies declared
+
+    def declare(self, scope: Scope, sweeps: Mapping[str, str], place: str) -> None:
+        """Write what an apply declares, each key with its sweep or "", and where its manifest is.
+
+        Nothing is written where that is known already.
+        """
+        scope_id, place = self.scope_id(scope), self.text(place)
+        of_scope = select(KEYS).where(KEYS.c.scope_id == scope_id)
+        with self.reading() as connection:
+            known = {row.key: (row.sweep, row.is_declared) for row in connection.execute(of_scope)}
+            was_from = connection.execute(
+                select(SCOPES.c.applied_from).where(SCOPES.c.id == scope_id)
+            ).scalar()
+        # Whose member a key was stays known.
+        now = {key: (sweep, False) for key, (sweep, _) in known.items()}
+        now |= {key: (sweep, True) for key, sweep in sweeps.items()}
+        changed = [
+            {"scope_id": scope_id, "key": key, "sweep": sweep, "is_declared": is_declared}
+            for key, (sweep, is_declared) in sorted(now.items())
+            if known.get(key) != (sweep, is_declared)
         ]
-        if gone:
-            connection.execute(delete(REVISIONS).where(_at()), gone)
+        if not changed and was_from == place:
+            return
+        upsert = self.dialect.upsert(KEYS, lambda new: {"sweep": new.sweep, "is_declared": new.is_declared})
+        with self.writing() as connection:
+            if changed:
+                connection.execute(upsert, changed)
+            connection.execute(update(SCOPES).where(SCOPES.c.id == scope_id).values(applied_from=place))
+
+    def finished(self, scope: Scope, digests: Collection[str], place: str) -> Mapping[str, FinishedWork]:
+        """What other stacks completed on the same target, by digest, and do not declare any more.
+
+        A stack whose last apply was from `place` is this one under its former name: all that it completed
+        counts.
+        """
+        is_declared = func.coalesce(KEYS.c.is_declared, false())
+        look = (
+            select(SCOPES.c.stack, *REVISIONS.c["key", "number", "digest"])
+            .join(SCOPES, SCOPES.c.id == REVISIONS.c.scope_id)
+            .outerjoin(KEYS, (KEYS.c.scope_id == REVISIONS.c.scope_id) & (KEYS.c.key == REVISIONS.c.key))
+            .where(
+                SCOPES.c.host == scope.host,
+                SCOPES.c.project_id == scope.project_id,
+                SCOPES.c.workspace_id == scope.workspace_id,
+                SCOPES.c.stack != scope.stack,
+                SCOPES.c.applied_from.is_not(None),
+                (SCOPES.c.applied_from == self.text(place)) | (is_declared == false()),
+                func.lower(REVISIONS.c.phase) == Phase.COMPLETED.value.lower(),
+                REVISIONS.c.released_at_s.is_(None),
+            )
+            .order_by(SCOPES.c.stack, REVISIONS.c.key, REVISIONS.c.number)
+        )
+        found: dict[str, FinishedWork] = {}
+        with self.reading() as connection:
+            for some in _portions(digests):
+                for row in connection.execute(look.where(REVISIONS.c.digest.in_(some))):
+                    found.setdefault(row.digest, FinishedWork(row.key, row.number, row.stack))
+        return found
+
+    # --- runs
+
+    def runs(self, scope: Scope, *, key: str | None = None, limit: int | None = None) -> Sequence[PastRun]:
+        """The runs of a scope, newest first; with `key` those that did something about it, and only that."""
+        look = select(RUNS).join(SCOPES, SCOPES.c.id == RUNS.c.scope_id).where(is_scope(scope))
+        if key is not None:
+            is_done = OUTCOMES.c.status != Status.SKIPPED.value
+            look = look.where(or_(_has(LINES, key), _has(OUTCOMES, key, is_done)))
+        look = look.order_by(RUNS.c.at_s.desc(), RUNS.c.id.desc()).limit(limit)
+        steps, actions = defaultdict(list), defaultdict(list)
+        with self.reading() as connection:
+            for run_id, *step in connection.execute(_of_runs(LINES, _STEP, look, key).order_by(LINES.c.line)):
+                steps[run_id].append(PastStep(*step))
+            for run_id, *action in connection.execute(
+                _of_runs(OUTCOMES, _ACTION, look, key).order_by(OUTCOMES.c.position)
+            ):
+                actions[run_id].append(PastAction(*action))
+            rows = connection.execute(look).all()
+            alive = self.running(connection, [row for row in rows if row.ended_at_s is None])
+        return [
+            PastRun(
+                id=row.id,
+                kind=row.kind,
+                who=row.who,
+                where=row.place,
+                command=row.command,
+                commit=row.commit_id,
+                plan_digest=row.plan_digest,
+                at_s=row.at_s,
+                ended_at_s=row.ended_at_s,
+                result=row.result,
+                summary=row.summary,
+                actions=tuple(actions[row.id]),
+                steps=tuple(steps[row.id]),
+                is_running=row.id in alive,
+            )
+            for row in rows
+        ]
+
+    def last_changes(self, scope: Scope) -> Mapping[str, PastChange]:
+        """The newest call that changed a job of each key, by key; failed and unanswered ones aside."""
+        newest_first = (LINES.c.at_s.desc(), LINES.c.run_id.desc(), LINES.c.line.desc())
+        of_key = (
+            select(*LINES.c["key", "action", "call", "job", "at_s"], RUNS.c.kind, RUNS.c.who)
+            .add_columns(func.row_number().over(partition_by=LINES.c.key, order_by=newest_first).label("age"))
+            .join(RUNS, RUNS.c.id == LINES.c.run_id)
+            .join(SCOPES, SCOPES.c.id == RUNS.c.scope_id)
+            .where(is_scope(scope), LINES.c.ok == true())
+            .subquery()
+        )
+        with self.reading() as connection:
+            return {
+                row.key: PastChange(row.key, row.action, row.call, row.kind, row.who, row.job, row.at_s)
+                for row in connection.execute(select(of_key).where(of_key.c.age == 1))
+            }
+
+    # --- pruning
+
+    def prunable(self, scope: Scope, before_s: float) -> Prunable:
+        """Count what `prune` would delete."""
+        scope_id = self.find_scope(scope)
+        if scope_id is None:
+            return Prunable(runs=0, revisions=0)
+        is_old = _is_old(scope_id, before_s)
+        with self.reading() as connection:
+            runs = connection.execute(select(func.count()).select_from(RUNS).where(is_old)).scalar_one()
+            return Prunable(runs=runs, revisions=len(_old_revisions(connection, scope_id, before_s)))
+
+    def prune(self, scope: Scope, before_s: float) -> int:
+        """Delete runs that ended before a time; return how many. A dead one ended with its last sign of life.
+
+        Also the revisions that are neither the newest of their key, nor young, nor maybe active, and then the
+        keys that are not declared any more and of which no revision is left.
+        """
+        scope_id = self.find_scope(scope)
+        if scope_id is None:
+            return 0
+        is_theirs = (REVISIONS.c.scope_id == KEYS.c.scope_id) & (REVISIONS.c.key == KEYS.c.key)
+        with self.writing() as connection:
+            gone = connection.execute(delete(RUNS).where(_is_old(scope_id, before_s))).rowcount
+            if old := _old_revisions(connection, scope_id, before_s):
+                places = [{"of_scope": scope_id, "at_key": key, "at_number": number} for key, number in old]
+                connection.execute(delete(REVISIONS).where(_at()), places)
+            connection.execute(
+                delete(KEYS).where(
+                    KEYS.c.scope_id == scope_id, KEYS.c.is_declared == false(), ~exists().where(is_theirs)
+                )
+            )
+        return gone
 
 
-def old_revisions(connection: Connection, scope_id: int, before_s: float) -> Sequence[RevisionId]:
-    """The revisions that are neither the newest of their key, nor young, nor maybe active."""
-    newest: dict[str, int] = {}
-    old: list[RevisionId] = []
-    columns = REVISIONS.c["key", "number", "phase", "created_at_s", "started_at_s", "duration_s", "seen_at_s"]
-    for row in connection.execute(select(*columns).where(REVISIONS.c.scope_id == scope_id)):
-        newest[row.key] = max(row.number, newest.get(row.key, 0))
-        phase = parse_phase(row.phase)
-        if phase is not None and phase.is_terminal and _last_sign_s(row) < before_s:
-            old.append(RevisionId(row.key, row.number))
-    return [place for place in old if place.number < newest[place.key]]
+# --- reading revisions
 
 
 # A statement takes longer to put together than to execute, and every plan asks these.
 @lru_cache
-def is_scope(scope: Scope) -> ColumnElement[bool]:
-    """Whether a row of the scopes is this one."""
-    table = SCOPES.c
-    return (
-        (table.stack == scope.stack)
-        & (table.host == scope.host)
-        & (table.project_id == scope.project_id)
-        & (table.workspace_id == scope.workspace_id)
-    )
-
-
-def write_order(row: Mapping[str, Any]) -> tuple[str, int]:
-    """All who write revisions do so in this order, so that none waits for one who waits for it."""
-    return row.get("key", ""), row.get("number") or 0
-
-
-def declared_now(new: Any) -> ColumnElement[Any]:
-    """Of the same digest, what was declared stays known; of another one, only what is said now counts."""
-    old = REVISIONS.c
-    return case((old.digest == new.digest, func.coalesce(new.declared, old.declared)), else_=new.declared)
-
-
-@lru_cache
-def _revisions(scope: Scope, without: str = "") -> Select[Any]:
-    look = select(*(column for column in REVISIONS.c if column.name != without))
-    return look.join(SCOPES, SCOPES.c.id == REVISIONS.c.scope_id).where(is_scope(scope))
+def _revisions(scope: Scope) -> Select[Any]:
+    return select(*_PAST).join(SCOPES, SCOPES.c.id == REVISIONS.c.scope_id).where(is_scope(scope))
 
 
 @lru_cache
@@ -173,93 +330,157 @@ def _known_scopes(stack: str) -> Select[Any]:
     return of_stack.where(exists().where(REVISIONS.c.scope_id == SCOPES.c.id))
 
 
-def _oldest_first(past: Iterable[PastRevision]) -> tuple[PastRevision, ...]:
-    return tuple(sorted(past, key=lambda revision: revision.number))
-
-
-def read_revision(row: Row[Any]) -> PastRevision:
-    """Read a row.
+def read_past(connection: Connection, look: Select[Any] | None = None) -> list[PastRevision]:
+    """Read revisions, in any order; without a query those of all scopes.
 
     Raises:
-        Damaged: it says what no look at a job can have shown.
+        Damaged: one says what no look at a job can have shown.
     """
-    phases, schedule = read_phases(row.phases), read_schedule_mark(row.schedule)
-    if row.schedule and schedule is None:
-        raise damaged("the schedule of a revision is not one that a marker can have")
-    if row.phase != (phases[-1][0] if phases else ""):
-        raise damaged("the phase of a revision differs from the last one observed")
-    return PastRevision(
-        key=row.key,
-        number=row.number,
-        name=row.name,
-        job=row.job,
-        digest=row.digest,
-        phase_text=row.phase,
-        created_at_s=row.created_at_s,
-        started_at_s=row.started_at_s,
-        duration_s=row.duration_s,
-        node_count=row.node_count,
-        seen_at_s=row.seen_at_s,
-        declared=read_declared(row.declared),
-        phases=phases,
-        stopped=row.stopped,
-        released_at_s=row.released_at_s,
-        schedule=schedule,
-    )
+    rows = connection.execute(select(*_PAST) if look is None else look)
+    past = [PastRevision(**row._mapping) for row in rows]
+    for one in past:
+        if one.phase_text != (one.phases[-1][0] if one.phases else ""):
+            raise Damaged("the phase of a revision differs from the last one observed")
+    return past
 
 
-def _journalled(
-    connection: Connection, scope_id: int, keys: Iterable[str]
-) -> dict[tuple[str, int | None, str], str]:
-    """What the journal says was declared for revisions: a run may have died before it could say more."""
-    found: dict[tuple[str, int | None, str], str] = {}
-    look = (
-        select(LINES.c.key, LINES.c.number, LINES.c.digest, LINES.c.declared)
-        .join(RUNS, RUNS.c.id == LINES.c.run_id)
-        .where(RUNS.c.scope_id == scope_id, LINES.c.declared.is_not(None))
-        # What certainly did not take effect was not declared of any job.
-        .where(or_(LINES.c.ok.is_not(false()), LINES.c.is_certain.is_(false())))
-        .order_by(LINES.c.run_id, LINES.c.line)
-    )
-    for some in _portions(sorted(keys)):
-        for row in connection.execute(look.where(LINES.c.key.in_(some))):
-            # What cannot be read is not handed on: it would make the revision unreadable, too.
-            if read_declared(row.declared) is not None:
-                found[row.key, row.number, row.digest] = row.declared
-    return found
-
-
-def _check_ids(rows: Iterable[Row[Any]]) -> None:
+def _check_ids(past: Iterable[PastRevision]) -> None:
     """A job keeps its name for good, also under another key: whatever was seen under two names is two jobs.
 
     Raises:
         Damaged: one id stands for several.
     """
     names: dict[str, str] = {}
-    for row in rows:
-        if row.seen_at_s is not None and names.setdefault(row.job, row.name) != row.name:
-            raise damaged("one job has two names")
+    for one in past:
+        if one.seen_at_s is not None and names.setdefault(one.job, one.name) != one.name:
+            raise Damaged("one job has two names")
 
 
-def _portions(keys: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (keys[start : start + _AT_ONCE] for start in range(0, len(keys), _AT_ONCE))
+# --- what a look at the service adds
 
 
-def _at() -> ColumnElement[bool]:
-    return (
-        (REVISIONS.c.scope_id == bindparam("of_scope"))
-        & (REVISIONS.c.key == bindparam("at_key"))
-        & (REVISIONS.c.number == bindparam("at_number"))
+class _Observed(NamedTuple):
+    """A revision as a look shows it: the columns that it fills, and whether its job is active."""
+
+    columns: dict[str, Any]
+    is_active: bool
+
+
+class _Changes(NamedTuple):
+    """Rows to write, rows to move first, and keys of which the journal may know what was declared."""
+
+    rows: list[dict[str, Any]]
+    moves: list[dict[str, Any]]
+    undeclared: set[str]
+
+
+def _compare(past: Iterable[PastRevision], seen: Iterable[_Observed], at_s: float) -> _Changes:
+    """Compare a look with what is known."""
+    known = {RevisionId(one.key, one.number): one for one in past}
+    # Of two jobs that claim one revision the younger is meant.
+    by_place = {
+        RevisionId(one.columns["key"], one.columns["number"]): one
+        for one in sorted(seen, key=lambda one: one.columns["created_at_s"] or 0.0)
+    }
+    # A row of a job that was released stays what it is: the job is another revision if it was adopted since.
+    place_by_job = {
+        row.job: place for place, row in known.items() if place not in by_place and row.released_at_s is None
+    }
+    found = _Changes([], [], set())
+    for place, one in by_place.items():
+        row, now = known.get(place), one.columns
+        was = place_by_job.get(now["job"])
+        earlier = [row]
+        if was is not None:
+            row = known[was]
+            earlier.insert(0, row)
+            to = {"to_key": place.key, "to_number": place.number}
+            found.moves.append({"of_job": now["job"], "at_key": was.key, "at_number": was.number, **to})
+        elif row is not None and not _is_change(row, one, at_s):
+            continue
+        found.rows.append({**now, "seen_at_s": at_s, "phases": _phases(earlier, now, at_s)})
+        if row is None or row.digest != now["digest"]:
+            found.undeclared.add(place.key)
+    return found
+
+
+def _is_change(row: PastRevision, one: _Observed, at_s: float) -> bool:
+    """Whether the look shows something new. That an active job runs on is nothing new."""
+    now = one.columns
+    if row.job == now["job"]:
+        if row.seen_at_s is not None and 0 < row.seen_at_s - at_s < _LATE_S:
+            return False
+        if row.released_at_s is not None and at_s <= row.released_at_s:
+            return False  # the marker has been taken off since
+    passed_over = {"duration_s"} if one.is_active else set()
+    return any(
+        getattr(row, "phase_text" if name == "phase" else name) != value
+        for name, value in now.items()
+        if name not in passed_over
     )
+
+
+def _phases(
+    earlier: Iterable[PastRevision | None], now: Mapping[str, Any], at_s: float
+) -> list[tuple[str, float]]:
+    """The phases seen so far, and this one if it is another than the last."""
+    phases: list[tuple[str, float]] = []
+    for row in earlier:
+        if row is not None and row.job == now["job"]:
+            is_same = phases and row.phases and row.phases[0][0] == phases[-1][0]
+            phases += row.phases[1:] if is_same else row.phases
+    if not phases or phases[-1][0] != now["phase"]:
+        phases.append((now["phase"], at_s))
+    return phases
+
+
+# --- writing revisions
+
+
+def write_order(row: Mapping[str, Any]) -> tuple[str, int]:
+    """All who write revisions do so in this order, so that none waits for one who waits for it."""
+    return row["key"], row["number"]
+
+
+def declared_now(new: Any) -> ColumnElement[Any]:
+    """Of the same digest, what was declared stays known; of another one, only what is said now counts."""
+    old = REVISIONS.c
+    return case((old.digest == new.digest, func.coalesce(new.declared, old.declared)), else_=new.declared)
+
+
+def _journaled(
+    connection: Connection, scope_id: int, keys: Iterable[str]
+) -> dict[tuple[str, int | None, str], Declared]:
+    """What the journal says was declared for revisions: a run may have died before it could say more."""
+    found: dict[tuple[str, int | None, str], Declared] = {}
+    look = (
+        select(*LINES.c["key", "number", "digest", "declared"])
+        .join(RUNS, RUNS.c.id == LINES.c.run_id)
+        .where(RUNS.c.scope_id == scope_id, LINES.c.declared.is_not(None))
+        # What certainly did not take effect was not declared of any job.
+        .where(or_(LINES.c.ok.is_not(false()), LINES.c.is_certain.is_(false())))
+        .order_by(LINES.c.run_id, LINES.c.line)
+    )
+    for some in _portions(keys):
+        for key, number, digest, declared in connection.execute(look.where(LINES.c.key.in_(some))):
+            found[key, number, digest] = declared
+    return found
 
 
 def move(connection: Connection, scope_id: int, moves: Sequence[Mapping[str, Any]]) -> None:
     """Give rows of jobs that were renamed their new key and number, with all that is known of them.
 
-    A row that stands there already gives way; what was declared for the same job stays known. A job
-    that is not at the old place any more was moved before.
+    A row that is there already gives way; what was declared for the same job stays known. A job that is
+    not at the old place any more was moved before.
     """
-    rows = _rows_of(connection, scope_id, {one[name] for one in moves for name in ("at_key", "to_key")})
+    look = select(*REVISIONS.c["key", "number", "job", "digest", "declared"])
+    # They hold still meanwhile.
+    look = look.where(REVISIONS.c.scope_id == scope_id).with_for_update()
+    rows = {
+        (row.key, row.number): row
+        for some in _portions({one[name] for one in moves for name in ("at_key", "to_key")})
+        for row in connection.execute(look.where(REVISIONS.c.key.in_(some)))
+    }
     moved, replaced = [], []
     for one in moves:
         here, there = rows.get((one["at_key"], one["at_number"])), rows.get((one["to_key"], one["to_number"]))
@@ -275,29 +496,54 @@ def move(connection: Connection, scope_id: int, moves: Sequence[Mapping[str, Any
         connection.execute(delete(REVISIONS).where(_at()), replaced)
     if moved:
         to: dict[str, Any] = {name: bindparam(f"to_{name}") for name in ("key", "number")}
+        to["declared"] = bindparam("now_declared", type_=REVISIONS.c.declared.type)
         here_still = _at() & (REVISIONS.c.job == bindparam("of_job"))
-        renamed = update(REVISIONS).where(here_still).values(**to, declared=bindparam("now_declared"))
-        connection.execute(renamed, moved)
+        connection.execute(update(REVISIONS).where(here_still).values(**to), moved)
 
 
-def _rows_of(connection: Connection, scope_id: int, keys: Iterable[str]) -> dict[tuple[str, int], Row[Any]]:
-    """What a rename needs of the revisions of some keys, by key and number; they hold still meanwhile."""
-    look = select(*REVISIONS.c["key", "number", "job", "digest", "declared"])
-    look = look.where(REVISIONS.c.scope_id == scope_id).with_for_update()
-    found = (
-        connection.execute(look.where(REVISIONS.c.key.in_(some))).all() for some in _portions(sorted(keys))
+def _at() -> ColumnElement[bool]:
+    return (
+        (REVISIONS.c.scope_id == bindparam("of_scope"))
+        & (REVISIONS.c.key == bindparam("at_key"))
+        & (REVISIONS.c.number == bindparam("at_number"))
     )
-    return {(row.key, row.number): row for rows in found for row in rows}
 
 
-def _upsert(database: Database) -> Insert:
-    def changes(new: Any) -> dict[str, ColumnElement[Any]]:
-        seen = {c.name: new[c.name] for c in REVISIONS.c if not c.primary_key and c.name != "declared"}
-        return {"declared": declared_now(new), **seen}
-
-    return database.dialect.upsert(REVISIONS, changes)
+def _portions(words: Iterable[str]) -> Iterator[Sequence[str]]:
+    """Distinct words, so many as are asked about in one statement."""
+    every = sorted(set(words))
+    return (every[start : start + _AT_ONCE] for start in range(0, len(every), _AT_ONCE))
 
 
-def _last_sign_s(row: Row[Any]) -> float:
-    begin = row.started_at_s or row.created_at_s or 0.0
-    return max(begin + (row.duration_s or 0.0), row.seen_at_s or 0.0)
+# --- runs
+
+
+def _has(table: Table, key: str, *more: ColumnElement[bool]) -> ColumnElement[bool]:
+    return exists().where(table.c.run_id == RUNS.c.id, table.c.key == key, *more)
+
+
+def _of_runs(table: Table, names: Sequence[str], runs: Select[Any], key: str | None) -> Select[Any]:
+    # Named first: not every database takes a LIMIT inside IN.
+    wanted = runs.with_only_columns(RUNS.c.id).subquery()
+    look = select(table.c.run_id, *(table.c[name] for name in names))
+    look = look.where(table.c.run_id.in_(select(wanted.c.id)))
+    return look if key is None else look.where(table.c.key == key)
+
+
+def _is_old(scope_id: int, before_s: float) -> ColumnElement[bool]:
+    ended = func.coalesce(RUNS.c.ended_at_s, RUNS.c.alive_until_s, RUNS.c.at_s)
+    return (RUNS.c.scope_id == scope_id) & (ended < before_s)
+
+
+def _old_revisions(connection: Connection, scope_id: int, before_s: float) -> Sequence[RevisionId]:
+    """The revisions that are neither the newest of their key, nor young, nor maybe active."""
+    newest: dict[str, int] = {}
+    old: list[RevisionId] = []
+    columns = REVISIONS.c["key", "number", "phase", "created_at_s", "started_at_s", "duration_s", "seen_at_s"]
+    for row in connection.execute(select(*columns).where(REVISIONS.c.scope_id == scope_id)):
+        newest[row.key] = max(row.number, newest.get(row.key, 0))
+        phase, begin_s = parse_phase(row.phase), row.started_at_s or row.created_at_s or 0.0
+        last_sign_s = max(begin_s + (row.duration_s or 0.0), row.seen_at_s or 0.0)
+        if phase is not None and phase.is_terminal and last_sign_s < before_s:
+            old.append(RevisionId(row.key, row.number))
+    return [place for place in old if place.number < newest[place.key]]

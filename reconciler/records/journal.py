@@ -1,89 +1,103 @@
-"""The journal of one run: a line before each call, and what became of it."""
+"""The journal of a run: a line before each call, and what became of it.
+
+Source: docs/semantics.md, "Apply"; docs/records.md.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from enum import Enum, auto
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Executable, bindparam, case, func, insert, update
+from sqlalchemy import ColumnElement, Connection, bindparam, case, insert, update
+from sqlalchemy.sql.dml import Insert
 
 from reconciler.core.identity import parse_description
-from reconciler.core.record import Call, Declared, RecordsUnavailable
-from reconciler.decide.journal import RunEnd, Step, StepEnd
+from reconciler.core.record import Call, Declared, RecordsUnavailable, RunKind
+from reconciler.decide.journal import Journal, Run, RunEnd, Step, StepEnd
 from reconciler.decide.outcome import Outcome, Status
-from reconciler.decide.plan import After, Before, PlannedAction, Reason
-from reconciler.records.database import Database
-from reconciler.records.group_commit import GroupCommit, PendingWrite
-from reconciler.records.history import declared_now, move, write_order
-from reconciler.records.locks.lock import Lease
+from reconciler.decide.plan import After, Before, Reason
+from reconciler.records.database import storable
+from reconciler.records.history import History, declared_now, move
+from reconciler.records.lock import Lease
 from reconciler.records.schema import LINES, OUTCOMES, REVISIONS, RUNS
-from reconciler.records.serialization import Texts, storable_text
+
+_OF_JOB = (REVISIONS.c.scope_id == bindparam("of_scope")) & (REVISIONS.c.job == bindparam("of_job"))
+_STOPPED = update(REVISIONS).where(_OF_JOB).values(stopped=True)
+_RELEASED = (
+    update(REVISIONS)
+    .where(_OF_JOB)
+    .values(released_at_s=bindparam("at_s", type_=REVISIONS.c.released_at_s.type))
+)
 
 
-class Move(Enum):
-    """What is done to a table, in the order in which one transaction does it."""
+class Journals(History):
+    """A store, as far as it is about what is written while a run goes on."""
 
-    BEFORE = auto()
-    AFTER = auto()
-    STOPPED = auto()
-    RELEASED = auto()
-    RENAMED = auto()
-    REVISION = auto()
-    OUTCOME = auto()
-    END = auto()
+    def begin(self, run: Run, warn: Callable[[str], None] | None = None) -> StoredJournal:
+        """Open a run. Its journal is fenced by the lock that this process holds of the scope, if any.
+
+        With `warn` calls are made without a journal where the store has become unavailable; it is told once.
+        """
+        scope_id = self.scope_id(run.scope)
+        with self.writing() as connection:
+            run_id = self.insert_run(connection, scope_id, run)
+            life = self.keep_alive(connection, run_id)
+        life.begin()
+        return StoredJournal(self, run, run_id, scope_id, life, warn)
+
+    def insert_run(self, connection: Connection, scope_id: int, run: Run, ended: RunEnd | None = None) -> int:
+        """Write a run, and its end if it is over; return its number."""
+        row: dict[str, Any] = {
+            "scope_id": scope_id,
+            "kind": run.kind.value,
+            "who": self.text(run.who),
+            "place": self.text(run.where),
+            "command": self.text(run.command),
+            "commit_id": self.text(run.commit),
+            "plan_digest": self.text(run.plan_digest),
+            "at_s": run.at_s,
+        }
+        if ended is not None:
+            row |= self.end_of_run(ended)
+        made = connection.execute(insert(RUNS).values(row)).inserted_primary_key
+        assert made is not None
+        return int(made[0])
+
+    def end_of_run(self, ended: RunEnd) -> dict[str, Any]:
+        """The columns that say how a run ended."""
+        summary = self.document(ended.summary)
+        return {"ended_at_s": ended.at_s, "result": ended.result, "summary": summary}
 
 
-class Rows(PendingWrite):
-    """The rows that one call of the journal writes. A fenced one is refused if the lock is not ours."""
+class StoredJournal(Journal):
+    """The journal of one run in a store.
 
-    def __init__(self, *rows: tuple[Move, dict[str, Any]], is_fenced: bool = False) -> None:
-        super().__init__()
-        self.rows = rows
-        self.is_fenced = is_fenced
-
-
-class StoredJournal:
-    """What `decide.journal.Journal` asks for.
-
-    `lease` tells how this process holds the lock just now, None if it does not. A run that began under the
-    lock writes nothing that a call waits for without it; it may let the lock go, and take it again.
+    A run that began under the lock of its scope writes no line before a call without it; it may release the
+    lock, and take it again.
     """
 
     def __init__(
         self,
-        database: Database,
-        texts: Texts,
+        store: Journals,
+        run: Run,
         run_id: int,
         scope_id: int,
-        lease: Callable[[], Lease | None],
-        on_end: Callable[[], None],
-        *,
-        marks_stopped: bool = True,
+        life: Lease,
+        warn: Callable[[str], None] | None,
     ) -> None:
-        self._database, self._texts = database, texts
-        self._run_id, self._scope_id, self._lease = run_id, scope_id, lease
-        self._began_under, self._on_end, self._marks_stopped = lease(), on_end, marks_stopped
-        self._problem: str | None = None
+        self._store, self._run, self._run_id, self._scope_id = store, run, run_id, scope_id
+        self._life, self._warn = life, warn
+        self._began_under = store.held.get(run.scope)
         self._lines, self._positions = count(1), count(1)
-        self._told: set[tuple[object, ...]] = set()
-        self._terminations: dict[int, str] = {}
-        self._releases: dict[int, str] = {}
-        self._statements = _statements(database)
-        self._group_commit: GroupCommit[Rows] = GroupCommit(self._write)
-
-    @property
-    def problem(self) -> str | None:
-        """Why lines that no call waits for could not be written; None if all were."""
-        return self._problem
+        self._open: dict[int, Step] = {}
+        self._recorded: set[tuple[object, ...]] = set()
+        self._has_warned = False
 
     def before(self, step: Step) -> int:
-        """Write down what is about to be asked; return the line's number."""
-        line, action, about = next(self._lines), step.action, _about(step)
-        old = action.before.id if action.before and step.call is not Call.CREATE else None
-        at_s = self._database.clock.now()
+        """Write what is about to be asked; return the line's number."""
+        store, action, about = self._store, step.action, _about(step)
+        line, at_s = next(self._lines), store.clock.now()
         row = {
             "run_id": self._run_id,
             "line": line,
@@ -92,89 +106,105 @@ class StoredJournal:
             "digest": about.digest if about else "",
             "action": action.action.value,
             "call": step.call.value,
-            "name": storable_text(about.name) if about else "",
-            "job": _maybe(step.job or old),
+            "name": storable(about.name) if about else "",
+            "job": _job_of(step),
             "at_s": at_s,
-            "declared": self._texts.declared(step.declared),
+            "declared": store.declared(step.declared),
         }
-        rows = [(Move.BEFORE, row)]
-        if action.reason is Reason.RELEASED and (released := _maybe(step.job or old)) is not None:
-            # Before the call: a job without marker that the history calls ours would get it back.
-            rows.append((Move.RELEASED, self._released(released, at_s)))
-            self._releases[line] = released
-        self._group_commit.commit(Rows(*rows, is_fenced=True))
-        if (
-            self._marks_stopped
-            and step.call is Call.TERMINATE
-            and (job := _maybe(step.job or old)) is not None
-        ):
-            self._terminations[line] = job
+        try:
+            with store.writing() as connection:
+                lock = store.held.get(self._run.scope) or self._began_under
+                if lock is not None and not lock.is_held(connection):
+                    raise lock.lost()
+                connection.execute(insert(LINES), row)
+                if action.reason is Reason.RELEASED:
+                    # Before the call: a job without marker that the history calls ours would get it back.
+                    connection.execute(_RELEASED, self._of_job(step) | {"at_s": at_s})
+        except RecordsUnavailable as unavailable:
+            if self._warn is None:
+                raise
+            if not self._has_warned:
+                self._has_warned = True
+                self._warn(f"{unavailable}; continuing without a journal")
+        self._open[line] = step
         return line
 
     def after(self, line: int, end: StepEnd) -> None:
-        """Write down how it went."""
-        row = {
-            "of_run": self._run_id,
-            "of_line": line,
-            "of_job": _maybe(end.job),
-            "ended_at_s": self._database.clock.now(),
+        """Write how it went."""
+        store, step = self._store, self._open.pop(line, None)
+        ended = {
+            "ended_at_s": store.clock.now(),
             "ok": end.ok,
             "is_certain": end.is_certain,
-            "code": self._texts.text(end.code),
-            "message": self._texts.text(end.message),
-            "request_id": self._texts.text(end.request_id),
+            "code": store.text(end.code),
+            "message": store.text(end.message),
+            "request_id": store.text(end.request_id),
         }
-        rows: list[tuple[Move, dict[str, Any]]] = [(Move.AFTER, row)]
-        job = self._terminations.pop(line, None)
-        if end.ok and job is not None:
-            rows.append((Move.STOPPED, {"of_scope": self._scope_id, "of_job": job}))
-        kept = self._releases.pop(line, None)
-        if kept is not None and not end.ok and end.is_certain:
-            rows.append((Move.RELEASED, self._released(kept, None)))
-        self._hand_in(Rows(*rows))
+        if end.job is not None:
+            ended["job"] = storable(end.job)
+        of_line = (LINES.c.run_id == self._run_id) & (LINES.c.line == line)
 
-    def _released(self, job: str, at_s: float | None) -> dict[str, Any]:
-        return {"of_scope": self._scope_id, "of_job": job, "now_released_at_s": at_s}
+        def change(connection: Connection) -> None:
+            connection.execute(update(LINES).where(of_line).values(ended))
+            if step is None:
+                return
+            # To its stack, what is terminated by hand was terminated outside.
+            if step.call is Call.TERMINATE and end.ok and self._run.kind is not RunKind.TERMINATE:
+                connection.execute(_STOPPED, self._of_job(step))
+            if step.action.reason is Reason.RELEASED and not end.ok and end.is_certain:
+                connection.execute(_RELEASED, self._of_job(step) | {"at_s": None})
+
+        self._write(change)
 
     def outcome(self, outcome: Outcome, declared: Declared | None) -> None:
-        """Write down what became of an action, and the revision that it made or changed."""
-        rows = [(Move.OUTCOME, self._outcome(outcome))]
-        action = outcome.action
-        if outcome.status is Status.DONE and action.formerly is not None and action.before is not None:
-            rows.append((Move.RENAMED, self._renamed(action.key, action.formerly, action.before)))
-        if outcome.status is Status.DONE and action.after is not None and outcome.job is not None:
-            revision = {
-                "scope_id": self._scope_id,
-                "key": action.key,
-                "number": action.after.revision,
-                "name": storable_text(action.after.name),
-                "job": storable_text(outcome.job),
-                "digest": action.after.digest,
-                "declared": self._texts.declared(declared),
-                "schedule": _schedule_written(action),
-            }
-            rows.append((Move.REVISION, revision))
-        self._hand_in(Rows(*rows))
+        """Write what became of an action, and the revision that it made or changed."""
+        row, action = self._outcome(outcome), outcome.action
 
-    def _renamed(self, key: str, formerly: str, job: Before) -> dict[str, Any]:
-        """The job's marker names another key now: its past goes along."""
-        at = {"at_key": formerly, "at_number": job.revision, "of_job": storable_text(job.id)}
-        return {**at, "to_key": key, "to_number": job.revision}
+        def change(connection: Connection) -> None:
+            is_done, before, after = outcome.status is Status.DONE, action.before, action.after
+            if is_done and action.formerly is not None and before is not None:
+                # The job's marker names another key now: its past goes along.
+                renamed = {
+                    "at_key": action.formerly,
+                    "at_number": before.revision,
+                    "of_job": storable(before.id),
+                    "to_key": action.key,
+                    "to_number": before.revision,
+                }
+                move(connection, self._scope_id, [renamed])
+            if is_done and after is not None and outcome.job is not None:
+                marker = parse_description(str((action.desired or {}).get("description", ""))).marker
+                revision = {
+                    "scope_id": self._scope_id,
+                    "key": action.key,
+                    "number": after.revision,
+                    "name": storable(after.name),
+                    "job": storable(outcome.job),
+                    "digest": after.digest,
+                    "declared": self._store.declared(declared),
+                    "schedule": None if marker is None else marker.schedule,
+                }
+                connection.execute(self._upsert(), revision)
+            connection.execute(insert(OUTCOMES), row)
+
+        self._write(change)
 
     def end(self, ended: RunEnd) -> None:
-        """Close the run; outcomes that were not told one by one are written now."""
-        untold = [outcome for outcome in ended.outcomes if _identity(outcome) not in self._told]
-        end = {
-            "of_run": self._run_id,
-            "ended_at_s": ended.at_s,
-            "result": ended.result,
-            "summary": self._texts.document(ended.summary),
-        }
-        self._hand_in(Rows(*((Move.OUTCOME, self._outcome(one)) for one in untold), (Move.END, end)))
-        self._on_end()
+        """Close the run; outcomes that were not written one by one are written now."""
+        left = [one for one in ended.outcomes if _identity(one) not in self._recorded]
+        rows = [self._outcome(one) for one in left]
+
+        def change(connection: Connection) -> None:
+            if rows:
+                connection.execute(insert(OUTCOMES), rows)
+            of_run = update(RUNS).where(RUNS.c.id == self._run_id)
+            connection.execute(of_run.values(self._store.end_of_run(ended)))
+
+        self._write(change)
+        self._life.end()
 
     def _outcome(self, outcome: Outcome) -> dict[str, Any]:
-        self._told.add(_identity(outcome))
+        self._recorded.add(_identity(outcome))
         return {
             "run_id": self._run_id,
             "position": next(self._positions),
@@ -182,46 +212,42 @@ class StoredJournal:
             "action": outcome.action.action.value,
             "reason": outcome.action.reason.value,
             "status": outcome.status.value,
-            "detail": self._texts.text(outcome.detail or outcome.message),
-            "job": _maybe(outcome.job),
-            "code": self._texts.text(outcome.code),
+            "detail": self._store.text(outcome.detail or outcome.message),
+            "job": None if outcome.job is None else storable(outcome.job),
+            "code": self._store.text(outcome.code),
         }
 
-    def _hand_in(self, rows: Rows) -> None:
+    def _of_job(self, step: Step) -> dict[str, Any]:
+        return {"of_scope": self._scope_id, "of_job": _job_of(step)}
+
+    def _write(self, change: Callable[[Connection], None]) -> None:
         """Write what no call waits for: the work goes on if the store does not."""
         try:
-            self._group_commit.commit(rows)
+            with self._store.writing() as connection:
+                change(connection)
         except RecordsUnavailable as unavailable:
-            self._problem = self._problem or str(unavailable)
+            self.problem = self.problem or str(unavailable)
 
-    def _write(self, entries: Sequence[Rows]) -> None:
-        rows = defaultdict[Move, list[dict[str, Any]]](list)
-        with self._database.writing() as connection:
-            self._refuse_fenced(connection, [entry for entry in entries if entry.is_fenced])
-            for entry in entries:
-                for kind, row in entry.rows if entry.refusal is None else ():
-                    rows[kind].append(row)
-            move(connection, self._scope_id, rows[Move.RENAMED])
-            for kind, statement in self._statements.items():
-                if rows[kind]:
-                    connection.execute(statement, sorted(rows[kind], key=write_order))
+    def _upsert(self) -> Insert:
+        """Write the revision of an action. What was seen of it stays, unless it is another job by now."""
+        old = REVISIONS.c
+        seen = ("phase", "phases", "created_at_s", "started_at_s", "duration_s", "seen_at_s", "stopped")
 
-    def _refuse_fenced(self, connection: Connection, fenced: Sequence[Rows]) -> None:
-        """Refuse what is to be written under the lock only, if the lock is lost."""
-        lease = self._lease() or self._began_under
-        if fenced and lease and not lease.is_held(connection):
-            for entry in fenced:
-                entry.refusal = lease.lost()
+        def changes(new: Any) -> dict[str, ColumnElement[Any]]:
+            return {
+                "declared": declared_now(new),
+                **{name: case((old.job == new.job, old[name]), else_=new[name]) for name in seen},
+                **{name: new[name] for name in ("name", "job", "digest", "released_at_s", "schedule")},
+            }
+
+        return self._store.dialect.upsert(REVISIONS, changes)
 
 
-def _maybe(text: str | None) -> str | None:
-    return None if text is None else storable_text(text)
-
-
-def _schedule_written(action: PlannedAction) -> str:
-    """What the marker says of the schedule that an action writes."""
-    marker = parse_description(str((action.desired or {}).get("description", ""))).marker
-    return "" if marker is None or marker.schedule is None else str(marker.schedule)
+def _job_of(step: Step) -> str | None:
+    """The job that a call is about, as far as there is one."""
+    before = step.action.before
+    job = step.job or (before.id if before and step.call is not Call.CREATE else None)
+    return None if job is None else storable(job)
 
 
 def _about(step: Step) -> Before | After | None:
@@ -235,46 +261,3 @@ def _identity(outcome: Outcome) -> tuple[object, ...]:
     action = outcome.action
     before, after = action.before, action.after
     return action.key, action.action, before and before.id, after and after.revision
-
-
-def _statements(database: Database) -> Mapping[Move, Executable]:
-    return {
-        Move.BEFORE: insert(LINES),
-        Move.AFTER: update(LINES)
-        .where(LINES.c.run_id == bindparam("of_run"), LINES.c.line == bindparam("of_line"))
-        .values(
-            job=func.coalesce(bindparam("of_job", type_=LINES.c.job.type), LINES.c.job),
-            **{
-                name: bindparam(name, type_=LINES.c[name].type)
-                for name in ("ended_at_s", "ok", "is_certain", "code", "message", "request_id")
-            },
-        ),
-        Move.STOPPED: update(REVISIONS)
-        .where(REVISIONS.c.scope_id == bindparam("of_scope"), REVISIONS.c.job == bindparam("of_job"))
-        .values(stopped=True),
-        Move.RELEASED: update(REVISIONS)
-        .where(REVISIONS.c.scope_id == bindparam("of_scope"), REVISIONS.c.job == bindparam("of_job"))
-        .values(released_at_s=bindparam("now_released_at_s", type_=REVISIONS.c.released_at_s.type)),
-        Move.REVISION: _made_or_changed(database),
-        Move.OUTCOME: insert(OUTCOMES),
-        Move.END: update(RUNS)
-        .where(RUNS.c.id == bindparam("of_run"))
-        .values(
-            **{name: bindparam(name, type_=RUNS.c[name].type) for name in ("ended_at_s", "result", "summary")}
-        ),
-    }
-
-
-def _made_or_changed(database: Database) -> Executable:
-    """Write the revision of an action. What was seen of it stays, unless it is another job by now."""
-    old = REVISIONS.c
-    seen = ("phase", "phases", "created_at_s", "started_at_s", "duration_s", "seen_at_s", "stopped")
-
-    def changes(new: Any) -> dict[str, ColumnElement[Any]]:
-        return {
-            "declared": declared_now(new),
-            **{name: case((old.job == new.job, old[name]), else_=new[name]) for name in seen},
-            **{name: new[name] for name in ("name", "job", "digest", "released_at_s", "schedule")},
-        }
-
-    return database.dialect.upsert(REVISIONS, changes)

@@ -13,12 +13,11 @@ import pytest
 from reconciler import reconcile
 from reconciler.apply.executor import INTERRUPTED, EventStream
 from reconciler.core.record import LockLost
-from reconciler.decide.journal import Step
+from reconciler.decide.journal import Journal, Step
 from reconciler.decide.outcome import ApplyEvent, EventType, Outcome, Status
 from reconciler.decide.plan import Action, in_order
 from reconciler.emulator import Effect, Fault
 from reconciler.errors import Diagnostic
-from reconciler.records.null import NoJournal
 from tests.apply.service import CREATE, SHOW, STOP, UPDATE, Service, marker, the_only
 from tests.builders import a_job, a_stack, absent
 
@@ -421,7 +420,7 @@ def test_conflict_during_apply_is_an_action_failed_event(service: Service) -> No
 # --- the lock
 
 
-class BrokenLater(NoJournal):
+class BrokenLater(Journal):
     """The journal of a run whose lock is broken at some moment."""
 
     is_broken = False

@@ -274,7 +274,8 @@ def open_recording(service: Service, tmp_path: Path) -> Iterator[OpenRecording]:
 
 
 def is_locked(recording: Recording) -> bool:
-    return recording.writing().holder(Scope.of(STACK, TARGET)) is not None
+    store = recording.writing()
+    return store is not None and store.holder(Scope.of(STACK, TARGET)) is not None
 
 
 def rollout_under_lock(service: Service, recording: Recording, *jobs: DesiredJob, **said: Any) -> Told:

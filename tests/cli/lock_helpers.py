@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from reconciler.core.record import Holder, Scope
-from reconciler.records import open_records
+from reconciler.records.store import open_records
 
 ROOT = Path(__file__).parents[2]
 FILE = Path(".reconciler/records.sqlite3")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from reconciler.emulator import Effect, Fault
-from reconciler.records.store import StoredRecords
+from reconciler.records.store import Records
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write
 from tests.cli.lock_helpers import ROOT, OtherProcess, held_by
 
@@ -166,14 +166,14 @@ def test_without_asking_too_only_the_lock_that_was_named_is_broken(
     write(manifest("a"))
     bob, carol = held_by("bob"), held_by("carol")
     bob.__enter__()
-    broken = StoredRecords.break_lock
+    broken = Records.break_lock
 
-    def late(store: StoredRecords, *arguments: Any) -> Any:
+    def late(store: Records, *arguments: Any) -> Any:
         bob.__exit__(None, None, None)
         carol.__enter__()
         return broken(store, *arguments)
 
-    monkeypatch.setattr(StoredRecords, "break_lock", late)
+    monkeypatch.setattr(Records, "break_lock", late)
     said = reconciler("unlock", "--yes")
     assert (said.code, said.out) == (3, "")
     assert "carol from laptop, process 7; nothing was changed" in said.err

@@ -13,12 +13,11 @@ from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.record import RecordsUnavailable, RunKind
 from reconciler.decide.history_report import HistoryExcerpt, make_history, newest_revisions
-from reconciler.decide.journal import Records
 from reconciler.decide.plan import Action, Plan
 from reconciler.drift_checks import accept
 from reconciler.reconcile import Context
 from reconciler.recording import Recording
-from reconciler.records.null import NoRecords
+from reconciler.records.store import Records
 from reconciler.render import Content, render
 from reconciler.render.commands import render_status
 from reconciler.render.history import text as history_text
@@ -189,13 +188,15 @@ class Scene:
                     yield unavailable
 
 
-def _records(context: Context) -> Records:
+def _records(context: Context) -> Records | None:
     assert context.recording is not None
-    return context.recording.reading() or NoRecords()
+    return context.recording.reading()
 
 
 def _read_history(context: Context) -> None:
     records, scope = _records(context), context.scope
+    if records is None:
+        return
     report = make_history(
         scope.stack,
         context.target.identity,
@@ -212,12 +213,13 @@ def _read_history(context: Context) -> None:
 
 
 def _break_lock(context: Context) -> None:
-    records = _records(context)
-    records.break_lock(context.scope, records.holder(context.scope))
+    if records := _records(context):
+        records.break_lock(context.scope, records.holder(context.scope))
 
 
 def _examine(context: Context) -> None:
-    _records(context).check()
+    if records := _records(context):
+        records.check()
 
 
 def _plan_to_apply(context: Context) -> None:

@@ -33,10 +33,11 @@ from reconciler.decide.plan import Action
 from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.manifest import load
 from reconciler.manifest.yaml import shorten
+from reconciler.modelarts.clock import SystemClock
 from reconciler.modelarts.errors import failure_of, harmless
-from reconciler.records.dialect import dialect_of
-from reconciler.records.errors import Damaged, unavailable
-from reconciler.records.serialization import Texts
+from reconciler.records.database import Database, unavailable
+from reconciler.records.dialects import dialect_of
+from reconciler.records.schema import Damaged
 from reconciler.render import Content, formats_of, render
 from reconciler.render.json import dump, redacted
 from reconciler.render.lines import render_lines, render_table
@@ -119,8 +120,8 @@ def _store_error(text: str) -> str:
 
 
 def _record(text: str) -> str:
-    texts = Texts(console.redact)
-    return texts.text(text) + texts.document({"a": [text, {text: f"x{text}"}]})
+    database = Database(dialect_of("sqlite:////nowhere"), SystemClock(), console.redact)
+    return database.text(text) + database.document({"a": [text, {text: f"x{text}"}]})
 
 
 def _log(text: str) -> str:

@@ -12,8 +12,7 @@ from reconciler.core.record import Call, Declared, Holder, RunKind, Scope
 from reconciler.decide.journal import Run, Step
 from reconciler.decide.outcome import Outcome, Status
 from reconciler.decide.plan import Action, After, Before, PlannedAction, Reason
-from reconciler.records import open_records
-from reconciler.records.store import StoredRecords
+from reconciler.records.store import Records, open_records
 from reconciler.secrets import Redactor
 from tests.builders import NOW, STACK, seen
 
@@ -56,17 +55,15 @@ class Place:
     path: Path | None = None
     #: The database's own clock follows.
     on_move: Callable[[float], None] = lambda at_s: None
-    opened: list[StoredRecords] = field(default_factory=list)
+    opened: list[Records] = field(default_factory=list)
 
-    def open(self, **options: Any) -> StoredRecords:
+    def open(self, **options: Any) -> Records:
         """Open the store, as another process would."""
         records = self.maybe(**options)
         assert records is not None
         return records
 
-    def maybe(
-        self, *, create: bool = True, redact: Callable[[str], str] | None = None
-    ) -> StoredRecords | None:
+    def maybe(self, *, create: bool = True, redact: Callable[[str], str] | None = None) -> Records | None:
         """Open the store, if there is one."""
         records = open_records(self.url, clock=self.clock, redact=redact or Redactor([SECRET]), create=create)
         if records is not None:

@@ -8,9 +8,9 @@ from sqlalchemy import event, text
 from reconciler.core.phase import Phase
 from reconciler.core.record import FinishedWork, Scope
 from reconciler.records.database import Database
-from reconciler.records.dialect import dialect_of
+from reconciler.records.dialects import dialect_of
 from reconciler.records.schema import latest
-from reconciler.records.store import StoredRecords
+from reconciler.records.store import Records
 from tests.builders import NOW
 from tests.records.locations import DIGEST, ELSEWHERE, OTHER_DIGEST, OTHER_STACK, SCOPE, Place, owned
 
@@ -28,12 +28,12 @@ UNDO = (
 )
 
 
-def remember(records: StoredRecords, scope: Scope, key: str, phase: Phase = Phase.COMPLETED) -> None:
+def remember(records: Records, scope: Scope, key: str, phase: Phase = Phase.COMPLETED) -> None:
     """One revision of a key, as a look at the service showed it."""
     records.remember(scope, [owned(key, stack=scope.stack, phase=phase, digest=DIGEST)], NOW)
 
 
-def found(records: StoredRecords, place: str = HERE) -> dict[str, FinishedWork]:
+def found(records: Records, place: str = HERE) -> dict[str, FinishedWork]:
     return dict(records.finished(SCOPE, {DIGEST, OTHER_DIGEST}, place))
 
 
@@ -112,7 +112,7 @@ def test_declaration_that_is_recorded_already_writes_nothing(place: Place) -> No
     records.declare(SCOPE, {"a": ""}, HERE)
     written: list[str] = []
     event.listen(
-        records._database._engine,
+        records._engine,
         "before_cursor_execute",
         lambda *told: written.append(told[2]) if told[2].startswith(_WRITES) else None,
     )

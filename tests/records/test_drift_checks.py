@@ -26,9 +26,9 @@ from reconciler.decide.drift_check import (
 )
 from reconciler.decide.journal import Run, RunEnd
 from reconciler.records.database import Database
-from reconciler.records.dialect import dialect_of
-from reconciler.records.drift_checks import KEPT_CHECKS
-from reconciler.records.store import StoredRecords
+from reconciler.records.dialects import dialect_of
+from reconciler.records.drift import KEPT_CHECKS
+from reconciler.records.store import Records
 from tests.builders import NOW
 from tests.records.locations import OTHER_STACK, SCOPE, SECRET, Place, a_run
 from tests.records.test_declarations import UNDO
@@ -47,7 +47,7 @@ def a_drift(key: str = "a", class_: str = "failed", job: str | None = "j1", **mo
     return StandingDrift(entry, content_of(entry, str), since_s=NOW, reported_at_s=NOW)
 
 
-def write(records: StoredRecords, *standing: StandingDrift, at_s: float = NOW, **more: Any) -> None:
+def write(records: Records, *standing: StandingDrift, at_s: float = NOW, **more: Any) -> None:
     record = CheckRecord(at_s, standing, **more)
     records.record_check(check_at(at_s), replace(ENDED, at_s=at_s), record)
 

@@ -14,7 +14,7 @@ from reconciler.core.record import Call, HistorySnapshot, Prunable
 from reconciler.decide.journal import Journal, RunEnd, Step, StepEnd
 from reconciler.decide.outcome import Outcome, Status
 from reconciler.decide.plan import Action, Reason
-from reconciler.records.store import StoredRecords
+from reconciler.records.store import Records
 from tests.builders import HOUR, NOW
 from tests.records.locations import (
     DECLARED,
@@ -33,9 +33,9 @@ from tests.records.locations import (
 
 
 @contextmanager
-def _statements(records: StoredRecords) -> Iterator[list[str]]:
+def _statements(records: Records) -> Iterator[list[str]]:
     """The statements that are sent meanwhile, by their first word; transactions aside."""
-    engine, sent = records._database._engine, []
+    engine, sent = records._engine, []
 
     def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
         sent.append(statement.split()[0])
@@ -342,7 +342,7 @@ def test_thousands_of_new_revisions_get_their_journaled_declarations(place: Plac
 # --- tidying up
 
 
-def _ended_run(records: StoredRecords, at_s: float) -> None:
+def _ended_run(records: Records, at_s: float) -> None:
     journal = records.begin(a_run(at_s=at_s))
     journal.before(a_step())
     journal.end(RunEnd(at_s + 1, "complete", {}, (Outcome(an_action(), Status.FAILED),)))

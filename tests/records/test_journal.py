@@ -10,7 +10,6 @@ import pytest
 
 from reconciler.core.canonical import SecretName
 from reconciler.core.record import (
-    NO_HISTORY,
     Call,
     Declared,
     PastAction,
@@ -21,9 +20,9 @@ from reconciler.core.record import (
 from reconciler.decide.journal import RunEnd, StepEnd
 from reconciler.decide.outcome import Outcome, Status
 from reconciler.decide.plan import Action
+from reconciler.records.database import unavailable
 from reconciler.records.journal import StoredJournal
-from reconciler.records.null import NoRecords
-from reconciler.records.store import StoredRecords
+from reconciler.records.store import Records
 from reconciler.secrets import SecretText
 from tests.builders import NOW
 from tests.records.locations import (
@@ -44,7 +43,7 @@ from tests.records.locations import (
 )
 
 
-def _lines(records: StoredRecords) -> tuple[PastStep, ...]:
+def _lines(records: Records) -> tuple[PastStep, ...]:
     (run,) = records.runs(SCOPE)
     return run.steps
 
@@ -229,9 +228,9 @@ def _journal(place: Place, monkeypatch: pytest.MonkeyPatch) -> StoredJournal:
     journal = place.open().begin(a_run())
 
     def writing() -> Any:
-        raise RecordsUnavailable(*journal._database.unavailable(OSError(5, "gone")).diagnostics)
+        raise unavailable(OSError(5, "gone"), journal._store.dialect, str)
 
-    monkeypatch.setattr(journal._database, "writing", writing)
+    monkeypatch.setattr(journal._store, "writing", writing)
     return journal
 
 
@@ -257,7 +256,7 @@ def test_interrupted_write_raises_and_the_journal_goes_on(
     def writing() -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(journal._database, "writing", writing)
+    monkeypatch.setattr(journal._store, "writing", writing)
     with pytest.raises(KeyboardInterrupt):
         journal.before(a_step())
     monkeypatch.undo()
@@ -369,38 +368,29 @@ def test_update_without_a_declaration_keeps_the_recorded_one(place: Place) -> No
     assert records.revisions(SCOPE, "a")[0].declared == DECLARED
 
 
-# --- going on without records
+# --- without records
 
 
-def test_disabled_records_accept_every_call() -> None:
-    records = NoRecords()
-    with records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
-        journal = records.begin(a_run())
-        assert [journal.before(a_step()), journal.before(a_step())] == [1, 2]
-        journal.after(1, StepEnd(ok=True))
-        journal.outcome(done(), None)
-        journal.end(RunEnd(NOW, "complete", {}))
+def test_optional_journal_lets_calls_be_made_without_a_store(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warned: list[str] = []
+    journal = place.open().begin(a_run(), warned.append)
+
+    def writing() -> Any:
+        raise unavailable(OSError(5, "gone"), journal._store.dialect, str)
+
+    with monkeypatch.context() as gone:
+        gone.setattr(journal._store, "writing", writing)
+        lines = [journal.before(a_step()), journal.before(a_step())]
+    assert len(set(lines)) == 2
+    [warning] = warned
+    assert "cannot be reached" in warning
+    assert warning.endswith("; continuing without a journal")
+    for line in lines:
+        journal.after(line, StepEnd(ok=True, job="job-a"))
     assert journal.problem is None
-    assert records.memory(SCOPE) == NO_HISTORY
-    assert (records.holder(SCOPE), records.break_lock(SCOPE)) == (None, None)
-    assert (list(records.runs(SCOPE)), list(records.revisions(SCOPE, "a")), records.prune(SCOPE, NOW)) == (
-        [],
-        [],
-        0,
-    )
-    assert not records.prunable(SCOPE, NOW)
-    records.remember(SCOPE, (), NOW)
-    records.close()
-
-
-def test_stored_and_disabled_records_satisfy_the_protocols() -> None:
-    from reconciler.decide import journal as ports
-
-    def check(records: ports.Records, journal: ports.Journal) -> None: ...
-
-    check(NoRecords(), NoRecords().begin(a_run()))
-    _: type[ports.Records] = StoredRecords
-    __: type[ports.Journal] = StoredJournal
+    assert journal.before(a_step()) == 3
 
 
 # ── the last change of each key ────────────────────────────────────────────────────────────────────
@@ -427,4 +417,3 @@ def test_last_change_is_of_its_own_scope_only(place: Place) -> None:
     journal.after(journal.before(a_step()), StepEnd(ok=True, job="job-a"))
     assert records.last_changes(SCOPE) == {}
     assert records.last_changes(ELSEWHERE).keys() == {"a"}
-    assert NoRecords().last_changes(ELSEWHERE) == {}

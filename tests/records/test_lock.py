@@ -15,10 +15,10 @@ import pytest
 from sqlalchemy import Connection
 
 from reconciler.core.record import Holder, LockHeld, LockLost, RecordsUnavailable
+from reconciler.records import process_lock
 from reconciler.records.database import Database
-from reconciler.records.locks import process_lock
-from reconciler.records.locks.lock import Heartbeat, Lease
-from reconciler.records.store import StoredRecords
+from reconciler.records.lock import ScopeLock
+from reconciler.records.store import Records
 from tests.builders import NOW
 from tests.hostile.sizes import RecordProperty, count_tried
 from tests.records.locations import (
@@ -34,7 +34,7 @@ from tests.records.locations import (
 )
 
 
-def _locked(records: StoredRecords, **options: object) -> ExitStack:
+def _locked(records: Records, **options: object) -> ExitStack:
     """Enter the lock, to be left by `close`."""
     stack = ExitStack()
     given = {"scope": SCOPE, "holder": ALICE, "lease_s": LEASE_S, "on_lost": nothing_lost, **options}
@@ -196,16 +196,15 @@ def test_journal_without_a_lock_is_not_fenced(place: Place) -> None:
 # --- the heartbeat
 
 
-def _lease(records: StoredRecords) -> Lease:
-    return records._leases[SCOPE]
+def _held(records: Records) -> ScopeLock:
+    return records.held[SCOPE]
 
 
 def test_heartbeat_extends_the_lease(place: Place) -> None:
     records = place.open()
     with _locked(records):
-        heartbeat = Heartbeat(_lease(records), place.clock.now, nothing_lost)
         place.advance(LEASE_S - 1)
-        assert heartbeat.beat() == LEASE_S / 3
+        assert _held(records)._beat() == LEASE_S / 3
         place.advance(LEASE_S - 1)
         with pytest.raises(LockHeld):
             _locked(place.open())
@@ -215,14 +214,13 @@ def test_heartbeat_extends_the_lease(place: Place) -> None:
 def test_heartbeat_detects_a_lost_lock(place: Place, how: str) -> None:
     records, ours = place.open(), place.open()
     lost: list[None] = []
-    with _locked(records):
-        heartbeat = Heartbeat(_lease(records), place.clock.now, lambda: lost.append(None))
+    with _locked(records, on_lost=lambda: lost.append(None)):
         if how == "broken":
             ours.break_lock(SCOPE)
         else:
             place.advance(LEASE_S)
         with _locked(ours, holder=BOB) if how == "taken over" else nullcontext():
-            assert heartbeat.beat() is None
+            assert _held(records)._beat() is None
         assert len(lost) == 1
         with pytest.raises(LockLost):
             records.begin(a_run()).before(a_step())
@@ -233,18 +231,17 @@ def test_unavailable_store_loses_the_lock_only_when_the_lease_expires(
 ) -> None:
     records = place.open()
     lost: list[None] = []
-    with _locked(records):
-        heartbeat = Heartbeat(_lease(records), place.clock.now, lambda: lost.append(None))
+    with _locked(records, on_lost=lambda: lost.append(None)):
 
         def away() -> None:
             raise RecordsUnavailable
 
-        monkeypatch.setattr(_lease(records), "renew", away)
+        monkeypatch.setattr(_held(records), "_renew", away)
         place.advance(LEASE_S - 1)
-        assert heartbeat.beat() == LEASE_S / 10  # sooner than otherwise
+        assert _held(records)._beat() == LEASE_S / 10  # sooner than otherwise
         assert lost == []
         place.advance(1)
-        assert heartbeat.beat() is None
+        assert _held(records)._beat() is None
         assert len(lost) == 1
 
 
@@ -266,11 +263,11 @@ def test_heartbeat_thread_reports_a_lost_lock_once(place: Place) -> None:
 # --- a dead holder (SQLite only: the kernel tells)
 
 
-def _die(records: StoredRecords) -> None:
+def _die(records: Records) -> None:
     """What the kernel does when a process dies."""
-    held = _lease(records)._process_lock
+    held = _held(records)._process_lock
     assert held is not None
-    held.let_go()
+    held.release()
 
 
 def test_lock_of_a_dead_holder_is_free(sqlite: Place) -> None:
@@ -354,7 +351,7 @@ def _signals_are_raised() -> Iterator[threading.Event]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _hold(records: StoredRecords, holder: Holder = ALICE) -> None:
+def _hold(records: Records, holder: Holder = ALICE) -> None:
     with records.locked(SCOPE, holder, lease_s=LEASE_S, on_lost=nothing_lost):
         pass
 

@@ -13,14 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from sqlalchemy import event
 
 from reconciler.core.record import LockHeld, LockLost
-from reconciler.records.database import Database
-from reconciler.records.dialect import dialect_of
+from reconciler.records.dialects import dialect_of
 from reconciler.records.journal import StoredJournal
-from reconciler.records.locks.lock import Lease, Locks
-from reconciler.records.serialization import Texts
-from reconciler.records.store import StoredRecords
+from reconciler.records.lock import ScopeLock
+from reconciler.records.store import Records
 from tests.builders import NOW
-from tests.records.locations import ALICE, LEASE_S, SCOPE, a_run, a_step
+from tests.records.locations import ALICE, LEASE_S, SCOPE, a_run, a_step, nothing_lost
 
 #: Not shrunk: that takes minutes, and a story of thirty steps can be read.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -38,11 +36,10 @@ class Moment:
 
 @dataclass
 class Contender:
-    """One process: its own connections to the file, the lease it took last, and the journal under it."""
+    """One process: its own connections to the file, the lock it took last, and the journal under it."""
 
-    database: Database
-    records: StoredRecords
-    lease: Lease | None = None
+    records: Records
+    lock: ScopeLock | None = None
     journal: StoredJournal | None = None
 
 
@@ -59,12 +56,12 @@ class LockMachine(RuleBasedStateMachine):
         self._is_dead = False
 
     def _contender(self) -> Contender:
-        address = dialect_of(f"sqlite://{Path(self._directory.name) / 'records.db'}")
-        database = Database(address, self._moment, str)
+        dialect = dialect_of(f"sqlite://{Path(self._directory.name) / 'records.db'}")
+        records = Records(dialect, self._moment, str)
         # Nobody pulls the plug here.
-        event.listen(database._engine, "connect", lambda one, _: one.execute("PRAGMA synchronous = OFF"))
-        database.prepare(create=True)
-        return Contender(database, StoredRecords(database, str))
+        event.listen(records._engine, "connect", lambda one, _: one.execute("PRAGMA synchronous = OFF"))
+        records.prepare(create=True)
+        return Contender(records)
 
     @property
     def _is_held(self) -> bool:
@@ -75,20 +72,17 @@ class LockMachine(RuleBasedStateMachine):
 
     def take(self, number: int) -> None:
         contender = self._contenders[number]
-        if contender.lease is not None and not contender.lease.is_lost and self._has_it(number):
+        if contender.lock is not None and not contender.lock._is_lost and self._has_it(number):
             return
-        lease = Locks(contender.database, Texts(str)).lease(
-            SCOPE, contender.records._id(SCOPE), ALICE, LEASE_S
-        )
+        lock = contender.records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost)
         if self._is_held and not self._is_dead:
             with pytest.raises(LockHeld):
-                lease.take()
+                lock._take()
             return
-        lease.take()
-        if contender.lease is not None:
-            contender.lease._let_go()
-        contender.lease = lease
-        contender.records._leases[SCOPE] = lease
+        lock._take()
+        if contender.lock is not None:
+            contender.lock._release_process_lock()
+        contender.lock = lock
         contender.journal = contender.records.begin(a_run())
         self._holder, self._until_s, self._is_dead = number, self._moment.at_s + LEASE_S, False
 
@@ -103,33 +97,33 @@ class LockMachine(RuleBasedStateMachine):
                 journal.before(a_step())
 
     def renew(self, number: int) -> None:
-        lease = self._contenders[number].lease
-        if lease is None:
+        lock = self._contenders[number].lock
+        if lock is None:
             return
         if self._has_it(number):
-            lease.renew()
+            lock._renew()
             self._until_s = self._moment.at_s + LEASE_S
         else:
             with pytest.raises(LockLost):
-                lease.renew()
+                lock._renew()
 
     def release(self, number: int) -> None:
         contender = self._contenders[number]
-        if contender.lease is None:
+        if contender.lock is None:
             return
-        contender.lease.release()
+        contender.lock._release()
         if self._holder == number:
             self._holder = None
 
     def die(self, number: int) -> None:
         """The kernel lets go of its process lock, and nobody of the row."""
         contender = self._contenders[number]
-        if contender.lease is None:
+        if contender.lock is None:
             return
         # One that took over from a stopped process has no process lock, so that only its lease tells.
-        proves = contender.lease._process_lock is not None
-        contender.lease._let_go()
-        contender.lease = contender.journal = None
+        proves = contender.lock._process_lock is not None
+        contender.lock._release_process_lock()
+        contender.lock = contender.journal = None
         if self._has_it(number) and proves:
             self._is_dead = True
         elif self._has_it(number):
@@ -156,8 +150,8 @@ class LockMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for contender in self._contenders:
-            if contender.lease is not None:
-                contender.lease._let_go()
+            if contender.lock is not None:
+                contender.lock._release_process_lock()
             contender.records.close()
         self._directory.cleanup()
 

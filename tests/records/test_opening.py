@@ -17,11 +17,11 @@ from sqlalchemy import inspect, text
 
 from reconciler.core.record import LockHeld, RecordsUnavailable
 from reconciler.errors import WrongUsage
-from reconciler.records import open_records
 from reconciler.records.database import Database
-from reconciler.records.dialect import dialect_of
+from reconciler.records.dialects import dialect_of
 from reconciler.records.dialects.sqlite import _Driver
 from reconciler.records.schema import MIGRATIONS, RUNS, latest, stored_version
+from reconciler.records.store import open_records
 from tests.builders import NOW
 from tests.records.locations import ALICE, DECLARED, LEASE_S, SCOPE, Place, a_run, nothing_lost
 
@@ -115,7 +115,7 @@ def test_database_libraries_are_imported_only_when_a_store_is_opened() -> None:
 def test_sqlite_store_imports_no_postgresql_driver(tmp_path: Path) -> None:
     probe = (
         "import sys, time\n"
-        "from reconciler.records import open_records\n"
+        "from reconciler.records.store import open_records\n"
         "class Clock: now = staticmethod(time.time)\n"
         f"open_records('sqlite://{tmp_path}/x.db', clock=Clock(), redact=str, create=True).close()\n"
         "assert 'psycopg' not in sys.modules and 'sqlalchemy.orm' not in sys.modules"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -9,6 +10,7 @@ from contextlib import ExitStack
 import pytest
 
 from reconciler.core.record import LockHeld
+from reconciler.records import process_lock
 from tests.records.locations import BOB, LEASE_S, SCOPE, Place, nothing_lost
 from tests.records.process import Process
 
@@ -81,12 +83,9 @@ def test_stopped_process_resumes_without_the_lock(place: Place, start: Callable[
 
 def test_child_process_does_not_keep_a_dead_parent_alive(sqlite: Place) -> None:
     """A forked child inherits what is open, the process lock too."""
-    import os
-
+    before = set(process_lock._held)
     with sqlite.open().locked(SCOPE, BOB, lease_s=LEASE_S, on_lost=nothing_lost):
-        from reconciler.records.locks import process_lock
-
-        (held,) = process_lock._held
+        (held,) = set(process_lock._held) - before
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:

@@ -15,9 +15,10 @@ from sqlalchemy import text
 
 from reconciler.core.record import RecordsUnavailable
 from reconciler.errors import Diagnostic
-from reconciler.records import open_records, postgres
+from reconciler.records.dialects import postgresql
 from reconciler.records.dialects import sqlite as sqlite_dialect
-from reconciler.records.sqlite.recorded_revisions import read_revisions
+from reconciler.records.file import read_revisions
+from reconciler.records.store import open_records
 from reconciler.secrets import Redactor
 from tests.records import server
 from tests.records.locations import (
@@ -161,7 +162,7 @@ def test_file_locked_by_another_writer_raises_unavailable(
 ) -> None:
     monkeypatch.setattr(sqlite_dialect, "BUSY_S", 0.05)
     first, second = sqlite.open(), sqlite.open()
-    with first._database.writing(), pytest.raises(RecordsUnavailable) as unavailable:
+    with first.writing(), pytest.raises(RecordsUnavailable) as unavailable:
         second.begin(a_run())
     (told,) = unavailable.value.diagnostics
     assert told.what == "the record store cannot be written"
@@ -173,13 +174,13 @@ def test_write_blocked_within_the_same_store_raises_unavailable(
 ) -> None:
     monkeypatch.setattr(sqlite_dialect, "BUSY_S", 0.01)
     records = sqlite.open()
-    with records._database.writing(), pytest.raises(RecordsUnavailable):
+    with records.writing(), pytest.raises(RecordsUnavailable):
         records.begin(a_run())
 
 
 def test_full_disk_is_named_with_a_fix(sqlite: Place) -> None:
     journal = sqlite.open().begin(a_run())
-    with journal._database.reading() as connection:
+    with journal._store.reading() as connection:
         connection.exec_driver_sql("PRAGMA max_page_count = 1")
 
     def fill_it() -> None:
@@ -243,8 +244,8 @@ def test_hanging_server_raises_unavailable_after_the_timeout(
     on_postgresql: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = on_postgresql.open()
-    monkeypatch.setattr(postgres, "ANSWER_S", 0.1)
-    with pytest.raises(RecordsUnavailable) as unavailable, records._database.reading() as connection:
+    monkeypatch.setattr(postgresql, "ANSWER_S", 0.1)
+    with pytest.raises(RecordsUnavailable) as unavailable, records.reading() as connection:
         connection.execute(text("SELECT pg_sleep(30)"))
     assert "no answer within 0.1 s" in str(unavailable.value)
     monkeypatch.undo()
@@ -265,11 +266,11 @@ def test_dropped_postgresql_connection_is_reopened(on_postgresql: Place, postgre
 def test_locked_row_raises_unavailable_after_the_lock_timeout(
     on_postgresql: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "ROW_S", 0.1)
+    monkeypatch.setattr(postgresql, "ROW_S", 0.1)
     first, second = on_postgresql.open(), on_postgresql.open()
     with first.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
         journal = first.begin(a_run())
-        with second._database.writing() as connection:
+        with second.writing() as connection:
             connection.execute(text("SELECT 1 FROM reconciler_locks FOR UPDATE"))
             with pytest.raises(RecordsUnavailable) as unavailable:
                 journal.before(a_step())
@@ -279,7 +280,7 @@ def test_locked_row_raises_unavailable_after_the_lock_timeout(
 
 def test_database_errors_are_redacted(sqlite: Place) -> None:
     records = sqlite.open(redact=Redactor(["nothing_of_the_kind"]))
-    with pytest.raises(RecordsUnavailable) as unavailable, records._database.reading() as connection:
+    with pytest.raises(RecordsUnavailable) as unavailable, records.reading() as connection:
         connection.execute(text("SELECT :secret FROM nothing_of_the_kind"), {"secret": SECRET})
     assert "nothing_of_the_kind" not in str(unavailable.value)
     assert SECRET not in str(unavailable.value)

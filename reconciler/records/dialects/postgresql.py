@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,15 +21,25 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql
 
-from reconciler.records import HasNow
-from reconciler.records.dialect import BUSY_S, ErrorRow, OnConflict, ServerDialect
-from reconciler.records.errors import UNREACHABLE, UNREADABLE, UNWRITABLE
+from reconciler.records.dialects import BUSY_S, Dialect, ErrorRow
+from reconciler.records.file import UNREACHABLE, UNREADABLE, UNWRITABLE
 
 #: Excludes others who make or change the tables of the same database at this moment.
 _MIGRATION_LOCK = 0x7265636F6E63696C
+#: How long the server waits for a row that another process holds and for a statement to end, and we wait for
+#: a server that does not even say that it did not; seconds.
+ROW_S, STATEMENT_S, ANSWER_S = 5.0, 10.0, 15.0
+#: What the network does to a server that vanished; options in the URL go before these.
+_NETWORK = {
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "application_name": "reconciler",
+}
 
 
-class StoreDialect(OnConflict, ServerDialect):
+class StoreDialect(Dialect):
     """PostgreSQL, by psycopg."""
 
     title = "PostgreSQL"
@@ -55,8 +66,27 @@ class StoreDialect(OnConflict, ServerDialect):
 
     def create_engine(self) -> Engine:
         """Make the connections."""
-        # The driver is imported with it: one that is missing is told like any other failure.
-        from reconciler.records.postgres import connect
+        # The driver is imported here: one that is missing is reported like any other failure.
+        import psycopg
+
+        class TimedConnection(psycopg.Connection[Any]):
+            """Gives up on a server that took a statement and does not answer: it hangs, or is cut off."""
+
+            def wait(self, gen: Generator[Any, Any, Any], *args: Any, **options: Any) -> Any:
+                return super().wait(self._until(gen, time.monotonic() + ANSWER_S), *args, **options)
+
+            def _until(self, gen: Generator[Any, Any, Any], deadline: float) -> Generator[Any, Any, Any]:
+                # The driver polls ten times a second, also if nothing has come (before 3.3 it did not).
+                try:
+                    wanted = next(gen)
+                    while True:
+                        ready = yield wanted
+                        if not ready and time.monotonic() > deadline:
+                            self.pgconn.finish()
+                            raise psycopg.OperationalError(f"no answer within {ANSWER_S:g} s")
+                        wanted = gen.send(ready)
+                except StopIteration as end:
+                    return end.value
 
         engine = create_engine(
             self.engine_url("postgresql+psycopg"),
@@ -71,11 +101,16 @@ class StoreDialect(OnConflict, ServerDialect):
 
         @event.listens_for(engine, "do_connect")
         def do_connect(dialect: object, record: object, arguments: Any, options: dict[str, Any]) -> Any:
-            return connect(*arguments, **options)
+            connection = TimedConnection.connect(*arguments, **{**_NETWORK, **options})
+            with connection.cursor() as cursor:
+                cursor.execute(f"SET statement_timeout = {STATEMENT_S * 1000:.0f}")
+                cursor.execute(f"SET lock_timeout = {ROW_S * 1000:.0f}")
+            connection.commit()
+            return connection
 
         return engine
 
-    def now(self, clock: HasNow) -> ColumnElement[float]:
+    def now(self, clock_s: float) -> ColumnElement[float]:
         """The server's time."""
         return cast(extract("epoch", func.clock_timestamp()), Double)
 

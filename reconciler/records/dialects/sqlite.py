@@ -6,11 +6,21 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from glob import escape
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, ColumnElement, Connection, Double, Engine, create_engine, event, literal
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Connection,
+    Double,
+    Engine,
+    create_engine,
+    event,
+    exists,
+    literal,
+    select,
+)
 from sqlalchemy.dialects import registry, sqlite
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.exc import SQLAlchemyError
@@ -19,15 +29,10 @@ from sqlalchemy.ext.compiler import compiles
 from reconciler.core.record import RecordsUnavailable
 from reconciler.core.store_url import StoreUrl
 from reconciler.errors import Diagnostic
-from reconciler.records import HasNow
-from reconciler.records.cells import IdCell
-from reconciler.records.dialect import BUSY_S, Dialect, ErrorRow, OnConflict
-from reconciler.records.errors import UNREACHABLE, UNREADABLE, UNWRITABLE
-from reconciler.records.locks.process_lock import FileProcessLocks, remove_if_dead
-from reconciler.records.sqlite.integrity import check_file, examine_file
-from reconciler.records.sqlite.store_file import has_content
+from reconciler.records.dialects import BUSY_S, Dialect, ErrorRow
+from reconciler.records.file import MOVE_AWAY, UNREACHABLE, UNREADABLE, UNWRITABLE, has_content
+from reconciler.records.schema import DRIFT, KEYS, LOCKS, METADATA, REVISIONS, SCOPES, Damaged, IdCell
 
-_MOVE_AWAY = "move it away; the next apply creates a new one: mv {place} {place}.broken"
 #: What SQLite and its driver say of a file that was changed or cut.
 _DAMAGES = (
     "not a database",
@@ -73,7 +78,7 @@ def _integer(*_: object, **__: object) -> str:
     return "INTEGER"
 
 
-class StoreDialect(OnConflict, Dialect):
+class StoreDialect(Dialect):
     """SQLite, by the driver of the standard library."""
 
     title = "SQLite"
@@ -86,7 +91,7 @@ class StoreDialect(OnConflict, Dialect):
             "unable to open", UNREACHABLE, "check the path, and that this user may open it: ls -l {place}"
         ),
         ErrorRow("locked", UNWRITABLE, "another process is writing; retry. To see which one: fuser {place}"),
-        *(ErrorRow(said, UNREADABLE, _MOVE_AWAY) for said in _DAMAGES),
+        *(ErrorRow(said, UNREADABLE, MOVE_AWAY) for said in _DAMAGES),
         ErrorRow("is full", UNWRITABLE, "free up space on the disk of {place}"),
         ErrorRow("disk i/o error", UNREADABLE, "check the disk of {place}"),
         ErrorRow("", UNREACHABLE, "check the file: ls -l {place}"),
@@ -94,14 +99,13 @@ class StoreDialect(OnConflict, Dialect):
 
     def __init__(self, url: StoreUrl) -> None:
         super().__init__(url)
-        self.path = Path("/" + url.name.lstrip("/"))
-        self.process_locks = FileProcessLocks(self.path)
+        self.file: Path = Path("/" + url.name.lstrip("/"))
         self._turn = threading.Lock()
 
     @property
     def place(self) -> str:
         """The file."""
-        return str(self.path)
+        return str(self.file)
 
     def create_engine(self) -> Engine:
         """Make the connections."""
@@ -132,9 +136,9 @@ class StoreDialect(OnConflict, Dialect):
 
         return engine
 
-    def now(self, clock: HasNow) -> ColumnElement[float]:
+    def now(self, clock_s: float) -> ColumnElement[float]:
         """This machine's time."""
-        return literal(clock.now(), Double)
+        return literal(clock_s, Double)
 
     @contextmanager
     def writing(self, engine: Engine) -> Iterator[Connection]:
@@ -151,30 +155,44 @@ class StoreDialect(OnConflict, Dialect):
 
     @contextmanager
     def migrating(self, engine: Engine) -> Iterator[Connection]:
-        """A transaction beside which nobody else writes, in a file whose journal is one of writes ahead."""
+        """A transaction beside which nobody else writes, in a file with a write-ahead log."""
         # Two processes that make the same file at once cannot both switch its journal.
         with suppress(SQLAlchemyError), engine.connect() as connection:
             connection.execution_options(begin=None)
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
         with self.writing(engine) as connection:
             yield connection
+            # A second copy of each row that decisions rest on, kept by SQLite: a byte that changes differs
+            # from its copy then, and `PRAGMA integrity_check` tells.
+            for table in (LOCKS, REVISIONS, KEYS, DRIFT):
+                name = table.name.replace("_", "_copy_of_", 1)
+                columns = ", ".join(f'"{column.name}"' for column in table.c)
+                connection.exec_driver_sql(f"DROP INDEX IF EXISTS {name}")
+                connection.exec_driver_sql(f"CREATE INDEX {name} ON {table.name} ({columns})")
 
     def has_store(self) -> bool:
         """Whether there is a file with something in it."""
-        return has_content(self.path)
+        return has_content(self.file)
 
     def make_store(self) -> None:
         """Make an empty file that nobody else can read; what SQLite puts beside it is as private."""
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # The locks of a store that was moved away: beside an empty file they would mean that it was cut.
-        for left in self.path.parent.glob(f"{escape(self.path.name)}.lock-*"):
-            remove_if_dead(left)
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
-    def check(self, connection: Connection) -> None:
-        """See that every table and column is there, and that what decisions rest on is unchanged."""
-        check_file(connection)
-
-    def examine(self, connection: Connection) -> None:
-        """See that the whole file is sound."""
-        examine_file(connection)
+    def check(self, connection: Connection, *, is_thorough: bool = False) -> None:
+        """Check that every table and column is there, and that SQLite finds what decisions rest on sound."""
+        for table in METADATA.sorted_tables:
+            connection.execute(select(table).limit(0))
+        # A scope is looked for by its parts, so one that is damaged would be none, and its history empty.
+        connection.execute(select(SCOPES)).all()
+        # A revision of a scope that does not exist is never found. (To SQLite, NULL refers to nothing.)
+        is_lost = REVISIONS.c.scope_id.is_(None) | REVISIONS.c.scope_id.not_in(select(SCOPES.c.id))
+        if connection.execute(select(literal(1)).where(exists().where(is_lost))).first() is not None:
+            raise Damaged("a revision belongs to no stack")
+        parts = [f"('{table.name}')" for table in (SCOPES, REVISIONS, LOCKS)]
+        for part in [""] if is_thorough else parts:
+            found = connection.exec_driver_sql(f"PRAGMA integrity_check{part}").scalars().first()
+            if found != "ok":
+                raise Damaged(str(found))
+        if is_thorough and connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
+            raise Damaged("a row refers to another one that does not exist")

@@ -1,0 +1,375 @@
+"""Leases that their process renews: the lock of a scope, and the signs of life of a run.
+
+A lock is a row with a random token, and is free again when its lease has run out. A run may release the lock
+of its scope while it waits, so the lock says nothing of the run: it has a lease of its own. Beside a store in
+a file each lease has a process lock, which proves at once that the holder is dead.
+
+Source: docs/semantics.md, "Apply"; docs/records.md, "The lock".
+"""
+
+from __future__ import annotations
+
+import _thread
+import secrets
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from sqlalchemy import Connection, Row, select, update
+
+from reconciler.core.record import LEASE_S, Holder, LockHeld, LockLost, RecordsUnavailable, Scope
+from reconciler.core.values import timestamp
+from reconciler.errors import Diagnostic
+from reconciler.records.database import Database, HasNow
+from reconciler.records.dialects import Dialect
+from reconciler.records.process_lock import ProcessLock, is_dead, seize
+from reconciler.records.schema import LOCKS, RUNS
+from reconciler.text import printable
+
+_FREE: dict[str, Any] = {"token": "", "lifeline": ""}
+
+
+class Lease:
+    """Something that this process begins, renews until it is to end, and ends, in a thread of its own.
+
+    A signal is raised in the main thread only, so that it cuts none of this short. `renew` returns the
+    seconds until the next time, or None if there is nothing to renew any more.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[], None],
+        renew: Callable[[], float | None],
+        end: Callable[[], None],
+        first_s: float,
+    ) -> None:
+        self._begin_it, self._renew_it, self._end_it = begin, renew, end
+        self._first_s: float | None = first_s
+        self._begun: Future[None] = Future()
+        self._ended: Future[None] = Future()
+        #: Whatever is in it, an end is asked for. Its methods are atomic, which those of an Event are not.
+        self._orders: SimpleQueue[None] = SimpleQueue()
+        self._is_started = False
+
+    def begin(self) -> None:
+        """Begin; what beginning it raises is raised, and nothing is left to end then."""
+        _thread.start_new_thread(self._live, ())
+        self._is_started = True
+        self._begun.result()
+
+    def end(self) -> None:
+        """End it, however far beginning it came. Idempotent."""
+        self._orders.put(None)
+        if self._is_started:
+            self._ended.result()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it was asked to end."""
+        return not self._orders.empty()
+
+    def _live(self) -> None:
+        wait_s = self._first_s
+        try:
+            self._begin_it()
+        except BaseException as error:
+            self._end_and_report()
+            self._begun.set_exception(error)
+            return
+        self._begun.set_result(None)
+        while True:
+            try:
+                self._orders.get(timeout=wait_s)
+                break
+            except Empty:
+                wait_s = self._renew_it()
+        self._end_and_report()
+
+    def _end_and_report(self) -> None:
+        try:
+            self._end_it()
+        except BaseException as error:
+            self._ended.set_exception(error)
+        else:
+            self._ended.set_result(None)
+
+
+class ScopeLock:
+    """The lock of a scope, taken once. As a context manager it is held in the block.
+
+    Releasing it is right however far taking it came; closing the store releases it, too.
+    """
+
+    def __init__(
+        self,
+        store: Locks,
+        scope: Scope,
+        holder: Holder,
+        lease_s: float,
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._store, self._scope, self._lease_s, self._on_lost = store, scope, lease_s, on_lost
+        self._scope_id = store.scope_id(scope)
+        names = {"who": holder.who, "place": holder.where, "command": holder.command}
+        self._row = {name: store.text(said) for name, said in names.items()}
+        self._token = secrets.token_hex(16)
+        self._ours = (LOCKS.c.scope_id == self._scope_id) & (LOCKS.c.token == self._token)
+        self._process_lock: ProcessLock | None = None
+        self._may_be_ours = False
+        self._is_lost = False
+        #: By our own clock; later than that nobody who asks may find it ours.
+        self._good_until_s = 0.0
+        self.lease = Lease(self._take, self._beat, self._release, lease_s / 3)
+
+    def take(self) -> None:
+        """Take it, and keep its lease alive.
+
+        Raises:
+            LockHeld: another process holds it; the message says who, since when, from where, for how long.
+        """
+        self.lease.begin()
+
+    def release(self) -> None:
+        """Release it. Idempotent."""
+        self.lease.end()
+
+    def __enter__(self) -> None:
+        try:
+            self.take()
+        except BaseException:
+            self.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def is_held(self, connection: Connection) -> bool:
+        """Whether the lock is ours, and stays ours until the transaction ends."""
+        if self._is_lost:
+            return False
+        look = select(LOCKS.c.scope_id).where(self._ours, LOCKS.c.expires_s > self._store.now())
+        # FOR SHARE: whoever wants to take or break the lock waits for the end of this transaction.
+        self._is_lost = connection.execute(look.with_for_update(read=True)).first() is None
+        return not self._is_lost
+
+    def lost(self) -> LockLost:
+        """Say that it is not ours any more."""
+        why = f"stack {self._scope.stack}: its lease of {self._lease_s:g} s expired, or it was broken"
+        return LockLost(Diagnostic("the lock was lost", why, "check who else is applying, then run it again"))
+
+    def _take(self) -> None:
+        """Take the lock if it is free, if its lease ran out, or if its holder is known to be dead."""
+        store, begun_s = self._store, self._store.clock.now()
+        try:
+            with store.writing() as connection:
+                connection.execute(store.dialect.insert_missing(LOCKS).values(scope_id=self._scope_id))
+                row = store.lock_row(connection, self._scope_id, hold_still=True)
+                assert row is not None
+                self._process_lock = seize(store.process_locks.of_scope(self._scope))
+                if _is_taken(row) and not _proves_death(row, self._process_lock):
+                    raise _held(self._scope, row)
+                values = {
+                    **self._row,
+                    "token": self._token,
+                    "since_s": row.now_s,
+                    "expires_s": row.now_s + self._lease_s,
+                    "lifeline": self._process_lock.name if self._process_lock else "",
+                }
+                # From here on it may be ours: of a commit that is made we may never hear.
+                self._may_be_ours = True
+                connection.execute(update(LOCKS).where(LOCKS.c.scope_id == self._scope_id).values(values))
+        except BaseException:
+            self._release_process_lock()
+            raise
+        self._good_until_s = begun_s + self._lease_s
+        store.held[self._scope] = self
+
+    def _renew(self) -> None:
+        """Lengthen the lease, if it has not run out.
+
+        Raises:
+            LockLost: it ran out, or somebody broke the lock.
+        """
+        begun_s, now = self._store.clock.now(), self._store.now()
+        lengthen = (
+            update(LOCKS).where(self._ours, LOCKS.c.expires_s > now).values(expires_s=now + self._lease_s)
+        )
+        with self._store.writing() as connection:
+            renewed = connection.execute(lengthen).rowcount
+        if not renewed:
+            self._is_lost = True
+            raise self.lost()
+        self._good_until_s = begun_s + self._lease_s
+
+    def _beat(self) -> float | None:
+        """Renew once; return the seconds until the next time, None if the lock was lost."""
+        try:
+            self._renew()
+        except LockLost:
+            pass
+        except Exception:  # whatever kept us from renewing, the lease goes on running out
+            if self._store.clock.now() < self._good_until_s:
+                return self._lease_s / 10
+        else:
+            return self._lease_s / 3
+        self._is_lost = True
+        if not self.lease.is_ending:
+            self._on_lost()
+        return None
+
+    def _release(self) -> None:
+        """Free the row, if it may be ours. In a store that is unavailable the lease runs out."""
+        if self._store.held.get(self._scope) is self:
+            del self._store.held[self._scope]
+        # The process lock first: nobody is to find the lock free, and its process lock held.
+        self._release_process_lock()
+        if self._may_be_ours:
+            with suppress(RecordsUnavailable), self._store.writing() as connection:
+                connection.execute(update(LOCKS).where(self._ours).values(_FREE))
+            self._may_be_ours = False
+
+    def _release_process_lock(self) -> None:
+        if self._process_lock is not None:
+            self._process_lock.release()
+            self._process_lock = None
+
+
+class Locks(Database):
+    """A store, as far as it is about who holds what."""
+
+    def __init__(self, dialect: Dialect, clock: HasNow, redact: Callable[[str], str]) -> None:
+        super().__init__(dialect, clock, redact)
+        #: The locks that this process holds.
+        self.held: dict[Scope, ScopeLock] = {}
+        self._leases: list[Lease] = []
+
+    def locked(
+        self, scope: Scope, holder: Holder, *, lease_s: float, on_lost: Callable[[], None]
+    ) -> ScopeLock:
+        """The lock of a scope, not taken yet; `on_lost` is called if its lease cannot be kept alive.
+
+        `since_s` and `expires_s` of the holder are the store's to set.
+        """
+        lock = ScopeLock(self, scope, holder, lease_s, on_lost)
+        self._leases.append(lock.lease)
+        return lock
+
+    def holder(self, scope: Scope) -> Holder | None:
+        """Who holds the lock of a scope; None if it is free, or the holder is known to be dead."""
+        scope_id = self.find_scope(scope)
+        if scope_id is None:
+            return None
+        with self.reading() as connection:
+            row = self.lock_row(connection, scope_id)
+        if row is None or not _is_taken(row) or self._is_dead(row, scope):
+            return None
+        return _holder(row)
+
+    def break_lock(self, scope: Scope, seen: Holder | None = None) -> Holder | None:
+        """Take the lock away from whoever holds it, and return who that was.
+
+        With `seen`, as `holder` returned it, from that one only: None if it does not hold the lock any more.
+        """
+        scope_id = self.find_scope(scope)
+        if scope_id is None:
+            return None
+        found = self.holder(scope)
+        with self.writing() as connection:
+            row = self.lock_row(connection, scope_id, hold_still=True)
+            if row is None or (seen is not None and row.token != seen.hold):
+                return None
+            connection.execute(update(LOCKS).where(LOCKS.c.scope_id == scope_id).values(_FREE))
+        return _holder(row) if found and _is_taken(row) else None
+
+    def lock_row(self, connection: Connection, scope_id: int, *, hold_still: bool = False) -> Row[Any] | None:
+        """The row of a lock, with the time as `now_s`; None if the lock was never taken."""
+        look = select(LOCKS, self.now().label("now_s")).where(LOCKS.c.scope_id == scope_id)
+        return connection.execute(look.with_for_update() if hold_still else look).first()
+
+    def _is_dead(self, row: Row[Any], scope: Scope) -> bool:
+        if not row.lifeline:
+            return False
+        # A taker of the lock seizes the same file, inside the same kind of transaction: not at the same time.
+        with suppress(RecordsUnavailable), self.writing():
+            process_lock = seize(self.process_locks.of_scope(scope))
+            try:
+                return _proves_death(row, process_lock)
+            finally:
+                if process_lock is not None:
+                    process_lock.release()
+        return False
+
+    def keep_alive(self, connection: Connection, run_id: int) -> Lease:
+        """Give the first sign of life of a run, in the transaction that writes it; the lease gives others.
+
+        It is to be begun after that transaction, and ended with the run.
+        """
+        self.process_locks.remove_dead("run")
+        file = self.process_locks.of_run(run_id)
+        process_lock = seize(file)
+
+        def renewal(**values: str) -> Any:
+            return (
+                update(RUNS).where(RUNS.c.id == run_id).values(alive_until_s=self.now() + LEASE_S, **values)
+            )
+
+        def renew() -> float:
+            # A store that is unavailable for a while does no harm: only history rests on this.
+            with suppress(RecordsUnavailable), self.writing() as connection:
+                connection.execute(renewal())
+            return LEASE_S / 3
+
+        def end() -> None:
+            if process_lock is not None and file is not None:
+                with suppress(OSError):
+                    file.unlink()
+                process_lock.release()
+
+        connection.execute(renewal(lifeline=process_lock.name if process_lock else ""))
+        lease = Lease(lambda: None, renew, end, LEASE_S / 3)
+        self._leases.append(lease)
+        return lease
+
+    def running(self, connection: Connection, rows: list[Row[Any]]) -> set[int]:
+        """Of runs without an end, as rows of RUNS, the ids of those that go on."""
+        if not rows:
+            return set()
+        now_s = connection.execute(select(self.now())).scalar_one()
+        of_run = self.process_locks.of_run
+        return {
+            row.id
+            for row in rows
+            if (row.alive_until_s or 0.0) > now_s and not is_dead(of_run(row.id), row.lifeline)
+        }
+
+    def close(self) -> None:
+        """Release what is held, and close every connection."""
+        for lease in self._leases:
+            lease.end()
+        super().close()
+
+
+def _is_taken(row: Row[Any]) -> bool:
+    return bool(row.token) and row.expires_s > row.now_s
+
+
+def _proves_death(row: Row[Any], process_lock: ProcessLock | None) -> bool:
+    """Whether the process lock that we got hold of is the one that the holder kept."""
+    return process_lock is not None and row.lifeline == process_lock.name
+
+
+def _holder(row: Row[Any]) -> Holder:
+    return Holder(row.who, row.place, row.command, row.since_s, row.expires_s, row.token)
+
+
+def _held(scope: Scope, row: Row[Any]) -> LockHeld:
+    left_s = max(1, round(row.expires_s - row.now_s))
+    who, where, command = (printable(text) for text in (row.who, row.place, row.command))
+    why = (
+        f"stack {scope.stack}: held by {who} on {where} since {timestamp(row.since_s)}, for {command}; "
+        f"it expires in {left_s} s unless renewed"
+    )
+    fix = "wait until it is released; if its process is gone: reconciler unlock"
+    return LockHeld(Diagnostic("another process holds the lock", why, fix))

@@ -1,1 +1,0 @@
-"""Who holds a stack: the lock with its lease, and whether its holder still lives."""

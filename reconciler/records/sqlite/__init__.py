@@ -1,1 +1,0 @@
-"""A store that is a file: found, checked, and read without SQLAlchemy."""
