@@ -23,7 +23,7 @@ import click
 
 from docs.doc_runner import PageRun
 from reconciler.cli.main import COMMANDS, cli, run
-from reconciler.core.manifest_keys import LanguageKey, language_keys, yaml_text
+from reconciler.core.schema import LanguageKey, language_keys, yaml_text
 from reconciler.decide.rules import RULES
 
 ROOT = Path(__file__).parents[1]

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from reconciler.core.entry_patch import EntryPatch
+from reconciler.core.entry import EntryPatch
 from reconciler.core.identity import stack_problem
-from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.record import NO_HISTORY, PastRevision, RecordsUnavailable, Scope
 from reconciler.core.selection import suggest_key, unknown_key

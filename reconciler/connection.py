@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from reconciler.core.addresses import absolute_url, parse_store_url, passwords_in
 from reconciler.core.record import LEASE_S, Scope
 from reconciler.core.stack import Target
-from reconciler.core.store_url import absolute_url, parse_store_url, passwords_in
 from reconciler.errors import ManifestInvalid
 from reconciler.manifest import LoadedStack
 from reconciler.modelarts.target import Runtime, connected, identity_of

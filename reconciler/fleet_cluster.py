@@ -25,7 +25,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from reconciler.core.store_url import passwords_in
+from reconciler.core.addresses import passwords_in
 from reconciler.decide.fleet import StackResult
 from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, WrongUsage
 from reconciler.fleet import (

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from reconciler.apply.waiter import JobWatch, watch_all
-from reconciler.core.logtail import last_lines
 from reconciler.core.masking import DeclaredSecrets, tokens_of, without_tokens
+from reconciler.core.observed import last_lines
 from reconciler.core.phase import Operation, Phase, parse_phase
 from reconciler.decide.outcome import WaitEnd
 from reconciler.decide.wait import Goal
@@ -29,7 +29,7 @@ from reconciler.modelarts.operations import Event, Metric
 from reconciler.render.json import redacted
 
 if TYPE_CHECKING:
-    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.observed import ObservedJob
     from reconciler.modelarts.job_models import Filter, TagFilter
     from reconciler.reconcile import Context
     from reconciler.secrets import Redactor

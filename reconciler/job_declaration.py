@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.adoption import AdoptionPlan, adopt_plan, read_job
+from reconciler.core.entry import ManifestEntry, NotDeclarable, manifest_entry
 from reconciler.core.identity import key_problem
-from reconciler.core.manifest_entry import ManifestEntry, manifest_entry
-from reconciler.core.raw_fields import NotDeclarable
 from reconciler.core.secret_variables import IsSecret, SecretVariables
 from reconciler.core.stack import Stack
 from reconciler.core.values import PlanWarning

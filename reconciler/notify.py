@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
-from reconciler.core.notify_entry import APPLY_FAILED, Destination
+from reconciler.core.settings import APPLY_FAILED, Destination
 from reconciler.decide import exit_code
 from reconciler.decide.drift_check import Drift, DriftComparison, DriftId
 from reconciler.decide.outcome import Outcome, Status

@@ -22,17 +22,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from pydantic import ValidationError
 
-from reconciler.core.digest import CURRENT, is_known
-from reconciler.core.expression import parts_of, save, unresolvable_references, variables_of
+from reconciler.core.addresses import absolute_url, passwords_in
+from reconciler.core.body import CURRENT, is_known
 from reconciler.core.mutable import overwritten_fields
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Revision, sort_by_key
 from reconciler.core.phase import Operation, Phase, may, parse_phase
 from reconciler.core.record import Scope
-from reconciler.core.scalar import walk_texts
+from reconciler.core.scalar import parts_of, save, unresolvable_references, variables_of, walk_texts
 from reconciler.core.schedule import spell_relative
 from reconciler.core.stack import Limits, Stack, VariableSource
-from reconciler.core.store_url import absolute_url, passwords_in
 from reconciler.core.values import Change, Frozen, node_hours
 from reconciler.decide.actions import has_flags_before
 from reconciler.decide.cost import total_cost

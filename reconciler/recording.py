@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reconciler.core.addresses import file_url
 from reconciler.core.ports import Clock
 from reconciler.core.record import (
     LEASE_S,
@@ -27,7 +28,6 @@ from reconciler.core.record import (
     RunKind,
     Scope,
 )
-from reconciler.core.store_url import file_url
 from reconciler.decide.journal import Journal, Run, RunEnd, Step, StepEnd
 from reconciler.decide.plan import Action, Before, Plan, PlannedAction, Reason, without_growing
 from reconciler.errors import Diagnostic
@@ -36,7 +36,7 @@ from reconciler.record_directory import NAME, record_directory, tighten
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.observed import ObservedJob
     from reconciler.core.ownership import Revision
     from reconciler.core.record import FinishedWork, PastChange
     from reconciler.decide.drift_check import Acceptance, CheckRecord, DriftId, LastCheck

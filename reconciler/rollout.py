@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.apply.waiter import LONGEST_PAUSE_S, PROGRESS_EVERY_S, wait_for
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.record import LockHeld, RecordsUnavailable, RunKind
 from reconciler.decide.actions import before_of

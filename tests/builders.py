@@ -7,15 +7,14 @@ from dataclasses import replace
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from reconciler.core.body import create_body, desugar
-from reconciler.core.digest import CURRENT, covered_by, digest_of
+from reconciler.core.body import CURRENT, covered_by, create_body, desugar, digest_of
 from reconciler.core.identity import Description, Marker, ScheduleMark, remote_name
 from reconciler.core.lifecycle import Lifecycle
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase
 from reconciler.core.scalar import as_released, walk_texts
+from reconciler.core.settings import LOCAL
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.core.target_kind import LOCAL
 from reconciler.core.values import TargetIdentity
 
 NOW = 1_800_000_000.0

@@ -12,8 +12,7 @@ from reconciler import reconcile
 from reconciler.core.body import manifest_form
 from reconciler.core.canonical import by_name, canonical, split
 from reconciler.core.fields.marks import Cloud
-from reconciler.core.listing import SearchFilter
-from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.observed import Observation, ObservedJob, SearchFilter
 from reconciler.core.phase import Phase
 from reconciler.core.ports import Backend
 from reconciler.core.record import FinishedWork, HistorySnapshot, PastRevision, Scope

@@ -16,10 +16,9 @@ from reconciler.core.body import OWN_KEYS
 from reconciler.core.canonical import mutable_paths, walk_rules
 from reconciler.core.identity import MAX_DESCRIPTION, MAX_NAME
 from reconciler.core.lifecycle import Lifecycle
-from reconciler.core.notify_entry import APPLY_FAILED, NOTIFY_CLASSES
 from reconciler.core.phase import Phase, parse_phase
+from reconciler.core.settings import APPLY_FAILED, MODELARTS, NOTIFY_CLASSES
 from reconciler.core.stack import Limits, Manifest, Target, Variable
-from reconciler.core.target_kind import MODELARTS
 from reconciler.decide.drift_check import REMEDIES, DriftClass
 from reconciler.decide.metrics import MetricSource
 from reconciler.decide.outcome import EventType

@@ -12,8 +12,7 @@ from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
 from docs.doc_runner import PageRun
-from reconciler.core.manifest_keys import language_keys
-from reconciler.core.manifest_schema import manifest_schema
+from reconciler.core.schema import language_keys, manifest_schema
 from tests.pages import text_of
 
 PAGE = "docs/manifest.md"

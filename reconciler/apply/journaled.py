@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.ports import Backend, Clock, SupportsClockSkew
 from reconciler.core.record import Call
 from reconciler.decide.journal import Journal, Step, StepEnd

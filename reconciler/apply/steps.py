@@ -13,12 +13,12 @@ from typing import Any
 from reconciler.apply.catalog import CreateChecks
 from reconciler.apply.journaled import Turn
 from reconciler.apply.waiter import WaitingForJob, wait_for
-from reconciler.core.digest import is_of_same_form
+from reconciler.core.body import is_of_same_form
 from reconciler.core.fields.marks import Cloud
 from reconciler.core.identity import MAX_DESCRIPTION, Description
 from reconciler.core.lifecycle import ReplaceOrder
 from reconciler.core.mutable import did_not_take, legal_now, unreported_paths
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.ports import Backend, Clock, SupportsClockSkew
 from reconciler.core.record import RecordsUnavailable

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.ports import Backend, Clock
 from reconciler.decide.outcome import Waited, WaitEnd
 from reconciler.decide.plan import Action

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from reconciler.cli.context import StackOptions
     from reconciler.cli.execution import ApplyRequest
     from reconciler.connection import RecordedStack
-    from reconciler.core.entry_patch import EntryPatch
+    from reconciler.core.entry import EntryPatch
     from reconciler.core.record import Holder
     from reconciler.decide.plan import Plan
     from reconciler.decide.wait import Goal

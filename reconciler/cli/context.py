@@ -20,9 +20,8 @@ from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.connection import RecordOptions
-    from reconciler.core.listing import Listing
     from reconciler.core.masking import DeclaredSecrets
-    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.observed import Listing, ObservedJob
     from reconciler.core.ports import Clock
     from reconciler.core.stack import Stack, Target
     from reconciler.errors import ExitCode

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.cli.context import runtime
 from reconciler.connection import open_recording, records_url
+from reconciler.core.addresses import file_url, parse_store_url
 from reconciler.core.fields.marks import Cloud
-from reconciler.core.listing import Listing
+from reconciler.core.observed import Listing
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.ports import Clock, SupportsDiagnosis, SupportsSearch
 from reconciler.core.record import RecordsUnavailable, Scope
 from reconciler.core.stack import Target
-from reconciler.core.store_url import file_url, parse_store_url
 from reconciler.core.values import TargetIdentity
 from reconciler.decide.doctor import (
     Check,

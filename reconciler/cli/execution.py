@@ -24,8 +24,8 @@ from reconciler.cli.job_actions import show_end_of_log
 from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show_plan, show_result
 from reconciler.cli.progress import BusyLine, can_draw, display, live_table
 from reconciler.connection import connect_target, records_url
+from reconciler.core.addresses import file_url
 from reconciler.core.record import RunKind, Scope
-from reconciler.core.store_url import file_url
 from reconciler.core.values import FORMAT_VERSION
 from reconciler.decide import exit_code
 from reconciler.decide.outcome import ApplyEvent, EventType, Result, WaitEnd

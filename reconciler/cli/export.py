@@ -16,11 +16,11 @@ from reconciler.cli.console import console
 from reconciler.cli.context import TargetSession, learn_tokens, load_stack, open_loaded, say_gaps
 from reconciler.cli.options import ADDRESSED, Address
 from reconciler.cli.progress import reading
-from reconciler.core.expression import escape
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import ACTIVE, Phase
+from reconciler.core.scalar import escape
+from reconciler.core.settings import MODELARTS
 from reconciler.core.stack import Target
-from reconciler.core.target_kind import MODELARTS
 from reconciler.decide.actions import adopt_command
 from reconciler.errors import (
     Diagnostic,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from reconciler.apply.waiter import JobWatch, watch_all
 from reconciler.cli.console import confirm, console
 from reconciler.cli.progress import can_draw, live_table
-from reconciler.core.logtail import last_lines, unseen
+from reconciler.core.observed import last_lines, unseen
 from reconciler.core.phase import Operation
 from reconciler.core.ports import SupportsLogs
 from reconciler.decide.outcome import WaitEnd
@@ -30,8 +30,7 @@ from reconciler.text import format_duration, printable
 
 if TYPE_CHECKING:
     from reconciler.cli.context import TargetSession
-    from reconciler.core.job_reports import NodeMetric
-    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.observed import NodeMetric, ObservedJob
     from reconciler.core.ports import Logs
     from reconciler.modelarts.target import Connected
 

@@ -34,9 +34,7 @@ from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.cli.context import TargetSession
-    from reconciler.core.job_reports import EventQuery
-    from reconciler.core.listing import Listing
-    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.observed import EventQuery, Listing, ObservedJob
     from reconciler.modelarts.jobs import Moment
 
 

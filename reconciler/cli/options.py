@@ -61,7 +61,7 @@ def keys_and_paths(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 def topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """What `explain` explains: its tables, and the keys of the language."""
-    from reconciler.core.manifest_keys import language_keys
+    from reconciler.core.schema import language_keys
 
     return _starting_with(
         incomplete, ("states", "rules", "fields", "origin", *(key.path for key in language_keys()))

@@ -281,7 +281,7 @@ NAMES = ("manifest", "plan", "drift", "events", "history", "status", "review", "
 
 def schema(name: str) -> dict[str, Any]:
     """The JSON Schema of a document, made from the models that write and read it."""
-    from reconciler.core.manifest_schema import manifest_schema
+    from reconciler.core.schema import manifest_schema
     from reconciler.decide.drift import DriftReport
     from reconciler.decide.fleet import FleetDocument
     from reconciler.decide.history_report import HistoryReport
@@ -363,7 +363,7 @@ def explain_command(topic: str, words: Sequence[str], **options: Any) -> None:
 
 
 def _explain_key(name: str, others: Sequence[str], style: Style) -> str:
-    from reconciler.core.manifest_keys import NoSuchKey, find_key
+    from reconciler.core.schema import NoSuchKey, find_key
     from reconciler.render.explain import render_key
 
     try:
@@ -589,7 +589,7 @@ def serve(
     The first line on stdout says where: `listening on http://127.0.0.1:PORT`.
     """
     from reconciler import emulator
-    from reconciler.core.endpoint_url import is_loopback
+    from reconciler.core.addresses import is_loopback
 
     gc.enable()  # a server runs for long
 

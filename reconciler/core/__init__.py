@@ -2,15 +2,29 @@
 
 A file imports only files that stand before it::
 
-    time_zone endpoint_url scalar expression aliases       texts of a manifest
-    secret_variables                                       variables for the secrets of an entry
-    target_kind values phase identity observed_job         small values; a job as the service shows it
-    listing job_reports logtail catalog policy_expression
-    ports store_url                                        the protocols of a backend; addresses of stores
-    fields schedule lifecycle drift_rule policy            what may be declared
-    notification_url notify_entry canonical body body_summary digest reconstruction
-    stack record ownership selection                       a stack; its history; whose a job is
-    diff mutable masking                                   two declarations beside each other
-    schema_annotations manifest_schema manifest_keys       the published schema
-    common_part raw_fields manifest_entry entry_patch      an entry that is written for a job
+    addresses          The addresses of services and of record stores
+    identity           Whose job it is: stack, key, revision, remote name
+    phase              The phases of a training job, and what may be done in each, as data
+    policy_expression  What is asked of the expressions of policies, and what they answer
+    scalar             Expressions in texts: where `${…}` stands in a manifest or in saved data
+    schedule           The times at which a schedule starts a job: a cron expression in a time zone
+    fields             The fields of a job, as the service documents them
+    observed           A job as the service shows it: its details, a page of the list, its log and its events
+    secret_variables   Variables for the secrets of jobs that become manifest entries: a file names a secret
+    canonical          The canonical form of a job: two jobs that mean the same have the same one
+    lifecycle          The lifecycle of a job as its manifest declares it: when it is replaced, retried
+    settings           What a stack says of its targets, of drift, policies and notifications
+    body               The create body of a job: made of what is declared, summed up, and its digest
+    values             The small values that every room needs: a change, a warning, a source, a target
+    catalog            What a target offers to jobs, and what of a create body it does not
+    diff               Which fields differ between two canonical forms
+    stack              A stack: what its manifest files say once they are merged, and the jobs they declare
+    entry              An entry that is written for a job that exists, and what of it is written where
+    masking            Secrets in jobs: in the old values of changes, in what the service answers
+    mutable            What can be changed on a job that exists, for which cloud and in which phase
+    ports              What an edge is handed: the protocols of a service, its clock, its catalog and its logs
+    record             What is written down of a stack: who holds its lock, what was done
+    schema             The published JSON Schema of a manifest: its keys, with titles, defaults and examples
+    selection          A partial view of a stack, by key or by glob: `--only`
+    ownership          Which observed job belongs to which key of which stack
 """

@@ -1,19 +1,72 @@
-"""The create body: from what people write below a job to what the service is sent, and back to paths.
-
-People write names as keys (`parameters: {lr: 0.1}`) and the job's metadata on the first level; the
-service wants lists and a `metadata` object.
-"""
+"""The create body of a job: made of what is declared, summed up, and its digest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any, TypeGuard
+from math import inf
+from typing import Any, NamedTuple, TypeGuard
 
-from reconciler.core.canonical import FieldRule, rules, scalar
-from reconciler.core.expression import UnresolvedText
-from reconciler.core.scalar import plain, scalar_text, text_released_as
-from reconciler.secrets import SecretText
+from reconciler.core.canonical import Canonical, FieldRule, canonical, rules, scalar, split
+from reconciler.core.scalar import (
+    UnresolvedText,
+    as_released,
+    plain,
+    scalar_text,
+    text_released_as,
+    walk_texts,
+)
+from reconciler.secrets import SecretText, show
+
+
+def one_spelling(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job that the service returned, in manifest form, in the spelling of the create body."""
+    result = dict(job)
+    if isinstance(algorithm := job.get("algorithm"), dict):
+        result["algorithm"] = _algorithm(algorithm)
+    if isinstance(tasks := job.get("tasks"), list):
+        result["tasks"] = [_task(task) for task in tasks]
+    if isinstance(spec := job.get("spec"), dict) and isinstance(volumes := spec.get("volumes"), list):
+        result["spec"] = {**spec, "volumes": [_volume(volume) for volume in volumes]}
+    return result
+
+
+def _task(task: Any) -> Any:
+    if not isinstance(task, dict) or not isinstance(algorithm := task.get("algorithm"), dict):
+        return task
+    algorithm = _algorithm(algorithm)
+    if isinstance(config := algorithm.get("job_config"), dict):
+        algorithm["job_config"] = _algorithm(config)
+    return {**task, "algorithm": algorithm}
+
+
+def _algorithm(algorithm: dict[str, Any]) -> dict[str, Any]:
+    result = dict(algorithm)
+    for kind in ("inputs", "outputs"):
+        items = result.get(kind)
+        if isinstance(items, dict) and "name" in items:
+            items = [items]  # a task's answer has one object where the request has a list
+        if isinstance(items, list):
+            result[kind] = [_data(item) for item in items]
+    return result
+
+
+def _data(item: Any) -> Any:
+    remote = item.get("remote") if isinstance(item, dict) else None
+    if isinstance(remote, dict) and "obs_url" in remote and "obs" not in remote:
+        return {**item, "remote": {"obs": {"obs_url": remote["obs_url"]}}}
+    return item
+
+
+def _volume(volume: Any) -> Any:
+    is_flat = isinstance(volume, dict) and "nfs_server_path" in volume and "nfs" not in volume
+    return {"nfs": volume} if is_flat else volume
+
+
+# --- The create body: from what people write below a job to what the service is sent, and back to paths
 
 #: Members of the service's `metadata` that stand on the first level of an entry.
 HOISTED = ("description", "annotations", "training_experiment_reference")
@@ -277,3 +330,151 @@ def manifest_form(body: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(metadata, Mapping):
         flat |= {k: v for k, v in metadata.items() if k not in ("name", "workspace_id", "id")}
     return flat
+
+
+# --- What a create body starts, in a line for people: nodes, flavor, auto_stop, engine
+
+_POOLS = ("pool_id", "pool_group_id")
+
+
+class UsedNodes(NamedTuple):
+    """Nodes (None: no such number) of one flavor; of a pool where the job names no flavor."""
+
+    nodes: int | None
+    name: str
+
+
+def resources(body: Mapping[str, Any]) -> list[UsedNodes]:
+    """The nodes that a job with this body takes, those of its tasks included."""
+    found = []
+    for resource in _resource_trees(body):
+        name = next((resource[one] for one in ("flavor_id", *_POOLS) if resource.get(one)), None)
+        if name:
+            count = resource.get("node_count", 1)
+            found.append(
+                UsedNodes(count if _is_positive(count) and isinstance(count, int) else None, str(name))
+            )
+    return found
+
+
+def auto_stop_hours(body: Mapping[str, Any]) -> float | None:
+    """After how many hours the service stops the job; None if it does not, or that cannot be told."""
+    duration = _mapping(_mapping(body, "spec"), "auto_stop").get("duration")
+    return float(duration) if _is_positive(duration) else None
+
+
+def _is_positive(value: Any) -> TypeGuard[float]:
+    """Whether a value is a number that can be reckoned with: `raw` may put anything into a body."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < inf
+
+
+def summarize(body: Mapping[str, Any]) -> str:
+    """Say what a job with this body takes and runs: `8 × modelarts.p3.large.public, auto_stop 48h, pytorch`.
+
+    A heterogeneous job names the nodes of each task. What the body does not say is left out.
+    """
+    return ", ".join(_parts(show(body)))
+
+
+def _parts(body: Mapping[str, Any]) -> Iterator[str]:
+    for count, place in _resources(body):
+        yield f"{count} × {place}"
+    auto_stop = _mapping(_mapping(body, "spec"), "auto_stop")
+    if duration := auto_stop.get("duration"):
+        yield f"auto_stop {duration}h"
+    algorithm = _mapping(body, "algorithm")
+    for name in ("id", "subscription_id"):
+        if algorithm.get(name):
+            yield f"algorithm {algorithm[name]}"
+    engines = [_mapping(algorithm, "engine")]
+    engines += [_mapping(_mapping(task, "algorithm"), "engine") for task in _tasks(body)]
+    yield from dict.fromkeys(engine for engine in map(_engine, engines) if engine)
+
+
+def nodes_by_place(body: Mapping[str, Any]) -> Counter[str]:
+    """How many nodes a job with this body takes: of each flavor, or of a pool where it names one only."""
+    nodes: Counter[str] = Counter()
+    for count, place in _resources(show(body)):
+        nodes[place] += count if isinstance(count, int) else 1
+    return nodes
+
+
+def _resources(body: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
+    """The nodes of the job, and of each of its tasks, with what they are."""
+    for resource in _resource_trees(body):
+        if place := _place(resource):
+            yield resource.get("node_count", 1), place
+
+
+def _resource_trees(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield _mapping(_mapping(body, "spec"), "resource")
+    for task in _tasks(body):
+        yield _mapping(task, "task_resource")
+
+
+def _tasks(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [task for task in body.get("tasks") or () if isinstance(task, Mapping)]
+
+
+def _place(resource: Mapping[str, Any]) -> str:
+    flavor = resource.get("flavor_id")
+    pool = next((resource[name] for name in _POOLS if resource.get(name)), None)
+    if flavor and pool:
+        return f"{flavor} of pool {pool}"
+    return str(flavor or (f"pool {pool}" if pool else ""))
+
+
+def _engine(engine: Mapping[str, Any]) -> str:
+    names = (engine.get(name) for name in ("engine_id", "engine_name", "engine_version", "image_url"))
+    return " ".join(str(name) for name in names if name)
+
+
+def _mapping(tree: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = tree.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+# --- The digest: a letter that names the algorithm, and 12 hex digits over the immutable part
+
+#: lifecycle.rerun is part of what was declared; the space keeps it apart from every field of the service.
+RERUN = "lifecycle rerun"
+
+
+def _sha256_of_json(immutable: Canonical) -> str:
+    text = json.dumps(immutable, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+ALGORITHMS: dict[str, Callable[[Canonical], str]] = {"a": _sha256_of_json, "b": _sha256_of_json}
+CURRENT = "b"
+
+
+def declared(immutable: Canonical, rerun: str | None) -> Canonical:
+    """What the digest covers: the immutable part, and the text of `lifecycle.rerun`."""
+    return {**immutable, RERUN: rerun} if rerun else immutable
+
+
+def covered_by(letter: str, body: Mapping[str, Any], rerun: str | None) -> Canonical:
+    """What a digest with that letter covers of a create body and of `lifecycle.rerun`."""
+    if letter == "a":
+        body, rerun = walk_texts(body, as_released), None if rerun is None else as_released(rerun)
+    return declared(split(canonical(manifest_form(body))).immutable, rerun)
+
+
+def digest_of(covered: Canonical, algorithm: str = CURRENT) -> str:
+    """Return e.g. `a3f9a2c1b7d4e` for what `declared` returned."""
+    return algorithm + ALGORITHMS[algorithm](covered)
+
+
+def is_of_same_form(one: str, other: str) -> bool:
+    """Whether two digests are of one canonical form, whichever version computed each.
+
+    The algorithms hash a form in the same way, so equal digits are an equal form. Unequal ones of two
+    letters say nothing: the letters give some manifests two forms.
+    """
+    return one == other or (is_known(one) and is_known(other) and one[1:] == other[1:])
+
+
+def is_known(digest: str) -> bool:
+    """Whether this version can compute a digest with that letter."""
+    return digest[:1] in ALGORITHMS

@@ -1,19 +1,300 @@
-"""Which fields differ between two canonical forms.
+"""Which fields differ between two canonical forms, and what was declared for a job that only details show.
 
-DeepDiff costs about 1.5 ms a pair, equal or not, so it is asked only about jobs whose digests differ,
-and imported then.
+DeepDiff costs about 1.5 ms a pair, equal or not, so it is asked only about jobs whose digests differ, and
+imported then. The service fills fields in, so a reported value that is declared no more was either removed from the
+manifest or never stood there. The digest tells: declarations are put together from what is declared now
+and what is reported, the likeliest first, and the one whose digest the marker has is what was declared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain, combinations, islice
 from typing import Any, NamedTuple
 
+from reconciler.core.body import RERUN, digest_of
 from reconciler.core.canonical import Canonical, FieldRule, SecretName, member_rule, rules
-from reconciler.core.digest import RERUN
-from reconciler.core.reconstruction import is_by_reference
+from reconciler.core.fields.marks import Mark
 from reconciler.core.values import Change
 from reconciler.secrets import REDACTED
+
+#: So many declarations are tried for one job; one costs some 20 to 70 µs.
+LIMIT = 1_000
+#: So many of them are of one kind, so that each kind has its turn.
+_SHARE = LIMIT // 6
+
+_Path = tuple[str | int, ...]
+
+
+class _Absent:
+    """Stands for a field that was not declared."""
+
+
+_ABSENT = _Absent()
+_NAMED_LISTS = frozenset({"parameters", "inputs", "outputs"})
+_FREE = FieldRule()
+
+
+class _Option(NamedTuple):
+    """Another value that a field may have had than the likeliest one."""
+
+    path: _Path
+    value: Any
+    is_put_back: bool = False
+
+
+_Choice = tuple[_Option, ...]
+
+
+def declared_for(reported: Canonical, declared: Canonical, digest: str) -> Canonical | None:
+    """Return the declaration that has a digest, or None if none that can be put together has it.
+
+    `reported` is the immutable part of the details, `declared` what the digest of the declaration now
+    covers, in the form of the algorithm that the digest names.
+    """
+    guess = _Guess.of(reported, declared)
+    # Where nothing else differs an edited rerun, which nobody can put back, explains the digest best.
+    is_rerun = RERUN in declared and guess.base == declared
+    for options in islice(guess.choices(), LIMIT // 5 if is_rerun else LIMIT):
+        form = guess.base
+        for option in options:
+            form = _put(form, option.path, option.value)
+        if digest_of(form, digest[:1]) == digest:
+            return form
+    return None
+
+
+def is_by_reference(declared: Canonical) -> bool:
+    """Whether the algorithm is one of the service, which brings parameters, inputs and outputs along."""
+    algorithm = declared.get("algorithm", {})
+    return "id" in algorithm or "subscription_id" in algorithm
+
+
+@dataclass
+class _Guess:
+    """The likeliest declaration, and in which fields it may have been another.
+
+    `likely` and `unlikely` are the other values, in the order in which they are tried; `unknown` those of
+    fields that no model knows, which are the service's own unless `raw` declared them.
+    """
+
+    keeps_named_lists: bool
+    base: Canonical = field(default_factory=dict)
+    likely: list[_Option] = field(default_factory=list)
+    unlikely: list[_Option] = field(default_factory=list)
+    unknown: list[_Option] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, reported: Canonical, declared: Canonical) -> _Guess:
+        """Lay both forms side by side."""
+        guess = cls(keeps_named_lists=not is_by_reference(declared))
+        covered = {name: value for name, value in declared.items() if name != RERUN}
+        guess.base = guess._object(covered, reported, rules(), ())
+        if RERUN in declared:
+            guess.base[RERUN] = declared[RERUN]
+            guess.likely.insert(0, _Option((RERUN,), _ABSENT))
+        return guess
+
+    # --- in which order declarations are tried
+
+    def choices(self) -> Iterator[_Choice]:
+        """Yield what is to be put into the base: nothing, then one thing, then two."""
+        likely, rarely = _choices_among(self.likely)
+        unlikely, hardly = _choices_among(self.unlikely)
+        unknown: list[_Choice] = [(option,) for option in self.unknown]
+        yield ()
+        yield from (*likely, *rarely)
+        yield from islice(_pairs(likely, likely), _SHARE)
+        yield from islice((*unlikely, *hardly), _SHARE)
+        yield from unknown
+        for one, other in (
+            (likely, unlikely),
+            (likely, rarely),
+            (likely, unknown),
+            (likely, hardly),
+            (rarely, unlikely),
+            (unlikely, unlikely),
+        ):
+            yield from islice(_pairs(one, other), _SHARE)
+
+    # --- what is likely
+
+    def _object(
+        self, declared: Mapping[str, Any], reported: Mapping[str, Any], rule: FieldRule, path: _Path
+    ) -> Canonical:
+        base: Canonical = {}
+        for name in (*declared, *(name for name in reported if name not in declared)):
+            place, below = (*path, name), _rule_below(rule, name)
+            if name not in reported:
+                value = self._only_declared(declared[name], below, place)
+            elif name not in declared:
+                value = self._only_reported(reported[name], below, rule, place)
+            else:
+                value = self._both(declared[name], reported[name], below, place)
+            # An empty object says nothing, but an argument without a value is one.
+            if value is not _ABSENT and (value != {} or rule.keyed_by):
+                base[name] = value
+        return base
+
+    def _both(self, declared: Any, reported: Any, rule: FieldRule | None, path: _Path) -> Any:
+        """A field that is declared and reported: it had the reported value, if that is another one."""
+        if rule is not None and rule.is_filled_in and not rule.has_named_members:
+            self._perhaps_filled_in(path, _ABSENT)
+        match declared, reported:
+            case dict(), dict():
+                return self._object(declared, reported, rule or _FREE, path)
+            case list(), list() if len(declared) == len(reported):
+                item = (rule and rule.item) or _FREE
+                pairs = enumerate(zip(declared, reported, strict=True))
+                return [self._both(one, other, item, (*path, index)) for index, (one, other) in pairs]
+        return self._both_plain(declared, reported, rule, path)
+
+    def _both_plain(self, declared: Any, reported: Any, rule: FieldRule | None, path: _Path) -> Any:
+        if isinstance(declared, SecretName):
+            self._perhaps(path, reported)
+            return declared
+        self._perhaps_secret(path)
+        if declared == reported:
+            return declared
+        if rule is not None and not rule.is_reported:
+            self.likely.append(_Option(path, reported))
+            return declared
+        self._perhaps(path, declared)
+        return self._bare(reported, rule, path)
+
+    def _only_declared(self, declared: Any, rule: FieldRule | None, path: _Path) -> Any:
+        """A field that is declared and not reported: it was added, unless the service reports it never."""
+        is_reported = rule is not None and rule.is_reported
+        self.likely.append(_Option(path, declared if is_reported else _ABSENT))
+        return _ABSENT if is_reported else declared
+
+    def _only_reported(self, reported: Any, rule: FieldRule | None, parent: FieldRule, path: _Path) -> Any:
+        """A field that is reported and not declared: removed, or filled in by the service."""
+        if rule is None:
+            self.unknown.append(_Option(path, reported))
+            return _ABSENT
+        if parent.has_named_members and rule.is_reported:
+            return self._only_reported_member(reported, rule, parent, path)
+        if not rule.is_reported or (rule.is_filled_in and not rule.has_named_members):
+            if isinstance(reported, dict):
+                return self._object({}, reported, rule, path)
+            self._perhaps_filled_in(path, reported)
+            return _ABSENT
+        return self._bare(reported, rule, path)
+
+    def _only_reported_member(self, reported: Any, rule: FieldRule, parent: FieldRule, path: _Path) -> Any:
+        if parent.keyed_by == "name" and not self.keeps_named_lists:
+            # It may be the algorithm's own; what the service fills in below it is left out.
+            bare = _Guess(keeps_named_lists=True)._bare(reported, rule, path)
+            self.likely.append(_Option(path, bare, is_put_back=True))
+            return _ABSENT
+        if parent.keyed_by is None:
+            self._perhaps_secret(path)
+        return self._bare(reported, rule, path)
+
+    def _bare(self, reported: Any, rule: FieldRule | None, path: _Path) -> Any:
+        """A reported value that was declared, without what the service may have filled in below it."""
+        if isinstance(reported, dict):
+            return self._object({}, reported, rule or _FREE, path)
+        if isinstance(reported, list):
+            item = (rule and rule.item) or _FREE
+            return [self._bare(one, item, (*path, index)) for index, one in enumerate(reported)]
+        self._perhaps_secret(path)
+        return reported
+
+    def _perhaps(self, path: _Path, value: Any) -> None:
+        self.unlikely.append(_Option(path, value))
+
+    def _perhaps_filled_in(self, path: _Path, value: Any) -> None:
+        """A field of which the service may have set the value by itself, or not."""
+        option = _Option(path, value, is_put_back=value is not _ABSENT)
+        # Below an item of a list the service fills in much that nobody declares.
+        (self.unlikely if _is_in_item(path) else self.likely).append(option)
+
+    def _perhaps_secret(self, path: _Path) -> None:
+        """An argument or environment variable that was marked as sensitive in place is known by its name."""
+        match path:
+            case (*_, "environments", name):
+                self._perhaps(path, f"${{environment.{name}}}")
+            case (*_, "parameters", name, "value"):
+                self._perhaps(path, f"${{parameter.{name}}}")
+
+
+def _is_in_item(path: _Path) -> bool:
+    return any(isinstance(part, int) or part in _NAMED_LISTS for part in path)
+
+
+def _rule_below(rule: FieldRule, name: str) -> FieldRule | None:
+    """The rule of a member; what holds of a whole object holds of its fields."""
+    member = member_rule(rule, name)
+    if member is None or rule.keyed_by:
+        return member
+    inherited = {Mark.NOT_REPORTED} if rule.has_named_members else {Mark.NOT_REPORTED, Mark.FILLED_IN}
+    if not (inherited & rule.marks) - member.marks:
+        return member
+    return replace(member, marks=member.marks | inherited & rule.marks)
+
+
+def _choices_among(options: list[_Option]) -> tuple[list[_Choice], list[_Choice]]:
+    """What may have been declared at once: one value or all below some object; rarely, two of one object."""
+    together = _below_each_object(option for option in options if option.is_put_back)
+    others = [(option,) for option in options if not option.is_put_back]
+    swaps, pairs = _of_one_object(options)
+    rarely = [*swaps, *(pair for pair in pairs if _paths(pair) not in together)]
+    return [*sorted(together.values(), key=len), *others], rarely
+
+
+def _of_one_object(options: Iterable[_Option]) -> tuple[list[_Choice], list[_Choice]]:
+    """All options of each object that has both kinds, and each two of them of which one is put back."""
+    beside: dict[_Path, list[_Option]] = {}
+    for option in options:
+        beside.setdefault(option.path[:-1], []).append(option)
+    # One way to name an engine was declared, and the service filled in the other, which is declared now.
+    swaps = [tuple(siblings) for siblings in beside.values() if len({o.is_put_back for o in siblings}) > 1]
+    of_two = chain.from_iterable(combinations(siblings, 2) for siblings in beside.values())
+    return swaps, [pair for pair in of_two if any(option.is_put_back for option in pair)]
+
+
+def _below_each_object(options: Iterable[_Option]) -> dict[tuple[_Path, ...], _Choice]:
+    """The options that are below one object, by their paths."""
+    below: dict[_Path, list[_Option]] = {}
+    for option in options:
+        for length in range(len(option.path) + 1):
+            below.setdefault(option.path[:length], []).append(option)
+    return {_paths(group): tuple(group) for group in below.values()}
+
+
+def _paths(options: Iterable[_Option]) -> tuple[_Path, ...]:
+    return tuple(option.path for option in options)
+
+
+def _pairs(choices: list[_Choice], others: list[_Choice]) -> Iterator[_Choice]:
+    """Yield one of each, those first that stand in front; of one list each two once."""
+    for total in range(len(choices) + len(others) - 1):
+        for index in range(max(0, total - len(others) + 1), min(total + 1, len(choices))):
+            if choices is not others or index < total - index:
+                yield (*choices[index], *others[total - index])
+
+
+def _put(form: Any, path: _Path, value: Any) -> Any:
+    """Return a form with another value at a path; what is not changed is shared."""
+    name, *below = path
+    if isinstance(name, int):
+        if not isinstance(form, list):
+            return form
+        return [_put_below(one, below, value) if i == name else one for i, one in enumerate(form)]
+    form = form if isinstance(form, dict) else {}
+    changed = _put_below(form.get(name), below, value)
+    others = {key: one for key, one in form.items() if key != name}
+    return others if changed is _ABSENT or changed == {} else {**others, name: changed}
+
+
+def _put_below(form: Any, below: list[str | int], value: Any) -> Any:
+    return _put(form, tuple(below), value) if below else value
+
+
+# --- Which fields differ between two canonical forms
 
 _NAMED_ARGUMENTS = "parameters"
 
@@ -239,6 +520,3 @@ class _Pruner:
         if member is not None and isinstance(value, dict):
             return self.reported(value, {}, member) or value
         return value
-
-
-_FREE = FieldRule()

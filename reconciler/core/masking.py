@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 from reconciler.core.canonical import walk_rules
 from reconciler.core.diff import spell_path
-from reconciler.core.expression import Reference, parts_of
 from reconciler.core.identity import parse_remote_name
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
+from reconciler.core.scalar import Reference, parts_of
 from reconciler.core.stack import Declared, DesiredJob, Stack
 from reconciler.core.values import Change
 from reconciler.secrets import REDACTED, SecretText, holds_secret, looks_secret

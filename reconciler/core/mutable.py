@@ -20,7 +20,7 @@ from reconciler.core.canonical import (
 from reconciler.core.diff import changes_between
 from reconciler.core.fields.marks import Cloud
 from reconciler.core.identity import Description, Marker, parse_description
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase, may
 from reconciler.core.schedule import Schedule
 from reconciler.core.stack import Declared, DesiredJob

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from reconciler.core.identity import Marker, parse_remote_name
-from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
+from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.record import HistorySnapshot, PastRevision, RecordedRevision, RevisionId
 
 

@@ -6,12 +6,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, runtime_checkable
 
-from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.observed import Observation, ObservedJob
 
 if TYPE_CHECKING:
     from reconciler.core.catalog import EngineOffer, FlavorOffer, Offered, RecordQuota
-    from reconciler.core.job_reports import EventPage, EventQuery, LogEnd, NodeMetric
-    from reconciler.core.listing import Listing, SearchFilter
+    from reconciler.core.observed import EventPage, EventQuery, Listing, LogEnd, NodeMetric, SearchFilter
     from reconciler.core.policy_expression import Answer, Question
     from reconciler.errors import Rejected
 

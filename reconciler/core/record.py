@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from reconciler.core.identity import Marker, ScheduleMark, remote_name
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase, parse_phase
+from reconciler.core.settings import LOCAL
 from reconciler.core.stack import Declared as Declared
-from reconciler.core.target_kind import LOCAL
 from reconciler.core.values import TargetIdentity
 from reconciler.errors import ExitCode, ReconcilerError
 

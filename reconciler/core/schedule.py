@@ -7,9 +7,10 @@ daylight saving does to a time is decided by `cronsim`, as Debian's cron does: d
 from __future__ import annotations
 
 import math
+import re
 from collections import deque
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
@@ -19,7 +20,45 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from reconciler.core.time_zone import NAME_PATTERN, UTC_NAME, UnknownTimeZone, time_zone
+UTC_NAME = "UTC"
+NAME_PATTERN = r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*"
+_NAME = re.compile(NAME_PATTERN, re.ASCII)
+#: Longer than any name.
+_LONGEST_NAME = 256
+#: Names that mean another zone on each machine, and trees that only some machines have.
+_OF_ONE_MACHINE = re.compile(r"(?:localtime|posixrules|Factory)|(?:posix|right)/.*")
+
+
+class UnknownTimeZone(LookupError):
+    """There is no time zone of that name."""
+
+
+def time_zone(name: str) -> tzinfo:
+    """The zone of a name.
+
+    Raises:
+        UnknownTimeZone: there is none.
+    """
+    if name == UTC_NAME:
+        return UTC
+    from zoneinfo import ZoneInfo  # only where there is a schedule or a window
+
+    if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name) or _OF_ONE_MACHINE.fullmatch(name):
+        raise UnknownTimeZone(name)
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise UnknownTimeZone(name) from None
+
+
+def time_zones() -> list[str]:
+    """The names of the time zones that may be given, sorted."""
+    from zoneinfo import available_timezones  # only to suggest one
+
+    return sorted(name for name in available_timezones() if not _OF_ONE_MACHINE.fullmatch(name))
+
+
+# --- The times at which a schedule starts a job: a cron expression in a time zone
 
 #: Longer than any schedule that says something; every item of a list is looked at by itself.
 _LONGEST = 256

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.core.expression import escape, variables_of
+from reconciler.core.scalar import escape, variables_of
 from reconciler.secrets import (
     SecretPart,
     SecretText,

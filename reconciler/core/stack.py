@@ -14,9 +14,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from reconciler.core.body import covered_by, digest_of, is_known, is_of_same_form
 from reconciler.core.canonical import Canonical
-from reconciler.core.digest import covered_by, digest_of, is_known, is_of_same_form
-from reconciler.core.drift_rule import DriftSettings, IgnoreRule
 from reconciler.core.fields.desired import JobBody
 from reconciler.core.fields.field_types import Flag, Strict, Text
 from reconciler.core.fields.marks import Cloud, Edit, SeeAlso
@@ -25,10 +24,17 @@ from reconciler.core.lifecycle import (
     Duration,
     Lifecycle,
 )
-from reconciler.core.notify_entry import NotifyEntry
-from reconciler.core.policy import Policy, PolicyEntry
 from reconciler.core.schedule import Schedule
-from reconciler.core.target_kind import TARGET_KINDS, KindName, TargetKind
+from reconciler.core.settings import (
+    TARGET_KINDS,
+    DriftSettings,
+    IgnoreRule,
+    KindName,
+    NotifyEntry,
+    Policy,
+    PolicyEntry,
+    TargetKind,
+)
 from reconciler.errors import Diagnostic, Location
 from reconciler.secrets import is_credential_name
 

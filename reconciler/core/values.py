@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from reconciler.core.target_kind import KindName
+from reconciler.core.settings import KindName
 from reconciler.errors import Location, first_of_a_kind
 
 FORMAT_VERSION = "1.0"

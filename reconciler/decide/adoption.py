@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from reconciler.core.digest import is_known
-from reconciler.core.entry_patch import EntryPatch, JobComparison, compare_with_job, entry_patch
+from reconciler.core.body import is_known
+from reconciler.core.entry import EntryPatch, JobComparison, NotDeclarable, compare_with_job, entry_patch
 from reconciler.core.identity import (
     MAX_DESCRIPTION,
     Description,
@@ -22,10 +22,9 @@ from reconciler.core.identity import (
     parse_remote_name,
 )
 from reconciler.core.mutable import description_change, mutable_changes
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Ownership, OwnershipState, Revision, standing
 from reconciler.core.phase import Operation, may
-from reconciler.core.raw_fields import NotDeclarable
 from reconciler.core.record import HistorySnapshot, PastRevision
 from reconciler.core.stack import DesiredJob
 from reconciler.core.values import Change, PlanWarning

@@ -11,7 +11,7 @@ from math import isfinite
 from statistics import median
 from typing import Any
 
-from reconciler.core.body_summary import UsedNodes, auto_stop_hours, resources
+from reconciler.core.body import UsedNodes, auto_stop_hours, resources
 from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
 from reconciler.core.stack import NO_PRICES, Prices

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from shlex import quote
 
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import Ownership, OwnershipState
 from reconciler.core.phase import Phase
 from reconciler.core.record import Holder

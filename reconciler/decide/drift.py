@@ -17,18 +17,18 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
+from reconciler.core.body import is_known
 from reconciler.core.diff import changes_between
-from reconciler.core.digest import is_known
-from reconciler.core.drift_rule import IgnoreRule
-from reconciler.core.expression import Reference, parts_of
 from reconciler.core.fields.marks import Cloud
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.masking import mask
 from reconciler.core.mutable import MutableChanges, edited_paths, mutable_changes, with_secrets_of
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import ConflictingJob, KeyView, OwnershipState, Revision
 from reconciler.core.phase import RULES, Phase
 from reconciler.core.record import Call, RunKind
+from reconciler.core.scalar import Reference, parts_of
+from reconciler.core.settings import IgnoreRule
 from reconciler.core.stack import Declared, DesiredJob, Stack
 from reconciler.core.values import (
     MARKER_SCHEDULE,

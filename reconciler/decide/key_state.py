@@ -12,20 +12,17 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from reconciler.core.aliases import one_spelling
-from reconciler.core.body import manifest_form
+from reconciler.core.body import CURRENT, digest_of, is_known, manifest_form, one_spelling
 from reconciler.core.canonical import Canonical, canonical, split
-from reconciler.core.diff import changes_between, comparable_with_details, unreported_among
-from reconciler.core.digest import CURRENT, digest_of, is_known
+from reconciler.core.diff import changes_between, comparable_with_details, declared_for, unreported_among
 from reconciler.core.fields.marks import Cloud
 from reconciler.core.identity import parse_remote_name
 from reconciler.core.lifecycle import OnFailure, OnTerminated, ReplaceOrder
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import ConflictingJob, KeyView, Ownership, OwnershipState, Revision
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.policy_expression import not_evaluated
 from reconciler.core.ports import EvaluateExpressions
-from reconciler.core.reconstruction import declared_for
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastChange
 from reconciler.core.schedule import Overlap
 from reconciler.core.stack import DesiredJob, Limits, Stack

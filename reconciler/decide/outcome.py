@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.values import Frozen
 from reconciler.decide.plan import ACTIONS, Action, PlannedAction
 from reconciler.text import format_duration

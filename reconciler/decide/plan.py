@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 
 from pydantic import Field
 
-from reconciler.core.body_summary import summarize
+from reconciler.core.body import summarize
 from reconciler.core.identity import Description, parse_description
 from reconciler.core.lifecycle import ReplaceOrder
 from reconciler.core.stack import Declared

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from reconciler.core.body import manifest_form
-from reconciler.core.policy import Effect, Policy
 from reconciler.core.policy_expression import Answer, NotJudged, Question
 from reconciler.core.ports import EvaluateExpressions
+from reconciler.core.settings import Effect, Policy
 from reconciler.core.stack import NO_PRICES, DesiredJob, Prices, Stack
 from reconciler.core.values import PlanWarning, Source, TargetIdentity
 from reconciler.decide.cost import cost_of

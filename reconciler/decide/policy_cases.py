@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from reconciler.core.fields.field_types import Strict
-from reconciler.core.policy import Policy
 from reconciler.core.ports import EvaluateExpressions
+from reconciler.core.settings import Policy
 from reconciler.core.stack import NO_PRICES, DesiredJob, Prices
 from reconciler.core.values import TargetIdentity
 from reconciler.decide.plan import Action, Reason

@@ -13,12 +13,12 @@ from functools import cached_property
 from itertools import islice, product
 from typing import Any, NamedTuple
 
+from reconciler.core.body import ALGORITHMS, CURRENT, digest_of, is_known
 from reconciler.core.diff import changes_between
-from reconciler.core.digest import ALGORITHMS, CURRENT, digest_of, is_known
-from reconciler.core.expression import AXIS_NAME
 from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
 from reconciler.core.record import FinishedWork
+from reconciler.core.scalar import AXIS_NAME
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import PlanWarning
 from reconciler.decide.actions import rename_command

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from reconciler.core.body_summary import summarize
+from reconciler.core.body import summarize
 from reconciler.core.lifecycle import Lifecycle
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
-from reconciler.core.policy import Effect
 from reconciler.core.policy_expression import fields_in, not_evaluated
 from reconciler.core.ports import EvaluateExpressions
 from reconciler.core.record import Call, PastChange
+from reconciler.core.settings import Effect
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import (
     Frozen,

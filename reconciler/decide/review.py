@@ -16,15 +16,14 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from reconciler.core.body_summary import nodes_by_place, summarize
+from reconciler.core.body import CURRENT, nodes_by_place, summarize
 from reconciler.core.canonical import by_name
 from reconciler.core.diff import changes_between
-from reconciler.core.digest import CURRENT
 from reconciler.core.identity import Description, Marker
 from reconciler.core.lifecycle import Lifecycle, ReplaceOrder
 from reconciler.core.masking import mask_declared
 from reconciler.core.mutable import SCHEDULE_OPTIONS, declared_changes, mutable_part
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Ownership, Revision
 from reconciler.core.phase import Phase
 from reconciler.core.policy_expression import not_evaluated

@@ -10,7 +10,7 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import NamedTuple
 
-from reconciler.core.digest import is_known
+from reconciler.core.body import is_known
 from reconciler.core.lifecycle import OnChange, OnUpstream
 from reconciler.core.ownership import ConflictingJob, OwnershipState
 from reconciler.core.phase import Phase

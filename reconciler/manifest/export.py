@@ -7,12 +7,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reconciler.core.common_part import common_part
-from reconciler.core.expression import save
+from reconciler.core.entry import (
+    ManifestEntry,
+    NotDeclarable,
+    common_part,
+    job_key,
+    legal_key,
+    manifest_entry,
+)
 from reconciler.core.identity import MAX_KEY, parse_remote_name
-from reconciler.core.manifest_entry import ManifestEntry, job_key, legal_key, manifest_entry
-from reconciler.core.observed_job import ObservedJob
-from reconciler.core.raw_fields import NotDeclarable
+from reconciler.core.observed import ObservedJob
+from reconciler.core.scalar import save
 from reconciler.core.secret_variables import IsSecret, SecretVariables
 from reconciler.core.stack import Target
 from reconciler.decide.actions import adopt_command

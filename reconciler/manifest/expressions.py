@@ -13,15 +13,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from reconciler.core.expression import (
+from reconciler.core.scalar import (
     OutputName,
     Reference,
     UnresolvedText,
+    as_released,
     escape,
     outputs_in,
     parts_of,
+    scalar_text,
+    text_released_as,
 )
-from reconciler.core.scalar import as_released, scalar_text, text_released_as
 from reconciler.errors import Diagnostic
 from reconciler.manifest.positions import PathStep, diagnose
 from reconciler.manifest.problems import (

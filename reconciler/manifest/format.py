@@ -14,8 +14,8 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
-from reconciler.core.expression import Reference, parts_of
-from reconciler.core.store_url import looks_like_passwords
+from reconciler.core.addresses import looks_like_passwords
+from reconciler.core.scalar import Reference, parts_of
 from reconciler.errors import Diagnostic, Location, ManifestInvalid
 from reconciler.manifest import yaml as document
 from reconciler.manifest.merge import SECTIONS

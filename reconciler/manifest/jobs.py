@@ -8,12 +8,18 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from reconciler.core.body import create_body, desugar, merge
-from reconciler.core.digest import CURRENT, covered_by, digest_of
-from reconciler.core.expression import Reference, parts_of
+from reconciler.core.body import CURRENT, covered_by, create_body, desugar, digest_of, merge
 from reconciler.core.identity import room_for_description
 from reconciler.core.lifecycle import Lifecycle
-from reconciler.core.scalar import holds_odd_number, odd_numbers, plain, plain_text, scalar_text
+from reconciler.core.scalar import (
+    Reference,
+    holds_odd_number,
+    odd_numbers,
+    parts_of,
+    plain,
+    plain_text,
+    scalar_text,
+)
 from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, DesiredJob, JobEntry
 from reconciler.errors import Diagnostic, Location, Severity
 from reconciler.manifest.expressions import (

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
-from reconciler.core.notify_entry import Destination
+from reconciler.core.addresses import looks_like_passwords
+from reconciler.core.settings import Destination
 from reconciler.core.stack import NO_PRICES, DesiredJob, Limits, Stack, Target, VariableSource
-from reconciler.core.store_url import looks_like_passwords
 from reconciler.errors import (
     Diagnostic,
     ManifestInvalid,

@@ -15,9 +15,8 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from reconciler.core.expression import AXIS_NAME
 from reconciler.core.identity import key_problem
-from reconciler.core.scalar import is_boolean, plain, scalar_text
+from reconciler.core.scalar import AXIS_NAME, is_boolean, plain, scalar_text
 from reconciler.errors import Diagnostic
 from reconciler.manifest.expressions import LINK, MEMBER, BudgetExceeded, Expander, problems_in, too_much
 from reconciler.manifest.merge import MergedEntry

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from reconciler.core.body import desugar
-from reconciler.core.expression import OutputName, Reference, UnresolvedText
+from reconciler.core.scalar import OutputName, Reference, UnresolvedText
 from reconciler.decide.plan import few
 from reconciler.errors import Diagnostic, Location
 from reconciler.manifest.expressions import Expander, problems_in

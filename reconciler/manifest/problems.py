@@ -14,12 +14,11 @@ from pydantic import BaseModel, ValidationError
 
 from reconciler.core.body import HOISTED, RAW_FORBIDDEN, is_named_environment
 from reconciler.core.canonical import FieldRule, rules
-from reconciler.core.expression import UnresolvedText
 from reconciler.core.fields.algorithm import EnvironmentItem
 from reconciler.core.fields.field_types import fields_of
 from reconciler.core.fields.obs_path import INVALID_PATH, OUTSIDE
-from reconciler.core.scalar import is_boolean, scalar_text
-from reconciler.core.time_zone import time_zones
+from reconciler.core.scalar import UnresolvedText, is_boolean, scalar_text
+from reconciler.core.schedule import time_zones
 from reconciler.errors import Diagnostic, Snippet
 from reconciler.manifest.positions import Member, PathStep, Steps, diagnose, find, format_path
 from reconciler.manifest.yaml import Document, shorten

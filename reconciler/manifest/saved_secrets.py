@@ -1,4 +1,4 @@
-"""Data that was written down without its secrets (`core.expression.save`): how these are found again.
+"""Data that was written down without its secrets (`core.scalar.save`): how these are found again.
 
 No manifest is read. A secret stands in the data by its reference, `Bearer ${var.hf_token}`; where each
 variable had its value from was written down beside it.
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reconciler.core.expression import Reference, parts_of, variables_of
+from reconciler.core.addresses import looks_like_passwords, passwords_in
+from reconciler.core.scalar import Reference, parts_of, variables_of
 from reconciler.core.stack import Variable, VariableSource
-from reconciler.core.store_url import looks_like_passwords, passwords_in
 from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.files import NotRegular, TooLarge, read_file
 from reconciler.manifest.expressions import Expander, problems_in
@@ -41,7 +41,7 @@ def resolve(
     base: Path,
     learn: Callable[[Iterable[str]], None] = _nobody,
 ) -> Any:
-    """Return saved data with its secrets: the inverse of `core.expression.save`.
+    """Return saved data with its secrets: the inverse of `core.scalar.save`.
 
     A value is taken from `variables` (--var), else from the `var_files` that are given now, else from where
     it came from; a file is looked for below `base`. `learn` is told every secret value before anything

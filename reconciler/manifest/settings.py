@@ -12,14 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from reconciler.core.drift_rule import DriftSettings, IgnoreRule
-from reconciler.core.expression import Reference, escape, parts_of
-from reconciler.core.notification_url import refused_url
-from reconciler.core.notify_entry import NOTIFY_CLASSES, Destination, NotifyEntry
-from reconciler.core.policy import Policy, PolicyEntry
-from reconciler.core.policy_expression import NAMES
-from reconciler.core.scalar import scalar_text
-from reconciler.core.store_url import (
+from reconciler.core.addresses import (
     HOLE,
     absolute_url,
     looks_like_passwords,
@@ -27,6 +20,18 @@ from reconciler.core.store_url import (
     store_url_problem,
     user_password,
     written_passwords,
+)
+from reconciler.core.policy_expression import NAMES
+from reconciler.core.scalar import Reference, escape, parts_of, scalar_text
+from reconciler.core.settings import (
+    NOTIFY_CLASSES,
+    Destination,
+    DriftSettings,
+    IgnoreRule,
+    NotifyEntry,
+    Policy,
+    PolicyEntry,
+    refused_url,
 )
 from reconciler.errors import Diagnostic, Location, ManifestInvalid
 from reconciler.expressions.evaluator import find_invalid

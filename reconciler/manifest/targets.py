@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from reconciler.core.endpoint_url import endpoint_problem, holds_credentials
+from reconciler.core.addresses import endpoint_problem, holds_credentials
+from reconciler.core.settings import CLOUD_ONLY
 from reconciler.core.stack import Target, TargetEntry, Variable
-from reconciler.core.target_kind import CLOUD_ONLY
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.manifest.expressions import Expander, problems_in
 from reconciler.manifest.merge import DefaultsPart, MergedEntry, allowed_in_defaults, problems_in_defaults

@@ -7,8 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from reconciler.core.expression import Reference, escape, parts_of
-from reconciler.core.scalar import scalar_text
+from reconciler.core.scalar import Reference, escape, parts_of, scalar_text
 from reconciler.core.stack import Variable, VariableSource
 from reconciler.errors import Diagnostic, Severity
 from reconciler.manifest.expressions import Expander, ExpansionBudget, settings_budget

@@ -17,8 +17,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reconciler.core.expression import VARIABLE_NAME, Reference, parts_of
-from reconciler.core.scalar import is_boolean, plain, scalar_text, spelled
+from reconciler.core.scalar import VARIABLE_NAME, Reference, is_boolean, parts_of, plain, scalar_text, spelled
 from reconciler.core.stack import Variable, VariableType
 from reconciler.errors import Diagnostic, WrongUsage
 from reconciler.manifest.expressions import Expander, ExpansionBudget, problems_in, settings_budget

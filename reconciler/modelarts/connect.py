@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
-from reconciler.core.endpoint_url import endpoint_problem, is_loopback
+from reconciler.core.addresses import endpoint_problem, is_loopback
 from reconciler.core.fields.marks import Cloud
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity

@@ -32,13 +32,11 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from reconciler.core.aliases import one_spelling
-from reconciler.core.body import create_body, with_identity
+from reconciler.core.body import create_body, one_spelling, with_identity
 from reconciler.core.fields import algorithm, desired, spec, tasks
 from reconciler.core.fields.desired import JobBody
 from reconciler.core.fields.marks import Cloud, Mark, UpdateInPlace
-from reconciler.core.listing import Listing
-from reconciler.core.observed_job import ObservedJob, Unreadable
+from reconciler.core.observed import Listing, ObservedJob, Unreadable
 from reconciler.errors import NotSupported, ServiceError, UnreadableAnswer
 from reconciler.modelarts.models import Billing, Count, FlavorInfo, Lenient, Number, Task, Texts
 from reconciler.modelarts.observe import find_invalid_value, page_of

@@ -12,10 +12,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from reconciler.core.listing import Listing, SearchFilter
-from reconciler.core.listing import named as name_filter
-from reconciler.core.logtail import Unseen, unseen
-from reconciler.core.observed_job import Observation
+from reconciler.core.observed import Listing, Observation, SearchFilter, Unseen, unseen
+from reconciler.core.observed import named as name_filter
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Operation, may
 from reconciler.core.ports import SupportsSearch
@@ -34,8 +32,7 @@ from reconciler.errors import (
 from reconciler.text import parse_duration
 
 if TYPE_CHECKING:
-    from reconciler.core.job_reports import EventQuery, JobEvent
-    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.observed import EventQuery, JobEvent, ObservedJob
     from reconciler.core.ownership import KeyView
     from reconciler.core.ports import Backend, Logs, SupportsSearch
     from reconciler.core.stack import Stack

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from reconciler.core.fields.marks import Cloud
 from reconciler.core.ports import Clock
+from reconciler.core.settings import LOCAL
 from reconciler.core.stack import Target
-from reconciler.core.target_kind import LOCAL
 from reconciler.core.values import TargetIdentity
 from reconciler.errors import Rejected
 from reconciler.modelarts.http import SessionOptions

@@ -34,8 +34,7 @@ from math import isfinite
 from typing import Any, NamedTuple, TypeGuard
 
 from reconciler.core.identity import MARKER_BEGIN, Marker, parse_description
-from reconciler.core.listing import Listing, SearchFilter, named
-from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
+from reconciler.core.observed import Listing, Observation, ObservedJob, SearchFilter, Unreadable, named
 from reconciler.core.phase import ACTIVE
 from reconciler.errors import Rejected, ServiceError, Unauthorized
 

@@ -108,7 +108,7 @@ class Runtime:
 
 
 class KindModule(Protocol):
-    """The functions of the module of a kind of target, see `core.target_kind`."""
+    """The functions of the module of a kind of target, see `core.settings`."""
 
     def open_target(
         self, name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack

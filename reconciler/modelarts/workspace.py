@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from reconciler.core.fields.marks import Cloud
-from reconciler.core.listing import Listing, SearchFilter, named
-from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
+from reconciler.core.observed import Listing, Observation, ObservedJob, SearchFilter, Unreadable, named
 from reconciler.core.ports import ReadingListener, Secrets
 from reconciler.errors import NotFound, NotSupported, Rejected, ServiceError, Unauthorized, UnreadableAnswer
 from reconciler.modelarts.clock import RetryPolicy

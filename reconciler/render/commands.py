@@ -17,7 +17,7 @@ from reconciler.render.style import PLAIN, Style
 from reconciler.text import format_duration, printable
 
 if TYPE_CHECKING:
-    from reconciler.core.observed_job import ObservedJob
+    from reconciler.core.observed import ObservedJob
 
 #: The heads of the table of `status`.
 COLUMNS = ("KEY", "REVISION", "PHASE", "QUEUED", "RAN", "NODES", "LAST CHANGE", "WAITS FOR")

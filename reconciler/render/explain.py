@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.canonical import walk_rules
-from reconciler.core.manifest_keys import LanguageKey, format_field, keys_below, meaning, yaml_text
 from reconciler.core.phase import RULES as PHASE_RULES
 from reconciler.core.phase import Operation, Phase
-from reconciler.core.policy import Effect
+from reconciler.core.schema import LanguageKey, format_field, keys_below, meaning, yaml_text
+from reconciler.core.settings import Effect
 from reconciler.decide.guards import REFUSES_THE_PLAN
 from reconciler.decide.plan import BLOCKERS
 from reconciler.decide.rules import RULES

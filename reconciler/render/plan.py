@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from reconciler.core.expression import Reference, parts_of
+from reconciler.core.scalar import Reference, parts_of
 from reconciler.decide.cost import spell_cost
 from reconciler.decide.plan import (
     FOLDED_FROM,

@@ -13,10 +13,10 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.core.observed_job import Observation
-from reconciler.core.policy import Effect as PolicyEffect
-from reconciler.core.policy import Policy
+from reconciler.core.observed import Observation
 from reconciler.core.record import PastRun, RunKind, Scope
+from reconciler.core.settings import Effect as PolicyEffect
+from reconciler.core.settings import Policy
 from reconciler.core.stack import DesiredJob, Limits, Stack
 from reconciler.decide.outcome import ApplyEvent, EventType, Result, Status, Waited, WaitEnd
 from reconciler.decide.plan import EVERY_GUARD, NO_ALLOWANCES, Action, Allowances, Plan

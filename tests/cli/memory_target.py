@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from reconciler.core.fields.marks import Cloud
-from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
 from reconciler.errors import NameTaken, NotFound, WrongPhase

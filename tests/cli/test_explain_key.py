@@ -8,9 +8,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from reconciler.core.lifecycle import Lifecycle
-from reconciler.core.manifest_keys import find_key, keys_below, language_keys, yaml_text
-from reconciler.core.manifest_schema import manifest_schema
-from reconciler.core.schema_annotations import properties
+from reconciler.core.schema import find_key, keys_below, language_keys, manifest_schema, properties, yaml_text
 from reconciler.core.stack import JobEntry, Limits, Manifest, Prices, TargetEntry, Variable
 from tests.cli.conftest import Reconciler
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.logtail import last_lines, unseen
+from reconciler.core.observed import last_lines, unseen
 from reconciler.core.phase import Phase
 from reconciler.decide.outcome import WaitEnd
 from reconciler.decide.wait import GOALS, Goal, judge

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reconciler.core.body import with_identity
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.stack import DesiredJob
 from reconciler.emulator import responses
 from reconciler.emulator.errors import ApiError

@@ -8,7 +8,7 @@ from typing import Any
 
 from reconciler.core.canonical import by_name
 from reconciler.core.mutable import mutable_part
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase
 from reconciler.core.record import HistorySnapshot, PastRevision
 from reconciler.core.stack import Declared, DesiredJob

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.core.endpoint_url import endpoint_problem, is_loopback
+from reconciler.core.addresses import endpoint_problem, is_loopback
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.body import create_body, desugar, manifest_form, merge
-from reconciler.core.digest import CURRENT, covered_by, digest_of
-from reconciler.core.entry_patch import compare_with_job, entry_patch
+from reconciler.core.body import CURRENT, covered_by, create_body, desugar, digest_of, manifest_form, merge
+from reconciler.core.entry import compare_with_job, entry_patch
 from reconciler.core.identity import parse_description
-from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
+from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import HistorySnapshot, PastRevision

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.observed_job import ObservedJob, Unreadable
+from reconciler.core.observed import ObservedJob, Unreadable
 from reconciler.core.selection import narrow
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.core.body import desugar, merge
-from reconciler.core.common_part import common_part
+from reconciler.core.entry import common_part
 
 values = st.sampled_from(["a", "b", "1", 1, True])
 names = st.sampled_from(["x", "y", "z"])

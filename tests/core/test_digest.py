@@ -9,9 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.body import create_body, desugar, manifest_form, merge, with_identity
+from reconciler.core.body import (
+    CURRENT,
+    covered_by,
+    create_body,
+    desugar,
+    digest_of,
+    is_known,
+    manifest_form,
+    merge,
+    with_identity,
+)
 from reconciler.core.canonical import canonical, mutable_paths, split
-from reconciler.core.digest import CURRENT, covered_by, digest_of, is_known
 from reconciler.secrets import SecretText
 from tests.builders import an_entry
 

@@ -17,8 +17,8 @@ import pytest
 
 from reconciler.core.lifecycle import ReplaceOrder
 from reconciler.core.phase import Phase
+from reconciler.core.settings import LOCAL, TARGET_KINDS
 from reconciler.core.stack import Target, VariableSource
-from reconciler.core.target_kind import LOCAL, TARGET_KINDS
 from reconciler.decide.plan import Action, Plan, Reason
 from reconciler.decide.saved_plan import SavedOptions
 from reconciler.errors import ManifestInvalid

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.identity import Marker, parse_description
-from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
@@ -303,7 +303,7 @@ def test_old_key_is_not_terminated_when_the_new_one_is_out_of_view(is_partial: b
 
 
 def test_unreadable_job_of_the_old_key_makes_the_new_key_unknown() -> None:
-    from reconciler.core.observed_job import Unreadable
+    from reconciler.core.observed import Unreadable
 
     plan = plan_for(a_stack(renamed()), unreadable=(Unreadable("status is missing", name="old"),))
     assert [(a.key, a.action) for a in plan.actions] == [("new", Action.UNKNOWN)]

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from reconciler.core.lifecycle import Lifecycle, ReplaceOrder
-from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
-from reconciler.core.policy import Policy
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
+from reconciler.core.settings import Policy
 from reconciler.core.stack import DesiredJob, Limits, Stack
 from reconciler.core.values import PreflightReason
 from reconciler.decide import exit_code

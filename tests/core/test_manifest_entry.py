@@ -8,16 +8,14 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.aliases import one_spelling
-from reconciler.core.body import create_body, desugar, manifest_form
+from reconciler.core.body import create_body, desugar, manifest_form, one_spelling
 from reconciler.core.canonical import canonical, split
 from reconciler.core.diff import changes_between, comparable_with_details
+from reconciler.core.entry import ManifestEntry, NotDeclarable, job_key, manifest_entry
 from reconciler.core.fields.marks import Cloud
 from reconciler.core.identity import key_problem
-from reconciler.core.manifest_entry import ManifestEntry, job_key, manifest_entry
 from reconciler.core.mutable import mutable_changes
-from reconciler.core.observed_job import ObservedJob
-from reconciler.core.raw_fields import NotDeclarable
+from reconciler.core.observed import ObservedJob
 from reconciler.core.secret_variables import SecretVariables
 from reconciler.core.stack import DesiredJob, JobEntry
 from reconciler.core.values import Change

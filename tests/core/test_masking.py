@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from reconciler.core.body import CURRENT
 from reconciler.core.canonical import by_name
-from reconciler.core.digest import CURRENT
 from reconciler.core.masking import LOOKS_SECRET, DeclaredSecrets, mask
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase
 from reconciler.core.stack import Declared
 from reconciler.core.values import Change

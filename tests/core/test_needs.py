@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.observed_job import ObservedJob, Unreadable
+from reconciler.core.observed import ObservedJob, Unreadable
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.selection import narrow

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.policy import Effect
+from reconciler.core.settings import Effect
 from reconciler.core.stack import Limits
 from reconciler.decide.guards import REFUSES_THE_PLAN
 from reconciler.decide.plan import Action, Guard

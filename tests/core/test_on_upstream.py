@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason

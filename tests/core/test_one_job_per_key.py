@@ -8,7 +8,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from reconciler.core.lifecycle import ReplaceOrder
-from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import TERMINAL, Phase
 from reconciler.core.record import PastRevision

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.policy import POLICY_ACTIONS, Effect, Policy
+from reconciler.core.settings import POLICY_ACTIONS, Effect, Policy
 from reconciler.core.stack import Prices
 from reconciler.decide.guards import blockers
 from reconciler.decide.plan import Action, Plan, Reason

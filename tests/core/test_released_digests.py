@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.digest import CURRENT, digest_of
-from reconciler.core.observed_job import Observation
+from reconciler.core.body import CURRENT, digest_of
+from reconciler.core.observed import Observation
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.scalar import spelled

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
+from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.scalar import spelled
+from reconciler.core.settings import LOCAL
 from reconciler.core.stack import DesiredJob, Stack, Target, VariableSource
-from reconciler.core.target_kind import LOCAL
 from reconciler.decide.key_state import Snapshot
 from reconciler.decide.plan import Action, Plan
 from reconciler.decide.saved_plan import SavedOptions

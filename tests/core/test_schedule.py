@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.core.identity import ScheduleMark
-from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.schedule import Schedule, spell_relative
+from reconciler.core.settings import LOCAL
 from reconciler.core.stack import DesiredJob, Limits, Target
-from reconciler.core.target_kind import LOCAL
 from reconciler.core.values import timestamp
 from reconciler.decide.drift import check_key
 from reconciler.decide.drift_check import DriftClass

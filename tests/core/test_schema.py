@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from reconciler.core.manifest_schema import manifest_schema
-from reconciler.core.schema_annotations import properties, title_of
+from reconciler.core.schema import manifest_schema, properties, title_of
 from reconciler.core.stack import JobEntry, Manifest
 
 SCHEMA = manifest_schema()

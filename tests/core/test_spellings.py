@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.decide.key_state import Difference, difference
 from tests.builders import a_job, seen
 

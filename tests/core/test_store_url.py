@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.core.store_url import (
+from reconciler.core.addresses import (
     HOLE,
     STORES,
     StoreKind,

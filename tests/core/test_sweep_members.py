@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.observed_job import Observation, ObservedJob
+from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.record import HistorySnapshot, RecordedRevision, RevisionId
 from reconciler.core.stack import DesiredJob, Stack

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from reconciler.core.identity import ScheduleMark
-from reconciler.core.observed_job import Observation, ObservedJob, Unreadable
+from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.scalar import spelled

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.stack import Target
 from reconciler.manifest.export import export_stack
 from reconciler.manifest.format import format_text

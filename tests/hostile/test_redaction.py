@@ -27,7 +27,7 @@ from reconciler.cli import exits, progress
 from reconciler.cli.console import console
 from reconciler.cli.exits import of_exception
 from reconciler.cli.job_actions import redact_log
-from reconciler.core.logtail import last_lines, unseen
+from reconciler.core.observed import last_lines, unseen
 from reconciler.core.values import Change
 from reconciler.decide.plan import Action
 from reconciler.errors import Diagnostic, ManifestInvalid

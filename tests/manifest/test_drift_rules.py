@@ -8,9 +8,8 @@ from typing import Any, get_args
 import pytest
 from jsonschema import Draft202012Validator
 
-from reconciler.core.drift_rule import IgnorableClass, IgnoreRule
-from reconciler.core.manifest_keys import find_key
-from reconciler.core.manifest_schema import manifest_schema
+from reconciler.core.schema import find_key, manifest_schema
+from reconciler.core.settings import IgnorableClass, IgnoreRule
 from reconciler.decide.drift_check import DriftClass
 from tests.manifest.conftest import Place, place_of
 

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reconciler.core.aliases import one_spelling
-from reconciler.core.body import manifest_form
+from reconciler.core.body import manifest_form, one_spelling
 from reconciler.core.canonical import canonical, split
 from reconciler.core.diff import changes_between, comparable_with_details
 from reconciler.core.fields.marks import Cloud
 from reconciler.core.identity import Marker, key_problem
 from reconciler.core.mutable import mutable_changes
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.stack import DesiredJob, Target
 from reconciler.core.values import Change
 from reconciler.manifest import export as exported_stack

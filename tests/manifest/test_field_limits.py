@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.canonical import walk_rules
-from reconciler.core.manifest_keys import format_field
+from reconciler.core.schema import format_field
 from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.manifest.load import load_mapping
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from jsonschema import Draft202012Validator
 
-from reconciler.core.manifest_schema import manifest_schema
-from reconciler.core.policy import Effect
+from reconciler.core.schema import manifest_schema
+from reconciler.core.settings import Effect
 from reconciler.manifest.load import load_mapping
 from tests.manifest.conftest import Place, marked, place_of
 

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from reconciler.core.expression import Reference, escape, parts_of, save, unresolvable_references
+from reconciler.core.scalar import Reference, escape, parts_of, save, unresolvable_references
 from reconciler.core.stack import Variable, VariableSource
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.manifest.expressions import Expander

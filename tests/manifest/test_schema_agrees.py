@@ -11,8 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from reconciler.core.fields.field_types import Strict
-from reconciler.core.manifest_schema import manifest_schema
-from reconciler.core.target_kind import CLOUD_ONLY
+from reconciler.core.schema import manifest_schema
+from reconciler.core.settings import CLOUD_ONLY
 from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.manifest.load import load_mapping
 

@@ -22,7 +22,7 @@ from uuid import uuid4
 
 import pytest
 
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import ACTIVE
 from reconciler.core.stack import Target
 from reconciler.emulator.app import Application, create_app

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.observed_job import ObservedJob, Unreadable
+from reconciler.core.observed import ObservedJob, Unreadable
 from reconciler.modelarts.observe import read_job
 from tests.modelarts.building import MARKER, an_answer
 

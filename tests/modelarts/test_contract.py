@@ -15,7 +15,7 @@ import pytest
 from reconciler.core.canonical import mutable_paths
 from reconciler.core.fields.marks import Cloud
 from reconciler.core.identity import parse_description
-from reconciler.core.observed_job import ObservedJob
+from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import ACTIVE, Phase
 from reconciler.core.ports import Backend
 from reconciler.emulator.routes import HUAWEI, ROUTES

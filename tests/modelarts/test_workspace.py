@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.listing import SearchFilter
-from reconciler.core.observed_job import Observation
+from reconciler.core.observed import Observation, SearchFilter
 from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.control import Effect, Fault
 from reconciler.emulator.database import ManualClock

@@ -11,7 +11,7 @@ from pathlib import Path
 import apprise
 import pytest
 
-from reconciler.core.notification_url import (
+from reconciler.core.settings import (
     FILE_PARAMETERS,
     REFUSED_SCHEMES,
     TEMPLATES_BY_ID,

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from reconciler.core.store_url import STORES
+from reconciler.core.addresses import STORES
 from tests.builders import NOW
 from tests.records import server
 from tests.records.locations import FileClock, Place

@@ -16,8 +16,8 @@ from sqlalchemy.sql.dml import Insert
 from sqlalchemy.sql.elements import ClauseElement
 from sqlalchemy.sql.visitors import iterate
 
+from reconciler.core.addresses import STORES, parse_store_url
 from reconciler.core.record import Call
-from reconciler.core.store_url import STORES, parse_store_url
 from reconciler.decide.journal import RunEnd, StepEnd
 from reconciler.decide.plan import Action
 from reconciler.records import dialects, schema, store

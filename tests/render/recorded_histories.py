@@ -8,7 +8,7 @@ from typing import Any
 
 from reconciler.core.identity import remote_name
 from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
-from reconciler.core.target_kind import MODELARTS
+from reconciler.core.settings import MODELARTS
 from reconciler.core.values import TargetIdentity
 from reconciler.decide.history_report import HistoryExcerpt
 from reconciler.decide.timeline import Timeline, make_timeline

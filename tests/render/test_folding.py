@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.observed_job import Unreadable
+from reconciler.core.observed import Unreadable
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.outcome import Outcome, Result, Status
 from reconciler.decide.plan import FOLDED_FROM, Action, Plan, fold_alike, without_name

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.drift_rule import IgnoreRule
-from reconciler.core.observed_job import Unreadable
-from reconciler.core.policy import Effect, Policy
+from reconciler.core.observed import Unreadable
+from reconciler.core.settings import Effect, IgnoreRule, Policy
 from reconciler.core.stack import Stack
 from reconciler.core.values import timestamp
 from reconciler.decide.drift import DriftReport, with_comparison

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
+from reconciler.core.settings import MODELARTS
 from reconciler.core.stack import Declared
-from reconciler.core.target_kind import MODELARTS
 from reconciler.core.values import TargetIdentity
 from reconciler.decide.history_report import (
     HistoryDiff,

@@ -1,6 +1,6 @@
 """What each database does in its own way; the rest of the records does not ask which database it is.
 
-A database needs a row in `core.store_url.STORES`, and a module of the same name with a `StoreDialect`.
+A database needs a row in `core.addresses.STORES`, and a module of the same name with a `StoreDialect`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import Insert as PostgresqlInsert
 from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 from sqlalchemy.sql.dml import Insert
 
-from reconciler.core.store_url import StoreUrl, parse_store_url
+from reconciler.core.addresses import StoreUrl, parse_store_url
 
 #: How long another process's write, or a free connection, is waited for; seconds.
 BUSY_S = 5.0

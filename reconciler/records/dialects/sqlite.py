@@ -26,8 +26,8 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.compiler import compiles
 
+from reconciler.core.addresses import StoreUrl
 from reconciler.core.record import RecordsUnavailable
-from reconciler.core.store_url import StoreUrl
 from reconciler.errors import Diagnostic
 from reconciler.records.dialects import BUSY_S, Dialect, ErrorRow
 from reconciler.records.file import MOVE_AWAY, UNREACHABLE, UNREADABLE, UNWRITABLE, has_content

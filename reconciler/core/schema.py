@@ -1,28 +1,27 @@
-"""The JSON Schema of a manifest file, for editors and CI: read off the models, with what they cannot say.
-
-What is added: mapping forms beside list forms, `${…}` in the place of every value below a job and in targets,
-`null` in the place of what it removes, the patterns of names, and the choices of which only one may be made.
-What is taken away: `required` wherever `defaults` or a template may supply the field. So a schema cannot say
-that a job lacks something, only that what stands in a file can be right in no job.
-"""
+"""The published JSON Schema of a manifest: its keys, with titles, defaults and examples."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, get_args
 
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
+from reconciler.core.addresses import STORES
 from reconciler.core.body import RAW_FORBIDDEN
-from reconciler.core.drift_rule import DriftSettings
-from reconciler.core.expression import AXIS_NAME, VARIABLE_NAME
-from reconciler.core.fields.field_types import Choice, Strict
+from reconciler.core.canonical import FieldRule, mutable_paths, rule_at
+from reconciler.core.fields.field_types import Choice, Strict, fields_of
+from reconciler.core.fields.marks import Edit, SeeAlso
 from reconciler.core.identity import KEY_PATTERN, STACK_PATTERN, room_for_description
-from reconciler.core.notify_entry import NotifyEntry
-from reconciler.core.policy import PolicyEntry
-from reconciler.core.schema_annotations import annotate
+from reconciler.core.phase import Operation
+from reconciler.core.scalar import AXIS_NAME, VARIABLE_NAME
+from reconciler.core.settings import CLOUD_ONLY, TARGET_KINDS, DriftSettings, NotifyEntry, PolicyEntry
 from reconciler.core.stack import (
     NOT_IN_DEFAULTS,
     NOT_IN_TEMPLATES,
@@ -33,12 +32,109 @@ from reconciler.core.stack import (
     TargetEntry,
     Variable,
 )
-from reconciler.core.store_url import STORES
-from reconciler.core.target_kind import CLOUD_ONLY, TARGET_KINDS
+
+Schema = dict[str, Any]
+
+_ACRONYMS = {
+    name.lower(): name
+    for name in ("API", "CPU", "ID", "NFS", "OBS", "PFS", "SFT", "SSH", "SWR", "URL", "URN", "UUID")
+}
+_WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
+
+
+def annotate(schema: Schema) -> Schema:
+    """Return a schema with `$defs`, in which every property has a title and examples.
+
+    A property that may be left out and whose model has no default has the default null.
+    """
+    definitions = schema["$defs"]
+    for name, definition in definitions.items():
+        definition.setdefault("title", title_of(name))
+        definitions[name] = _ordered(definition)
+    for _, owner, name in properties(schema):
+        member = owner["properties"][name]
+        member.setdefault("title", title_of(name))
+        if "description" not in member:
+            member["description"] = _target(member, definitions)["description"]
+        if name not in owner.get("required", ()):
+            member.setdefault("default", None)
+        if "examples" not in member:
+            member["examples"] = [example_of(member, definitions)]
+        owner["properties"][name] = _ordered(member)
+    return _ordered(schema)
+
+
+def title_of(name: str) -> str:
+    """`pool_id` is "Pool ID", `matchFields` is "Match fields"."""
+    words = [word.lower() for word in _WORDS.findall(name)]
+    title = " ".join(_ACRONYMS.get(word, word) for word in words)
+    return title[:1].upper() + title[1:]
+
+
+def properties(node: Any, path: str = "") -> Iterator[tuple[str, Schema, str]]:
+    """Yield each described property of a schema: where it stands, the object that has it, and its name."""
+    if isinstance(node, list):
+        for index, item in enumerate(node):
+            yield from properties(item, f"{path}[{index}]")
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            if key in ("properties", "$defs", "patternProperties"):
+                for name, member in value.items():
+                    if key == "properties" and is_described(node):
+                        yield f"{path}.{name}", node, name
+                    yield from properties(member, f"{path}.{name}")
+            elif key not in ("examples", "default", "allOf", "if", "then"):
+                yield from properties(value, path)
+
+
+def is_described(owner: Schema) -> bool:
+    """Whether an object is one that people write, and no condition on another one."""
+    return "additionalProperties" in owner
+
+
+def _target(member: Schema, definitions: dict[str, Schema]) -> Schema:
+    """The first model that a property refers to."""
+    options = [member, *member.get("anyOf", ())]
+    name = next(one["$ref"] for one in options if "$ref" in one).removeprefix("#/$defs/")
+    return definitions[name]
+
+
+def example_of(schema: Schema, definitions: dict[str, Schema]) -> Any:
+    """A value that the schema takes: its own example, or one made of what it says."""
+    if examples := schema.get("examples"):
+        return examples[0]
+    if "const" in schema or "enum" in schema:
+        return schema.get("const", schema.get("enum", [None])[0])
+    if "anyOf" in schema:
+        return example_of(schema["anyOf"][0], definitions)
+    if "$ref" in schema:
+        return _object(definitions[schema["$ref"].removeprefix("#/$defs/")], definitions)
+    if schema.get("type") == "array":
+        return [example_of(schema["items"], definitions)]
+    if schema.get("type") == "boolean":
+        return schema.get("default") is not True
+    raise ValueError(f"no example: {schema}")
+
+
+def _object(definition: Schema, definitions: dict[str, Schema]) -> Schema:
+    """An object with the members that it must have, or else with its first."""
+    members = definition["properties"]
+    names = definition.get("required") or list(members)[:1]
+    return {name: example_of(members[name], definitions) for name in names}
+
+
+_ORDER = ("$schema", "title", "description", "default", "examples")
+
+
+def _ordered(schema: Schema) -> Schema:
+    first = {name: schema[name] for name in _ORDER if name in schema}
+    return first | {name: value for name, value in schema.items() if name not in first}
+
+
+# --- manifest_schema
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-Schema = dict[str, Any]
 
 #: A URL may begin with an expression, or have one as its path.
 _BEGINNINGS = (
@@ -491,3 +587,280 @@ def _raw() -> Schema:
     metadata = {"type": "object", "properties": dict.fromkeys(RAW_FORBIDDEN["metadata"], False)}
     form = {"type": "object", "properties": {"metadata": metadata, "status": False}}
     return {"anyOf": [form, _EXPRESSION, _NULL]}
+
+
+# --- The keys of the manifest language: of each its path, type, default, example, and what an edit means
+
+_SchemaView = Mapping[str, Any]
+
+#: Where the keys of a section stand: below a name of the user's own, right below the section, or in a list.
+_BELOW_A_NAME: Mapping[str, type[BaseModel]] = {"targets": TargetEntry, "variables": Variable}
+_RIGHT_BELOW: Mapping[str, type[BaseModel]] = {"limits": Limits, "prices": Prices, "drift": DriftSettings}
+_IN_A_LIST: Mapping[str, type[BaseModel]] = {"policies": PolicyEntry, "notify": NotifyEntry}
+_NAME = "NAME"
+#: What leads to a job, whose keys are named without it.
+_JOBS = ("jobs", "templates")
+_DEFAULTS = "defaults"
+#: Where the fields of the service are described.
+_SERVICE = 'docs/modelarts.md, "Create request"'
+_FILES = 'docs/manifest.md, "A stack and its files"'
+
+
+@dataclass(frozen=True)
+class LanguageKey:
+    """One key of the language. `path` begins at the manifest or at a job: `limits.lost_time`, `needs`."""
+
+    path: str
+    title: str
+    description: str
+    type: str
+    limits: str
+    default: Any
+    example: Any
+    edit: str
+    see: str
+
+    @property
+    def has_default(self) -> bool:
+        """Whether leaving the key out means a value."""
+        return self.default is not None
+
+
+class NoSuchKey(LookupError):
+    """No key has that name, or several have; `candidates` are those, and `nearest` one that was meant."""
+
+    def __init__(self, name: str, candidates: tuple[str, ...], nearest: str | None) -> None:
+        self.name, self.candidates, self.nearest = name, candidates, nearest
+        super().__init__(name)
+
+
+@cache
+def language_keys() -> tuple[LanguageKey, ...]:
+    """Every key: those of the manifest, of its sections, then of a job."""
+    schema = manifest_schema()
+    walk = _SchemaWalk(schema["$defs"])
+    keys: list[LanguageKey] = []
+    for name, member in schema["properties"].items():
+        inherited = walk.marks(Manifest, name, _Marks(Edit.OF_DECISION, _FILES))
+        keys.append(walk.key((name,), member, inherited))
+        if name in _BELOW_A_NAME:
+            keys += walk.below((name, _NAME), _BELOW_A_NAME[name], inherited)
+        elif name in _RIGHT_BELOW:
+            keys += walk.below((name,), _RIGHT_BELOW[name], inherited)
+        elif name in _IN_A_LIST:
+            keys += walk.below((name, "[]"), _IN_A_LIST[name], inherited)
+    keys += walk.below((), JobEntry, _Marks())
+    return tuple(keys)
+
+
+def find_key(name: str) -> LanguageKey:
+    """The key that a path means, or the end of one if only one ends so.
+
+    Raises:
+        NoSuchKey: none does, or several do.
+    """
+    wanted = _steps(name)
+    by_steps = {_steps(key.path): key for key in language_keys()}
+    for steps in (wanted, _of_a_job(wanted)):
+        if steps in by_steps:
+            return by_steps[steps]
+    ending = [key for steps, key in by_steps.items() if wanted and steps[-len(wanted) :] == wanted]
+    if len(ending) == 1:
+        return ending[0]
+    raise NoSuchKey(name, tuple(key.path for key in ending), None if ending else _nearest(name))
+
+
+def keys_below(key: LanguageKey) -> tuple[LanguageKey, ...]:
+    """The keys below one, on every level."""
+    beginnings = (f"{key.path}.", f"{key.path}[")
+    return tuple(one for one in language_keys() if one.path.startswith(beginnings))
+
+
+def _steps(path: str) -> tuple[str, ...]:
+    """The steps of a path, with NAME for the user's own names; whether one leads into a list is left out."""
+    steps = tuple(step.partition("[")[0] for step in path.split("."))
+    return (steps[0], _NAME, *steps[2:]) if steps[0] in _BELOW_A_NAME and len(steps) > 1 else steps
+
+
+def _of_a_job(steps: tuple[str, ...]) -> tuple[str, ...]:
+    """The steps from the job on, of a path that leads to a job."""
+    if steps[0] in _JOBS:
+        return steps[2:]
+    return steps[steps.index(_DEFAULTS) + 1 :] if _DEFAULTS in steps else steps
+
+
+def _nearest(name: str) -> str | None:
+    paths = [key.path for key in language_keys()]
+    if found := get_close_matches(name, paths, n=1):
+        return found[0]
+    by_last = {path.rpartition(".")[2].lower(): path for path in reversed(paths)}
+    found = get_close_matches(name.rpartition(".")[2].lower(), by_last, n=1)
+    return by_last[found[0]] if found else None
+
+
+@dataclass(frozen=True)
+class _Marks:
+    """What is said of a key and of those below it, unless they say otherwise."""
+
+    edit: Edit | None = None
+    see: str = _SERVICE
+
+
+@dataclass(frozen=True)
+class _SchemaWalk:
+    definitions: Mapping[str, _SchemaView]
+
+    def below(
+        self, path: tuple[str, ...], model: type[BaseModel], inherited: _Marks
+    ) -> Iterator[LanguageKey]:
+        """The keys of a model, and those below them."""
+        yield from self._members(path, self.definitions[model.__name__], model, inherited)
+
+    def _members(
+        self, path: tuple[str, ...], owner: _SchemaView, model: type[BaseModel] | None, inherited: _Marks
+    ) -> Iterator[LanguageKey]:
+        for name, schema in owner["properties"].items():
+            if not isinstance(schema, Mapping):
+                continue
+            marks = self.marks(model, name, inherited)
+            yield self.key((*path, name), schema, marks)
+            for steps, inner in self._objects(schema):
+                yield from self._members((*path, name, *steps), inner, _model_of(model, name), marks)
+
+    def marks(self, model: type[BaseModel] | None, name: str, inherited: _Marks) -> _Marks:
+        """The marks on the line of a field, and what it inherits."""
+        field = fields_of(model).get(name) if model else None
+        metadata = field.metadata if field else []
+        edit = next((one for one in metadata if isinstance(one, Edit)), inherited.edit)
+        see = next((one.page for one in metadata if isinstance(one, SeeAlso)), inherited.see)
+        return _Marks(edit, see)
+
+    def key(self, path: tuple[str, ...], schema: _SchemaView, marks: _Marks) -> LanguageKey:
+        """What is known of one key."""
+        options = list(self._options(schema))
+        rule = None if marks.edit else rule_at(path)
+        return LanguageKey(
+            path=format_field(path),
+            title=schema["title"],
+            description=schema["description"],
+            type=" or ".join(dict.fromkeys(map(self._type, options))),
+            limits=", ".join(dict.fromkeys(limit for one in options for limit in _limits(one))),
+            default=schema.get("default"),
+            example=schema["examples"][0],
+            edit=str(marks.edit) if rule is None else meaning(path, rule),
+            see=marks.see,
+        )
+
+    def _options(self, schema: _SchemaView) -> Iterator[_SchemaView]:
+        """What may stand there: one schema for each form, expressions and null aside."""
+        if "anyOf" in schema:
+            for one in schema["anyOf"]:
+                yield from self._options(one)
+        elif "$ref" in schema:
+            name = schema["$ref"].removeprefix("#/$defs/")
+            if "Expression" not in name:
+                yield self.definitions[name]
+        elif schema.get("type") != "null":
+            yield schema
+
+    def _objects(self, schema: _SchemaView) -> Iterator[tuple[tuple[str, ...], _SchemaView]]:
+        """The objects with keys of the language that may stand at a place, and the steps to each."""
+        for one in self._options(schema):
+            if _has_keys(one):
+                yield (), one
+            elif one.get("type") == "array":
+                yield from ((("[]",), inner) for inner in self._options(one["items"]) if _has_keys(inner))
+
+    def _type(self, schema: _SchemaView) -> str:
+        if "enum" in schema or "const" in schema:
+            return _choices(schema.get("enum", [schema.get("const")]))
+        if "allOf" in schema and "type" not in schema:
+            return "mapping"  # a job, or a part of one
+        if schema.get("type") == "array":
+            items = dict.fromkeys(map(self._type, self._options(schema["items"])))
+            return f"list of {' or '.join(_PLURAL.get(one, one) for one in items)}" if items else "list"
+        kinds = schema.get("type", [])
+        names = [_TYPES[kind] for kind in ([kinds] if isinstance(kinds, str) else kinds) if kind != "null"]
+        return " or ".join(names) or "any value"
+
+
+def _choices(values: Sequence[Any]) -> str:
+    choices = [yaml_text(one) for one in values]
+    return choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
+
+
+def _model_of(model: type[BaseModel] | None, name: str) -> type[BaseModel] | None:
+    """The model of a field's value, or of the items of its list."""
+    field = fields_of(model).get(name) if model else None
+    waiting: list[Any] = [field.annotation] if field else []
+    for one in waiting:
+        if isinstance(one, type) and issubclass(one, BaseModel):
+            return one
+        waiting += get_args(one)
+    return None
+
+
+def _has_keys(schema: _SchemaView) -> bool:
+    """Whether it is an object whose keys are the language's own."""
+    return "properties" in schema and "additionalProperties" in schema
+
+
+_TYPES = {
+    "string": "text",
+    "number": "number",
+    "integer": "integer",
+    "boolean": "true or false",
+    "object": "mapping",
+    "array": "list",
+}
+_PLURAL = {"text": "texts", "integer": "integers", "number": "numbers", "mapping": "mappings"}
+_LIMITS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "more than {}",
+    "maximum": "at most {}",
+    "maxLength": "at most {} characters",
+    "maxItems": "at most {} items",
+    "maxProperties": "at most {} members",
+}
+
+
+def _limits(schema: _SchemaView) -> Iterator[str]:
+    for name, words in _LIMITS.items():
+        if name in schema:
+            yield words.format(schema[name])
+    if comment := schema.get("$comment"):
+        yield comment
+    elif "pattern" in schema:
+        yield f"matches {schema['pattern']}"
+
+
+def yaml_text(value: Any) -> str:
+    """A value as YAML in one line: words are bare, all else is JSON, which is YAML."""
+    if isinstance(value, str):
+        return value if _BARE.fullmatch(value) and value not in _NOT_TEXT else json.dumps(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{yaml_text(name)}: {yaml_text(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(yaml_text, value)) + "]"
+    return json.dumps(value)
+
+
+_BARE = re.compile(r"[A-Za-z/][\w./-]*(?: [A-Za-z][\w./-]*)*|[a-z]+://[\w./-]+|(?:\d+[dhms])+")
+_NOT_TEXT = frozenset({"true", "false", "null", "yes", "no", "on", "off"})
+
+
+def format_field(path: tuple[str, ...]) -> str:
+    """`algorithm.inputs[].name`."""
+    return ".".join(path).replace(".[]", "[]")
+
+
+def meaning(path: tuple[str, ...], rule: FieldRule) -> str:
+    """What an edit of the field means for a job that exists."""
+    above = [path[:length] for length in range(1, len(path) + 1)]
+    update = next((rule_at(p).update for p in above if p in mutable_paths()), None)
+    if update is None:
+        below = any(path == p[: len(path)] for p in mutable_paths())
+        return "see its members" if below else "new job"
+    clouds = ", ".join(sorted(update.clouds))
+    when = "" if update.operation is Operation.UPDATE_DESCRIPTION else ", while Pending"
+    return f"update ({clouds}{when})"

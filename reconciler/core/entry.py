@@ -1,0 +1,726 @@
+"""An entry that is written for a job that exists, and what of it is written where."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from reconciler.core.body import (
+    HOISTED,
+    RERUN,
+    algorithms_in,
+    create_body,
+    desugar,
+    manifest_form,
+    merge,
+    one_spelling,
+)
+from reconciler.core.canonical import Canonical, FieldRule, canonical, rules, scalar, split, walk_rules
+from reconciler.core.diff import changes_between, comparable_with_details, differing_paths
+from reconciler.core.fields.marks import Mark
+from reconciler.core.identity import (
+    KEY_PATTERN,
+    MAX_KEY,
+    key_problem,
+    parse_remote_name,
+    room_for_description,
+)
+from reconciler.core.observed import ObservedJob
+from reconciler.core.scalar import holds_odd_number, save
+from reconciler.core.secret_variables import IsSecret, SecretHider, SecretVariables, texts_in
+from reconciler.core.stack import DesiredJob, JobEntry
+from reconciler.core.values import Change
+from reconciler.errors import Diagnostic, ReconcilerError
+from reconciler.secrets import looks_secret, show
+
+Tree = dict[str, Any]
+
+#: What is one job's own, though another may say the same.
+_OWN = frozenset({"description", "raw"})
+#: Data of which the order means something: where it lies in the container follows from it.
+_WHOLE = frozenset({"inputs", "outputs"})
+#: Mappings of names that people chose: what stands under a name is said in one place.
+_NAMED = frozenset({"parameters", "environments", "annotations"})
+
+
+class CommonPart(NamedTuple):
+    """What all entries say, and what each says beyond it, by key."""
+
+    shared: Tree
+    rest: dict[str, Tree]
+
+
+def common_part(entries: Mapping[str, Tree]) -> CommonPart:
+    """Split entries, two at least, into what all of them say and what is left of each."""
+    if len(entries) < 2:
+        return CommonPart({}, dict(entries))
+    bare = ({name: value for name, value in tree.items() if name not in _OWN} for tree in entries.values())
+    shared: Tree = reduce(lambda one, other: _shared(one, other), bare)
+    return CommonPart(shared, {key: _without(tree, shared) for key, tree in entries.items()})
+
+
+def _shared(one: Tree, other: Tree, *, is_named: bool = False) -> Tree:
+    result: Tree = {}
+    for name in one.keys() & other.keys():
+        mine, theirs = one[name], other[name]
+        is_divided = isinstance(mine, dict) and isinstance(theirs, dict) and name not in _WHOLE
+        if is_divided and not is_named:
+            if below := _shared(mine, theirs, is_named=name in _NAMED):
+                result[name] = below
+        elif _is_same(mine, theirs):
+            result[name] = mine
+    return {name: result[name] for name in one if name in result}
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(one) == list(other) and all(_is_same(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def _without(tree: Tree, shared: Tree) -> Tree:
+    rest: Tree = {}
+    for name, value in tree.items():
+        if name not in shared:
+            rest[name] = value
+        elif isinstance(value, dict) and (left := _without(value, shared[name])):
+            rest[name] = left
+    return rest
+
+
+# --- Fields of a job that the models refuse, under `raw`: newer than the models, or never checked
+
+_Path = tuple[str | int, ...]
+
+_NAMED_LISTS = frozenset({"parameters", "inputs", "outputs"})
+#: Each time something is moved, other rules may speak up; a job has not more levels than this.
+_MOST_MOVES = 12
+
+
+class NotDeclarable(ReconcilerError):
+    """No entry of a manifest can declare a job; `why` says what it has, or lacks."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(Diagnostic("the job cannot be declared", why))
+
+
+def with_raw(tree: Tree) -> Tree:
+    """Return an entry, its named lists as lists, with the fields that the models refuse under `raw`.
+
+    Raises:
+        NotDeclarable: what remains breaks a rule, whatever is moved.
+    """
+    raw: Tree = {}
+    errors = first = _errors(tree)
+    for _ in range(_MOST_MOVES):
+        if not errors:
+            return {**tree, "raw": raw} if raw else tree
+        place = _single_member(tree, _place(tree, errors[0][0]), len(errors))
+        if not place:
+            break
+        tree, value = _taken(tree, place)
+        raw = merge(raw, _nested(place, value))
+        errors = _errors(tree)
+    raise NotDeclarable("; ".join(dict.fromkeys(why for _, why in first)))
+
+
+def _single_member(tree: Tree, place: _Path, errors: int) -> _Path:
+    """The one member of an object without which there are fewer errors, else the object itself."""
+    value: Any = tree
+    for step in place:
+        value = value[step]
+    if place and isinstance(place[-1], str) and isinstance(value, Mapping):
+        for name in value:
+            if len(_errors(_taken(tree, (*place, name))[0])) < errors:
+                return (*place, name)
+    return place
+
+
+def _errors(tree: Tree) -> list[tuple[_Path, str]]:
+    try:
+        JobEntry.model_validate(tree)
+    except ValidationError as invalid:
+        errors = invalid.errors(include_url=False, include_input=False, include_context=False)
+        return [(error["loc"], _words(error["loc"], error["msg"])) for error in errors]
+    return []
+
+
+def _words(path: _Path, message: str) -> str:
+    return f"{'.'.join(map(str, path))}: {message}" if path else message
+
+
+def _place(tree: Tree, path: _Path) -> _Path:
+    """What of the path can be moved: up to a list, whose items have no names, or what is there at all."""
+    place: _Path = ()
+    value: Any = tree
+    for step in path:
+        if isinstance(value, Mapping) and step in value:
+            place, value = (*place, step), value[step]
+        elif isinstance(value, list) and isinstance(step, int) and _has_name(place, value, step):
+            return (*place, step)
+        else:
+            break
+    return place
+
+
+def _has_name(place: _Path, items: list[Any], index: int) -> bool:
+    item = items[index] if index < len(items) else None
+    return place[-1] in _NAMED_LISTS and isinstance(item, Mapping) and isinstance(item.get("name"), str)
+
+
+def _taken(tree: Any, place: _Path) -> tuple[Any, Any]:
+    """The tree without what stands at a place, and that."""
+    step, *below = place
+    if not below:
+        if isinstance(tree, list):
+            return [item for index, item in enumerate(tree) if index != step], tree[int(step)]
+        return {name: value for name, value in tree.items() if name != step}, tree[step]
+    inner, taken = _taken(tree[step], tuple(below))
+    return {**tree, step: inner}, taken
+
+
+def _nested(place: _Path, value: Any) -> Tree:
+    """What `raw` says to have a value there: it has the names of the create body."""
+    names = [step for step in place if isinstance(step, str)]
+    if len(names) < len(place):
+        value = [value]  # an item of a list, which is merged into it by its name
+    for name in reversed(["metadata", *names] if names[0] in HOISTED else names):
+        value = {name: value}
+    nested: Tree = value
+    return nested
+
+
+def names_in(tree: Any) -> Iterator[str]:
+    """Every name of a member in plain data."""
+    for value in tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list) else ():
+        yield from names_in(value)
+    if isinstance(tree, Mapping):
+        yield from map(str, tree)
+
+
+# --- manifest_entry
+
+#: What the service takes from an algorithm that is given by id or subscription.
+_OF_THE_ALGORITHM = ("code_dir", "boot_file", "command", "engine", "policies")
+#: What it says of an argument by itself.
+_OF_AN_ARGUMENT = ("description", "constraint", "i18n_description")
+#: The rules of a parameter that are no rules, whatever its type.
+_NO_RULES: Tree = {"editable": True, "required": False, "sensitive": False, "valid_type": "None"}
+_NAMED_LIST_ORDER = ("parameters", "inputs", "outputs")
+#: Names that can stand as a key of YAML, and mean nothing else there.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+
+#: What no file can hold, quoted or not; and a name beyond which YAML takes a key for something else.
+_NOT_WRITABLE = re.compile("[\x00\ud800-\udfff]")
+LONGEST_NAME = 1000
+
+
+class Omission(NamedTuple):
+    """A field of the job that its entry does not have as it is, and why."""
+
+    path: str
+    why: str
+
+
+@dataclass(frozen=True)
+class ManifestEntry:
+    """A job as the entry under its key.
+
+    `tree` is plain data in the sugar of a manifest; a secret in it is a `SecretText` of a variable.
+    `omissions` are fields that no manifest can have, `unreported` those that the service does not report,
+    and that nobody knows therefore.
+    """
+
+    key: str
+    tree: Tree
+    job: ObservedJob
+    omissions: tuple[Omission, ...] = ()
+    unreported: tuple[str, ...] = ()
+
+    def written(self) -> Tree:
+        """The entry as a file says it: secrets by their variables, a literal `${` escaped."""
+        saved: Tree = save(self.tree)
+        return saved
+
+
+def manifest_entry(
+    job: ObservedJob,
+    *,
+    stack: str,
+    key: str | None = None,
+    variables: SecretVariables | None = None,
+    is_secret: IsSecret = lambda _: False,
+) -> ManifestEntry:
+    """Return the entry that declares a job as its details show it.
+
+    `stack` is the one that is to have it: its marker takes room in the description. `key` is by default
+    made of the job's name. `variables` gathers the variables that stand for secrets; jobs that are to stand
+    in one manifest share it. `is_secret` says of a text that it holds a value which is known to be secret;
+    others are recognized by mark, name or look.
+    """
+    key = key or job_key(job)
+    reported = one_spelling(manifest_form(job.body))
+    tree = _object({name: value for name, value in reported.items() if name != "description"}, rules())
+    omissions = list(_drop_filled_in(tree))
+    hider = SecretHider(key, variables or SecretVariables(), is_secret)
+    for algorithm in _algorithms(tree):
+        _hide_arguments(algorithm, hider)
+    tree = with_raw(hider.tree(tree))
+    for algorithm in _algorithms(tree):
+        _sugar(algorithm)
+    description, omitted = _description(job, room_for_description(stack, key), is_secret)
+    if description:
+        tree["description"] = description
+    _check_writable(tree, is_secret)
+    return ManifestEntry(key, tree, job, (*omissions, *omitted), tuple(_unreported(tree)))
+
+
+# --- keys
+
+
+def job_key(job: ObservedJob) -> str:
+    """The key under which a job may stand: its marker's, else its name without `-r<N>`, made legal."""
+    if job.marker is not None:
+        return job.marker.key
+    return legal_key(parse_remote_name(job.name).key)
+
+
+def legal_key(name: str) -> str:
+    """The key that is nearest to a name."""
+    key = name if KEY_PATTERN.fullmatch(name) else re.sub(r"[^A-Za-z0-9_-]", "_", name)[:MAX_KEY] or "job"
+    return re.sub(r"-([rR][0-9]+)\Z", r"_\1", key) if key_problem(key) else key
+
+
+# --- what was declared, as far as the models know it
+
+
+def _object(reported: Mapping[str, Any], rule: FieldRule, path: str = "") -> Tree:
+    """The fields that the models know, in the types that they want, without what says nothing.
+
+    Raises:
+        NotDeclarable: a field has neither of the shapes that it may have.
+    """
+    result: Tree = {}
+    for name, value in reported.items():
+        member = rule.others if rule.has_named_members else rule.members.get(name)
+        form = None if member is None else _value(value, member, f"{path}.{name}" if path else name)
+        # Of an argument and of an environment variable "" is a value.
+        if form is not None and (form != "" or rule.has_named_members or name == "value"):
+            result[name] = form
+    return result
+
+
+def _value(value: Any, rule: FieldRule, path: str) -> Any:
+    """A field as a manifest has it, or None if it says nothing."""
+    if value in (None, [], {}):
+        return None
+    if not _fits(value, rule):
+        if value == "":
+            return None
+        raise NotDeclarable(f"{path} has a value of a type that no manifest can have there")
+    if isinstance(value, Mapping):
+        return (_object(value, rule, path) if _is_object(rule) else dict(value)) or None
+    if isinstance(value, list | tuple):
+        return _list(value, rule, path)
+    return None if rule.default is not None and scalar(value) == rule.default else _typed(value, rule)
+
+
+def _is_object(rule: FieldRule) -> bool:
+    return bool(rule.members) or Mark.FREE_MEMBERS in rule.marks
+
+
+def _fits(value: Any, rule: FieldRule) -> bool:
+    """Whether a value has one of the shapes that a field may have; of some nothing is known."""
+    is_plain, is_list = rule.is_text or rule.scalar is not None, rule.item is not None
+    if isinstance(value, Mapping):
+        return _is_object(rule) or not (is_list or is_plain)
+    if isinstance(value, list | tuple):
+        # The documents show environments as a map in places, and as a list of maps in others.
+        are_maps = all(isinstance(item, Mapping) for item in value)
+        return is_list or (Mark.FREE_MEMBERS in rule.marks and are_maps) or not (_is_object(rule) or is_plain)
+    return not (_is_object(rule) or is_list)
+
+
+def _list(items: list[Any] | tuple[Any, ...], rule: FieldRule, path: str) -> Any:
+    if Mark.FREE_MEMBERS in rule.marks:
+        return _object({name: value for item in items for name, value in item.items()}, rule, path) or None
+    item_rule = rule.item or FieldRule()
+    forms = (_value(item, item_rule, f"{path}[]") for item in items)
+    return [form for form in forms if form is not None] or None
+
+
+def _typed(value: Any, rule: FieldRule) -> Any:
+    """A plain value in the type that a manifest wants: the service's documents give some fields two."""
+    if rule.is_text:
+        text = scalar(value)
+        return _with_scheme(text) if Mark.OBS_PATH in rule.marks else text
+    if isinstance(value, str):
+        return _read(value, rule.scalar)
+    return int(value) if rule.scalar is int and isinstance(value, float) and value.is_integer() else value
+
+
+def _read(text: str, kind: type | None) -> Any:
+    if kind is bool and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return kind(text) if kind in (int, float) else text
+    except ValueError:
+        return text
+
+
+def _with_scheme(path: str) -> str:
+    """A path in object storage as people write it; the service shows some without `obs:/`."""
+    # A task's may be a place in its container.
+    return f"obs:/{path}" if re.match(r"/(?!home/)[^/]", path) else path
+
+
+# --- what the service filled in
+
+
+def _algorithms(tree: Tree) -> Iterator[Tree]:
+    return algorithms_in(tree)
+
+
+def _drop_filled_in(tree: Tree) -> Iterator[Omission]:
+    """Take out what the service puts into every job, or derives from something that is declared."""
+    _drop_annotations(tree)
+    if "tasks" in tree and tree.pop("spec", None):
+        yield Omission("spec", "a job with tasks declares its resources there")
+    algorithm = tree.get("algorithm", {})
+    algorithm.pop("name", None)
+    is_by_reference = "id" in algorithm or "subscription_id" in algorithm
+    if is_by_reference:
+        for name in _OF_THE_ALGORITHM:
+            algorithm.pop(name, None)
+    elif "engine" in algorithm:
+        algorithm["engine"] = _engine(algorithm["engine"])
+    for place in _algorithms(tree):
+        for parameter in _items(place, "parameters"):
+            _drop_rules(parameter, is_by_reference)
+        for kind in ("inputs", "outputs"):
+            for index, item in enumerate(_items(place, kind)):
+                _drop_places(item, kind, index, is_by_reference)
+
+
+def _drop_annotations(tree: Tree) -> None:
+    template = "Template RL" if tree.get("kind") == "hetero_job" else "Template DL"
+    of_the_service = {"key_task": "worker", "job_template": template}
+    own = {k: v for k, v in tree.pop("annotations", {}).items() if of_the_service.get(k) != v}
+    if own:
+        tree["annotations"] = own
+
+
+def _engine(engine: Tree) -> Tree:
+    """One way to name an engine: the service adds the others."""
+    if "image_url" in engine:
+        return {name: value for name, value in engine.items() if name != "engine_id"}
+    if "engine_id" in engine:
+        return {name: value for name, value in engine.items() if name in ("engine_id", "image_repo_id")}
+    return engine
+
+
+def _drop_rules(parameter: Tree, is_by_reference: bool) -> None:
+    """Take out what the service says of a parameter that nobody said anything of."""
+    if is_by_reference:
+        for name in _OF_AN_ARGUMENT:
+            # By this mark a secret is known.
+            if name != "constraint" or not _is_marked(parameter):
+                parameter.pop(name, None)
+        return
+    rules_of_it = {**_NO_RULES, **parameter.get("constraint", {}), "type": None}
+    if rules_of_it == {**_NO_RULES, "type": None}:
+        parameter.pop("constraint", None)
+
+
+def _is_marked(parameter: Tree) -> bool:
+    return parameter.get("constraint", {}).get("sensitive") is True
+
+
+def _drop_places(item: Tree, kind: str, index: int, is_by_reference: bool) -> None:
+    template = rules().members["algorithm"].members[kind].item
+    assert template is not None
+    default = template.members["local_dir"].default_template or ""
+    if item.get("local_dir") == default.format(name=item.get("name"), index=index):
+        del item["local_dir"]
+    item.pop("period", None)  # the service's own
+    if is_by_reference:
+        item.pop("description", None)
+
+
+def _items(algorithm: Tree, kind: str) -> list[Tree]:
+    return [item for item in algorithm.get(kind) or () if isinstance(item, dict)]
+
+
+# --- secrets, sugar, what is left to say
+
+
+def _hide_arguments(algorithm: Tree, hider: SecretHider) -> None:
+    # Environment variables first: a secret that stands in several places is best known by their name.
+    environments = algorithm.get("environments", {})
+    for name, value in environments.items():
+        environments[name] = hider.argument(name, value)
+    for parameter in _items(algorithm, "parameters"):
+        if "value" in parameter:
+            name, is_marked = str(parameter.get("name", "")), _is_marked(parameter)
+            parameter["value"] = hider.argument(name, parameter["value"], is_marked=is_marked)
+    if "command" in algorithm:
+        algorithm["command"] = hider.argument("command", algorithm["command"])
+
+
+def _sugar(algorithm: Tree) -> None:
+    """Write named lists as mappings, where that says the same."""
+    for kind in _NAMED_LIST_ORDER:
+        items = algorithm.get(kind) or []
+        names = [item.get("name") if isinstance(item, dict) else None for item in items]
+        is_plain = all(isinstance(name, str) and _PLAIN_NAME.fullmatch(name) for name in names)
+        if names and is_plain and len(set(names)) == len(names):
+            algorithm[kind] = {item["name"]: _sugared(kind, item) for item in items}
+
+
+def _sugared(kind: str, item: Tree) -> Any:
+    rest = {name: value for name, value in item.items() if name != "name"}
+    if kind == "parameters":
+        return rest["value"] if rest.keys() == {"value"} else rest
+    is_path = rest.keys() == {"remote"} and rest["remote"].keys() == {"obs"}
+    return (
+        rest["remote"]["obs"]["obs_url"] if is_path and rest["remote"]["obs"].keys() == {"obs_url"} else rest
+    )
+
+
+def _description(job: ObservedJob, room: int, is_secret: IsSecret) -> tuple[str, tuple[Omission, ...]]:
+    text = job.text.strip()
+    if looks_secret("description", text) or is_secret(text):
+        return "", (Omission("description", "it looks as if it held a secret, which no description may"),)
+    if len(text) > room:
+        why = f"it is cut to {room} characters, which is what the marker leaves"
+        return text[:room].rstrip(), (Omission("description", why),)
+    return text, ()
+
+
+def _check_writable(tree: Tree, is_secret: IsSecret) -> None:
+    if holds_odd_number(tree):
+        raise NotDeclarable("it contains a number that is out of range or not finite")
+    names = list(names_in(tree))
+    if any(len(name) > LONGEST_NAME for name in names):
+        raise NotDeclarable(f"it contains a name of more than {LONGEST_NAME} characters")
+    for text in (*names, *texts_in(show(tree))):
+        if _NOT_WRITABLE.search(text):
+            raise NotDeclarable("it contains text that is not valid Unicode, or NUL")
+        if is_secret(text):
+            raise NotDeclarable("a secret stands where no variable can, in a name")
+
+
+def _unreported(tree: Tree) -> Iterator[str]:
+    """The fields that the job may have, and that the service does not report."""
+    for path, rule in walk_rules():
+        if rule.is_reported or "[]" in path:
+            continue
+        *parents, name = path
+        parent = _at(tree, parents)
+        # What has an id is found by it, whatever else was said of it.
+        if isinstance(parent, Mapping) and name not in parent and "id" not in parent:
+            yield ".".join(path)
+
+
+def _at(tree: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        tree = tree.get(name) if isinstance(tree, Mapping) else None
+    return tree
+
+
+# --- entry_patch
+
+_NamePath = tuple[str, ...]
+#: A difference that goes on once its values are those of the job is tried with more of what surrounds it.
+_DEPTHS = (2, 1)
+#: A path that is longer leads into an object with several ways to say something: `algorithm.engine`.
+_OF_AN_OBJECT = 2
+
+
+class JobComparison(NamedTuple):
+    """A job beside a declaration, as far as the service reports it.
+
+    `changes` lead from the job to the declaration, `paths` are their places in a canonical form. What is
+    declared and not reported is `unreported`; `secrets` are sensitive values that the job has otherwise.
+    """
+
+    changes: tuple[Change, ...] = ()
+    paths: tuple[_NamePath, ...] = ()
+    unreported: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EntryPatch:
+    """What the entry of a key has to say, secrets by the variables that `variables` declares."""
+
+    key: str
+    entry: Mapping[str, Any]
+    variables: Mapping[str, Any]
+
+    @property
+    def says_null(self) -> bool:
+        """Whether something has to go from the entry."""
+        return _says_null(self.entry)
+
+    @property
+    def tree(self) -> dict[str, Any]:
+        """The same as a part of a manifest."""
+        declared = {"variables": self.variables} if self.variables else {}
+        return {**declared, "jobs": {self.key: self.entry}}
+
+
+def compare_with_job(desired: DesiredJob, job: ObservedJob) -> JobComparison:
+    """Compare what a digest covers of a declaration with the details of a job that nobody declared.
+
+    What only the service sets is passed over: docs/semantics.md, "Comparison".
+    """
+    return _compare(desired.covered_by(desired.digest[:1]), job)
+
+
+def _compare(wanted: Canonical, job: ObservedJob) -> JobComparison:
+    wanted = {name: value for name, value in wanted.items() if name != RERUN}
+    found = comparable_with_details(split(canonical(_reported(job))).immutable, wanted)
+    return JobComparison(
+        changes_between(found.before, found.after, forces_new_job=True),
+        differing_paths(found.before, found.after),
+        found.unreported,
+        tuple(change.path for change in found.secrets),
+    )
+
+
+def _reported(job: ObservedJob) -> dict[str, Any]:
+    return one_spelling(manifest_form(job.body))
+
+
+def entry_patch(
+    desired: DesiredJob, job: ObservedJob, stack: str, secrets: Collection[str] = ()
+) -> EntryPatch:
+    """Return what an entry has to say instead, so that it declares the job as it is.
+
+    `secrets` are values that are known to be secret; others are recognized by name or look.
+
+    Raises:
+        NotDeclarable: no entry can declare the job.
+    """
+    variables = SecretVariables()
+    entry = manifest_entry(
+        job, stack=stack, key=desired.key, variables=variables, is_secret=lambda text: text in secrets
+    )
+    paths: set[_NamePath] = set(compare_with_job(desired, job).paths)
+    patch = _at_places(paths, entry.tree, job)
+    for depth in _DEPTHS:
+        left = _compare(_patched(desired, patch), job).paths
+        if not left:
+            break
+        paths |= {*left, *(path[:depth] for path in left)}
+        patch = _at_places(paths, entry.tree, job)
+    written = save(_sugared_entry(patch))
+    return EntryPatch(desired.key, written, variables.declarations([written]))
+
+
+def _patched(desired: DesiredJob, patch: Mapping[str, Any]) -> Canonical:
+    """What a digest would cover of an entry with the patch merged over it."""
+    own = {name: value for name, value in patch.items() if name != "raw"}
+    merged = merge(manifest_form(desired.body or {}), desugar(own))
+    return split(canonical(manifest_form(create_body({**merged, "raw": patch.get("raw")})))).immutable
+
+
+def _at_places(paths: Iterable[_NamePath], entry: Mapping[str, Any], job: ObservedJob) -> dict[str, Any]:
+    patch: dict[str, Any] = {}
+    for path in sorted(paths):
+        is_known = _is_known(path)
+        part = _part(entry, path, rules()) if is_known else _part(_reported(job), path, FieldRule())
+        raw = _part(entry.get("raw") or {}, path, FieldRule())
+        if not _ends_in_null(raw):  # the models know the field, and not the value that the job has
+            patch = _joined(patch, {"raw": raw})
+            continue
+        patch = _joined(patch, part if is_known else {"raw": part})
+        if is_known and len(path) > _OF_AN_OBJECT and _ends_in_null(part) and not _is_named(path[:-1]):
+            # One way to say something goes, and the other one, which the job has, comes.
+            patch = _joined(patch, _part(entry, path[:-1], rules()))
+    return patch
+
+
+def _part(value: Any, path: Sequence[str], rule: FieldRule) -> Any:
+    """What stands at a place, below the names that lead there; null for nothing, or else its default."""
+    name, *below = path
+    is_argument, rule = rule.keyed_by == "name", _rule_of(name, rule)
+    inner = value.get(name)
+    if is_argument and below and inner is not None:
+        # Whole: merged over another one, an argument of nulls would take that away.
+        inner = _unsugared(inner, rule)
+        return {name: _joined(inner, _part(inner, below, rule))}
+    if inner is None and rule.default is not None:
+        inner = rule.scalar(rule.default) if rule.scalar in (int, float) else rule.default
+        inner = inner == "true" if rule.scalar is bool else inner
+    return {name: _part(inner, below, rule) if below and isinstance(inner, Mapping) else inner}
+
+
+def _unsugared(argument: Any, rule: FieldRule) -> Any:
+    """A parameter, an input or an output with its fields."""
+    if isinstance(argument, Mapping):
+        return argument
+    return {"value": argument} if "value" in rule.members else {"remote": {"obs": {"obs_url": argument}}}
+
+
+def _ends_in_null(part: Any) -> bool:
+    while isinstance(part, Mapping) and len(part) == 1:
+        [part] = part.values()
+    return part is None
+
+
+def _is_named(path: _NamePath) -> bool:
+    """Whether the members of a place are people's own."""
+    rule = rules()
+    for name in path:
+        rule = _rule_of(name, rule)
+    return rule.has_named_members
+
+
+def _rule_of(name: str, rule: FieldRule) -> FieldRule:
+    return (rule.item or rule.others) if rule.has_named_members else rule.member(name)
+
+
+def _is_known(path: _NamePath) -> bool:
+    """Whether the models know the place; others are declared by `raw`."""
+    rule = rules()
+    for name in path:
+        if rule.has_named_members:
+            rule = rule.item or rule.others
+        elif name not in rule.members:
+            return False
+        else:
+            rule = rule.members[name]
+    return True
+
+
+def _joined(one: Any, other: Any) -> Any:
+    """Both patches; where both speak of a value, what is there goes before null."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        both = {name: _joined(one[name], other[name]) for name in one if name in other}
+        return {**one, **other, **both}
+    return one if other is None else other
+
+
+def _sugared_entry(value: Any) -> Any:
+    """The patch with arguments that have a value only as that value."""
+    if isinstance(value, Mapping):
+        if value.keys() == {"value"}:
+            return value["value"]
+        return {name: _sugared_entry(member) for name, member in value.items()}
+    return value
+
+
+def _says_null(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_says_null, value.values()))
+    return any(map(_says_null, value)) if isinstance(value, list) else value is None
