@@ -1,9 +1,9 @@
 """Which fields differ between two canonical forms, and what was declared for a job that only details show.
 
 DeepDiff costs about 1.5 ms a pair, equal or not, so it is asked only about jobs whose digests differ, and
-imported then. The service fills fields in, so a reported value that is declared no more was either removed from the
-manifest or never stood there. The digest tells: declarations are put together from what is declared now
-and what is reported, the likeliest first, and the one whose digest the marker has is what was declared.
+imported then. The service fills fields in, so a reported value that is declared no more was either removed
+from the manifest or never stood there. The digest tells: declarations are put together from what is declared
+now and what is reported, the likeliest first, and the one whose digest the marker has is what was declared.
 """
 
 from __future__ import annotations
