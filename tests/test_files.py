@@ -220,10 +220,8 @@ import os, signal, sys, time
 from pathlib import Path
 from reconciler.cli import main
 from reconciler import files
-import click
 
-@click.command()
-def command():
+def write():
     def slow(descriptor):
         print("writing", flush=True)
         time.sleep(60)
@@ -232,8 +230,8 @@ def command():
 
 target, sys.argv[1:] = sys.argv[1], []
 sys.argv.append(target)
-main._invoke = lambda *_: command.callback()
-main.main(command)
+main._invoke = lambda *_: write()
+main.main()
 """
 
 
