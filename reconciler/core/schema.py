@@ -620,11 +620,6 @@ class LanguageKey:
     edit: str
     see: str
 
-    @property
-    def has_default(self) -> bool:
-        """Whether leaving the key out means a value."""
-        return self.default is not None
-
 
 class NoSuchKey(LookupError):
     """No key has that name, or several have; `candidates` are those, and `nearest` one that was meant."""

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from reconciler.core.settings import KindName
 from reconciler.errors import Location, first_of_a_kind
+from reconciler.secrets import show
 
 FORMAT_VERSION = "1.0"
 
@@ -104,6 +105,11 @@ class Head(Frozen):
     stack: str = Field(description="The ownership scope.")
     target: TargetIdentity = Field(description="Where the jobs live.")
     manifest_digest: str = Field(description="Digest over the files of the stack.")
+
+    def document(self) -> dict[str, Any]:
+        """The value as plain JSON data, as `-o json` shows it. No secret is in it."""
+        document: dict[str, Any] = show(self.model_dump(mode="json", by_alias=True))
+        return document
 
 
 def node_hours(elapsed_s: float | None, nodes: int | None) -> float:

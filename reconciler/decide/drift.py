@@ -711,7 +711,7 @@ class DriftReport(Head):
 
     def document(self) -> dict[str, Any]:
         """The report as plain JSON data, as `drift --json` shows it. No secret is in it."""
-        document: dict[str, Any] = show(self.model_dump(mode="json", by_alias=True))
+        document = super().document()
         for entries in ("drift", "ignored", "new", "changed", "gone"):
             for entry in document[entries]:
                 if not entry["changes"]:

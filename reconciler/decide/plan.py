@@ -34,7 +34,6 @@ from reconciler.core.values import (
     node_hours,
 )
 from reconciler.errors import Diagnostic
-from reconciler.secrets import show
 from reconciler.text import format_duration
 
 
@@ -510,7 +509,7 @@ class Plan(Head):
 
     def document(self) -> dict[str, Any]:
         """The plan as plain JSON data, as `plan --json` shows it. No secret is in it."""
-        document: dict[str, Any] = show(self.model_dump(mode="json"))
+        document = super().document()
         return {**document, "actions": [*map(spoken, document["actions"])]}
 
     @property

@@ -65,7 +65,6 @@ from reconciler.decide.planner import (
 from reconciler.decide.policies import Subject, judge_plan, planned
 from reconciler.decide.renames import SweepEntries
 from reconciler.decide.rules import DO_NOT_WAIT, KEEP_IT, LET_IT_GO_ON, RULES, WHERE_EDITS_WAIT
-from reconciler.secrets import show
 
 # --- the jobs of a stack now
 
@@ -152,11 +151,6 @@ class StatusReport(Head):
     summary: dict[str, int] = Field(description="Number of these jobs in each phase.")
     jobs: tuple[JobStatus, ...] = Field(description="Sorted by key; the newest revision of a key first.")
     warnings: tuple[PlanWarning, ...] = Field((), description="Warnings.")
-
-    def document(self) -> dict[str, Any]:
-        """The report as plain JSON data. No secret is in it."""
-        document: dict[str, Any] = show(self.model_dump(mode="json"))
-        return document
 
     @property
     def without_a_job(self) -> int:
@@ -540,7 +534,7 @@ class Explanation(Head):
 
     def document(self) -> dict[str, Any]:
         """The explanation as plain JSON data. No secret is in it."""
-        document: dict[str, Any] = show(self.model_dump(mode="json", by_alias=True))
+        document = super().document()
         return {**document, "actions": [*map(spoken, document["actions"])]}
 
     @property
