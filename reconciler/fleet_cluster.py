@@ -40,7 +40,7 @@ from reconciler.fleet import (
     run_batches,
 )
 from reconciler.manifest.files import files_digest, find_stack
-from reconciler.manifest.variable_section import declared_sensitive
+from reconciler.manifest.variables import declared_sensitive
 from reconciler.text import printable
 from reconciler.version import __version__
 

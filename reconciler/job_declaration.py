@@ -20,7 +20,7 @@ from reconciler.errors import Diagnostic, ManifestInvalid, Refused, WrongUsage
 from reconciler.files import write_file
 from reconciler.manifest import LoadedStack
 from reconciler.manifest.files import StackFiles
-from reconciler.manifest.write import insert_members
+from reconciler.manifest.format import insert_members
 from reconciler.manifest.yaml import Document, read_manifest_file
 from reconciler.observation import survey
 from reconciler.reconcile import Context

@@ -344,7 +344,7 @@ def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) 
 
 
 def _show_entry(declared: JobDeclaration, asked: ApplyRequest) -> None:
-    from reconciler.manifest.write import yaml_text
+    from reconciler.manifest.format import yaml_text
 
     shown = f"{printable(declared.document.file)} gets:\n\n{printable_lines(yaml_text(declared.tree))}\n"
     if asked.tells_events:
@@ -372,7 +372,7 @@ def _rename_stack(old: str, asked: ApplyRequest, opening: StackOptions) -> int:
 
 def _show_patches(patches: Sequence[EntryPatch], asked: ApplyRequest) -> None:
     """Show the YAML that would make entries equal to their jobs: below the plan, or on stderr beside JSON."""
-    from reconciler.manifest.write import yaml_text
+    from reconciler.manifest.format import yaml_text
 
     for patch in patches:
         head = f"To declare the job of {patch.key} as it is, merge this into its entry"

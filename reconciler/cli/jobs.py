@@ -377,7 +377,7 @@ def export_command(
         open_source,
         unmanaged_jobs,
     )
-    from reconciler.manifest.scaffold import head_of_export, stack_name
+    from reconciler.manifest.export import head_of_export, stack_name
     from reconciler.modelarts.jobs import JobFilters
 
     address = Address(**{name: filters.pop(name) for name in Address._fields})

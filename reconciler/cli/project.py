@@ -80,8 +80,8 @@ def init_command(
     the stack in the current directory. Secrets become variables.
     """
     from reconciler.cli.export import Where
+    from reconciler.manifest.export import MANIFEST_FILE, WORKFLOW_FILE, starting_files, workflow_for
     from reconciler.manifest.files import has_root_file
-    from reconciler.manifest.scaffold import MANIFEST_FILE, WORKFLOW_FILE, starting_files, workflow_for
 
     if not from_service and is_typed("target", *Address._fields):
         raise click.UsageError("a target is read only with --from-service")
@@ -123,7 +123,7 @@ class _Start(NamedTuple):
 
 def _start_of(where: Where, directory: Path) -> _Start:
     from reconciler.cli.export import RUNNING_PHASES, exported, manifest_text, open_source, unmanaged_jobs
-    from reconciler.manifest.scaffold import head_of_export, stack_name
+    from reconciler.manifest.export import head_of_export, stack_name
     from reconciler.modelarts.jobs import JobFilters
 
     with open_source(where) as source:

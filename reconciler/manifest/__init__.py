@@ -2,15 +2,14 @@
 
 A file imports only files that stand before it::
 
-    yaml positions problems               one file; the places in it; what is wrong, in words
-    files git                             the files of a stack, on disk or in a commit
-    merge expressions variables           many files as one; ${…}, and what variables stand for
-    matrix outputs                        the members of a sweep; paths that jobs take from others
-    targets settings                      targets; records, notifications, policies, ignored drift
-    variable_section saved_secrets        declared variables; values of a saved plan
-    jobs load                             an entry as a desired job; a stack
-    write format                          data as YAML, entries put into a file; `fmt`
-    export scaffold policy_cases          `export`, `init`, `policies test`
+    yaml problems                      one file; what is wrong with it, in words and at its place
+    files git                          the files of a stack, on disk or in a commit
+    merge expressions variables        many files as one; ${…}, and what variables stand for
+    matrix settings                    the members of a sweep; targets, records, notifications, policies, drift
+    saved_secrets                      values of a saved plan
+    jobs load                          an entry as a desired job, with the outputs of others; a stack
+    format                             data as YAML, entries put into a file; `fmt`
+    export policy_cases                `export` and `init`; `policies test`
 """
 
 from reconciler.manifest.load import LoadedStack, load, load_files, load_mapping

@@ -25,7 +25,6 @@ from reconciler.core.scalar import (
     text_released_as,
 )
 from reconciler.errors import Diagnostic
-from reconciler.manifest.positions import PathStep, diagnose
 from reconciler.manifest.problems import (
     CREDENTIAL,
     ENV_NOT_SET,
@@ -33,8 +32,10 @@ from reconciler.manifest.problems import (
     UNKNOWN_VARIABLE,
     NotExpanded,
     NoValue,
+    PathStep,
     Problem,
     Unexpanded,
+    diagnose,
     did_you_mean,
     is_utf8,
     listed,

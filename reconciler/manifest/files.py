@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.errors import Diagnostic, Location, ManifestInvalid, WrongUsage
-from reconciler.manifest.positions import diagnose
-from reconciler.manifest.problems import listed
+from reconciler.manifest.problems import diagnose, listed
 from reconciler.manifest.yaml import (
     DIRECTION,
     UTF_16,

@@ -39,7 +39,7 @@ from reconciler.manifest.expressions import (
     too_much,
 )
 from reconciler.manifest.files import StackFiles, find_stack, stack_of
-from reconciler.manifest.jobs import JobReader, ValueOrigin
+from reconciler.manifest.jobs import UNKNOWN_OUTPUT, JobReader, ValueOrigin
 from reconciler.manifest.matrix import Sweeps
 from reconciler.manifest.merge import (
     SECTIONS,
@@ -48,9 +48,11 @@ from reconciler.manifest.merge import (
     MergedEntry,
     MergedManifest,
     Templates,
+    defaults_on,
+    differs,
     merge_files,
+    variables_on,
 )
-from reconciler.manifest.outputs import UNKNOWN_OUTPUT
 from reconciler.manifest.problems import (
     ENV_NOT_SET,
     NO_VALUE,
@@ -63,20 +65,16 @@ from reconciler.manifest.problems import (
 from reconciler.manifest.settings import (
     NotifySetting,
     RecordsSetting,
+    Targets,
+    default_problem,
+    entry_problems,
     misplaced_urls,
     read_ignore_rules,
     read_policies,
 )
-from reconciler.manifest.targets import (
-    Targets,
-    default_problem,
-    defaults_on,
-    differs,
-    entry_problems,
-    variables_on,
-)
-from reconciler.manifest.variable_section import GivenValues, VariableSection
 from reconciler.manifest.variables import (
+    GivenValues,
+    VariableSection,
     VariableValues,
     marked_texts,
     problems_of,

@@ -20,8 +20,7 @@ from reconciler.core.scalar import AXIS_NAME, is_boolean, plain, scalar_text
 from reconciler.errors import Diagnostic
 from reconciler.manifest.expressions import LINK, MEMBER, BudgetExceeded, Expander, problems_in, too_much
 from reconciler.manifest.merge import MergedEntry
-from reconciler.manifest.positions import PathStep, diagnose, location_of_key
-from reconciler.manifest.problems import NotExpanded, did_you_mean, found
+from reconciler.manifest.problems import NotExpanded, PathStep, diagnose, did_you_mean, found, location_of_key
 from reconciler.manifest.yaml import shorten
 from reconciler.secrets import SecretText
 

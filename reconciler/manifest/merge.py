@@ -12,16 +12,20 @@ from reconciler.core.identity import key_problem, stack_problem
 from reconciler.core.scalar import scalar_text
 from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, Manifest
 from reconciler.errors import Diagnostic
-from reconciler.manifest.positions import Member, PathStep, diagnose, find, location_of_key
 from reconciler.manifest.problems import (
     MOST_LISTED,
     NAMED_LISTS,
+    Member,
     Names,
     Origin,
+    PathStep,
     Unexpanded,
+    diagnose,
     did_you_mean,
+    find,
     found,
     listed,
+    location_of_key,
 )
 from reconciler.manifest.yaml import Document, shorten
 from reconciler.secrets import SecretText
@@ -300,6 +304,36 @@ def problems_in_defaults(part: DefaultsPart) -> Iterator[Diagnostic]:
 def allowed_in_defaults(part: DefaultsPart) -> DefaultsPart:
     """What is left of `defaults` without that."""
     return part._replace(tree={k: v for k, v in part.tree.items() if k not in NOT_IN_DEFAULTS})
+
+
+#: What the entry of a target says of the jobs, and not of the place where they live.
+VARIABLES, DEFAULTS = "variables", "defaults"
+
+
+def variables_on(entry: MergedEntry | None) -> dict[str, Any]:
+    """The values that a target gives, as it says them."""
+    return _section(entry, VARIABLES)
+
+
+def defaults_on(entry: MergedEntry | None) -> tuple[DefaultsPart, ...]:
+    """What a target says of every job."""
+    part = defaults_part(entry)
+    return () if part is None else (allowed_in_defaults(part),)
+
+
+def differs(entry: MergedEntry) -> bool:
+    """Whether a manifest may come to something else on this target."""
+    return bool(variables_on(entry) or defaults_on(entry))
+
+
+def defaults_part(entry: MergedEntry | None) -> DefaultsPart | None:
+    tree = _section(entry, DEFAULTS)
+    return DefaultsPart(entry.document, (*entry.steps, DEFAULTS), tree) if entry and tree else None
+
+
+def _section(entry: MergedEntry | None, name: str) -> dict[str, Any]:
+    value = entry.value.get(name) if entry is not None and isinstance(entry.value, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
 def _unite(

@@ -14,8 +14,7 @@ from reconciler.core.stack import DesiredJob, JobEntry
 from reconciler.decide.policy_cases import CaseFile, PolicyCase
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.manifest.files import case_files
-from reconciler.manifest.positions import PathStep, diagnose
-from reconciler.manifest.problems import Origin, diagnostics, raw_problems, validated
+from reconciler.manifest.problems import Origin, PathStep, diagnose, diagnostics, raw_problems, validated
 from reconciler.manifest.yaml import Document
 
 #: What a case may lack: it says as much of a job as matters.

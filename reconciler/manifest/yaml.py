@@ -272,7 +272,7 @@ _SAYS_KEY = re.compile(
 _SAYS_SENSITIVE = re.compile(r"\bsensitive\b")
 
 
-#: What a case for policies says on its first level, see `manifest.policy_cases`.
+#: What a case for policies says on its first level, see `manifest.settings`.
 _CASE_KEYS = frozenset(("job", "expect"))
 #: What it does not say: jobs that are left out of the stack would count as absent.
 _NOT_IN_CASE = (_KEYS | {"apiVersion", "templates"}) - {"target"}

@@ -18,7 +18,7 @@ import jsonschema
 import pytest
 from ruamel.yaml import YAML
 
-from reconciler.manifest.scaffold import WORKFLOW_FILE, starting_files
+from reconciler.manifest.export import WORKFLOW_FILE, starting_files
 from reconciler.render.markdown import MOST_CHARACTERS
 from tests.ci.conftest import needs_bash
 from tests.ci.expressions import filled_in

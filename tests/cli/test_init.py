@@ -8,7 +8,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from reconciler.core.identity import stack_problem
-from reconciler.manifest.scaffold import stack_name
+from reconciler.manifest.export import stack_name
 from tests.cli.conftest import Reconciler
 
 

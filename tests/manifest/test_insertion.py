@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.errors import ManifestInvalid
-from reconciler.manifest.write import insert_members, yaml_text
+from reconciler.manifest.format import insert_members, yaml_text
 from reconciler.manifest.yaml import parse
 
 ENTRY: dict[str, Any] = {"new": {"description": "x: y", "algorithm": {"parameters": {"lr": "0.1"}}}}

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.core.stack import DesiredJob
 from reconciler.manifest import expressions as budget
-from reconciler.manifest.outputs import Outputs
+from reconciler.manifest.jobs import Outputs
 from reconciler.secrets import SecretText
 from tests.manifest.conftest import HEAD, JOB, Place, marked, place_of
 

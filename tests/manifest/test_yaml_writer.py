@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reconciler.manifest.format import format_text
-from reconciler.manifest.write import scalar_text, yaml_text
+from reconciler.manifest.format import format_text, scalar_text, yaml_text
 from reconciler.manifest.yaml import parse
 from reconciler.text import printable_lines, visible
 
