@@ -129,27 +129,11 @@ LATE: Mapping[str, str] = {
     **dict.fromkeys(
         ("cli/apply.py", "cli/drift.py", "cli/jobs.py", "cli/plan.py", "cli/project.py"), OPTIONS
     ),
-    **dict.fromkeys(
-        ("cli/apply.py", "cli/drift.py", "cli/jobs.py", "cli/plan.py", "cli/project.py"), OPTIONS
-    ),
-    **dict.fromkeys(
-        ("cli/apply.py", "cli/drift.py", "cli/jobs.py", "cli/plan.py", "cli/project.py"), OPTIONS
-    ),
-    **dict.fromkeys(
-        ("cli/apply.py", "cli/drift.py", "cli/jobs.py", "cli/plan.py", "cli/project.py"), OPTIONS
-    ),
-    **dict.fromkeys(
-        ("cli/apply.py", "cli/drift.py", "cli/jobs.py", "cli/plan.py", "cli/project.py"), OPTIONS
-    ),
-    **dict.fromkeys(
-        ("cli/apply.py", "cli/drift.py", "cli/jobs.py", "cli/plan.py", "cli/project.py"), OPTIONS
-    ),
     "cli/console.py": UNUSED,
     "cli/context.py": OPTIONS,
     "cli/doctor.py": UNUSED,
     "cli/exits.py": UNUSED,
     "cli/fleet.py": UNUSED,
-    "cli/fleet_options.py": OPTIONS,
     "cli/main.py": OPTIONS,
     "cli/options.py": OPTIONS,
     "cli/output.py": OPTIONS,

@@ -5,7 +5,7 @@ imports only files that stand before it::
 
     console progress exits output options context
     job_actions execution export doctor        what commands do
-    fleet_progress fleet fleet_options watch
+    fleet watch
     plan apply jobs drift project              the commands, by topic
     main                                       their table, and the process
 """

@@ -15,9 +15,9 @@ import click
 
 from reconciler.cli.console import confirm, console, paged
 from reconciler.cli.context import load_stack, opened, runtime
-from reconciler.cli.fleet_options import FLEET, with_fleet
 from reconciler.cli.options import (
     DURATION,
+    FLEET,
     JSON,
     LOCK,
     RECORDS,
@@ -69,12 +69,12 @@ if TYPE_CHECKING:
     click.option("--handover", default=None, hidden=True, type=click.Path(path_type=Path)),
     FLEET,
 )
-@with_fleet
 def drift_command(
     since_last: bool,
     remind_s: float,
     outputs: Sequence[OutputSpec],
     handover: Path | None,
+    fleet: bool,
     **options: Any,
 ) -> int:
     """Show what changed on the service since the last apply.
@@ -86,6 +86,10 @@ def drift_command(
     from reconciler import reconcile
     from reconciler.watch import handing_over, words_of
 
+    if fleet:
+        from reconciler.cli.fleet import check_fleet
+
+        return check_fleet()
     checked = reconcile.CheckOptions(since_last, remind_s, is_reported_later=True)
     unwritten = None
     with handing_over(handover, console.redact) as told, opened(offline=True, **options) as context:

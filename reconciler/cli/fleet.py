@@ -6,16 +6,21 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
+from click.core import ParameterSource
+
 from reconciler.cli import exits
 from reconciler.cli.console import console
 from reconciler.cli.exits import Stopped
-from reconciler.cli.fleet_progress import fleet_progress
 from reconciler.cli.output import OutputSpec, directory_in_repository, requested_outputs, show
+from reconciler.cli.progress import SAY_AFTER_S, SAY_EVERY_S, BusyLine, can_draw, display
 from reconciler.decide.fleet import FleetReport, StackResult, message_of
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, WrongUsage
 from reconciler.fleet import FleetRequest, StackRunner, StackTask, TakeResult, as_plain
@@ -25,18 +30,20 @@ from reconciler.text import printable
 from reconciler.version import __version__
 
 #: Options that say how the report is shown, and where; they are not for a stack.
-_OF_REPORT = frozenset({"paths", "outputs", "plan_file", "handover"})
+_OF_REPORT = frozenset({"paths", "outputs", "plan_file", "fleet", "handover"})
 
 
-def check_fleet(
-    command: str, options: Mapping[str, Any], scheduler: str | None, is_records_from_environment: bool
-) -> int:
-    """Do a command for every stack in and below PATH; returns the exit code of all of them.
+def check_fleet() -> int:
+    """Do the running command for every stack in and below PATH; returns the exit code of all of them.
 
     Raises:
         WrongUsage: an option has no meaning for a fleet, or a key was named that no stack has.
         ManifestInvalid: there is no stack, or a variable was given that none declares.
     """
+    context = click.get_current_context()
+    command, options = context.info_name or "", context.params
+    scheduler: str | None = context.meta["scheduler"]
+    is_records_from_environment = context.get_parameter_source("records") is ParameterSource.ENVIRONMENT
     specs = requested_outputs(options.get("outputs") or ())
     _check_options(options, specs)
     # A fleet is many short runs: what one leaves behind has to go.
@@ -216,3 +223,40 @@ def _show_messages(report: FleetReport) -> None:
         if result.traceback:
             console.say(f"{root}:")
             exits.report_traceback(result.traceback, result.errors[0].why)
+
+
+@contextmanager
+def fleet_progress(total: int) -> Iterator[Callable[[StackResult], None]]:
+    """Yield what is told of each stack that is done; with `-v` each has a line."""
+    progress = _Progress(total)
+    if not can_draw(sys.stderr):
+        yield progress.take
+        return
+    progress.line = BusyLine(progress.text)
+    with display.part(progress.line, sys.stderr):
+        yield progress.take
+
+
+class _Progress:
+    def __init__(self, total: int) -> None:
+        self._total, self._done, self._failed = total, 0, 0
+        self._next_s = time.monotonic() + SAY_AFTER_S
+        self.line: BusyLine | None = None
+
+    @property
+    def text(self) -> str:
+        failed = f", {self._failed} failed" if self._failed else ""
+        return f"{self._done} of {self._total} stacks done{failed}"
+
+    def take(self, result: StackResult) -> None:
+        """One more is done."""
+        self._done += 1
+        self._failed += bool(result.errors)
+        said = message_of(result.errors[0]) if result.errors else result.last_line
+        line = printable(f"{result.root}: {said}")
+        console.detail(f"{self.text}; {line}")
+        if self.line is not None:
+            self.line.text = f"{self.text}  {line}"
+        elif not console.verbosity and time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + SAY_EVERY_S
+            console.say(self.text)

@@ -475,6 +475,31 @@ DETAILED = option("--detailed-exitcode", is_flag=True, help="Exit 2 if there are
 SHOW_KEEP = option("--show-keep", is_flag=True, help="Also list unchanged jobs.")
 
 
+def _check_has_fleet(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value and not ctx.params.get("fleet") and is_typed("scheduler"):
+        raise click.UsageError("--scheduler needs --fleet: a single stack is not sent to workers.", ctx)
+    ctx.meta["scheduler"] = value
+
+
+#: A command for one stack becomes one for all stacks of a tree, see `cli.fleet.check_fleet`.
+FLEET: Sequence[Callable[[Any], Any]] = (
+    option(
+        "--fleet",
+        is_flag=True,
+        is_eager=True,
+        help="Process each stack in and below PATH by itself; one report, one exit code.",
+    ),
+    option(
+        "--scheduler",
+        default=None,
+        expose_value=False,
+        callback=_check_has_fleet,
+        metavar="tcp://HOST:PORT",
+        help="With --fleet: use the workers of this dask scheduler, which see the same files.",
+    ),
+)
+
+
 def allowances(allow: Sequence[str], *, force: bool) -> Allowances:
     """What the options of GUARDS allow."""
     from reconciler.decide.plan import Allowances

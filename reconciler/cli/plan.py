@@ -13,9 +13,9 @@ import click
 
 from reconciler.cli.console import console, paged
 from reconciler.cli.context import opened
-from reconciler.cli.fleet_options import FLEET, with_fleet
 from reconciler.cli.options import (
     DETAILED,
+    FLEET,
     GUARDS,
     JSON,
     OUT,
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     GUARDS,
     FLEET,
 )
-@with_fleet
 def plan_command(
     outputs: Sequence[OutputSpec],
     plan_file: Path | None,
@@ -70,6 +69,7 @@ def plan_command(
     allow: Sequence[str],
     force: bool,
     records: str | None,
+    fleet: bool,
     **options: Any,
 ) -> int:
     """Show what apply would do, without changing anything.
@@ -78,6 +78,10 @@ def plan_command(
     """
     from reconciler import reconcile
 
+    if fleet:
+        from reconciler.cli.fleet import check_fleet
+
+        return check_fleet()
     with opened(records=records, **options) as context:
         allowed = allowances(allow, force=force)
         plan = reconcile.plan(context, allowed, with_preflight=preflight)

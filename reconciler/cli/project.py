@@ -18,9 +18,9 @@ import click
 
 from reconciler.cli.console import console, paged
 from reconciler.cli.context import known, load_stack
-from reconciler.cli.fleet_options import FLEET, with_fleet
 from reconciler.cli.options import (
     ADDRESS,
+    FLEET,
     JSON,
     RECORDS,
     STACK,
@@ -142,13 +142,13 @@ def _start_of(where: Where, directory: Path) -> _Start:
 
 @click.command("validate")
 @with_options(STACK, TARGET_NAME, output(Content.VALIDATION), FLEET)
-@with_fleet
 def validate_command(
     paths: Sequence[Path],
     variables: Sequence[tuple[str, str]],
     var_files: Sequence[Path],
     target: str | None,
     outputs: Sequence[OutputSpec],
+    fleet: bool,
 ) -> int:
     """Check the manifest of a stack, on every target or on the one that --target names.
 
@@ -159,6 +159,10 @@ def validate_command(
     """
     from reconciler.validation import validate_stack
 
+    if fleet:
+        from reconciler.cli.fleet import check_fleet
+
+        return check_fleet()
     specs = requested_outputs(outputs)
     files = list(paths) or [Path()]
     learn = console.redact.learn

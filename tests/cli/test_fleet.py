@@ -513,7 +513,7 @@ def test_progress_is_a_line_now_and_then(reconciler: Reconciler, monkeypatch: py
     for name in ("one", "two"):
         write(stack(name, "a"), f"{name}/stack.yaml")
     assert reconciler("plan", "--fleet").err == ""
-    monkeypatch.setattr("reconciler.cli.fleet_progress.SAY_AFTER_S", -1.0)
+    monkeypatch.setattr("reconciler.cli.fleet.SAY_AFTER_S", -1.0)
     assert reconciler("plan", "--fleet").err == "1 of 2 stacks done\n"
 
 
