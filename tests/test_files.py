@@ -230,7 +230,7 @@ def write():
 
 target, sys.argv[1:] = sys.argv[1], []
 sys.argv.append(target)
-main._invoke = lambda *_: write()
+main.run = lambda *_: write()
 main.main()
 """
 

@@ -373,9 +373,9 @@ def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[Non
     before = {number: signal.getsignal(number) for number in SIGNALS}
     # What is ignored from the start on (nohup, a job in the background) stays so.
     before = {number: old for number, old in before.items() if old is not signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, handler)
     try:
+        for number in before:
+            signal.signal(number, handler)
         yield
     finally:
         for number, old in before.items():

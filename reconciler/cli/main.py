@@ -16,7 +16,7 @@ import click
 
 from reconciler.cli import exits
 from reconciler.cli.console import console
-from reconciler.cli.output import final_outputs
+from reconciler.cli.output import final_outputs, option_values
 from reconciler.errors import ExitCode, first_of
 from reconciler.modelarts.known_secrets import known_secrets
 from reconciler.version import __version__
@@ -140,8 +140,19 @@ def main() -> NoReturn:
     sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     if sys.stdout.isatty() or sys.stderr.isatty():
         exits.restore_on_signals()
-    _import_command(sys.argv[1:])
-    code = _run_in_order(sys.argv[1:])
+    args = sys.argv[1:]
+    if _names_a_command(args):
+        # Import what is run: an exception of a signal may be lost in an import.
+        sys.unraisablehook = exits.not_raised
+        with suppress(Exception):  # what is wrong with it is told when it is run
+            any(cli.get_command(click.Context(cli), word) for word in args)
+    try:
+        with exits.handled_by(_raise):
+            code = run(cli, args)
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+    except exits.Stopped as stopped:
+        code = 128 + stopped.number
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -152,43 +163,8 @@ def main() -> NoReturn:
     os._exit(code)
 
 
-def _import_command(args: list[str]) -> None:
-    """Import what is run: an exception of a signal may be lost in an import."""
-    if not _names_a_command(args):
-        return
-    sys.unraisablehook = exits.not_raised
-    with suppress(Exception):  # what is wrong with it is told when it is run
-        any(cli.get_command(click.Context(cli), word) for word in args)
-
-
-def _run_in_order(args: list[str]) -> int:
-    """Run a click command, with the signals raised; one more while it ends cuts that short."""
-    handlers = {number: signal.getsignal(number) for number in exits.SIGNALS}
-    handlers = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
-    try:
-        try:
-            for number in handlers:
-                signal.signal(number, _raise)
-            return run(cli, args)
-        finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
-    except exits.Stopped as stopped:
-        return 128 + stopped.number
-
-
 def _raise(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt if number == signal.SIGINT else exits.Stopped(number)
-
-
-def run(command: click.Command, args: list[str]) -> int:
-    """Run a click command and return its exit code (docs/cli.md, "Exit codes"); nothing is raised."""
-    if not _names_a_command(args):
-        return _exit_code(command, args)
-    final_outputs.begin()
-    return _with_final_outputs(_exit_code(command, args), args)
 
 
 def _names_a_command(args: list[str]) -> bool:
@@ -196,56 +172,37 @@ def _names_a_command(args: list[str]) -> bool:
     return any(not word.startswith("-") for word in args)
 
 
-def _with_final_outputs(code: int, args: list[str]) -> int:
-    """Write what says how the run ended; where that fails the run has failed, too."""
+def run(command: click.Command, args: list[str]) -> int:
+    """Run a click command and return its exit code (docs/cli.md, "Exit codes"); nothing is raised."""
+    has_command = _names_a_command(args)
+    if has_command:
+        final_outputs.begin()
+    try:
+        if has_command:
+            # No output shows credentials that are at hand, used or not.
+            console.redact.learn(known_secrets(os.environ))
+        if "_RECONCILER_COMPLETE" in os.environ:  # the shell asks how a line may go on
+            command.main(args, prog_name="reconciler", standalone_mode=False)
+        # Not `command.main`: it says things on stderr, and exits, where a reader is gone or Ctrl-C came.
+        with command.make_context("reconciler", list(args)) as context:
+            code = int(command.invoke(context) or 0)
+        with suppress(BrokenPipeError):  # whoever has read enough changes no exit code
+            sys.stdout.flush()
+    except click.exceptions.Exit as error:
+        code = error.exit_code
+    except (Exception, KeyboardInterrupt, exits.Stopped) as error:
+        console.redact.learn(known_secrets(os.environ))
+        if isinstance(error, click.UsageError):
+            # The line may have been too wrong to be parsed as far as the form of stderr.
+            *_, wanted = [os.environ.get("RECONCILER_LOG_FORMAT"), *option_values(args, "--log-format")]
+            console.log_format = "json" if wanted == "json" else "text"
+        code = exits.of_exception(error)
+    if not has_command:
+        return code
     if code == ExitCode.WRONG_USAGE and not final_outputs.is_asked_for:
         final_outputs.find(args)
-    if not final_outputs.is_asked_for:
-        return code
     try:
         final_outputs.finish(code)
     except (Exception, KeyboardInterrupt, exits.Stopped) as error:
         return first_of([ExitCode(code), exits.of_exception(error)])
     return code
-
-
-def _exit_code(command: click.Command, args: list[str]) -> int:
-    try:
-        if _names_a_command(args):
-            _learn_secrets()
-        code = _invoke(command, args)
-        with suppress(BrokenPipeError):  # whoever has read enough changes no exit code
-            sys.stdout.flush()
-    except click.exceptions.Exit as error:
-        return error.exit_code
-    except (Exception, KeyboardInterrupt, exits.Stopped) as error:
-        _learn_secrets()
-        if isinstance(error, click.UsageError):
-            _heed_log_format(args)
-        return exits.of_exception(error)
-    return int(code or 0)
-
-
-def _learn_secrets() -> None:
-    """Keep all credentials at hand out of every output, those too that are not used."""
-    console.redact.learn(known_secrets(os.environ))
-
-
-def _invoke(command: click.Command, args: list[str]) -> int | None:
-    if "_RECONCILER_COMPLETE" in os.environ:  # the shell asks how a line may go on
-        command.main(args, prog_name="reconciler", standalone_mode=False)
-    # Not `command.main`: it says things on stderr, and exits, where a reader is gone or Ctrl-C came.
-    with command.make_context("reconciler", list(args)) as context:
-        code: int | None = command.invoke(context)
-        return code
-
-
-def _heed_log_format(args: list[str]) -> None:
-    """Take the form of stderr from a command line that was too wrong to be parsed as far as that."""
-    wanted = os.environ.get("RECONCILER_LOG_FORMAT")
-    words = args[: args.index("--")] if "--" in args else args
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        name, equals, value = word.partition("=")
-        if name == "--log-format":
-            wanted = value if equals else following
-    console.log_format = "json" if wanted == "json" else "text"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -101,16 +101,23 @@ class FinalOutputs:
 
     def find(self, args: Sequence[str]) -> None:
         """Take what is asked for from a command line that was too wrong to be parsed as far as that."""
-        words = args[: args.index("--")] if "--" in args else args
-        asked = [*os.environ.get("RECONCILER_OUTPUT", "").split("\n")]
-        for word, following in zip(words, [*words[1:], ""], strict=True):
-            if word in ("-o", "--output"):
-                asked.append(following)
-            asked += [word[len(start) :] for start in ("--output=", "-o") if word.startswith(start)]
-        command = next((word for word in words if not word.startswith("-")), "")
+        command = next((word for word in args if not word.startswith("-")), "")
+        asked = [*os.environ.get("RECONCILER_OUTPUT", "").split("\n"), *option_values(args, "--output", "-o")]
         parts = [text.partition("=") for text in asked]
         found = [(name, Path(file) if file else None) for name, _, file in parts if name in FORMATS]
         self.ask(command, [OutputSpec(name, file) for name, file in found])
+
+
+def option_values(args: Sequence[str], name: str, short: str | None = None) -> Iterator[str]:
+    """The values of an option on a command line that could not be parsed."""
+    words = args[: args.index("--")] if "--" in args else args
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word in (name, short):
+            yield following
+        elif word.startswith(f"{name}="):
+            yield word.removeprefix(f"{name}=")
+        elif short and word.startswith(short):
+            yield word.removeprefix(short)
 
 
 final_outputs = FinalOutputs()
