@@ -1,40 +1,48 @@
-"""Many stacks: one command done for each of them on an Executor, of threads here or of a dask cluster there.
+"""Many stacks: one command done for each of them, on threads here or on the workers of a dask cluster.
 
-Whatever happens to a stack is its result, and hides no other. Requests, tasks and results are plain data, for
-they may travel to a worker of a cluster (`fleet_cluster`); no credentials are in them, and nothing of the
-environment: a worker takes credentials, and the variables that manifests read, from its own.
+Whatever happens to a stack is its result, and hides no other. Requests, tasks and results are plain data that
+travels to a cluster as JSON. None of it is a secret or part of the environment, for what is sent stands in
+the memory of the scheduler: a worker takes credentials, and the variables of manifests, from its own.
+
+What comes back is read as data. Whoever can connect to a scheduler of dask can run code on its workers; so
+nothing of what they send is believed to be more than text, and no pickle can run code here.
 
 Source: docs/fleets.md.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import re
+import sys
 import threading
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from reconciler import reconcile
 from reconciler.connection import RecordOptions, connect, open_recording, records_url
+from reconciler.core.addresses import passwords_in
 from reconciler.core.record import REMIND_S, Scope
 from reconciler.decide import exit_code
 from reconciler.decide.drift_check import DriftId
 from reconciler.decide.fleet import DriftToShow, StackMessage, StackResult
 from reconciler.decide.guards import blockers
 from reconciler.decide.plan import Allowances
-from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError
+from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, WrongUsage
 from reconciler.manifest import LoadedStack, load_files
 from reconciler.manifest.files import FileTree, StackFiles, files_digest, find_stack
-from reconciler.manifest.variables import read_value_files
+from reconciler.manifest.variables import declared_sensitive, read_value_files
 from reconciler.modelarts.clock import RateLimiter, SystemClock
 from reconciler.modelarts.connect import PROCESS_LIMITER
 from reconciler.modelarts.known_secrets import known_secrets
@@ -51,8 +59,9 @@ from reconciler.version import __version__
 COMMANDS = ("validate", "plan", "drift")
 #: So many stacks are checked at once in a process: more would wait for the interpreter, not for the service.
 AT_ONCE = 4
-#: Seconds between two looks at which workers there are.
-LOOK_EVERY_S = 1.0
+#: Seconds between two looks at which workers there are, for the scheduler to answer, for a worker to appear
+#: where there is none, and for a record.
+LOOK_EVERY_S, CONNECT_S, NO_WORKERS_S, MARK_S = 1.0, 10.0, 60.0, 60.0
 
 TakeResult = Callable[[StackResult], None]
 Learn = Callable[[Iterable[str]], None]
@@ -127,44 +136,33 @@ def as_plain(value: Any) -> Any:
     raise TypeError(f"an option of type {type(value).__name__} cannot be sent")
 
 
-# ── the loop ─────────────────────────────────────────────────────────────────────────────────────────
-
-
 def run_batches(
-    executor: Executor,
     batches: Iterable[FleetBatch],
-    call: Callable[[FleetBatch], Future[Any]],
+    submit: Callable[[FleetBatch], Future[Any]],
     read: Callable[[Future[Any], FleetBatch], list[StackResult] | None],
     take: TakeResult,
     slots: Callable[[], int],
 ) -> None:
-    """Do all batches on an executor; `take` gets each result as it comes, in the thread that calls this.
+    """Do all batches; `take` gets each result as it comes, in the thread that calls this.
 
-    `call` submits a batch, `read` returns its results; None: it is to be done again, one stack at a time.
-    Batches are in flight at the same time as long as their shares are at most the whole: however many `slots`
-    there are by now, they never send more requests together than one process. An interrupt cancels what has
-    not begun.
+    `read` returns the results of a batch; None: it is to be done again, one stack at a time. Batches are in
+    flight at the same time as long as their shares are at most the whole: however many `slots` there are by
+    now, they never send more requests together than one process.
     """
     waiting, in_flight = deque(batches), dict[Future[Any], FleetBatch]()
-    try:
-        while waiting or in_flight:
-            share = 1 / max(1, min(slots(), len(waiting) + len(in_flight)))
-            while waiting and sum(one.share for one in in_flight.values()) + share < 1 + 1e-9:
-                batch = replace(waiting.popleft(), share=share)
-                in_flight[call(batch)] = batch
-            done, _ = wait(in_flight, timeout=LOOK_EVERY_S, return_when=FIRST_COMPLETED)
-            for future in done:
-                batch = in_flight.pop(future)
-                results = read(future, batch)
-                if results is None:
-                    waiting.extendleft(replace(batch, tasks=(task,)) for task in reversed(batch.tasks))
-                for result in results or ():
-                    take(result)
-    except BaseException:
-        for future in in_flight:
-            future.cancel()
-        executor.shutdown(wait=False)
-        raise
+    while waiting or in_flight:
+        share = 1 / max(1, min(slots(), len(waiting) + len(in_flight)))
+        while waiting and sum(one.share for one in in_flight.values()) + share < 1 + 1e-9:
+            batch = replace(waiting.popleft(), share=share)
+            in_flight[submit(batch)] = batch
+        done, _ = wait(in_flight, timeout=LOOK_EVERY_S, return_when=FIRST_COMPLETED)
+        for future in done:
+            batch = in_flight.pop(future)
+            results = read(future, batch)
+            if results is None:
+                waiting.extendleft(replace(batch, tasks=(task,)) for task in reversed(batch.tasks))
+            for result in results or ():
+                take(result)
 
 
 @dataclass(frozen=True)
@@ -187,12 +185,10 @@ class StackRunner:
         self, request: FleetRequest, tasks: Sequence[StackTask], take: TakeResult, at_once: int = AT_ONCE
     ) -> None:
         """Do it for all, on threads. An interrupt ends it at once: what waits is told to end."""
-        batches = [FleetBatch(request, (task,)) for task in tasks]
         pool = ThreadPoolExecutor(max(1, min(at_once, len(tasks))), "stack")
         try:
             run_batches(
-                pool,
-                batches,
+                [FleetBatch(request, (task,)) for task in tasks],
                 lambda batch: pool.submit(self.check, request, batch.tasks[0]),
                 lambda future, _: [future.result()],
                 take,
@@ -201,37 +197,9 @@ class StackRunner:
         except BaseException:
             if self.stop is not None:
                 self.stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
         pool.shutdown()
-
-
-def version() -> str:
-    """The version of reconciler that is installed here, for whoever asks a worker."""
-    return __version__
-
-
-def check_batch(text: str) -> str:
-    """Do a `FleetBatch` on a worker; it and the results are JSON."""
-    batch = BATCH.validate_json(text)
-    results: list[StackResult] = []
-    if batch.request.version == __version__:
-        runner = StackRunner(os.environ, limiter=limiter_of(batch.share, time.time()))
-        runner.check_all(batch.request, batch.tasks, results.append, batch.at_once)
-    else:  # a worker that came after the others were asked
-        why = f"it has {__version__}, and the command was started with {batch.request.version}"
-        problem = Diagnostic("another version on a worker", why, "install the same version on all workers")
-        results = [StackResult(one.root, one.name, ExitCode.FAILED, errors=(problem,)) for one in batch.tasks]
-    return RESULTS.dump_json(results).decode()
-
-
-def limiter_of(share: float, now_s: float) -> RateLimiter:
-    """A limiter, from now on, for a share of the rate that one process may use.
-
-    It begins without a burst, so that one batch after the other is no faster than one that lasts.
-    """
-    limiter = RateLimiter(PROCESS_LIMITER.per_second * share, burst=0)
-    limiter.reserve(now_s)
-    return limiter
 
 
 # ── one stack ────────────────────────────────────────────────────────────────────────────────────────
@@ -251,7 +219,6 @@ class _KnownSecrets(Redactor):
         super().__init__(secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Add values that must not be seen from now on."""
         values = tuple(secrets)
         super().learn(values)
         self._elsewhere(values)
@@ -278,16 +245,24 @@ class _StackCheck:
             command=request.command,
             limiter=runner.limiter,
         )
+        #: What gives values to variables, and who learns the secret ones.
+        self._values: dict[str, Any] = {
+            "variables": dict(self._options.get("variables") or ()),
+            "var_files": tuple(request.var_files),
+            "environ": runner.environ,
+            "learn": self._redact.learn,
+        }
+        records = self._options.get("records") or runner.environ.get("RECONCILER_RECORDS") or None
+        self._records = RecordOptions(records, without_records=bool(self._options.get("without_records")))
 
     def run(self) -> StackResult:
-        """Do it; what goes wrong is the result."""
         commands = {"validate": self._validate, "plan": self._plan, "drift": self._drift}
         try:
             if self._task.to_show is not None:
                 return self._mark_shown(self._task.to_show)
             return commands[self._request.command]()
         except ReconcilerError as error:
-            return self._failed(ExitCode(error.exit_code), *error.diagnostics)
+            return self._failed(error.exit_code, *error.diagnostics)
         except OSError as error:
             what = error.strerror or type(error).__name__
             return self._failed(ExitCode.FAILED, Diagnostic(what, path=str(error.filename or "")))
@@ -347,7 +322,7 @@ class _StackCheck:
             ManifestInvalid: it is not valid.
         """
         target = self._options.get("target")
-        found = validate_stack(self._files(), target=target, **self._values())
+        found = validate_stack(self._files(), target=target, **self._values)
         self._warn(found.skipped)
         report, loaded = found.report, found.loaded
         if not report.valid or loaded is None:
@@ -373,12 +348,11 @@ class _StackCheck:
 
     def _mark_shown(self, shown: DriftToShow) -> StackResult:
         """Record that the report of the fleet has shown the drift of a check."""
-        loaded = load_files(self._files(), target=self._options.get("target"), offline=True, **self._values())
+        loaded = load_files(self._files(), target=self._options.get("target"), offline=True, **self._values)
         self._redact.learn(loaded.secrets)
         _, target = loaded.target(self._options.get("target"))
-        records = self._records()
-        url = records_url(target, records.url, loaded.records_url, self._runtime)
-        recording = open_recording(url, loaded.root, self._runtime, records)
+        url = records_url(target, self._records.url, loaded.records_url, self._runtime)
+        recording = open_recording(url, loaded.root, self._runtime, self._records)
         try:
             recording.mark_reported(shown.scope, shown.drift, shown.at_s)
         finally:
@@ -390,8 +364,8 @@ class _StackCheck:
         """Load the stack and connect to its target; keys that it does not have are no wrong use."""
         options = self._options
         name = options.get("target")
-        loaded = self._known(load_files(self._files(), target=name, offline=offline, **self._values()))
-        with connect(loaded, name, self._runtime, self._records(), offline=offline) as context:
+        loaded = self._known(load_files(self._files(), target=name, offline=offline, **self._values))
+        with connect(loaded, name, self._runtime, self._records, offline=offline) as context:
             yield context._replace(
                 only=tuple(options.get("only") or ()),
                 parallelism=options.get("parallelism") or context.parallelism,
@@ -415,30 +389,14 @@ class _StackCheck:
             raise OtherFiles(Diagnostic("the worker sees other files", why, fix))
         files = find_stack([directory], var_files, FileTree(directory, task.prefix))
         # Each stack takes the variables that it declares.
-        given = [name for name, _ in self._options.get("variables") or ()]
-        given += [name for document in read_value_files(var_files) for name in document.tree]
-        return replace(files, known_variables=frozenset(given))
-
-    def _values(self) -> dict[str, Any]:
-        """What gives values to variables, and who learns the secret ones."""
-        return {
-            "variables": dict(self._options.get("variables") or ()),
-            "var_files": tuple(self._request.var_files),
-            "environ": self._runtime.environ,
-            "learn": self._redact.learn,
-        }
+        given = [name for document in read_value_files(var_files) for name in document.tree]
+        return replace(files, known_variables=frozenset([*self._values["variables"], *given]))
 
     def _known(self, loaded: LoadedStack) -> LoadedStack:
-        """Let the redactor know the secrets of the stack; its warnings are messages."""
         self._redact.learn(loaded.secrets)
         self._undeclared = frozenset(loaded.undeclared)
         self._warn(loaded.warnings)
         return loaded
-
-    def _records(self) -> RecordOptions:
-        options = self._options
-        url = options.get("records") or self._runtime.environ.get("RECONCILER_RECORDS") or None
-        return RecordOptions(url, without_records=bool(options.get("without_records")))
 
     def _say(self, text: str, level: int) -> None:
         if self._request.verbosity >= level:
@@ -473,9 +431,9 @@ class _StackCheck:
             code, stack=value.stack, parts=parts, unmatched=frozenset(self._unmatched), **fields
         )
 
-    def _failed(self, code: ExitCode, *problems: Diagnostic, traceback: str = "") -> StackResult:
+    def _failed(self, code: int, *problems: Diagnostic, traceback: str = "") -> StackResult:
         errors = without_secrets(problems, self._redact) or (Diagnostic("failed"),)
-        return self._result(code, stack=self._task.name, errors=errors, traceback=traceback)
+        return self._result(ExitCode(code), stack=self._task.name, errors=errors, traceback=traceback)
 
     def _result(self, code: ExitCode, **fields: Any) -> StackResult:
         return StackResult(
@@ -487,3 +445,384 @@ class _StackCheck:
             duration_s=time.monotonic() - self._started_s,
             **fields,
         )
+
+
+# ── on a cluster: what a worker does ─────────────────────────────────────────────────────────────────
+
+
+def check_batch(text: str) -> str:
+    """Do a `FleetBatch` on a worker; it and the results are JSON."""
+    batch = BATCH.validate_json(text)
+    results: list[StackResult] = []
+    if batch.request.version == __version__:
+        runner = StackRunner(os.environ, limiter=limiter_of(batch.share, time.time()))
+        runner.check_all(batch.request, batch.tasks, results.append, batch.at_once)
+    else:  # a worker that came after the others were asked
+        why = f"it has {__version__}, and the command was started with {batch.request.version}"
+        problem = Diagnostic("another version on a worker", why, "install the same version on all workers")
+        results = _all_failed(batch, ExitCode.FAILED, problem)
+    return RESULTS.dump_json(results).decode()
+
+
+def _all_failed(batch: FleetBatch, code: ExitCode, problem: Diagnostic) -> list[StackResult]:
+    return [StackResult(task.root, task.name, code, errors=(problem,)) for task in batch.tasks]
+
+
+def limiter_of(share: float, now_s: float) -> RateLimiter:
+    """A limiter, from now on, for a share of the rate that one process may use.
+
+    It begins without a burst, so that one batch after the other is no faster than one that lasts.
+    """
+    limiter = RateLimiter(PROCESS_LIMITER.per_second * share, burst=0)
+    limiter.reserve(now_s)
+    return limiter
+
+
+# ── on a cluster: what is sent ───────────────────────────────────────────────────────────────────────
+
+
+def sent(request: FleetRequest, *, is_records_from_environment: bool) -> FleetRequest:
+    """The request as it is sent; the address of the record store is left out if the environment gave it.
+
+    Raises:
+        WrongUsage: the address on the command line holds a password.
+    """
+    url = request.options.get("records")
+    if url and is_records_from_environment:
+        return replace(request, options={**request.options, "records": None})
+    if url and any(passwords_in(url)):
+        why = "a password is never sent to a scheduler"
+        fix = "set RECONCILER_RECORDS in the environment of the workers"
+        raise WrongUsage(Diagnostic("--records with a password and --scheduler", why, fix))
+    return request
+
+
+def with_digest(task: StackTask, request: FleetRequest) -> StackTask:
+    """The task with the digest of the stack's files, which a worker compares with what it sees."""
+    return replace(task, digest=files_digest(Path(task.directory), request.var_files))
+
+
+def check_variables(request: FleetRequest, tasks: Sequence[StackTask]) -> list[StackTask]:
+    """Check that no value of a sensitive variable is sent; return the stacks that cannot be judged.
+
+    Raises:
+        WrongUsage: a stack declares a variable as sensitive that --var gives.
+    """
+    given = {name for name, _ in request.options.get("variables") or ()}
+    unclear = []
+    for task in tasks if given else ():
+        try:
+            documents = find_stack([Path(task.directory)], request.var_files).documents
+        except ReconcilerError:
+            unclear.append(task)
+            continue
+        if any(document.is_broken for document in documents):
+            unclear.append(task)
+        elif secret := sorted(given & declared_sensitive(documents)):
+            why = f"{task.root} declares {secret[0]} as sensitive, and its value is never sent to a scheduler"
+            fix = f"declare `env` for {secret[0]}, and set that variable in the environment of the workers"
+            raise WrongUsage(Diagnostic("--var of a sensitive variable with --scheduler", why, fix))
+    return unclear
+
+
+# ── on a cluster: what comes back ────────────────────────────────────────────────────────────────────
+
+#: distributed has no types.
+Client = Any
+_ADDRESS = r"(tcp|tls)://([^/\s:]+(:[^/\s:]+)*|\[[0-9a-fA-F:]+\]):\d{1,5}"
+_INSTALL = f"on all workers: pip install reconciler=={__version__}"
+#: Of these a pickle may name: dask has it for each text of an error, and it runs nothing.
+_HARMLESS = frozenset({("builtins", "bytes")})
+_connections: set[object] = set()
+
+
+class ClusterUnavailable(ReconcilerError):
+    """The scheduler cannot be reached, or has no workers."""
+
+    exit_code = ExitCode.UNKNOWN
+
+    def __init__(self, why: str, fix: str = "run it again") -> None:
+        super().__init__(Diagnostic("the scheduler is unavailable", why, fix))
+
+
+class OtherVersion(ReconcilerError):
+    """A worker has another version of reconciler, or none."""
+
+    exit_code = ExitCode.FAILED
+
+
+class InvalidAnswer(ValueError):
+    """What a worker sent is not what it was asked for."""
+
+
+class _FailedThere(Exception):
+    """A call failed on a worker: the name of its exception, and of the module that is missing, if one is."""
+
+    def __init__(self, kind: str, module: str, why: str) -> None:
+        self.kind, self.module = kind, module
+        super().__init__(why)
+
+
+@contextmanager
+def no_unpickling() -> Iterator[None]:
+    """Meanwhile no pickle may name a class or a function, whichever library reads it."""
+    _refuse_pickles()
+    connection = object()
+    _connections.add(connection)
+    try:
+        yield
+    finally:
+        _connections.remove(connection)
+
+
+@cache  # nothing can take an audit hook out again
+def _refuse_pickles() -> None:
+    def hear(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "pickle.find_class" and _connections and arguments not in _HARMLESS:
+            # A TypeError, which dask takes for a pickle that it cannot read.
+            raise TypeError(f"a pickle of {'.'.join(map(str, arguments))} is not read")
+
+    sys.addaudithook(hear)
+
+
+def _remote() -> Callable[..., Any]:
+    """A function that travels by value, so that who passes it on needs nothing of ours.
+
+    It answers as `_answer` reads it: an exception would come back as a pickle.
+    """
+
+    def call(module: str, name: str, *arguments: Any) -> list[str]:
+        from importlib import import_module
+
+        try:
+            found = getattr(import_module(module), name)
+            return ["", found(*arguments) if arguments else found]
+        except Exception as error:
+            return [type(error).__name__, str(getattr(error, "name", None) or ""), str(error)]
+
+    return call
+
+
+def _answer(found: object) -> str:
+    """What a call of `_remote` returned.
+
+    Raises:
+        _FailedThere: it failed.
+        InvalidAnswer: it is none.
+    """
+    match found:
+        case ("", str(text)):
+            return text
+        case (str(kind), str(module), str(why)):
+            raise _FailedThere(kind, module, why)
+    raise InvalidAnswer("it is no text")
+
+
+def results_from(text: object, roots: Sequence[str]) -> list[StackResult]:
+    """Read results from JSON: one for each of the stacks that were asked for, and none for others.
+
+    Raises:
+        InvalidAnswer: they are something else.
+    """
+    if not isinstance(text, str):
+        raise InvalidAnswer("it is no text")
+    try:
+        results = RESULTS.validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InvalidAnswer(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    if sorted(result.root for result in results) != sorted(roots):
+        raise InvalidAnswer("it is about other stacks")
+    return results
+
+
+# ── on a cluster: the calls ──────────────────────────────────────────────────────────────────────────
+
+
+def check_on_cluster(
+    address: str, request: FleetRequest, tasks: Sequence[StackTask], take: TakeResult
+) -> None:
+    """Check the stacks on a cluster; `take` gets each result as it comes. An interrupt cancels the rest.
+
+    Raises:
+        WrongUsage: the address is invalid, or the extra `fleet` is not installed.
+        ClusterUnavailable: the scheduler cannot be reached, or has no workers.
+        OtherVersion: a worker has another version.
+    """
+    with _connected(address) as client:
+        found = client.run(_remote(), "reconciler.version", "__version__", on_error="return")
+        # What raises here is the connection of a worker that was lost meanwhile.
+        versions = {name: _version(one) for name, one in found.items() if not isinstance(one, Exception)}
+        if wrong := [name for name in sorted(versions) if versions[name] != __version__]:
+            whys = [f"{name} has {printable(versions[name])}, and this is {__version__}" for name in wrong]
+            raise OtherVersion(*(Diagnostic("another version on a worker", why, _INSTALL) for why in whys))
+        workers = _Workers(client, address)
+        size = max(1, min(AT_ONCE, len(tasks) // (2 * workers.slots())))
+        groups = [tuple(tasks[at : at + size]) for at in range(0, len(tasks), size)]
+        batches = [FleetBatch(request, group) for group in groups]
+        try:
+            run_batches(batches, workers.submit, workers.results, take, workers.slots)
+        except BaseException:
+            with suppress(Exception):
+                client.cancel(list(workers.in_flight), force=True)
+            raise
+
+
+def mark_on_cluster(address: str, request: FleetRequest, tasks: Sequence[StackTask]) -> list[StackResult]:
+    """Record on the cluster what drift was shown; returns the result of each stack.
+
+    Raises:
+        ClusterUnavailable: the scheduler cannot be reached, or did not answer.
+    """
+    text = BATCH.dump_json(FleetBatch(request, tuple(tasks))).decode()
+    with _connected(address) as client:
+        future = client.submit(_remote(), __name__, "check_batch", text, pure=False)
+        try:
+            return results_from(_answer(future.result(timeout=MARK_S)), [task.root for task in tasks])
+        # What it failed of on a worker is an exception of any kind, since it is not read.
+        except (Exception, CancelledError) as error:
+            raise ClusterUnavailable(f"{address}: {_reason(error)}") from None
+
+
+class _Workers:
+    """The workers of a cluster, as they come and go.
+
+    `Client.get_executor()` would read results by itself, and hang where one cannot be read: here a future
+    results in dask's own, once that has ended.
+    """
+
+    def __init__(self, client: Client, address: str) -> None:
+        self._client, self._address = client, address
+        self.in_flight: set[Any] = set()
+        self._call = _remote()
+        self._found: Mapping[str, int] = {}
+        self._looked_at_s = float("-inf")
+        self._seen_at_s = time.monotonic()
+
+    def slots(self) -> int:
+        """How many batches they can do at once; looks at them now and then.
+
+        Raises:
+            ClusterUnavailable: there has been none for a while, or the scheduler has gone.
+        """
+        now_s = time.monotonic()
+        if now_s - self._looked_at_s >= LOOK_EVERY_S:
+            self._looked_at_s = now_s
+            try:
+                self._found = self._client.nthreads()
+            except (OSError, ValueError, RuntimeError) as error:
+                raise self._lost(f": {_reason(error)}") from None
+            if self._found:
+                self._seen_at_s = now_s
+            elif now_s - self._seen_at_s > NO_WORKERS_S:
+                fix = f"start some: dask worker {self._address}"
+                raise ClusterUnavailable(f"{self._address} has no workers", fix)
+        return max(1, sum(self._found.values()))
+
+    def submit(self, batch: FleetBatch) -> Future[Any]:
+        at_once = max(1, AT_ONCE * len(self._found) // self.slots())
+        text = BATCH.dump_json(replace(batch, at_once=at_once)).decode()
+        answer = self._client.submit(self._call, __name__, "check_batch", text, pure=False)
+        self.in_flight.add(answer)
+        ended = Future[Any]()
+        answer.add_done_callback(ended.set_result)
+        return ended
+
+    def results(self, future: Future[Any], batch: FleetBatch) -> list[StackResult] | None:
+        """The results of a batch, or why there are none, for each of its stacks.
+
+        None where workers were lost with several stacks: one of them may be why, and each by itself does no
+        harm to the others.
+
+        Raises:
+            ClusterUnavailable: the scheduler has gone.
+        """
+        answer = future.result()
+        self.in_flight.discard(answer)
+        if answer.cancelled():
+            raise self._lost("")
+        error = answer.exception()
+        if error is not None and _is_lost(error) and len(batch.tasks) > 1:
+            return None
+        try:
+            if error is not None:
+                raise error
+            return results_from(_answer(answer.result()), [task.root for task in batch.tasks])
+        except Exception as failure:
+            return _all_failed(batch, ExitCode.UNKNOWN, _problem_of(failure))
+        finally:
+            answer.release()
+
+    def _lost(self, why: str) -> ClusterUnavailable:
+        return ClusterUnavailable(f"the connection to {self._address} was lost{why}")
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[Client]:
+    if not re.fullmatch(_ADDRESS, address):
+        why = f'"{address}" is not tcp://HOST:PORT'
+        raise WrongUsage(Diagnostic("invalid scheduler", why, "use the address that `dask scheduler` prints"))
+    try:
+        import distributed
+    except ImportError:
+        why, fix = "--scheduler needs the package distributed", "pip install 'reconciler[fleet]'"
+        raise WrongUsage(Diagnostic("the extra fleet is not installed", why, fix)) from None
+    # What dask logs goes where the log of any library goes, and not to stderr by itself.
+    logger = logging.getLogger("distributed")
+    logger.handlers.clear()
+    logger.propagate = True
+    with no_unpickling():
+        try:
+            client: Client = distributed.Client(  # type: ignore[no-untyped-call]
+                address,
+                timeout=CONNECT_S,
+                set_as_default=False,
+                name="reconciler",
+                deserializers=["msgpack", "error"],
+            )
+        except (OSError, ValueError) as error:
+            fix = "start it with `dask scheduler`, or correct the address"
+            raise ClusterUnavailable(f"{address}: {_reason(error)}", fix) from None
+        try:
+            yield client
+        finally:
+            with suppress(Exception):
+                client.close(timeout=2)
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of an error, or of what caused it, if that has one."""
+    words, one = type(error).__name__, error
+    while one is not None:
+        words = str(one) or words
+        one = one.__cause__  # type: ignore[assignment]
+    return words.splitlines()[0]
+
+
+def _version(found: object) -> str:
+    """The version of a worker, or what it has instead."""
+    try:
+        return _answer(found)
+    except _FailedThere as failed:
+        return "none" if failed.module == "reconciler" else "none that knows --fleet"
+    except InvalidAnswer as invalid:
+        return f"an answer that cannot be read ({invalid})"
+
+
+def _is_lost(error: BaseException) -> bool:
+    """Whether dask gave up because workers were lost: its KilledWorker, which comes as an unread pickle."""
+    return bool(error.args) and isinstance(error.args[0], bytes) and b"KilledWorker" in error.args[0]
+
+
+def _problem_of(error: BaseException) -> Diagnostic:
+    """Why a worker has no result."""
+    if _is_lost(error):
+        why = "workers were lost again and again while they checked it"
+        return Diagnostic("workers were lost", why, "check the memory of the workers, and their logs")
+    if isinstance(error, _FailedThere):
+        if error.kind == "ModuleNotFoundError" and error.module.startswith("reconciler"):
+            return Diagnostic("the worker has no reconciler", "it cannot import reconciler", _INSTALL)
+        return Diagnostic("the worker failed", printable(f"{error.kind}: {_reason(error)}"))
+    if isinstance(error, InvalidAnswer):
+        return Diagnostic("the worker's answer cannot be read", printable(str(error)))
+    return Diagnostic("the worker failed", "it could not run the check", "read the logs of the workers")

@@ -53,7 +53,7 @@ ALLOWED: dict[tuple[str, str], str] = {
         "getLogger",
     ): "the logs of Apprise and its libraries, made silent while it sends",
     ("metrics.py", "getLogger"): "the log of the server's queue, made silent",
-    ("fleet_cluster.py", "getLogger"): "the log of dask, led to where that of any library goes",
+    ("fleet.py", "getLogger"): "the log of dask, led to where that of any library goes",
     ("files.py", "open"): "the file that the console writes",
     ("files.py", "fdopen"): "the file that the console writes",
     ("files.py", "write"): "the file that the console writes",

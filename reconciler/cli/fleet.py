@@ -23,7 +23,18 @@ from reconciler.cli.output import OutputSpec, directory_in_repository, requested
 from reconciler.cli.progress import SAY_AFTER_S, SAY_EVERY_S, BusyLine, can_draw, display
 from reconciler.decide.fleet import FleetReport, StackResult, message_of
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, WrongUsage
-from reconciler.fleet import FleetRequest, StackRunner, StackTask, TakeResult, as_plain
+from reconciler.fleet import (
+    FleetRequest,
+    StackRunner,
+    StackTask,
+    TakeResult,
+    as_plain,
+    check_on_cluster,
+    check_variables,
+    mark_on_cluster,
+    sent,
+    with_digest,
+)
 from reconciler.manifest.files import StackRoot, find_roots
 from reconciler.render import Content, formats_of
 from reconciler.text import printable
@@ -87,8 +98,6 @@ def _run(
     if scheduler is None:
         here.check_all(request, tasks, take)
         return
-    from reconciler.fleet_cluster import check_on_cluster, check_variables, sent, with_digest
-
     to_send = sent(request, is_records_from_environment=is_records_from_environment)
     unclear = check_variables(request, tasks)
     here.check_all(request, unclear, take)
@@ -114,8 +123,6 @@ def _mark_shown(
             here = StackRunner(os.environ, learn=console.redact.learn)
             marked = [here.check(request, task) for task in shown]
         else:
-            from reconciler.fleet_cluster import mark_on_cluster, sent
-
             to_send = sent(request, is_records_from_environment=is_records_from_environment)
             marked = mark_on_cluster(scheduler, to_send, shown)
     except ReconcilerError as error:

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+import distributed
 import pytest
 
-from reconciler import fleet_cluster
 from reconciler.decide.fleet import StackResult
 from reconciler.emulator import Effect, Fault, Store, create_app, running
-from reconciler.errors import Diagnostic, ExitCode
-from reconciler.fleet_cluster import ClusterUnavailable
+from reconciler.errors import ExitCode
+from reconciler.fleet import ClusterUnavailable
 from tests.cli.conftest import Reconciler, write
 from tests.cli.dask_cluster import (
     FATAL_FILE,
@@ -275,7 +275,7 @@ def test_worker_of_another_version_is_refused(
     slow_service: tuple[str, SlowService],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("reconciler.fleet_cluster.__version__", "9.9.9")
+    monkeypatch.setattr("reconciler.fleet.__version__", "9.9.9")
     write_stacks(slow_service[0], 1)
     said = reconciler("validate", "--fleet", "--scheduler", cluster.address, "fleet")
     assert (said.code, said.out) == (1, "")
@@ -308,9 +308,9 @@ def test_what_was_found_until_the_scheduler_went_is_said(
         take(
             StackResult("team-0/s00", "s00", ExitCode.CHANGES, last_line="Drift: 1 failed", has_changes=True)
         )
-        raise ClusterUnavailable(Diagnostic("the scheduler is unavailable", "it went"))
+        raise ClusterUnavailable("it went")
 
-    monkeypatch.setattr("reconciler.fleet_cluster.check_on_cluster", lost)
+    monkeypatch.setattr("reconciler.cli.fleet.check_on_cluster", lost)
     write_stacks("http://127.0.0.1:1", 2)
     said = reconciler("drift", "--fleet", "--scheduler", "tcp://127.0.0.1:1", "fleet")
     assert (said.code, said.out) == (8, "")
@@ -328,7 +328,7 @@ def test_what_was_found_until_the_scheduler_went_is_said(
 def test_scheduler_that_cannot_be_reached(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, address: str, code: int, said: str
 ) -> None:
-    monkeypatch.setattr("reconciler.fleet_cluster.CONNECT_S", 0.2)
+    monkeypatch.setattr("reconciler.fleet.CONNECT_S", 0.2)
     write_stacks("http://127.0.0.1:1", 1)
     run = reconciler("validate", "--fleet", "--scheduler", address, "fleet")
     assert (run.code, run.out) == (code, "")
@@ -354,21 +354,21 @@ def lonely_scheduler() -> Iterator[DaskCluster]:
 def test_scheduler_without_workers_or_that_goes_away_is_unavailable(
     reconciler: Reconciler, lonely_scheduler: DaskCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reconciler.fleet_cluster.LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr("reconciler.fleet.LOOK_EVERY_S", 0.05)
     write_stacks("http://127.0.0.1:1", 1)
     with monkeypatch.context() as patch:
-        patch.setattr("reconciler.fleet_cluster.NO_WORKERS_S", 0.1)
+        patch.setattr("reconciler.fleet.NO_WORKERS_S", 0.1)
         said = reconciler("validate", "--fleet", "--scheduler", lonely_scheduler.address, "fleet")
     assert (said.code, said.out) == (8, "")
     assert "has no workers" in said.err
-    slots = fleet_cluster._Workers.slots
+    nthreads = distributed.Client.nthreads
 
-    def slots_after_a_kill(workers: fleet_cluster._Workers) -> int:
+    def nthreads_after_a_kill(client: Any) -> Any:
         with suppress(ProcessLookupError):
             os.kill(lonely_scheduler.scheduler, signal.SIGKILL)
-        return slots(workers)
+        return nthreads(client)  # type: ignore[no-untyped-call]
 
-    monkeypatch.setattr(fleet_cluster._Workers, "slots", slots_after_a_kill)
+    monkeypatch.setattr(distributed.Client, "nthreads", nthreads_after_a_kill)
     said = reconciler("validate", "--fleet", "--scheduler", lonely_scheduler.address, "fleet")
     assert (said.code, said.out) == (8, "")
     assert "the connection to" in said.err

@@ -15,8 +15,7 @@ from reconciler.core.record import Scope
 from reconciler.decide.drift_check import DriftId
 from reconciler.decide.fleet import DriftToShow, StackMessage, StackResult
 from reconciler.errors import Diagnostic, ExitCode, Location
-from reconciler.fleet import RESULTS
-from reconciler.fleet_cluster import InvalidAnswer, no_unpickling, results_from
+from reconciler.fleet import RESULTS, InvalidAnswer, no_unpickling, results_from
 from tests.cli.dask_cluster import HostileValue
 
 SCOPE = Scope("vision", "host", "p1", "0")

@@ -8,12 +8,18 @@ from pathlib import Path
 import pytest
 
 from reconciler.errors import ExitCode, WrongUsage
-from reconciler.fleet import BATCH, FleetBatch, FleetRequest, StackRunner, StackTask, as_plain, check_batch
-from reconciler.fleet_cluster import (
+from reconciler.fleet import (
+    BATCH,
+    FleetBatch,
+    FleetRequest,
+    StackRunner,
+    StackTask,
     _answer,
     _FailedThere,
     _problem_of,
     _remote,
+    as_plain,
+    check_batch,
     check_variables,
     results_from,
     sent,
