@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from reconciler.api import (
         ApplyFailed,
         DriftReport,
+        JobClient,
         Plan,
         Result,
         Session,
         Stack,
+        WaitFailed,
         load,
         load_plan,
     )
@@ -60,7 +62,6 @@ if TYPE_CHECKING:
         WrongPhase,
         WrongUsage,
     )
-    from reconciler.job_client import JobClient, WaitFailed
     from reconciler.modelarts.job_models import (
         Filter,
         JobPage,
@@ -88,72 +89,21 @@ if TYPE_CHECKING:
 #: The public names, by the module where they live. Imported on first use, so that the command line stays
 #: quick. Everything else is private.
 _NAMES_BY_MODULE = {
-    "api": (
-        "ApplyFailed",
-        "DriftReport",
-        "Plan",
-        "Result",
-        "Session",
-        "Stack",
-        "load",
-        "load_plan",
-    ),
-    "modelarts.job_models": (
-        "Filter",
-        "JobPage",
-        "ReportedJob",
-        "Search",
-        "SearchBody",
-        "TagFilter",
-        "UpdateBody",
-    ),
-    "modelarts.models": ("Task",),
-    "modelarts.operations": (
-        "Engine",
-        "Event",
-        "Events",
-        "Flavor",
-        "LogLines",
-        "LogPreview",
-        "Metric",
-        "Quota",
-        "Stages",
-        "TaggedJob",
-    ),
-    "core.fields.desired": ("JobBody",),
-    "decide.outcome": ("ApplyEvent",),
+    "api": "ApplyFailed DriftReport JobClient Plan Result Session Stack WaitFailed load load_plan",
+    "modelarts.job_models": "Filter JobPage ReportedJob Search SearchBody TagFilter UpdateBody",
+    "modelarts.models": "Task",
+    "modelarts.operations": "Engine Event Events Flavor LogLines LogPreview Metric Quota Stages TaggedJob",
+    "core.fields.desired": "JobBody",
+    "decide.outcome": "ApplyEvent",
     "errors": (
-        "Diagnostic",
-        "ExitCode",
-        "Location",
-        "ManifestInvalid",
-        "NameTaken",
-        "NotFound",
-        "NotSupported",
-        "ReconcilerError",
-        "Refused",
-        "Rejected",
-        "ServerError",
-        "ServiceError",
-        "Throttled",
-        "Unanswered",
-        "Unauthorized",
-        "Unreachable",
-        "UnreadableAnswer",
-        "WrongPhase",
-        "WrongUsage",
+        "Diagnostic ExitCode Location ManifestInvalid NameTaken NotFound NotSupported "
+        "ReconcilerError Refused Rejected ServerError ServiceError Throttled Unanswered "
+        "Unauthorized Unreachable UnreadableAnswer WrongPhase WrongUsage"
     ),
-    "core.record": (
-        "LockHeld",
-        "RecordsUnavailable",
-    ),
-    "plan_file": ("StalePlan",),
-    "job_client": (
-        "JobClient",
-        "WaitFailed",
-    ),
+    "core.record": "LockHeld RecordsUnavailable",
+    "plan_file": "StalePlan",
 }
-_MODULE_BY_NAME = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
+_MODULE_BY_NAME = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
 
 __all__ = [
     "ApplyEvent",

@@ -14,33 +14,47 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from datetime import date
-from functools import cached_property
+from datetime import date, datetime
+from functools import cached_property, partial
 from math import isfinite
 from numbers import Number, Real
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
+from reconciler.apply.waiter import JobWatch, watch_all
 from reconciler.connection import RecordOptions, connect
+from reconciler.core.masking import DeclaredSecrets, tokens_of, without_tokens
+from reconciler.core.observed import ObservedJob, last_lines
+from reconciler.core.phase import Operation, Phase, parse_phase
 from reconciler.core.record import REMIND_S, RunKind
 from reconciler.core.values import PlanWarning, TargetIdentity
 from reconciler.decide import exit_code
-from reconciler.decide.drift import DriftReport as CoreDriftReport
 from reconciler.decide.drift_check import Drift, IgnoredDrift, Pending
-from reconciler.decide.outcome import ApplyEvent, EventType, Outcome, Status, Waited, WaitEnd
+from reconciler.decide.outcome import ApplyEvent, EventType, Status, WaitEnd
 from reconciler.decide.outcome import Result as CoreResult
 from reconciler.decide.plan import NO_ALLOWANCES, Action, Allowances, PlannedAction
 from reconciler.decide.plan import Plan as CorePlan
 from reconciler.decide.wait import Goal
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, Refused, WrongUsage
-from reconciler.job_client import JobClient
 from reconciler.manifest import LoadedStack, load_mapping
 from reconciler.manifest import load as load_manifest
 from reconciler.modelarts import clock
 from reconciler.modelarts.backend import ModelArtsBackend
+from reconciler.modelarts.job_models import Filter, Found, ReportedJob, TagFilter
+from reconciler.modelarts.jobs import (
+    JobFilters,
+    Moment,
+    check_allowed,
+    find_job,
+    first_task,
+    follow_log,
+    read_events,
+    search_jobs,
+    terminate,
+)
+from reconciler.modelarts.operations import Event, Metric
 from reconciler.modelarts.target import Runtime
 from reconciler.plan_file import (
     PlanFile,
@@ -58,7 +72,6 @@ from reconciler.render.style import View
 from reconciler.rollout import Rollout
 from reconciler.secrets import Redactor, without_secrets
 
-_T = TypeVar("_T")
 _log = logging.getLogger("reconciler")
 # A program that does not care for our log is not to find it on its stderr.
 _log.addHandler(logging.NullHandler())
@@ -88,36 +101,29 @@ def load(
         WrongUsage: a path does not exist, or there are several stacks to choose from.
     """
     given = [_path(path) for path in paths] or [Path()]
-    values, files = _variables(variables), _paths(var_files)
-    seen = _environ(environ)
-
-    def read(redactor: Redactor, *, offline: bool) -> LoadedStack:
-        return load_manifest(
-            given,
-            variables=values,
-            var_files=files,
-            environ=seen,
-            offline=offline,
-            learn=redactor.learn,
-        )
-
-    return Stack._read(read, variables=values, var_files=files)
+    values, files, seen = _variables(variables), _paths(var_files), _environ(environ)
+    read = partial(load_manifest, given, variables=values, var_files=files, environ=seen)
+    return Stack(read, values, files)
 
 
 class Stack:
     """The jobs that one stack declares. Made by `load`, or by `from_dict`."""
 
     def __init__(
-        self,
-        loaded: LoadedStack,
-        redactor: Redactor,
-        missing: tuple[Diagnostic, ...] = (),
-        *,
-        variables: Mapping[str, str] | None = None,
-        var_files: Sequence[Path] = (),
+        self, read: Callable[..., LoadedStack], variables: Mapping[str, str], var_files: Sequence[Path] = ()
     ) -> None:
-        self._loaded, self._redactor, self._missing = loaded, redactor, missing
-        self._variables, self._var_files = variables or {}, var_files
+        self._variables, self._var_files = variables, var_files
+        self._redactor = Redactor()
+        self._missing: tuple[Diagnostic, ...] = ()
+        try:
+            self._loaded = read(offline=False, learn=self._redactor.learn)
+        except ManifestInvalid as invalid:
+            self._missing = invalid.diagnostics
+            try:
+                self._loaded = read(offline=True, learn=self._redactor.learn)
+            except ManifestInvalid:
+                raise invalid from None
+        self._redactor.learn(self._loaded.secrets)
 
     @classmethod
     def from_dict(
@@ -135,49 +141,7 @@ class Stack:
             WrongUsage: there is no such directory.
         """
         values, directory, seen = _variables(variables), _path(root), _environ(environ)
-
-        def read(redactor: Redactor, *, offline: bool) -> LoadedStack:
-            return load_mapping(
-                mapping,
-                directory,
-                variables=values,
-                environ=seen,
-                offline=offline,
-                learn=redactor.learn,
-            )
-
-        return cls._read(read, variables=values)
-
-    @classmethod
-    def _read(
-        cls,
-        read: Callable[..., LoadedStack],
-        *,
-        variables: Mapping[str, str],
-        var_files: Sequence[Path] = (),
-    ) -> Stack:
-        redactor = Redactor()
-        missing: tuple[Diagnostic, ...] = ()
-        try:
-            loaded = read(redactor, offline=False)
-        except ManifestInvalid as invalid:
-            missing = invalid.diagnostics
-            try:
-                loaded = read(redactor, offline=True)
-            except ManifestInvalid:
-                raise invalid from None
-        redactor.learn(loaded.secrets)
-        return cls(loaded, redactor, missing, variables=variables, var_files=var_files)
-
-    def _on(self, target: str | None) -> Stack:
-        """The same stack as its files declare it on a target."""
-        if target is None or target == self._loaded.target_name or not self._loaded.differs:
-            return self
-
-        def read(redactor: Redactor, *, offline: bool) -> LoadedStack:
-            return self._loaded.on(target, offline=offline)
-
-        return Stack._read(read, variables=self._variables, var_files=self._var_files)
+        return cls(partial(load_mapping, mapping, directory, variables=values, environ=seen), values)
 
     def __repr__(self) -> str:
         return f"Stack({self.name!r}, {len(self.keys)} jobs)"
@@ -226,23 +190,23 @@ class Stack:
         """
         target, records = _text("target", target), _text("records", records)
         environ = _environ(environ)
-        stack = self._on(target)
-        redactor = stack._redactor
-
-        def logged(level: int) -> Callable[[str], None]:
-            return lambda text: _log.log(level, "%s", redactor(text))
+        stack, loaded = self, self._loaded
+        if target not in (None, loaded.target_name) and loaded.differs:
+            stack = Stack(
+                lambda offline, learn: loaded.on(target, offline=offline), self._variables, self._var_files
+            )
+        redactor, stop = stack._redactor, threading.Event()
 
         def log_request(method: str, path: str, status: int | None, seconds: float) -> None:
             answer = "no answer" if status is None else status
             _log.debug("%s %s: %s, %.0f ms", method, redactor(path), answer, seconds * 1000)
 
-        stop = threading.Event()
         runtime = Runtime(
             environ=environ,
             clock=clock.SystemClock(stop),
             redactor=redactor,
-            warn=logged(logging.WARNING),
-            tell=logged(logging.DEBUG),
+            warn=lambda text: _log.warning("%s", redactor(text)),
+            tell=lambda text: _log.debug("%s", redactor(text)),
             on_request=log_request,
             stop=stop,
             command="python",
@@ -270,9 +234,7 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -359,17 +321,20 @@ class Session:
             RecordsUnavailable: the record store cannot be used.
             ServiceError: the workspace could not be read.
         """
-        run_options = _RunOptions(RunKind.APPLY, _goal(wait), _seconds(timeout_s), on_event)
+        goal, limit_s = _goal(wait), _seconds(timeout_s)
         if plan is None:
             context = self._context.to_apply()
-            return self._run(context, lambda: self._plan(context, NO_ALLOWANCES)._core, run_options)
-        return self._run_given(plan, run_options)
-
-    def _run_given(self, plan: Plan, run_options: _RunOptions) -> Result:
-        """Carry out a plan that was made before, by this program or, as a file, by another one."""
+            return self._run(
+                context,
+                lambda: self._plan(context, NO_ALLOWANCES)._core,
+                RunKind.APPLY,
+                limit_s,
+                on_event,
+                goal,
+            )
         if not isinstance(plan, Plan):
             raise _invalid("plan", f"expected a Plan, got {type(plan).__name__}; a file is read by load_plan")
-        core, made = plan._core, plan._made
+        core, made, allowances = plan._core, plan._made, NO_ALLOWANCES
         if core.stack != self.stack.name:
             why = f"the plan is for stack {core.stack}, and the session for {self.stack.name}"
             raise WrongUsage(Diagnostic("plan of another stack", why, f"connect stack {core.stack}"))
@@ -378,16 +343,15 @@ class Session:
             values = SecretSources(stack._variables, stack._var_files, runtime.environ, runtime.redactor)
             core, loaded, only = made.resolve(values), made.as_loaded(), made.options.only
         else:
-            loaded, only = made.loaded, made.only
-            run_options = run_options._replace(allowances=made.allowances)
+            loaded, only, allowances = made.loaded, made.only, made.allowances
         context = self._context._replace(loaded=loaded, only=only).to_apply()
         check_target(context, core)
 
-        def checked() -> CorePlan:
+        def check() -> CorePlan:
             check_preconditions(context, core)
             return reconcile.preflight(context, core)
 
-        return self._run(context, checked, run_options)
+        return self._run(context, check, RunKind.APPLY, limit_s, on_event, goal, allowances)
 
     def destroy(
         self,
@@ -402,8 +366,8 @@ class Session:
             WrongUsage: `only` names a key that is neither declared nor owned.
         """
         context = self._context._replace(only=_names("keys", only), is_applied=True)
-        run_options = _RunOptions(RunKind.DESTROY, None, _seconds(timeout_s), on_event)
-        return self._run(context, lambda: reconcile.destroy_plan(context), run_options)
+        limit_s = _seconds(timeout_s)
+        return self._run(context, lambda: reconcile.destroy_plan(context), RunKind.DESTROY, limit_s, on_event)
 
     def drift(self, *, since_last: bool = False, remind_s: float = REMIND_S) -> DriftReport:
         """Say what changed on the service since the last apply. The check is recorded.
@@ -419,39 +383,56 @@ class Session:
         reconcile.notify_drift(self._context, report)
         return DriftReport(report, self._runtime.redactor)
 
-    def _run(self, context: Context, make_plan: Callable[[], CorePlan], run_options: _RunOptions) -> Result:
+    def _run(
+        self,
+        context: Context,
+        make_plan: Callable[[], CorePlan],
+        kind: RunKind,
+        timeout_s: float,
+        on_event: EventListener | None,
+        goal: Goal | None = None,
+        allowances: Allowances = NO_ALLOWANCES,
+    ) -> Result:
         """Make or check a plan under the lock, and carry it out."""
         assert context.recording is not None
         stop, redact = self._runtime.stop, self._runtime.redactor
         assert stop is not None
         stop.clear()
-        stream = EventStream(context.target.clock, _Listener(run_options.on_event, redact))
         is_lost = threading.Event()
 
         def lose_lock() -> None:
             is_lost.set()
             stop.set()
 
-        result = None
+        def tell(event: ApplyEvent) -> None:
+            event = without_secrets(event, redact)
+            level = logging.ERROR if event.type is EventType.ACTION_FAILED else logging.INFO
+            what = (event.type.value, event.key, event.action, event.message or event.detail)
+            _log.log(level, "%s", " ".join(str(word) for word in what if word))
+            if on_event is not None:
+                try:
+                    on_event(event)
+                except Exception:  # what is under way must not depend on who listens
+                    _log.exception("on_event failed")
+
+        stream, result = EventStream(context.target.clock, tell), None
         with context.recording.lock(context.scope, lose_lock) as lock:
             core = make_plan()
             stream.begin(core)
-            rollout = Rollout(
-                context,
-                run_options.kind,
-                stream,
-                stop,
-                run_options.timeout_s,
-                run_options.allowances,
-                run_options.goal,
-                lock=lock,
-            )
+            rollout = Rollout(context, kind, stream, stop, timeout_s, allowances, goal, lock=lock)
             try:
-                result = _until_interrupted(lambda: rollout.run(core), stop)
+                # In a thread, so that on Ctrl-C what is in flight ends in order.
+                with ThreadPoolExecutor(1, thread_name_prefix="reconciler") as pool:
+                    future = pool.submit(rollout.run, core)
+                    try:
+                        result = future.result()
+                    except KeyboardInterrupt:
+                        stop.set()
+                        raise
             finally:
                 stream.complete(result)
         code = exit_code.of_result(core, result, ExitCode.LOCKED if is_lost.is_set() else None)
-        if run_options.kind is RunKind.APPLY:
+        if kind is RunKind.APPLY:
             reconcile.notify_apply(context, core, result)
         if core.refusals:
             refused = Refused(*core.refusals)
@@ -460,43 +441,227 @@ class Session:
         return Result(result, code, redact)
 
 
-class _RunOptions(NamedTuple):
-    """How a plan is carried out: see `Session.apply`."""
-
-    kind: RunKind
-    goal: Goal | None
-    timeout_s: float
-    on_event: EventListener | None
-    allowances: Allowances = NO_ALLOWANCES
+#: A time: a datetime, a text such as 2026-11-21T08:00:00Z, or a span such as "2d", for so long ago.
+Time = datetime | str
 
 
-class _Listener:
-    """Hands events on to the log, and to whoever asked for them."""
+class WaitFailed(ReconcilerError):
+    """A job that was waited for ended badly (exit code 10), or not in time (9); `job` is as it was last."""
 
-    def __init__(self, on_event: EventListener | None, redact: Redactor) -> None:
-        self._on_event, self._redact = on_event, redact
-
-    def __call__(self, event: ApplyEvent) -> None:
-        event = without_secrets(event, self._redact)
-        level = logging.ERROR if event.type is EventType.ACTION_FAILED else logging.INFO
-        what = (event.type.value, event.key, event.action, event.message or event.detail)
-        _log.log(level, "%s", " ".join(str(word) for word in what if word))
-        if self._on_event is not None:
-            try:
-                self._on_event(event)
-            except Exception:  # what is under way must not depend on who listens
-                _log.exception("on_event failed")
+    def __init__(self, job: ReportedJob, exit_code: ExitCode, diagnostic: Diagnostic) -> None:
+        super().__init__(diagnostic)
+        self.job, self.exit_code = job, exit_code
 
 
-def _until_interrupted(run: Callable[[], _T], stop: threading.Event) -> _T:
-    """Run something in a thread; on Ctrl-C let it end in order, then raise KeyboardInterrupt."""
-    with ThreadPoolExecutor(1, thread_name_prefix="reconciler") as pool:
-        future = pool.submit(run)
+class JobClient:
+    """The service's own calls about single jobs; `job` is an id, a name, or a key of the stack.
+
+    A key means its newest revision, and goes before a name. What the manifest calls sensitive is taken out
+    of every answer, and so are the tokens of a job's endpoints.
+    """
+
+    def __init__(self, context: Context, redactor: Redactor) -> None:
+        self._context = context
+        self._stack, self._target = context.loaded.stack, context.target
+        self._backend, self._clock = context.target.backend, context.target.clock
+        self._secrets = DeclaredSecrets.of(self._stack)
+        self._redactor = redactor
+
+    def list(
+        self,
+        *,
+        sort_by: str = "create_time",
+        order: Literal["asc", "desc"] = "desc",
+        limit: int | None = None,
+        name: str | None = None,
+        phase: str | Sequence[str] = (),
+        kind: str | Sequence[str] = (),
+        user: str | Sequence[str] = (),
+        algorithm_name: str | None = None,
+        created_after: Time | None = None,
+        created_before: Time | None = None,
+        filters: Sequence[Filter] = (),
+        tags: Sequence[TagFilter] = (),
+        host_ips: str | Sequence[str] = (),
+        train_type: Literal["job", "ftjob"] | None = None,
+        unified: bool = False,
+        group_by: str | None = None,
+    ) -> Found:
+        """Return the jobs that match, regardless of owner, the newest first; the filters of `jobs list`.
+
+        `name` and `algorithm_name` are parts of names; several values of one filter are alternatives.
+        Entries that cannot be read hide no others: they are in the answer's `unreadable`.
+
+        Raises:
+            WrongUsage: a filter is none that the service takes.
+            NotSupported: this kind of target cannot search.
+            ServiceError: the list could not be read.
+        """
+        if limit is not None and limit < 0:
+            raise WrongUsage(Diagnostic("invalid limit", f"must not be negative, got {limit}"))
+        wanted = JobFilters(
+            name=name,
+            phases=[_phase(one) for one in _several(phase)],
+            kinds=_several(kind),
+            users=_several(user),
+            algorithm_name=algorithm_name,
+            after=_moment(created_after),
+            before=_moment(created_before),
+            filters=[one.body() for one in filters],
+            tags=[{"key": tag.key, "values": [*tag.values]} for tag in tags],
+            host_ips=_several(host_ips),
+            train_type=train_type,
+            unified=unified,
+            group_by=group_by,
+        )
+        now_s = self._clock.now()
+        listing = search_jobs(self._target.search, wanted, now_s, sort_by=sort_by, order=order, limit=limit)
+        return Found.of(listing, limit, self._shown)
+
+    def get(self, job: str) -> ReportedJob:
+        """Return all that the service reports of a job.
+
+        Raises:
+            NotFound: there is no such job.
+            WrongUsage: there are several of that name.
+        """
+        return self._shown(self._backend.details(self._find(job).id))
+
+    def logs(
+        self, job: str, follow: bool = False, *, task: str | None = None, lines: int | None = None
+    ) -> str | Iterator[str]:
+        """Return the end of a task's log, 5 MB at most, "" while there is none; left out, the first task's.
+
+        With `lines` the last ones only. With `follow` return an iterator over the lines, those of the
+        whole preview first, that ends when the job has ended.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+        found = self._find(job)
+        self._shown(found)  # a log may hold what the job was given
+        task = task or first_task(found)
+        if follow:
+            return self._followed(found.id, task, lines)
+        preview = self._target.logs.preview(found.id, task)
+        text = self._redactor(preview.content if preview else "")
+        return text if lines is None else last_lines(text, lines)
+
+    def _followed(self, job_id: str, task: str, lines: int | None) -> Iterator[str]:
+        for number, part in enumerate(follow_log(self._target, job_id, task)):
+            text = self._redactor(part.text)
+            yield from (text if lines is None or number else last_lines(text, lines)).splitlines()
+
+    def events(self, job: str, *, limit: int = 500) -> tuple[Event, ...]:
+        """Return what happened to a job, the oldest first.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+        found = self._find(job)
+        self._shown(found)
+        events = read_events(self._target.logs, found.id, limit, {"order": "asc"})
+        return tuple(
+            Event.model_validate(redacted(event.model_dump(exclude_unset=True), self._redactor))
+            for event in events
+        )
+
+    def metrics(self, job: str, *, task: str | None = None) -> tuple[Metric, ...]:
+        """Return how busy a task's node was, in percent, minute by minute; empty while nothing is known.
+
+        Raises:
+            NotFound: there is no such job.
+        """
+        found = self._find(job)
+        metrics = self._target.logs.metrics(found.id, task or first_task(found)) or ()
+        return tuple(Metric.model_validate(metric.model_dump(exclude_unset=True)) for metric in metrics)
+
+    def terminate(self, job: str, *, force: bool = False) -> ReportedJob:
+        """Ask for the end of a job, and return it as it is then. To its stack it was terminated outside.
+
+        Raises:
+            Refused: it is protected, has ended, or a stack owns it and `force` is not given.
+            NotFound: there is no such job.
+        """
+        found = self._backend.details(self._find(job).id)
+        check_allowed([found], Operation.TERMINATE, force=force)
+
+        def note(job: ObservedJob) -> None:
+            if (recording := self._context.recording) is not None:
+                recording.note_termination(self._context.scope, job)
+
+        terminate(self._target, found, note)
+        return self._shown(self._backend.details(found.id))
+
+    def wait(
+        self,
+        job: str,
+        until: Literal["running", "completed", "ended"] = "completed",
+        timeout_s: float | None = None,
+    ) -> ReportedJob:
+        """Wait until a job is running, completed, or ended, and return it; without `timeout_s`, for ever.
+
+        Raises:
+            WaitFailed: it ended badly, its record is gone, or the time is up.
+            NotFound: there is no such job.
+        """
         try:
-            return future.result()
-        except KeyboardInterrupt:
-            stop.set()
-            raise  # once the thread has ended
+            goal = Goal(until)
+        except ValueError:
+            known = ", ".join(Goal)
+            raise WrongUsage(Diagnostic("invalid goal", f'"{until}" is not one of {known}')) from None
+        if timeout_s is not None and not isinstance(timeout_s, int | float):
+            raise WrongUsage(
+                Diagnostic("invalid timeout", f"expected a number of seconds, got {timeout_s!r}")
+            )
+        found = self._backend.details(self._find(job).id)
+        watch = JobWatch(self._backend, found, goal, lambda *_: None)
+        [end] = watch_all([watch], self._clock, timeout_s)
+        shown = self._shown(watch.job)
+        if end is WaitEnd.REACHED:
+            return shown
+        code, why = _ENDS[end]
+        raise WaitFailed(
+            shown, code, Diagnostic("the wait failed", f"{watch.job.name} is {watch.job.phase_text}: {why}")
+        )
+
+    def _find(self, job: str) -> ObservedJob:
+        if not isinstance(job, str):
+            why = f"expected an id, a name or a key, got {type(job).__name__}"
+            raise WrongUsage(Diagnostic("invalid job", why))
+        return find_job(self._stack, self._target, job)
+
+    def _shown(self, job: ObservedJob) -> ReportedJob:
+        """A job as it may be seen; what was taken out is in no later answer either."""
+        self._redactor.learn(tokens_of(job.body))
+        body, values = self._secrets.hide(job, without_tokens(job.body))
+        self._redactor.learn(values)
+        return ReportedJob.model_validate(redacted(body, self._redactor))
+
+
+_ENDS = {
+    WaitEnd.ENDED_BADLY: (ExitCode.ENDED_BADLY, "it ended badly"),
+    WaitEnd.TIMED_OUT: (ExitCode.TIMED_OUT, "timed out"),
+    WaitEnd.GONE: (ExitCode.UNKNOWN, "its record no longer exists"),
+}
+
+
+def _several(value: str | Iterable[str]) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _phase(name: str) -> str:
+    phase = parse_phase(name)
+    if phase is None:
+        raise WrongUsage(Diagnostic("invalid filter", f'"{name}" is not one of {", ".join(Phase)}'))
+    return phase.value
+
+
+def _moment(value: Time | None) -> Moment | None:
+    try:
+        return None if value is None else Moment.parse(value)
+    except ValueError as error:
+        raise WrongUsage(Diagnostic("invalid filter", str(error))) from None
 
 
 class _PlanInputs(NamedTuple):
@@ -529,56 +694,77 @@ def load_plan(path: AnyPath) -> Plan:
     return Plan(read.plan, read, Redactor())
 
 
-class Plan:
+class _Report:
+    """A value of the core: its parts, its text and its document, without secrets."""
+
+    _content: ClassVar[Content]
+
+    def __init__(self, core: Any, redactor: Redactor) -> None:
+        self._core, self._redactor = core, redactor
+        for name in type(self).__annotations__.keys() - {"_core"}:
+            setattr(self, name, without_secrets(getattr(core, name), redactor))
+
+    def __str__(self) -> str:
+        return self.render("text").removesuffix("\n")
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """How many there are of each kind."""
+        return {kind.value: count for kind, count in self._core.summary.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `--json`; no secret is in it."""
+        document: dict[str, Any] = redacted(self._core.document(), self._redactor)
+        return document
+
+    def render(self, format: str = "text") -> str:  # noqa: A002 - the word of the command line
+        """The text in one of the formats of `--output`.
+
+        Raises:
+            WrongUsage: there is no such format.
+        """
+        if format not in (known := formats_of(self._content)):
+            raise WrongUsage(Diagnostic("unknown format", f'"{format}" is not one of {", ".join(known)}'))
+        view = View(redact=self._redactor, digest=self._rendered_digest)
+        text = render(self._content, self._core, format, view)
+        return text if FORMATS[format].redacts else self._redactor(text)
+
+    @property
+    def _rendered_digest(self) -> str:
+        return ""
+
+
+class Plan(_Report):
     """What `apply` would do. `print` shows the text of the command line, without colours.
 
     Made by `Session.plan`, or by `load_plan` from a file.
     """
 
-    def __init__(self, core: CorePlan, made: _PlanInputs | ReadPlan, redactor: Redactor) -> None:
-        self._core, self._made, self._redactor = core, made, redactor
-        self._digest: str | None = None
+    _content = Content.PLAN
+    _core: CorePlan
+    #: One per key or revision, sorted: each has `key`, `action`, `reason`, `detail`, and more.
+    actions: tuple[PlannedAction, ...]
+    #: Whether at least one action would be executed, and no guard refuses the whole plan.
+    applyable: bool
+    #: Whether everything could be read.
+    complete: bool
+    #: Why guards refuse the whole plan; what they block is an action `blocked`.
+    refusals: tuple[Diagnostic, ...]
+    #: What a person should know.
+    warnings: tuple[PlanWarning, ...]
 
-    def __str__(self) -> str:
-        return self.render("text").removesuffix("\n")
+    def __init__(self, core: CorePlan, made: _PlanInputs | ReadPlan, redactor: Redactor) -> None:
+        super().__init__(core, redactor)
+        self._made = made
+        self._digest: str | None = None
 
     def __repr__(self) -> str:
         return f"<Plan of {self._core.stack} on {self._core.target.name}: {self._core.last_line}>"
-
-    @cached_property
-    def actions(self) -> tuple[PlannedAction, ...]:
-        """One per key or revision, sorted: each has `key`, `action`, `reason`, `detail`, and more."""
-        return without_secrets(self._core.actions, self._redactor)
-
-    @property
-    def summary(self) -> dict[str, int]:
-        """How many actions of each kind."""
-        return {action.value: count for action, count in self._core.summary.items()}
 
     @property
     def has_changes(self) -> bool:
         """Whether there is something to create, update, replace or terminate."""
         return bool(self._core.to_execute)
-
-    @property
-    def applyable(self) -> bool:
-        """Whether at least one action would be executed, and no guard refuses the whole plan."""
-        return self._core.applyable
-
-    @property
-    def complete(self) -> bool:
-        """Whether everything could be read."""
-        return self._core.complete
-
-    @property
-    def refusals(self) -> tuple[Diagnostic, ...]:
-        """Why guards refuse the whole plan; what they block is an action `blocked`."""
-        return without_secrets(self._core.refusals, self._redactor)
-
-    @property
-    def warnings(self) -> tuple[PlanWarning, ...]:
-        """What a person should know."""
-        return without_secrets(self._core.warnings, self._redactor)
 
     @property
     def exit_code(self) -> ExitCode:
@@ -632,53 +818,32 @@ class Plan:
             redact=self._redactor,
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """The document of `plan --json`; no secret is in it."""
-        document: dict[str, Any] = redacted(self._core.document(), self._redactor)
-        return document
-
-    def render(self, format: str = "text") -> str:  # noqa: A002 - the word of the command line
-        """The plan in one of the formats of `--output`.
-
-        Raises:
-            WrongUsage: there is no such format.
-        """
-        digest = self.digest if isinstance(self._made, ReadPlan) else self._digest or ""
-        return _rendered(Content.PLAN, self._core, format, View(redact=self._redactor, digest=digest))
+    @property
+    def _rendered_digest(self) -> str:
+        return self.digest if isinstance(self._made, ReadPlan) else self._digest or ""
 
 
 class Result:
     """What became of a plan."""
 
     def __init__(self, core: CoreResult, code: ExitCode, redactor: Redactor) -> None:
-        self._core, self._code, self._redactor = core, code, redactor
+        self._core, self._redactor = core, redactor
+        #: That of `reconciler apply`.
+        self.exit_code = code
+        #: What became of each action: `key`, `action`, `status`, `detail`, `job`, and the error if any.
+        self.outcomes = without_secrets(core.outcomes, redactor)
+        #: The keys that were waited for, and how that ended.
+        self.waits = without_secrets(core.waits, redactor)
+        #: How many actions ended in each way.
+        self.summary = core.summary
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {name}" for name, count in self.summary.items() if count)
         return f"<Result: {counts or 'nothing to do'}>"
 
     def __str__(self) -> str:
-        return _rendered(Content.RESULT, self._core, "text", View(redact=self._redactor)).removesuffix("\n")
-
-    @property
-    def outcomes(self) -> tuple[Outcome, ...]:
-        """What became of each action: `key`, `action`, `status`, `detail`, `job`, and the error if any."""
-        return without_secrets(self._core.outcomes, self._redactor)
-
-    @property
-    def waits(self) -> tuple[Waited, ...]:
-        """The keys that were waited for, and how that ended."""
-        return without_secrets(self._core.waits, self._redactor)
-
-    @property
-    def summary(self) -> dict[str, int]:
-        """How many actions ended in each way."""
-        return self._core.summary
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """That of `reconciler apply`."""
-        return self._code
+        text = render(Content.RESULT, self._core, "text", View(redact=self._redactor))
+        return self._redactor(text).removesuffix("\n")
 
     @property
     def ok(self) -> bool:
@@ -721,82 +886,35 @@ class ApplyFailed(ReconcilerError):
         self.result, self.exit_code = result, result.exit_code
 
 
-class DriftReport:
+class DriftReport(_Report):
     """What changed on the service since the last apply. `print` shows the text of the command line."""
 
-    def __init__(self, core: CoreDriftReport, redactor: Redactor) -> None:
-        self._core, self._redactor = core, redactor
-
-    def __str__(self) -> str:
-        return self.render("text").removesuffix("\n")
+    _content = Content.DRIFT
+    #: Each with `key`, `class_`, `job`, `detail`, `since`, `node_hours` and `fix`.
+    drift: tuple[Drift, ...]
+    #: Drift that is known: a rule of the manifest ignores it, or somebody accepted it.
+    ignored: tuple[IgnoredDrift, ...]
+    #: With `since_last`: what the last check did not see.
+    new: tuple[Drift, ...]
+    #: With `since_last`: what is about another job by now, or has other changes.
+    changed: tuple[Drift, ...]
+    #: With `since_last`: what is there no more.
+    gone: tuple[Drift, ...]
+    #: Where the manifest is ahead: no drift.
+    pending: tuple[Pending, ...]
 
     def __repr__(self) -> str:
         return f"<DriftReport: {str(self).splitlines()[-1]}>"
 
     @property
-    def drift(self) -> tuple[Drift, ...]:
-        """Each with `key`, `class_`, `job`, `detail`, `since`, `node_hours` and `fix`."""
-        return without_secrets(self._core.drift, self._redactor)
-
-    @property
-    def ignored(self) -> tuple[IgnoredDrift, ...]:
-        """Drift that is known: a rule of the manifest ignores it, or somebody accepted it."""
-        return without_secrets(self._core.ignored, self._redactor)
-
-    @property
-    def new(self) -> tuple[Drift, ...]:
-        """With `since_last`: what the last check did not see."""
-        return without_secrets(self._core.new, self._redactor)
-
-    @property
-    def changed(self) -> tuple[Drift, ...]:
-        """With `since_last`: what is about another job by now, or has other changes."""
-        return without_secrets(self._core.changed, self._redactor)
-
-    @property
-    def gone(self) -> tuple[Drift, ...]:
-        """With `since_last`: what is there no more."""
-        return without_secrets(self._core.gone, self._redactor)
-
-    @property
-    def pending(self) -> tuple[Pending, ...]:
-        """Where the manifest is ahead: no drift."""
-        return without_secrets(self._core.pending, self._redactor)
-
-    @property
-    def summary(self) -> dict[str, int]:
-        """How many there are of each class."""
-        return {name.value: count for name, count in self._core.summary.items()}
-
-    @property
     def has_drift(self) -> bool:
         """Whether anything has drifted."""
-        return self._core.has_drifted
+        return bool(self._core.has_drifted)
 
     @property
     def exit_code(self) -> ExitCode:
         """That of `reconciler drift`: 8 where too little could be read to judge."""
         return exit_code.of_drift(self._core)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The document of `drift --json`; no secret is in it."""
-        document: dict[str, Any] = redacted(self._core.document(), self._redactor)
-        return document
-
-    def render(self, format: str = "text") -> str:  # noqa: A002 - the word of the command line
-        """The report in one of the formats of `--output`.
-
-        Raises:
-            WrongUsage: there is no such format.
-        """
-        return _rendered(Content.DRIFT, self._core, format, View(redact=self._redactor))
-
-
-def _rendered(content: Content, value: object, format_: str, view: View) -> str:
-    if format_ not in (known := formats_of(content)):
-        raise WrongUsage(Diagnostic("unknown format", f'"{format_}" is not one of {", ".join(known)}'))
-    text = render(content, value, format_, view)
-    return text if FORMATS[format_].redacts else view.redact(text)
 
 
 # --- the arguments: a program may hand over anything, and hears of it before anything is done
@@ -824,25 +942,20 @@ def _variables(values: Mapping[str, object] | None) -> dict[str, str]:
     """The values of variables as texts, which `--var` takes."""
     if not isinstance(values or {}, Mapping):
         raise _invalid("variables", f"expected a mapping, got {type(values).__name__}")
-    return {_variable_name(name): _variable_text(name, value) for name, value in (values or {}).items()}
-
-
-def _variable_name(name: object) -> str:
-    if not isinstance(name, str):
-        raise _invalid("variables", f"expected names as text, got {name!r}")
-    return name
-
-
-def _variable_text(name: str, value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return str.__str__(value)  # of a member of an enumeration, its value
-    if isinstance(value, Number | date):
-        return str(value)
-    if isinstance(value, os.PathLike):
-        return str(_path(value))
-    raise _invalid("variables", f"{name} is a {type(value).__name__}; write a text, a number or a boolean")
+    texts = {}
+    for name, value in (values or {}).items():
+        if not isinstance(name, str):
+            raise _invalid("variables", f"expected names as text, got {name!r}")
+        if isinstance(value, bool):
+            texts[name] = "true" if value else "false"
+        elif isinstance(value, str):
+            texts[name] = str.__str__(value)  # of a member of an enumeration, its value
+        elif isinstance(value, Number | date | os.PathLike):
+            texts[name] = str(_path(value)) if isinstance(value, os.PathLike) else str(value)
+        else:
+            kind = type(value).__name__
+            raise _invalid("variables", f"{name} is a {kind}; write a text, a number or a boolean")
+    return texts
 
 
 def _environ(values: Mapping[str, str] | None) -> Mapping[str, str]:

@@ -20,7 +20,6 @@ LOOP = frozenset(
         "connection",
         "drift_checks",
         "fleet",
-        "job_client",
         "job_declaration",
         "observation",
         "reconcile",
