@@ -12,7 +12,7 @@ from reconciler.core.identity import MAX_NAME, Description, Marker, parse_descri
 from reconciler.core.lifecycle import OnChange, ReplaceOrder
 from reconciler.core.masking import mask
 from reconciler.core.mutable import mutable_changes, mutable_part, renewed_marker, update_body
-from reconciler.core.ownership import ConflictingJob, OwnershipState, Revision
+from reconciler.core.ownership import ConflictingJob, Revision
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.record import PastRevision
 from reconciler.core.stack import Declared, DesiredJob
@@ -327,36 +327,10 @@ def unreadable(state: KeyState, why: str) -> PlannedAction:
     return draft(state, Action.UNKNOWN, Reason.UNREADABLE, why)
 
 
-def blocked_by_protection(state: KeyState, said: str, changes: tuple[Change, ...] = ()) -> Decision:
-    """Leave a protected job alone."""
-    detail = f"{said}, and {PROTECTED}"
-    return Decision([draft(state, Action.BLOCKED, Reason.PROTECTED, detail, changes=changes)])
-
-
-def of_unknown_phase(state: KeyState, revision: Revision) -> PlannedAction:
-    """A job in a phase that this version does not know is left alone."""
-    verdict = may(Operation.TERMINATE, None)
-    detail = f'phase "{revision.job.phase_text}": {verdict.why}; legal {verdict.legal_when}'
-    return draft(state, Action.BLOCKED, Reason.UNKNOWN_PHASE, detail, revision=revision)
-
-
 def of_unknown_digest(state: KeyState, revision: Revision) -> PlannedAction:
-    """So is one with a digest algorithm that it does not know."""
+    """A job with a digest algorithm that this version does not know is left alone."""
     detail = f"digest {revision.marker.digest} needs a newer reconciler"
     return draft(state, Action.BLOCKED, Reason.UNKNOWN_DIGEST, detail, revision=revision)
-
-
-def name_taken(state: KeyState, holder: ConflictingJob) -> PlannedAction:
-    """A job that is not ours has a name that the key needs."""
-    job, marker = holder.job, holder.job.marker
-    if holder.standing is OwnershipState.FOREIGN and marker is not None:
-        way_out = f"have stack {marker.stack} release it (there: {release_command(marker.key)})"
-        if marker.key == state.key:
-            way_out += f", adopt its jobs if this stack was called so ({rename_command(marker.stack)})"
-    else:
-        way_out = f"adopt it ({adopt_command(state.key, job.id)})"
-    detail = f"{job.name} is taken by job {job.id} ({holder.why}); {way_out}, or rename the key"
-    return draft(state, Action.CONFLICT, Reason.NAME_TAKEN, detail)
 
 
 # --- what follows for the key's other revisions

@@ -388,16 +388,6 @@ class KeyState:
             return "the list could not be read"
         return self.view.unreadable[0].why if self.view.unreadable else None
 
-    @property
-    def of_unknown_phase(self) -> Revision | None:
-        """A job of the key in a phase that this version does not know."""
-        return next((r for r in self.view.owned if r.job.phase is None), None)
-
-    @property
-    def of_unknown_digest(self) -> Revision | None:
-        """A job of the key with a digest algorithm that this version does not know."""
-        return next((r for r in self.view.owned if not is_known(r.marker.digest)), None)
-
     @cached_property
     def name_holders(self) -> list[ConflictingJob]:
         """Who holds a name that the key may need."""
@@ -494,6 +484,16 @@ class KeyState:
         else:
             found = difference(self.desired, self.details, digest)
         return None if found.is_empty else found
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The changed fields, as far as they are known."""
+        return self.edit.changes if self.edit else ()
+
+    @property
+    def edit_said(self) -> str:
+        """The edit for people; "" if there is none."""
+        return self.edit.said if self.edit else ""
 
     @property
     def is_marker_outdated(self) -> bool:

@@ -13,13 +13,14 @@ from typing import NamedTuple
 from reconciler.core.body import is_known
 from reconciler.core.lifecycle import OnChange, OnUpstream
 from reconciler.core.ownership import ConflictingJob, OwnershipState
-from reconciler.core.phase import Phase
+from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.record import PastRevision
 from reconciler.core.schedule import Overlap
 from reconciler.core.values import PlanWarning, timestamp
 from reconciler.decide.actions import (
+    PROTECTED,
     Decision,
-    blocked_by_protection,
+    adopt_command,
     completed,
     create,
     draft,
@@ -27,10 +28,10 @@ from reconciler.decide.actions import (
     end_member,
     keep,
     keep_or_update,
-    name_taken,
     next_revision,
     of_unknown_digest,
-    of_unknown_phase,
+    release_command,
+    rename_command,
     replacement,
     restored,
     unreadable,
@@ -63,18 +64,20 @@ class RuleScope(Enum):
     """The same, and something of it was."""
 
 
+Judge = Callable[[KeyState], Decision | None]
+
+
 class Rule(NamedTuple):
     """A rule of the decision: a name that stays, when it applies, and the actions that it may choose.
 
-    `hints` say for each reason that it gives what would make it otherwise; reasons that any rule may give
-    are in `HINTS`.
+    `hints` say what would make it otherwise, for the reasons of which it says something else than `HINTS`.
     """
 
     name: str
     when: str
     actions: tuple[Action, ...]
-    judge: Callable[[KeyState], Decision | None]
     scope: RuleScope
+    judge: Judge
     hints: Mapping[Reason, tuple[str, ...]] = MappingProxyType({})
 
     def answer(self, state: KeyState) -> Decision | None:
@@ -126,359 +129,8 @@ def rests_on_absence(action: PlannedAction, state: KeyState) -> bool:
     return past is None or not past.has_ended
 
 
-# --- what cannot be judged, is to be absent, or has a name that is taken
+# --- what would make an action otherwise
 
-
-def judge_unreadable(state: KeyState) -> Decision | None:
-    return Decision([unreadable(state, state.unreadable)]) if state.unreadable else None
-
-
-def judge_unknown_phase(state: KeyState) -> Decision | None:
-    strange = state.of_unknown_phase
-    return Decision([of_unknown_phase(state, strange)]) if strange else None
-
-
-def judge_unknown_digest(state: KeyState) -> Decision | None:
-    newer = state.of_unknown_digest
-    return Decision([of_unknown_digest(state, newer)]) if newer else None
-
-
-def judge_no_longer_produced(state: KeyState) -> Decision | None:
-    """An edit of the entry of a sweep, which ends its former member or not."""
-    entry = state.former_entry
-    if entry is None or not state.live:
-        return None
-    return Decision(
-        [
-            end_member(state, revision, entry)
-            if revision is state.latest
-            else end(state, revision, Reason.SUPERSEDED, "superseded", entry)
-            for revision in state.live
-        ]
-    )
-
-
-def judge_absent(state: KeyState) -> Decision | None:
-    if state.declared:
-        return None
-    reason, said = Reason.NOT_IN_MANIFEST, "not in the manifest"
-    if state.context.destroys:
-        reason, said = Reason.DESTROYED, "destroy"
-    elif state.entry:
-        reason, said = Reason.STATE_ABSENT, "state: absent"
-    return Decision([end(state, revision, reason, said) for revision in state.live])
-
-
-def judge_rename_clash(state: KeyState) -> Decision | None:
-    clash = state.rename_problem
-    return Decision([draft(state, Action.CONFLICT, Reason.RENAME_CLASH, clash)]) if clash else None
-
-
-def judge_history_unreadable(state: KeyState) -> Decision | None:
-    problem = state.view.history_problem
-    if problem is None or (state.view.owned and not state.name_holders):
-        return None
-    return Decision([unreadable(state, f"the history could not be read: {problem}")])
-
-
-def judge_name_taken(state: KeyState) -> Decision | None:
-    others = [one for one in _by_number(state) if _as_ours(state, one) is None]
-    chosen = next(iter([*adoption_order(others, state.view, state.latest), *others]), None)
-    return Decision([name_taken(state, chosen)]) if chosen else None
-
-
-def judge_marker_lost(state: KeyState) -> Decision | None:
-    ours = [(one, past) for one in _by_number(state) if (past := _as_ours(state, one))]
-    return Decision([restored(state, one, past) for one, past in ours]) if ours else None
-
-
-def _by_number(state: KeyState) -> list[ConflictingJob]:
-    return sorted(state.name_holders, key=lambda one: one.number)
-
-
-def _as_ours(state: KeyState, holder: ConflictingJob) -> PastRevision | None:
-    """What the history store knows of a job of ours that has lost its marker, if it can be restored."""
-    if holder.standing is not OwnershipState.UNMANAGED or holder.job.phase in (None, Phase.TERMINATING):
-        return None
-    return state.view.past_of(holder.job.id)
-
-
-def judge_not_found(state: KeyState) -> Decision:
-    return Decision([create(state, Reason.NOT_FOUND, "new")])
-
-
-def judge_details_unreadable(state: KeyState) -> Decision | None:
-    if not state.is_there or state.details is not None or not state.needs_details:
-        return None
-    return Decision([unreadable(state, "its details could not be read")])
-
-
-# --- schedules
-#
-# A time of the schedule is decided from the jobs alone: it has come if it lies after the key was last
-# started, after the schedule began to count, and not after now by the service's clock. Who starts a job for
-# it settles all of these, so each time is run once. Source: docs/semantics.md, "Schedules".
-
-
-def judge_start_unknown(state: KeyState) -> Decision | None:
-    if state.counts_from_s is None or state.view.last_start_s is not None:
-        return None
-    if not (state.is_ended or _overlaps(state)):
-        return None
-    name = state.view.ever_owned[-1].job.name
-    detail = f"when {name} was created is not known, so it is unknown whether a start is due"
-    return Decision([unreadable(state, detail)])
-
-
-def judge_scheduled(state: KeyState) -> Decision | None:
-    if state.due_s is None or not state.is_ended or _is_refused(state):
-        return None
-    detail, changes = _said(state, state.due_s), state.edit.changes if state.edit else ()
-    # A schedule is there to run finished work again, so that is no news.
-    more = {"scheduled_for": timestamp(state.due_s), "rerun_of": None}
-    return next_revision(state, Reason.SCHEDULED, detail, changes, **more)
-
-
-def judge_overlapping(state: KeyState) -> Decision | None:
-    if state.due_s is None or state.is_ended or not _overlaps(state) or _is_refused(state):
-        return None
-    detail, changes = _said(state, state.due_s), state.edit.changes if state.edit else ()
-    if state.revision.marker.protected and state.desired.lifecycle.protect is False:
-        return None  # The protection goes first: an update.
-    if state.is_protected:
-        return blocked_by_protection(state, detail, changes)
-    when = timestamp(state.due_s)
-    return replacement(state, Reason.SCHEDULED, detail, changes, scheduled_for=when)
-
-
-def judge_change_waits(state: KeyState) -> Decision | None:
-    if state.edit is None or not state.edit_waits:
-        return None
-    said, bad_end = state.edit.said, state.bad_end and f"; {state.bad_end}"
-    detail = f"{said}; waits for the next time of the schedule{bad_end}{_postponed(state)}"
-    decision = keep_or_update(state, Reason.WAITS_FOR_SCHEDULE, detail, state.edit.changes)
-    # What is kept is not listed: without a warning, an edit would seem to have been overlooked.
-    waiting = PlanWarning(
-        what="edit waits for the schedule",
-        why=f"{said}; the next job that lifecycle.schedule starts has it",
-        fix="not to wait: lifecycle.on_change: replace",
-        key=state.key,
-    )
-    return decision._replace(warnings=[*decision.warnings, waiting])
-
-
-def _overlaps(state: KeyState) -> bool:
-    return state.desired.lifecycle.overlap is Overlap.REPLACE
-
-
-def _is_refused(state: KeyState) -> bool:
-    """Whether what would be started was edited, and edits are conflicts."""
-    return state.desired.lifecycle.on_change is OnChange.FAIL and state.edit is not None
-
-
-def _said(state: KeyState, due_s: float) -> str:
-    assert state.desired.schedule is not None
-    edited = f"; {state.edit.said}" if state.edit else ""
-    return f"scheduled for {state.desired.schedule.spell(due_s)}{edited}"
-
-
-def _postponed(state: KeyState) -> str:
-    """Says that a time of the schedule has come, and that it waits for the active job."""
-    schedule, due_s = state.desired.schedule, state.due_s
-    if schedule is None or due_s is None or state.is_ended:
-        return ""
-    return f"; scheduled for {schedule.spell(due_s)}, starts once it has ended (overlap: skip)"
-
-
-# --- the job is as declared
-
-
-def judge_unchanged(state: KeyState) -> Decision | None:
-    if state.is_ended:
-        return None
-    return keep_or_update(state, Reason.UNCHANGED, state.phase.value.lower() + _postponed(state))
-
-
-def judge_upstream_newer(state: KeyState) -> Decision | None:
-    """While a needed key is about to complete again, `needs` holds the create back.
-
-    An edit has its own rules, but for one that `on_change: keep` ignores, or that waits for a schedule.
-    """
-    lifecycle = state.desired.lifecycle
-    if not state.is_ended or lifecycle.on_upstream is OnUpstream.KEEP:
-        return None
-    if state.edit is not None and not (lifecycle.on_change is OnChange.KEEP or state.edit_waits):
-        return None
-    changes = state.edit.changes if state.edit else ()
-    if state.upstream_reruns:
-        said = spell_reruns(state.upstream_reruns)
-        return Decision([create(state, Reason.UPSTREAM_NEWER, said, changes)])
-    if not state.newer_upstream:
-        return None
-    detail = f"{made_from_older(state.newer_upstream)}; on_upstream: rerun"
-    return next_revision(state, Reason.UPSTREAM_NEWER, detail, changes)
-
-
-def made_from_older(newer: Sequence[Completion]) -> str:
-    """Say, for people, of which keys a job was made from an older revision."""
-    return f"made from an older {few([one.key for one in newer])}"
-
-
-def spell_reruns(keys: Sequence[str]) -> str:
-    """Say, for people, which needed keys run again first."""
-    return f"{few(keys)} {'runs' if len(keys) == 1 else 'run'} again"
-
-
-def judge_completed(state: KeyState) -> Decision | None:
-    if state.phase is not Phase.COMPLETED:
-        return None
-    if not state.revision.is_aged_out:
-        return keep_or_update(state, Reason.COMPLETED, "completed")
-    past = state.view.past_of(state.revision.job.id)
-    ended_at_s = past.ended_at_s if past else None
-    when = "" if ended_at_s is None else f" on {timestamp(ended_at_s)[:10]}"
-    return keep(state, Reason.AGED_OUT, f"completed{when}")
-
-
-def judge_auto_stopped(state: KeyState) -> Decision | None:
-    if not stopped_itself(state.desired, state.revision.job):
-        return None
-    return keep_or_update(state, Reason.AUTO_STOPPED, "stopped by its own auto_stop")
-
-
-def judge_declared_again(state: KeyState) -> Decision | None:
-    if state.phase.ended_badly or not state.revision.marker.stopped:
-        return None
-    return next_revision(state, Reason.DECLARED_AGAIN, "declared again after we stopped it")
-
-
-def judge_retries_exhausted(state: KeyState) -> Decision | None:
-    attempt = state.attempt
-    if attempt is None or attempt.reason is not Reason.RETRIES_EXHAUSTED:
-        return None
-    return keep_or_update(state, Reason.RETRIES_EXHAUSTED, f"{state.bad_end}; {attempt.detail}")
-
-
-def judge_retry_later(state: KeyState) -> Decision | None:
-    attempt = state.attempt
-    if attempt is None or attempt.reason is not Reason.RETRY_LATER:
-        return None
-    detail = f"{state.bad_end}; {attempt.detail}"
-    return Decision([draft(state, Action.DEFER, attempt.reason, detail, due_s=attempt.due_s)])
-
-
-def judge_retry(state: KeyState) -> Decision | None:
-    if state.attempt is None:
-        return None
-    reason = Reason.RETRY if state.phase.ended_badly else Reason.RECREATE
-    return next_revision(state, reason, f"{state.bad_end}; {state.attempt.detail}")
-
-
-def judge_failed(state: KeyState) -> Decision | None:
-    if not state.phase.ended_badly:
-        return None
-    return keep_or_update(state, Reason.FAILED, f"{state.bad_end}; on_failure: keep")
-
-
-def judge_terminated_outside(state: KeyState) -> Decision | None:
-    rerun = "`rerun` with `on_change: replace`" if state.edit_waits else "`rerun`"
-    detail = f"{state.bad_end}; {rerun} or `recreate` starts it again"
-    return keep_or_update(state, Reason.TERMINATED_OUTSIDE, detail)
-
-
-# --- its declaration was edited
-
-
-def judge_change_ignored(state: KeyState) -> Decision | None:
-    if state.edit is None or state.desired.lifecycle.on_change is not OnChange.KEEP:
-        return None
-    bad_end = state.bad_end and f"; {state.bad_end}"
-    detail = f"{state.edit.said}; on_change: keep{bad_end}{_postponed(state)}"
-    return keep_or_update(state, Reason.CHANGE_IGNORED, detail, state.edit.changes)
-
-
-def judge_change_refused(state: KeyState) -> Decision | None:
-    if state.edit is None or state.desired.lifecycle.on_change is not OnChange.FAIL:
-        return None
-    detail, changes = f"{state.edit.said}; on_change: fail", state.edit.changes
-    return Decision([draft(state, Action.CONFLICT, Reason.CHANGE_REFUSED, detail, changes=changes)])
-
-
-def judge_changed_after_end(state: KeyState) -> Decision | None:
-    if state.edit is None or not state.is_ended:
-        return None
-    detail = state.edit.said + _goes_back(state)
-    return next_revision(state, Reason.IMMUTABLE_CHANGED, detail, state.edit.changes)
-
-
-def _goes_back(state: KeyState) -> str:
-    """Names the older revision that completed what is declared again, if there is one."""
-    latest = state.revision.number
-    done = [
-        revision.number
-        for revision in state.view.ever_owned
-        if state.desired.is_declared_by(revision.marker.digest)
-        and revision.job.phase is Phase.COMPLETED
-        and revision.number < latest
-    ]
-    if not done:
-        return ""
-    return f"; r{done[-1]} completed this declaration, and r{latest} came after it: runs again"
-
-
-def judge_protected(state: KeyState) -> Decision | None:
-    if state.edit is None or not state.is_protected:
-        return None
-    return blocked_by_protection(state, state.edit.said, state.edit.changes)
-
-
-def judge_would_lose_work(state: KeyState) -> Decision | None:
-    lost_time = _lost_time(state)
-    if state.edit is None or lost_time is None or state.revision.job.ran_s(state.at_s) <= lost_time:
-        return None
-    detail, changes = state.edit.said + LOSS_WAY_OUT, state.edit.changes
-    return Decision([draft(state, Action.CONFLICT, Reason.WOULD_LOSE_WORK, detail, changes=changes)])
-
-
-def _lost_time(state: KeyState) -> float | None:
-    """How long the job may have run for a replace that nobody asks for; None: one is asked for."""
-    is_asked_for = state.desired.lifecycle.on_change is OnChange.REPLACE
-    if is_asked_for or state.context.allowances.permits_key(Guard.LOST_WORK, state.key):
-        return None
-    return state.context.limits.lost_time
-
-
-def judge_ended_badly_before(state: KeyState) -> Decision | None:
-    """Such a replace counts like a retry.
-
-    Else a `create_first` whose new job fails would be tried again by every apply.
-    """
-    latest, desired = state.revision, state.desired
-    run = bad_run((r for r in state.view.ever_owned if r.number != latest.number), desired)
-    if state.edit is None or not run:
-        return None
-    changes = state.edit.changes
-    ended = f"this declaration ended as {run[0].job.phase_text} in r{run[0].number}"
-    if not may_retry(run[0], desired):
-        return keep(state, Reason.FAILED, f"{ended}; keeping r{latest.number}", changes)
-    attempt = next_attempt(run, desired, state.at_s)
-    detail = f"{ended}; {attempt.detail}"
-    if attempt.reason is Reason.RETRIES_EXHAUSTED:
-        return keep(state, attempt.reason, detail, changes)
-    if attempt.reason is Reason.RETRY_LATER:
-        later = draft(state, Action.DEFER, attempt.reason, detail, changes=changes, due_s=attempt.due_s)
-        return Decision([later])
-    return None
-
-
-def judge_changed(state: KeyState) -> Decision | None:
-    if state.edit is None:
-        return None
-    detail, lost_time = state.edit.said + _goes_back(state), _lost_time(state)
-    return replacement(state, Reason.IMMUTABLE_CHANGED, detail, state.edit.changes, lost_time=lost_time)
-
-
-# --- the table
 
 RUN_AGAIN = "edit the entry, or `lifecycle.rerun`, and it runs again as the next revision"
 COUNT_ANEW = "edit the entry, or `lifecycle.rerun`, and the retries are counted anew"
@@ -497,338 +149,559 @@ WHERE_EDITS_WAIT: Mapping[str, str] = {
 }
 _REMOVE = "remove the entry, or set `state: absent`, and nothing is created"
 _OLD_VALUES = "put the old values back, and the job is kept"
-_TERMINATE_MEMBER = "set `lifecycle.on_change: replace` on its entry, and the job is terminated"
-_PRODUCE_MEMBER = (
-    "let the entry produce the key again, and the job is kept",
-    "name the key under `formerly` of the entry, and the job is that of a new member",
-)
-_OLD_VALUES_OF_FIELDS = ("put the old values back into the entry, and nothing is updated",)
-_EXHAUSTED = ("raise `lifecycle.max_retries`, and it is tried again", COUNT_ANEW)
-_TRY_SOONER = ("set a shorter `lifecycle.retry_delay`, and it is tried sooner",)
 _START_EDIT = "set `lifecycle.on_change: replace`, and the edit starts a new job"
-_EDIT = (
-    _OLD_VALUES,
-    "set `lifecycle.on_change: keep`, and the job is kept although it differs",
-    "set `lifecycle.on_change: fail`, and the edit is a conflict",
-)
-_FAILED_HINTS = ("set `lifecycle.on_failure: retry`, and it is tried again", RUN_AGAIN)
-_LATER = ("set a later `lifecycle.schedule`, or remove it, and nothing is started", LET_IT_GO_ON)
+_NOTHING_UPDATED = ("put the old values back into the entry, and nothing is updated",)
 
-#: What would make an action otherwise whose reason any rule may give, or what holds a key back.
+#: By the reason of the action, whichever rule gives it.
 HINTS: Mapping[Reason, tuple[str, ...]] = {
-    Reason.MUTABLE_CHANGED: _OLD_VALUES_OF_FIELDS,
-    Reason.MARKER_CHANGED: _OLD_VALUES_OF_FIELDS,
+    Reason.UNREADABLE: ("repair what could not be read, and plan again",),
+    Reason.UNKNOWN_PHASE: ("use a version of reconciler that knows the phase",),
+    Reason.UNKNOWN_DIGEST: ("use the newer version of reconciler that made the job",),
+    Reason.NOT_IN_MANIFEST: (
+        "declare the key again, and the job is kept",
+        "name it under `formerly` of another key, and it becomes that key's",
+    ),
+    Reason.STATE_ABSENT: ("remove `state: absent`, and the job is kept",),
+    Reason.DESTROYED: (),
+    Reason.RENAME_CLASH: ("remove `formerly`, or let one of the keys go first",),
+    Reason.NAME_TAKEN: ("adopt the job, have its stack release it, or rename the key",),
+    Reason.NAME_TOO_LONG: ("shorten the key",),
+    Reason.MARKER_RESTORED: ("nothing else: the marker is needed to tell whose job it is",),
+    Reason.NOT_FOUND: (_REMOVE,),
+    Reason.SCHEDULED: (
+        "set a later `lifecycle.schedule`, or remove it, and nothing is started",
+        LET_IT_GO_ON,
+    ),
+    Reason.UNCHANGED: (REPLACE_IT, "remove the entry, or set `state: absent`, and the job is terminated"),
+    Reason.UPSTREAM_NEWER: (KEEP_IT,),
+    Reason.COMPLETED: (RUN_AGAIN,),
+    Reason.AGED_OUT: (RUN_AGAIN,),
+    Reason.AUTO_STOPPED: (RUN_AGAIN,),
+    Reason.DECLARED_AGAIN: ("set `state: absent`, and it stays terminated",),
     Reason.WAITS_FOR_TERMINATION: (_REMOVE,),
+    Reason.RETRIES_EXHAUSTED: ("raise `lifecycle.max_retries`, and it is tried again", COUNT_ANEW),
+    Reason.RETRY_LATER: ("set a shorter `lifecycle.retry_delay`, and it is tried sooner",),
+    Reason.RETRY: ("set `lifecycle.on_failure: keep`, and it is not tried again",),
+    Reason.RECREATE: ("set `lifecycle.on_terminated: keep`, and it is not started again",),
+    Reason.FAILED: ("set `lifecycle.on_failure: retry`, and it is tried again", RUN_AGAIN),
+    Reason.TERMINATED_OUTSIDE: (
+        "set `lifecycle.on_terminated: recreate`, and it is started again",
+        RUN_AGAIN,
+    ),
+    Reason.MUTABLE_CHANGED: _NOTHING_UPDATED,
+    Reason.MARKER_CHANGED: _NOTHING_UPDATED,
+    Reason.CHANGE_IGNORED: (_START_EDIT,),
+    Reason.CHANGE_REFUSED: (_OLD_VALUES, _START_EDIT),
+    Reason.WAITS_FOR_SCHEDULE: (
+        f"{_START_EDIT} at once",
+        "put the old values back, and the next time of the schedule runs them",
+    ),
+    Reason.IMMUTABLE_CHANGED: (
+        _OLD_VALUES,
+        "set `lifecycle.on_change: keep`, and the job is kept although it differs",
+        "set `lifecycle.on_change: fail`, and the edit is a conflict",
+    ),
+    Reason.WOULD_LOSE_WORK: (
+        "set `lifecycle.on_change: replace`, or pass `--allow lost-work=KEY`, and the job is replaced",
+        "put the old values back, or set `lifecycle.on_change: keep`, and the job is kept",
+    ),
+    Reason.PROTECTED: ("set `protect: false`, apply, and plan again",),
+    Reason.PROTECTION_RELEASED: ("remove `protect: false`, and the job stays protected",),
     Reason.SUPERSEDED: ("nothing else: a key has one active job",),
     Reason.RENAMED: ("remove `formerly`, and the old key is terminated and this one created",),
-    Reason.PROTECTION_RELEASED: ("remove `protect: false`, and the job stays protected",),
-    Reason.PROTECTED: ("set `protect: false`, apply, and plan again",),
-    Reason.NAME_TOO_LONG: ("shorten the key",),
-    Reason.UNREADABLE: ("repair what could not be read, and plan again",),
     Reason.NEEDS_PENDING: ("wait until the needed keys have completed", DO_NOT_WAIT),
-    Reason.NEEDS_FAILED: (
-        "run the needed keys again (edit them, or their `lifecycle.rerun`)",
-        DO_NOT_WAIT,
-    ),
+    Reason.NEEDS_FAILED: ("run the needed keys again (edit them, or their `lifecycle.rerun`)", DO_NOT_WAIT),
     Reason.GUARD: ("review the plan, then pass `--allow GUARD`, and it is done",),
     Reason.DENIED: ("change the job, or the policy, and it is done; --force does not override a policy",),
     Reason.PREFLIGHT: ("change the job to what the target offers, and it is done",),
 }
 
+_TERMINATE_MEMBER = "set `lifecycle.on_change: replace` on its entry, and the job is terminated"
+_PRODUCE_MEMBER = (
+    "let the entry produce the key again, and the job is kept",
+    "name the key under `formerly` of the entry, and the job is that of a new member",
+)
+#: The same of a member that the entry of a sweep no longer produces.
+_HINTS_OF_MEMBER: Mapping[Reason, tuple[str, ...]] = {
+    Reason.NOT_IN_MANIFEST: (
+        *_PRODUCE_MEMBER,
+        "set `lifecycle.on_change: keep` on its entry, and the job is kept",
+    ),
+    Reason.WOULD_LOSE_WORK: (f"{_TERMINATE_MEMBER}; or pass `--allow lost-work=KEY`", *_PRODUCE_MEMBER),
+    Reason.CHANGE_REFUSED: (_TERMINATE_MEMBER, *_PRODUCE_MEMBER),
+    Reason.CHANGE_IGNORED: (_TERMINATE_MEMBER,),
+}
+
+
+# --- the rules
+
+#: In this order; the first that applies decides. docs/semantics.md, "Decisions", has the same rows.
+RULES: list[Rule] = []
 _EVER, _NEW, _THERE = RuleScope.ANY, RuleScope.NEW, RuleScope.THERE
 _SAME, _EDITED = RuleScope.AS_DECLARED, RuleScope.EDITED
-_KEPT = (Action.KEEP, Action.UPDATE)
-#: In this order; the first that applies decides. docs/semantics.md, "Decisions", has the same rows.
-RULES = (
-    Rule(
-        "unreadable",
-        "The list, or a job of the key, could not be read",
-        (Action.UNKNOWN,),
-        judge_unreadable,
-        _EVER,
-    ),
-    Rule(
-        "unknown-phase",
-        "A job of the key is in a phase that this version does not know",
-        (Action.BLOCKED,),
-        judge_unknown_phase,
-        _EVER,
-        {Reason.UNKNOWN_PHASE: ("use a version of reconciler that knows the phase",)},
-    ),
-    Rule(
-        "unknown-digest",
-        "A job of the key has a digest algorithm that this version does not know",
-        (Action.BLOCKED,),
-        judge_unknown_digest,
-        _EVER,
-        {Reason.UNKNOWN_DIGEST: ("use the newer version of reconciler that made the job",)},
-    ),
-    Rule(
-        "no-longer-produced",
-        "Its entry no longer produces it; active; an edit of the entry, which ends it or not",
-        (Action.TERMINATE, Action.CONFLICT, Action.KEEP, Action.UPDATE, Action.BLOCKED),
-        judge_no_longer_produced,
-        _EVER,
-        {
-            Reason.NOT_IN_MANIFEST: (
-                *_PRODUCE_MEMBER,
-                "set `lifecycle.on_change: keep` on its entry, and the job is kept",
-            ),
-            Reason.WOULD_LOSE_WORK: (
-                f"{_TERMINATE_MEMBER}; or pass `--allow lost-work=KEY`",
-                *_PRODUCE_MEMBER,
-            ),
-            Reason.CHANGE_REFUSED: (_TERMINATE_MEMBER, *_PRODUCE_MEMBER),
-            Reason.CHANGE_IGNORED: (_TERMINATE_MEMBER,),
-        },
-    ),
-    Rule(
-        "absent",
-        "Not declared, or `state: absent`; what is active ends, unless it is protected",
-        (Action.TERMINATE, Action.UPDATE, Action.BLOCKED),
-        judge_absent,
-        _EVER,
-        {
-            Reason.NOT_IN_MANIFEST: (
-                "declare the key again, and the job is kept",
-                "name it under `formerly` of another key, and it becomes that key's",
-            ),
-            Reason.STATE_ABSENT: ("remove `state: absent`, and the job is kept",),
-            Reason.DESTROYED: (),
-        },
-    ),
-    Rule(
-        "rename-clash",
-        "Both keys of a `formerly` own jobs",
-        (Action.CONFLICT,),
-        judge_rename_clash,
-        _EVER,
-        {Reason.RENAME_CLASH: ("remove `formerly`, or let one of the keys go first",)},
-    ),
-    Rule(
-        "history-unreadable",
-        "The history could not be read, and no job is owned or a newer name of the key is taken",
-        (Action.UNKNOWN,),
-        judge_history_unreadable,
-        _EVER,
-    ),
-    Rule(
-        "name-taken",
-        "An unmanaged or foreign job has a name of the key, and no newer job is owned",
-        (Action.CONFLICT,),
-        judge_name_taken,
-        _EVER,
-        {Reason.NAME_TAKEN: ("adopt the job, have its stack release it, or rename the key",)},
-    ),
-    Rule(
-        "marker-lost",
-        "The same, but the history knows such a job as ours",
-        (Action.UPDATE,),
-        judge_marker_lost,
-        _EVER,
-        {Reason.MARKER_RESTORED: ("nothing else: the marker is needed to tell whose job it is",)},
-    ),
-    Rule(
-        "not-found",
-        "No job of the key exists or is on record",
-        (Action.CREATE,),
-        judge_not_found,
-        _NEW,
-        {Reason.NOT_FOUND: (_REMOVE,)},
-    ),
-    Rule(
-        "details-unreadable",
-        "The digest differs, and what was declared before could not be read",
-        (Action.UNKNOWN,),
-        judge_details_unreadable,
-        _EVER,
-    ),
-    Rule(
-        "start-unknown",
-        "Scheduled; when its newest job was created is not known, and a start depends on it",
-        (Action.UNKNOWN,),
-        judge_start_unknown,
-        _THERE,
-    ),
-    Rule(
-        "scheduled",
-        "Ended, however; a time of its schedule has come since the key was last started",
-        (Action.CREATE,),
-        judge_scheduled,
-        _THERE,
-        {Reason.SCHEDULED: _LATER},
-    ),
-    Rule(
-        "overlapping",
-        "The same, but active; `overlap: replace`; blocked if it is protected",
-        (Action.REPLACE, Action.BLOCKED),
-        judge_overlapping,
-        _THERE,
-        {Reason.SCHEDULED: _LATER},
-    ),
-    Rule(
-        "unchanged",
-        "Creating, Pending or Running; as declared",
-        _KEPT,
-        judge_unchanged,
-        _SAME,
-        {
-            Reason.UNCHANGED: (
-                REPLACE_IT,
-                "remove the entry, or set `state: absent`, and the job is terminated",
-            )
-        },
-    ),
-    Rule(
-        "upstream-newer",
-        "Ended; a needed key has completed a newer revision since, or is about to; `on_upstream: rerun`",
-        (Action.CREATE,),
-        judge_upstream_newer,
-        _THERE,
-        {Reason.UPSTREAM_NEWER: (KEEP_IT,)},
-    ),
-    Rule(
-        "completed",
-        "Completed; as declared",
-        _KEPT,
-        judge_completed,
-        _SAME,
-        {Reason.COMPLETED: (RUN_AGAIN,), Reason.AGED_OUT: (RUN_AGAIN,)},
-    ),
-    Rule(
-        "auto-stopped",
-        "Ended otherwise; as declared; it ran for its `auto_stop`, give or take five minutes",
-        _KEPT,
-        judge_auto_stopped,
-        _SAME,
-        {Reason.AUTO_STOPPED: (RUN_AGAIN,)},
-    ),
-    Rule(
-        "declared-again",
-        "Terminated; as declared; marked as stopped by us",
-        (Action.CREATE,),
-        judge_declared_again,
-        _SAME,
-        {Reason.DECLARED_AGAIN: ("set `state: absent`, and it stays terminated",)},
-    ),
-    Rule(
-        "retries-exhausted",
-        "Ended badly; as declared; `on_failure: retry` or `on_terminated: recreate`; all retries used",
-        _KEPT,
-        judge_retries_exhausted,
-        _SAME,
-        {Reason.RETRIES_EXHAUSTED: _EXHAUSTED},
-    ),
-    Rule(
-        "retry-later",
-        "The same, but a retry is left that is not due yet",
-        (Action.DEFER,),
-        judge_retry_later,
-        _SAME,
-        {Reason.RETRY_LATER: _TRY_SOONER},
-    ),
-    Rule(
-        "retry",
-        "The same, but a retry is due",
-        (Action.CREATE,),
-        judge_retry,
-        _SAME,
-        {
-            Reason.RETRY: ("set `lifecycle.on_failure: keep`, and it is not tried again",),
-            Reason.RECREATE: ("set `lifecycle.on_terminated: keep`, and it is not started again",),
-        },
-    ),
-    Rule(
-        "failed",
-        "Failed or Abnormal; as declared; `on_failure: keep`",
-        _KEPT,
-        judge_failed,
-        _SAME,
-        {Reason.FAILED: _FAILED_HINTS},
-    ),
-    Rule(
-        "terminated-outside",
-        "Terminated; as declared; not stopped by us; `on_terminated: keep`",
-        _KEPT,
-        judge_terminated_outside,
-        _SAME,
-        {
-            Reason.TERMINATED_OUTSIDE: (
-                "set `lifecycle.on_terminated: recreate`, and it is started again",
-                RUN_AGAIN,
-            )
-        },
-    ),
-    Rule(
-        "change-ignored",
-        "Edited; `on_change: keep`",
-        _KEPT,
-        judge_change_ignored,
-        _EDITED,
-        {Reason.CHANGE_IGNORED: (_START_EDIT,)},
-    ),
-    Rule(
-        "change-refused",
-        "Edited; `on_change: fail`",
-        (Action.CONFLICT,),
-        judge_change_refused,
-        _EDITED,
-        {Reason.CHANGE_REFUSED: (_OLD_VALUES, _START_EDIT)},
-    ),
-    Rule(
-        "change-waits",
-        "Edited; scheduled; `on_change` is unset; no time of the schedule has come, or the job is active",
-        _KEPT,
-        judge_change_waits,
-        _EDITED,
-        {
-            Reason.WAITS_FOR_SCHEDULE: (
-                f"{_START_EDIT} at once",
-                "put the old values back, and the next time of the schedule runs them",
-            )
-        },
-    ),
-    Rule(
-        "changed-after-end",
-        "Edited; ended",
-        (Action.CREATE,),
-        judge_changed_after_end,
-        _EDITED,
-        {Reason.IMMUTABLE_CHANGED: _EDIT},
-    ),
-    Rule("protected", "Edited; active; protected", (Action.BLOCKED,), judge_protected, _EDITED),
-    Rule(
-        "would-lose-work",
-        "Edited; active; it has run longer than `limits.lost_time`; nobody allowed the loss",
-        (Action.CONFLICT,),
-        judge_would_lose_work,
-        _EDITED,
-        {
-            Reason.WOULD_LOSE_WORK: (
-                "set `lifecycle.on_change: replace`, or pass `--allow lost-work=KEY`, and the job is "
-                "replaced",
-                "put the old values back, or set `lifecycle.on_change: keep`, and the job is kept",
-            )
-        },
-    ),
-    Rule(
-        "ended-badly-before",
-        "Edited; active; this declaration ended badly before, and no retry of it is due",
-        (Action.KEEP, Action.DEFER),
-        judge_ended_badly_before,
-        _EDITED,
-        {
-            Reason.FAILED: _FAILED_HINTS,
-            Reason.RETRIES_EXHAUSTED: _EXHAUSTED,
-            Reason.RETRY_LATER: _TRY_SOONER,
-        },
-    ),
-    Rule(
-        "changed",
-        "Edited; active",
-        (Action.REPLACE,),
-        judge_changed,
-        _EDITED,
-        {Reason.IMMUTABLE_CHANGED: _EDIT},
-    ),
+
+
+def rule(
+    when: str,
+    scope: RuleScope,
+    *actions: Action,
+    hints: Mapping[Reason, tuple[str, ...]] = MappingProxyType({}),
+) -> Callable[[Judge], Judge]:
+    """Add the decorated function to `RULES`: `judge_marker_lost` is the rule `marker-lost`."""
+
+    def add(judge: Judge) -> Judge:
+        name = judge.__name__.removeprefix("judge_").replace("_", "-")
+        RULES.append(Rule(name, when, actions, scope, judge, hints))
+        return judge
+
+    return add
+
+
+# --- what cannot be judged, is to be absent, or has a name that is taken
+
+
+@rule("The list, or a job of the key, could not be read", _EVER, Action.UNKNOWN)
+def judge_unreadable(state: KeyState) -> Decision | None:
+    return Decision([unreadable(state, state.unreadable)]) if state.unreadable else None
+
+
+@rule("A job of the key is in a phase that this version does not know", _EVER, Action.BLOCKED)
+def judge_unknown_phase(state: KeyState) -> Decision | None:
+    strange = next((one for one in state.view.owned if one.job.phase is None), None)
+    if strange is None:
+        return None
+    verdict = may(Operation.TERMINATE, None)
+    detail = f'phase "{strange.job.phase_text}": {verdict.why}; legal {verdict.legal_when}'
+    return Decision([draft(state, Action.BLOCKED, Reason.UNKNOWN_PHASE, detail, revision=strange)])
+
+
+@rule("A job of the key has a digest algorithm that this version does not know", _EVER, Action.BLOCKED)
+def judge_unknown_digest(state: KeyState) -> Decision | None:
+    newer = next((one for one in state.view.owned if not is_known(one.marker.digest)), None)
+    return Decision([of_unknown_digest(state, newer)]) if newer else None
+
+
+@rule(
+    "Its entry no longer produces it; active; an edit of the entry, which ends it or not",
+    _EVER,
+    Action.TERMINATE,
+    Action.CONFLICT,
+    Action.KEEP,
+    Action.UPDATE,
+    Action.BLOCKED,
+    hints=_HINTS_OF_MEMBER,
 )
+def judge_no_longer_produced(state: KeyState) -> Decision | None:
+    """An edit of the entry of a sweep, which ends its former member or not."""
+    entry = state.former_entry
+    if entry is None or not state.live:
+        return None
+    return Decision(
+        [
+            end_member(state, revision, entry)
+            if revision is state.latest
+            else end(state, revision, Reason.SUPERSEDED, "superseded", entry)
+            for revision in state.live
+        ]
+    )
+
+
+@rule(
+    "Not declared, or `state: absent`; what is active ends, unless it is protected",
+    _EVER,
+    Action.TERMINATE,
+    Action.UPDATE,
+    Action.BLOCKED,
+)
+def judge_absent(state: KeyState) -> Decision | None:
+    if state.declared:
+        return None
+    reason, said = Reason.NOT_IN_MANIFEST, "not in the manifest"
+    if state.context.destroys:
+        reason, said = Reason.DESTROYED, "destroy"
+    elif state.entry:
+        reason, said = Reason.STATE_ABSENT, "state: absent"
+    return Decision([end(state, revision, reason, said) for revision in state.live])
+
+
+@rule("Both keys of a `formerly` own jobs", _EVER, Action.CONFLICT)
+def judge_rename_clash(state: KeyState) -> Decision | None:
+    clash = state.rename_problem
+    return Decision([draft(state, Action.CONFLICT, Reason.RENAME_CLASH, clash)]) if clash else None
+
+
+@rule(
+    "The history could not be read, and no job is owned or a newer name of the key is taken",
+    _EVER,
+    Action.UNKNOWN,
+)
+def judge_history_unreadable(state: KeyState) -> Decision | None:
+    problem = state.view.history_problem
+    if problem is None or (state.view.owned and not state.name_holders):
+        return None
+    return Decision([unreadable(state, f"the history could not be read: {problem}")])
+
+
+@rule("An unmanaged or foreign job has a name of the key, and no newer job is owned", _EVER, Action.CONFLICT)
+def judge_name_taken(state: KeyState) -> Decision | None:
+    others = [one for one in _by_number(state) if _as_ours(state, one) is None]
+    holder = next(iter([*adoption_order(others, state.view, state.latest), *others]), None)
+    if holder is None:
+        return None
+    job, marker = holder.job, holder.job.marker
+    way_out = f"adopt it ({adopt_command(state.key, job.id)})"
+    if holder.standing is OwnershipState.FOREIGN and marker is not None:
+        way_out = f"have stack {marker.stack} release it (there: {release_command(marker.key)})"
+        if marker.key == state.key:
+            way_out += f", adopt its jobs if this stack was called so ({rename_command(marker.stack)})"
+    detail = f"{job.name} is taken by job {job.id} ({holder.why}); {way_out}, or rename the key"
+    return Decision([draft(state, Action.CONFLICT, Reason.NAME_TAKEN, detail)])
+
+
+@rule("The same, but the history knows such a job as ours", _EVER, Action.UPDATE)
+def judge_marker_lost(state: KeyState) -> Decision | None:
+    ours = [(one, past) for one in _by_number(state) if (past := _as_ours(state, one))]
+    return Decision([restored(state, one, past) for one, past in ours]) if ours else None
+
+
+def _by_number(state: KeyState) -> list[ConflictingJob]:
+    return sorted(state.name_holders, key=lambda one: one.number)
+
+
+def _as_ours(state: KeyState, holder: ConflictingJob) -> PastRevision | None:
+    """What the history store knows of a job of ours that has lost its marker, if it can be restored."""
+    if holder.standing is not OwnershipState.UNMANAGED or holder.job.phase in (None, Phase.TERMINATING):
+        return None
+    return state.view.past_of(holder.job.id)
+
+
+@rule("No job of the key exists or is on record", _NEW, Action.CREATE)
+def judge_not_found(state: KeyState) -> Decision:
+    return Decision([create(state, Reason.NOT_FOUND, "new")])
+
+
+@rule("The digest differs, and what was declared before could not be read", _EVER, Action.UNKNOWN)
+def judge_details_unreadable(state: KeyState) -> Decision | None:
+    if not state.is_there or state.details is not None or not state.needs_details:
+        return None
+    return Decision([unreadable(state, "its details could not be read")])
+
+
+# --- schedules
+#
+# A time of the schedule is decided from the jobs alone: it has come if it lies after the key was last
+# started, after the schedule began to count, and not after now by the service's clock. Who starts a job for
+# it settles all of these, so each time is run once. Source: docs/semantics.md, "Schedules".
+
+
+@rule(
+    "Scheduled; when its newest job was created is not known, and a start depends on it",
+    _THERE,
+    Action.UNKNOWN,
+)
+def judge_start_unknown(state: KeyState) -> Decision | None:
+    if state.counts_from_s is None or state.view.last_start_s is not None:
+        return None
+    if not (state.is_ended or state.desired.lifecycle.overlap is Overlap.REPLACE):
+        return None
+    name = state.view.ever_owned[-1].job.name
+    detail = f"when {name} was created is not known, so it is unknown whether a start is due"
+    return Decision([unreadable(state, detail)])
+
+
+@rule("Ended, however; a time of its schedule has come since the key was last started", _THERE, Action.CREATE)
+def judge_scheduled(state: KeyState) -> Decision | None:
+    if state.due_s is None or not state.is_ended or _is_refused(state):
+        return None
+    detail = _scheduled_for(state) + (f"; {state.edit_said}" if state.edit else "")
+    # A schedule is there to run finished work again, so that is no news.
+    more = {"scheduled_for": timestamp(state.due_s), "rerun_of": None}
+    return next_revision(state, Reason.SCHEDULED, detail, state.changes, **more)
+
+
+@rule(
+    "The same, but active; `overlap: replace`; blocked if it is protected",
+    _THERE,
+    Action.REPLACE,
+    Action.BLOCKED,
+)
+def judge_overlapping(state: KeyState) -> Decision | None:
+    lifecycle = state.desired.lifecycle
+    if (
+        state.due_s is None
+        or state.is_ended
+        or lifecycle.overlap is not Overlap.REPLACE
+        or _is_refused(state)
+    ):
+        return None
+    if state.revision.marker.protected and lifecycle.protect is False:
+        return None  # The protection goes first: an update.
+    detail = _scheduled_for(state) + (f"; {state.edit_said}" if state.edit else "")
+    if state.is_protected:
+        return _blocked_by_protection(state, detail)
+    when = timestamp(state.due_s)
+    return replacement(state, Reason.SCHEDULED, detail, state.changes, scheduled_for=when)
+
+
+def _is_refused(state: KeyState) -> bool:
+    """Whether what would be started was edited, and edits are conflicts."""
+    return state.desired.lifecycle.on_change is OnChange.FAIL and state.edit is not None
+
+
+def _scheduled_for(state: KeyState) -> str:
+    assert state.desired.schedule is not None
+    assert state.due_s is not None
+    return f"scheduled for {state.desired.schedule.spell(state.due_s)}"
+
+
+def _as_it_stands(state: KeyState) -> str:
+    """Says of a job that is kept how it ended, or that a time of the schedule has come and waits for it."""
+    bad_end = state.bad_end and f"; {state.bad_end}"
+    if state.due_s is None or state.is_ended:
+        return bad_end
+    return f"{bad_end}; {_scheduled_for(state)}, starts once it has ended (overlap: skip)"
+
+
+# --- the job is as declared
+
+
+@rule("Creating, Pending or Running; as declared", _SAME, Action.KEEP, Action.UPDATE)
+def judge_unchanged(state: KeyState) -> Decision | None:
+    if state.is_ended:
+        return None
+    return keep_or_update(state, Reason.UNCHANGED, state.phase.value.lower() + _as_it_stands(state))
+
+
+@rule(
+    "Ended; a needed key has completed a newer revision since, or is about to; `on_upstream: rerun`",
+    _THERE,
+    Action.CREATE,
+)
+def judge_upstream_newer(state: KeyState) -> Decision | None:
+    """While a needed key is about to complete again, `needs` holds the create back.
+
+    An edit has its own rules, but for one that `on_change: keep` ignores, or that waits for a schedule.
+    """
+    lifecycle = state.desired.lifecycle
+    if not state.is_ended or lifecycle.on_upstream is OnUpstream.KEEP:
+        return None
+    if state.edit is not None and not (lifecycle.on_change is OnChange.KEEP or state.edit_waits):
+        return None
+    if state.upstream_reruns:
+        said = spell_reruns(state.upstream_reruns)
+        return Decision([create(state, Reason.UPSTREAM_NEWER, said, state.changes)])
+    if not state.newer_upstream:
+        return None
+    detail = f"{made_from_older(state.newer_upstream)}; on_upstream: rerun"
+    return next_revision(state, Reason.UPSTREAM_NEWER, detail, state.changes)
+
+
+def made_from_older(newer: Sequence[Completion]) -> str:
+    """Say, for people, of which keys a job was made from an older revision."""
+    return f"made from an older {few([one.key for one in newer])}"
+
+
+def spell_reruns(keys: Sequence[str]) -> str:
+    """Say, for people, which needed keys run again first."""
+    return f"{few(keys)} {'runs' if len(keys) == 1 else 'run'} again"
+
+
+@rule("Completed; as declared", _SAME, Action.KEEP, Action.UPDATE)
+def judge_completed(state: KeyState) -> Decision | None:
+    if state.phase is not Phase.COMPLETED:
+        return None
+    if not state.revision.is_aged_out:
+        return keep_or_update(state, Reason.COMPLETED, "completed")
+    past = state.view.past_of(state.revision.job.id)
+    ended_at_s = past.ended_at_s if past else None
+    when = "" if ended_at_s is None else f" on {timestamp(ended_at_s)[:10]}"
+    return keep(state, Reason.AGED_OUT, f"completed{when}")
+
+
+@rule(
+    "Ended otherwise; as declared; it ran for its `auto_stop`, give or take five minutes",
+    _SAME,
+    Action.KEEP,
+    Action.UPDATE,
+)
+def judge_auto_stopped(state: KeyState) -> Decision | None:
+    if not stopped_itself(state.desired, state.revision.job):
+        return None
+    return keep_or_update(state, Reason.AUTO_STOPPED, "stopped by its own auto_stop")
+
+
+@rule("Terminated; as declared; marked as stopped by us", _SAME, Action.CREATE)
+def judge_declared_again(state: KeyState) -> Decision | None:
+    if state.phase.ended_badly or not state.revision.marker.stopped:
+        return None
+    return next_revision(state, Reason.DECLARED_AGAIN, "declared again after we stopped it")
+
+
+@rule(
+    "Ended badly; as declared; `on_failure: retry` or `on_terminated: recreate`; all retries used",
+    _SAME,
+    Action.KEEP,
+    Action.UPDATE,
+)
+def judge_retries_exhausted(state: KeyState) -> Decision | None:
+    attempt = state.attempt
+    if attempt is None or attempt.reason is not Reason.RETRIES_EXHAUSTED:
+        return None
+    return keep_or_update(state, Reason.RETRIES_EXHAUSTED, f"{state.bad_end}; {attempt.detail}")
+
+
+@rule("The same, but a retry is left that is not due yet", _SAME, Action.DEFER)
+def judge_retry_later(state: KeyState) -> Decision | None:
+    attempt = state.attempt
+    if attempt is None or attempt.reason is not Reason.RETRY_LATER:
+        return None
+    detail = f"{state.bad_end}; {attempt.detail}"
+    return Decision([draft(state, Action.DEFER, attempt.reason, detail, due_s=attempt.due_s)])
+
+
+@rule("The same, but a retry is due", _SAME, Action.CREATE)
+def judge_retry(state: KeyState) -> Decision | None:
+    if state.attempt is None:
+        return None
+    reason = Reason.RETRY if state.phase.ended_badly else Reason.RECREATE
+    return next_revision(state, reason, f"{state.bad_end}; {state.attempt.detail}")
+
+
+@rule("Failed or Abnormal; as declared; `on_failure: keep`", _SAME, Action.KEEP, Action.UPDATE)
+def judge_failed(state: KeyState) -> Decision | None:
+    if not state.phase.ended_badly:
+        return None
+    return keep_or_update(state, Reason.FAILED, f"{state.bad_end}; on_failure: keep")
+
+
+@rule("Terminated; as declared; not stopped by us; `on_terminated: keep`", _SAME, Action.KEEP, Action.UPDATE)
+def judge_terminated_outside(state: KeyState) -> Decision:
+    rerun = "`rerun` with `on_change: replace`" if state.edit_waits else "`rerun`"
+    detail = f"{state.bad_end}; {rerun} or `recreate` starts it again"
+    return keep_or_update(state, Reason.TERMINATED_OUTSIDE, detail)
+
+
+# --- its declaration was edited
+
+
+@rule("Edited; `on_change: keep`", _EDITED, Action.KEEP, Action.UPDATE)
+def judge_change_ignored(state: KeyState) -> Decision | None:
+    if state.desired.lifecycle.on_change is not OnChange.KEEP:
+        return None
+    detail = f"{state.edit_said}; on_change: keep{_as_it_stands(state)}"
+    return keep_or_update(state, Reason.CHANGE_IGNORED, detail, state.changes)
+
+
+@rule("Edited; `on_change: fail`", _EDITED, Action.CONFLICT)
+def judge_change_refused(state: KeyState) -> Decision | None:
+    if not _is_refused(state):
+        return None
+    detail = f"{state.edit_said}; on_change: fail"
+    return Decision([draft(state, Action.CONFLICT, Reason.CHANGE_REFUSED, detail, changes=state.changes)])
+
+
+@rule(
+    "Edited; scheduled; `on_change` is unset; no time of the schedule has come, or the job is active",
+    _EDITED,
+    Action.KEEP,
+    Action.UPDATE,
+)
+def judge_change_waits(state: KeyState) -> Decision | None:
+    if not state.edit_waits:
+        return None
+    detail = f"{state.edit_said}; waits for the next time of the schedule{_as_it_stands(state)}"
+    decision = keep_or_update(state, Reason.WAITS_FOR_SCHEDULE, detail, state.changes)
+    # What is kept is not listed: without a warning, an edit would seem to have been overlooked.
+    waiting = PlanWarning(
+        what="edit waits for the schedule",
+        why=f"{state.edit_said}; the next job that lifecycle.schedule starts has it",
+        fix="not to wait: lifecycle.on_change: replace",
+        key=state.key,
+    )
+    return decision._replace(warnings=[*decision.warnings, waiting])
+
+
+@rule("Edited; ended", _EDITED, Action.CREATE)
+def judge_changed_after_end(state: KeyState) -> Decision | None:
+    if not state.is_ended:
+        return None
+    return next_revision(state, Reason.IMMUTABLE_CHANGED, _edit_and_whether_back(state), state.changes)
+
+
+def _edit_and_whether_back(state: KeyState) -> str:
+    """Says what was edited, and names the older revision that completed what is declared again."""
+    latest = state.revision.number
+    done = [
+        revision.number
+        for revision in state.view.ever_owned
+        if state.desired.is_declared_by(revision.marker.digest)
+        and revision.job.phase is Phase.COMPLETED
+        and revision.number < latest
+    ]
+    back = done and f"; r{done[-1]} completed this declaration, and r{latest} came after it: runs again"
+    return state.edit_said + (back or "")
+
+
+@rule("Edited; active; protected", _EDITED, Action.BLOCKED)
+def judge_protected(state: KeyState) -> Decision | None:
+    return _blocked_by_protection(state, state.edit_said) if state.is_protected else None
+
+
+def _blocked_by_protection(state: KeyState, said: str) -> Decision:
+    detail = f"{said}, and {PROTECTED}"
+    return Decision([draft(state, Action.BLOCKED, Reason.PROTECTED, detail, changes=state.changes)])
+
+
+@rule(
+    "Edited; active; it has run longer than `limits.lost_time`; nobody allowed the loss",
+    _EDITED,
+    Action.CONFLICT,
+)
+def judge_would_lose_work(state: KeyState) -> Decision | None:
+    lost_time = _lost_time(state)
+    if lost_time is None or state.revision.job.ran_s(state.at_s) <= lost_time:
+        return None
+    detail = state.edit_said + LOSS_WAY_OUT
+    return Decision([draft(state, Action.CONFLICT, Reason.WOULD_LOSE_WORK, detail, changes=state.changes)])
+
+
+def _lost_time(state: KeyState) -> float | None:
+    """How long the job may have run for a replace that nobody asks for; None: one is asked for."""
+    is_asked_for = state.desired.lifecycle.on_change is OnChange.REPLACE
+    if is_asked_for or state.context.allowances.permits_key(Guard.LOST_WORK, state.key):
+        return None
+    return state.context.limits.lost_time
+
+
+@rule(
+    "Edited; active; this declaration ended badly before, and no retry of it is due",
+    _EDITED,
+    Action.KEEP,
+    Action.DEFER,
+)
+def judge_ended_badly_before(state: KeyState) -> Decision | None:
+    """Such a replace counts like a retry.
+
+    Else a `create_first` whose new job fails would be tried again by every apply.
+    """
+    latest, desired, changes = state.revision, state.desired, state.changes
+    run = bad_run((r for r in state.view.ever_owned if r.number != latest.number), desired)
+    if not run:
+        return None
+    ended = f"this declaration ended as {run[0].job.phase_text} in r{run[0].number}"
+    if not may_retry(run[0], desired):
+        return keep(state, Reason.FAILED, f"{ended}; keeping r{latest.number}", changes)
+    attempt = next_attempt(run, desired, state.at_s)
+    detail = f"{ended}; {attempt.detail}"
+    if attempt.reason is Reason.RETRIES_EXHAUSTED:
+        return keep(state, attempt.reason, detail, changes)
+    if attempt.reason is Reason.RETRY_LATER:
+        later = draft(state, Action.DEFER, attempt.reason, detail, changes=changes, due_s=attempt.due_s)
+        return Decision([later])
+    return None
+
+
+@rule("Edited; active", _EDITED, Action.REPLACE)
+def judge_changed(state: KeyState) -> Decision:
+    detail, lost_time = _edit_and_whether_back(state), _lost_time(state)
+    return replacement(state, Reason.IMMUTABLE_CHANGED, detail, state.changes, lost_time=lost_time)
