@@ -3,7 +3,7 @@
 A file is a content, with its text and its sheet; or a format, which says how a sheet looks, and how a fleet
 of stacks does. Each is imported when it is asked for. A file imports only files that stand before it::
 
-    style layout lines sheet                               what all of them use
+    style layout groups lines sheet                        what all of them use
     plan result drift review cases validation history      a content each
     json text markdown html github junit sarif prometheus  a format each
     explain commands timeline                              what single commands show

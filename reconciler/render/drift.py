@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.values import timestamp
 from reconciler.decide.drift_check import REMEDIES, Drift, DriftClass, IgnoredBy, IgnoredDrift, Pending
-from reconciler.decide.plan import fold_alike, is_one_sweep, look_of_changes, spell_work, without_name
+from reconciler.decide.plan import spell_work
 from reconciler.render import Content
+from reconciler.render.groups import fold_alike, is_one_sweep, look_of_changes, without_name
 from reconciler.render.layout import fit, fit_line
 from reconciler.render.lines import (
     INDENT,

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from reconciler.decide.plan import in_braces
 from reconciler.errors import Diagnostic, Severity, Snippet
+from reconciler.render.groups import in_braces
 from reconciler.render.layout import cell_len, fit_line, table
 from reconciler.render.style import PLAIN, Place, Style
 from reconciler.text import printable

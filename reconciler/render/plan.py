@@ -9,20 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.core.scalar import Reference, parts_of
 from reconciler.decide.cost import spell_cost
-from reconciler.decide.plan import (
-    FOLDED_FROM,
-    Action,
-    Group,
-    Plan,
-    PlannedAction,
-    Reason,
-    few,
-    fold,
+from reconciler.decide.plan import FOLDED_FROM, Action, Plan, PlannedAction, Reason, few, spell_work
+from reconciler.render import Content
+from reconciler.render.groups import (
+    explain_group,
+    fold_alike,
     in_order_for_people,
     is_one_sweep,
-    spell_work,
+    look_of_action,
 )
-from reconciler.render import Content
 from reconciler.render.layout import fit
 from reconciler.render.lines import (
     INDENT,
@@ -67,13 +62,13 @@ def text(plan: Plan, view: View) -> str:
     style = view.style
     lines = [style.paint(render_head(plan.stack, plan.target), "bold"), ""]
     shown = in_order_for_people(action for action in plan.actions if _is_shown(action, view))
-    groups = [Group((action,)) for action in shown] if view.verbose else fold(shown)
-    width = width_of_names((name_of([one.key for one in group.actions]) for group in groups), style)
+    groups = fold_alike(shown, look_of_action, is_folded=not view.verbose)
+    width = width_of_names((name_of([one.key for one in group]) for group in groups), style)
     for group in groups:
         lines += _group_lines(group, style, width)
-        if view.verbose and group.first.desired is not None:
+        if view.verbose and group[0].desired is not None:
             # The whole body that is sent, secrets by name.
-            body = json.dumps(show(group.first.desired), indent=2, ensure_ascii=False)
+            body = json.dumps(show(group[0].desired), indent=2, ensure_ascii=False)
             lines += (INDENT + printable(line) for line in body.splitlines())
     if shown:
         lines.append("")
@@ -88,21 +83,21 @@ def _is_shown(action: PlannedAction, view: View) -> bool:
     return view.show_keep or action.action is not Action.KEEP or action.ended_badly
 
 
-def _group_lines(group: Group, style: Style, width: int) -> Iterator[str]:
+def _group_lines(actions: Sequence[PlannedAction], style: Style, width: int) -> Iterator[str]:
     """One action, or several that are alike; revisions that differ stand beside the keys."""
-    actions = group.actions
     keys, revisions = [one.key for one in actions], [_revision(one) for one in actions]
     is_same = len(set(revisions)) == 1
     pairs = zip(keys, revisions, strict=True)
     yield from job_lines(
-        group.first,
+        actions[0],
         keys,
-        f"{revisions[0] if is_same else '':<4} {group.explanation}",
+        f"{revisions[0] if is_same else '':<4} {explain_group(actions)}",
         style,
         width,
         starts=[_what_starts(one) for one in actions],
         listed=keys if is_same else [" ".join(filter(None, pair)) for pair in pairs],
-        is_cut=group.is_harmless,
+        # Nothing is lost if a person does not read each key: no job ends, and none needs help.
+        is_cut=actions[0].traits.is_harmless and not actions[0].ended_badly,
         is_sweep=is_same and is_one_sweep(one.source for one in actions),
     )
 
@@ -168,7 +163,7 @@ def _sums(plan: Plan) -> Iterator[str]:
 
 def sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
     """A row per action; what policies deny and pre-flight found in rows of their own."""
-    rows = tuple(_row(Group((action,)), clean) for action in plan.actions)
+    rows = tuple(_row((action,), clean) for action in plan.actions)
     sources = {action.key: action.source for action in plan.actions}
     return Sheet(
         Content.PLAN,
@@ -177,7 +172,9 @@ def sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
         counts={action.value: count for action, count in plan.summary.items()},
         has_changes=bool(plan.to_execute),
         rows=rows,
-        folded=tuple(_row(group, clean) for group in fold(in_order_for_people(plan.actions))),
+        folded=tuple(
+            _row(group, clean) for group in fold_alike(in_order_for_people(plan.actions), look_of_action)
+        ),
         keys=tuple(dict.fromkeys(row.key for row in rows)),
         sums=tuple(map(clean, _sums(plan))),
         notes=(*refusal_notes(plan.refusals, clean), *warning_notes(plan.warnings, clean)),
@@ -198,10 +195,10 @@ def sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
     )
 
 
-def _row(group: Group, clean: Clean) -> Row:
+def _row(actions: Sequence[PlannedAction], clean: Clean) -> Row:
     """A row for an action, or for several with the same change."""
-    actions, action = group.actions, group.first
-    return job_row(action, group.explanation, _starts(actions), clean)._replace(
+    action = actions[0]
+    return job_row(action, explain_group(actions), _starts(actions), clean)._replace(
         keys=tuple(clean(one.key) for one in actions),
         rule=clean(action.blocked_by[0]) if action.blocked_by else action.reason.value,
         revision=_revision(action) if len(actions) == 1 else "",

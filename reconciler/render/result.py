@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 
 from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd, spell_status
-from reconciler.decide.plan import (
-    Action,
-    PlannedAction,
-    fold_alike,
-    is_one_sweep,
-    look_of_action,
-    without_name,
-)
+from reconciler.decide.plan import Action, PlannedAction
 from reconciler.render import Content
+from reconciler.render.groups import fold_alike, is_one_sweep, look_of_action, without_name
 from reconciler.render.layout import fit, pad
 from reconciler.render.lines import printable_line, render_keys, width_of_names
 from reconciler.render.sheet import Clean, Level, Row, Sheet, SheetHead, folded, head_of, place_of

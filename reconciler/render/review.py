@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from reconciler.decide.plan import (
+from reconciler.decide.policies import refusals_of
+from reconciler.render import Content
+from reconciler.render.groups import (
     fold_alike,
     in_order_for_people,
     is_one_sweep,
     look_of_changes,
     without_name,
 )
-from reconciler.decide.policies import refusals_of
-from reconciler.render import Content
 from reconciler.render.layout import fit
 from reconciler.render.lines import name_of, render_change, render_denials, render_warnings, width_of_names
 from reconciler.render.plan import job_lines, job_row

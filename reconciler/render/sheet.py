@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from reconciler.core.values import Source
-from reconciler.decide.plan import fold_alike, without_name
 from reconciler.render import Content
+from reconciler.render.groups import fold_alike, without_name
 from reconciler.secrets import show
 from reconciler.text import printable
 

@@ -27,10 +27,10 @@ from reconciler.decide.plan import (
     PlannedAction,
     PreflightFinding,
     Reason,
-    fold,
 )
 from reconciler.decide.planner import guarded_plan, make_destroy_plan, propose_plan
 from reconciler.errors import ExitCode
+from reconciler.render.groups import explain_group, fold_alike, look_of_action
 from tests.builders import HOUR, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_cost import bounded
@@ -516,9 +516,9 @@ def test_same_change_on_many_jobs_states_their_total_loss(
 ) -> None:
     stack = a_stack(*(a_job(str(n)) for n in range(5)))
     jobs = [seen(a_job(str(n), **OLD), ran_s=ran_h * HOUR, node_count=8) for n, ran_h in enumerate(hours)]
-    [group] = fold(plan_for(stack, *jobs, allow=("terminations",)).actions)
-    assert group.first.action is action
-    assert said in group.explanation
+    [group] = fold_alike(plan_for(stack, *jobs, allow=("terminations",)).actions, look_of_action)
+    assert group[0].action is action
+    assert said in explain_group(group)
 
 
 # --- reruns

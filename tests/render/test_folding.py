@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from reconciler.core.observed import Unreadable
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.outcome import Outcome, Result, Status
-from reconciler.decide.plan import FOLDED_FROM, Action, Plan, fold_alike, without_name
+from reconciler.decide.plan import FOLDED_FROM, Action, Plan
 from reconciler.errors import Location
 from reconciler.render import Content, render
+from reconciler.render.groups import fold_alike, without_name
 from reconciler.render.lines import INDENT, WIDTH, render_keys
 from reconciler.render.result import text as render_result
 from reconciler.render.style import View

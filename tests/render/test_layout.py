@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len as cells_by_rich
 
-from reconciler.decide.plan import in_braces
 from reconciler.errors import Diagnostic, Location, Snippet
 from reconciler.render import Content, render
+from reconciler.render.groups import in_braces
 from reconciler.render.layout import cell_len, fit, pad, table, wrap
 from reconciler.render.lines import render_diagnostics
 from reconciler.render.style import Place, Style, View

@@ -1,0 +1,126 @@
+"""What is shown of many jobs at once: the same thing about five jobs or more is one group.
+
+What is shown of an item decides (its look), and people can always ask for each item by itself (`-v`).
+Documents for programs are never folded. Source: docs/cli.md, "Text output".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from reconciler.core.values import Change, node_hours
+from reconciler.decide.plan import (
+    ACTIONS,
+    FOLDED_FROM,
+    Action,
+    PlannedAction,
+    Reason,
+    few,
+    lost_sum,
+    spell_work,
+)
+
+_Item = TypeVar("_Item")
+#: The parts of a name between hyphens, each with all that stands there in some name.
+_Word = tuple[tuple[str, ...], ...]
+
+
+class _HasAction(Protocol):
+    @property
+    def action(self) -> Action: ...
+
+
+_Acting = TypeVar("_Acting", bound=_HasAction)
+
+
+def in_order_for_people(items: Iterable[_Acting]) -> list[_Acting]:
+    """What ends work first; what is of one kind stays in its order."""
+    return sorted(items, key=lambda item: ACTIONS[item.action].place)
+
+
+def fold_alike(
+    items: Iterable[_Item], look: Callable[[_Item], Hashable | None], *, is_folded: bool = True
+) -> list[tuple[_Item, ...]]:
+    """Put items of one look together, where they are many; each group where its first one was.
+
+    An item whose look is None stands for itself.
+    """
+    items = list(items)
+    looks = [look(item) if is_folded else None for item in items]
+    many = {one for one, count in Counter(looks).items() if one is not None and count >= FOLDED_FROM}
+    found: dict[object, list[_Item]] = {}
+    for place, (item, one) in enumerate(zip(items, looks, strict=True)):
+        found.setdefault(one if one in many else place, []).append(item)
+    return [tuple(members) for members in found.values()]
+
+
+def without_name(text: str, key: str) -> str:
+    """Words about the job of a key as they would be about the job of any other key."""
+    return re.sub(rf"(?<![\w-]){re.escape(key)}(?:-r\d+)?(?![\w-])", "the job", text)
+
+
+def is_one_sweep(places: Iterable[object]) -> bool:
+    """Whether keys are members of one sweep: all of them stand in one place of the manifest."""
+    found = set(places)
+    return len(found) == 1 and None not in found
+
+
+def in_braces(names: Iterable[str]) -> list[str]:
+    """The names of members of a sweep, as a shell's braces write them, in as few words as there are blocks.
+
+    What the braces of a word expand to are names of the list, each once, and no others.
+    """
+    words: list[_Word] = [tuple((part,) for part in name.split("-")) for name in dict.fromkeys(names)]
+    for place in reversed(range(max(map(len, words), default=0))):
+        alike: dict[object, list[_Word]] = {}
+        for word in words:
+            alike.setdefault((len(word), word[:place], word[place + 1 :]), []).append(word)
+        words = [
+            (*word[:place], tuple(part for other in same for part in other[place]), *word[place + 1 :])
+            if len(same) > 1
+            else word
+            for same in alike.values()
+            for word in same[:1]
+        ]
+    return [
+        "-".join(parts[0] if len(parts) == 1 else "{" + ",".join(parts) + "}" for parts in word)
+        for word in words
+    ]
+
+
+def look_of_changes(changes: Iterable[Change]) -> str:
+    """What is shown of changed fields."""
+    return json.dumps([change.model_dump(mode="json") for change in changes])
+
+
+def look_of_action(action: PlannedAction) -> Hashable | None:
+    """What is shown of an action beside its key, what it starts and what grows with time.
+
+    Creates without a change belong together if they are members of one sweep: they stand in one place of a
+    file.
+    """
+    sweep = None
+    if action.action is Action.CREATE and not action.changes:
+        if action.source is None:
+            return None
+        sweep = action.source
+    shown = (action.symbol, action.action, action.reason, action.detail, action.ended_badly)
+    return (*shown, action.next_run, look_of_changes(action.changes), action.rerun_of is not None, sweep)
+
+
+def explain_group(actions: Sequence[PlannedAction]) -> str:
+    """Why, for people: of several jobs of one look, the sum of what is lost."""
+    first, is_folded, lost = actions[0], len(actions) > 1, lost_sum(actions)
+    if is_folded and first.reason is Reason.WOULD_LOSE_WORK:
+        return first.would_lose(spell_work(sum(node_hours(one.elapsed, one.nodes) for one in actions)))
+    if is_folded and lost:
+        return f"{first.detail}; discards {spell_work(lost)} of work"
+    if is_folded:  # each runs the work of another key again
+        first = first.model_copy(update={"rerun_of_key": None})
+    if len(first.waits_for) < FOLDED_FROM:
+        return first.explanation
+    return first.explanation.replace(", ".join(first.waits_for), few(first.waits_for))
