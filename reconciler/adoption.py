@@ -31,8 +31,7 @@ from reconciler.decide.key_state import Snapshot, adoption_order, newest, state_
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, count
 from reconciler.decide.planner import unread
 from reconciler.errors import Diagnostic, NotFound, Rejected, ServiceError, Unauthorized, WrongUsage
-from reconciler.observation import survey
-from reconciler.reconcile import Context
+from reconciler.reconcile import Context, survey
 from reconciler.version import __version__
 
 

@@ -30,9 +30,8 @@ from reconciler.core.observed import ObservedJob, last_lines
 from reconciler.core.phase import Operation, Phase, parse_phase
 from reconciler.core.record import REMIND_S, RunKind
 from reconciler.core.values import PlanWarning, TargetIdentity
-from reconciler.decide import exit_code
 from reconciler.decide.drift_check import Drift, IgnoredDrift, Pending
-from reconciler.decide.outcome import ApplyEvent, EventType, Status, WaitEnd
+from reconciler.decide.outcome import ApplyEvent, EventType, Status, WaitEnd, exit_code_of
 from reconciler.decide.outcome import Result as CoreResult
 from reconciler.decide.plan import NO_ALLOWANCES, Action, Allowances, PlannedAction
 from reconciler.decide.plan import Plan as CorePlan
@@ -431,7 +430,7 @@ class Session:
                         raise
             finally:
                 stream.complete(result)
-        code = exit_code.of_result(core, result, ExitCode.LOCKED if is_lost.is_set() else None)
+        code = exit_code_of(core, result, ExitCode.LOCKED if is_lost.is_set() else None)
         if kind is RunKind.APPLY:
             reconcile.notify_apply(context, core, result)
         if core.refusals:
@@ -769,7 +768,7 @@ class Plan(_Report):
     @property
     def exit_code(self) -> ExitCode:
         """That of `reconciler plan --detailed-exitcode`."""
-        return exit_code.of_plan(self._core, detailed=True)
+        return self._core.exit_code(detailed=True)
 
     @property
     def digest(self) -> str:
@@ -914,7 +913,7 @@ class DriftReport(_Report):
     @property
     def exit_code(self) -> ExitCode:
         """That of `reconciler drift`: 8 where too little could be read to judge."""
-        return exit_code.of_drift(self._core)
+        return self._core.exit_code
 
 
 # --- the arguments: a program may hand over anything, and hears of it before anything is done

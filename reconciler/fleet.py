@@ -34,7 +34,6 @@ from reconciler import reconcile
 from reconciler.connection import RecordOptions, connect, open_recording, records_url
 from reconciler.core.addresses import passwords_in
 from reconciler.core.record import REMIND_S, Scope
-from reconciler.decide import exit_code
 from reconciler.decide.drift_check import DriftId
 from reconciler.decide.fleet import DriftToShow, StackMessage, StackResult
 from reconciler.decide.guards import blockers
@@ -281,7 +280,7 @@ class _StackCheck:
         return self._found(
             Content.PLAN,
             plan,
-            exit_code.of_plan(plan, detailed=bool(options.get("detailed_exitcode"))),
+            plan.exit_code(detailed=bool(options.get("detailed_exitcode"))),
             target=plan.target.name,
             summary={action.value: number for action, number in plan.summary.items()},
             last_line=plan.last_line,
@@ -297,7 +296,7 @@ class _StackCheck:
             report = reconcile.drift(context, reconcile.CheckOptions(since_last, remind_s, True))
             # What no notification tells counts as reported when the report of the fleet was shown.
             failed = reconcile.notify_drift(context, report).failed if context.loaded.notifies else 0
-        code, comparison, to_show = exit_code.of_drift(report), report.comparison, None
+        code, comparison, to_show = report.exit_code, report.comparison, None
         if comparison is not None and code is ExitCode.CHANGES and not context.loaded.notifies:
             drift = tuple(map(DriftId.of, comparison.visible))
             to_show = DriftToShow(context.scope, drift, comparison.at_s)

@@ -22,8 +22,7 @@ from reconciler.manifest import LoadedStack
 from reconciler.manifest.files import StackFiles
 from reconciler.manifest.format import insert_members
 from reconciler.manifest.yaml import Document, read_manifest_file
-from reconciler.observation import survey
-from reconciler.reconcile import Context
+from reconciler.reconcile import Context, survey
 
 #: Reads the stack as if a file held something else, with values for variables that have none.
 LoadEdited = Callable[[Mapping[Path, bytes], Mapping[str, str]], LoadedStack]

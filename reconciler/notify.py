@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from reconciler.core.settings import APPLY_FAILED, Destination
-from reconciler.decide import exit_code
 from reconciler.decide.drift_check import Drift, DriftComparison, DriftId
 from reconciler.decide.outcome import Outcome, Status
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, Severity
@@ -127,7 +126,7 @@ def notify_drift(
     for id_, class_ in visible.items():
         wanting = [one for one in destinations if class_ in one.on]
         has_all = all(id_ in delivered.get(_digest(one), ()) for one in wanting)
-        if has_all if wanting else exit_code.of_drift(report) is ExitCode.CHANGES:
+        if has_all if wanting else report.exit_code is ExitCode.CHANGES:
             reported.add(id_)
     left = {digest: ids & visible.keys() - reported for digest, ids in delivered.items()}
     partly_delivered = {digest: frozenset(ids) for digest, ids in left.items() if ids}

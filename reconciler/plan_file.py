@@ -61,8 +61,7 @@ from reconciler.errors import (
 from reconciler.files import NotRegular, TooLarge, read_file, write_file
 from reconciler.manifest import LoadedStack
 from reconciler.manifest.saved_secrets import resolve, resolve_records
-from reconciler.observation import StackHistory
-from reconciler.reconcile import Context
+from reconciler.reconcile import Context, StackHistory
 from reconciler.render.json import dump, redacted
 from reconciler.secrets import SecretText, matches_redacted
 from reconciler.text import format_duration

@@ -7,31 +7,43 @@ to run it again. Deciding is `core`'s, doing is `apply`'s; here they are put tog
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from reconciler.core.observed import Observation, ObservedJob
+from reconciler.core.ownership import Revision, is_recorded, sort_by_key
 from reconciler.core.phase import Phase
+from reconciler.core.ports import SupportsClockSkew
 from reconciler.core.record import (
+    NO_HISTORY,
     REMIND_S,
+    HistorySnapshot,
+    RecordedRevision,
+    RecordsUnavailable,
+    RevisionId,
     Scope,
 )
-from reconciler.core.selection import TakeUnmatched, check_keys, narrow
+from reconciler.core.selection import TakeUnmatched, check_keys, is_glob, narrow
+from reconciler.core.stack import Stack
+from reconciler.decide import planner
 from reconciler.decide.guards import CatalogCheck
-from reconciler.decide.journal import Journal
-from reconciler.decide.key_state import PlanContext, Snapshot
+from reconciler.decide.key_state import PlanContext, Snapshot, newest
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan, PlannedAction
 from reconciler.decide.planner import ProposedPlan, guarded_plan, make_destroy_plan, propose_plan
-from reconciler.observation import observe
+from reconciler.decide.renames import digests_to_start
+from reconciler.errors import Diagnostic, ExitCode, NotFound, ServiceError, Unauthorized, WrongUsage
+from reconciler.text import format_count
 from reconciler.version import __version__
 
 if TYPE_CHECKING:
     from reconciler.apply.catalog import CatalogReader
     from reconciler.apply.executor import EventStream
     from reconciler.core.policy_expression import Answer, Question
-    from reconciler.core.stack import Stack
     from reconciler.decide.drift import DriftReport
+    from reconciler.decide.journal import Journal
     from reconciler.decide.outcome import Result
     from reconciler.decide.preflight import CatalogAnswers
     from reconciler.decide.reports import Explanation, StatusReport
@@ -99,22 +111,222 @@ def _evaluate(
     return evaluate(questions, values, stop=stop)
 
 
-class CheckOptions(NamedTuple):
-    """What counts in a drift check.
+# --- what a decision rests on: the jobs, their details, and what the history has of the stack
 
-    With `since_last` only what is new or has changed since the last check that could compare, or has lasted
-    for longer than `remind_s` since it was reported last. `is_reported_later` says that the report is yet to
-    be written or notified: what was reported is written down when it was, see `notify_drift`.
-    One that is not `is_recorded` is no check for those that come after it.
+
+def observe(
+    context: Context, plan_context: PlanContext, *, with_details: bool = False, with_drift: bool = False
+) -> tuple[Stack, Snapshot]:
+    """Look at the workspace; for a plan, also at the details of the jobs whose declaration changed.
+
+    A report on drift needs no details, and one `with_drift` beside a plan needs what both do.
+
+    Returns the stack as it is in view, and what was seen. What cannot be read is unknown, and said in
+    the plan. What was seen of owned revisions is recorded.
+
+    Raises:
+        Unauthorized: the target does not let us read at all.
+        WrongUsage: `only` names a key that is neither declared nor owned.
+    """
+    reports_drift = with_drift or not with_details
+    reader = _SnapshotReader(context, plan_context, with_details=with_details, reports_drift=reports_drift)
+    _, snapshot = reader.read(reader.needs_whole_list)
+    owned = snapshot.ownership.owned_keys
+    return narrow(context.loaded.stack, context.only, owned, context.unmatched), snapshot
+
+
+def survey(context: Context) -> tuple[Observation, Snapshot]:
+    """Look at the whole workspace, whatever that costs, and at all that the history knows of the stack.
+
+    Raises:
+        Unauthorized: the target does not let us read at all.
+        RecordsUnavailable: the history cannot be read, and what is planned is about to be carried out.
+    """
+    reader = _SnapshotReader(context, context.plan_context(), with_details=False, reports_drift=True)
+    return reader.read(lambda _: True)
+
+
+class _SnapshotReader:
+    """Turns observations into what a plan rests on: sorted by key, with history and details as needed."""
+
+    def __init__(
+        self, context: Context, plan_context: PlanContext, *, with_details: bool, reports_drift: bool
+    ) -> None:
+        self._context, self._plan_context = context, plan_context
+        self._stack, self._backend = context.loaded.stack, context.target.backend
+        self._with_details, self._reports_drift = with_details, reports_drift
+        self._history = StackHistory(context)
+        self._asked: set[str] = set()
+        self._details: dict[str, ObservedJob] = {}
+        self._gone: frozenset[str] = frozenset()
+
+    def read(self, needs_whole_list: Callable[[Observation], bool]) -> tuple[Observation, Snapshot]:
+        """Read the service, and record how the owned revisions were seen."""
+        self._history.open()
+        # The keys whose jobs are looked for, active or not.
+        self._names = self._stack.declared_keys | frozenset(self._stack.jobs) | self._stack.former_keys
+        seen = self._backend.observe(self._names, needs_whole_list)
+        requests = format_count(seen.requests, "request")
+        self._context.tell(f"read {len(seen.jobs)} jobs: {seen.strategy}, {requests}")
+        snapshot = self._snapshot(seen)
+        # What other stacks finished of what is about to be new may have been renamed.
+        if self._with_details and (digests := digests_to_start(self._in_view(snapshot)[0], snapshot)):
+            snapshot = snapshot._replace(memory=self._history.with_finished_work(snapshot.memory, digests))
+        self._record(snapshot)
+        return seen, snapshot
+
+    def needs_whole_list(self, partial: Observation) -> bool:
+        """Whether a decision rests on something not being there, so that searches are not enough."""
+        snapshot = self._snapshot(partial)
+        stack, unmatched = self._in_view(snapshot)
+        # A key that is not declared may own jobs that no search was made for.
+        if not all(map(is_glob, unmatched)):
+            return True
+        if planner.needs_whole_list(stack, snapshot, self._plan_context, asked=self._asked):
+            return True
+        if not self._reports_drift or self._plan_context.destroys:
+            return False
+        from reconciler.decide import drift
+
+        return drift.needs_whole_list(stack, snapshot, self._plan_context)
+
+    def _snapshot(self, observation: Observation) -> Snapshot:
+        ownership = sort_by_key(observation, self._stack.name, self._names)
+        snapshot = Snapshot(ownership, self._details, self._gone, skew_s=self._skew_s)
+        # A report on drift needs what was last applied, whatever is declared now.
+        if self._reports_drift or planner.rests_on_memory(
+            self._stack, snapshot, self._history.recorded, self._plan_context.at_s - self._skew_s
+        ):
+            snapshot = snapshot._replace(memory=self._history.memory)
+        if not self._with_details:
+            return snapshot
+        # A job that is gone by now makes way for an older revision, whose details may be needed then.
+        while wanted := [
+            job_id
+            for job_id in planner.details_needed(self._in_view(snapshot)[0], snapshot)
+            if job_id not in self._asked
+        ]:
+            self._asked.update(wanted)
+            with ThreadPoolExecutor(max(1, min(self._context.parallelism, len(wanted)))) as pool:
+                read = dict(zip(wanted, pool.map(self._read_details, wanted), strict=True))
+            self._details |= {job_id: job for job_id, job in read.items() if isinstance(job, ObservedJob)}
+            self._gone |= {job_id for job_id, job in read.items() if isinstance(job, NotFound)}
+            snapshot = snapshot._replace(details=self._details, gone=self._gone)
+        return snapshot
+
+    def _read_details(self, job_id: str) -> ObservedJob | ServiceError:
+        """The details, or why there are none: what stays unread makes its key unknown."""
+        try:
+            return self._backend.details(job_id)
+        except Unauthorized:
+            raise
+        except ServiceError as failure:
+            return failure
+
+    def _begun_schedules(self, snapshot: Snapshot) -> Iterator[Revision]:
+        """The latest revisions that only the history knows: a schedule that was edited counts from now on.
+
+        Of a job that is there its marker says so.
+        """
+        service_s = self._plan_context.at_s - self._skew_s
+        for key, desired in self._in_view(snapshot)[0].jobs.items():
+            view = snapshot.view(key, desired)
+            latest = newest(view, desired)
+            past = view.past_of(latest.job.id) if latest and latest.is_aged_out else None
+            if desired.is_absent or latest is None or past is None:
+                continue
+            mark = desired.renewed_schedule_mark(past.schedule, service_s)
+            if mark != past.schedule:
+                job = replace(latest.job, phase_text=past.phase_text or latest.job.phase_text)
+                yield latest._replace(job=job, marker=latest.marker._replace(schedule=mark))
+
+    @cached_property
+    def _skew_s(self) -> float:
+        """How far our clock is ahead of the service's, by its first answer: all is decided by one time."""
+        return (self._backend.skew_s or 0.0) if isinstance(self._backend, SupportsClockSkew) else 0.0
+
+    def _in_view(self, snapshot: Snapshot) -> tuple[Stack, list[str]]:
+        """The stack in view as far as it is known by now, and what of `only` matches nothing."""
+        unmatched: list[str] = []
+        owned = snapshot.ownership.owned_keys
+        return narrow(self._stack, self._context.only, owned, unmatched.extend), unmatched
+
+    def _record(self, snapshot: Snapshot) -> None:
+        """Write down how the owned revisions were seen, if the store does not have it yet."""
+        seen = [revision for view in snapshot.ownership.views.values() for revision in view.owned]
+        if self._context.is_applied:
+            seen += self._begun_schedules(snapshot)
+        recording = self._context.recording
+        if recording and not is_recorded(seen, self._history.recorded):
+            recording.remember(self._context.scope, seen, self._plan_context.at_s)
+
+
+class StackHistory:
+    """What the history store knew before the service was read, and only as much as something may rest on.
+
+    What somebody creates and records while we read would look as if the service had forgotten it.
     """
 
-    since_last: bool = False
-    remind_s: float = REMIND_S
-    is_reported_later: bool = False
-    is_recorded: bool = True
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def open(self) -> None:
+        """Ask for what is recorded; later additions are not counted.
+
+        Raises:
+            RecordsUnavailable: it cannot be read, and what is planned is about to be carried out.
+        """
+        if self.recorded is None or self._context.is_applied:
+            _ = self.memory
+
+    @cached_property
+    def recorded(self) -> Mapping[RevisionId, RecordedRevision] | None:
+        """What it has of each revision; None if that takes as long as asking for all."""
+        recording = self._context.recording
+        return recording.recorded_revisions(self._context.scope) if recording else {}
+
+    @cached_property
+    def memory(self) -> HistorySnapshot:
+        """All that it knows.
+
+        Raises:
+            RecordsUnavailable: it cannot be read, and what is planned is about to be carried out.
+        """
+        recording = self._context.recording
+        if recording is None:
+            return NO_HISTORY
+        memory = recording.memory(self._context.scope)
+        if memory.problem is not None:
+            return self._unreadable(memory.problem, memory.fix)
+        return memory if self.recorded is None else memory.limited_to(self.recorded)
+
+    def with_finished_work(self, memory: HistorySnapshot, digests: frozenset[str]) -> HistorySnapshot:
+        """The same with what other stacks completed of these digests, and do not declare any more.
+
+        Raises:
+            RecordsUnavailable: it cannot be read, and what is planned is about to be carried out.
+        """
+        recording = self._context.recording
+        if recording is None or memory.problem is not None:
+            return memory
+        try:
+            return replace(memory, finished=recording.finished(self._context.scope, digests))
+        except RecordsUnavailable as unavailable:
+            return self._unreadable(str(unavailable), unavailable.diagnostics[0].fix)
+
+    def _unreadable(self, problem: str, fix: str | None) -> HistorySnapshot:
+        if not self._context.is_applied:
+            return HistorySnapshot(problem=problem, fix=fix)
+        raise RecordsUnavailable(
+            Diagnostic(
+                "the history could not be read",
+                f"{problem}; finished work might run again",
+                f"{fix or 'repair the record store'}; or work without it: --without-records",
+            )
+        )
 
 
-EVERY_DRIFT = CheckOptions()
+# --- plan
 
 
 def plan(context: Context, allowances: Allowances = NO_ALLOWANCES, *, with_preflight: bool = False) -> Plan:
@@ -122,9 +334,9 @@ def plan(context: Context, allowances: Allowances = NO_ALLOWANCES, *, with_prefl
 
     The catalog is asked about what is about to be carried out, and `with_preflight` about any plan.
     """
-    proposed = propose(context, allowances)
-    stack, actions = proposed.stack, proposed.actions
-    return _guarded(context, proposed, _check_catalog(context, actions, stack, is_wanted=with_preflight))
+    proposed = _propose(context, allowances)
+    checked = _check_catalog(context, proposed.actions, proposed.stack, is_wanted=with_preflight)
+    return _guarded(context, proposed, checked)
 
 
 def preflight(context: Context, plan: Plan) -> Plan:
@@ -178,7 +390,7 @@ def _catalog_answers(
     return answers_to(context.catalog or context.new_catalog_reader(), questions)
 
 
-def propose(context: Context, allowances: Allowances = NO_ALLOWANCES) -> ProposedPlan:
+def _propose(context: Context, allowances: Allowances) -> ProposedPlan:
     """Observe, decide every key, and ask the policies."""
     plan_context = context.plan_context(allowances)
     stack, snapshot = observe(context, plan_context, with_details=True)
@@ -188,7 +400,7 @@ def propose(context: Context, allowances: Allowances = NO_ALLOWANCES) -> Propose
 
 def plan_with_snapshot(context: Context, allowances: Allowances = NO_ALLOWANCES) -> tuple[Plan, Snapshot]:
     """What apply would do, with what that rests on; the catalog is not asked."""
-    proposed = propose(context, allowances)
+    proposed = _propose(context, allowances)
     return _guarded(context, proposed), proposed.snapshot
 
 
@@ -211,23 +423,121 @@ def destroy_plan(context: Context) -> Plan:
     )
 
 
-def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
-    """Observe, and say what changed behind the manifest's back. The check is recorded."""
-    from reconciler.decide.drift import make_drift_report  # a plan needs none of it
-    from reconciler.drift_checks import compared, last_check
+# --- drift
 
-    plan_context, last = context.plan_context(), last_check(context)
+
+class CheckOptions(NamedTuple):
+    """What counts in a drift check.
+
+    With `since_last` only what is new or has changed since the last check that could compare, or has lasted
+    for longer than `remind_s` since it was reported last. `is_reported_later` says that the report is yet to
+    be written or notified: what was reported is written down when it was, see `notify_drift`.
+    One that is not `is_recorded` is no check for those that come after it.
+    """
+
+    since_last: bool = False
+    remind_s: float = REMIND_S
+    is_reported_later: bool = False
+    is_recorded: bool = True
+
+
+EVERY_DRIFT = CheckOptions()
+
+
+def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
+    """Observe, and say what changed behind the manifest's back, and since the last check of the scope.
+
+    The check is recorded. Everything that stands counts as reported if the exit code says that there is
+    drift, for then all of it is shown. One that could not judge every key says something else, so what it
+    found is due in the next one.
+    """
+    from reconciler.decide.drift import compared, make_drift_report  # a plan needs none of it
+    from reconciler.decide.drift_check import NO_CHECK
+    from reconciler.decide.journal import RunEnd
+
+    plan_context, recording = context.plan_context(), context.recording
+    # Before the service: what somebody else finds and records meanwhile would look as if it were gone.
+    last = recording.last_check(context.scope) if recording else NO_CHECK
     stack, snapshot = observe(context, plan_context)
-    snapshot = _with_changes(context, snapshot)
     report = make_drift_report(
         stack,
-        snapshot,
+        _with_changes(context, snapshot),
         plan_context,
         context.target.identity,
         manifest_digest=context.loaded.manifest_digest,
         version=__version__,
     )
-    return compared(report, last, context, options, plan_context.at_s)
+    destinations = context.loaded.destinations() if options.is_reported_later else ()
+    report, comparison = compared(
+        report,
+        last,
+        recording.redact if recording else str,
+        at_s=plan_context.at_s,
+        remind_s=options.remind_s,
+        since_last=options.since_last,
+        notified={name for one in destinations for name in one.on},
+    )
+    if last.problem is not None and recording:
+        recording.warn(f"{last.problem}; this check is not recorded")
+    elif recording and options.is_recorded:
+        is_reported = not options.is_reported_later and report.exit_code is ExitCode.CHANGES
+        check = comparison.record(compared=report.compared > 0, is_reported=is_reported)
+        ended = RunEnd(recording.clock.now(), report.word, report.counts)
+        recording.record_check(context.scope, ended, report.manifest_digest, check)
+    return report
+
+
+def accept(context: Context, key: str, reason: str) -> DriftReport:
+    """Look at a key, and write down that its present drift is known until it changes; return the report.
+
+    Raises:
+        WrongUsage: there is no such key, or it has no drift that counts.
+        DriftUnknown: the key could not be read.
+        RecordsUnavailable: the record store cannot be read or written.
+    """
+    from reconciler.decide.drift import DriftUnknown, with_acceptance
+    from reconciler.decide.drift_check import DriftClass, DriftId
+
+    assert context.recording is not None
+    report = _drift_of(context, key)
+    if report.comparison is not None and report.comparison.problem is not None:
+        why = f"{report.comparison.problem}; without the records nothing can be accepted"
+        raise RecordsUnavailable(Diagnostic("the history could not be read", why))
+    if unknown := next((one for one in report.drift if one.class_ is DriftClass.UNKNOWN), None):
+        raise DriftUnknown(Diagnostic("nothing was accepted", f"{key}: {unknown.detail}", "try again"))
+    found = frozenset(DriftId.of(entry) for entry in report.drift)
+    if not found:
+        raise WrongUsage(Diagnostic("nothing to accept", report.why_nothing_counts(key)))
+    _, acceptance = context.recording.accept(context.scope, report.manifest_digest, found, reason)
+    assert acceptance is not None
+    return with_acceptance(report, found, acceptance)
+
+
+def remove_acceptance(context: Context, key: str) -> DriftReport:
+    """Let the accepted drift of a key count again, and look at the key; return the report.
+
+    Raises:
+        WrongUsage: nothing of the key is accepted.
+        RecordsUnavailable: the record store cannot be read or written.
+    """
+    assert context.recording is not None
+    last = context.recording.last_check(context.scope)
+    if last.problem is not None:
+        raise RecordsUnavailable(Diagnostic("the history could not be read", last.problem))
+    found = frozenset(one.id for one in last.standing if one.entry.key == key and one.acceptance)
+    if not found:
+        why, fix = f"nothing of {key} is accepted", "reconciler drift lists what is, under Ignored"
+        raise WrongUsage(Diagnostic("nothing to remove", why, fix))
+    context.recording.accept(context.scope, context.loaded.manifest_digest, found, None)
+    # It is new for the next check, so this look is none.
+    return _drift_of(context, key, EVERY_DRIFT._replace(is_recorded=False))
+
+
+def _drift_of(context: Context, key: str, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
+    """Look at one key; that the others are out of view was asked for, and is no warning."""
+    report = drift(context._replace(only=(key,)), options)
+    warnings = tuple(warning for warning in report.warnings if warning.what != planner.PARTIAL_VIEW)
+    return report.model_copy(update={"warnings": warnings})
 
 
 def notify_drift(context: Context, report: DriftReport, before: Notified | None = None) -> Notified:
@@ -250,23 +560,6 @@ def notify_drift(context: Context, report: DriftReport, before: Notified | None 
     return notified
 
 
-def notify_apply(context: Context, plan: Plan, result: Result) -> int:
-    """Send that an apply failed, if it did and the manifest says where; return how many messages failed."""
-    recording = context.recording
-    if recording is None or not context.loaded.notifies:
-        return 0
-    from reconciler.notify import notify_apply  # a plan needs none of it
-
-    return notify_apply(
-        result.outcomes,
-        plan.stack,
-        plan.target.name,
-        context.loaded.destinations(),
-        recording.redact,
-        recording.warn,
-    )
-
-
 def _with_changes(context: Context, snapshot: Snapshot) -> Snapshot:
     """The same with who changed each key last, where a job was terminated and the history can be read."""
     owned = (revision for view in snapshot.ownership.views.values() for revision in view.owned)
@@ -285,8 +578,9 @@ def why(context: Context, key: str) -> Explanation:
     Raises:
         WrongUsage: the key is neither declared nor owned.
     """
+    from reconciler.core.values import timestamp
+    from reconciler.decide.drift_check import DriftId
     from reconciler.decide.reports import explain  # a plan needs none of it
-    from reconciler.drift_checks import seen_since
 
     plan_context = context.plan_context()
     stack, snapshot = observe(context, plan_context, with_details=True, with_drift=True)
@@ -295,8 +589,12 @@ def why(context: Context, key: str) -> Explanation:
     proposed = propose_plan(stack, snapshot, plan_context, context.target.identity)
     checked = _check_key(context, proposed, key)
     explanation = explain(key, proposed, _guarded(context, proposed, checked))
-    drift = seen_since(explanation.drift, context.recording, context.scope)
-    return explanation.model_copy(update={"drift": drift})
+    if not explanation.drift or context.recording is None:
+        return explanation
+    standing = context.recording.last_check(context.scope).standing
+    since = {one.id: timestamp(one.since_s) for one in standing}
+    seen = [one.model_copy(update={"since": since.get(DriftId.of(one))}) for one in explanation.drift]
+    return explanation.model_copy(update={"drift": tuple(seen)})
 
 
 def _check_key(context: Context, proposed: ProposedPlan, key: str) -> CatalogCheck | None:
@@ -339,6 +637,7 @@ def apply(
     """Carry a plan out, each call between two lines of the journal, if there is one."""
     from reconciler.apply.catalog import CreateChecks  # a plan needs none of it
     from reconciler.apply.executor import Execution
+    from reconciler.decide.journal import Journal
 
     recording = context.recording
     execution = Execution(
@@ -356,3 +655,20 @@ def apply(
         ),
     )
     return execution.run(plan)
+
+
+def notify_apply(context: Context, plan: Plan, result: Result) -> int:
+    """Send that an apply failed, if it did and the manifest says where; return how many messages failed."""
+    recording = context.recording
+    if recording is None or not context.loaded.notifies:
+        return 0
+    from reconciler.notify import notify_apply  # a plan needs none of it
+
+    return notify_apply(
+        result.outcomes,
+        plan.stack,
+        plan.target.name,
+        context.loaded.destinations(),
+        recording.redact,
+        recording.warn,
+    )

@@ -33,8 +33,7 @@ from reconciler.decide.wait import (
     may_start,
 )
 from reconciler.errors import NotFound, ReconcilerError, ServiceError
-from reconciler.observation import observe
-from reconciler.reconcile import Context
+from reconciler.reconcile import Context, observe
 from reconciler.recording import plan_digest
 
 if TYPE_CHECKING:

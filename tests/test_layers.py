@@ -18,10 +18,8 @@ LOOP = frozenset(
     {
         "adoption",
         "connection",
-        "drift_checks",
         "fleet",
         "job_declaration",
-        "observation",
         "reconcile",
         "recording",
         "review",

@@ -123,7 +123,7 @@ def test_drift_among_350_foreign_jobs_is_that_of_an_empty_workspace(
         for others in ((), FOREIGN)
     )
     assert crowded == alone
-    assert not crowded.has_unknown
+    assert crowded.complete
 
 
 # --- what is written down

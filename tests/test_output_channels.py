@@ -39,7 +39,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("records/process_lock.py", "open"): "a lock file, which stays empty",
     ("records/file.py", "open"): "a database file, to be read",
     ("records/dialects/sqlite.py", "open"): "the database file, made empty",
-    ("observation.py", "open"): "the record store",
+    ("reconcile.py", "open"): "the record store",
     ("record_directory.py", "open"): "files of fixed content",
     ("record_directory.py", "fdopen"): "files of fixed content",
     ("record_directory.py", "write"): "files of fixed content",

@@ -38,7 +38,6 @@ from reconciler.cli.options import (
 )
 from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show
 from reconciler.cli.progress import RANKS, LiveTable, TableRow, can_draw, display, reading
-from reconciler.decide import exit_code
 from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, WrongUsage
 from reconciler.render import Content
 from reconciler.text import format_count, parse_duration
@@ -109,7 +108,7 @@ def drift_command(
         final_outputs.notifications_failed += notified.failed
         if unwritten is not None:
             raise unwritten
-    return exit_code.of_drift(report)
+    return report.exit_code
 
 
 _PARALLELISM = 8
@@ -133,7 +132,7 @@ def accept_command(key: str, reason: str, remove: bool, outputs: Sequence[Output
     another job, has other changes, or has gone. The service is read and not changed, so no lock is
     taken and nothing is asked; who accepted it, and when, is in the history.
     """
-    from reconciler.drift_checks import accept, remove_acceptance
+    from reconciler.reconcile import accept, remove_acceptance
 
     if remove and reason:
         why = "--remove takes back what was accepted, and needs no reason"

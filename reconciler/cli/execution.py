@@ -27,8 +27,7 @@ from reconciler.connection import connect_target, records_url
 from reconciler.core.addresses import file_url
 from reconciler.core.record import RunKind, Scope
 from reconciler.core.values import FORMAT_VERSION
-from reconciler.decide import exit_code
-from reconciler.decide.outcome import ApplyEvent, EventType, Result, WaitEnd
+from reconciler.decide.outcome import ApplyEvent, EventType, Result, WaitEnd, exit_code_of
 from reconciler.decide.plan import ACTIONS, NO_ALLOWANCES, Action, Allowances, Plan
 from reconciler.decide.saved_plan import SavedOptions
 from reconciler.decide.wait import Goal
@@ -289,7 +288,7 @@ def carry_out(
         _show_what_became(context, result)
         if asked.kind is RunKind.APPLY:
             final_outputs.notifications_failed += notify_apply(context, plan, result)
-    return exit_code.of_result(plan, result, interrupt.exit)
+    return exit_code_of(plan, result, interrupt.exit)
 
 
 def _say_warnings(plan: Plan) -> None:

@@ -33,7 +33,6 @@ from reconciler.cli.options import (
     with_options,
 )
 from reconciler.cli.output import OutputSpec, requested_outputs, show, show_plan
-from reconciler.decide import exit_code
 from reconciler.errors import ExitCode, Refused
 from reconciler.render import Content
 from reconciler.text import format_count
@@ -101,7 +100,7 @@ def plan_command(
         if plan_file is not None:
             _show_digest(digest, specs)
         show_plan(plan, specs, show_keep=show_keep, digest=digest)
-    return exit_code.of_plan(plan, detailed=detailed_exitcode)
+    return plan.exit_code(detailed=detailed_exitcode)
 
 
 def _as_file(plan: Plan, context: Context, file: Path, allowed: Allowances, records: str | None) -> PlanFile:

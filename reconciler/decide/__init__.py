@@ -11,6 +11,6 @@ A file imports only files that stand before it::
     journal saved_plan                           what is written down, and saved
     reports history_report doctor timeline       what is said of it
     review                                       HEAD planned against BASE
-    fleet exit_code                              what stacks come to, and how a run ends
+    fleet                                        what stacks come to
     watch_window metrics                         when a watch may apply, and what is measured
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -24,11 +24,10 @@ from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.masking import mask
 from reconciler.core.mutable import MutableChanges, edited_paths, mutable_changes, with_secrets_of
 from reconciler.core.observed import ObservedJob
-from reconciler.core.ownership import ConflictingJob, KeyView, OwnershipState, Revision
+from reconciler.core.ownership import OwnershipState, Revision
 from reconciler.core.phase import RULES, Phase
 from reconciler.core.record import Call, RunKind
 from reconciler.core.scalar import Reference, parts_of
-from reconciler.core.settings import IgnoreRule
 from reconciler.core.stack import Declared, DesiredJob, Stack
 from reconciler.core.values import (
     MARKER_SCHEDULE,
@@ -48,9 +47,13 @@ from reconciler.decide.drift_check import (
     DriftClass,
     DriftComparison,
     DriftId,
+    FoundDrift,
     IgnoredBy,
     IgnoredDrift,
+    LastCheck,
     Pending,
+    compare,
+    content_of,
 )
 from reconciler.decide.key_state import (
     Attempt,
@@ -65,17 +68,14 @@ from reconciler.decide.key_state import (
 from reconciler.decide.plan import Reason
 from reconciler.decide.planner import snapshot_warnings, upstream_reruns
 from reconciler.decide.renames import SweepEntries
+from reconciler.errors import ExitCode, ReconcilerError
 from reconciler.secrets import matches_redacted, show
 
 # --- the mutable fields of one job
 
 
 class FieldDrift(NamedTuple):
-    """The mutable fields that differ on one job.
-
-    `modified` are other than what `basis` says, each as it was and as it is now; `pending` are those
-    that an update would change because they were edited in the manifest.
-    """
+    """Mutable fields of a job: `modified` ones differ from what `basis` says, `pending` ones were edited."""
 
     modified: tuple[Change, ...]
     pending: tuple[Change, ...]
@@ -127,21 +127,17 @@ def _as_applied(declared: DesiredJob, revision: Revision, applied: Declared) -> 
 def _restored(recorded: Any, *others: Any) -> Any:
     """What was recorded; in the place of a text that was redacted the first other that it may have been."""
     if isinstance(recorded, str):
-        texts = (text for text in _of_type(str, others) if matches_redacted(recorded, text))
+        texts = (one for one in others if isinstance(one, str) and matches_redacted(recorded, one))
         return next(texts, recorded)
     if isinstance(recorded, Mapping):
-        trees = _of_type(Mapping, others)
+        trees = [one for one in others if isinstance(one, Mapping)]
         return {
             name: _restored(value, *(tree.get(name) for tree in trees)) for name, value in recorded.items()
         }
     if isinstance(recorded, list):
-        lists = (other for other in _of_type(list, others) if len(other) == len(recorded))
+        lists = (one for one in others if isinstance(one, list) and len(one) == len(recorded))
         return [_restored(*items) for items in zip(recorded, *lists, strict=True)]
     return recorded
-
-
-def _of_type(kind: type, values: Iterable[Any]) -> list[Any]:
-    return [value for value in values if isinstance(value, kind)]
 
 
 def _modified(changes: Iterable[Change]) -> tuple[Change, ...]:
@@ -155,11 +151,11 @@ def _modified(changes: Iterable[Change]) -> tuple[Change, ...]:
 
 def spell_changes(changes: Iterable[Change]) -> str:
     """Each field with its value before and after, on one line."""
-    return "; ".join(f"{one.path} {_spell(one.before)} -> {_spell(one.after)}" for one in changes)
 
+    def spell(value: Any) -> str:
+        return "(none)" if value is None else json.dumps(show(value), ensure_ascii=False)
 
-def _spell(value: Any) -> str:
-    return "(none)" if value is None else json.dumps(show(value), ensure_ascii=False)
+    return "; ".join(f"{one.path} {spell(one.before)} -> {spell(one.after)}" for one in changes)
 
 
 # --- one key
@@ -186,8 +182,13 @@ def check_key(state: KeyState, rerun: str = "") -> Findings:
     if why := check.unjudged():
         detail, revision = why
         return Findings((*check.unowned(), check.entry(DriftClass.UNKNOWN, revision, detail)))
-    drift = [*(check.of_declared() if state.declared else check.of_undeclared()), *check.stuck()]
-    return Findings(tuple(drift), check.pending(), tuple(check.warnings()))
+    drift = (*(check.of_declared() if state.declared else check.of_undeclared()), *check.stuck())
+    pending = None
+    if said := "; ".join(check.pending()):
+        latest = state.latest
+        job = latest.job.id if latest and not latest.is_aged_out else None
+        pending = Pending(key=state.key, job=job, detail=said)
+    return Findings(drift, pending, tuple(check.warnings()))
 
 
 def rests_on_absence(state: KeyState) -> bool:
@@ -213,69 +214,56 @@ class _KeyCheck:
     """The rules, asked of one key."""
 
     state: KeyState
-    rerun: str = ""
-
-    @property
-    def view(self) -> KeyView:
-        return self.state.view
-
-    @property
-    def latest(self) -> Revision | None:
-        return self.state.latest
-
-    @property
-    def live(self) -> list[Revision]:
-        return self.state.live
+    rerun: str
 
     # --- what cannot be judged
 
     def unjudged(self) -> tuple[str, Revision | None] | None:
         """Why the key cannot be judged, and the revision that it is about; None if it can."""
-        state, ownership = self.state, self.state.ownership
+        state, view = self.state, self.state.view
         if state.unreadable:
-            return state.unreadable, self.latest
-        for revision in self.view.owned:
+            return state.unreadable, state.latest
+        for revision in view.owned:
             if revision.job.phase is None:
                 return f'unknown phase "{revision.job.phase_text}"', revision
             if not is_known(revision.marker.digest):
                 return f"digest {revision.marker.digest} needs a newer reconciler", revision
-        if rests_on_absence(state) and not ownership.proves_absence:
+        if rests_on_absence(state) and not state.ownership.proves_absence:
             return "a job could not be read, so it is unknown whether this one exists", None
-        if self.view.history_problem is not None and self._rests_on_history:
-            return f"the history could not be read: {self.view.history_problem}", self.latest
+        if view.history_problem is not None and self._rests_on_history():
+            return f"the history could not be read: {view.history_problem}", state.latest
         return None
 
-    @property
     def _rests_on_history(self) -> bool:
         """Whether the class, or whether it is drift at all, is what the history store says."""
         if self.state.declared is None:
-            return bool(self.live)
+            return bool(self.state.live)
         # Whose job holds a newer name, and why nothing is owned, only the history store can say.
-        if not self.view.owned or self.state.name_holders:
+        if not self.state.view.owned or self.state.name_holders:
             return True
-        fields = self._fields
-        return fields is not None and bool(fields.modified)
+        return self._fields is not None and bool(self._fields.modified)
 
     # --- drift
 
     def of_declared(self) -> Iterator[Drift]:
         """What is not as it was left, of a key that is declared."""
-        assert self.state.declared is not None
+        view, latest, declared = self.state.view, self.state.latest, self.state.desired
         if self.state.rename_problem:
             return
         yield from self._duplicates()
         yield from self.unowned()
-        if not self.view.owned:
-            missing = list(self._missing(self.state.declared))
-            yield from missing or self._missed(self.state.declared)
+        if not view.owned:
+            missing = self._missing(declared)
+            yield from [missing] if missing else self._missed(declared)
             return
-        ended = list(self._ended(self.view.aged_out or self.view.owned[-1], self.state.declared))
-        yield from ended
-        yield from self._missed(self.state.declared)
-        fields, latest = self._fields, self.latest
+        ended = self._ended(view.aged_out or view.owned[-1], declared)
+        if ended:
+            yield ended
+        yield from self._missed(declared)
+        fields = self._fields
         if not (fields and fields.modified and latest) or self.rerun or self._retry(latest):
             return
-        if all(entry.job != latest.job.id for entry in ended):
+        if ended is None or ended.job != latest.job.id:
             detail = f"differs from what {fields.basis}: {spell_changes(fields.modified)}"
             yield self.entry(DriftClass.MODIFIED, latest, detail, changes=fields.modified)
 
@@ -284,7 +272,7 @@ class _KeyCheck:
         if self._removal_is_pending:
             yield from self._duplicates()
             return
-        for revision in self.live:
+        for revision in self.state.live:
             detail = f"{revision.job.name} is {revision.job.phase_text}, but not declared"
             yield self.entry(DriftClass.ORPHANED, revision, detail, work=self._work_of([revision.job]))
 
@@ -294,66 +282,48 @@ class _KeyCheck:
 
         One that did not has begun to end the job: a job that runs all the same was started again.
         """
-        was_declared = self.state.former_entry is not None or any(
-            p.declared is not None for p in self.view.remembered
-        )
-        return was_declared and bool(self.live) and not any(one.marker.stopped for one in self.live)
+        state = self.state
+        was_declared = state.former_entry is not None or any(p.declared for p in state.view.remembered)
+        return was_declared and bool(state.live) and not any(one.marker.stopped for one in state.live)
 
     def _duplicates(self) -> Iterator[Drift]:
-        active = [revision for revision in self.view.owned if revision.job.is_active]
+        latest = self.state.latest
+        active = [revision for revision in self.state.view.owned if revision.job.is_active]
         if len(active) > 1:
             names = ", ".join(f"{one.job.name} ({one.job.phase_text})" for one in active)
-            others = [one.job for one in active if one is not self.latest]
-            yield self.entry(
-                DriftClass.DUPLICATE,
-                self.latest,
-                f"more than one active revision: {names}",
-                work=self._work_of(others),
-                others=tuple(sorted(job.id for job in others)),
-            )
+            others = [one.job for one in active if one is not latest]
+            detail = f"more than one active revision: {names}"
+            ids = tuple(sorted(job.id for job in others))
+            yield self.entry(DriftClass.DUPLICATE, latest, detail, work=self._work_of(others), others=ids)
 
     def unowned(self) -> Iterator[Drift]:
         """Jobs without a believed marker that have one of the key's names, or once were its jobs."""
-        if self.state.declared is None:
-            return
-        for conflicting_job in self.view.conflicting_jobs:
-            if conflicting_job.standing is OwnershipState.UNMANAGED:
-                job = conflicting_job.job
-                yield self._entry(
-                    DriftClass.UNOWNED,
-                    job.id,
-                    self._whose(conflicting_job),
-                    work=self._work_of([job]) if job.is_active else None,
-                )
+        for one in self.state.view.conflicting_jobs if self.state.declared else ():
+            if one.standing is OwnershipState.UNMANAGED:
+                job = one.job
+                detail = f"{job.name} has a name of this key but no valid marker ({one.why})"
+                if self.state.view.past_of(job.id) is not None:
+                    detail = f"{job.name} is known from history; its marker was removed"
+                work = self._work_of([job]) if job.is_active else None
+                yield self._entry(DriftClass.UNOWNED, job.id, detail, work=work)
 
-    def _whose(self, conflicting_job: ConflictingJob) -> str:
-        if self.view.past_of(conflicting_job.job.id) is not None:
-            return f"{conflicting_job.job.name} is known from history; its marker was removed"
-        return (
-            f"{conflicting_job.job.name} has a name of this key but no valid marker ({conflicting_job.why})"
-        )
-
-    def _missing(self, declared: DesiredJob) -> Iterator[Drift]:
+    def _missing(self, declared: DesiredJob) -> Drift | None:
         """The key is declared, and nothing of it is there."""
+        latest, view = self.state.latest, self.state.view
         if _is_hidden(self.state) or self._was_never_had or self.rerun:
-            return
-        latest = self.latest
-        if latest is None:
-            yield self.entry(DriftClass.MISSING, None, f"declared, but no job exists{self._held}")
-            return
-        is_done = latest.job.phase is Phase.COMPLETED or stopped_itself(declared, latest.job)
-        if not is_done and not _was_stopped(latest):
-            last = self.view.remembered[-1]
+            return None
+        detail = "declared, but no job exists"
+        if latest is not None:
+            is_done = latest.job.phase is Phase.COMPLETED or stopped_itself(declared, latest.job)
+            if is_done or _was_stopped(latest):
+                return None
+            last = view.remembered[-1]
             seen = f"was last seen as {last.phase_text}" if last.phase_text else "was created"
-            detail = f"declared, but no job exists; r{last.number} {seen}{self._held}"
-            yield self.entry(DriftClass.MISSING, None, detail)
-
-    @property
-    def _held(self) -> str:
-        foreign = next(
-            (one for one in self.view.conflicting_jobs if one.standing is OwnershipState.FOREIGN), None
-        )
-        return f"; {foreign.job.name} is held by job {foreign.job.id} ({foreign.why})" if foreign else ""
+            detail += f"; r{last.number} {seen}"
+        foreign = (one for one in view.conflicting_jobs if one.standing is OwnershipState.FOREIGN)
+        if holder := next(foreign, None):
+            detail += f"; {holder.job.name} is held by job {holder.job.id} ({holder.why})"
+        return self.entry(DriftClass.MISSING, None, detail)
 
     @property
     def _was_never_had(self) -> bool:
@@ -364,24 +334,24 @@ class _KeyCheck:
         """
         memory = self.state.snapshot.memory
         if memory.knows_applies:
-            return not self.view.remembered
-        return not (self.state.snapshot.ownership.owned_keys or memory.knows_stack or memory.elsewhere)
+            return not self.state.view.remembered
+        return not (self.state.ownership.owned_keys or memory.knows_stack or memory.elsewhere)
 
-    def _ended(self, last: Revision, declared: DesiredJob) -> Iterator[Drift]:
-        phase = last.job.phase
-        if (
-            phase is None
-            or stopped_itself(declared, last.job)
-            or (last.is_aged_out and _is_hidden(self.state))
-        ):
-            return
-        if self.rerun and self.latest and self.latest.job.id == last.job.id:
-            return
-        if phase.ended_badly and self._retry(last) is None:
-            yield self._ended_entry(DriftClass.FAILED, last, f"{last.job.name} ended as {phase}")
-        elif phase is Phase.TERMINATED and (by := self._terminated_by(last)):
-            detail = f"{last.job.name} was terminated {by}"
-            yield self._ended_entry(DriftClass.TERMINATED, last, detail)
+    def _ended(self, last: Revision, declared: DesiredJob) -> Drift | None:
+        """How the last revision ended, with all the work that it did in vain, if that is drift."""
+        job, latest = last.job, self.state.latest
+        if stopped_itself(declared, job) or (last.is_aged_out and _is_hidden(self.state)):
+            return None
+        if self.rerun and latest and latest.job.id == job.id:
+            return None
+        if job.phase is not None and job.phase.ended_badly and self._retry(last) is None:
+            class_, detail = DriftClass.FAILED, f"{job.name} ended as {job.phase}"
+        elif job.phase is Phase.TERMINATED and (by := self._terminated_by(last)):
+            class_, detail = DriftClass.TERMINATED, f"{job.name} was terminated {by}"
+        else:
+            return None
+        work = node_hours(job.duration_s, job.node_count)
+        return self.entry(class_, last, detail, began_at_s=job.ended_at_s(), work=work)
 
     def _terminated_by(self, last: Revision) -> str:
         """By whom a job was terminated, as far as the history says; "" if an apply did it."""
@@ -400,32 +370,27 @@ class _KeyCheck:
 
     def _missed(self, declared: DesiredJob) -> Iterator[Drift]:
         """A time of the schedule at which nothing was active, and for which nothing was started in time."""
-        latest, schedule, since_s = self.latest, declared.schedule, self.view.last_start_s
+        view, latest, schedule = self.state.view, self.state.latest, declared.schedule
+        since_s = view.last_start_s
         if latest is None or schedule is None or since_s is None or _is_hidden(self.state):
             return
         counts_from_s = declared.schedule_counts_from(latest.marker.schedule)
-        if counts_from_s is None or any(revision.job.is_active for revision in self.view.owned):
+        if counts_from_s is None or any(revision.job.is_active for revision in view.owned):
             return
-        ends = (self._ended_at_s(revision) for revision in self.view.ever_owned)
-        time_s = schedule.missed(max(since_s, counts_from_s, *ends), self.state.service_s)
+        since_s = max(since_s, counts_from_s)
+        for revision in view.ever_owned:
+            # One whose end nobody saw was active until it was seen last.
+            past = view.past_of(revision.job.id) if revision.is_aged_out else None
+            seen_s = past.seen_at_s if past is not None and not past.has_ended else None
+            since_s = max(since_s, revision.job.ended_at_s() or 0.0, seen_s or 0.0)
+        time_s = schedule.missed(since_s, self.state.service_s)
         if time_s is not None:
             detail = f"scheduled for {schedule.spell(time_s)}, and not started in time"
             yield self.entry(DriftClass.MISSED, latest, detail, began_at_s=time_s)
 
-    def _ended_at_s(self, revision: Revision) -> float:
-        """When a revision ended; one whose end nobody saw was active until it was seen last."""
-        past = self.view.past_of(revision.job.id) if revision.is_aged_out else None
-        last_seen_s = past.seen_at_s if past is not None and not past.has_ended else None
-        return max(revision.job.ended_at_s() or 0.0, last_seen_s or 0.0)
-
-    def _ended_entry(self, class_: DriftClass, last: Revision, detail: str) -> Drift:
-        """An entry about a revision that has ended, with all the work that it did in vain."""
-        work = node_hours(last.job.duration_s, last.job.node_count)
-        return self.entry(class_, last, detail, began_at_s=last.job.ended_at_s(), work=work)
-
     def stuck(self) -> Iterator[Drift]:
         """Terminations that do not come to an end."""
-        for revision in self.view.owned:
+        for revision in self.state.view.owned:
             since_s = self._terminating_since_s(revision)
             if since_s is not None and self.state.at_s - since_s > STUCK_AFTER_S:
                 detail = f"{revision.job.name} has been terminating for more than an hour"
@@ -441,127 +406,95 @@ class _KeyCheck:
         if revision.job.phase is not Phase.TERMINATING:
             return None
         began = [revision.job.ended_at_s()] if revision.job.duration_s else []
-        past = self.view.past_of(revision.job.id)
+        past = self.state.view.past_of(revision.job.id)
         if past is not None and past.phases and past.phases[-1][0] == Phase.TERMINATING:
             began.append(past.phases[-1][1])
         return min((at_s for at_s in began if at_s is not None), default=None)
 
     # --- pending
 
-    def pending(self) -> Pending | None:
+    def pending(self) -> Iterator[str]:
         """What apply would bring about because the manifest says so."""
-        said = list(
-            self._pending_removal()
-            if self.state.declared is None
-            else self._pending_edits(self.state.declared)
-        )
-        if not said:
-            return None
-        latest = self.latest
-        job = latest.job.id if latest and not latest.is_aged_out else None
-        return Pending(key=self.state.key, job=job, detail="; ".join(said))
-
-    def _pending_removal(self) -> Iterator[str]:
-        if not self._removal_is_pending:
-            return
-        names = ", ".join(f"{one.job.name} ({one.job.phase_text})" for one in self.live)
-        if former := self.state.former_entry:
-            yield f"no longer produced by {former.sweep or former.key}; {names}"
-        else:
-            removed = "state: absent" if self.state.entry else "no longer in the manifest"
-            yield f"{removed}; {names} will be terminated"
-
-    def _pending_edits(self, declared: DesiredJob) -> Iterator[str]:
-        if clash := self.state.rename_problem:
+        state, latest, declared = self.state, self.state.latest, self.state.declared
+        if declared is None:
+            if self._removal_is_pending:
+                names = ", ".join(f"{one.job.name} ({one.job.phase_text})" for one in state.live)
+                removed = "state: absent" if state.entry else "no longer in the manifest"
+                if former := state.former_entry:
+                    yield f"no longer produced by {former.sweep or former.key}; {names}"
+                else:
+                    yield f"{removed}; {names} will be terminated"
+        elif clash := state.rename_problem:
             yield clash
-            return
-        latest = self.latest
-        if latest is None:
+        elif latest is None:
             if self._was_never_had:
                 yield "new in the manifest"
-            return
-        if latest.is_aged_out and _is_hidden(self.state):
-            return
-        if self.rerun:
-            yield self.rerun
-        if not (self.rerun and declared.is_declared_by(latest.marker.digest)):
-            yield from self._pending_revision(latest, declared)
-        former = sorted({one.marker.key for one in self.view.owned} - {self.state.key})
-        if former:
-            yield f"formerly {', '.join(former)}: the marker follows"
-        if (fields := self._fields) and fields.pending:
-            yield f"{', '.join(change.path for change in fields.pending)} changed"
+        elif not (latest.is_aged_out and _is_hidden(state)):
+            if self.rerun:
+                yield self.rerun
+            if not (self.rerun and declared.is_declared_by(latest.marker.digest)):
+                yield from self._pending_revision(latest, declared)
+            if former_keys := sorted({one.marker.key for one in state.view.owned} - {state.key}):
+                yield f"formerly {', '.join(former_keys)}: the marker follows"
+            if (fields := self._fields) and fields.pending:
+                yield f"{', '.join(change.path for change in fields.pending)} changed"
 
     def _pending_revision(self, latest: Revision, declared: DesiredJob) -> Iterator[str]:
-        if not declared.is_declared_by(latest.marker.digest):
-            ahead = f"changed since r{latest.number} ({latest.job.phase_text})"
-            yield f"{ahead}{self._edited(latest, declared)}"
+        phase, digest = latest.job.phase, latest.marker.digest
+        if not declared.is_declared_by(digest):
+            said, then = f"changed since r{latest.number} ({latest.job.phase_text})", self.state.declared_then
+            now = declared.covered_by(digest[:1])
+            changes = changes_between(then, now, forces_new_job=True) if then is not None else ()
+            yield said + (f": {', '.join(change.path for change in changes)} changed" if changes else "")
         elif _was_stopped(latest) and not (
             stopped_itself(declared, latest.job)
-            or (latest.job.phase is Phase.TERMINATED and self._terminated_by(latest))
+            or (phase is Phase.TERMINATED and self._terminated_by(latest))
         ):
             yield f"declared again; r{latest.number} was stopped by us"
         elif attempt := self._retry(latest):
             due = " is due" if attempt.reason is Reason.RETRY else ""
-            yield f"r{latest.number} ended as {latest.job.phase}; {attempt.detail}{due}"
-
-    def _edited(self, latest: Revision, declared: DesiredJob) -> str:
-        """The fields that were edited, as far as the history store says what was declared before."""
-        then = self.state.declared_then
-        if then is None:
-            return ""
-        now = declared.covered_by(latest.marker.digest[:1])
-        changes = changes_between(then, now, forces_new_job=True)
-        return f": {', '.join(change.path for change in changes)} changed" if changes else ""
+            yield f"r{latest.number} ended as {phase}; {attempt.detail}{due}"
 
     @cached_property
     def _fields(self) -> FieldDrift | None:
         """The mutable fields of the revision that stands for the key; None where none can be compared."""
-        latest, declared = self.latest, self.state.declared
+        latest, declared = self.state.latest, self.state.declared
         if latest is None or declared is None or latest.is_aged_out:
             return None
         if latest.job.phase in (None, Phase.TERMINATING):
             return None
-        past = self.view.past_of(latest.job.id)
+        past = self.state.view.past_of(latest.job.id)
         return compare_fields(declared, latest, past.declared if past else None, self.state.context.cloud)
 
     # --- what a person should know
 
     def warnings(self) -> Iterator[PlanWarning]:
         """What is no drift, and looks odd."""
-        for revision in self.view.owned:
-            yield from self._unexpected_step(revision)
-        latest = self.latest
-        if self.state.declared:
-            yield from self._held_names()
-        if self.state.declared and latest:
-            if (fields := self._fields) is not None:
-                yield from fields.compared.warnings(self.state.key, latest.job)
-            for revision in self.live:
-                # Two that are active are a duplicate; here the one that counts has ended.
-                if not latest.job.is_active and revision is not latest:
-                    yield PlanWarning(
-                        what="superseded revision is active",
-                        why=f"{revision.job.name} is {revision.job.phase_text}, and "
-                        f"{latest.job.name} is {latest.job.phase_text}",
-                        key=self.state.key,
-                    )
-
-    def _held_names(self) -> Iterator[PlanWarning]:
-        """Names that the next revision may need, and that another stack has by now."""
-        for one in self.state.name_holders:
+        state, latest, key = self.state, self.state.latest, self.state.key
+        for revision in state.view.owned:
+            past, now = state.view.past_of(revision.job.id), revision.job.phase
+            before = past.phase if past else None
+            if before is not None and now is not None and not is_expected(before, now):
+                expected = ", ".join(phase for phase in Phase if phase in RULES[before].expected_next)
+                why = f"{revision.job.name} was {before} and is {now}; expected next: {expected}"
+                yield PlanWarning(what="unexpected phase", why=why, key=key)
+        if state.declared is None:
+            return
+        # Names that the next revision may need, and that another stack has by now.
+        for one in state.name_holders:
             if one.standing is not OwnershipState.UNMANAGED:
                 why = f"{one.job.name} is held by job {one.job.id} ({one.why})"
-                yield PlanWarning(what="name taken", why=why, key=self.state.key)
-
-    def _unexpected_step(self, revision: Revision) -> Iterator[PlanWarning]:
-        past, now = self.view.past_of(revision.job.id), revision.job.phase
-        before = past.phase if past else None
-        if before is None or now is None or is_expected(before, now):
+                yield PlanWarning(what="name taken", why=why, key=key)
+        if latest is None:
             return
-        expected = ", ".join(phase for phase in Phase if phase in RULES[before].expected_next)
-        why = f"{revision.job.name} was {before} and is {now}; expected next: {expected}"
-        yield PlanWarning(what="unexpected phase", why=why, key=self.state.key)
+        if self._fields is not None:
+            yield from self._fields.compared.warnings(key, latest.job)
+        # Two that are active are a duplicate; here the one that counts has ended.
+        for revision in () if latest.job.is_active else state.live:
+            if revision is not latest:
+                active = f"{revision.job.name} is {revision.job.phase_text}"
+                why = f"{active}, and {latest.job.name} is {latest.job.phase_text}"
+                yield PlanWarning(what="superseded revision is active", why=why, key=key)
 
     def _work_of(self, jobs: Iterable[ObservedJob]) -> float:
         """What jobs have used so far, in node-hours."""
@@ -584,28 +517,26 @@ class _KeyCheck:
         others: tuple[str, ...] = (),
     ) -> Drift:
         """One entry of the report; `work` are the node-hours that it has cost, `others` further jobs."""
+        state, fix = self.state, REMEDIES[class_]
+        if state.declared and state.declared.edits_wait:
+            # An edit alone does nothing before the next time of the schedule.
+            edit = "edit `lifecycle.rerun`"
+            fix = fix.replace(edit, f"set `lifecycle.on_change: replace` and {edit}")
+        values = {"KEY": state.key, "JOB": job or "JOB"}
         return Drift.model_validate(
             {
-                "key": self.state.key,
+                "key": state.key,
                 "class": class_,
                 "job": job,
                 "detail": detail,
                 "began_at": None if began_at_s is None else timestamp(began_at_s),
                 "node_hours": work,
-                "fix": self._remedy(class_, job),
+                "fix": re.sub(r"\b(?:KEY|JOB)\b", lambda found: values[found[0]], fix),
                 "changes": changes,
                 "others": others,
-                "source": Source.of(self.state.entry.location) if self.state.entry else None,
+                "source": Source.of(state.entry.location) if state.entry else None,
             }
         )
-
-    def _remedy(self, class_: DriftClass, job: str | None) -> str:
-        text, values = REMEDIES[class_], {"KEY": self.state.key, "JOB": job or "JOB"}
-        if self.state.declared and self.state.declared.edits_wait:
-            # An edit alone does nothing before the next time of the schedule.
-            edit = "edit `lifecycle.rerun`"
-            text = text.replace(edit, f"set `lifecycle.on_change: replace` and {edit}")
-        return re.sub(r"\b(?:KEY|JOB)\b", lambda found: values[found[0]], text)
 
 
 def is_expected(before: Phase, now: Phase) -> bool:
@@ -633,8 +564,10 @@ def _was_stopped(revision: Revision) -> bool:
 # --- the report
 
 
-#: What only a report has that was compared with the last check.
-_SINCE_LAST = ("compared_with", "new", "changed", "gone")
+class DriftUnknown(ReconcilerError):
+    """Whether a key has drifted could not be read."""
+
+    exit_code = ExitCode.UNKNOWN
 
 
 class DriftReport(Head):
@@ -682,32 +615,45 @@ class DriftReport(Head):
             return self.has_drifted
         return bool(self.comparison.reported)
 
-    @property
-    def cannot_compare(self) -> bool:
-        """Whether nobody knows what of the drift is new: the last check could not be read."""
-        comparison = self.comparison
-        return self.since_last and self.has_drifted and comparison is not None and bool(comparison.problem)
-
-    @property
-    def unknown_keys(self) -> frozenset[str]:
-        """The keys that could not be judged."""
-        return frozenset(entry.key for entry in self.drift if entry.class_ is DriftClass.UNKNOWN)
-
     def has_judged(self, key: str) -> bool:
         """Whether a drift of the key that is not in the report is there no more."""
-        if not self.proves_absence or key in self.unknown_keys:
-            return False
-        return key in self.keys or not self.is_partial
+        unknown = (entry.key for entry in self.drift if entry.class_ is DriftClass.UNKNOWN)
+        return self.proves_absence and key not in unknown and (key in self.keys or not self.is_partial)
 
     @property
     def word(self) -> str:
         """How the check ended, in a word or two."""
-        return "unknown" if self.has_unknown else "drift" if self.has_drifted else "no drift"
+        return "unknown" if not self.complete else "drift" if self.has_drifted else "no drift"
 
     @property
-    def has_unknown(self) -> bool:
-        """Whether something could not be read."""
-        return not self.complete
+    def exit_code(self) -> ExitCode:
+        """The code of `drift`: a check that compared nothing proves nothing.
+
+        Neither does one that is to say what is new, and does not know what was there before.
+        """
+        comparison = self.comparison
+        cannot_compare = self.since_last and self.has_drifted and comparison and comparison.problem
+        if not self.complete or not self.compared or cannot_compare:
+            return ExitCode.UNKNOWN
+        return ExitCode.CHANGES if self.is_due else ExitCode.DONE
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What the history says of the check: how much of what, and what became of it since the last one."""
+        counts = {name.value: count for name, count in self.summary.items()} | {"ignored": len(self.ignored)}
+        if self.comparison is not None:
+            of = self.comparison
+            counts |= {"new": len(of.new), "changed": len(of.changed), "gone": len(of.gone)}
+        return {name: count for name, count in counts.items() if count} | {"pending": len(self.pending)}
+
+    def why_nothing_counts(self, key: str) -> str:
+        """Why a report about one key has no drift that counts."""
+        if not self.ignored:
+            return f"{key} has no drift"
+        known = self.ignored[0]
+        if known.by is IgnoredBy.ACCEPT:
+            return f"the drift of {key} is accepted already, since {known.accepted_at}"
+        return f"the drift of {key} is ignored already, by a rule of drift.ignore"
 
     def document(self) -> dict[str, Any]:
         """The report as plain JSON data, as `drift --json` shows it. No secret is in it."""
@@ -716,7 +662,7 @@ class DriftReport(Head):
             for entry in document[entries]:
                 if not entry["changes"]:
                     del entry["changes"]
-        for name in () if self.since_last else _SINCE_LAST:
+        for name in () if self.since_last else ("compared_with", "new", "changed", "gone"):
             del document[name]
         return document
 
@@ -738,21 +684,33 @@ def make_drift_report(
     """Look at every key in view and at what the stack owns."""
     keys = sorted({*keys_in_view(stack, snapshot.ownership), *keys_owned_in_view(stack, snapshot.ownership)})
     reruns = upstream_reruns(stack, snapshot, context)
-    entries, recorded = SweepEntries(stack), snapshot.memory.sweeps
-    found = []
+    entries, found = SweepEntries(stack), []
     for key in keys:
-        state = state_of(key, stack.jobs.get(key), snapshot, context)
-        state = replace(state, former_entry=entries.former_entry(key, recorded))
+        former = entries.former_entry(key, snapshot.memory.sweeps)
+        state = replace(state_of(key, stack.jobs.get(key), snapshot, context), former_entry=former)
         found.append(check_key(state, reruns.get(key, "")))
-    every = chain.from_iterable(one.drift for one in found)
-    at_s = context.at_s
-    drift, ignored = _without_ignored(every, stack.ignored_drift, at_s)
+    warnings = [*snapshot_warnings(stack, snapshot)]
+    rules = []
+    for rule in stack.ignored_drift:
+        if not rule.has_expired(context.at_s):
+            rules.append(rule)
+            continue
+        place = f"{rule.location}: " if rule.location else ""
+        why = f"{place}it ignored {rule.class_} of {rule.key} until {rule.until} ({rule.reason})"
+        what, fix = "expired rule of drift.ignore", "remove it, or edit `until`"
+        warnings.append(PlanWarning(what=what, why=why, fix=fix))
+    drift: list[Drift] = []
+    ignored: list[IgnoredDrift] = []
+    for entry in chain.from_iterable(one.drift for one in found):
+        by = next((rule for rule in rules if rule.matches(entry.key, entry.class_.value)), None)
+        if by is None:
+            drift.append(entry)
+            continue
+        until = None if by.until is None else by.until.isoformat()
+        source = Source.of(by.location)
+        ignored.append(_ignored(entry, by=IgnoredBy.RULE, reason=by.reason, until=until, rule=source))
     unknown = len({entry.key for entry in drift if entry.class_ is DriftClass.UNKNOWN})
     is_whole = snapshot.ownership.problem is None and not snapshot.ownership.unattributed
-    warnings = [
-        *_expired_rules(stack.ignored_drift, at_s),
-        *chain.from_iterable(one.warnings for one in found),
-    ]
     return DriftReport(
         reconciler_version=version,
         created_at=timestamp(context.at_s),
@@ -760,16 +718,35 @@ def make_drift_report(
         target=target,
         manifest_digest=manifest_digest,
         complete=unknown == 0 and is_whole,
-        drift=drift,
+        drift=tuple(drift),
         pending=tuple(one.pending for one in found if one.pending),
-        ignored=ignored,
+        ignored=tuple(ignored),
         summary=_summary(drift),
-        warnings=few_of_a_kind((*snapshot_warnings(stack, snapshot), *warnings)),
+        warnings=few_of_a_kind((*warnings, *chain.from_iterable(one.warnings for one in found))),
         compared=0 if snapshot.ownership.problem is not None else len(keys) - unknown,
         keys=tuple(keys),
         is_partial=stack.is_partial,
         proves_absence=is_whole,
     )
+
+
+def compared(
+    report: DriftReport,
+    last: LastCheck,
+    redact: Callable[[str], str],
+    *,
+    at_s: float,
+    remind_s: float,
+    since_last: bool,
+    notified: Collection[str],
+) -> tuple[DriftReport, DriftComparison]:
+    """Compare a report with the last check of its scope; see `compare` and `with_comparison`."""
+    found = [
+        FoundDrift(entry, content_of(entry, redact), isinstance(entry, IgnoredDrift))
+        for entry in (*report.drift, *report.ignored)
+    ]
+    comparison = compare(last, found, report.has_judged, at_s=at_s, remind_s=remind_s, notified=notified)
+    return with_comparison(report, comparison, since_last=since_last), comparison
 
 
 def with_comparison(report: DriftReport, comparison: DriftComparison, *, since_last: bool) -> DriftReport:
@@ -788,34 +765,24 @@ def with_comparison(report: DriftReport, comparison: DriftComparison, *, since_l
             ignored.append(_accepted(seen, standing.acceptance))
         else:
             drift.append(seen)
-    compared: dict[str, Any] = {}
+    update: dict[str, Any] = {
+        "drift": tuple(drift),
+        "ignored": tuple(sorted(ignored, key=lambda entry: entry.key)),
+        "summary": _summary(drift),
+        "since_last": since_last,
+        "comparison": comparison,
+    }
     if since_last:
         at_s = comparison.compared_with_s
-        compared = {
-            "compared_with": None if at_s is None else timestamp(at_s),
-            "new": comparison.new,
-            "changed": comparison.changed,
-            "gone": comparison.gone,
-        }
-    return report.model_copy(
-        update={
-            **compared,
-            "warnings": (*report.warnings, *_unread_check(report, comparison)),
-            "drift": tuple(drift),
-            "ignored": tuple(sorted(ignored, key=lambda entry: entry.key)),
-            "summary": _summary(drift),
-            "since_last": since_last,
-            "comparison": comparison,
-        }
-    )
-
-
-def _unread_check(report: DriftReport, comparison: DriftComparison) -> Iterator[PlanWarning]:
-    """That the last check could not be read, unless the same is said of all records."""
+        update |= {name: getattr(comparison, name) for name in ("new", "changed", "gone")}
+        update["compared_with"] = None if at_s is None else timestamp(at_s)
     problem = comparison.problem
+    # The same may be said of all records.
     if problem is not None and not any(problem in warning.why for warning in report.warnings):
         why = f"{problem}; since when drift stands is unknown, and whether it was accepted"
-        yield PlanWarning(what="the last check could not be read", why=why)
+        unread = PlanWarning(what="the last check could not be read", why=why)
+        update["warnings"] = (*report.warnings, unread)
+    return report.model_copy(update=update)
 
 
 def with_acceptance(
@@ -845,29 +812,3 @@ def _accepted(entry: Drift, acceptance: Acceptance) -> IgnoredDrift:
 def _ignored(entry: Drift, **why: Any) -> IgnoredDrift:
     fields = {name: getattr(entry, name) for name in Drift.model_fields}
     return IgnoredDrift.model_construct(**fields, **why)
-
-
-def _without_ignored(
-    entries: Iterable[Drift], rules: Sequence[IgnoreRule], at_s: float
-) -> tuple[tuple[Drift, ...], tuple[IgnoredDrift, ...]]:
-    """The entries that count, and those that a rule ignores: the first that does."""
-    rules = [rule for rule in rules if not rule.has_expired(at_s)]
-    drift: list[Drift] = []
-    ignored: list[IgnoredDrift] = []
-    for entry in entries:
-        rule = next((one for one in rules if one.matches(entry.key, entry.class_.value)), None)
-        if rule is None:
-            drift.append(entry)
-            continue
-        until = None if rule.until is None else rule.until.isoformat()
-        place = Source.of(rule.location)
-        ignored.append(_ignored(entry, by=IgnoredBy.RULE, reason=rule.reason, until=until, rule=place))
-    return tuple(drift), tuple(ignored)
-
-
-def _expired_rules(rules: Iterable[IgnoreRule], at_s: float) -> Iterator[PlanWarning]:
-    for rule in rules:
-        if rule.has_expired(at_s):
-            place = f"{rule.location}: " if rule.location else ""
-            why = f"{place}it ignored {rule.class_} of {rule.key} until {rule.until} ({rule.reason})"
-            yield PlanWarning(what="expired rule of drift.ignore", why=why, fix="remove it, or edit `until`")

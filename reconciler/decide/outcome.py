@@ -11,7 +11,8 @@ from pydantic import ConfigDict, Field
 
 from reconciler.core.observed import ObservedJob
 from reconciler.core.values import Frozen
-from reconciler.decide.plan import ACTIONS, Action, PlannedAction
+from reconciler.decide.plan import ACTIONS, Action, Plan, PlannedAction
+from reconciler.errors import ExitCode, first_of
 from reconciler.text import format_duration
 
 
@@ -128,6 +129,44 @@ class Result:
     def summary(self) -> dict[str, int]:
         """How many actions ended in each way."""
         return {status.value: self.count(status) for status in Status}
+
+
+_STATUS_CODES = {
+    Status.DENIED: ExitCode.UNAUTHORIZED,
+    Status.FAILED: ExitCode.PARTIAL,
+    Status.TIMED_OUT: ExitCode.PARTIAL,
+    Status.UNKNOWN: ExitCode.UNKNOWN,
+    Status.CONFLICT: ExitCode.REFUSED,
+}
+_WAIT_CODES = {
+    WaitEnd.ENDED_BADLY: ExitCode.ENDED_BADLY,
+    WaitEnd.SUPERSEDED: ExitCode.ENDED_BADLY,
+    WaitEnd.TIMED_OUT: ExitCode.TIMED_OUT,
+    WaitEnd.BLOCKED: ExitCode.REFUSED,
+}
+
+
+def exit_code_of(plan: Plan, result: Result | None, signal: ExitCode | None = None) -> ExitCode:
+    """The code of `apply` and `destroy`; without a result nothing was executed.
+
+    Source: docs/cli.md, "Exit codes".
+    """
+    codes = [] if signal is None else [signal]
+    if not plan.complete:
+        codes.append(ExitCode.UNKNOWN)
+    if plan.refusals or (result is None and plan.in_the_way):
+        codes.append(ExitCode.REFUSED)
+    if result is None:
+        return first_of(codes)
+    codes += [_STATUS_CODES.get(outcome.status, ExitCode.DONE) for outcome in result.outcomes]
+    codes += [_WAIT_CODES.get(waited.end, ExitCode.DONE) for waited in result.waits]
+    if result.lost_lock:
+        codes.append(ExitCode.LOCKED)
+    if result.faults:
+        codes.append(ExitCode.INTERNAL_ERROR)
+    if any(outcome.action.traits.stands_in_the_way for outcome in result.outcomes):
+        codes.append(ExitCode.REFUSED)
+    return first_of(codes)
 
 
 class EventType(StrEnum):

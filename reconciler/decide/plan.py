@@ -29,7 +29,7 @@ from reconciler.core.values import (
     PreflightReason,
     Source,
 )
-from reconciler.errors import Diagnostic
+from reconciler.errors import Diagnostic, ExitCode
 from reconciler.text import format_duration
 
 
@@ -507,6 +507,18 @@ class Plan(Head):
         """The plan as plain JSON data, as `plan --json` shows it. No secret is in it."""
         document = super().document()
         return {**document, "actions": [*map(spoken, document["actions"])]}
+
+    def exit_code(self, *, detailed: bool) -> ExitCode:
+        """The code of `plan`: unknown, refused, changes (docs/cli.md, "Exit codes").
+
+        What a guard, a policy or pre-flight blocks counts as refused; conflicts and other blocked keys only
+        show.
+        """
+        if not self.complete:
+            return ExitCode.UNKNOWN
+        if self.refusals or self.blocked:
+            return ExitCode.REFUSED
+        return ExitCode.CHANGES if detailed and self.to_execute else ExitCode.DONE
 
     @property
     def to_execute(self) -> tuple[PlannedAction, ...]:

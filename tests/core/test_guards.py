@@ -16,7 +16,6 @@ from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.settings import Policy
 from reconciler.core.stack import DesiredJob, Limits, Stack
 from reconciler.core.values import PreflightReason
-from reconciler.decide import exit_code
 from reconciler.decide.guards import REFUSES_THE_PLAN, WORDS, CatalogCheck, blockers
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import (
@@ -125,7 +124,7 @@ def test_guard_that_doubts_all_of_a_plan_refuses_it_and_blocks_nothing(guard: Gu
     assert plan.to_execute
     assert not plan.applyable
     assert not plan.blocked
-    assert exit_code.of_plan(plan, detailed=False) is ExitCode.REFUSED
+    assert plan.exit_code(detailed=False) is ExitCode.REFUSED
 
 
 @pytest.mark.parametrize("guard", BY_KEY)
@@ -147,7 +146,7 @@ def test_guard_that_doubts_some_keys_blocks_them_and_nothing_else(guard: Guard) 
     assert plan.summary[Action.BLOCKED] == len(keys)
     assert f"{len(keys)} blocked" in plan.last_line
     assert "again" not in plan.last_line
-    assert exit_code.of_plan(plan, detailed=True) is ExitCode.REFUSED
+    assert plan.exit_code(detailed=True) is ExitCode.REFUSED
 
 
 @pytest.mark.parametrize("guard", BY_KEY)

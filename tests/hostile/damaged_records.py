@@ -14,8 +14,7 @@ from reconciler.apply.executor import EventStream
 from reconciler.core.record import RecordsUnavailable, RunKind
 from reconciler.decide.history_report import HistoryExcerpt, make_history, newest_revisions
 from reconciler.decide.plan import Action, Plan
-from reconciler.drift_checks import accept
-from reconciler.reconcile import Context
+from reconciler.reconcile import Context, accept
 from reconciler.recording import Recording
 from reconciler.records.store import Records
 from reconciler.render import Content, render

@@ -18,7 +18,6 @@ import pytest
 from reconciler import reconcile
 from reconciler.core.record import REMIND_S, RunKind, Scope
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.decide import exit_code
 from reconciler.decide.drift import DriftReport
 from reconciler.decide.drift_check import DriftClass
 from reconciler.emulator import Effect, Fault
@@ -131,7 +130,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def code(report: DriftReport) -> ExitCode:
-    return exit_code.of_drift(report)
+    return report.exit_code
 
 
 def found(entries: Any) -> list[tuple[str, str]]:
