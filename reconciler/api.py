@@ -913,7 +913,8 @@ class DriftReport(_Report):
     @property
     def exit_code(self) -> ExitCode:
         """That of `reconciler drift`: 8 where too little could be read to judge."""
-        return self._core.exit_code
+        code: ExitCode = self._core.exit_code
+        return code
 
 
 # --- the arguments: a program may hand over anything, and hears of it before anything is done
