@@ -1,37 +1,45 @@
-"""The plans of `adopt` and `release`: what they look at, and what `decide.adoption` makes of it.
+"""The plans of `adopt` and `release`, and the entry that `adopt --write` adds to a manifest file.
 
-They are carried out as every plan is, see `rollout`.
+They are carried out as every plan is, see `rollout`. The file is written when all has been planned and
+confirmed, as if it had been written before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from reconciler.core.entry import EntryPatch
-from reconciler.core.identity import stack_problem
+from reconciler.core.entry import EntryPatch, NotDeclarable, manifest_entry
+from reconciler.core.identity import key_problem, stack_problem
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.record import NO_HISTORY, PastRevision, RecordsUnavailable, Scope
+from reconciler.core.secret_variables import IsSecret, SecretVariables
 from reconciler.core.selection import suggest_key, unknown_key
-from reconciler.core.stack import DesiredJob
 from reconciler.core.values import PlanWarning, few_of_a_kind, timestamp
 from reconciler.decide.actions import adopt_command
-from reconciler.decide.adoption import (
-    Adoption,
-    Candidate,
-    RenamedStack,
-    adopt,
-    release,
-    release_warnings,
-)
-from reconciler.decide.key_state import Snapshot, adoption_order, newest, state_of
+from reconciler.decide.adoption import Adoption, Candidate, RenamedStack, adopt, release, release_warnings
+from reconciler.decide.key_state import KeyState, Snapshot, adoption_order, state_of
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, count
 from reconciler.decide.planner import unread
-from reconciler.errors import Diagnostic, NotFound, Rejected, ServiceError, Unauthorized, WrongUsage
-from reconciler.reconcile import Context, survey
+from reconciler.errors import (
+    Diagnostic,
+    ManifestInvalid,
+    NotFound,
+    Refused,
+    Rejected,
+    ServiceError,
+    WrongUsage,
+)
+from reconciler.files import write_file
+from reconciler.manifest import LoadedStack
+from reconciler.manifest.files import StackFiles
+from reconciler.manifest.format import insert_members
+from reconciler.manifest.yaml import Document, read_manifest_file
+from reconciler.reconcile import Context, read_details, survey
 from reconciler.version import __version__
 
 
@@ -61,10 +69,19 @@ def adopt_plan(context: Context, key: str, job_id: str, *, takes_as_is: bool = F
         NotFound: there is no such job.
         ServiceError: the job could not be read.
     """
-    desired = _declared(context, key)
+    stack = context.loaded.stack
+    desired = stack.jobs.get(key)
+    if desired is None:
+        diagnostic = unknown_key(stack, key, stack.jobs)
+        if key not in stack.whole:
+            why = f'"{key}" is not a declared key of stack {stack.name}'
+            fix = diagnostic.fix or "declare it, or let --write do that"
+            diagnostic = diagnostic._replace(why=why, fix=fix)
+        raise WrongUsage(diagnostic)
     seen, snapshot = survey(context)
-    job = read_job(context, key, job_id, seen)
-    return _plan_of(context, snapshot, [adopt(_candidate(context, snapshot, desired, job, takes_as_is))])
+    job = _read_job(context, key, job_id, seen)
+    candidate = Candidate(state_of(key, desired, snapshot, context.plan_context()), job, takes_as_is)
+    return _plan_of(context, snapshot, [adopt(candidate)])
 
 
 def adopt_all_plan(context: Context, pattern: str, *, takes_as_is: bool = False) -> AdoptionPlan:
@@ -74,19 +91,35 @@ def adopt_all_plan(context: Context, pattern: str, *, takes_as_is: bool = False)
     """
     _, snapshot = survey(context)
     jobs = context.loaded.stack.jobs
-    chosen: list[tuple[DesiredJob, ObservedJob]] = []
-    others: list[Adoption] = []
+    adoptions: list[Adoption] = []
+    chosen: list[KeyState] = []
+    named_by_key: dict[str, list[ObservedJob]] = {}
     for key in sorted(jobs):
-        view = snapshot.view(key, jobs[key])
-        ordered = adoption_order(view.conflicting_jobs, view, newest(view, jobs[key]))
-        named = [one.job for one in ordered if fnmatchcase(one.job.name, pattern)]
-        chosen += [(jobs[key], job) for job in named[:1]]
-        others += [_second_choice(context, snapshot, jobs[key], job, named[0]) for job in named[1:]]
-    read = _read_all(context, [job.id for _, job in chosen])
-    decided = [
-        _decided(context, snapshot, desired, job, read[job.id], takes_as_is) for desired, job in chosen
-    ]
-    return _plan_of(context, snapshot, [*decided, *others])
+        state = state_of(key, jobs[key], snapshot, context.plan_context())
+        ordered = adoption_order(state.view.conflicting_jobs, state.view, state.latest)
+        if named := [one.job for one in ordered if fnmatchcase(one.job.name, pattern)]:
+            chosen.append(state)
+            named_by_key[key] = named
+    read = read_details(context, [named[0].id for named in named_by_key.values()])
+    for state in chosen:
+        first = named_by_key[state.key][0]
+        job = read[first.id]
+        if isinstance(job, ObservedJob):
+            adoptions.append(adopt(Candidate(state, job, takes_as_is)))
+        else:
+            detail = f"the details of {first.name} ({first.id}) could not be read: {job.message}"
+            adoptions.append(_refused(state, first, Action.UNKNOWN, Reason.UNREADABLE, detail))
+    for state in chosen:
+        first, *others = named_by_key[state.key]
+        for job in others:
+            rank = "active" if first.is_active and not job.is_active else "newer"
+            detail = f"{job.name} ({job.id}) stays unmanaged: {first.name} is the {rank} job of this key"
+            adoptions.append(_refused(state, job, Action.CONFLICT, Reason.KEY_IN_USE, detail))
+    return _plan_of(context, snapshot, adoptions)
+
+
+def _refused(state: KeyState, job: ObservedJob, action: Action, reason: Reason, detail: str) -> Adoption:
+    return Adoption(Candidate(state, job).refused(action, reason, detail))
 
 
 def release_plan(context: Context, key: str) -> Plan:
@@ -132,7 +165,10 @@ def move_plan(context: Context, old: str) -> MovePlan:
     forgotten = renamed.aged_out(names, seen.jobs, snapshot.memory) if ownership.proves_absence else ()
     warnings = [*renamed.left_behind(names), *renamed.taken_over(forgotten)]
     if not actions and not forgotten and ownership.problem is None:
-        _check_spelling(old, stack.name, seen)
+        there = {job.marker.stack for job in seen.jobs if job.marker is not None} - {stack.name}
+        if old not in there and (fix := suggest_key(old, there)):
+            # A name that is nearly that of a stack on the target is a typo.
+            raise WrongUsage(Diagnostic("no such stack", f"no job on this target is of stack {old}", fix))
         warnings.append(
             PlanWarning(what="nothing to do", why=f"stack {old} owns no job of a key declared here")
         )
@@ -157,11 +193,7 @@ def old_scope(context: Context, old: str) -> Scope:
 
 
 def check_old_name(context: Context, old: str) -> None:
-    """See that a name can be that of another stack.
-
-    Raises:
-        WrongUsage: it cannot.
-    """
+    """Raise WrongUsage if a name cannot be that of another stack."""
     if old == context.loaded.stack.name:
         why = f"{old} is the name of this stack; name the one that it had before"
         raise WrongUsage(Diagnostic("not another stack", why))
@@ -169,31 +201,7 @@ def check_old_name(context: Context, old: str) -> None:
         raise WrongUsage(Diagnostic("not a stack name", f'"{old}": {problem}'))
 
 
-def _check_spelling(old: str, new: str, seen: Observation) -> None:
-    """A name that is nearly that of a stack on the target is a typo.
-
-    Raises:
-        WrongUsage: it is.
-    """
-    there = {job.marker.stack for job in seen.jobs if job.marker is not None} - {new}
-    if old not in there and (fix := suggest_key(old, there)):
-        raise WrongUsage(Diagnostic("no such stack", f"no job on this target is of stack {old}", fix))
-
-
-def _declared(context: Context, key: str) -> DesiredJob:
-    stack = context.loaded.stack
-    desired = stack.jobs.get(key)
-    if desired is None:
-        diagnostic = unknown_key(stack, key, stack.jobs)
-        if key not in stack.whole:
-            why = f'"{key}" is not a declared key of stack {stack.name}'
-            fix = diagnostic.fix or "declare it, or let --write do that"
-            diagnostic = diagnostic._replace(why=why, fix=fix)
-        raise WrongUsage(diagnostic)
-    return desired
-
-
-def read_job(context: Context, key: str, job_id: str, seen: Observation) -> ObservedJob:
+def _read_job(context: Context, key: str, job_id: str, seen: Observation) -> ObservedJob:
     """The details of a job that a person named for a key; `seen` is the workspace.
 
     Raises:
@@ -216,51 +224,6 @@ def read_job(context: Context, key: str, job_id: str, seen: Observation) -> Obse
         raise NotFound(
             said, code=refusal.code, status=refusal.status, request_id=refusal.request_id, fix=fix
         ) from None
-
-
-def _candidate(
-    context: Context, snapshot: Snapshot, desired: DesiredJob, job: ObservedJob, takes_as_is: bool
-) -> Candidate:
-    return Candidate(state_of(desired.key, desired, snapshot, context.plan_context()), job, takes_as_is)
-
-
-def _second_choice(
-    context: Context, snapshot: Snapshot, desired: DesiredJob, job: ObservedJob, first: ObservedJob
-) -> Adoption:
-    candidate = _candidate(context, snapshot, desired, job, takes_as_is=False)
-    rank = "active" if first.is_active and not job.is_active else "newer"
-    detail = f"{job.name} ({job.id}) stays unmanaged: {first.name} is the {rank} job of this key"
-    return Adoption(candidate.refused(Action.CONFLICT, Reason.KEY_IN_USE, detail))
-
-
-def _read_all(context: Context, job_ids: Sequence[str]) -> dict[str, ObservedJob | ServiceError]:
-    """The details of each job, or why they could not be read."""
-
-    def read(job_id: str) -> ObservedJob | ServiceError:
-        try:
-            return context.target.backend.details(job_id)
-        except Unauthorized:
-            raise
-        except ServiceError as failure:
-            return failure
-
-    with ThreadPoolExecutor(max(1, min(context.parallelism, len(job_ids)))) as pool:
-        return dict(zip(job_ids, pool.map(read, job_ids), strict=True))
-
-
-def _decided(
-    context: Context,
-    snapshot: Snapshot,
-    desired: DesiredJob,
-    job: ObservedJob,
-    read: ObservedJob | ServiceError,
-    takes_as_is: bool,
-) -> Adoption:
-    if isinstance(read, ServiceError):
-        candidate = _candidate(context, snapshot, desired, job, takes_as_is)
-        detail = f"the details of {job.name} ({job.id}) could not be read: {read.message}"
-        return Adoption(candidate.refused(Action.UNKNOWN, Reason.UNREADABLE, detail))
-    return adopt(_candidate(context, snapshot, desired, read, takes_as_is))
 
 
 def _plan_of(context: Context, snapshot: Snapshot, adoptions: Sequence[Adoption]) -> AdoptionPlan:
@@ -296,3 +259,148 @@ def _make_plan(
         actions=tuple(done),
         warnings=few_of_a_kind((*unread(ownership), *warnings)),
     )
+
+
+# --- the entry of a job
+
+#: Reads the stack as if a file held something else, with values for variables that have none.
+LoadEdited = Callable[[Mapping[Path, bytes], Mapping[str, str]], LoadedStack]
+#: What an entry says of itself, and not of its job.
+_OF_THE_ENTRY = frozenset({"description", "lifecycle", "raw", "state"})
+
+
+@dataclass(frozen=True)
+class JobDeclaration:
+    """The plan that adopts a job, and the file with its entry that the plan rests on."""
+
+    adoption: AdoptionPlan
+    context: Context
+    document: Document
+    data: bytes
+    tree: Mapping[str, Any]
+
+    def write(self) -> None:
+        """Write the file.
+
+        Raises:
+            Refused: somebody has edited it meanwhile.
+        """
+        if read_manifest_file(self.document.path) != self.document.data:
+            why = f"{self.document.file} was edited in the meantime; nothing was changed"
+            raise Refused(Diagnostic("the manifest has changed", why, "run it again"))
+        write_file(self.document.path, self.data)
+
+
+def file_to_edit(files: StackFiles, named: Path | None) -> Document:
+    """The file of a stack that is to hold a new entry: the one that is named, else the root file.
+
+    Raises:
+        WrongUsage: the stack has no such file.
+    """
+    if named is None:
+        return next(document for document in files.documents if document.says_stack)
+    found = [document for document in files.documents if document.path == named.resolve()]
+    if not found:
+        there = ", ".join(document.file for document in files.documents)
+        raise WrongUsage(
+            Diagnostic("no such manifest file", f"{named} is no file of the stack; there are: {there}")
+        )
+    return found[0]
+
+
+def declare_job(
+    context: Context,
+    key: str,
+    job_id: str,
+    files: StackFiles,
+    document: Document,
+    load: LoadEdited,
+    is_secret: IsSecret = lambda _: False,
+) -> JobDeclaration:
+    """Make the entry of a job, put it into a file, and plan with that.
+
+    What the entry inherits from defaults and the job does not have is taken away in it.
+
+    Raises:
+        WrongUsage: the key is declared already, or cannot be a key.
+        Refused: no entry can declare the job.
+        ManifestInvalid: the file has no place for the entry, or the stack is not valid with it.
+    """
+    stack = context.loaded.stack
+    if key in stack.whole or key in stack.jobs:
+        why = f'"{key}" is a declared key of stack {stack.name}'
+        raise WrongUsage(Diagnostic("already declared", why, "omit --write"))
+    if problem := key_problem(key):
+        raise WrongUsage(Diagnostic("not a key", f'"{key}": {problem}'))
+    seen, _ = survey(context)
+    job = _read_job(context, key, job_id, seen)
+    sections = (document.tree.get("variables") for document in files.documents)
+    variables = SecretVariables({str(name) for of in sections if isinstance(of, Mapping) for name in of})
+    try:
+        entry = manifest_entry(job, stack=stack.name, key=key, variables=variables, is_secret=is_secret)
+    except NotDeclarable as refusal:
+        raise Refused(Diagnostic("no manifest can declare the job", f"{job.name}: {refusal.why}")) from None
+    tree = entry.written()
+    while True:
+        shown: dict[str, Any] = {"jobs": {key: tree}}
+        if declared := variables.declarations([tree]):
+            shown = {"variables": declared, **shown}
+        data = insert_members(document, shown)
+        try:
+            edited = context._replace(loaded=load({document.path: data}, variables.value_by_name))
+        except ManifestInvalid:
+            # What the entry inherits may exclude what the job has: an engine by its id, an image of its own.
+            alone = _without_inherited(tree, _inherited(files.documents, context.loaded.target_name))
+            if alone == tree:
+                raise
+            tree = alone
+            continue
+        adoption = adopt_plan(edited, key, job_id)
+        more = _without(tree, adoption.patches[0].entry) if adoption.patches else tree
+        if more == tree:
+            break
+        tree = more
+    plan = adoption.plan
+    warnings = [
+        PlanWarning(what="not declared as it is", why=f"{omission.path}: {omission.why}", key=entry.key)
+        for omission in entry.omissions
+    ]
+    if names := ", ".join(sorted(variables.value_by_name)):
+        why = f"the entry refers to {names}; every later command needs the value"
+        fix = f"set {names} in the environment"
+        warnings.append(PlanWarning(what="secret variable", why=why, fix=fix))
+    told = plan.model_copy(update={"warnings": (*plan.warnings, *warnings)})
+    return JobDeclaration(adoption._replace(plan=told), edited, document, data, shown)
+
+
+def _inherited(documents: Sequence[Document], target: str | None) -> Iterator[Mapping[str, Any]]:
+    """What files, and the target, say of every job, without what is no part of what the service is sent."""
+    for document in documents:
+        targets = document.tree.get("targets")
+        on_target = targets.get(target) if isinstance(targets, Mapping) else None
+        for place in (document.tree, on_target):
+            defaults = place.get("defaults") if isinstance(place, Mapping) else None
+            if isinstance(defaults, Mapping):
+                yield {name: value for name, value in defaults.items() if name not in _OF_THE_ENTRY}
+
+
+def _without_inherited(tree: Mapping[str, Any], inherited: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The entry with null for what it would inherit and does not say itself."""
+    result = dict(tree)
+    for defaults in inherited:
+        for name, value in defaults.items():
+            below = result.setdefault(name, None)
+            if isinstance(below, Mapping) and isinstance(value, Mapping):
+                result[name] = _without_inherited(below, [value])
+    return result
+
+
+def _without(tree: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry with what the patch says instead."""
+    result = dict(tree)
+    for name, value in patch.items():
+        below = result.get(name)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            value = _without(below, value)
+        result[name] = value
+    return result

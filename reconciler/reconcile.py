@@ -146,6 +146,25 @@ def survey(context: Context) -> tuple[Observation, Snapshot]:
     return reader.read(lambda _: True)
 
 
+def read_details(context: Context, job_ids: Sequence[str]) -> dict[str, ObservedJob | ServiceError]:
+    """The details of each job, or why they could not be read.
+
+    Raises:
+        Unauthorized: the target does not let us read at all.
+    """
+
+    def read(job_id: str) -> ObservedJob | ServiceError:
+        try:
+            return context.target.backend.details(job_id)
+        except Unauthorized:
+            raise
+        except ServiceError as failure:
+            return failure
+
+    with ThreadPoolExecutor(max(1, min(context.parallelism, len(job_ids)))) as pool:
+        return dict(zip(job_ids, pool.map(read, job_ids), strict=True))
+
+
 class _SnapshotReader:
     """Turns observations into what a plan rests on: sorted by key, with history and details as needed."""
 
@@ -207,21 +226,11 @@ class _SnapshotReader:
             if job_id not in self._asked
         ]:
             self._asked.update(wanted)
-            with ThreadPoolExecutor(max(1, min(self._context.parallelism, len(wanted)))) as pool:
-                read = dict(zip(wanted, pool.map(self._read_details, wanted), strict=True))
+            read = read_details(self._context, wanted)
             self._details |= {job_id: job for job_id, job in read.items() if isinstance(job, ObservedJob)}
             self._gone |= {job_id for job_id, job in read.items() if isinstance(job, NotFound)}
             snapshot = snapshot._replace(details=self._details, gone=self._gone)
         return snapshot
-
-    def _read_details(self, job_id: str) -> ObservedJob | ServiceError:
-        """The details, or why there are none: what stays unread makes its key unknown."""
-        try:
-            return self._backend.details(job_id)
-        except Unauthorized:
-            raise
-        except ServiceError as failure:
-            return failure
 
     def _begun_schedules(self, snapshot: Snapshot) -> Iterator[Revision]:
         """The latest revisions that only the history knows: a schedule that was edited counts from now on.

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from reconciler.core.values import PlanWarning
 from reconciler.decide.review import Review, ReviewedSide, Side, make_review
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.expressions.evaluator import evaluate
-from reconciler.manifest import LoadedStack, load_files
+from reconciler.manifest import load_files
 from reconciler.manifest.files import FileTree, StackFiles, find_stack
 from reconciler.manifest.git import CommitFiles, Repository, copy_manifests, shortened
 from reconciler.modelarts.target import known_values
@@ -56,33 +55,40 @@ def review(request: ReviewRequest) -> Review:
     with opened(names, request.paths, request.var_files, request.environ) as sources:
         found = [source.find() for source in sources]
         if not any(found):
-            raise ManifestInvalid(_nothing(sources[1]))
+            head = sources[1]
+            places = [place or "." for place in head.copy.places] if head.copy else [head.name]
+            why = f"{head.name} has no manifest file at {', '.join(map(repr, places))}"
+            fix = "pass the PATH of the stack in the repository"
+            raise ManifestInvalid(Diagnostic("no root file", why, fix))
+        # A variable that only one side declares may be given a value.
         known = frozenset(name for files in found for name in _names(files, "variables"))
         if request.target is not None and request.target not in _names(found[0], "targets"):
             found[0] = None  # What BASE declares is for other targets.
-        loaded = _loaded(found, known, request)
-        sides = [_side(source, one, request.environ) for source, one in zip(sources, loaded, strict=True)]
+        sides: list[Side] = []
+        problems: list[Diagnostic] = []
+        for source, files in zip(sources, found, strict=True):
+            try:
+                sides.append(_side(source, files, known, request))
+            except ManifestInvalid as invalid:
+                problems += invalid.diagnostics
+        if problems:
+            raise ManifestInvalid(*problems)
     return make_review(*sides, target=request.target, version=__version__, evaluate=evaluate)
 
 
-def _loaded(
-    found: Sequence[StackFiles | None], known: frozenset[str], request: ReviewRequest
-) -> list[LoadedStack | None]:
-    """The manifests of both sides; the problems of both together, if there are any."""
-    loaded: list[LoadedStack | None] = []
-    problems: list[Diagnostic] = []
-    for files in found:
-        try:
-            loaded.append(None if files is None else _load(files, known, request))
-        except ManifestInvalid as invalid:
-            problems += invalid.diagnostics
-    if problems:
-        raise ManifestInvalid(*problems)
-    return loaded
+def _names(files: StackFiles | None, section: str) -> set[str]:
+    """The names that a section of the files declares."""
+    found = [document.tree.get(section) for document in files.documents] if files else []
+    return {name for names in found if isinstance(names, dict) for name in names}
 
 
-def _load(files: StackFiles, known: frozenset[str], request: ReviewRequest) -> LoadedStack:
-    """Read one side. A variable that only the other side declares may be given a value."""
+def _side(
+    source: ManifestSource, files: StackFiles | None, known: frozenset[str], request: ReviewRequest
+) -> Side:
+    """Read one side; `known` are the variables of both."""
+    head = ReviewedSide(name=source.name, commit=source.copy.commit if source.copy else None)
+    if files is None:
+        return Side(head)
     loaded = load_files(
         replace(files, known_variables=known),
         variables=request.variables,
@@ -93,55 +99,26 @@ def _load(files: StackFiles, known: frozenset[str], request: ReviewRequest) -> L
         target=request.target,
     )
     request.learn(loaded.secrets)
-    return loaded
-
-
-def _names(files: StackFiles | None, section: str) -> set[str]:
-    """The names that a section of the files declares."""
-    found = [document.tree.get(section) for document in files.documents] if files else []
-    return {name for names in found if isinstance(names, dict) for name in names}
-
-
-def _side(source: ManifestSource, loaded: LoadedStack | None, environ: Mapping[str, str]) -> Side:
-    head = ReviewedSide(name=source.name, commit=source.copy.commit if source.copy else None)
-    if loaded is None:
-        return Side(head)
-    left_out = source.left_out(loaded.root)
+    warnings = [
+        PlanWarning(what="not read", why=f"{name}: {why}")
+        for name, why in source.left_out(loaded.root).items()
+    ]
+    for one in loaded.warnings:
+        place = f"{one.location}: " if one.location else ""
+        warnings.append(PlanWarning(what=one.what, why=place + one.why, fix=one.fix))
+    name, policy_target = loaded.target_name, {}
+    if name is not None and loaded.stack.policies:
+        policy_target = known_values(name, loaded.targets.get(name), request.environ)
     return Side(
         head.model_copy(update={"stack": loaded.stack.name, "manifest_digest": loaded.manifest_digest}),
         loaded.stack,
         loaded.targets,
-        loaded.target_name,
+        name,
         loaded.records_reference,
-        _policy_target(loaded, environ),
+        policy_target,
         source.file_prefix,
-        (
-            *(PlanWarning(what="not read", why=f"{name}: {why}") for name, why in left_out.items()),
-            *(_warning(one) for one in loaded.warnings),
-        ),
+        tuple(warnings),
     )
-
-
-def _policy_target(loaded: LoadedStack, environ: Mapping[str, str]) -> dict[str, Any]:
-    """What policies see of the target that a side was read for."""
-    name = loaded.target_name
-    if name is None or not loaded.stack.policies:
-        return {}
-    return known_values(name, loaded.targets.get(name), environ)
-
-
-def _warning(diagnostic: Diagnostic) -> PlanWarning:
-    place = f"{diagnostic.location}: " if diagnostic.location else ""
-    return PlanWarning(what=diagnostic.what, why=place + diagnostic.why, fix=diagnostic.fix)
-
-
-def _nothing(source: ManifestSource) -> Diagnostic:
-    why = f"{source.name} has no manifest file at {', '.join(map(repr, _shown(source)))}"
-    return Diagnostic("no root file", why, "pass the PATH of the stack in the repository")
-
-
-def _shown(source: ManifestSource) -> Sequence[str]:
-    return [place or "." for place in source.copy.places] if source.copy else [source.name]
 
 
 # --- where BASE and HEAD are
@@ -155,11 +132,6 @@ class CommitCopy:
     tree: FileTree
     files: CommitFiles
     places: Sequence[str]
-
-    @property
-    def has_manifests(self) -> bool:
-        """Whether a file that is named like a manifest stands at or below a PATH."""
-        return any(map(self.files.has_manifests_at, self.places))
 
     @property
     def lacking(self) -> set[str]:
@@ -198,7 +170,7 @@ class ManifestSource:
         try:
             return find_stack(self.paths, self.not_manifests, tree)
         except ManifestInvalid:
-            if self.copy is None or self.copy.has_manifests:
+            if self.copy is None or any(map(self.copy.files.has_manifests_at, self.copy.places)):
                 raise
             return None
 
@@ -230,16 +202,36 @@ def opened(
         for name, other in (names, names[::-1]):
             if _exists(name):
                 sources.append(_directory(Path(name), name, paths))
-            else:
-                commit = _commit(repository, name)
-                assert repository is not None
-                made = tempfile.TemporaryDirectory(prefix="reconciler-review-", ignore_cleanup_errors=True)
-                directory = Path(os.path.realpath(stack.enter_context(made)))
-                places = _places(repository, paths, Path(other), environ)
-                sources.append(_copied(repository, commit, name, places, directory))
+                continue
+            commit = None if repository is None else repository.commit(name)
+            if repository is None or commit is None:
+                where, fix = "no git repository was found here", None
+                if repository is not None:
+                    where = "not a revision of this repository"
+                    fix = "to get the revisions of a remote, run git fetch"
+                why = f"{name!r} is not a directory, and {where}"
+                raise WrongUsage(Diagnostic("no such directory or revision", why, fix))
+            made = tempfile.TemporaryDirectory(prefix="reconciler-review-", ignore_cleanup_errors=True)
+            directory = Path(os.path.realpath(stack.enter_context(made)))
+            places = _places(repository, paths, Path(other), environ)
+            sources.append(_copied(repository, commit, name, places, directory))
         base, head = sources
-        _check_paths(base, head)
-        yield _without(base, var_files, sources), _without(head, var_files, sources)
+        # A PATH that neither side has is a slip.
+        for place in sorted(base.copy.lacking & head.copy.lacking) if base.copy and head.copy else ():
+            why = f"{place!r} does not exist in {base.name} nor in {head.name}"
+            raise WrongUsage(Diagnostic("no such path", why))
+        # The copies of files of values are no manifests on any side.
+        relative = [
+            real.relative_to(one.real_top)
+            for real in (path.resolve() for path in var_files)
+            for one in sources
+            if real.is_relative_to(one.real_top)
+        ]
+        base, head = (
+            replace(one, not_manifests=[*var_files, *(one.top / path for path in relative)])
+            for one in sources
+        )
+        yield base, head
 
 
 def _exists(name: str) -> bool:
@@ -259,21 +251,6 @@ def _directory(path: Path, name: str, paths: Sequence[Path]) -> ManifestSource:
     return ManifestSource(name, [path / below for below in paths] or [path], top, top)
 
 
-def _commit(repository: Repository | None, name: str) -> str:
-    """The commit of a revision.
-
-    Raises:
-        WrongUsage: there is none.
-    """
-    commit = None if repository is None else repository.commit(name)
-    if commit is not None:
-        return commit
-    where = "no git repository was found here" if repository is None else "not a revision of this repository"
-    why = f"{name!r} is not a directory, and {where}"
-    fix = None if repository is None else "to get the revisions of a remote, run git fetch"
-    raise WrongUsage(Diagnostic("no such directory or revision", why, fix))
-
-
 def _places(
     repository: Repository, paths: Sequence[Path], other: Path, environ: Mapping[str, str]
 ) -> list[str]:
@@ -287,26 +264,21 @@ def _places(
         directory = other if other.is_dir() else other.parent
         beside = Repository.around(directory.resolve(), environ)
         if beside is not None and beside.common_directory == repository.common_directory:
-            return [_joined(beside.prefix, "" if other.is_dir() else other.name)]
-    top = _top(repository)
-    return [_place(top, repository.directory / path) for path in paths or [Path()]]
-
-
-def _joined(*parts: str) -> str:
-    return "/".join(filter(None, parts))
+            return ["/".join(filter(None, (beside.prefix, "" if other.is_dir() else other.name)))]
+    top, places = _top(repository), []
+    for path in paths or [Path()]:
+        place = os.path.relpath(repository.directory / path, top)
+        if place == os.pardir or place.startswith(os.pardir + os.sep):
+            why = f"{str(repository.directory / path)!r} is outside the git repository {top}"
+            raise WrongUsage(Diagnostic("invalid path", why))
+        places.append("" if place == os.curdir else Path(place).as_posix())
+    return places
 
 
 def _top(repository: Repository) -> Path:
     """The directory that the paths of the repository are relative to."""
     levels = len(Path(repository.prefix).parts)
     return repository.directory.resolve().joinpath(*[".."] * levels).resolve()
-
-
-def _place(top: Path, path: Path) -> str:
-    place = os.path.relpath(path, top)
-    if place == os.pardir or place.startswith(os.pardir + os.sep):
-        raise WrongUsage(Diagnostic("invalid path", f"{str(path)!r} is outside the git repository {top}"))
-    return "" if place == os.curdir else Path(place).as_posix()
 
 
 def _copied(
@@ -318,29 +290,3 @@ def _copied(
         # What is not there declares nothing, but the stack around it may be.
         (directory / place).mkdir(parents=True, exist_ok=True)
     return ManifestSource(name, [directory / place for place in places], directory, _top(repository), copy)
-
-
-def _check_paths(base: ManifestSource, head: ManifestSource) -> None:
-    """A PATH that neither side has is a slip.
-
-    Raises:
-        WrongUsage: there is one.
-    """
-    if base.copy is None or head.copy is None:
-        return
-    for place in sorted(base.copy.lacking & head.copy.lacking):
-        why = f"{place!r} does not exist in {base.name} nor in {head.name}"
-        raise WrongUsage(Diagnostic("no such path", why))
-
-
-def _without(
-    source: ManifestSource, var_files: Sequence[Path], sources: Sequence[ManifestSource]
-) -> ManifestSource:
-    """The source with its own copies of the files of values named, which are no manifests on any side."""
-    relative = [
-        real.relative_to(one.real_top)
-        for real in (path.resolve() for path in var_files)
-        for one in sources
-        if real.is_relative_to(one.real_top)
-    ]
-    return replace(source, not_manifests=[*var_files, *(source.top / path for path in relative)])

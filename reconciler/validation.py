@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from reconciler.core.values import few_of_a_kind
+from reconciler.core.values import Source, few_of_a_kind
 from reconciler.decide.plan import Denial
 from reconciler.decide.policies import Verdicts, judge_declared, refusals_of
-from reconciler.decide.validation import StackFacts, Validation, invalid_manifest, valid_manifest
+from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, Severity
 from reconciler.expressions.evaluator import Evaluator
 from reconciler.manifest import LoadedStack
@@ -70,22 +70,44 @@ def validate_stack(
             of_urls = check_destinations(loaded.destinations())
     except ManifestInvalid as invalid:
         found = outline(paths, var_files)
-        named = (target,) if target else ()
-        facts = StackFacts(__version__, found.stack, target or found.target, named, found.files)
-        return ValidatedStack(invalid_manifest(facts, invalid.diagnostics), None, (), invalid.diagnostics)
+        report = Validation(
+            reconciler_version=__version__,
+            valid=False,
+            stack=found.stack,
+            target=target or found.target,
+            targets=(target,) if target else (),
+            files=found.files,
+            diagnostics=tuple(map(ManifestProblem.of, invalid.diagnostics)),
+        )
+        return ValidatedStack(report, None, (), invalid.diagnostics)
     verdicts = _ask_policies(loaded, environ, target)
-    denied = _denied(verdicts)
+    denied: dict[Denial, tuple[str, ...]] = {}
+    for name, verdict in verdicts.items():
+        for denial in verdict.denied:
+            denied[denial] = (*denied.get(denial, ()), *(() if name is None else (name,)))
     of_policies = tuple(
         Diagnostic(
             one.what, one.why, one.fix, path=f"jobs.{one.key}" if one.key else "", severity=Severity.WARNING
         )
         for one in few_of_a_kind(dict.fromkeys(one for each in verdicts.values() for one in each.warnings))
     )
+    stack, jobs = loaded.stack, []
+    for denial, denied_on in denied.items():
+        job = stack.find(denial.key)
+        place = None if job is None else Source.of(job.location)
+        jobs.append(DeniedJob(**dict(denial), targets=denied_on, job=place))
     names = [target] if target else [one.target_name for one in loaded.checked] or list(loaded.targets)
-    checked = tuple(name for name in names if name is not None)
-    facts = StackFacts(__version__, loaded.stack.name, loaded.target_name, checked, loaded.file_names)
-    warnings = (*skipped, *loaded.warnings, *of_urls, *of_policies)
-    report = valid_manifest(facts, loaded.stack, denied, warnings)
+    report = Validation(
+        reconciler_version=__version__,
+        valid=True,
+        stack=stack.name,
+        target=loaded.target_name,
+        targets=tuple(name for name in names if name is not None),
+        jobs=len(stack.jobs),
+        files=loaded.file_names,
+        denied=tuple(jobs),
+        warnings=tuple(map(ManifestProblem.of, (*skipped, *loaded.warnings, *of_urls, *of_policies))),
+    )
     refusals = _refusals(denied, len(verdicts))
     return ValidatedStack(report, loaded, skipped, (*of_urls, *of_policies, *refusals))
 
@@ -99,6 +121,10 @@ def _ask_policies(
     """
     if not loaded.stack.policies:
         return {}
+    on_targets = {one.target_name: one for one in loaded.checked}
+    if not on_targets:
+        is_one = target is not None or len(loaded.targets) < 2
+        on_targets = dict.fromkeys([loaded.target_name] if is_one else loaded.targets, loaded)
     with Evaluator() as evaluate:
         return {
             name: judge_declared(
@@ -106,27 +132,8 @@ def _ask_policies(
                 {} if name is None else known_values(name, one.targets.get(name), environ),
                 evaluate,
             )
-            for name, one in _by_target(loaded, target)
+            for name, one in on_targets.items()
         }
-
-
-def _by_target(loaded: LoadedStack, target: str | None) -> Iterator[tuple[str | None, LoadedStack]]:
-    """The stack as it is on each target that was checked."""
-    if loaded.checked:
-        yield from ((one.target_name, one) for one in loaded.checked)
-    elif target is not None or len(loaded.targets) < 2:
-        yield loaded.target_name, loaded
-    else:
-        yield from ((name, loaded) for name in loaded.targets)
-
-
-def _denied(verdicts: Mapping[str | None, Verdicts]) -> dict[Denial, tuple[str, ...]]:
-    """What is denied, and on which targets."""
-    found: dict[Denial, tuple[str, ...]] = {}
-    for name, one in verdicts.items():
-        for denial in one.denied:
-            found[denial] = (*found.get(denial, ()), *(() if name is None else (name,)))
-    return found
 
 
 def _refusals(denied: Mapping[Denial, tuple[str, ...]], targets: int) -> Iterator[Diagnostic]:

@@ -19,7 +19,6 @@ LOOP = frozenset(
         "adoption",
         "connection",
         "fleet",
-        "job_declaration",
         "reconcile",
         "recording",
         "review",

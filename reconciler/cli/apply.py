@@ -37,6 +37,7 @@ from reconciler.render import Content
 from reconciler.text import format_duration, printable, printable_lines
 
 if TYPE_CHECKING:
+    from reconciler.adoption import JobDeclaration
     from reconciler.cli.context import StackOptions
     from reconciler.cli.execution import ApplyRequest
     from reconciler.connection import RecordedStack
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from reconciler.core.record import Holder
     from reconciler.decide.plan import Plan
     from reconciler.decide.wait import Goal
-    from reconciler.job_declaration import JobDeclaration
     from reconciler.manifest import LoadedStack
     from reconciler.reconcile import Context
 
@@ -306,8 +306,8 @@ def _adopt(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) ->
 
 
 def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) -> int:
+    from reconciler.adoption import declare_job, file_to_edit
     from reconciler.cli.execution import carry_out, hold_lock, nothing_done
-    from reconciler.job_declaration import declare_job, file_to_edit
     from reconciler.manifest.files import find_stack
     from reconciler.manifest.load import load_files
 

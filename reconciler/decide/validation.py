@@ -5,20 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import Field
 
-from reconciler.core.stack import Stack
-from reconciler.core.values import (
-    FORMAT_VERSION,
-    Frozen,
-    Source,
-)
-from reconciler.decide.plan import (
-    Denial,
-)
+from reconciler.core.values import FORMAT_VERSION, Frozen, Source
+from reconciler.decide.plan import Denial
 from reconciler.errors import Diagnostic, Severity
 from reconciler.secrets import show
 from reconciler.text import format_count
@@ -91,65 +83,9 @@ class Validation(Frozen):
     def last_line(self) -> str:
         """What was found, in a line."""
         files = format_count(len(self.files), "file")
-        if self.valid:
-            return (
-                f"Valid: stack {self.stack}, {format_count(self.jobs, 'job')} in view, {files}.{self._denied}"
-            )
         about = f"stack {self.stack}, " if self.stack else ""
-        return f"Invalid: {about}{format_count(len(self.diagnostics), 'problem')}, {files}."
-
-    @property
-    def _denied(self) -> str:
-        keys = {denial.key for denial in self.denied}
-        if not keys:
-            return ""
-        return f" {'1 job is' if len(keys) == 1 else f'{len(keys)} jobs are'} denied by a policy."
-
-
-class StackFacts(NamedTuple):
-    """What was checked, as far as it is known."""
-
-    version: str
-    stack: str | None
-    target: str | None
-    targets: tuple[str, ...]
-    files: tuple[str, ...]
-
-
-def invalid_manifest(facts: StackFacts, problems: Iterable[Diagnostic]) -> Validation:
-    """The report about a manifest that is invalid."""
-    return Validation(
-        reconciler_version=facts.version,
-        valid=False,
-        stack=facts.stack,
-        target=facts.target,
-        targets=facts.targets,
-        files=facts.files,
-        diagnostics=tuple(map(ManifestProblem.of, problems)),
-    )
-
-
-def valid_manifest(
-    facts: StackFacts,
-    stack: Stack,
-    denied: Mapping[Denial, tuple[str, ...]],
-    warnings: Iterable[Diagnostic],
-) -> Validation:
-    """The report about a manifest that is valid; `denied` says of each denial on which targets it holds."""
-    return Validation(
-        reconciler_version=facts.version,
-        valid=True,
-        stack=facts.stack,
-        target=facts.target,
-        targets=facts.targets,
-        jobs=len(stack.jobs),
-        files=facts.files,
-        denied=tuple(_denied_job(stack, denial, targets) for denial, targets in denied.items()),
-        warnings=tuple(map(ManifestProblem.of, warnings)),
-    )
-
-
-def _denied_job(stack: Stack, denial: Denial, targets: tuple[str, ...]) -> DeniedJob:
-    job = stack.find(denial.key)
-    place = None if job is None else Source.of(job.location)
-    return DeniedJob(**dict(denial), targets=targets, job=place)
+        if not self.valid:
+            return f"Invalid: {about}{format_count(len(self.diagnostics), 'problem')}, {files}."
+        denied = len({denial.key for denial in self.denied})
+        said = f" {denied} job{' is' if denied == 1 else 's are'} denied by a policy." if denied else ""
+        return f"Valid: {about}{format_count(self.jobs, 'job')} in view, {files}.{said}"

@@ -12,7 +12,7 @@ from reconciler.decide.history_report import HistoryReport
 from reconciler.decide.plan import Denial
 from reconciler.decide.policy_cases import CaseResult, CasesReport
 from reconciler.decide.review import Review
-from reconciler.decide.validation import StackFacts, Validation, invalid_manifest, valid_manifest
+from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
 from reconciler.errors import Diagnostic, Location, Severity, Snippet
 from reconciler.render import Content, formats_of, render
 from reconciler.render.style import View
@@ -30,45 +30,54 @@ from tests.render.test_golden import (
 from tests.render.test_history import REVISIONS, RUNS, a_report
 from tests.render.test_review import every_change
 
-FACTS = StackFacts("0.0.0", "vision", "prod", ("local", "prod"), ("jobs.yaml", "sweeps.yaml"))
+FACTS: Any = {
+    "reconciler_version": "0.0.0",
+    "stack": "vision",
+    "target": "prod",
+    "targets": ("local", "prod"),
+    "files": ("jobs.yaml", "sweeps.yaml"),
+}
 
 
 def problems() -> Validation:
     """A misspelt field, a file that cannot be read any further, and what has no place."""
-    return invalid_manifest(
-        FACTS,
-        (
-            Diagnostic("no such directory", "code/ does not exist"),
-            Diagnostic(
-                "unknown field",
-                '"node_cout" is not one of flavor_id, node_count, pool_id',
-                'did you mean "node_count"?',
-                Location("jobs.yaml", 14, 9),
-                "jobs.resnet50.spec.resource",
-                Snippet("        node_cout: 2", 8, 9),
-            ),
-            Diagnostic("syntax error", "expected a mapping", location=Location("sweeps.yaml", 3, 1)),
+    found = (
+        Diagnostic("no such directory", "code/ does not exist"),
+        Diagnostic(
+            "unknown field",
+            '"node_cout" is not one of flavor_id, node_count, pool_id',
+            'did you mean "node_count"?',
+            Location("jobs.yaml", 14, 9),
+            "jobs.resnet50.spec.resource",
+            Snippet("        node_cout: 2", 8, 9),
         ),
+        Diagnostic("syntax error", "expected a mapping", location=Location("sweeps.yaml", 3, 1)),
     )
+    return Validation(valid=False, **FACTS, diagnostics=tuple(map(ManifestProblem.of, found)))
 
 
 def denied() -> Validation:
     """Policies deny two jobs, one of them on one target only; a target was skipped."""
     place = Source(file="jobs.yaml", line=4, column=29)
     big = Denial(key="a", policy="one-node", message="one is enough", source=place)
-    return valid_manifest(
-        FACTS,
-        placed(a_stack(a_job("a"), a_job("b"))),
-        {big: ("local", "prod"), big.model_copy(update={"key": "b"}): ("prod",)},
-        [
-            Diagnostic(
-                "target skipped",
-                'the target "test" was not checked: BUCKET is not set',
-                location=Location("jobs.yaml", 7, 5),
-                path="targets.test.variables.bucket",
-                severity=Severity.WARNING,
-            )
-        ],
+    jobs = placed(a_stack(a_job("a"), a_job("b"))).jobs
+    skipped = Diagnostic(
+        "target skipped",
+        'the target "test" was not checked: BUCKET is not set',
+        location=Location("jobs.yaml", 7, 5),
+        path="targets.test.variables.bucket",
+        severity=Severity.WARNING,
+    )
+    found = {"a": ("local", "prod"), "b": ("prod",)}
+    return Validation(
+        valid=True,
+        **FACTS,
+        jobs=len(jobs),
+        denied=tuple(
+            DeniedJob(**{**dict(big), "key": key}, targets=targets, job=Source.of(jobs[key].location))
+            for key, targets in found.items()
+        ),
+        warnings=(ManifestProblem.of(skipped),),
     )
 
 

@@ -28,7 +28,7 @@ from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd
 from reconciler.decide.plan import Action, Denial, Plan, PreflightFinding
 from reconciler.decide.policy_cases import CaseResult, CasesReport
 from reconciler.decide.review import NodeCount, Review
-from reconciler.decide.validation import DeniedJob, ManifestProblem, StackFacts, Validation, invalid_manifest
+from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
 from reconciler.errors import Diagnostic, ExitCode, Location, Severity, Snippet
 from reconciler.render import Content, formats_of, render, render_run, step_outputs
 from reconciler.render.markdown import MOST_CHARACTERS
@@ -249,8 +249,15 @@ def validation_with(text: str) -> Validation:
         Diagnostic(text, path=text),
         Diagnostic(f"w{text}", text, severity=Severity.WARNING),
     ]
-    facts = StackFacts("0.0.0", f"s{text}", f"t{text}", (text,), (f"{text}.yaml",))
-    report = invalid_manifest(facts, found[:2])
+    report = Validation(
+        reconciler_version="0.0.0",
+        valid=False,
+        stack=f"s{text}",
+        target=f"t{text}",
+        targets=(text,),
+        files=(f"{text}.yaml",),
+        diagnostics=tuple(map(ManifestProblem.of, found[:2])),
+    )
     denied = tuple(
         DeniedJob(**dict(one), targets=(f"t{text}",), job=Source(file=f"{text}.yaml", line=1, column=1))
         for one in denied_with(text, f"k{text}")
