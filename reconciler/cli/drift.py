@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -46,7 +46,7 @@ from reconciler.version import __version__
 if TYPE_CHECKING:
     from reconciler.connection import RecordedStack
     from reconciler.core.record import PastRevision
-    from reconciler.decide.history_report import HistoryExcerpt, HistoryReport
+    from reconciler.decide.history_report import HistoryExcerpt
     from reconciler.decide.reports import JobStatus, StatusReport
     from reconciler.decide.watch_window import Window
     from reconciler.manifest import LoadedStack
@@ -111,9 +111,6 @@ def drift_command(
     return report.exit_code
 
 
-_PARALLELISM = 8
-
-
 @click.command("accept")
 @with_options(
     click.argument("key", metavar="KEY", shell_complete=keys),
@@ -137,7 +134,7 @@ def accept_command(key: str, reason: str, remove: bool, outputs: Sequence[Output
     if remove and reason:
         why = "--remove takes back what was accepted, and needs no reason"
         raise WrongUsage(Diagnostic("not with --remove", why, "omit --reason"))
-    with opened(offline=True, only=(), parallelism=_PARALLELISM, without_records=False, **options) as context:
+    with opened(offline=True, only=(), parallelism=8, without_records=False, **options) as context:
         report = remove_acceptance(context, key) if remove else accept(context, key, reason)
     show(Content.DRIFT, report, requested_outputs(outputs))
     return 0
@@ -191,20 +188,13 @@ def _show(report: StatusReport, *, as_json: bool, indent: int | None = 2) -> Non
     console.result(render_status(report, console.style(sys.stdout)))
 
 
-# --- again and again
-
-
 def _watch(context: Context, *, as_json: bool) -> NoReturn:
-    """Look until somebody stops it."""
+    """Look until somebody stops it: on a terminal in place, elsewhere a block or a line for each change."""
+    from reconciler import reconcile
+
     gc.enable()  # a run is spared it while it is short; this one may last for days
     if can_draw(sys.stdout) and not as_json:
         _redraw(context)
-    _print_changes(context, as_json=as_json)
-
-
-def _print_changes(context: Context, *, as_json: bool) -> NoReturn:
-    from reconciler import reconcile
-
     last: object = None
     while True:
         report = reconcile.status(context)
@@ -234,12 +224,11 @@ def _redraw(context: Context) -> NoReturn:
         with reading.silenced(), display.part(table, sys.stdout):
             while True:
                 report = reconcile.status(context)
-                table.title = head_line(report)
+                table.title, table.foot = head_line(report), summary_line(report)
                 table.rows = [
                     TableRow(cells(one, report), _rank(one), one.phase or "without a job")
                     for one in report.jobs
                 ]
-                table.foot = summary_line(report)
                 display.refresh()
                 context.target.clock.sleep(REDRAW_EVERY_S)
     finally:
@@ -263,22 +252,12 @@ def _rank(one: JobStatus) -> int:
 PRUNED_AFTER_S = 90 * 86_400.0
 #: So much is shown in text and JSON, if nobody says another limit.
 _SHOWN = 20
-
-
 #: How it is told what was pruned.
 _OF_PRUNE = (OutputSpec("text", None), OutputSpec("json", None))
 
 
 class NotRecorded(ReconcilerError):
     """What was asked for was never written down."""
-
-
-class HistoryRequest(NamedTuple):
-    """What a person wants to see. `key` is None for all keys, `limit` for all that is recorded."""
-
-    key: str | None
-    limit: int | None
-    diff: tuple[int, int] | None
 
 
 @click.command("history")
@@ -339,6 +318,7 @@ def history_command(
     opened in a browser.
     """
     from reconciler.connection import open_records_of
+    from reconciler.decide.history_report import make_history
 
     specs = requested_outputs(outputs)
     if html is not None and html.suffix.lower() in (".yaml", ".yml") and html.exists():
@@ -347,32 +327,11 @@ def history_command(
         fix = f"reconciler history {html} --html history.html"
         raise WrongUsage(Diagnostic("--html needs the file of a page", why, fix))
     loaded, key = _opened(words, records, options)
-    _check_it_fits(key, diff, prune, specs, html)
-    with open_records_of(loaded, options["target"], records, runtime()) as place:
-        if prune:
-            age_s = PRUNED_AFTER_S if older_than_s is None else older_than_s
-            return _prune(place, age_s, yes, OutputSpec("json", None) in specs)
-        shown = _excerpt(place, HistoryRequest(key, limit if html else limit or _SHOWN, diff))
-        page = _page(place, shown) if html else ""
-        report = _report(place, shown.limited_to(limit or _SHOWN))
-    with paged(is_wanted=not (outputs or html)):
-        show(Content.HISTORY, report, specs)
-    if html is not None:
-        console.write_file(html, page, is_redacted=True)
-    return 0
-
-
-def _check_it_fits(
-    key: str | None,
-    diff: tuple[int, int] | None,
-    prune: bool,
-    specs: Sequence[OutputSpec],
-    html: Path | None,
-) -> None:
+    strange = [spec for spec in specs if spec not in _OF_PRUNE]
     if prune and (key or diff or html):
         why = "--prune deletes old records of all keys and shows nothing"
         raise WrongUsage(Diagnostic("not with --prune", why, "omit KEY, --diff and --html"))
-    if prune and (strange := [spec for spec in specs if spec not in _OF_PRUNE]):
+    if prune and strange:
         why = f"--prune tells on stdout what it deleted, as text or JSON, got -o {strange[0].format}"
         raise WrongUsage(Diagnostic("not with --prune", why, "omit -o, or use --json"))
     if diff and html:
@@ -381,6 +340,32 @@ def _check_it_fits(
     if diff and not key:
         why = "revisions are numbered per key"
         raise WrongUsage(Diagnostic("--diff needs KEY", why, "reconciler history KEY --diff 1 2"))
+    with open_records_of(loaded, options["target"], records, runtime()) as place:
+        at_s = place.clock.now()
+        if prune:
+            before_s = at_s - (PRUNED_AFTER_S if older_than_s is None else older_than_s)
+            return _prune(place, before_s, yes, OutputSpec("json", None) in specs)
+        shown = _excerpt(place, key, limit if html else limit or _SHOWN, diff)
+        about = (place.scope.stack, place.target)
+        page = ""
+        if html is not None:
+            from reconciler.decide.timeline import make_timeline
+            from reconciler.render.timeline import render_timeline
+
+            timeline = make_timeline(*about, shown, version=__version__, at_s=at_s)
+            page = render_timeline(timeline, console.redact)
+        report = make_history(
+            *about,
+            shown.limited_to(limit or _SHOWN),
+            manifest_digest=loaded.manifest_digest,
+            version=__version__,
+            at_s=at_s,
+        )
+    with paged(is_wanted=not (outputs or html)):
+        show(Content.HISTORY, report, specs)
+    if html is not None:
+        console.write_file(html, page, is_redacted=True)
+    return 0
 
 
 def _opened(
@@ -410,70 +395,38 @@ def _was_recorded(store: Records, place: RecordedStack, key: str) -> bool:
     return bool(store.revisions(place.scope, key) or store.runs(place.scope, key=key, limit=1))
 
 
-# --- showing
-
-
-def _report(place: RecordedStack, shown: HistoryExcerpt) -> HistoryReport:
-    from reconciler.decide.history_report import make_history
-
-    return make_history(
-        place.scope.stack,
-        place.target,
-        shown,
-        manifest_digest=place.loaded.manifest_digest,
-        version=__version__,
-        at_s=place.clock.now(),
-    )
-
-
-def _page(place: RecordedStack, shown: HistoryExcerpt) -> str:
-    from reconciler.decide.timeline import make_timeline
-    from reconciler.render.timeline import render_timeline
-
-    at_s = place.clock.now()
-    timeline = make_timeline(place.scope.stack, place.target, shown, version=__version__, at_s=at_s)
-    return render_timeline(timeline, console.redact)
-
-
-def _excerpt(place: RecordedStack, asked: HistoryRequest) -> HistoryExcerpt:
-    from reconciler.decide.history_report import HistoryExcerpt, newest_revisions
-
-    store, scope = place.store, place.scope
-    if store is None:
-        if asked.diff is not None:
-            raise NotRecorded(Diagnostic("nothing to compare", "nothing is recorded yet"))
-        return HistoryExcerpt(asked.key)
-    if asked.key is None:
-        revisions = newest_revisions(store.memory(scope), asked.limit)
-        return HistoryExcerpt(None, store.runs(scope, limit=asked.limit), revisions)
-    if asked.key not in _declared(place.loaded) and not _was_recorded(store, place, asked.key):
-        raise _unknown_key(store, place, asked.key)
-    every = store.revisions(scope, asked.key)
-    if asked.diff is not None:
-        return _compared(every, asked.key, asked.diff)
-    runs = store.runs(scope, key=asked.key, limit=asked.limit)
-    return HistoryExcerpt(asked.key, runs, list(reversed(every))[: asked.limit])
-
-
-def _compared(revisions: Sequence[PastRevision], key: str, numbers: tuple[int, int]) -> HistoryExcerpt:
+def _excerpt(
+    place: RecordedStack, key: str | None, limit: int | None, diff: tuple[int, int] | None
+) -> HistoryExcerpt:
+    """What a person wants to see: of one key or all, so many of each or all that is recorded."""
     from reconciler.core.masking import mask
-    from reconciler.decide.history_report import HistoryDiff, HistoryExcerpt, changes_of
+    from reconciler.decide.history_report import HistoryDiff, HistoryExcerpt, changes_of, newest_revisions
 
-    before, after = (_numbered(revisions, key, number) for number in numbers)
+    store, scope, declared = place.store, place.scope, _declared(place.loaded)
+    if store is None:
+        if diff is not None:
+            raise NotRecorded(Diagnostic("nothing to compare", "nothing is recorded yet"))
+        return HistoryExcerpt(key)
+    if key is None:
+        return HistoryExcerpt(
+            None, store.runs(scope, limit=limit), newest_revisions(store.memory(scope), limit)
+        )
+    if key not in declared and not _was_recorded(store, place, key):
+        by_fold = {one.casefold(): one for one in sorted({*store.memory(scope).by_key, *declared})}
+        near = get_close_matches(key.casefold(), by_fold, n=1)
+        why = f'"{key}" is not a key of stack {scope.stack}, and has no records there'
+        fix = f'did you mean "{by_fold[near[0]]}"?' if near else "reconciler history lists the recorded keys"
+        raise WrongUsage(Diagnostic("unknown key", why, fix))
+    revisions = store.revisions(scope, key)
+    if diff is None:
+        runs = store.runs(scope, key=key, limit=limit)
+        return HistoryExcerpt(key, runs, list(reversed(revisions))[:limit])
+    before, after = (_numbered(revisions, key, number) for number in diff)
     changes = mask(
         changes_of(_declared_for(before), _declared_for(after)), (one.declared for one in revisions)
     )
-    diff = HistoryDiff(before=before.number, after=after.number, changes=changes)
-    return HistoryExcerpt(key, revisions=(after, before), diff=diff)
-
-
-def _unknown_key(store: Records, place: RecordedStack, key: str) -> WrongUsage:
-    known = sorted({*store.memory(place.scope).by_key, *_declared(place.loaded)})
-    by_fold = {one.casefold(): one for one in known}
-    near = get_close_matches(key.casefold(), by_fold, n=1)
-    why = f'"{key}" is not a key of stack {place.scope.stack}, and has no records there'
-    fix = f'did you mean "{by_fold[near[0]]}"?' if near else "reconciler history lists the recorded keys"
-    return WrongUsage(Diagnostic("unknown key", why, fix))
+    compared = HistoryDiff(before=before.number, after=after.number, changes=changes)
+    return HistoryExcerpt(key, revisions=(after, before), diff=compared)
 
 
 def _numbered(revisions: Sequence[PastRevision], key: str, number: int) -> PastRevision:
@@ -496,28 +449,24 @@ def _declared_for(one: PastRevision) -> Any:
     return one.declared
 
 
-# --- pruning
-
-
-def _prune(place: RecordedStack, age_s: float, yes: bool, as_json: bool) -> int:
+def _prune(place: RecordedStack, before_s: float, yes: bool, as_json: bool) -> int:
     from reconciler.core.values import timestamp
 
-    store, scope, before_s = place.store, place.scope, place.clock.now() - age_s
-    deleted = 0
-    before = timestamp(before_s)
+    store, scope, before = place.store, place.scope, timestamp(before_s)
     old = store and store.prunable(scope, before_s)
+    runs, revisions = (old.runs, old.revisions) if old else (0, 0)
     if store is not None and old:
-        runs, revisions = format_count(old.runs, "run"), format_count(old.revisions, "revision")
-        said = f"{runs} and {revisions} that ended before {before}"
         if not yes:
-            confirm(f"Delete the records of {said}? The newest revision of each key stays.")
-        deleted = store.prune(scope, before_s)
+            said = f"{format_count(runs, 'run')} and {format_count(revisions, 'revision')}"
+            what = f"Delete the records of {said} that ended before {before}?"
+            confirm(f"{what} The newest revision of each key stays.")
+        runs = store.prune(scope, before_s)
     if as_json:
-        gone = {"deleted_runs": deleted, "deleted_revisions": old.revisions if old else 0}
+        gone = {"deleted_runs": runs, "deleted_revisions": revisions}
         console.document({"stack": scope.stack, "before": before, **gone})
     elif old:
-        gone_too = format_count(old.revisions, "revision")
-        console.result(f"Deleted {format_count(deleted, 'run')} and {gone_too} that ended before {before}.\n")
+        said = f"{format_count(runs, 'run')} and {format_count(revisions, 'revision')}"
+        console.result(f"Deleted {said} that ended before {before}.\n")
     else:
         console.result(f"Nothing on record ended before {before}.\n")
     return 0
