@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reconciler.core.masking import DeclaredSecrets
     from reconciler.core.observed import Listing, ObservedJob
     from reconciler.core.ports import Clock
-    from reconciler.core.stack import Stack, Target
+    from reconciler.core.stack import Target
     from reconciler.errors import ExitCode
     from reconciler.manifest import LoadedStack
     from reconciler.modelarts.target import Connected, Runtime
@@ -54,20 +54,15 @@ def load_stack(
             target=target,
         )
     except ManifestInvalid:
-        _name_what_is_invalid(paths, var_files, target)
+        if final_outputs.is_asked_for:
+            # Metrics of a stack must not vanish when its manifest breaks.
+            from reconciler.manifest.load import outline
+
+            with suppress(ReconcilerError):
+                found = outline(list(paths) or [Path()], var_files)
+                final_outputs.about(found.stack or "", target or found.target)
         raise
     return known(loaded)
-
-
-def _name_what_is_invalid(paths: Sequence[Path], var_files: Sequence[Path], target: str | None) -> None:
-    """Tell the outputs of the end whose manifest it is: metrics of a stack must not vanish when it breaks."""
-    if not final_outputs.is_asked_for:
-        return
-    from reconciler.manifest.load import outline
-
-    with suppress(ReconcilerError):
-        found = outline(list(paths) or [Path()], var_files)
-        final_outputs.about(found.stack or "", target or found.target)
 
 
 def known(loaded: LoadedStack) -> LoadedStack:
@@ -83,6 +78,10 @@ def runtime(stop: threading.Event | None = None) -> Runtime:
     """What runs a stack here: the environment of this process, the system clock, and the console."""
     from reconciler.modelarts.target import Runtime
 
+    def show_request(method: str, path: str, status: int | None, seconds: float) -> None:
+        answer = "no answer" if status is None else str(status)
+        console.detail(f"{method} {path}: {answer}, {seconds * 1000:.0f} ms", level=2)
+
     exits.redirect()
     return Runtime(
         environ=os.environ,
@@ -90,18 +89,12 @@ def runtime(stop: threading.Event | None = None) -> Runtime:
         redactor=console.redact,
         warn=lambda text: console.say(f"warning: {printable(text)}", "warning"),
         tell=console.detail,
-        on_request=_show_request,
+        on_request=show_request,
         reading=reading,
         stop=stop,
         # The name of the command only: its options may hold values that must not be seen.
         command=next((word for word in sys.argv[1:] if not word.startswith("-")), ""),
     )
-
-
-def _show_request(method: str, path: str, status: int | None, seconds: float) -> None:
-    """Show a request with `-vv`."""
-    answer = "no answer" if status is None else str(status)
-    console.detail(f"{method} {path}: {answer}, {seconds * 1000:.0f} ms", level=2)
 
 
 class StackOptions(TypedDict):
@@ -144,12 +137,11 @@ def opened(
 class TargetSession(NamedTuple):
     """A target of a stack, to be asked directly."""
 
-    stack: Stack
+    loaded: LoadedStack
+    declared_target: Target
     target: Connected
     clock: Clock
     secrets: DeclaredSecrets
-    loaded: LoadedStack
-    declared_target: Target
 
     def shown(self, job: ObservedJob) -> dict[str, Any]:
         """The service's answer about a job, as it may be shown: no tokens, nothing declared sensitive.
@@ -163,12 +155,16 @@ class TargetSession(NamedTuple):
         return body
 
     def find(self, named: str) -> ObservedJob:
-        """Return the job that an argument means, see `jobs.lookup`. No output shows its tokens."""
+        """Return the job that an argument means, see `modelarts.jobs`. No output shows its tokens."""
         from reconciler.modelarts.jobs import find_job
 
-        job = find_job(self.stack, self.target, named, lambda text: console.say(printable(text)))
+        job = find_job(self.loaded.stack, self.target, named, lambda text: console.say(printable(text)))
         learn_tokens(job)
         return job
+
+    def find_all(self, named: Sequence[str]) -> list[ObservedJob]:
+        """Return the jobs that these arguments mean, each once."""
+        return list({job.id: job for job in map(self.find, named)}.values())
 
     def note_termination(self, job: ObservedJob) -> None:
         """Write down in the records of the stack that one of its jobs was terminated by hand."""
@@ -180,13 +176,9 @@ class TargetSession(NamedTuple):
         try:
             url = records_url(self.declared_target, given, self.loaded.records_url, run_by)
             with closing(open_recording(url, self.loaded.root, run_by)) as recording:
-                recording.note_termination(Scope.of(self.stack.name, self.target.identity), job)
+                recording.note_termination(Scope.of(self.loaded.stack.name, self.target.identity), job)
         except ReconcilerError as problem:  # the job was terminated, wherever the records are
             console.say(printable(f"{problem}; the termination is not recorded"))
-
-    def find_all(self, named: Sequence[str]) -> list[ObservedJob]:
-        """Return the jobs that these arguments mean, each once."""
-        return list({job.id: job for job in map(self.find, named)}.values())
 
 
 @contextmanager
@@ -197,22 +189,19 @@ def open_target(
     target: str | None,
 ) -> Iterator[TargetSession]:
     """Connect to a target of the stack. Nothing of its jobs is sent, so their secrets need no values."""
-
-    loaded = load_stack(paths, variables, var_files, target, offline=True)
-    with open_loaded(loaded, *loaded.target(target)) as session:
+    with open_loaded(load_stack(paths, variables, var_files, target, offline=True), target) as session:
         yield session
 
 
 @contextmanager
-def open_loaded(loaded: LoadedStack, name: str, target: Target) -> Iterator[TargetSession]:
+def open_loaded(loaded: LoadedStack, target_name: str | None) -> Iterator[TargetSession]:
     """Connect to one of the targets of a stack that was loaded."""
     from reconciler.core.masking import DeclaredSecrets
     from reconciler.modelarts.target import connected
 
-    run_by = runtime()
+    run_by, (name, target) = runtime(), loaded.target(target_name)
     with connected(name, target, loaded.root, run_by) as place:
-        secrets = DeclaredSecrets.of(loaded.stack)
-        yield TargetSession(loaded.stack, place, run_by.clock, secrets, loaded, target)
+        yield TargetSession(loaded, target, place, run_by.clock, DeclaredSecrets.of(loaded.stack))
 
 
 def say_gaps(listing: Listing) -> ExitCode:

@@ -20,7 +20,7 @@ from reconciler.cli import exits
 from reconciler.cli.console import confirm, console, has_terminal
 from reconciler.cli.context import StackOptions, opened, record_options, runtime
 from reconciler.cli.exits import Interrupt, abortable, in_flight_words, interruptible
-from reconciler.cli.job_actions import show_end_of_log
+from reconciler.cli.job_actions import end_of_log, say_log
 from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show_plan, show_result
 from reconciler.cli.progress import BusyLine, can_draw, display, live_table
 from reconciler.connection import connect_target, records_url
@@ -302,7 +302,7 @@ def _show_what_became(context: Context, result: Result) -> None:
     if not result.interrupted:
         for waited in result.waits:
             if waited.end is WaitEnd.ENDED_BADLY and waited.job is not None:
-                show_end_of_log(context.target, waited.job)
+                say_log(waited.job, end_of_log(context.target, waited.job))
     for fault in result.faults[:1]:
         exits.report_fault(fault)
 

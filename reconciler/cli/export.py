@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +31,6 @@ from reconciler.errors import (
     WrongUsage,
     first_of,
 )
-from reconciler.manifest import LoadedStack
 from reconciler.manifest.export import ExportedStack, export_stack
 from reconciler.manifest.load import load_mapping
 from reconciler.modelarts.job_models import unknown_fields
@@ -44,78 +42,63 @@ RUNNING_PHASES = tuple(sorted(phase.value for phase in ACTIVE - {Phase.TERMINATI
 USUAL_PHASES = (*RUNNING_PHASES, Phase.COMPLETED.value)
 
 
-class Where(NamedTuple):
-    """Whose target is meant: that of a stack, by the options that all commands have, or an address."""
-
-    paths: Sequence[Path]
-    variables: Sequence[tuple[str, str]]
-    var_files: Sequence[Path]
-    target: str | None
-    address: Address
-
-
 class ExportSource(NamedTuple):
-    """A target that is open, as a manifest has it; and the stack that has it, if one does, with its root."""
+    """A target that is open, as a manifest has it; and the stack that has it, if one does."""
 
     session: TargetSession
-    target_name: str
     target: Target
     stack: str | None
-    root: Path
+
+    @property
+    def target_name(self) -> str:
+        """The name that a manifest gives the target."""
+        return self.session.target.identity.name
 
 
-@dataclass
-class JobSelection:
+class JobSelection(NamedTuple):
     """The jobs that are to be exported, and how well they could be read."""
 
-    jobs: list[ObservedJob] = field(default_factory=list)
-    codes: list[ExitCode] = field(default_factory=list)
+    jobs: list[ObservedJob]
+    codes: list[ExitCode]
 
 
 @contextmanager
-def open_source(where: Where) -> Iterator[ExportSource]:
-    """Connect to the target.
+def open_source(
+    paths: Sequence[Path],
+    variables: Sequence[tuple[str, str]],
+    var_files: Sequence[Path],
+    target: str | None,
+    address: Address,
+) -> Iterator[ExportSource]:
+    """Connect to the target: that of a stack, by the options that all commands have, or an address.
 
     Raises:
         UsageError: a stack and an address are given.
         ManifestInvalid: there is no stack to have a target, or it is invalid.
         WrongUsage: there can be no such target.
     """
-    loaded, stack = _loaded(where)
-    name, target = loaded.target(where.target)
-    with open_loaded(loaded, name, target) as session:
-        identity = session.target.identity
-        if target.traits.has_address and not target.project_id:
-            target = target.model_copy(update={"project_id": identity.project_id})
-        yield ExportSource(session, name, target, stack, loaded.root)
-
-
-def _loaded(where: Where) -> tuple[LoadedStack, str | None]:
-    if where.address.is_given:
-        if where.target is not None or where.paths:
-            raise click.UsageError(
-                "--endpoint and --region name a service, --target and --in that of a stack"
-            )
-        return _stack_at(where.address), None
-    try:
-        loaded = load_stack(where.paths, where.variables, where.var_files, where.target, offline=True)
-    except ManifestInvalid as invalid:
-        raise ManifestInvalid(*map(_with_way_out, invalid.diagnostics)) from None
-    return loaded, loaded.stack.name
-
-
-def _stack_at(address: Address) -> LoadedStack:
-    """A stack without jobs whose target has that address."""
-    given = {field: escape(value) for field, value in address._asdict().items() if value}
-    manifest = {"stack": "exported", "targets": {ADDRESSED: {"kind": MODELARTS, **given}}}
-    try:
-        loaded = load_mapping(manifest, Path(), environ=os.environ)
-        loaded.target(ADDRESSED)
-    except ManifestInvalid as invalid:
-        raise WrongUsage(
-            *(one._replace(location=None, snippet=None) for one in invalid.diagnostics)
-        ) from None
-    return loaded
+    if not address.is_given:
+        try:
+            loaded = load_stack(paths, variables, var_files, target, offline=True)
+        except ManifestInvalid as invalid:
+            raise ManifestInvalid(*map(_with_way_out, invalid.diagnostics)) from None
+    elif target is not None or paths:
+        raise click.UsageError("--endpoint and --region name a service, --target and --in that of a stack")
+    else:
+        given = {field: escape(value) for field, value in address._asdict().items() if value}
+        without_jobs = {"stack": "exported", "targets": {ADDRESSED: {"kind": MODELARTS, **given}}}
+        try:
+            loaded = load_mapping(without_jobs, Path(), environ=os.environ)
+            loaded.target(target)
+        except ManifestInvalid as invalid:
+            problems = (one._replace(location=None, snippet=None) for one in invalid.diagnostics)
+            raise WrongUsage(*problems) from None
+    with open_loaded(loaded, target) as session:
+        declared = session.declared_target
+        if declared.traits.has_address and not declared.project_id:
+            project_id = session.target.identity.project_id
+            declared = declared.model_copy(update={"project_id": project_id})
+        yield ExportSource(session, declared, None if address.is_given else loaded.stack.name)
 
 
 def _with_way_out(problem: Diagnostic) -> Diagnostic:
@@ -133,16 +116,16 @@ def named_jobs(session: TargetSession, names: Sequence[str]) -> JobSelection:
     Raises:
         Unauthorized: the account may not read them.
     """
-    found = JobSelection()
+    jobs, codes = [], []
     for name in names:
         try:
-            found.jobs.append(session.find(name))
+            jobs.append(session.find(name))
         except Unauthorized:
             raise
         except ServiceError as failure:
             console.diagnostics(failure.diagnostics)
-            found.codes.append(ExitCode(failure.exit_code))
-    return found
+            codes.append(ExitCode(failure.exit_code))
+    return JobSelection(jobs, codes)
 
 
 def unmanaged_jobs(session: TargetSession, filters: JobFilters, globs: Sequence[str]) -> JobSelection:

@@ -31,7 +31,6 @@ from reconciler.text import format_duration, printable
 if TYPE_CHECKING:
     from reconciler.cli.context import TargetSession
     from reconciler.core.observed import NodeMetric, ObservedJob
-    from reconciler.core.ports import Logs
     from reconciler.modelarts.target import Connected
 
 
@@ -86,7 +85,11 @@ def follow_log(
                 console.say("Part of the log is not shown: the service returns only its end.")
             text = redact_log(new.text, is_cut=new.has_gap)
             text = last_lines(text, lines) if is_first and lines is not None else text
-            _print_part(text, as_json=as_json)
+            if as_json:
+                for line in text.splitlines():
+                    console.document({"line": line}, indent=None)
+            elif text:
+                console.result(render_lines(text))
             seen, is_first = new.size, False
         elif is_first:
             _say_none(job, task)
@@ -98,24 +101,25 @@ def follow_log(
         there.clock.sleep(FOLLOW_EVERY_S)
 
 
-def _print_part(text: str, *, as_json: bool) -> None:
-    if as_json:
-        for line in text.splitlines():
-            console.document({"line": line}, indent=None)
-    elif text:
-        console.result(render_lines(text))
-
-
-def end_of_log(logs: Logs, job: ObservedJob, lines: int) -> list[str]:
+def end_of_log(target: Connected, job: ObservedJob) -> list[str]:
     """The last lines of a job's log; none where it cannot be read."""
+    if not isinstance(target.backend, SupportsLogs):
+        return []
     try:
-        preview = logs.preview(job.id, first_task(job))
+        preview = target.backend.logs.preview(job.id, first_task(job))
     except ServiceError:
         return []
     if preview is None:
         return []
     is_cut = preview.full_size is not None and preview.full_size > len(preview.content.encode())
-    return redact_log(preview.content, is_cut=is_cut).splitlines()[-lines:]
+    return redact_log(preview.content, is_cut=is_cut).splitlines()[-LOG_LINES:]
+
+
+def say_log(job: ObservedJob, log: Sequence[str]) -> None:
+    """Say the last lines of a job's log, if there are any."""
+    if log:
+        console.say(printable(f"Last lines of the log of {job.name}:"))
+        console.say("\n".join(printable(f"  {line}") for line in log))
 
 
 def metric_row(metric: NodeMetric) -> tuple[str, ...]:
@@ -141,64 +145,33 @@ _EXITS = {
 }
 
 
-def _say_phase(job: ObservedJob, text: str, is_phase: bool) -> None:
-    """Say it; a phase only where no table shows it."""
-    if not (is_phase and can_draw(sys.stderr)):
-        console.say(printable(f"{job.name}: {text}"))
-
-
 def wait_for_all(
     there: TargetSession, jobs: Sequence[ObservedJob], goal: Goal, timeout_s: float | None, *, as_json: bool
 ) -> ExitCode:
     """Wait for every job, however the others end; show how each ended. Returns the exit code."""
-    watches = [JobWatch(there.target.backend, job, goal, _say_phase) for job in jobs]
+
+    def say(job: ObservedJob, text: str, is_phase: bool) -> None:
+        if not (is_phase and can_draw(sys.stderr)):  # a table shows it
+            console.say(printable(f"{job.name}: {text}"))
+
+    watches = [JobWatch(there.target.backend, job, goal, say) for job in jobs]
     gc.enable()  # a run is spared it while it is short; a wait may last for days
     with live_table(there.clock, goal) as show:
         ends = watch_all(watches, there.clock, timeout_s, show)
-    _report_waits(
-        there, [(watch.job, end) for watch, end in zip(watches, ends, strict=True)], as_json=as_json
-    )
-    return first_of(_EXITS[end] for end in ends)
-
-
-def _report_waits(
-    there: TargetSession, ended: Sequence[tuple[ObservedJob, WaitEnd]], *, as_json: bool
-) -> None:
     documents = []
-    for job, end in ended:
+    for job, end in ((watch.job, end) for watch, end in zip(watches, ends, strict=True)):
         ran_s = job.ran_s(there.clock.now())
-        log = _end_of_log(there.target, job) if end is WaitEnd.ENDED_BADLY else []
-        document = {
-            "id": job.id,
-            "name": job.name,
-            "phase": job.phase_text,
-            "result": end.value,
-            "duration_s": ran_s,
-            "log": log,
-        }
-        documents.append(document)
+        log = end_of_log(there.target, job) if end is WaitEnd.ENDED_BADLY else []
+        head = {"id": job.id, "name": job.name, "phase": job.phase_text}
+        documents.append({**head, "result": end.value, "duration_s": ran_s, "log": log})
         if not as_json:
             ran = f" ({format_duration(round(ran_s))} elapsed)" if ran_s else ""
             word = "" if end is WaitEnd.REACHED else f"{end.value.replace('_', ' ')}: "
             console.result(printable(f"{word}{job.name} {job.id}: {job.phase_text}{ran}") + "\n")
-            _say_log(job, log)
+            say_log(job, log)
     if as_json:
         console.document({"jobs": documents})
-
-
-def show_end_of_log(target: Connected, job: ObservedJob) -> None:
-    """Say the last lines of a job's log, if it has one."""
-    _say_log(job, _end_of_log(target, job))
-
-
-def _end_of_log(target: Connected, job: ObservedJob) -> list[str]:
-    return end_of_log(target.backend.logs, job, LOG_LINES) if isinstance(target.backend, SupportsLogs) else []
-
-
-def _say_log(job: ObservedJob, log: Sequence[str]) -> None:
-    if log:
-        console.say(printable(f"Last lines of the log of {job.name}:"))
-        console.say("\n".join(printable(f"  {line}") for line in log))
+    return first_of(_EXITS[end] for end in ends)
 
 
 class Ending(NamedTuple):
@@ -210,31 +183,24 @@ class Ending(NamedTuple):
 
 
 def terminate_all(
-    target: Connected,
-    jobs: Sequence[ObservedJob],
-    note: Callable[[ObservedJob], None],
-    *,
-    yes: bool,
-    force: bool,
-    as_json: bool,
+    there: TargetSession, jobs: Sequence[ObservedJob], *, yes: bool, force: bool, as_json: bool
 ) -> ExitCode:
     """Terminate jobs, and say what became of each. Returns the exit code.
 
     The marker is left as it is: to its stack, the job was terminated outside the manifest, and the history
-    has by whom (`note`).
+    has by whom.
 
     Raises:
         Refused: one of them may not be terminated, or nobody agreed; nothing was sent.
     """
     check_allowed(jobs, Operation.TERMINATE, force=force)
     _ask("Terminate", jobs, yes=yes)
-    return _report_endings(
-        [_tried(target, job, partial(terminate, note=note)) for job in jobs], as_json=as_json
-    )
+    call = partial(terminate, note=there.note_termination)
+    return _report_endings([_tried(there.target, job, call) for job in jobs], as_json=as_json)
 
 
 def delete_all(
-    target: Connected, jobs: Sequence[ObservedJob], *, yes: bool, force: bool, as_json: bool
+    there: TargetSession, jobs: Sequence[ObservedJob], *, yes: bool, force: bool, as_json: bool
 ) -> ExitCode:
     """Delete the records of jobs, several by one call, and say what became of each. Returns the exit code.
 
@@ -242,19 +208,18 @@ def delete_all(
         Refused: one of them may not be deleted, or nobody agreed; nothing was sent.
         NotSupported: this kind of target keeps its records.
     """
-    deletion = target.deletion
+    deletion = there.target.deletion
     check_allowed(jobs, Operation.DELETE_RECORD, force=force)
     _ask("Delete the record of", jobs, yes=yes)
+    call: Callable[[Connected, ObservedJob], str] = delete
     if len(jobs) > 1:
         try:
-            deletion.delete_many({job.id: _kind(job) for job in jobs})
+            deletion.delete_many({job.id: str(job.body.get("kind") or "job") for job in jobs})
         except ServiceError as failure:
-            endings = [_tried(target, job, partial(check_deleted, failure)) for job in jobs]
+            call = partial(check_deleted, failure)
         else:
-            endings = [Ending(job, "deleting") for job in jobs]
-    else:
-        endings = [_tried(target, job, delete) for job in jobs]
-    return _report_endings(endings, as_json=as_json)
+            return _report_endings([Ending(job, "deleting") for job in jobs], as_json=as_json)
+    return _report_endings([_tried(there.target, job, call) for job in jobs], as_json=as_json)
 
 
 def _ask(verb: str, jobs: Sequence[ObservedJob], *, yes: bool) -> None:
@@ -274,7 +239,11 @@ def _tried(target: Connected, job: ObservedJob, call: Callable[[Connected, Obser
 
 def _report_endings(endings: Sequence[Ending], *, as_json: bool) -> ExitCode:
     if as_json:
-        console.document({"jobs": [_ending_document(ending) for ending in endings]})
+        documents = []
+        for job, word, failure in endings:
+            error = failure and {name: getattr(failure, name) for name in ("code", "message", "request_id")}
+            documents.append({"id": job.id, "name": job.name, "result": word, "error": error})
+        console.document({"jobs": documents})
     else:
         width = max(len(ending.word) for ending in endings)
         lines = (f"{e.word:<{width}}  {e.job.id}  {e.job.name}" for e in endings)
@@ -288,17 +257,3 @@ def _report_endings(endings: Sequence[Ending], *, as_json: bool) -> ExitCode:
     if ExitCode.UNAUTHORIZED in codes:
         return ExitCode.UNAUTHORIZED
     return ExitCode.PARTIAL if len(failures) < len(endings) else codes[0]
-
-
-def _ending_document(ending: Ending) -> dict[str, object]:
-    failure = ending.failure
-    error = failure and {
-        "code": failure.code,
-        "message": failure.message,
-        "request_id": failure.request_id,
-    }
-    return {"id": ending.job.id, "name": ending.job.name, "result": ending.word, "error": error}
-
-
-def _kind(job: ObservedJob) -> str:
-    return str(job.body.get("kind") or "job")

@@ -33,8 +33,7 @@ from reconciler.files import write_new_file
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.cli.context import TargetSession
-    from reconciler.core.observed import EventQuery, Listing, ObservedJob
+    from reconciler.core.observed import EventQuery
     from reconciler.modelarts.jobs import Moment
 
 
@@ -79,41 +78,28 @@ def list_(
     OWNER is the stack, key and revision in the job's marker. --json prints the whole jobs.
     """
     from reconciler.modelarts.jobs import JobFilters, search_jobs
+    from reconciler.render.commands import render_jobs
 
     with open_target(paths, variables, var_files, target) as there, reading():
         now_s = there.clock.now()
         wanted = JobFilters(**filters)
         listing = search_jobs(there.target.search, wanted, now_s, sort_by=sort, order=order, limit=limit + 1)
-    has_more = len(listing.jobs) > limit
-    _show_list(there, listing, listing.jobs[:limit], now_s, has_more=has_more, as_json=as_json)
-    if wanted.looks_back:
-        console.say("The service searched the last 31 days only; use --created-after to go further back.")
-    return say_gaps(listing)
-
-
-def _show_list(
-    there: TargetSession,
-    listing: Listing,
-    jobs: Sequence[ObservedJob],
-    now_s: float,
-    *,
-    has_more: bool,
-    as_json: bool,
-) -> None:
-    from reconciler.render.commands import render_jobs
-
+    jobs, has_more = listing.jobs[:limit], len(listing.jobs) > limit
     for job in jobs:
         learn_tokens(job)
     if as_json:
         is_complete = not (has_more or listing.unreadable or listing.problem)
         items = [there.shown(job) for job in jobs]
         console.document({"count": len(items), "complete": is_complete, "items": items})
-        return
-    console.result(render_jobs(jobs, now_s, console.style(sys.stdout)))
-    if has_more:
-        console.say(f"Showing the first {len(jobs)}; raise --limit to see more.")
-    elif not jobs and not listing.problem:
-        console.say("No matching jobs.")
+    else:
+        console.result(render_jobs(jobs, now_s, console.style(sys.stdout)))
+        if has_more:
+            console.say(f"Showing the first {len(jobs)}; raise --limit to see more.")
+        elif not jobs and not listing.problem:
+            console.say("No matching jobs.")
+    if wanted.looks_back:
+        console.say("The service searched the last 31 days only; use --created-after to go further back.")
+    return say_gaps(listing)
 
 
 @jobs_command.command("show")
@@ -274,9 +260,7 @@ def terminate(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **wher
 
     with open_target(**where) as there:
         found = there.find_all(jobs)
-        return terminate_all(
-            there.target, found, there.note_termination, yes=yes, force=force, as_json=as_json
-        )
+        return terminate_all(there, found, yes=yes, force=force, as_json=as_json)
 
 
 @jobs_command.command("delete")
@@ -291,7 +275,7 @@ def delete(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: 
 
     with open_target(**where) as there:
         found = there.find_all(jobs)
-        return delete_all(there.target, found, yes=yes, force=force, as_json=as_json)
+        return delete_all(there, found, yes=yes, force=force, as_json=as_json)
 
 
 @jobs_command.command("wait")
@@ -370,13 +354,13 @@ def export_command(
     """
     from reconciler.cli.export import (
         USUAL_PHASES,
-        Where,
         exported,
         manifest_text,
         named_jobs,
         open_source,
         unmanaged_jobs,
     )
+    from reconciler.core.identity import stack_problem
     from reconciler.manifest.export import head_of_export, stack_name
     from reconciler.modelarts.jobs import JobFilters
 
@@ -385,10 +369,14 @@ def export_command(
         raise click.UsageError("name jobs, or use --all for all that no stack owns")
     if jobs and (globs or any(filters.values())):
         raise click.UsageError("filters choose among all jobs; use them with --all")
-    _check_names(stack, file)
+    if stack is not None and (problem := stack_problem(stack)):
+        raise WrongUsage(Diagnostic("invalid stack name", f'"{stack}": {problem}'))
+    exists = Diagnostic("the file exists", f"{file} is never overwritten", "name another file, or remove it")
+    if file is not None and (file.exists() or file.is_symlink()):
+        raise WrongUsage(exists)
     filters["phases"] = filters["phases"] or USUAL_PHASES
     target, address = target_or_address(target, address)
-    with open_source(Where(paths, variables, var_files, target, address)) as source:
+    with open_source(paths, variables, var_files, target, address) as source:
         if all_jobs:
             found = unmanaged_jobs(source.session, JobFilters(**filters), globs)
         else:
@@ -396,32 +384,16 @@ def export_command(
         result, code = exported(source, stack or source.stack or stack_name(Path.cwd().name), found)
     if not result.entries and code:
         return code
-    _write(manifest_text(result, head_of_export(result.target_name)), file)
-    if not result.entries:
-        console.say("No matching jobs.")
-    return code
-
-
-def _check_names(stack: str | None, file: Path | None) -> None:
-    from reconciler.core.identity import stack_problem
-
-    if stack is not None and (problem := stack_problem(stack)):
-        raise WrongUsage(Diagnostic("invalid stack name", f'"{stack}": {problem}'))
-    if file is not None and (file.exists() or file.is_symlink()):
-        raise WrongUsage(_exists(file))
-
-
-def _exists(file: Path) -> Any:
-    return Diagnostic("the file exists", f"{file} is never overwritten", "name another file, or remove it")
-
-
-def _write(text: str, file: Path | None) -> None:
+    text = manifest_text(result, head_of_export(result.target_name))
     if file is None:
         console.result(text)
     elif write_new_file(file, text.encode()):
         console.say(f"written: {file}")
     else:
-        raise WrongUsage(_exists(file))
+        raise WrongUsage(exists)
+    if not result.entries:
+        console.say("No matching jobs.")
+    return code
 
 
 @click.command("flavors")

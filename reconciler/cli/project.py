@@ -12,7 +12,7 @@ from difflib import unified_diff
 from math import isfinite
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -45,7 +45,6 @@ from reconciler.render.layout import fit
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.cli.export import Where
     from reconciler.decide.doctor import Check
     from reconciler.emulator import Server
     from reconciler.manifest.yaml import Document
@@ -79,9 +78,17 @@ def init_command(
     With --from-service it declares what runs: on the target at --endpoint or --region, or on that of
     the stack in the current directory. Secrets become variables.
     """
-    from reconciler.cli.export import Where
-    from reconciler.manifest.export import MANIFEST_FILE, WORKFLOW_FILE, starting_files, workflow_for
+    from reconciler.cli import export
+    from reconciler.manifest.export import (
+        MANIFEST_FILE,
+        WORKFLOW_FILE,
+        head_of_export,
+        stack_name,
+        starting_files,
+        workflow_for,
+    )
     from reconciler.manifest.files import has_root_file
+    from reconciler.modelarts.jobs import JobFilters
 
     if not from_service and is_typed("target", *Address._fields):
         raise click.UsageError("a target is read only with --from-service")
@@ -89,55 +96,31 @@ def init_command(
     files, code = dict(starting_files(directory.resolve().name)), ExitCode.DONE
     if from_service and not has_stack:
         target, service = target_or_address(target, Address(**address))
-        start = _start_of(Where((), variables, var_files, target, service), directory)
-        if start.manifest is None:
-            return start.code
-        code = start.code
-        files[MANIFEST_FILE] = start.manifest
-        files[WORKFLOW_FILE] = workflow_for(start.target)
+        with export.open_source((), variables, var_files, target, service) as source:
+            found = export.unmanaged_jobs(source.session, JobFilters(phases=export.RUNNING_PHASES), ())
+            result, code = export.exported(source, stack_name(directory.resolve().name), found)
+        if not result.entries and code:
+            return code
+        if not result.entries:
+            console.say("No job runs that no stack owns.")
+        name, root = source.target_name, source.session.loaded.root
+        if source.target.traits.is_embedded and directory.resolve() != root.resolve():
+            where_they_are = f"lie beside the manifest in {root}, and {directory} does not see them"
+            console.say(printable(f"warning: the jobs of target {name} {where_they_are}"), "warning")
+        text = export.manifest_text(result, head_of_export(name))
+        files |= {MANIFEST_FILE: text, WORKFLOW_FILE: workflow_for(name)}
     directory.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         path = directory / name
         if name == MANIFEST_FILE and has_stack:
             console.say(f"exists, not written: {directory} has a manifest that says stack:")
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if write_new_file(path, text.encode()):
+            console.result(f"{path}\n")
         else:
-            _write(path, text)
+            console.say(f"exists, not written: {path}")
     return code
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if write_new_file(path, text.encode()):
-        console.result(f"{path}\n")
-    else:
-        console.say(f"exists, not written: {path}")
-
-
-class _Start(NamedTuple):
-    """A manifest of what runs on a target, None where that could not be read, and how well it could."""
-
-    manifest: str | None
-    target: str
-    code: ExitCode
-
-
-def _start_of(where: Where, directory: Path) -> _Start:
-    from reconciler.cli.export import RUNNING_PHASES, exported, manifest_text, open_source, unmanaged_jobs
-    from reconciler.manifest.export import head_of_export, stack_name
-    from reconciler.modelarts.jobs import JobFilters
-
-    with open_source(where) as source:
-        found = unmanaged_jobs(source.session, JobFilters(phases=RUNNING_PHASES), ())
-        result, code = exported(source, stack_name(directory.resolve().name), found)
-    name = source.target_name
-    if not result.entries and code:
-        return _Start(None, name, code)
-    if not result.entries:
-        console.say("No job runs that no stack owns.")
-    if source.target.traits.is_embedded and directory.resolve() != source.root.resolve():
-        where_they_are = f"lie beside the manifest in {source.root}, and {directory} does not see them"
-        console.say(printable(f"warning: the jobs of target {name} {where_they_are}"), "warning")
-    return _Start(manifest_text(result, head_of_export(name)), name, code)
 
 
 @click.command("validate")
