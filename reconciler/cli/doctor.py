@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.cli.context import runtime
@@ -35,108 +34,27 @@ from reconciler.decide.doctor import (
     well,
     wrong,
 )
-from reconciler.errors import ManifestInvalid, NotFound, NotSupported, Rejected, ServiceError, Unauthorized
+from reconciler.errors import (
+    Diagnostic,
+    ManifestInvalid,
+    NotFound,
+    NotSupported,
+    Rejected,
+    ServiceError,
+    Unauthorized,
+)
 from reconciler.manifest import LoadedStack
 from reconciler.modelarts.auth import IamUnreachable, LoginRefused
 from reconciler.modelarts.errors import is_missing_right
 from reconciler.modelarts.local import LocalFileFailed
-from reconciler.modelarts.target import Connected, connected
+from reconciler.modelarts.target import Connected, connected, identity_of
 from reconciler.record_directory import NAME
-from reconciler.recording import DATABASE, Recording
+from reconciler.recording import DATABASE
 
 if TYPE_CHECKING:
     from reconciler.records.store import Records
 
 LOCK = "lock"
-
-
-class RecordsExamination:
-    """The records of one stack; `given` is the address that `--records` says."""
-
-    def __init__(self, loaded: LoadedStack, target: Target, given: str | None, clock: Clock) -> None:
-        self._loaded, self._target, self._given, self._clock = loaded, target, given, clock
-        self._recording: Recording | None = None
-        self._store: Records | None = None
-        self._is_unavailable = False
-
-    def of_store(self) -> Iterator[Check]:
-        """Find the store, and look into it.
-
-        Raises:
-            WrongUsage: `--records` is not the address of a store.
-        """
-        try:
-            url = records_url(self._target, self._given, self._loaded.records_url, runtime())
-        except ManifestInvalid as invalid:
-            yield from (
-                wrong("records", f"{said.what}: {said.why}", said.fix) for said in invalid.diagnostics
-            )
-            self._is_unavailable = True
-            yield from unchecked(("history",), "the record store URL is incomplete")
-            return
-        yield self._opened(url)
-        if self._is_unavailable:
-            yield from unchecked(("history",), "the record store is unavailable")
-        else:
-            is_shared = url is not None and not parse_store_url(url).kind.is_file
-            yield of_memory(is_local=self._target.traits.is_embedded, is_shared=is_shared)
-
-    def _opened(self, url: str | None) -> Check:
-        store = parse_store_url(url or file_url(str(self._loaded.root / NAME / DATABASE)))
-        file = self._loaded.root / store.name if store.kind.is_file else None
-        place = f"this machine's file {file}" if file else store.shown
-        if file and (problem := _problem_of(file.parent)):
-            self._is_unavailable = True
-            return problem
-        self._recording = open_recording(url, self._loaded.root, runtime())
-        try:
-            self._store = self._recording.reading()
-            if self._store is not None:
-                self._store.check()
-        except RecordsUnavailable as unavailable:
-            self._is_unavailable = True
-            [said] = unavailable.diagnostics
-            return wrong("records", f"{said.what}: {said.why}", said.fix)
-        return well("records", place if self._store else f"{place}; nothing is recorded yet")
-
-    def of_lock(self, identity: TargetIdentity) -> Check:
-        """See who holds the lock of the stack on this target."""
-        if self._is_unavailable:
-            return unchecked((LOCK,), "the record store is unavailable")[0]
-        if self._store is None:
-            return of_lock(None, 0.0)
-        try:
-            holder = self._store.holder(Scope.of(self._loaded.stack.name, identity))
-        except RecordsUnavailable as unavailable:
-            [said] = unavailable.diagnostics
-            return wrong(LOCK, f"{said.what}: {said.why}", said.fix)
-        return of_lock(holder, self._clock.now())
-
-    def close(self) -> None:
-        """Let go of the store."""
-        if self._recording is not None:
-            self._recording.close()
-
-
-def _problem_of(directory: Path) -> Check | None:
-    """Whether a file can be made in a directory, which need not exist yet."""
-    there = next(place for place in (directory, *directory.parents) if place.exists())
-    try:
-        with tempfile.TemporaryFile(dir=there):
-            return None
-    except OSError as error:
-        fix = f"{directory} must be a writable directory"
-        return wrong("records", f"{directory}: {error.strerror or error}", fix)
-
-
-def known_identity(name: str, target: Target) -> TargetIdentity | None:
-    """Who the target is, as far as that can be known without credentials."""
-    from reconciler.modelarts.target import identity_of
-
-    try:
-        return identity_of(name, target, os.environ)
-    except ManifestInvalid:  # connecting says what is wrong
-        return None
 
 
 class _Probe(NamedTuple):
@@ -151,22 +69,15 @@ class _Probe(NamedTuple):
 
 #: A name that need not exist.
 _ANY_NAME = "reconciler-doctor"
-_LIST = _Probe("may list jobs", "modelarts:trainJob:list", lambda place, _: _list(place))
+_MAY_LIST, _LIST_ACTION = "may list jobs", "modelarts:trainJob:list"
+_GET, _GET_QUOTAS = "modelarts:trainJob:get", "modelarts:trainJob:getQuotas"
 _PROBES = (
+    _Probe("may read a job", _GET, lambda place, job_id: place.backend.details(job_id), needs_a_job=True),
     _Probe(
-        "may read a job",
-        "modelarts:trainJob:get",
-        lambda place, job_id: place.backend.details(job_id),
-        needs_a_job=True,
+        "may read events", _GET, lambda place, job_id: place.logs.events(job_id, limit=1), needs_a_job=True
     ),
-    _Probe(
-        "may read events",
-        "modelarts:trainJob:get",
-        lambda place, job_id: place.logs.events(job_id, limit=1),
-        needs_a_job=True,
-    ),
-    _Probe("may see flavors", "modelarts:trainJob:list", lambda place, _: place.catalog.flavor_offers()),
-    _Probe("may see engines", "modelarts:trainJob:list", lambda place, _: place.catalog.engine_offers()),
+    _Probe("may see flavors", _LIST_ACTION, lambda place, _: place.catalog.flavor_offers()),
+    _Probe("may see engines", _LIST_ACTION, lambda place, _: place.catalog.engine_offers()),
     _Probe(
         "may check names",
         "modelarts:trainJob:checkName",
@@ -174,19 +85,10 @@ _PROBES = (
         is_everywhere=False,
     ),
 )
-_GET_QUOTAS = "modelarts:trainJob:getQuotas"
 _NOT_ON_OTC = "not supported by Open Telekom Cloud"
 _OF_JOBS = ("duplicates", "adoption")
 #: What is checked once the service is there, in this order.
-_STEPS = (
-    "endpoint",
-    "clock",
-    "project",
-    _LIST.name,
-    *(probe.name for probe in _PROBES),
-    "quota",
-    *_OF_JOBS,
-)
+_STEPS = ("endpoint", "clock", "project", _MAY_LIST, *(probe.name for probe in _PROBES), "quota", *_OF_JOBS)
 
 
 def _from(step: str) -> tuple[str, ...]:
@@ -194,13 +96,18 @@ def _from(step: str) -> tuple[str, ...]:
 
 
 class Examination:
-    """One target of a stack. `place` says where it is, as far as that is known by now."""
+    """One target of a stack, and the stack's records there.
+
+    `given` is the address that `--records` says; `place` where the target is, as far as that is known by now.
+    """
 
     def __init__(
-        self, loaded: LoadedStack, name: str, target: Target, clock: Clock, records: str | None = None
+        self, loaded: LoadedStack, name: str, target: Target, clock: Clock, given: str | None = None
     ) -> None:
         self._loaded, self._name, self._target, self._clock = loaded, name, target, clock
-        self._records = RecordsExamination(loaded, target, records, clock)
+        self._given = given
+        self._store: Records | None = None
+        self._has_records = False
         self.place: dict[str, str | None] = {
             "name": name,
             "kind": target.kind,
@@ -210,18 +117,22 @@ class Examination:
         }
 
     def checks(self) -> Iterator[Check]:
-        """Look at one thing after the other."""
+        """Look at one thing after the other.
+
+        Raises:
+            WrongUsage: `--records` is not the address of a store.
+        """
         with ExitStack() as cleanup:
-            cleanup.callback(self._records.close)
-            yield from self._records.of_store()
-            identity = known_identity(self._name, self._target)
+            yield from self._of_records(cleanup)
+            identity = None
+            with suppress(ManifestInvalid):  # connecting says what is wrong
+                identity = identity_of(self._name, self._target, os.environ)
             if identity is not None:
-                yield self._records.of_lock(identity)
+                yield self._of_lock(identity)
             rest = _STEPS if identity is not None else (LOCK, *_STEPS)
             try:
-                place = cleanup.enter_context(
-                    connected(self._name, self._target, self._loaded.root, runtime())
-                )
+                opening = connected(self._name, self._target, self._loaded.root, runtime())
+                place = cleanup.enter_context(opening)
             except LocalFileFailed as failure:
                 yield of_failure("target", failure)
                 yield from unchecked(rest, "the target cannot be opened")
@@ -229,27 +140,83 @@ class Examination:
                 yield of_failure("credentials", failure)
                 yield from unchecked(rest, "no credentials")
             except ManifestInvalid as invalid:
-                for said in invalid.diagnostics:
-                    yield wrong("target", f"{said.what}: {said.why}", said.fix)
+                yield from _problems("target", invalid.diagnostics)
                 yield from unchecked(rest, "the target is incomplete")
             except OSError as error:
                 yield wrong("target", f"{error.filename}: {error.strerror or error}")
                 yield from unchecked(rest, "the target cannot be opened")
             else:
                 if identity is None:
-                    yield self._records.of_lock(place.identity)
+                    yield self._of_lock(place.identity)
                 yield from self._of_service(place)
 
+    def _of_records(self, cleanup: ExitStack) -> Iterator[Check]:
+        """Find the store, and look into it."""
+        try:
+            url = records_url(self._target, self._given, self._loaded.records_url, runtime())
+        except ManifestInvalid as invalid:
+            yield from _problems("records", invalid.diagnostics)
+            yield from unchecked(("history",), "the record store URL is incomplete")
+            return
+        yield self._opened(url, cleanup)
+        if not self._has_records:
+            yield from unchecked(("history",), "the record store is unavailable")
+            return
+        is_shared = url is not None and not parse_store_url(url).kind.is_file
+        yield of_memory(is_local=self._target.traits.is_embedded, is_shared=is_shared)
+
+    def _opened(self, url: str | None, cleanup: ExitStack) -> Check:
+        store = parse_store_url(url or file_url(str(self._loaded.root / NAME / DATABASE)))
+        place = store.shown
+        if store.kind.is_file:
+            file = self._loaded.root / store.name
+            place, directory = f"this machine's file {file}", file.parent
+            # The directory need not exist yet.
+            there = next(one for one in (directory, *directory.parents) if one.exists())
+            try:
+                tempfile.TemporaryFile(dir=there).close()
+            except OSError as error:
+                why = f"{directory}: {error.strerror or error}"
+                return wrong("records", why, f"{directory} must be a writable directory")
+        recording = open_recording(url, self._loaded.root, runtime())
+        cleanup.callback(recording.close)
+        try:
+            self._store = recording.reading()
+            if self._store is not None:
+                self._store.check()
+        except RecordsUnavailable as unavailable:
+            return _problems("records", unavailable.diagnostics)[0]
+        self._has_records = True
+        return well("records", place if self._store else f"{place}; nothing is recorded yet")
+
+    def _of_lock(self, identity: TargetIdentity) -> Check:
+        """See who holds the lock of the stack on this target."""
+        if not self._has_records:
+            return unchecked((LOCK,), "the record store is unavailable")[0]
+        if self._store is None:
+            return of_lock(None, 0.0)
+        try:
+            holder = self._store.holder(Scope.of(self._loaded.stack.name, identity))
+        except RecordsUnavailable as unavailable:
+            return _problems(LOCK, unavailable.diagnostics)[0]
+        return of_lock(holder, self._clock.now())
+
     def _of_service(self, place: Connected) -> Iterator[Check]:
-        backend, identity = place.backend, place.identity
-        endpoint = backend.endpoint if isinstance(backend, SupportsDiagnosis) else identity.endpoint
+        backend, identity, is_embedded = place.backend, place.identity, self._target.traits.is_embedded
+        diagnosis = backend if isinstance(backend, SupportsDiagnosis) else None
+        endpoint = diagnosis.endpoint if diagnosis else identity.endpoint
         self.place |= {"endpoint": endpoint, "project_id": identity.project_id}
         listing = _list(place)
         if isinstance(listing.problem, LoginRefused | IamUnreachable):
             yield of_failure("credentials", listing.problem)
             yield from unchecked(_STEPS, "no token")
             return
-        yield self._of_credentials(place)
+        if is_embedded:
+            yield well("credentials", "none required")
+        elif diagnosis:
+            yield well("credentials", diagnosis.credentials_origin)
+        else:
+            yield _lacking("credentials", place.not_supported("say where its credentials come from"))
         failure = listing.problem if isinstance(listing.problem, ServiceError) else None
         if isinstance(failure, LocalFileFailed) or (
             failure and not isinstance(failure, Unauthorized | Rejected)
@@ -258,7 +225,12 @@ class Examination:
             yield from unchecked(_from("clock"), "the service does not respond")
             return
         yield well("endpoint", f"{endpoint} responds")
-        clock = self._of_clock(place)
+        if is_embedded:
+            clock = well("clock", "the in-process emulator uses this machine's clock")
+        elif diagnosis:
+            clock = of_clock(diagnosis.skew_s)
+        else:
+            clock = _lacking("clock", place.not_supported("tell the time of its service"))
         yield clock
         if failure and clock.health is Health.WRONG:
             # Another signature that fails brings the key nearer to being locked.
@@ -269,36 +241,21 @@ class Examination:
             yield of_failure("endpoint", failure)
             yield from unchecked(_from("project"), "this does not look like the service")
         else:
-            yield well("project", f"{identity.project_id}, from {self._project_source()}")
+            source = "the target"
+            if self._target.traits.has_address and not self._target.project_id:
+                variables = ("HUAWEICLOUD_SDK_PROJECT_ID", "OS_PROJECT_ID")
+                set_ = (name for name in variables if os.environ.get(name, "").strip())
+                source = next(set_, "the credentials")
+            yield well("project", f"{identity.project_id}, from {source}")
             yield from self._of_access(place, listing)
-
-    def _of_credentials(self, place: Connected) -> Check:
-        if self._target.traits.is_embedded:
-            return well("credentials", "none required")
-        if isinstance(place.backend, SupportsDiagnosis):
-            return well("credentials", place.backend.credentials_origin)
-        return _lacking("credentials", place.not_supported("say where its credentials come from"))
-
-    def _of_clock(self, place: Connected) -> Check:
-        if self._target.traits.is_embedded:
-            return well("clock", "the in-process emulator uses this machine's clock")
-        if isinstance(place.backend, SupportsDiagnosis):
-            return of_clock(place.backend.skew_s)
-        return _lacking("clock", place.not_supported("tell the time of its service"))
-
-    def _project_source(self) -> str:
-        if not self._target.traits.has_address or self._target.project_id:
-            return "the target"
-        variables = ("HUAWEICLOUD_SDK_PROJECT_ID", "OS_PROJECT_ID")
-        return next((name for name in variables if os.environ.get(name, "").strip()), "the credentials")
 
     def _of_access(self, place: Connected, listing: Listing) -> Iterator[Check]:
         if isinstance(listing.problem, ServiceError):
-            yield _denied(_LIST.name, _LIST.action, listing.problem)
+            yield _denied(_MAY_LIST, _LIST_ACTION, listing.problem)
         elif listing.problem:
-            yield wrong(_LIST.name, listing.problem, "retry", Trouble.UNREACHABLE)
+            yield wrong(_MAY_LIST, listing.problem, "retry", Trouble.UNREACHABLE)
         else:
-            yield well(_LIST.name, _LIST.action)
+            yield well(_MAY_LIST, _LIST_ACTION)
         job_id = listing.jobs[0].id if listing.jobs else ""
         asked = {probe.name: partial(_tried, probe, place, job_id) for probe in _PROBES}
         for name, ask in {**asked, "quota": partial(_quota, place)}.items():
@@ -310,14 +267,12 @@ class Examination:
         if listing.problem:
             yield from unchecked(_OF_JOBS, "the list cannot be read")
             return
+        stack = self._loaded.stack
         try:
-            yield from self._of_jobs(place)
+            seen = place.backend.observe(stack.declared_keys)
         except Unauthorized as failure:
             yield from _shut_out(failure, _OF_JOBS)
-
-    def _of_jobs(self, place: Connected) -> Iterator[Check]:
-        stack = self._loaded.stack
-        seen = place.backend.observe(stack.declared_keys)
+            return
         if seen.problem is not None:
             yield wrong("the list", seen.problem, "retry", Trouble.UNREACHABLE)
         for lost in seen.unreadable:
@@ -326,6 +281,10 @@ class Examination:
         ownership = sort_by_key(seen, stack.name, stack.declared_keys)
         yield from of_duplicates(ownership)
         yield from of_conflicting_jobs(ownership, stack.declared_keys)
+
+
+def _problems(name: str, diagnostics: Sequence[Diagnostic]) -> list[Check]:
+    return [wrong(name, f"{said.what}: {said.why}", said.fix) for said in diagnostics]
 
 
 def _list(place: Connected) -> Listing:
