@@ -93,7 +93,7 @@ _NAMES_BY_MODULE = {
     "modelarts.job_models": "Filter JobPage ReportedJob Search SearchBody TagFilter UpdateBody",
     "modelarts.models": "Task",
     "modelarts.operations": "Engine Event Events Flavor LogLines LogPreview Metric Quota Stages TaggedJob",
-    "core.fields.desired": "JobBody",
+    "core.fields.job": "JobBody",
     "decide.outcome": "ApplyEvent",
     "errors": (
         "Diagnostic ExitCode Location ManifestInvalid NameTaken NotFound NotSupported "

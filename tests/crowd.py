@@ -11,7 +11,7 @@ from typing import Any, cast
 from reconciler import reconcile
 from reconciler.core.body import manifest_form
 from reconciler.core.canonical import by_name, canonical, split
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import Observation, ObservedJob, SearchFilter
 from reconciler.core.phase import Phase
 from reconciler.core.ports import Backend

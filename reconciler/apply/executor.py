@@ -14,7 +14,7 @@ from functools import partial
 from reconciler.apply.catalog import CreateChecks
 from reconciler.apply.journaled import CallsInFlight, JournaledBackend, Scheduler, StaleObservation, Turn
 from reconciler.apply.steps import Steps
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ports import Backend, Clock
 from reconciler.core.record import Call, LockLost

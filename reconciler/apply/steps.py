@@ -14,7 +14,7 @@ from reconciler.apply.catalog import CreateChecks
 from reconciler.apply.journaled import Turn
 from reconciler.apply.waiter import WaitingForJob, wait_for
 from reconciler.core.body import is_of_same_form
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import MAX_DESCRIPTION, Description
 from reconciler.core.lifecycle import ReplaceOrder
 from reconciler.core.mutable import did_not_take, legal_now, unreported_paths

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from reconciler.cli.context import runtime
 from reconciler.connection import open_recording, records_url
 from reconciler.core.addresses import file_url, parse_store_url
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import Listing
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.ports import Clock, SupportsDiagnosis, SupportsSearch

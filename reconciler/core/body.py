@@ -253,7 +253,9 @@ def create_body(entry: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def _body_rule() -> FieldRule:
     """The rules of a create body: those of a manifest, and below `metadata` once more."""
-    return FieldRule(members={**rules().members, "metadata": rules()})
+    rule = FieldRule()
+    rule.members = {**rules().members, "metadata": rules()}
+    return rule
 
 
 def _typed(value: Any, rule: FieldRule) -> Any:

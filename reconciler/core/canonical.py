@@ -8,16 +8,15 @@ What is special about a field is read off its line in the models (`desired.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from reconciler.core.fields.desired import JobBody
-from reconciler.core.fields.marks import DefaultTemplate, KeyedBy, Mark, UpdateInPlace
+from reconciler.core.fields.field_types import DefaultTemplate, KeyedBy, Mark, Rare, UpdateInPlace
+from reconciler.core.fields.job import JobBody
 from reconciler.secrets import SecretText
 
 _M = TypeVar("_M")
@@ -48,24 +47,47 @@ def by_name(form: Any) -> Any:
     return [by_name(item) for item in form] if isinstance(form, list) else form
 
 
-@dataclass(frozen=True)
 class FieldRule:
-    """What is known of one field: its members if it is an object, its item if it is a list.
+    """What is known of one field, read off its line in the models.
 
     `is_text` says that the service wants text, so that a number stays as it is spelled; `scalar` is the type
-    of a plain value, None where it is one of several or unknown.
+    of a plain value, None where it is one of several or unknown. `is_rare` says that few manifests have it.
     """
 
-    members: Mapping[str, FieldRule] = field(default_factory=dict)
-    item: FieldRule | None = None
-    keyed_by: str | None = None
-    default: str | None = None
-    default_template: str | None = None
-    marks: frozenset[Mark] = frozenset()
-    update: UpdateInPlace | None = None
-    description: str = ""
-    is_text: bool = False
-    scalar: type | None = None
+    def __init__(
+        self, annotation: Any = None, metadata: Sequence[Any] = (), default: Any = None, description: str = ""
+    ) -> None:
+        self._type, more = _unwrap(annotation)
+        self._rare = _first(Rare, metadata)
+        keyed_by, template = _first(KeyedBy, metadata), _first(DefaultTemplate, metadata)
+        self.keyed_by = keyed_by.field if keyed_by else None
+        self.default = scalar(default) if isinstance(default, str | int | float) else None
+        self.default_template = template.template if template else None
+        self.marks = frozenset(m for m in (*metadata, *more) if isinstance(m, Mark))
+        self.update = _first(UpdateInPlace, metadata)
+        self.description = description
+        self.is_text = self._type is str
+        self.scalar: type | None = self._type if self._type in (str, int, float, bool) else None
+        self.is_rare = self._rare is not None
+
+    @cached_property
+    def _inner(self) -> Any:
+        return _unwrap(self._rare.type)[0] if self._rare else self._type
+
+    @cached_property
+    def members(self) -> Mapping[str, FieldRule]:
+        """The rules of its members, if it is an object."""
+        if not isinstance(self._inner, type) or not issubclass(self._inner, BaseModel):
+            return {}
+        return {
+            name: FieldRule(info.annotation, info.metadata, info.default, info.description or "")
+            for name, info in self._inner.model_fields.items()
+        }
+
+    @cached_property
+    def item(self) -> FieldRule | None:
+        """The rule of its items, if it is a list."""
+        return FieldRule(get_args(self._inner)[0]) if get_origin(self._inner) is list else None
 
     @cached_property
     def templated(self) -> frozenset[str]:
@@ -99,53 +121,16 @@ class FieldRule:
 
 @cache
 def rules() -> FieldRule:
-    """The rules of a whole job in manifest form, read off the models once."""
-    root = _rule_of_model(JobBody)
+    """The rules of a whole job in manifest form."""
+    root = FieldRule(JobBody)
+    output = root.members["algorithm"].members["outputs"].item
+    assert output is not None
     # Response-only, but `raw` can send it: "30s" in the documents' tables, 30 in their examples.
-    period = FieldRule(marks=frozenset({Mark.SECONDS, Mark.FILLED_IN}))
-    return _with_member(root, ("algorithm", "outputs"), "period", period)
+    output.members = {**output.members, "period": FieldRule(None, (Mark.SECONDS, Mark.FILLED_IN))}
+    return root
 
 
-def _with_member(rule: FieldRule, path: tuple[str, ...], name: str, member: FieldRule) -> FieldRule:
-    if not path:
-        if rule.item is not None:
-            return replace(rule, item=_with_member(rule.item, (), name, member))
-        return replace(rule, members={**rule.members, name: member})
-    return replace(
-        rule, members={**rule.members, path[0]: _with_member(rule.members[path[0]], path[1:], name, member)}
-    )
-
-
-def _rule_of_model(model: type[BaseModel]) -> FieldRule:
-    members = {}
-    for name, info in model.model_fields.items():
-        default = info.default if isinstance(info.default, str | int | float) else None
-        members[name] = replace(
-            _rule_of_type(info.annotation, info.metadata),
-            default=None if default is None else scalar(default),
-            description=info.description or "",
-        )
-    return FieldRule(members=members)
-
-
-def _rule_of_type(annotation: Any, metadata: list[Any]) -> FieldRule:
-    inner, more = _unwrap(annotation)
-    keyed_by, template = _first(KeyedBy, metadata), _first(DefaultTemplate, metadata)
-    rule = FieldRule(is_text=inner is str, scalar=inner if inner in (str, int, float, bool) else None)
-    if get_origin(inner) is list:
-        rule = FieldRule(item=_rule_of_type(get_args(inner)[0], []))
-    elif isinstance(inner, type) and issubclass(inner, BaseModel):
-        rule = _rule_of_model(inner)
-    return replace(
-        rule,
-        keyed_by=keyed_by.field if keyed_by else None,
-        default_template=template.template if template else None,
-        marks=frozenset(m for m in (*metadata, *more) if isinstance(m, Mark)),
-        update=_first(UpdateInPlace, metadata),
-    )
-
-
-def _first(kind: type[_M], metadata: list[Any]) -> _M | None:
+def _first(kind: type[_M], metadata: Sequence[Any]) -> _M | None:
     return next((m for m in metadata if isinstance(m, kind)), None)
 
 
@@ -195,7 +180,7 @@ def _object(value: Mapping[str, Any], rule: FieldRule) -> Canonical:
 
 
 _UNKNOWN = FieldRule()
-_ANY_TEXT = FieldRule(is_text=True)
+_ANY_TEXT = FieldRule(str)
 
 
 def _value(value: Any, rule: FieldRule) -> Any:
@@ -281,7 +266,16 @@ def walk_rules(
 @cache
 def mutable_paths() -> tuple[tuple[str, ...], ...]:
     """The fields that the service can change on a job that exists."""
-    return tuple(path for path, rule in walk_rules() if rule.update)
+    return tuple(_mutable(rules()))
+
+
+def _mutable(rule: FieldRule, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of the fields below one that can be changed; no rare model and no list has such a field."""
+    for name, member in rule.members.items():
+        if member.update:
+            yield (*path, name)
+        elif not member.is_rare:
+            yield from _mutable(member, (*path, name))
 
 
 def rule_at(path: tuple[str, ...]) -> FieldRule:

@@ -9,13 +9,14 @@ now and what is reported, the likeliest first, and the one whose digest the mark
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from itertools import chain, combinations, islice
 from typing import Any, NamedTuple
 
 from reconciler.core.body import RERUN, digest_of
 from reconciler.core.canonical import Canonical, FieldRule, SecretName, member_rule, rules
-from reconciler.core.fields.marks import Mark
+from reconciler.core.fields.field_types import Mark
 from reconciler.core.values import Change
 from reconciler.secrets import REDACTED
 
@@ -233,7 +234,9 @@ def _rule_below(rule: FieldRule, name: str) -> FieldRule | None:
     inherited = {Mark.NOT_REPORTED} if rule.has_named_members else {Mark.NOT_REPORTED, Mark.FILLED_IN}
     if not (inherited & rule.marks) - member.marks:
         return member
-    return replace(member, marks=member.marks | inherited & rule.marks)
+    member = copy(member)
+    member.marks |= inherited & rule.marks
+    return member
 
 
 def _choices_among(options: list[_Option]) -> tuple[list[_Choice], list[_Choice]]:

@@ -22,7 +22,7 @@ from reconciler.core.body import (
 )
 from reconciler.core.canonical import Canonical, FieldRule, canonical, rules, scalar, split, walk_rules
 from reconciler.core.diff import changes_between, comparable_with_details, differing_paths
-from reconciler.core.fields.marks import Mark
+from reconciler.core.fields.field_types import Mark
 from reconciler.core.identity import (
     KEY_PATTERN,
     MAX_KEY,

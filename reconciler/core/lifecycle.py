@@ -8,8 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidatorFunctionWrapHandler, WithJsonSchema, WrapValidator
 from pydantic_core import PydanticCustomError
 
-from reconciler.core.fields.field_types import Flag, Strict, Text
-from reconciler.core.fields.marks import Edit, SeeAlso
+from reconciler.core.fields.field_types import Edit, Flag, SeeAlso, Strict, Text
 from reconciler.core.scalar import scalar_text
 from reconciler.core.schedule import CronText, Overlap, TimeZoneName
 from reconciler.text import parse_duration

@@ -18,7 +18,7 @@ from reconciler.core.canonical import (
     scalar,
 )
 from reconciler.core.diff import changes_between
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import Description, Marker, parse_description
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase, may

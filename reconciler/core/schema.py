@@ -16,8 +16,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from reconciler.core.addresses import STORES
 from reconciler.core.body import RAW_FORBIDDEN
 from reconciler.core.canonical import FieldRule, mutable_paths, rule_at
-from reconciler.core.fields.field_types import Choice, Strict, fields_of
-from reconciler.core.fields.marks import Edit, SeeAlso
+from reconciler.core.fields.field_types import Choice, Edit, SeeAlso, Strict, fields_of, type_of
 from reconciler.core.identity import KEY_PATTERN, STACK_PATTERN, room_for_description
 from reconciler.core.phase import Operation
 from reconciler.core.scalar import AXIS_NAME, VARIABLE_NAME
@@ -787,7 +786,7 @@ def _choices(values: Sequence[Any]) -> str:
 def _model_of(model: type[BaseModel] | None, name: str) -> type[BaseModel] | None:
     """The model of a field's value, or of the items of its list."""
     field = fields_of(model).get(name) if model else None
-    waiting: list[Any] = [field.annotation] if field else []
+    waiting: list[Any] = [type_of(field)] if field else []
     for one in waiting:
         if isinstance(one, type) and issubclass(one, BaseModel):
             return one

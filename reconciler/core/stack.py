@@ -16,9 +16,8 @@ from pydantic_core import PydanticCustomError
 
 from reconciler.core.body import covered_by, digest_of, is_known, is_of_same_form
 from reconciler.core.canonical import Canonical
-from reconciler.core.fields.desired import JobBody
-from reconciler.core.fields.field_types import Flag, Strict, Text
-from reconciler.core.fields.marks import Cloud, Edit, SeeAlso
+from reconciler.core.fields.field_types import Cloud, Edit, Flag, SeeAlso, Strict, Text
+from reconciler.core.fields.job import JobBody
 from reconciler.core.identity import ScheduleMark
 from reconciler.core.lifecycle import (
     Duration,

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from reconciler.core.body import is_known
 from reconciler.core.diff import changes_between
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.masking import mask
 from reconciler.core.mutable import MutableChanges, edited_paths, mutable_changes, with_secrets_of

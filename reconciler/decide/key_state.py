@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from reconciler.core.body import CURRENT, digest_of, is_known, manifest_form, one_spelling
 from reconciler.core.canonical import Canonical, canonical, split
 from reconciler.core.diff import changes_between, comparable_with_details, declared_for, unreported_among
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import parse_remote_name
 from reconciler.core.lifecycle import OnFailure, OnTerminated, ReplaceOrder
 from reconciler.core.observed import ObservedJob

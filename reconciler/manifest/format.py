@@ -20,8 +20,9 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from reconciler.core.addresses import looks_like_passwords
-from reconciler.core.fields.algorithm import Algorithm, EnvironmentItem
-from reconciler.core.fields.tasks import TaskAlgorithm
+from reconciler.core.fields.field_types import type_of
+from reconciler.core.fields.job import Algorithm
+from reconciler.core.fields.rare import EnvironmentItem, TaskAlgorithm
 from reconciler.core.scalar import Reference, parts_of
 from reconciler.core.stack import JobEntry, Manifest, TargetEntry
 from reconciler.errors import Diagnostic, Location, ManifestInvalid
@@ -89,7 +90,7 @@ class ValueShape:
             return _shape(self._inner)
         for attribute, declared in self._model.model_fields.items():
             if name in (attribute, declared.alias):
-                return _shape(_READ_AS.get((self._model, attribute), declared.annotation))
+                return _shape(_READ_AS.get((self._model, attribute)) or type_of(declared))
         return FREE
 
     @property

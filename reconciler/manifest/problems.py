@@ -17,9 +17,8 @@ from pydantic import BaseModel, ValidationError
 
 from reconciler.core.body import HOISTED, RAW_FORBIDDEN, is_named_environment
 from reconciler.core.canonical import FieldRule, rules
-from reconciler.core.fields.algorithm import EnvironmentItem
-from reconciler.core.fields.field_types import fields_of
-from reconciler.core.fields.obs_path import INVALID_PATH, OUTSIDE
+from reconciler.core.fields.field_types import INVALID_PATH, OUTSIDE, fields_of, type_of
+from reconciler.core.fields.rare import EnvironmentItem
 from reconciler.core.scalar import UnresolvedText, is_boolean, scalar_text
 from reconciler.core.schedule import time_zones
 from reconciler.errors import Diagnostic, Location, Snippet
@@ -719,7 +718,7 @@ def _at(model: type[BaseModel], loc: tuple[int | str, ...]) -> Any:
             and issubclass(annotation, BaseModel)
             and part in fields_of(annotation)
         ):
-            annotation = fields_of(annotation)[str(part)].annotation
+            annotation = type_of(fields_of(annotation)[str(part)])
         else:
             return None
     return _bare(annotation)

@@ -33,9 +33,10 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from reconciler.core.body import create_body, one_spelling, with_identity
-from reconciler.core.fields import algorithm, desired, spec, tasks
-from reconciler.core.fields.desired import JobBody
-from reconciler.core.fields.marks import Cloud, Mark, UpdateInPlace
+from reconciler.core.fields import job as declared
+from reconciler.core.fields import rare
+from reconciler.core.fields.field_types import Cloud, Mark, UpdateInPlace, type_of
+from reconciler.core.fields.job import JobBody
 from reconciler.core.observed import Listing, ObservedJob, Unreadable
 from reconciler.errors import NotSupported, ServiceError, UnreadableAnswer
 from reconciler.modelarts.models import Billing, Count, FlavorInfo, Lenient, Number, Task, Texts
@@ -66,7 +67,7 @@ def as_declared(
 
     def extended(own: type[_Model]) -> type[_Model]:
         fields: dict[str, Any] = {
-            name: _lenient(field.annotation)
+            name: _lenient(type_of(field))
             for model in models
             for name, field in model.model_fields.items()
             if name not in own.model_fields and name not in without
@@ -123,30 +124,30 @@ def _read_discrete(value: Any) -> Any:
 Seconds = Annotated[int | None, BeforeValidator(_without_unit)]
 
 
-@as_declared(algorithm.Parameter, without={"sensitive"})  # which is never sent
+@as_declared(declared.Parameter, without={"sensitive"})  # which is never sent
 class Parameter(Lenient):
     """One argument of the training script."""
 
 
-@as_declared(algorithm.SearchParam)
+@as_declared(rare.SearchParam)
 class SearchParam(Lenient):
     # Some documents write it `discreate`.
     param_type: Annotated[str, BeforeValidator(_read_discrete)] = ""
 
 
-@as_declared(algorithm.Dataset)
+@as_declared(rare.Dataset)
 class Dataset(Lenient):
     """A data set; `obs_url` is where it lies."""
 
     obs_url: str = ""
 
 
-@as_declared(algorithm.InputRemote, algorithm.OutputRemote)
+@as_declared(declared.InputRemote, declared.OutputRemote)
 class Remote(Lenient):
     """Where data lies: in object storage, or in a data set."""
 
 
-@as_declared(algorithm.Output)
+@as_declared(declared.Output)
 class Output(Lenient):
     """Data that the job writes; it is uploaded every `period` seconds."""
 
@@ -161,7 +162,7 @@ class Label(Lenient):
     value: str = ""
 
 
-@as_declared(algorithm.Engine, tasks.TaskEngine)
+@as_declared(declared.Engine, rare.TaskEngine)
 class JobEngine(Lenient):
     v1_compatible: bool | None = None
     usage: str = ""
@@ -169,7 +170,7 @@ class JobEngine(Lenient):
     tags: tuple[Label, ...] = ()
 
 
-@as_declared(algorithm.Algorithm)
+@as_declared(declared.Algorithm)
 class Algorithm(Lenient):
     """What the job runs."""
 
@@ -200,7 +201,7 @@ class PoolInfo(Lenient):
     pool_resource_flavor: Any = None
 
 
-@as_declared(spec.Resource)
+@as_declared(declared.Resource)
 class Resource(Lenient):
     policy: str = ""
     flavor_name: str = ""
@@ -210,32 +211,32 @@ class Resource(Lenient):
     main_container_allocated_resources: AllocatedResources | None = None
 
 
-@as_declared(spec.NodeSelector)
+@as_declared(rare.NodeSelector)
 class NodeSelector(Lenient):
     """Nodes on which a job may run, in the words of Kubernetes."""
 
     nodeSelectorTerms: tuple[dict[str, Any], ...] = ()  # noqa: N815
 
 
-@as_declared(spec.PreferredAffinity)
+@as_declared(rare.PreferredAffinity)
 class PreferredAffinity(Lenient):
     """What the placement should obey, in the words of Kubernetes."""
 
     node_affinity: tuple[dict[str, Any], ...] = ()
 
 
-@as_declared(spec.AssetModel)
+@as_declared(rare.AssetModel)
 class AssetModel(Lenient):
     id: str = ""
     location: str = ""
 
 
-@as_declared(spec.Spec)
+@as_declared(declared.Spec)
 class Spec(Lenient):
     is_hosted_log: bool | None = None
 
 
-@as_declared(tasks.TaskResource)
+@as_declared(rare.TaskResource)
 class TaskResource(Lenient):
     flavor_name: str = ""
     flavor_type: str = ""
@@ -249,7 +250,7 @@ class TaskResource(Lenient):
 _IN_METADATA = ("description", "annotations", "training_experiment_reference")
 
 
-@as_declared(desired.ExperimentReference)
+@as_declared(rare.ExperimentReference)
 class ExperimentReference(Lenient):
     """The experiment that the job belongs to, and its number there."""
 
@@ -329,7 +330,7 @@ class TaskUrl(Lenient):
     url: str = ""
 
 
-@as_declared(desired.Ssh)
+@as_declared(declared.Ssh)
 class Ssh(Lenient):
     task_urls: tuple[TaskUrl, ...] = ()
 
@@ -341,7 +342,7 @@ class WebTool(Lenient):
     token: str = Field("", repr=False)
 
 
-@as_declared(desired.Endpoints)
+@as_declared(declared.Endpoints)
 class Endpoints(Lenient):
     """Access to the running job."""
 
@@ -361,7 +362,7 @@ class EnvironmentVariable(Lenient):
     used_steps: tuple[str, ...] = ()
 
 
-@as_declared(desired.TaskEnvironment)
+@as_declared(rare.TaskEnvironment)
 class TaskEnvironment(Lenient):
     envs: tuple[EnvironmentVariable, ...] = ()
 
@@ -373,12 +374,12 @@ class CheckpointConfig(Lenient):
     restore_training: Count = None
 
 
-@as_declared(desired.FineTuneConfig)
+@as_declared(rare.FineTuneConfig)
 class FineTuneConfig(Lenient):
     checkpoint_config: CheckpointConfig | None = None
 
 
-@as_declared(desired.JobBody, without=_IN_METADATA)
+@as_declared(declared.JobBody, without=_IN_METADATA)
 class ReportedJob(Lenient):
     """All that the service reports of a job: in details, terminate, and the items of a search."""
 
@@ -509,7 +510,7 @@ def _with_mutable_fields(own: type[_Request]) -> type[_Request]:
 
 def _update_of(field: FieldInfo) -> Any:
     """The field of an update, None for a field that cannot be changed."""
-    kind = bare_type(field.annotation)
+    kind = bare_type(type_of(field))
     is_mutable = any(isinstance(mark, UpdateInPlace) for mark in field.metadata)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         fields: dict[str, Any] = {
@@ -525,7 +526,7 @@ def _update_of(field: FieldInfo) -> Any:
 
 
 def _optional(field: FieldInfo) -> tuple[Any, None]:
-    kind = bare_type(field.annotation)
+    kind = bare_type(type_of(field))
     if get_origin(kind) is list:
         kind = tuple[bare_type(get_args(kind)[0]), ...]  # type: ignore[misc]
     limits = (limit for limit in field.metadata if not isinstance(limit, UpdateInPlace | Mark))

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.ports import Clock
 from reconciler.core.settings import LOCAL
 from reconciler.core.stack import Target

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pydantic import AliasChoices, BaseModel, Field, TypeAdapter, ValidationError, model_validator
 
 from reconciler.core.catalog import EngineOffer, FlavorOffer, Offered, RecordQuota
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import EventQuery
 from reconciler.errors import NotFound, NotSupported, Rejected
 from reconciler.modelarts.clock import RetryPolicy

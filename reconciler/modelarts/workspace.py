@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Self
 
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import Listing, Observation, ObservedJob, SearchFilter, Unreadable, named
 from reconciler.core.ports import ReadingListener, Secrets
 from reconciler.errors import NotFound, NotSupported, Rejected, ServiceError, Unauthorized, UnreadableAnswer

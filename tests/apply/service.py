@@ -10,7 +10,7 @@ from typing import Any
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.outcome import ApplyEvent, Outcome, Result
 from reconciler.decide.plan import Allowances, Plan

@@ -11,7 +11,7 @@ import pytest
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.catalog import EngineOffer, Offers, missing, needs_engines, needs_flavors, pools
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.outcome import EventType, Result, Status
 from reconciler.decide.plan import Plan

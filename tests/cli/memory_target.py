@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity

@@ -12,7 +12,7 @@ from reconciler.core.body import create_body, desugar, manifest_form, one_spelli
 from reconciler.core.canonical import canonical, split
 from reconciler.core.diff import changes_between, comparable_with_details
 from reconciler.core.entry import ManifestEntry, NotDeclarable, job_key, manifest_entry
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import key_problem
 from reconciler.core.mutable import mutable_changes
 from reconciler.core.observed import ObservedJob

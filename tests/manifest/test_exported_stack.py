@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from reconciler.core.body import manifest_form, one_spelling
 from reconciler.core.canonical import canonical, split
 from reconciler.core.diff import changes_between, comparable_with_details
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import Marker, key_problem
 from reconciler.core.mutable import mutable_changes
 from reconciler.core.observed import ObservedJob

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
-from reconciler.core.fields.field_types import Flag
+from reconciler.core.fields.field_types import Flag, type_of
 from reconciler.core.scalar import ScalarText, plain, scalar_text, spelled
 from reconciler.core.stack import DesiredJob, Manifest, Variable
 from reconciler.manifest.yaml import parse_scalar as parsed
@@ -146,8 +146,8 @@ def fields_below(model: type[BaseModel], met: set[type[BaseModel]]) -> Iterator[
         return
     met.add(model)
     for name, info in model.model_fields.items():
-        yield f"{model.__name__}.{name}", info.annotation, info.metadata
-        for inner in models_in(info.annotation):
+        yield f"{model.__name__}.{name}", type_of(info), info.metadata
+        for inner in models_in(type_of(info)):
             yield from fields_below(inner, met)
 
 

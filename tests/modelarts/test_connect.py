@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.stack import Target
 from reconciler.errors import ManifestInvalid, Unauthorized
 from reconciler.modelarts.auth import NoCredentials

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.canonical import mutable_paths
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import parse_description
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import ACTIVE, Phase

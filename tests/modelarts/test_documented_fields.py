@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from reconciler.core.fields.desired import JobBody
-from reconciler.core.fields.spec import NodeSelectorTerm, PreferredTerm
+from reconciler.core.fields.field_types import type_of
+from reconciler.core.fields.job import JobBody
+from reconciler.core.fields.rare import NodeSelectorTerm, PreferredTerm
 from reconciler.emulator.app import Application
 from reconciler.modelarts import models, operations
 from reconciler.modelarts.backend import ModelArtsBackend
@@ -127,9 +128,9 @@ def _paths(model: type[BaseModel], path: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         if model is JobBody and name in {"description", "annotations", "training_experiment_reference"}:
             name = f"metadata.{name}"
-        below = f"{path}{name}" + ("[]" if "list[" in str(field.annotation) else "")
+        below = f"{path}{name}" + ("[]" if "list[" in str(type_of(field)) else "")
         members = [
-            kind for kind in _models_in(field.annotation) if kind not in {NodeSelectorTerm, PreferredTerm}
+            kind for kind in _models_in(type_of(field)) if kind not in {NodeSelectorTerm, PreferredTerm}
         ]
         if not members:
             yield below

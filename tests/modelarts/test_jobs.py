@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from reconciler import Filter, JobBody, ReportedJob, Search, SearchBody, TagFilter, UpdateBody
 from reconciler.core.canonical import mutable_paths
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.emulator.app import Application
 from reconciler.errors import NameTaken, NotFound, Rejected, Throttled, UnreadableAnswer, WrongPhase
 from reconciler.modelarts.backend import ModelArtsBackend

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.emulator.app import Application
 from reconciler.errors import NotFound, Rejected, UnreadableAnswer
 from reconciler.modelarts.backend import ModelArtsBackend

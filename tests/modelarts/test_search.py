@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reconciler import Search, SearchBody
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.emulator.app import Application
 from reconciler.errors import Rejected, Unauthorized
 from reconciler.modelarts.backend import ModelArtsBackend

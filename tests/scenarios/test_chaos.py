@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from reconciler import reconcile
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import parse_remote_name
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.outcome import Status

@@ -20,7 +20,7 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import parse_description
 from reconciler.core.phase import Phase
 from reconciler.core.record import RunKind

@@ -33,7 +33,7 @@ from hypothesis.stateful import (
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
-from reconciler.core.fields.marks import Cloud
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import Marker, parse_description, remote_name
 from reconciler.core.lifecycle import ReplaceOrder
 from reconciler.core.phase import Phase

@@ -1,7 +1,16 @@
-"""What the models of a job are made of: their base, the types of their fields, what an edit of one means."""
+"""What the models of a job are made of: their base, the marks and types of their fields.
+
+Normal form, digest, diff, `explain fields` and the schemas all read the marks. A path in object storage
+begins with obs:// or a slash, a directory ends in a slash (ModelArts.2791), and boot_file lies inside
+code_dir (2792). file:// means a place in the image. Source: docs/modelarts.md, "Create request".
+"""
 
 from __future__ import annotations
 
+import re
+from enum import Enum, StrEnum
+from functools import cached_property
+from importlib import import_module
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import (
@@ -9,17 +18,104 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    GetJsonSchemaHandler,
+    TypeAdapter,
+    WithJsonSchema,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from reconciler.core.fields.marks import Cloud, Mark, UpdateInPlace
 from reconciler.core.phase import Operation
 from reconciler.core.scalar import plain, scalar_text
 
+
+class Cloud(StrEnum):
+    """Which vendor's cloud a target is: their update calls differ."""
+
+    HUAWEI = "huawei"
+    OTC = "otc"
+
+
+class UpdateInPlace(NamedTuple):
+    """An edit of the field is an update of the running job. A field without this mark needs a new job.
+
+    `clouds` offer the update, in the phases in which `operation` is legal (see `phase.RULES`).
+    `on_ended` says whether it may still be changed when the job has ended.
+    """
+
+    clouds: frozenset[Cloud]
+    operation: Operation
+    on_ended: bool = False
+
+
+class KeyedBy(NamedTuple):
+    """A list whose items are told apart by one field, so that their order means nothing."""
+
+    field: str
+
+
+class DefaultTemplate(NamedTuple):
+    """A documented default that depends on the item's name and its place in the list."""
+
+    template: str
+
+
+class Mark(Enum):
+    """Marks that need no more than their name."""
+
+    AS_SET = "the order of the list means nothing"
+    OBS_PATH = "a path with or without obs:// is the same path"
+    SECONDS = '"30s", "30" and 30 are the same'
+    FILLED_IN = "the service may return a value that was never sent"
+    NOT_REPORTED = "the service does not (reliably) return it"
+    FREE_MEMBERS = "a mapping whose keys are the user's own"
+
+
+class Edit(StrEnum):
+    """What an edit of a key of the reconciler's own means for a job that exists, and of all keys below it."""
+
+    NEW_JOB = "new job"
+    OF_MARKER = "update (the marker in the description)"
+    OF_DECISION = "nothing on the service; the next plan goes by it"
+    OF_STATE = "absent terminates the job; present starts it again"
+    OF_KEYS = "jobs of new keys are created, those of keys that are gone terminated"
+    OF_PLACE = "other jobs are meant; those that were meant before are left alone"
+    OF_USERS = "as the fields of the jobs that it changes"
+
+
+class SeeAlso(NamedTuple):
+    """The page that tells more of a key and of all keys below it, with its section."""
+
+    page: str
+
+
+class Rare:
+    """The type of a field that few manifests have: a name in `rare.py`, imported when it is asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def type(self) -> Any:
+        """The type of the field; null is a value of it."""
+        return getattr(import_module("reconciler.core.fields.rare"), self._name) | None
+
+    def __get_pydantic_core_schema__(self, *_: Any) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._validate)
+
+    def __get_pydantic_json_schema__(self, _: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return handler(self._adapter.core_schema)
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.type, config=ConfigDict(strict=True, hide_input_in_errors=True))
+
+    def _validate(self, value: Any) -> Any:
+        return None if value is None else self._adapter.validate_python(value)
+
+
 HUAWEI_ONLY = frozenset({Cloud.HUAWEI})
 EVERY_CLOUD = frozenset(Cloud)
-
 RESCHEDULE = UpdateInPlace(HUAWEI_ONLY, Operation.UPDATE_PRIORITY)
 WHILE_ACTIVE = UpdateInPlace(HUAWEI_ONLY, Operation.UPDATE_DESCRIPTION)
 ANY_TIME = UpdateInPlace(EVERY_CLOUD, Operation.UPDATE_DESCRIPTION, on_ended=True)
@@ -70,6 +166,11 @@ def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
+def type_of(field: FieldInfo) -> Any:
+    """The type of a field, one that is `Rare` included."""
+    return next((mark.type for mark in field.metadata if isinstance(mark, Rare)), field.annotation)
+
+
 #: The service wants text; people may write a number or a boolean, which is text as it stands.
 Text = Annotated[str, BeforeValidator(scalar_text, json_schema_input_type=str | int | float | bool)]
 #: A boolean, however it is spelled. Every boolean field has this type: `True` is no bool to pydantic.
@@ -106,3 +207,108 @@ def _distinct_names(items: list[Any] | None) -> list[Any] | None:
 
 
 DISTINCT_NAMES = AfterValidator(_distinct_names)
+_FORM = re.compile(r"(?:(?:obs|s3):/)?/[^/]+(?:/.*)?", re.DOTALL)
+_SCHEME = re.compile(r"^(?:(?:obs|s3):/|file://)(?=/)")
+IN_IMAGE = "file://"
+#: pydantic's name of these errors, by which their words and their place are found.
+INVALID_PATH, OUTSIDE = "obs_path", "boot_file_outside"
+
+
+def _wrong(rule: str, fix: str | None) -> PydanticCustomError:
+    return PydanticCustomError(INVALID_PATH, "{rule}", {"rule": rule, "fix": fix or ""})
+
+
+def check_path(path: str) -> str:
+    """Refuse what is not a path in object storage; "" says nothing.
+
+    Raises:
+        PydanticCustomError: the rule that it breaks, and a repair if one is near.
+    """
+    if path and not _FORM.fullmatch(path):
+        lacks_scheme = re.fullmatch(r"[a-z0-9][a-z0-9.-]*/.*", path, re.DOTALL)
+        fix = f'write "obs://{path}"' if lacks_scheme else None
+        raise _wrong("must be obs://BUCKET/… or /BUCKET/…", fix)
+    return path
+
+
+def check_given(path: str) -> str:
+    """Refuse "" where a place must be named."""
+    if not path:
+        raise _wrong("must be obs://BUCKET/… or /BUCKET/…", None)
+    return path
+
+
+def check_directory(path: str) -> str:
+    """Refuse what is not a directory in object storage."""
+    check_path(path)
+    if path and not path.endswith("/"):
+        raise _wrong("a directory must end in / (ModelArts.2791)", f'write "{path}/"')
+    return path
+
+
+def check_code_dir(path: str) -> str:
+    """Refuse what is neither a directory in object storage nor a place in the image."""
+    return path if path.startswith(IN_IMAGE) else check_directory(path)
+
+
+def check_boot_file(path: str) -> str:
+    """Refuse what is neither a file in object storage nor one in the image."""
+    if not path.startswith(IN_IMAGE):
+        check_path(path)
+    if path.endswith("/"):
+        raise _wrong("boot_file must be a file, not a directory (ModelArts.2758)", None)
+    return path
+
+
+def is_inside(file: str, directory: str) -> bool:
+    """Whether a file lies in a directory or below it; with and without obs:// is the same place."""
+    return _bare(file).startswith(_bare(directory).rstrip("/") + "/")
+
+
+def outside() -> PydanticCustomError:
+    """The error that boot_file is outside code_dir, to be raised for the model that holds both."""
+    return PydanticCustomError(
+        OUTSIDE, "boot_file is outside code_dir", {"field": "boot_file", "beside": "code_dir"}
+    )
+
+
+def _bare(path: str) -> str:
+    return _SCHEME.sub("", path)
+
+
+def _schema(words: str, *forms: str) -> WithJsonSchema:
+    """The same rule for an editor."""
+    return WithJsonSchema({"type": "string", "pattern": f"^(?:{'|'.join(forms)})$", "$comment": words})
+
+
+_ANY, _EMPTY, _IMAGE = r"[\s\S]*", "", "file://"
+_AT, _DIRECTORY_AT = "obs://BUCKET/… or /BUCKET/…", "obs://BUCKET/… or /BUCKET/…, ending in /"
+_BUCKET = "(?:(?:obs|s3):/)?/[^/]+"
+_PLACE, _DIRECTORY = f"{_BUCKET}(?:/{_ANY})?", f"{_BUCKET}/(?:{_ANY}/)?"
+#: A file or a directory: nobody can tell which by its name.
+ObsPath = Annotated[str, Mark.OBS_PATH, AfterValidator(check_path), _schema(_AT, _EMPTY, _PLACE)]
+ObsDirectory = Annotated[
+    str, Mark.OBS_PATH, AfterValidator(check_directory), _schema(_DIRECTORY_AT, _EMPTY, _DIRECTORY)
+]
+#: The path of a volume, of which every spelling is another one.
+VolumePath = Annotated[str, AfterValidator(check_path), _schema(_AT, _EMPTY, _PLACE)]
+#: A path where "" does not do.
+GivenPath = Annotated[ObsPath, AfterValidator(check_given), _schema(_AT, _PLACE)]
+GivenDirectory = Annotated[ObsDirectory, AfterValidator(check_given), _schema(_DIRECTORY_AT, _DIRECTORY)]
+CodeDirectory = Annotated[
+    str,
+    Mark.OBS_PATH,
+    AfterValidator(check_code_dir),
+    _schema(f"{_DIRECTORY_AT}, or file://…", _EMPTY, _DIRECTORY, _IMAGE + _ANY),
+]
+BootFile = Annotated[
+    str,
+    Mark.OBS_PATH,
+    AfterValidator(check_boot_file),
+    _schema(
+        f"{_AT}, or file://…, not ending in /",
+        _EMPTY,
+        f"{_BUCKET}(?:/(?:{_ANY}[^/])?)?",
+        f"{_IMAGE}{_ANY}[^/]",
+    ),
+]

@@ -1,58 +1,46 @@
-"""What a job runs: the part `algorithm` of the create body; `desired.py` says what a line holds."""
+"""What a person may declare below a job: one line a field.
+
+A line says the type, the limits, the help text, the service's documented default (the field's
+default, where it is not None) and, as marks, what an edit of the field means. Schema, normal form,
+digest, diff and docs are read off these lines. The type of a `Rare` field has its lines in `rare.py`.
+
+Source of fields and limits: the documents of docs/modelarts.md, "Sources".
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    Field,
-    StringConstraints,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from reconciler.core.fields.field_types import (
+    ANY_TIME,
     DISTINCT_NAMES,
+    RESCHEDULE,
+    WHILE_ACTIVE,
+    BootFile,
     Choice,
+    CodeDirectory,
+    DefaultTemplate,
     Filled,
     Flag,
-    Strict,
-    Text,
-    given,
-    rule_error,
-)
-from reconciler.core.fields.marks import DefaultTemplate, KeyedBy, Mark
-from reconciler.core.fields.obs_path import (
-    BootFile,
-    CodeDirectory,
     GivenDirectory,
     GivenPath,
+    Hours,
+    KeyedBy,
+    Mark,
     ObsDirectory,
     ObsPath,
+    Rare,
+    Strict,
+    Text,
+    Unreported,
+    form_error,
+    given,
     is_inside,
     outside,
+    rule_error,
 )
-
-
-class Constraint(Strict):
-    """The rules for a parameter's value."""
-
-    type: Literal["String", "Integer", "Float", "Boolean"] | None = Field(
-        None, description="Type of the value."
-    )
-    editable: Flag | None = Field(None, description="Whether the value may be changed.")
-    required: Flag | None = Field(None, description="Whether a value is required.")
-    sensitive: Flag | None = Field(None, description="Stored by the service, and without effect there.")
-    valid_type: Literal["None", "Choice", "Range"] | None = Field(None, description="Meaning of valid_range.")
-    valid_range: list[Text] | None = Field(
-        None, description="Choices, or the ends of the range.", examples=[["0", "1"]]
-    )
-
-
-class I18nDescription(Strict):
-    """A description of a parameter in one language."""
-
-    language: Literal["zh-cn", "en-us"] | None = Field(None, description="Language of the text.")
-    description: str | None = Field(None, description="The text.", examples=["Learning rate"])
 
 
 class Parameter(Strict):
@@ -67,8 +55,8 @@ class Parameter(Strict):
     description: Annotated[str | None, Filled] = Field(
         None, description="What the argument means.", examples=["Learning rate"]
     )
-    constraint: Annotated[Constraint | None, Filled] = Field(None, description="Rules for the value.")
-    i18n_description: Annotated[I18nDescription | None, Filled] = Field(
+    constraint: Annotated[Any, Rare("Constraint"), Filled] = Field(None, description="Rules for the value.")
+    i18n_description: Annotated[Any, Rare("I18nDescription"), Filled] = Field(
         None, description="Description in one language."
     )
     sensitive: Flag = Field(
@@ -76,28 +64,6 @@ class Parameter(Strict):
         description="Never show the value, and start no new job when it changes (reconciler's own).",
         examples=[True],
     )
-
-
-class Dataset(Strict):
-    """A data set of the service as input."""
-
-    id: str = Field(description="Id of the data set.", examples=["ak0Ft2xVgRTdMQbvbHs"])
-    version_id: str | None = Field(
-        None, description="Version; required unless service_type is V3.", examples=["5Hs1wGvJ7jDMB6dbQPW"]
-    )
-    service_type: str | None = Field(
-        None, description="V3: a data set of the asset service.", examples=["V3"]
-    )
-    name: str | None = Field(None, description="Name of the data set.", examples=["imagenet"])
-    dataset_proportion: int | None = Field(
-        None, description="Share of the data set, for fine-tuning.", examples=[100]
-    )
-
-    @model_validator(mode="after")
-    def _version(self) -> Self:
-        if self.service_type != "V3" and not self.version_id:
-            raise rule_error("version_id is required unless service_type is V3")
-        return self
 
 
 class Obs(Strict):
@@ -119,7 +85,7 @@ class ObsTree(Strict):
 class InputRemote(Strict):
     """Where an input comes from: a data set, or a path in object storage."""
 
-    dataset: Dataset | None = Field(
+    dataset: Annotated[Any, Rare("Dataset")] = Field(
         None,
         description="A data set of the service.",
         examples=[{"id": "ak0Ft2xVgRTdMQbvbHs", "version_id": "5Hs1wGvJ7jDMB6dbQPW"}],
@@ -132,15 +98,6 @@ class InputRemote(Strict):
     def _one(self) -> Self:
         self.check_choices()
         return self
-
-
-class RemoteConstraint(Strict):
-    """What kind of data an input takes."""
-
-    data_type: str | None = Field(None, description="Kind of data.", examples=["obs"])
-    attributes: Literal["data_format", "data_segmentation", "dataset_type"] | None = Field(
-        None, description="Attribute: data_format, data_segmentation, dataset_type.", examples=["data_format"]
-    )
 
 
 class Input(Strict):
@@ -166,7 +123,7 @@ class Input(Strict):
         description="Where the data comes from.",
         examples=[{"obs": {"obs_url": "obs://vision-data/imagenet/"}}],
     )
-    remote_constraint: list[RemoteConstraint] | None = Field(None, description="What data fits.")
+    remote_constraint: Annotated[Any, Rare("RemoteConstraints")] = Field(None, description="What data fits.")
 
 
 class OutputRemote(Strict):
@@ -242,123 +199,11 @@ class Engine(Strict):
         return self
 
 
-class RewardAttr(Strict):
-    """A metric that a hyperparameter search watches."""
-
-    name: str | None = Field(None, description="Name of the metric.", examples=["accuracy"])
-    mode: Literal["max", "min"] | None = Field(None, description="Which way is better.")
-    regex: str | None = Field(
-        None, description="Pattern that finds the metric in the log.", examples=[r"accuracy=(\d+\.\d+)"]
-    )
-
-
-class SearchParam(Strict):
-    """A hyperparameter that a search varies."""
-
-    name: str | None = Field(None, description="Name of the hyperparameter.", examples=["lr"])
-    param_type: Literal["continuous", "discrete"] | None = Field(None, description="Type of range.")
-    lower_bound: Text | None = Field(None, description="Lower end of the range.", examples=[0.001])
-    upper_bound: Text | None = Field(None, description="Upper end of the range.", examples=[0.1])
-    discrete_points_num: Text | None = Field(
-        None, description="Number of points of the range to try.", examples=[5]
-    )
-    discrete_values: list[Text] | None = Field(
-        None, description="The values to try.", examples=[["32", "64"]]
-    )
-
-
-class AlgoParam(Strict):
-    """One setting of a search algorithm."""
-
-    key: str | None = Field(None, description="Name of the setting.", examples=["num_samples"])
-    value: Text | None = Field(None, description="Value of the setting.", examples=[20])
-    type: str | None = Field(None, description="Type of the setting.", examples=["Integer"])
-
-
-class AlgoConfig(Strict):
-    """A search algorithm with its settings."""
-
-    name: str | None = Field(None, description="Name of the search algorithm.", examples=["bayes_opt_search"])
-    params: list[AlgoParam] | None = Field(None, description="Its settings.")
-
-
-class AutoSearch(Strict):
-    """A hyperparameter search."""
-
-    skip_search_params: str | None = Field(
-        None, description="Combinations to leave out.", examples=["lr=0.1"]
-    )
-    reward_attrs: list[RewardAttr] | None = Field(None, description="Metrics to optimize.")
-    search_params: list[SearchParam] | None = Field(None, description="Parameters to vary.")
-    algo_configs: list[AlgoConfig] | None = Field(None, description="Search algorithm.")
-
-
-class Policies(Strict):
-    """How the algorithm is run."""
-
-    auto_search: AutoSearch | None = Field(None, description="Search for hyperparameters.")
-
-
-class Pfs(Strict):
-    """A path of a parallel file system."""
-
-    pfs_path: str = Field(description="Path of the parallel file system.", examples=["/vision-pfs/logs"])
-
-
-class LogDir(Strict):
-    """Directory the summaries are written to."""
-
-    pfs: Pfs = Field(description="A parallel file system.")
-
-
-class JobReference(Strict):
-    """Another training job."""
-
-    job_id: str = Field(description="Id of the job.", examples=["3faf5c03-9a2c-4b1f-8d52-0f4e6a7b8c9d"])
-
-
-class NfsReference(Strict):
-    """A path on a file server."""
-
-    nfs_path: str | None = Field(None, description="Path on the file server.", examples=["/logs"])
-
-
-class DataSource(Strict):
-    """What a visualisation shows."""
-
-    job: JobReference | None = Field(None, description="Job whose summaries to show.")
-    nfs: NfsReference | None = Field(None, description="A path on a file server.")
-
-
-class Summary(Strict):
-    """Summaries for TensorBoard or MindStudio Insight."""
-
-    log_type: Literal["tensorboard", "mindstudio-insight"] | None = Field(None, description="The tool.")
-    log_dir: LogDir | None = Field(None, description="Directory the summaries are written to.")
-    data_sources: list[DataSource] | None = Field(None, description="What is shown.")
-
-    @model_validator(mode="after")
-    def _directory(self) -> Self:
-        if self.log_type and not self.log_dir:
-            raise rule_error("log_type requires log_dir")
-        return self
-
-
 EnvironmentName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", min_length=1, max_length=8192)
 ]
 EnvironmentValue = Annotated[Text, StringConstraints(max_length=4096)]
 Environments = Annotated[dict[EnvironmentName, EnvironmentValue], Field(max_length=100)]
-
-
-class EnvironmentItem(Strict):
-    """One environment variable in list form."""
-
-    name: EnvironmentName
-    value: EnvironmentValue | None
-    sensitive: Flag = False
-
-
 _NOT_BELOW = ("/home/ma-user/modelarts-dev", "/home/ma-user/infer")
 
 
@@ -403,7 +248,7 @@ class Algorithm(Strict):
         description="Arguments of the script, as a mapping or as the service's list.",
         examples=[{"epochs": 90, "lr": 0.1}],
     )
-    policies: Annotated[Policies | None, Filled] = Field(None, description="How the algorithm is run.")
+    policies: Annotated[Any, Rare("Policies"), Filled] = Field(None, description="How the algorithm is run.")
     inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
         None,
         description="Data to read, as a mapping of names to OBS paths or as the service's list.",
@@ -430,7 +275,7 @@ class Algorithm(Strict):
         description="Environment variables, as a mapping of names to values or as a list; at most 100.",
         examples=[{"NCCL_DEBUG": "INFO"}],
     )
-    summary: Summary | None = Field(None, description="Summaries for visualisation.")
+    summary: Annotated[Any, Rare("Summary")] = Field(None, description="Summaries for visualisation.")
 
     choices = (Choice(("id", "subscription_id")), Choice(("id", "item_version_id")))
 
@@ -488,3 +333,249 @@ class Algorithm(Strict):
         )
         if not path.startswith("/home/") or refused:
             raise rule_error("local_code_dir must be a directory of its own under /home (ModelArts.2857)")
+
+
+class LogExportPath(Strict):
+    """Where the log goes."""
+
+    obs_url: Annotated[ObsDirectory | None, Filled] = Field(
+        None, description="OBS directory; it ends in /.", examples=["obs://vision-data/logs/"]
+    )
+    host_path: Annotated[str | None, Filled] = Field(
+        None, description="Directory on the host.", examples=["/var/log/training"]
+    )
+
+
+class Resource(Strict):
+    """Where the job runs."""
+
+    # For a dedicated pool the service fills the flavor in.
+    flavor_id: Annotated[str | None, Filled] = Field(
+        None, description="Compute flavor, e.g. modelarts.vm.cpu.2u.", examples=["modelarts.vm.cpu.2u"]
+    )
+    node_count: Annotated[int, Field(ge=1, description="Whole nodes.", examples=[2])] = 1
+    pool_id: str | None = Field(None, description="Dedicated pool.", examples=["pool-7d3f"])
+    pool_group_id: str | None = Field(
+        None, description="Group of pools, for federated_pool_job.", examples=["pool-group-1"]
+    )
+    main_container_customized_flavor: Annotated[Any, Rare("CustomizedFlavor")] = Field(
+        None, description="Custom size; requires pool_id."
+    )
+
+    choices = (Choice(("pool_id", "pool_group_id")),)
+
+    @model_validator(mode="after")
+    def _choice(self) -> Self:
+        if not given(self, "flavor_id", "pool_id", "pool_group_id"):
+            raise rule_error("flavor_id (public pool), pool_id or pool_group_id is required")
+        self.check_choices()
+        if self.main_container_customized_flavor and not self.pool_id:
+            raise rule_error("main_container_customized_flavor requires pool_id")
+        return self
+
+
+class Span(Strict):
+    """A time in whole hours."""
+
+    time_unit: Hours = Field(description="HOURS.")
+    duration: Annotated[int, Field(ge=1, description="Whole hours.", examples=[48])]
+
+
+class SchedulePolicy(Strict):
+    """How the job queues; dedicated pools only."""
+
+    priority: Annotated[
+        int,
+        RESCHEDULE,
+        Filled,
+        Field(ge=1, le=3, description="1 to 3; 3 requires a permission.", examples=[2]),
+    ] = 1
+    preemptible: Annotated[Flag, RESCHEDULE] = Field(False, description="Whether other jobs may preempt it.")
+    required_affinity: Annotated[Any, Rare("RequiredAffinity")] = Field(
+        None, description="Required placement rules."
+    )
+    preferred_affinity: Annotated[Any, Rare("PreferredAffinity"), Unreported] = Field(
+        None, description="Preferred placement rules."
+    )
+
+    choices = (Choice(("required_affinity", "preferred_affinity")),)
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        self.check_choices()
+        return self
+
+
+class Spec(Strict):
+    """Where and how the job runs."""
+
+    resource: Resource = Field(
+        description="Where the job runs.", examples=[{"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}]
+    )
+    runtime_type: Annotated[Literal["production", "debug"], Filled] = Field(
+        "production", description="debug requires a dedicated pool."
+    )
+    volumes: Annotated[Any, Rare("Volumes"), KeyedBy("local_path")] = Field(
+        None, description="Storage to mount; dedicated pools only."
+    )
+    log_export_path: Annotated[LogExportPath | None, Filled] = Field(None, description="Where the log goes.")
+    log_export_config: Annotated[Any, Rare("LogExportConfig")] = Field(
+        None, description="How the log is written."
+    )
+    auto_stop: Span | None = Field(
+        None,
+        description="When the service stops the job by itself.",
+        examples=[{"time_unit": "HOURS", "duration": 48}],
+    )
+    retention: Annotated[Any, Rare("Retention"), Unreported] = Field(
+        None, description="How long the record is kept."
+    )
+    reserved_time: Annotated[Span | None, Unreported] = Field(
+        None, description="How long the resources are kept after the end."
+    )
+    schedule_policy: Annotated[SchedulePolicy | None, Filled] = Field(
+        None, description="How the job queues.", examples=[{"priority": 2, "preemptible": False}]
+    )
+    notification: Annotated[Any, Rare("Notification"), WHILE_ACTIVE, Unreported] = Field(
+        None, description="Who is notified of which events."
+    )
+    custom_metrics: Annotated[Any, Rare("CustomMetrics")] = Field(None, description="Custom metrics.")
+    output_model: Annotated[Any, Rare("OutputModel")] = Field(
+        None, description="The model that the job makes."
+    )
+    asset_model: Annotated[Any, Rare("AssetModel")] = Field(None, description="The model as an asset.")
+    asset_id: str | None = Field(None, description="Asset to fine-tune.", examples=["asset-1"])
+
+    @model_validator(mode="after")
+    def _paths(self) -> Self:
+        paths = [v.local_path for item in self.volumes or () if (v := item.nfs or item.pfs or item.obs)]
+        if len(paths) != len(set(paths)):
+            raise rule_error("two volumes have the same local_path")
+        return self
+
+
+class Ssh(Strict):
+    """Access to the job by SSH."""
+
+    key_pair_names: Annotated[list[str] | None, Mark.AS_SET, WHILE_ACTIVE] = Field(
+        None, description="Key pairs that may log in.", examples=[["alice-laptop"]]
+    )
+
+
+class Endpoints(Strict):
+    """Access to the running job."""
+
+    ssh: Ssh | None = Field(None, description="SSH access.")
+
+
+#: Annotations that switch something on or off, and those that count.
+_SWITCHES = frozenset(
+    {
+        "fault-tolerance/job-unconditional-retry",
+        "fault-tolerance/hang-retry",
+        "fault-tolerance/hccl_op_retry",
+        "jupyter-lab/enable",
+        "tensorboard/enable",
+        "mindstudio-insight/enable",
+        "performance_diagnosis_enabled",
+    }
+)
+_RETRIES = ("fault-tolerance/job-retry-num", "fault-tolerance/pod-retry-num")
+
+
+def _known_annotations(annotations: dict[str, str] | None) -> dict[str, str] | None:
+    """Refuse values that the service's documents do not have; it may know more annotations than they do."""
+    for name, value in (annotations or {}).items():
+        if "${" in value:
+            continue  # It has no value yet, or is a secret.
+        if name in _SWITCHES and value not in ("true", "false"):
+            raise form_error(f'{name} must be "true" or "false"')
+        if name in _RETRIES and not (value.isdecimal() and int(value) > 0):
+            raise form_error(f"{name} must be a whole number, at least 1")
+    return annotations
+
+
+JobKind = Literal[
+    "job",
+    "hetero_job",
+    "autosearch_job",
+    "mrs_job",
+    "edge_job",
+    "federated_pool_job",
+    "diag_job",
+    "visualization_job",
+]
+
+
+class JobBody(Strict):
+    """The part of an entry that becomes the service's create body. Names are the service's own."""
+
+    kind: JobKind = Field("job", description="Kind of job.")
+    description: Annotated[str | None, ANY_TIME] = Field(
+        None,
+        description="What the job is for; the ownership marker is appended.",
+        examples=["ResNet-50, nightly"],
+    )
+    annotations: Annotated[
+        dict[str, Text] | None, Mark.FREE_MEMBERS, Unreported, AfterValidator(_known_annotations)
+    ] = Field(
+        None,
+        description="Settings of advanced features, e.g. fault-tolerance/job-retry-num.",
+        examples=[{"fault-tolerance/job-retry-num": "3"}],
+    )
+    training_experiment_reference: Annotated[Any, Rare("ExperimentReference")] = Field(
+        None, description="The experiment the job belongs to."
+    )
+    algorithm: Algorithm | None = Field(
+        None,
+        description="What the job runs.",
+        examples=[
+            {
+                "code_dir": "obs://vision-data/resnet/",
+                "boot_file": "obs://vision-data/resnet/train.py",
+                "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
+            }
+        ],
+    )
+    tasks: Annotated[Any, Rare("Tasks")] = Field(
+        None,
+        description="Tasks of a heterogeneous job; not together with spec.",
+        examples=[
+            [{"role": "worker", "task_resource": {"flavor_id": "modelarts.p3.large.public", "node_count": 2}}]
+        ],
+    )
+    spec: Spec | None = Field(
+        None,
+        description="Where and how the job runs.",
+        examples=[{"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}}],
+    )
+    endpoints: Endpoints | None = Field(None, description="Access to the running job.")
+    train_type: Annotated[Literal["SFT", "PRETRAIN", "LORA", "DPO", "RFT"] | None, Unreported] = Field(
+        None, description="Kind of fine-tuning."
+    )
+    ftjob_config: Annotated[Any, Rare("FineTuneConfig"), Unreported] = Field(
+        None, description="Settings of a fine-tune job."
+    )
+
+    choices = (Choice(("tasks", "spec")),)
+
+    @model_validator(mode="after")
+    def _frame(self) -> Self:
+        self.check_choices()
+        if self.tasks and self.kind != "hetero_job":
+            raise rule_error("tasks requires kind: hetero_job")
+        if not self.tasks and self.spec is None:
+            raise rule_error("spec is required: where and how the job runs")
+        if self.kind == "job" and self.algorithm is None and self.train_type is None:
+            raise rule_error("algorithm is required: what the job runs")
+        self._check_kind()
+        return self
+
+    def _check_kind(self) -> None:
+        is_federated = self.kind == "federated_pool_job"
+        if is_federated != bool(self.spec and self.spec.resource.pool_group_id):
+            one, other = "kind federated_pool_job", "spec.resource.pool_group_id"
+            raise rule_error(f"{one} requires {other}" if is_federated else f"{other} requires {one}")
+        summary = self.algorithm.summary if self.algorithm else None
+        if self.kind == "visualization_job" and not (summary and summary.data_sources):
+            raise rule_error("kind visualization_job requires algorithm.summary.data_sources")

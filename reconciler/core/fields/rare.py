@@ -1,0 +1,598 @@
+"""The models of fields that few manifests have; `job.py` says what a line holds."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+
+from reconciler.core.fields.field_types import (
+    DISTINCT_NAMES,
+    Choice,
+    Filled,
+    Flag,
+    KeyedBy,
+    Mark,
+    Strict,
+    TaskPath,
+    Text,
+    Unreported,
+    VolumePath,
+    form_error,
+    rule_error,
+)
+from reconciler.core.fields.job import (
+    EnvironmentName,
+    Environments,
+    EnvironmentValue,
+    Input,
+    LogExportPath,
+    Output,
+    Parameter,
+)
+
+
+class Constraint(Strict):
+    """The rules for a parameter's value."""
+
+    type: Literal["String", "Integer", "Float", "Boolean"] | None = Field(
+        None, description="Type of the value."
+    )
+    editable: Flag | None = Field(None, description="Whether the value may be changed.")
+    required: Flag | None = Field(None, description="Whether a value is required.")
+    sensitive: Flag | None = Field(None, description="Stored by the service, and without effect there.")
+    valid_type: Literal["None", "Choice", "Range"] | None = Field(None, description="Meaning of valid_range.")
+    valid_range: list[Text] | None = Field(
+        None, description="Choices, or the ends of the range.", examples=[["0", "1"]]
+    )
+
+
+class I18nDescription(Strict):
+    """A description of a parameter in one language."""
+
+    language: Literal["zh-cn", "en-us"] | None = Field(None, description="Language of the text.")
+    description: str | None = Field(None, description="The text.", examples=["Learning rate"])
+
+
+class Dataset(Strict):
+    """A data set of the service as input."""
+
+    id: str = Field(description="Id of the data set.", examples=["ak0Ft2xVgRTdMQbvbHs"])
+    version_id: str | None = Field(
+        None, description="Version; required unless service_type is V3.", examples=["5Hs1wGvJ7jDMB6dbQPW"]
+    )
+    service_type: str | None = Field(
+        None, description="V3: a data set of the asset service.", examples=["V3"]
+    )
+    name: str | None = Field(None, description="Name of the data set.", examples=["imagenet"])
+    dataset_proportion: int | None = Field(
+        None, description="Share of the data set, for fine-tuning.", examples=[100]
+    )
+
+    @model_validator(mode="after")
+    def _version(self) -> Self:
+        if self.service_type != "V3" and not self.version_id:
+            raise rule_error("version_id is required unless service_type is V3")
+        return self
+
+
+class RemoteConstraint(Strict):
+    """What kind of data an input takes."""
+
+    data_type: str | None = Field(None, description="Kind of data.", examples=["obs"])
+    attributes: Literal["data_format", "data_segmentation", "dataset_type"] | None = Field(
+        None, description="Attribute: data_format, data_segmentation, dataset_type.", examples=["data_format"]
+    )
+
+
+class RewardAttr(Strict):
+    """A metric that a hyperparameter search watches."""
+
+    name: str | None = Field(None, description="Name of the metric.", examples=["accuracy"])
+    mode: Literal["max", "min"] | None = Field(None, description="Which way is better.")
+    regex: str | None = Field(
+        None, description="Pattern that finds the metric in the log.", examples=[r"accuracy=(\d+\.\d+)"]
+    )
+
+
+class SearchParam(Strict):
+    """A hyperparameter that a search varies."""
+
+    name: str | None = Field(None, description="Name of the hyperparameter.", examples=["lr"])
+    param_type: Literal["continuous", "discrete"] | None = Field(None, description="Type of range.")
+    lower_bound: Text | None = Field(None, description="Lower end of the range.", examples=[0.001])
+    upper_bound: Text | None = Field(None, description="Upper end of the range.", examples=[0.1])
+    discrete_points_num: Text | None = Field(
+        None, description="Number of points of the range to try.", examples=[5]
+    )
+    discrete_values: list[Text] | None = Field(
+        None, description="The values to try.", examples=[["32", "64"]]
+    )
+
+
+class AlgoParam(Strict):
+    """One setting of a search algorithm."""
+
+    key: str | None = Field(None, description="Name of the setting.", examples=["num_samples"])
+    value: Text | None = Field(None, description="Value of the setting.", examples=[20])
+    type: str | None = Field(None, description="Type of the setting.", examples=["Integer"])
+
+
+class AlgoConfig(Strict):
+    """A search algorithm with its settings."""
+
+    name: str | None = Field(None, description="Name of the search algorithm.", examples=["bayes_opt_search"])
+    params: list[AlgoParam] | None = Field(None, description="Its settings.")
+
+
+class AutoSearch(Strict):
+    """A hyperparameter search."""
+
+    skip_search_params: str | None = Field(
+        None, description="Combinations to leave out.", examples=["lr=0.1"]
+    )
+    reward_attrs: list[RewardAttr] | None = Field(None, description="Metrics to optimize.")
+    search_params: list[SearchParam] | None = Field(None, description="Parameters to vary.")
+    algo_configs: list[AlgoConfig] | None = Field(None, description="Search algorithm.")
+
+
+class Policies(Strict):
+    """How the algorithm is run."""
+
+    auto_search: AutoSearch | None = Field(None, description="Search for hyperparameters.")
+
+
+class Pfs(Strict):
+    """A path of a parallel file system."""
+
+    pfs_path: str = Field(description="Path of the parallel file system.", examples=["/vision-pfs/logs"])
+
+
+class LogDir(Strict):
+    """Directory the summaries are written to."""
+
+    pfs: Pfs = Field(description="A parallel file system.")
+
+
+class JobReference(Strict):
+    """Another training job."""
+
+    job_id: str = Field(description="Id of the job.", examples=["3faf5c03-9a2c-4b1f-8d52-0f4e6a7b8c9d"])
+
+
+class NfsReference(Strict):
+    """A path on a file server."""
+
+    nfs_path: str | None = Field(None, description="Path on the file server.", examples=["/logs"])
+
+
+class DataSource(Strict):
+    """What a visualisation shows."""
+
+    job: JobReference | None = Field(None, description="Job whose summaries to show.")
+    nfs: NfsReference | None = Field(None, description="A path on a file server.")
+
+
+class Summary(Strict):
+    """Summaries for TensorBoard or MindStudio Insight."""
+
+    log_type: Literal["tensorboard", "mindstudio-insight"] | None = Field(None, description="The tool.")
+    log_dir: LogDir | None = Field(None, description="Directory the summaries are written to.")
+    data_sources: list[DataSource] | None = Field(None, description="What is shown.")
+
+    @model_validator(mode="after")
+    def _directory(self) -> Self:
+        if self.log_type and not self.log_dir:
+            raise rule_error("log_type requires log_dir")
+        return self
+
+
+class EnvironmentItem(Strict):
+    """One environment variable in list form."""
+
+    name: EnvironmentName
+    value: EnvironmentValue | None
+    sensitive: Flag = False
+
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+class CustomizedFlavor(Strict):
+    """A size of one's own on a dedicated pool."""
+
+    cpu_core_num: Positive | None = Field(None, description="CPU cores, more than 0.", examples=[8])
+    mem_size: Positive | None = Field(None, description="Memory in GB, more than 0.", examples=[64])
+    accelerator_num: Annotated[float | None, Field(ge=0, description="Accelerators.", examples=[1])] = None
+
+
+class _Form(NamedTuple):
+    """A form that a text must have, for the program and for an editor; "" says nothing."""
+
+    pattern: str
+    words: str
+
+    @property
+    def validator(self) -> AfterValidator:
+        """Refuses text of another form."""
+        return AfterValidator(self._check)
+
+    @property
+    def schema(self) -> WithJsonSchema:
+        """Says the same."""
+        pattern = f"^(?:|{self.pattern})$"
+        return WithJsonSchema({"type": "string", "pattern": pattern, "$comment": self.words})
+
+    def _check(self, text: str) -> str:
+        if text and not re.fullmatch(self.pattern, text):
+            raise form_error(f"must be {self.words}")
+        return text
+
+
+_MOUNT = _Form(r"/+[^/][\s\S]*", "an absolute path other than /")
+_SERVER = _Form(r"[^/]+:/[\s\S]*", "host:/path")
+MountPath = Annotated[str, _MOUNT.validator, _MOUNT.schema]
+ServerPath = Annotated[str, _SERVER.validator, _SERVER.schema]
+
+
+class NfsVolume(Strict):
+    """A file server."""
+
+    nfs_server_path: ServerPath | None = Field(
+        None, description="host:/path of the server.", examples=["192.168.0.8:/data"]
+    )
+    local_path: MountPath | None = Field(
+        None, description="Mount path in the container.", examples=["/mnt/data"]
+    )
+    read_only: Flag = Field(False, description="Whether the mount is read-only.")
+
+
+class PfsVolume(Strict):
+    """A parallel file system."""
+
+    pfs_path: VolumePath | None = Field(None, description="/{bucket}/{path}.", examples=["/vision-pfs/data"])
+    local_path: MountPath | None = Field(
+        None, description="Mount path in the container.", examples=["/mnt/data"]
+    )
+
+
+class ObsVolume(Strict):
+    """A bucket."""
+
+    obs_path: VolumePath | None = Field(
+        None, description="/{bucket}/{path}.", examples=["/vision-data/imagenet"]
+    )
+    local_path: MountPath | None = Field(
+        None, description="Mount path in the container.", examples=["/mnt/data"]
+    )
+
+
+class Volume(Strict):
+    """Storage that is mounted into the container."""
+
+    nfs: NfsVolume | None = Field(
+        None,
+        description="A file server.",
+        examples=[{"nfs_server_path": "192.168.0.8:/data", "local_path": "/mnt/data"}],
+    )
+    pfs: PfsVolume | None = Field(
+        None,
+        description="A parallel file system.",
+        examples=[{"pfs_path": "/vision-pfs/data", "local_path": "/mnt/data"}],
+    )
+    obs: ObsVolume | None = Field(
+        None,
+        description="A bucket.",
+        examples=[{"obs_path": "/vision-data/imagenet", "local_path": "/mnt/data"}],
+    )
+
+    choices = (Choice(("nfs", "pfs", "obs"), is_required=True),)
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        self.check_choices()
+        return self
+
+
+class LogExportConfig(Strict):
+    """How the log is written."""
+
+    version: Literal["v0", "v1"] = Field("v0", description="Layout of the log.")
+    rotation_enabled: Flag = Field(False, description="Whether the log is rotated.")
+
+
+class NodeSelectorRequirement(Strict):
+    """One condition on a node."""
+
+    key: str = Field(description="Label or field of the node.", examples=["topology.kubernetes.io/zone"])
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = Field(description="Comparison.")
+    values: list[Text] | None = Field(None, description="Values to compare with.", examples=[["zone-1"]])
+
+
+class NodeSelectorTerm(Strict):
+    """Conditions on a node that must all hold."""
+
+    matchExpressions: list[NodeSelectorRequirement] | None = Field(  # noqa: N815
+        None,
+        description="On labels.",
+        examples=[[{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["zone-1"]}]],
+    )
+    matchFields: list[NodeSelectorRequirement] | None = Field(  # noqa: N815
+        None,
+        description="On fields.",
+        examples=[[{"key": "metadata.name", "operator": "NotIn", "values": ["node-7"]}]],
+    )
+
+
+class NodeSelector(Strict):
+    """Nodes on which a job may run; one term is enough."""
+
+    nodeSelectorTerms: list[NodeSelectorTerm] = Field(description="Terms; at least one must match.")  # noqa: N815
+
+
+class PreferredTerm(Strict):
+    """Nodes on which a job rather runs."""
+
+    weight: Annotated[int, Field(ge=0, le=100, description="Weight of the term.", examples=[50])]
+    preference: NodeSelectorTerm = Field(description="Which nodes.")
+
+
+class RequiredAffinity(Strict):
+    """Required placement rules."""
+
+    affinity_type: Literal["cabinet", "hyperinstance", "networkTopology"] | None = Field(
+        None, description="Unit in which nodes are grouped."
+    )
+    affinity_group_size: Annotated[
+        int, Filled, Field(ge=1, description="Nodes of a group.", examples=[4])
+    ] = 1
+    job_level: Annotated[Literal["cluster", "hyperinstanceGroup"], Filled] = Field(
+        "cluster", description="Scope across which the job may spread."
+    )
+    affinity_group_level: Literal["hyperinstanceGroup", "hyperinstance", "slice"] = Field(
+        "hyperinstanceGroup", description="Scope across which a group may spread."
+    )
+    node_affinity: Annotated[NodeSelector | None, Unreported] = Field(None, description="On which nodes.")
+
+    @model_validator(mode="after")
+    def _levels(self) -> Self:
+        # The service may fill the defaults in, so that they say nothing.
+        is_network = self.affinity_type in (None, "networkTopology")
+        for name, default in (("job_level", "cluster"), ("affinity_group_level", "hyperinstanceGroup")):
+            if getattr(self, name) != default and not is_network:
+                raise rule_error(f"{name} requires affinity_type: networkTopology")
+        return self
+
+
+class PreferredAffinity(Strict):
+    """Preferred placement rules."""
+
+    node_affinity: list[PreferredTerm] | None = Field(None, description="On which nodes.")
+
+
+JobEvent = Literal[
+    "JobStarted", "JobCompleted", "JobFailed", "JobTerminated", "JobRestarted", "JobHanged", "JobPreempted"
+]
+
+
+class Notification(Strict):
+    """Who is notified of which events; messages go to an SMN topic."""
+
+    topic_urn: str = Field(
+        description="URN of the topic.", examples=["urn:smn:cn-north-4:0123456789abcdef:training"]
+    )
+    events: Annotated[list[JobEvent] | None, Mark.AS_SET] = Field(
+        None, description="Events to notify about.", examples=[["JobCompleted", "JobFailed"]]
+    )
+
+
+class Exec(Strict):
+    """A command that prints metrics."""
+
+    command: list[str] | None = Field(
+        None, description="The command and its arguments.", examples=[["python", "/app/metrics.py"]]
+    )
+
+
+class HttpGet(Strict):
+    """HTTP endpoint that returns metrics."""
+
+    path: str | None = Field(None, description="Path of the HTTP endpoint.", examples=["/metrics"])
+    port: int | None = Field(None, description="Port of the HTTP endpoint.", examples=[9090])
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.path is None) != (self.port is None):
+            raise rule_error("path and port must be set together")
+        return self
+
+
+class CustomMetric(Strict):
+    """Custom metrics."""
+
+    exec: Exec | None = Field(None, description="Command that prints them.")
+    http_get: HttpGet | None = Field(
+        None, description="HTTP endpoint that returns them.", examples=[{"path": "/metrics", "port": 9090}]
+    )
+
+    choices = (Choice(("exec", "http_get"), is_required=True),)
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        self.check_choices()
+        return self
+
+
+class ObsModel(Strict):
+    """Where a model goes."""
+
+    obs_path: str = Field(description="Path in object storage.", examples=["obs://vision-data/models/"])
+    local_path: str | None = Field(
+        None, description="Path in the container.", examples=["/home/ma-user/model"]
+    )
+
+
+class OutputModel(Strict):
+    """The model that the job makes."""
+
+    obs: ObsModel | None = Field(None, description="Destination in object storage.")
+
+
+class AssetModel(Strict):
+    """The model as an asset of the service."""
+
+    name: str = Field(description="Name of the asset.", examples=["resnet50"])
+    version: str = Field(description="Version of the asset.", examples=["1.0.0"])
+    type: str = Field(description="Type of the asset.", examples=["model"])
+    code: str | None = Field(None, description="Code of the asset.", examples=["resnet50"])
+    desc: str | None = Field(
+        None, description="Description of the asset.", examples=["ResNet-50 on ImageNet"]
+    )
+    series: str | None = Field(None, description="Series of the model.", examples=["resnet"])
+    model_desc: str | None = Field(None, description="Description of the model.", examples=["Classifier"])
+    parent_asset_id: str | None = Field(None, description="Asset it was derived from.", examples=["asset-1"])
+
+
+class Retention(Strict):
+    """How long the record is kept, where the platform ages records."""
+
+    policy: Literal["enabled", "disabled"] | None = Field(None, description="Whether the record expires.")
+
+
+class ExperimentReference(Strict):
+    """The experiment the job belongs to."""
+
+    id: Annotated[str | None, Filled] = Field(
+        None,
+        description="Id of an experiment that exists.",
+        examples=["3f2a1b0c-0000-4000-8000-000000000000"],
+    )
+    name: Annotated[str | None, Unreported, Field(max_length=64)] = Field(
+        None, description="Name; without id the experiment is made.", examples=["resnet-sweep"]
+    )
+    description: Annotated[str | None, Unreported, Field(max_length=256)] = Field(
+        None, description="Description of the experiment.", examples=["Learning rates"]
+    )
+
+
+class TaskEnvironment(Strict):
+    """Environment of a fine-tune job."""
+
+    envs: list[dict[str, Any]] | None = Field(
+        None, description="Its variables.", examples=[[{"name": "SEED", "value": "1"}]]
+    )
+
+
+class FineTuneConfig(Strict):
+    """Settings of a fine-tune job."""
+
+    ft_job_uuid: str | None = Field(
+        None, description="Id of the fine-tune job.", examples=["3f2a1b0c-0000-4000-8000-000000000000"]
+    )
+    ft_train_type: str | None = Field(None, description="Kind of fine-tuning.", examples=["LORA"])
+    model_type: str | None = Field(None, description="Kind of model.", examples=["qwen"])
+    train_output_path: str | None = Field(
+        None, description="Where the result goes.", examples=["obs://vision-data/ft/"]
+    )
+    train_process: float | None = Field(None, description="Progress.", examples=[0.5])
+    checkpoint_id: str | None = Field(None, description="Where to start from.", examples=["ckpt-1"])
+    task_env: TaskEnvironment | None = Field(None, description="Environment.")
+    checkpoint_config: dict[str, Any] | None = Field(
+        None, description="How checkpoints are kept.", examples=[{"save_steps": 500}]
+    )
+
+
+class TaskEngine(Strict):
+    """What a task of a heterogeneous job runs in."""
+
+    engine_id: str | None = Field(
+        None,
+        description="Id of a preset framework.",
+        examples=["pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"],
+    )
+    engine_name: str | None = Field(None, description="Name of a preset framework.", examples=["PyTorch"])
+    engine_version: str | None = Field(
+        None,
+        description="Version of a preset framework.",
+        examples=["pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"],
+    )
+    image_url: str | None = Field(None, description="Image of SWR.", examples=["vision/resnet:1.4"])
+    run_user: Text | None = Field(
+        None, description='User id in a custom image, "1000" by default.', examples=["1000"]
+    )
+
+
+class TaskJobConfig(Strict):
+    """Settings of a task."""
+
+    parameters: Annotated[list[Parameter] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
+        None, description="Arguments.", examples=[{"epochs": 90}]
+    )
+    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
+        None, description="Data to read.", examples=[{"data_url": "obs://vision-data/imagenet/"}]
+    )
+    outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
+        None, description="Data to write.", examples=[{"train_url": "obs://vision-data/out/"}]
+    )
+    engine: TaskEngine | None = Field(None, description="What the task runs in.")
+
+
+class TaskAlgorithm(Strict):
+    """What a task of a heterogeneous job runs."""
+
+    job_config: TaskJobConfig | None = Field(None, description="Settings of the task.")
+    code_dir: TaskPath | None = Field(
+        None, description="OBS directory with the code.", examples=["obs://vision-data/rl/"]
+    )
+    boot_file: TaskPath | None = Field(
+        None, description="The script to start.", examples=["obs://vision-data/rl/worker.py"]
+    )
+    engine: TaskEngine | None = Field(None, description="What the task runs in.")
+    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
+        None, description="Data to read, OBS only.", examples=[{"data_url": "obs://vision-data/imagenet/"}]
+    )
+    outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
+        None, description="Data to write.", examples=[{"train_url": "obs://vision-data/out/"}]
+    )
+    local_code_dir: str | None = Field(
+        None,
+        description="Where the code lies in the container.",
+        examples=["/home/ma-user/modelarts/user-job-dir"],
+    )
+    working_dir: str | None = Field(
+        None,
+        description="Working directory in the container.",
+        examples=["/home/ma-user/modelarts/user-job-dir/rl"],
+    )
+    environments: Annotated[Environments | None, Mark.FREE_MEMBERS] = Field(
+        None, description="Environment variables.", examples=[{"NCCL_DEBUG": "INFO"}]
+    )
+
+
+class TaskResource(Strict):
+    """Where a task runs."""
+
+    flavor_id: str | None = Field(None, description="Compute flavor.", examples=["modelarts.p3.large.public"])
+    node_count: Annotated[int, Field(ge=1, description="Whole nodes.", examples=[2])]
+    pool_id: str | None = Field(None, description="Dedicated pool.", examples=["pool-7d3f"])
+
+
+class Task(Strict):
+    """One task of a heterogeneous job."""
+
+    role: str | None = Field(None, description="Role of the task.", examples=["worker"])
+    algorithm: TaskAlgorithm | None = Field(
+        None,
+        description="What the task runs.",
+        examples=[{"code_dir": "obs://vision-data/rl/", "boot_file": "obs://vision-data/rl/worker.py"}],
+    )
+    task_resource: TaskResource | None = Field(None, description="Where the task runs.")
+    log_export_path: LogExportPath | None = Field(None, description="Where the log goes.")
+
+
+# The lists that a field of `job.py` names.
+RemoteConstraints = list[RemoteConstraint]
+Volumes = Annotated[list[Volume], Field(max_length=8)]
+CustomMetrics = list[CustomMetric]
+Tasks = list[Task]
