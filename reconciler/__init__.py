@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         load,
         load_plan,
     )
-    from reconciler.core.fields.desired import JobBody
+    from reconciler.core.fields.job import JobBody
     from reconciler.core.record import LockHeld, RecordsUnavailable
     from reconciler.decide.outcome import ApplyEvent
     from reconciler.errors import (
