@@ -95,19 +95,6 @@ def test_plan_saved_by_the_command_line_is_applied_by_python(
             session.apply(read)
 
 
-def test_digest_of_a_plan_is_the_same_for_the_same_inputs(service: Service) -> None:
-    with service.stack("a", "b").connect(environ=ENVIRON) as session:
-        session.apply(session.plan(only="a"))
-        first, service_time = session.plan(), service.clock.now_ms()
-        service.clock.advance(seconds=3)
-        assert service.clock.now_ms() > service_time
-        assert session.plan(only="b").digest != first.digest
-        again = session.plan()
-    assert first.digest.startswith("sha256:")
-    assert len(first.digest) == 71
-    assert [action.action for action in first.actions] == [action.action for action in again.actions]
-
-
 def test_secret_of_a_saved_plan_is_read_again_at_apply(service: Service, tmp_path: Path) -> None:
     data = secret_manifest(service.url, env="HF_TOKEN")
     file, copy = tmp_path / "plan.json", tmp_path / "further" / "copy.json"

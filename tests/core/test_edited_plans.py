@@ -1,4 +1,4 @@
-"""A saved plan that was cut or edited is invalid: one seal covers all of it.
+"""A saved plan that was cut, damaged or edited is invalid: it is plain JSON, and one seal covers all of it.
 
 Every place of real plans is spoilt in every way that is cheap: a few thousand edits.
 
@@ -11,25 +11,32 @@ import json
 import operator
 import re
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reconciler import plan_file
 from reconciler.core.lifecycle import ReplaceOrder
 from reconciler.core.phase import Phase
 from reconciler.core.settings import LOCAL, TARGET_KINDS
 from reconciler.core.stack import Target, VariableSource
 from reconciler.decide.plan import Action, Plan, Reason
 from reconciler.decide.saved_plan import SavedOptions
-from reconciler.errors import ManifestInvalid
-from reconciler.plan_file import SEAL, StalePlan, document_of, read_document, sealed
+from reconciler.errors import Location, ManifestInvalid
+from reconciler.plan_file import SEAL, StalePlan, document_of, read_document, read_plan, sealed
 from reconciler.render import Content, render
+from reconciler.render.plan import render_sources
 from reconciler.render.style import View
 from reconciler.secrets import SecretText
 from tests.builders import HOUR, a_job, a_stack, absent, seen
-from tests.core.test_decision_table import AB, DONE, OLD, F, P, plan_for
+from tests.core.test_decision_table import DONE, OLD, P, plan_for
 from tests.hostile.sizes import FUZZ, RecordProperty, count_tried
 
+Edit = Callable[[dict[str, Any]], dict[str, Any]]
 VERSION = "0"
 OPTIONS = SavedOptions(target=Target(kind=LOCAL), root=".", sources={"token": VariableSource(env="TOKEN")})
 BEFORE = a_job(**OLD)
@@ -40,11 +47,9 @@ FULL = a_job(
 )
 PLANS = {
     "create": plan_for(a_stack(FULL)),
-    "create after a failure": plan_for(a_stack(a_job(lifecycle={"on_failure": "retry"})), seen(phase=F)),
     "update": plan_for(a_stack(FULL), seen(FULL, phase=P, text="was")),
     "replace of two": plan_for(a_stack(a_job()), seen(BEFORE), seen(BEFORE, revision=2)),
     "terminate": plan_for(a_stack(absent()), seen(a_job(), ran_s=HOUR, node_count=3)),
-    "keep": plan_for(a_stack(a_job()), seen(a_job(), phase=AB)),
     "conflict": plan_for(a_stack(a_job()), seen(BEFORE, ran_s=30 * HOUR)),
     "several keys": plan_for(a_stack(a_job(), a_job("b"), a_job("c", **OLD)), seen(a_job("b"), phase=DONE)),
 }
@@ -96,7 +101,7 @@ def edits(data: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         for other in others:
             if (type(other), other) != (type(value), value):
                 yield f"{where[0]} = {other!r}", changed(data, path, other)
-        yield f"without {where[0]}", _edited(data, path, lambda tree, step: tree.pop(step))
+        yield f"without {where[0]}", removed(data, path)
         if isinstance(value, dict):
             yield f"{where[0]} with more", changed(data, (*path, "of_next_year"), 1)
     yield "a new key", {**data, "of_next_year": 1}
@@ -108,6 +113,11 @@ def edits(data: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def changed(data: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
     edited: dict[str, Any] = _edited(data, path, lambda tree, step: operator.setitem(tree, step, value))
+    return edited
+
+
+def removed(data: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
+    edited: dict[str, Any] = _edited(data, path, lambda tree, step: tree.pop(step))
     return edited
 
 
@@ -142,47 +152,173 @@ def test_edited_plan_is_invalid_wherever_it_was_edited(name: str, record_propert
     count_tried(record_property, "edits of saved plans", count)
 
 
-@pytest.mark.parametrize("field", ["lost_node_hours", "elapsed"])
-@pytest.mark.parametrize("value", [0.0, 1.0, 10**300])
-def test_edited_loss_is_invalid(field: str, value: float) -> None:
-    data = saved(PLANS["terminate"])
-    with pytest.raises(ManifestInvalid, match="modified since it was written"):
-        read_document(changed(data, ("actions", 0, field), value), "plan.json", VERSION, strict=True)
+REPLACE = PLANS["replace of two"]
+[PLACE] = [place for place, one in enumerate(REPLACE.actions) if one.action is Action.REPLACE]
 
 
-@pytest.mark.parametrize("part", ["before", "after", "desired", "declared"])
-def test_sealed_action_without_what_it_needs_is_invalid(part: str) -> None:
-    data = saved(PLANS["replace of two"])
-    replaced = next(place for place, one in enumerate(data["actions"]) if one["action"] == "replace")
-    edited = sealed(changed(data, ("actions", replaced, part), None))
-    with pytest.raises(ManifestInvalid, match=rf"actions\.{replaced} \(a\): {part} is missing"):
-        read_document(edited, "plan.json", VERSION, strict=True)
+def without(part: str) -> Edit:
+    """Take a part of a replace away."""
+    return lambda data: changed(data, ("actions", PLACE, part), None)
 
 
-@pytest.mark.parametrize("seal", [None, "", "sha256:" + "0" * 64])
-def test_plan_without_its_seal_is_invalid(seal: str | None) -> None:
-    data = changed(saved(PLANS["create"]), ("options", SEAL), seal)
-    with pytest.raises(ManifestInvalid, match="its seal does not match"):
+def deep(levels: int) -> Any:
+    tree: Any = "x"
+    for _ in range(levels):
+        tree = [tree]
+    return tree
+
+
+#: Edit of the plan of a replace, and whether it gets a seal that fits → what applying it says.
+EDITS: dict[str, tuple[Edit, bool, str]] = {
+    "elapsed": (lambda d: changed(d, ("actions", PLACE, "elapsed"), 1.0), False, "its seal does not match"),
+    "lost_node_hours": (
+        lambda d: changed(d, ("actions", PLACE, "lost_node_hours"), 10**300), False, "its seal does not match"
+    ),
+    "no seal": (lambda d: changed(d, ("options", SEAL), None), False, "its seal does not match"),
+    "empty seal": (lambda d: changed(d, ("options", SEAL), ""), False, "its seal does not match"),
+    "another seal": (
+        lambda d: changed(d, ("options", SEAL), "sha256:" + "0" * 64), False, "its seal does not match"
+    ),
+    "another stack": (lambda d: d | {"stack": "other"}, False, "its seal does not match"),
+    "another manifest": (lambda d: d | {"manifest_digest": "sha256:1"}, False, "its seal does not match"),
+    **{
+        f"without {part}": (without(part), True, f"actions.{PLACE} (a): {part} is missing")
+        for part in ("before", "after", "desired", "declared")
+    },
+    **{
+        f"unknown key in {name}": (
+            partial(changed, path=(*path, "of_next_year"), value=1), True, "of_next_year"
+        )
+        for name, path in {
+            "document": (), "options": ("options",), "action": ("actions", PLACE),
+            "declared": ("actions", PLACE, "declared"), "after": ("actions", PLACE, "after"),
+        }.items()
+    },
+    "no format_version": (lambda d: removed(d, ("format_version",)), True, "format_version is missing"),
+    "another major format": (lambda d: d | {"format_version": "2.0"}, True, "format_version 2.0"),
+    "no actions": (lambda d: removed(d, ("actions",)), False, "actions"),
+    "no options": (lambda d: removed(d, ("options",)), False, "it differs from what `plan --out` wrote"),
+    "900 levels": (
+        lambda d: changed(d, ("actions", PLACE, "changes", 0, "before"), deep(900)), False, "it differs from"
+    ),
+}  # fmt: skip
+#: These cannot be shown either.
+UNREADABLE = {"no format_version", "another major format", "no actions", "no options", "900 levels"}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_edited_plan_is_not_applied_and_shown_as_far_as_it_can_be_read(edit: str) -> None:
+    make, is_sealed, words = EDITS[edit]
+    data = make(saved(REPLACE))
+    data = sealed(data) if is_sealed else data
+    with pytest.raises(ManifestInvalid) as caught:
         read_document(data, "plan.json", VERSION, strict=True)
+    assert words in str(caught.value)
+    if edit in UNREADABLE:
+        with pytest.raises(ManifestInvalid):
+            read_document(data, "plan.json", VERSION, strict=False)
+    else:
+        assert read_document(data, "plan.json", VERSION, strict=False).plan.actions
 
 
-@pytest.mark.parametrize("is_strict", [True, False])
-def test_plan_without_format_version_is_invalid(is_strict: bool) -> None:
-    data = saved(PLANS["create"])
-    del data["format_version"]
-    for edited in (data, sealed(data)):
-        with pytest.raises(ManifestInvalid, match="format_version is missing"):
-            read_document(edited, "plan.json", VERSION, strict=is_strict)
+@pytest.mark.parametrize(
+    ("version", "is_stale"), [("1.2.3", False), ("1.2.9", False), ("1.3.0", True), ("2.2.3", True)]
+)
+def test_plan_of_another_minor_version_is_stale_and_shown(version: str, is_stale: bool) -> None:
+    data = sealed(saved(REPLACE) | {"reconciler_version": "1.2.3"})
+    assert read_document(data, "plan.json", version, strict=False)
+    with pytest.raises(StalePlan, match=r"1\.2\.3") if is_stale else nullcontext():
+        read_document(data, "plan.json", version, strict=True)
+
+
+#: Values that an edited plan may hold, unsealed; showing them is no fault.
+HOSTILE: list[tuple[tuple[Any, ...], Any]] = [
+    (("options", "root"), "a\0b"),
+    (("options", "records"), "sqlite:///a\0b"),
+    (("options", "sources", "token"), {"file": "a\0b"}),
+    (("options", "sources", "token"), {"env": "A\0=B"}),
+    (("options", "target", "endpoint"), "http://[::1"),
+    (("target", "endpoint"), "http://[::1"),
+    (("actions", 0, "desired", "spec"), deep(90)),
+    (("actions", 0, "detail"), "\ud800"),
+    (("actions", 0, "desired", "description"), "\ud800"),
+    (("created_at",), float("inf")),
+]
 
 
 @pytest.mark.parametrize("name", ["update", "replace of two", "several keys"])
 def test_edited_plan_is_shown_or_invalid(name: str) -> None:
-    tried = list(edits(saved(PLANS[name])))
-    for said, edited in tried[:: 1 if FUZZ else 3]:
+    data = saved(PLANS[name])
+    tried = list(edits(data))[:: 1 if FUZZ else 7]
+    if name == "update":
+        tried += [(str(path), changed(data, path, value)) for path, value in HOSTILE]
+    for said, edited in tried:
         try:
-            plan, _ = read_document(edited, "plan.json", VERSION, strict=False)
+            plan, options = read_document(edited, "plan.json", VERSION, strict=False)
         except ManifestInvalid:
             continue
         view = View(show_keep=True)
         assert render(Content.PLAN, plan, "text", view), said
         assert render(Content.PLAN, plan, "json", view), said
+        render_sources(plan, options, options.records)
+
+
+# ── plain JSON, and nothing else ────────────────────────────────────────────────────────────────────
+
+
+def instead(pattern: str, text: str) -> Callable[[bytes], bytes]:
+    def damage(data: bytes) -> bytes:
+        changed, count = re.subn(pattern.encode(), lambda _: text.encode(), data, count=1)
+        assert count
+        return changed
+
+    return damage
+
+
+NUMBER = r"(?<=\"line\": )\d+"
+#: What is done to the bytes → what is said of them.
+DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "UTF-16": (lambda data: data.decode().encode("utf-16"), "is not valid UTF-8"),
+    "UTF-32": (lambda data: data.decode().encode("utf-32"), "is not valid UTF-8"),
+    "Latin-1": (lambda data: data.replace(b"train.py", b"tr\xe4in.py"), "is not valid UTF-8"),
+    "an encoded surrogate": (lambda data: data.replace(b"train.py", b"\xed\xa0\x80"), "is not valid UTF-8"),
+    "a mark of byte order": (lambda data: b"\xef\xbb\xbf" + data, "not a valid JSON document"),
+    "a NUL byte": (lambda data: data.replace(b"train.py", b"tr\0in.py"), "not a valid JSON document"),
+    "NUL bytes": (lambda data: b"\0" * len(data), "not a valid JSON document"),
+    "nothing": (lambda data: b"", "not a valid JSON document"),
+    "the first half": (lambda data: data[: len(data) // 2], "not a valid JSON document"),
+    "two documents": (lambda data: data * 2, "not a valid JSON document"),
+    "a list": (lambda data: b"[]", "it differs from what `plan --out` wrote"),
+    "an empty object": (lambda data: b"{}", "it differs from what `plan --out` wrote"),
+    "NaN": (instead(NUMBER, "NaN"), "NaN is not a JSON number"),
+    "Infinity": (instead(NUMBER, "-Infinity"), "-Infinity is not a JSON number"),
+    "1e400": (instead(NUMBER, "1e400"), "1e400 is out of range for a number"),
+    "400 digits": (instead(NUMBER, "9" * 400), "more than 300 digits"),
+    "5000 digits": (instead(NUMBER, "-" + "9" * 5000), "more than 300 digits"),
+    "a key twice": (instead('"stack":', '"stack": "x", "stack":'), '"stack" occurs twice'),
+    "a key twice, spelled differently": (
+        instead('"options":', '"o\\u0070tions": {}, "options":'), '"options" occurs twice'),
+    "a deep key twice": (instead('"line":', '"line": 1, "line":'), '"line" occurs twice'),
+    "100000 levels": (lambda data: b'{"a":' * 100_000, "not a valid JSON document"),
+    "500 levels": (instead('"warnings": \\[', '"warnings": [' + "[" * 500 + "]" * 500), ""),
+    "half a pair": (instead('"stack": "', '"stack": "\\ud800'), "stack: unpaired surrogate"),
+    "half a pair in a body": (instead("train.py", "\\udfff"), "unpaired surrogate"),
+    "half a pair as a key": (instead('"source"', '"\\ud800": 1, "source"'), "unpaired surrogate"),
+    "NUL": (instead('"stack": "', '"stack": "\\u0000'), "stack: NUL character"),
+    "NUL in a key": (instead('"source"', '"\\u0000": 1, "source"'), "NUL character"),
+    "NUL in a file name": (instead('"file": "', '"file": "\\u0000'), "NUL character"),
+    "too many values": (lambda data: b"[" + b"1," * plan_file.MOST_VALUES, "more than 10,000,000 values"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_file_that_is_not_plain_json_is_invalid(damage: str, tmp_path: Path) -> None:
+    change, words = DAMAGES[damage]
+    plan = plan_for(a_stack(replace(a_job(), location=Location("jobs.yaml", 3, 1))))
+    file = tmp_path / "plan.json"
+    file.write_bytes(change(json.dumps(saved(plan)).encode()))
+    file.chmod(0o600)
+    for strict in (True, False):
+        with pytest.raises(ManifestInvalid) as caught:
+            read_plan(file, repr, strict=strict)
+        assert words in str(caught.value)

@@ -27,6 +27,7 @@ from reconciler.emulator import ManualClock, Store, create_app, running
 from reconciler.secrets import Redactor
 from tests.apply.service import SharedTime
 from tests.cli.conftest import manifest, write
+from tests.core.test_edited_plans import at, places
 from tests.hostile.sizes import RecordProperty, count_tried, size
 
 SECRET = "tell nobody/9+x"
@@ -142,46 +143,20 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 # ── what is done to the file ───────────────────────────────────────────────────────────────────────
 
-Where = tuple[Any, ...]
 TOKENS = (
     *(b"null", b"NaN", b"-Infinity", b"1e400", b"9" * 400, b"[" * 300, b"{", b"}", b'"', b",", b"\\", b"\0"),
     *(b"\xff", b"\xed\xa0\x80", b"\\ud800", b"\\u0000", b"\xef\xbb\xbf", b"${var.token}", b"${env.A}", b"\n"),
 )  # fmt: skip
 VALUES: tuple[Any, ...] = (
-    *(
-        None,
-        True,
-        False,
-        0,
-        1,
-        2,
-        -1,
-        10**40,
-        1.5,
-        "",
-        "x",
-        "a\0b",
-        "\ud800",
-        "\x1b[2J",
-        "../..",
-        "/dev/zero",
-    ),
-    *("${var.token}", "x ${var.token}", "${var.other}", "${env.A_TOKEN}", "${", "$${var.token}", "<script>"),
-    *([], {}, ["x"], {"x": "y"}, [[]], {"name": "TOKEN", "value": "${var.token}"}),
+    *(None, True, False, 0, 1, 2, -1, 10**40, 1.5, "", "x", "a\0b"),
+    *("\ud800", "\x1b[2J", "../..", "/dev/zero"),
+    *("${var.token}", "x ${var.token}", "${var.other}", "${env.A_TOKEN}", "${", "$${var.token}"),
+    *("<script>", [], {}, ["x"], {"x": "y"}, [[]], {"name": "TOKEN", "value": "${var.token}"}),
     *("postgresql://u:${env.A_TOKEN}@127.0.0.1:1/r", "sqlite:///x.db", "x" * 300, "9" * 400),
-    *Action,
-    *Reason,
-    *(
-        "Running",
-        "Completed",
-        "Terminated",
-        "Frozen",
-        "terminate_first",
-        "create_first",
-        "local",
-        "modelarts",
-    ),
-)
+    *(*Action, *Reason),
+    *("Running", "Completed", "Terminated", "Frozen"),
+    *("terminate_first", "create_first", "local", "modelarts"),
+)  # fmt: skip
 
 
 def damaged(chance: random.Random, data: bytes) -> bytes:
@@ -204,24 +179,11 @@ def damaged(chance: random.Random, data: bytes) -> bytes:
     return data
 
 
-def paths(tree: Any, path: Where = ()) -> Iterator[Where]:
-    steps = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
-    for step, value in steps:
-        yield (*path, step)
-        yield from paths(value, (*path, step))
-
-
-def at(tree: Any, path: Where) -> Any:
-    for step in path:
-        tree = tree[step]
-    return tree
-
-
 def edited(chance: random.Random, plan: dict[str, Any]) -> dict[str, Any]:
     """The plan with some parts changed, taken away, swapped or taken from another place."""
     plan = copy.deepcopy(plan)
     for _ in range(chance.choice((1, 1, 2, 3))):
-        every = list(paths(plan))
+        every = list(places(plan))
         path = chance.choice(every)
         parent, kind = at(plan, path[:-1]), chance.randrange(6)
         other = chance.choice([one for one in every if one[-1] == path[-1]] if kind == 4 else every)
