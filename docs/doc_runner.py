@@ -25,7 +25,7 @@ from reconciler import run_metadata
 from reconciler.cli.main import cli, run
 from reconciler.emulator import database
 from reconciler.modelarts.clock import SystemClock
-from reconciler.recording import RunMetadata
+from reconciler.records.recording import RunMetadata
 
 BEGIN_S = 1_795_000_000.0
 _PARTS = re.compile(

@@ -18,7 +18,7 @@ from reconciler.errors import ManifestInvalid
 from reconciler.manifest import LoadedStack
 from reconciler.modelarts.target import Runtime, connected, identity_of
 from reconciler.reconcile import Context
-from reconciler.recording import Recording
+from reconciler.records.recording import Recording
 
 if TYPE_CHECKING:
     from reconciler.core.ports import Clock

@@ -120,7 +120,7 @@ def append_file(path: Path, data: bytes) -> None:
         _write_all(descriptor, data if not end or stream.read(1) == b"\n" else b"\n" + data)
 
 
-def write_new_file(path: Path, data: bytes) -> bool:
+def write_new_file(path: Path, data: bytes, mode: int = 0o666) -> bool:
     """Write a file that does not exist yet; False, and nothing is done, where anything has its name.
 
     Raises:
@@ -128,12 +128,14 @@ def write_new_file(path: Path, data: bytes) -> bool:
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, flags, 0o666)
+        descriptor = os.open(path, flags, mode)
     except FileExistsError:
         return False
     _temporary.add(path)
     try:
         with os.fdopen(descriptor, "wb") as stream:
+            if mode == _FILE:
+                path.chmod(mode)  # the umask may have taken something off
             stream.write(data)
     except OSError:
         _remove(path)
@@ -225,3 +227,59 @@ def _sync_directory(directory: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+# --- the directory beside a stack's root file
+
+#: It has the records of a stack, its lock and the local target's jobs. They say what runs where and who did
+#: what, and jobs are whole bodies, secrets included: so the directory is 0700 and every file in it 0600, from
+#: the moment it is made, whatever the umask says. Source: docs/records.md, "What is in them".
+RECORD_DIRECTORY = ".reconciler"
+_DIRECTORY, _FILE, _OTHERS = 0o700, 0o600, 0o077
+
+
+def record_directory(root: Path) -> Path:
+    """Return the directory of the stack whose root file is in `root`; it is made, or made private.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    directory = root / RECORD_DIRECTORY
+    try:
+        directory.mkdir(mode=_DIRECTORY)
+        directory.chmod(_DIRECTORY)  # the umask may have taken something off
+    except FileExistsError:
+        if not directory.is_dir():
+            raise
+        tighten(directory)
+    ignore = directory / ".gitignore"
+    if not ignore.exists():
+        private_file(ignore, "*\n")
+    return directory
+
+
+def private_file(path: Path, text: str = "") -> None:
+    """Make a file that nobody else can read; one that is there stays as it is.
+
+    SQLite gives what it puts beside a database the permissions of the database.
+    """
+    write_new_file(path, text.encode(), _FILE)
+
+
+def tighten(directory: Path) -> None:
+    """Take from everybody else what an older version, a copy or an archive let them read.
+
+    Files of another user stay as they are: only their owner can change them.
+    """
+    with suppress(OSError):
+        _close_to_others(directory)
+        for entry in os.scandir(directory):
+            # Beside us another process may be removing a journal; a link leads to what is not ours.
+            with suppress(OSError):
+                if entry.is_file(follow_symlinks=False):
+                    _close_to_others(Path(entry.path))
+
+
+def _close_to_others(path: Path) -> None:
+    if (mode := path.stat().st_mode) & _OTHERS:
+        path.chmod(stat.S_IMODE(mode) & ~_OTHERS)

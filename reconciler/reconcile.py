@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from reconciler.manifest import LoadedStack
     from reconciler.modelarts.target import Connected
     from reconciler.notify import Notified
-    from reconciler.recording import Recording
+    from reconciler.records.recording import Recording
 
 
 class Context(NamedTuple):

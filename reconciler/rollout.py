@@ -34,12 +34,12 @@ from reconciler.decide.wait import (
 )
 from reconciler.errors import NotFound, ReconcilerError, ServiceError
 from reconciler.reconcile import Context, observe
-from reconciler.recording import plan_digest
+from reconciler.records.recording import plan_digest
 
 if TYPE_CHECKING:
     from reconciler.core.ports import Clock
     from reconciler.decide.journal import Journal
-    from reconciler.recording import StackLock
+    from reconciler.records.recording import StackLock
 
 Show = Callable[[tuple[Waited, ...]], None]
 Judge = Callable[[str], Waited | None]

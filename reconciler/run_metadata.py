@@ -12,7 +12,7 @@ from pathlib import Path
 from shutil import which
 
 from reconciler.manifest.git import git_command, git_environment
-from reconciler.recording import RunMetadata
+from reconciler.records.recording import RunMetadata
 
 #: Variables in which CI systems say who started the job, and for which commit; the first that is set.
 _WHO = ("GITHUB_ACTOR", "GITLAB_USER_LOGIN", "BUILD_REQUESTEDFOR", "BUILD_USER_ID")

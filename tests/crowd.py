@@ -24,7 +24,7 @@ from reconciler.manifest import LoadedStack
 from reconciler.modelarts.observe import PAGE_SIZE, NeedsAbsence, PageReader, SearchPage, observe
 from reconciler.modelarts.target import Connected
 from reconciler.reconcile import Context
-from reconciler.recording import Recording
+from reconciler.records.recording import Recording
 from tests.builders import HOUR, NOW, TARGET, seen
 
 

@@ -151,8 +151,8 @@ LATE: Mapping[str, str] = {
     "notify.py": UNUSED,
     "reconcile.py": UNUSED,
     "render/layout.py": UNUSED,
-    "recording.py": UNUSED,
     "records/dialects/postgresql.py": UNUSED,
+    "records/recording.py": UNUSED,
     "validation.py": UNUSED,
 }
 

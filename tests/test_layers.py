@@ -20,7 +20,6 @@ LOOP = frozenset(
         "connection",
         "fleet",
         "reconcile",
-        "recording",
         "review",
         "rollout",
         "run_metadata",
@@ -35,8 +34,6 @@ FREE = frozenset({"version"})
 BASE = frozenset({"errors", "secrets", "text"})
 #: How files are read and written, for every room that does so.
 FILES = "files"
-#: The directory beside a stack's root file, for every room that keeps something in it.
-RECORD_DIRECTORY = "record_directory"
 #: How expressions are evaluated, for every room that asks.
 EXPRESSIONS = "expressions"
 #: What every edge knows.
@@ -55,11 +52,10 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     EXPRESSIONS: BASE | {CORE},
     **{edge: FACTS | {FILES, EXPRESSIONS} for edge in EDGES},
     # The embedded target is the emulator, called inside the process.
-    "modelarts": FACTS | {FILES, RECORD_DIRECTORY, EMULATOR},
-    RECORD_DIRECTORY: frozenset(),
-    **{module: FACTS | LOOP | EDGES | {EMULATOR, FILES, RECORD_DIRECTORY, EXPRESSIONS} for module in LOOP},
+    "modelarts": FACTS | {FILES, EMULATOR},
+    **{module: FACTS | LOOP | EDGES | {EMULATOR, FILES, EXPRESSIONS} for module in LOOP},
     "api": FACTS | LOOP | EDGES | {FILES},
-    CLI: FACTS | LOOP | EDGES | {EMULATOR, FILES, RECORD_DIRECTORY, EXPRESSIONS, "api", ""},
+    CLI: FACTS | LOOP | EDGES | {EMULATOR, FILES, EXPRESSIONS, "api", ""},
     "": FACTS | LOOP | EDGES | {EMULATOR, FILES, "api"},
     "__main__": frozenset({CLI}),
 }

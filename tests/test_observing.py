@@ -19,7 +19,7 @@ from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.outcome import Status
 from reconciler.decide.plan import Action, Reason
 from reconciler.reconcile import Context
-from reconciler.recording import Recording
+from reconciler.records.recording import Recording
 from tests.apply.conftest import *  # noqa: F403
 from tests.apply.service import PROJECT, Service
 from tests.builders import STACK, a_job, a_stack, seen

@@ -40,9 +40,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("records/file.py", "open"): "a database file, to be read",
     ("records/dialects/sqlite.py", "open"): "the database file, made empty",
     ("reconcile.py", "open"): "the record store",
-    ("record_directory.py", "open"): "files of fixed content",
-    ("record_directory.py", "fdopen"): "files of fixed content",
-    ("record_directory.py", "write"): "files of fixed content",
     (
         "manifest/git.py",
         "open",

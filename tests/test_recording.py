@@ -9,7 +9,7 @@ import pytest
 from reconciler.core.record import RecordsUnavailable, RunKind, Scope
 from reconciler.core.settings import MODELARTS
 from reconciler.core.values import TargetIdentity
-from reconciler.recording import Recording
+from reconciler.records.recording import Recording
 
 
 class Now:

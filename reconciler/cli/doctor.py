@@ -43,13 +43,13 @@ from reconciler.errors import (
     ServiceError,
     Unauthorized,
 )
+from reconciler.files import RECORD_DIRECTORY
 from reconciler.manifest import LoadedStack
 from reconciler.modelarts.auth import IamUnreachable, LoginRefused
 from reconciler.modelarts.errors import is_missing_right
 from reconciler.modelarts.local import LocalFileFailed
 from reconciler.modelarts.target import Connected, connected, identity_of
-from reconciler.record_directory import NAME
-from reconciler.recording import DATABASE
+from reconciler.records.recording import DATABASE
 
 if TYPE_CHECKING:
     from reconciler.records.store import Records
@@ -166,7 +166,7 @@ class Examination:
         yield of_memory(is_local=self._target.traits.is_embedded, is_shared=is_shared)
 
     def _opened(self, url: str | None, cleanup: ExitStack) -> Check:
-        store = parse_store_url(url or file_url(str(self._loaded.root / NAME / DATABASE)))
+        store = parse_store_url(url or file_url(str(self._loaded.root / RECORD_DIRECTORY / DATABASE)))
         place = store.shown
         if store.kind.is_file:
             file = self._loaded.root / store.name

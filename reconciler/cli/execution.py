@@ -32,12 +32,12 @@ from reconciler.decide.plan import ACTIONS, NO_ALLOWANCES, Action, Allowances, P
 from reconciler.decide.saved_plan import SavedOptions
 from reconciler.decide.wait import Goal
 from reconciler.errors import Diagnostic, ReconcilerError, Refused
+from reconciler.files import RECORD_DIRECTORY
 from reconciler.manifest.saved_secrets import shown_address
 from reconciler.modelarts import clock
 from reconciler.plan_file import ReadPlan, SecretSources, check_preconditions, check_target, read_plan
 from reconciler.reconcile import Context, notify_apply
-from reconciler.record_directory import NAME
-from reconciler.recording import DATABASE, StackLock
+from reconciler.records.recording import DATABASE, StackLock
 from reconciler.render.lines import render_warnings
 from reconciler.rollout import Rollout
 from reconciler.text import printable
@@ -400,7 +400,7 @@ def _confirm_store(url: str, options: SavedOptions, root: Path) -> None:
     Raises:
         Refused: nobody says yes.
     """
-    if url == file_url(str(root / NAME / DATABASE)):
+    if url == file_url(str(root / RECORD_DIRECTORY / DATABASE)):
         return
     shown = printable(console.redact(shown_address(options.records or "")))
     if not has_terminal():

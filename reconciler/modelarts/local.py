@@ -13,9 +13,9 @@ from reconciler.core.settings import LOCAL
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
 from reconciler.errors import Rejected
+from reconciler.files import private_file, record_directory
 from reconciler.modelarts.http import SessionOptions
 from reconciler.modelarts.target import Connected, Runtime
-from reconciler.record_directory import private_file, record_directory
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment

@@ -10,6 +10,6 @@ The files, each importing only files before it::
     lock          leases, and the locks of scopes
     history       revisions, declarations and runs
     journal       what is written while a run goes on
-    drift         drift checks
-    store         all of it, opened
+    store         all of it, opened; drift checks
+    recording     the records of one stack, opened when first needed
 """

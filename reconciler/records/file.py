@@ -44,7 +44,12 @@ def has_content(file: Path) -> bool:
     try:
         found = file.stat()
     except (FileNotFoundError, NotADirectoryError):
-        _check_links(file)
+        # A dangling link is no missing file: the disk with the records may not be mounted just now.
+        links = (place for place in (file, *file.parents) if place.is_symlink() and not place.exists())
+        if (link := next(links, None)) is not None:
+            why = f"{file}: {link} is a link to {link.readlink()}, which does not exist"
+            fix = f"mount its target, or remove the link: rm {shlex.quote(str(link))}"
+            raise RecordsUnavailable(Diagnostic(UNREACHABLE, why, fix)) from None
         return False
     except OSError as error:
         fix = f"check the file and its directory: ls -l {shlex.quote(str(file))}"
@@ -55,12 +60,18 @@ def has_content(file: Path) -> bool:
     with suppress(OSError):  # SQLite says better why it cannot be read
         head = _head(file)
         if not head:
-            _check_unused(file.resolve())
+            # A store that is just being made, unless a lock of it was held already.
+            place = file.resolve()
+            if any(place.parent.glob(f"{escape(place.name)}.lock-*")) and not _head(place):
+                raise _refused(UNREADABLE, place, "is empty, but was in use before")
             return False
     # SQLite takes a file of one byte for an empty one, and one of the kernel, which has no size. The size is
     # asked again, for the file may have been empty before its head was read.
-    size = file.stat().st_size
-    if head and (size < _HEAD or size % _page_size(head)):
+    size, page_size = file.stat().st_size, 1
+    if head.startswith(b"SQLite format 3\0"):
+        # It has whole pages. Any other file is not judged here.
+        page_size = {0: 1, 1: 65536}.get(said := int.from_bytes(head[16:18], "big"), said)
+    if head and (size < _HEAD or size % page_size):
         raise _refused(UNREADABLE, file, "is truncated or not a database")
     return True
 
@@ -68,29 +79,6 @@ def has_content(file: Path) -> bool:
 def _head(file: Path) -> bytes:
     with file.open("rb") as opened:
         return opened.read(_HEAD)
-
-
-def _page_size(head: bytes) -> int:
-    """A SQLite file has whole pages. Of any other file that is not judged here."""
-    size = int.from_bytes(head[16:18], "big")
-    if not head.startswith(b"SQLite format 3\0"):
-        return 1
-    return 65536 if size == 1 else size or 1
-
-
-def _check_links(file: Path) -> None:
-    """A dangling link is no missing file: the disk with the records may not be mounted just now."""
-    link = next((place for place in (file, *file.parents) if place.is_symlink() and not place.exists()), None)
-    if link is not None:
-        why = f"{file}: {link} is a link to {link.readlink()}, which does not exist"
-        fix = f"mount its target, or remove the link: rm {shlex.quote(str(link))}"
-        raise RecordsUnavailable(Diagnostic(UNREACHABLE, why, fix))
-
-
-def _check_unused(file: Path) -> None:
-    """An empty file is a store that is just being made, unless a lock of it was held already."""
-    if any(file.parent.glob(f"{escape(file.name)}.lock-*")) and not _head(file):
-        raise _refused(UNREADABLE, file, "is empty, but was in use before")
 
 
 def _refused(what: str, file: Path, why: str) -> RecordsUnavailable:
@@ -109,20 +97,14 @@ def read_revisions(file: Path, scope: Scope) -> Mapping[RevisionId, RecordedRevi
             rows = connection.execute(_REVISIONS, where).fetchall()
     except (sqlite3.Error, ValueError, OverflowError, MemoryError):
         return None
-    if not all(map(_is_sound, rows)):
-        return None
-    return {
-        RevisionId(key, number): RecordedRevision(
-            job, digest, phase, bool(stopped), read_schedule_mark(schedule), bool(released)
-        )
-        for key, number, job, digest, phase, stopped, schedule, released in rows
-    }
-
-
-def _is_sound(row: tuple[object, ...]) -> bool:
-    """Whether a store can have written these cells: a damaged file may hold anything in any of them."""
-    key, number, job, digest, phase, stopped, schedule, _ = row
-    if not all(isinstance(text, str) for text in (key, job, digest, phase, schedule)):
-        return False
-    is_mark = schedule == "" or read_schedule_mark(str(schedule)) is not None
-    return is_mark and isinstance(number, int) and number >= 1 and stopped in (0, 1)
+    found = {}
+    for key, number, job, digest, phase, stopped, schedule, released in rows:
+        # A damaged file may hold anything in any cell.
+        if not all(isinstance(text, str) for text in (key, job, digest, phase, schedule)):
+            return None
+        mark = read_schedule_mark(schedule)
+        if not isinstance(number, int) or number < 1 or stopped not in (0, 1) or (schedule and mark is None):
+            return None
+        place = RevisionId(key, number)
+        found[place] = RecordedRevision(job, digest, phase, bool(stopped), mark, bool(released))
+    return found

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -49,214 +49,82 @@ class Damaged(SQLAlchemyError):
     """What the database answers cannot have been written by this program; the text says what it is."""
 
 
-class TextCell(TypeDecorator[Any]):
-    """A text, and the base of all other cells: `is_sound` judges what the driver read, None aside."""
+class Kind(NamedTuple):
+    """What a cell may hold, and as what it is stored.
+
+    `is_sound` says whether this program can have written what the driver read, NULL aside. `decode` makes of
+    that what the program works with, and may raise `Damaged` as well; `encode` is its reverse.
+    """
+
+    what: str
+    is_sound: Callable[[Any], bool] = lambda value: isinstance(value, str)
+    impl: type[TypeEngine[Any]] = Text
+    decode: Callable[[Any], Any] = lambda value: value
+    encode: Callable[[Any], Any] = lambda value: value
+
+
+class Cell(TypeDecorator[Any]):
+    """A cell that is checked when it is read: `Damaged` instead of passing on what was never written."""
 
     impl: TypeEngine[Any] | type[TypeEngine[Any]] = Text
     cache_ok = True
-    what = "a text"
 
-    def __init__(self, *, nullable: bool = False) -> None:
+    def __init__(self, kind: Kind, *, nullable: bool = False) -> None:
         super().__init__()
-        self.nullable = nullable
+        self.kind, self.nullable, self.impl = kind, nullable, kind.impl()
 
-    def is_sound(self, value: Any) -> bool:
-        """Whether this program can have written it."""
-        return isinstance(value, str)
-
-    def convert(self, value: Any) -> Any:
-        """What the program works with; may raise `Damaged` as well."""
-        return value
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        return self.kind.encode(value)
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
-        """Check each value that is read; `Damaged` instead of passing on what was never written."""
+        kind, nullable = self.kind, self.nullable
 
         def read(value: Any) -> Any:
-            if value is None and self.nullable:
+            if value is None and nullable:
                 return None
-            if value is None or not self.is_sound(value):
-                raise Damaged(f"{self.what} expected, got {_kind_of(value)}")
-            return self.convert(value)
+            if value is None or not kind.is_sound(value):
+                kinds = {str: "another text", bytes: "bytes", int: "another number", float: "another number"}
+                found = "nothing" if value is None else kinds.get(type(value), "something else")
+                raise Damaged(f"{kind.what} expected, got {found}")
+            return kind.decode(value)
 
         return read
 
 
-def _kind_of(value: object) -> str:
-    kinds = {str: "another text", bytes: "bytes", int: "another number", float: "another number"}
-    return "nothing" if value is None else kinds.get(type(value), "something else")
+def dump(tree: Any) -> str:
+    """Write JSON."""
+    return json.dumps(tree, separators=(",", ":"))
 
 
-class KeyCell(TextCell):
-    """A key of the manifest: short enough for an index, in databases that limit what an index holds."""
-
-    cache_ok = True
-
-
-class NameCell(TextCell):
-    """A text that is never empty."""
-
-    cache_ok = True
-    what = "a name"
-
-    def is_sound(self, value: Any) -> bool:
-        """Whether it is one."""
-        return isinstance(value, str) and value != ""
+def _refuse(constant: str) -> None:
+    """NaN and infinity are no JSON, and nothing here writes them."""
+    raise ValueError(constant)
 
 
-class PlaceCell(TextCell):
-    """A part of a scope: one word, of a length that an address can have."""
-
-    cache_ok = True
-    what = "the stack or the target that rows are about"
-
-    def is_sound(self, value: Any) -> bool:
-        """Whether it can be one."""
-        return isinstance(value, str) and 0 < len(value) <= _LONGEST_PLACE and value.isprintable()
+def _read_document(value: str, what: str = "a document") -> Any:
+    try:
+        return json.loads(value or "null", parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise Damaged(f"{what} cannot be read") from None
 
 
-class DigestCell(TextCell):
-    """A digest, of whatever algorithm."""
-
-    cache_ok = True
-    what = "a digest"
-
-    def is_sound(self, value: Any) -> bool:
-        """Whether it is one."""
-        return isinstance(value, str) and DIGEST_PATTERN.fullmatch(value) is not None
+def _write_document(value: Any) -> str | None:
+    """A text is written as it is: documents are redacted before they come here."""
+    return value if value is None or isinstance(value, str) else dump(value)
 
 
-class NumberCell(TextCell):
-    """A whole number, `least` or more; SQLite has no truth values, so it cannot be one of those."""
-
-    impl = Integer
-    cache_ok = True
-    what = "a number"
-
-    def __init__(self, least: int = 0, *, nullable: bool = False) -> None:
-        super().__init__(nullable=nullable)
-        self.least = least
-
-    def is_sound(self, value: Any) -> bool:
-        """Whether it is one."""
-        return isinstance(value, int) and self.least <= value <= LARGEST
+def _read_schedule(value: str) -> ScheduleMark | None:
+    mark = read_schedule_mark(value)
+    if value and mark is None:
+        raise Damaged("the schedule of a revision is not one that a marker can have")
+    return mark
 
 
-class IdCell(TextCell):
-    """The number of a row that others refer to."""
-
-    impl = BigInteger
-    cache_ok = True
-    what = "the number of a row"
-
-    def is_sound(self, value: Any) -> bool:
-        """Whether it is one."""
-        return isinstance(value, int) and 1 <= value <= _LARGEST_ID
-
-
-class SecondsCell(TextCell):
-    """A time since 1970 or a duration, in seconds."""
-
-    impl = Double
-    cache_ok = True
-    what = "a time"
-
-    def is_sound(self, value: Any) -> bool:
-        """Whether it is one; NaN is none."""
-        return isinstance(value, int | float) and 0 <= value <= _LONGEST_S
-
-
-class TruthCell(TextCell):
-    """True or false, which SQLite writes as 1 and 0."""
-
-    impl = Boolean
-    cache_ok = True
-    what = "a truth value"
-
-    def is_sound(self, value: Any) -> bool:
-        """Whether it is one."""
-        return isinstance(value, int) and value in (0, 1)
-
-    def convert(self, value: Any) -> bool:
-        """Take 0 and 1 for what they mean."""
-        return bool(value)
-
-
-class ScheduleCell(TextCell):
-    """What a marker says of the schedule of its job, or ""."""
-
-    cache_ok = True
-
-    def convert(self, value: str) -> ScheduleMark | None:
-        """Read it as it is read from a marker."""
-        mark = read_schedule_mark(value)
-        if value and mark is None:
-            raise Damaged("the schedule of a revision is not one that a marker can have")
-        return mark
-
-    def process_bind_param(self, value: Any, dialect: Dialect) -> str:
-        """Write it as in a marker."""
-        return "" if value is None else str(value)
-
-
-class DocumentCell(TextCell):
-    """A JSON document. A text is written as it is: documents are redacted before they come here."""
-
-    cache_ok = True
-    what = "a document"
-
-    def convert(self, value: str) -> Any:
-        """Parse it."""
-        try:
-            return _DECODER.decode(value or "null")
-        except (ValueError, RecursionError):
-            raise Damaged(f"{self.what} cannot be read") from None
-
-    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
-        """Write plain data that was read from another row, or made of phases and times."""
-        return value if value is None or isinstance(value, str) else dump(value)
-
-
-class PhasesCell(DocumentCell):
-    """The phases in which a revision was seen, each with the time of the first look that saw it."""
-
-    cache_ok = True
-    what = "the observed phases"
-
-    def convert(self, value: str) -> tuple[tuple[str, float], ...]:
-        """Parse and check them."""
-        found = super().convert(value) or []
-        if not isinstance(found, list) or not all(map(_is_phase, found)):
-            raise Damaged("the observed phases are not a list")
-        return tuple((phase, at_s) for phase, at_s in found)
-
-
-class SummaryCell(DocumentCell):
-    """How many actions of a run ended in each way."""
-
-    cache_ok = True
-    what = "the summary of a run"
-
-    def convert(self, value: str) -> dict[str, int]:
-        """Parse and check it."""
-        found = super().convert(value) or {}
-        if isinstance(found, dict) and all(type(count) is int and count >= 0 for count in found.values()):
-            return found
-        raise Damaged("the summary of a run is not a mapping")
-
-
-class DeclaredCell(DocumentCell):
-    """What was declared for a revision."""
-
-    cache_ok = True
-    what = "the declaration"
-
-    def convert(self, value: str) -> Declared:
-        """Parse and check it. Many revisions of a key are of one declaration."""
-        return _read_declared(value)
-
-    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
-        """Write one that was read from another row."""
-        return dump(declared_document(value)) if isinstance(value, Declared) else value
+def _read_phases(value: str) -> tuple[tuple[str, float], ...]:
+    found = _read_document(value, "the observed phases") or []
+    if not isinstance(found, list) or not all(map(_is_phase, found)):
+        raise Damaged("the observed phases are not a list")
+    return tuple((phase, at_s) for phase, at_s in found)
 
 
 def _is_phase(one: Any) -> bool:
@@ -266,9 +134,17 @@ def _is_phase(one: Any) -> bool:
     return False
 
 
+def _read_summary(value: str) -> dict[str, int]:
+    found = _read_document(value, "the summary of a run") or {}
+    if isinstance(found, dict) and all(type(count) is int and count >= 0 for count in found.values()):
+        return found
+    raise Damaged("the summary of a run is not a mapping")
+
+
+# Many revisions of a key are of one declaration.
 @lru_cache(maxsize=256)
 def _read_declared(value: str) -> Declared:
-    match tree := DocumentCell.convert(_DECLARED, value):
+    match tree := _read_document(value, "the declaration"):
         case {"immutable": dict(), "mutable": dict(), "description": str(), "protect": bool() | None}:
             if len(tree) == 4:
                 return Declared(**tree)
@@ -276,47 +152,72 @@ def _read_declared(value: str) -> Declared:
 
 
 def declared_document(declared: Declared) -> dict[str, Any]:
-    """What `DeclaredCell` reads, as plain data."""
+    """What is written of a declaration, as plain data."""
     names = ("immutable", "mutable", "description", "protect")
     return {name: getattr(declared, name) for name in names}
 
 
-def dump(tree: Any) -> str:
-    """Write JSON."""
-    return json.dumps(tree, separators=(",", ":"))
+def _write_declared(value: Any) -> Any:
+    return dump(declared_document(value)) if isinstance(value, Declared) else value
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
+def _whole(least: int, most: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int) and least <= value <= most
 
 
-#: NaN and infinity are no JSON, and nothing here writes them.
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
-_DECLARED = DeclaredCell()
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+TEXT = Kind("a text")
+#: A text that is short enough for an index, in databases that limit what an index holds.
+KEY = Kind("a text")
+NAME = Kind("a name", lambda value: _is_text(value) and value != "")
+#: A part of a scope: one word, of a length that an address can have.
+PLACE = Kind(
+    "the stack or the target that rows are about",
+    lambda value: _is_text(value) and 0 < len(value) <= _LONGEST_PLACE and value.isprintable(),
+)
+#: Of whatever algorithm.
+DIGEST = Kind("a digest", lambda value: _is_text(value) and DIGEST_PATTERN.fullmatch(value) is not None)
+COUNT, NUMBER = (Kind("a number", _whole(least, LARGEST), Integer) for least in (0, 1))
+ID = Kind("the number of a row", _whole(1, _LARGEST_ID), BigInteger)
+#: A time since 1970 or a duration; NaN is none.
+SECONDS = Kind("a time", lambda value: isinstance(value, int | float) and 0 <= value <= _LONGEST_S, Double)
+#: SQLite writes 1 and 0.
+TRUTH = Kind("a truth value", _whole(0, 1), Boolean, decode=bool)
+#: What a marker says of the schedule of its job, written as there, or "".
+SCHEDULE = Kind("a text", decode=_read_schedule, encode=lambda value: "" if value is None else str(value))
+DOCUMENT = Kind("a document", decode=_read_document, encode=_write_document)
+#: The phases in which a revision was seen, each with the time of the first look that saw it.
+PHASES = Kind("the observed phases", decode=_read_phases, encode=_write_document)
+#: How many actions of a run ended in each way.
+SUMMARY = Kind("the summary of a run", decode=_read_summary, encode=_write_document)
+DECLARED = Kind("the declaration", decode=_read_declared, encode=_write_declared)
 
 # --- the tables
 
 METADATA = MetaData()
 
 
-def _text(name: str, cell: type[TextCell] = TextCell) -> Column[Any]:
-    return Column(name, cell(), nullable=False, server_default="")
+def _text(name: str, kind: Kind = TEXT) -> Column[Any]:
+    return Column(name, Cell(kind), nullable=False, server_default="")
 
 
-VERSION = Table("reconciler_version", METADATA, Column("version", NumberCell(least=1), primary_key=True))
+VERSION = Table("reconciler_version", METADATA, Column("version", Cell(NUMBER), primary_key=True))
 
 SCOPES = Table(
     "reconciler_scopes",
     METADATA,
-    Column("id", IdCell(), primary_key=True),
-    _text("stack", PlaceCell),
-    _text("host", PlaceCell),
-    _text("project_id", PlaceCell),
-    _text("workspace_id", PlaceCell),
+    Column("id", Cell(ID), primary_key=True),
+    _text("stack", PLACE),
+    _text("host", PLACE),
+    _text("project_id", PLACE),
+    _text("workspace_id", PLACE),
     # When a drift check could compare something last.
-    Column("compared_at_s", SecondsCell(nullable=True)),
+    Column("compared_at_s", Cell(SECONDS, nullable=True)),
     # Where the manifest was of the last apply; NULL where none said what it declared.
-    Column("applied_from", TextCell(nullable=True)),
+    Column("applied_from", Cell(TEXT, nullable=True)),
     UniqueConstraint("stack", "host", "project_id", "workspace_id"),
 )
 
@@ -324,32 +225,32 @@ SCOPES = Table(
 LOCKS = Table(
     "reconciler_locks",
     METADATA,
-    Column("scope_id", IdCell(), ForeignKey(SCOPES.c.id), primary_key=True),
+    Column("scope_id", Cell(ID), ForeignKey(SCOPES.c.id), primary_key=True),
     _text("token"),
     _text("who"),
     _text("place"),
     _text("command"),
-    Column("since_s", SecondsCell(), nullable=False, server_default="0"),
-    Column("expires_s", SecondsCell(), nullable=False, server_default="0"),
+    Column("since_s", Cell(SECONDS), nullable=False, server_default="0"),
+    Column("expires_s", Cell(SECONDS), nullable=False, server_default="0"),
     _text("lifeline"),
 )
 
 RUNS = Table(
     "reconciler_runs",
     METADATA,
-    Column("id", IdCell(), primary_key=True),
-    Column("scope_id", IdCell(), ForeignKey(SCOPES.c.id), nullable=False),
+    Column("id", Cell(ID), primary_key=True),
+    Column("scope_id", Cell(ID), ForeignKey(SCOPES.c.id), nullable=False),
     _text("kind"),
     _text("who"),
     _text("place"),
     _text("command"),
     _text("commit_id"),
     _text("plan_digest"),
-    Column("at_s", SecondsCell(), nullable=False),
-    Column("ended_at_s", SecondsCell(nullable=True)),
+    Column("at_s", Cell(SECONDS), nullable=False),
+    Column("ended_at_s", Cell(SECONDS, nullable=True)),
     _text("result"),
-    _text("summary", SummaryCell),
-    Column("alive_until_s", SecondsCell(nullable=True)),
+    _text("summary", SUMMARY),
+    Column("alive_until_s", Cell(SECONDS, nullable=True)),
     _text("lifeline"),
     Index("reconciler_runs_of_a_scope", "scope_id", "at_s"),
     # The number of a run that was deleted is not given again.
@@ -359,37 +260,37 @@ RUNS = Table(
 LINES = Table(
     "reconciler_lines",
     METADATA,
-    Column("run_id", IdCell(), ForeignKey(RUNS.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("line", NumberCell(least=1), primary_key=True),
-    _text("key", KeyCell),
-    Column("number", NumberCell(least=1, nullable=True)),
+    Column("run_id", Cell(ID), ForeignKey(RUNS.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("line", Cell(NUMBER), primary_key=True),
+    _text("key", KEY),
+    Column("number", Cell(NUMBER, nullable=True)),
     _text("digest"),
     _text("action"),
     _text("call"),
     _text("name"),
-    Column("job", TextCell(nullable=True)),
-    Column("at_s", SecondsCell(), nullable=False),
-    Column("ended_at_s", SecondsCell(nullable=True)),
-    Column("ok", TruthCell(nullable=True)),
-    Column("is_certain", TruthCell(nullable=True)),
+    Column("job", Cell(TEXT, nullable=True)),
+    Column("at_s", Cell(SECONDS), nullable=False),
+    Column("ended_at_s", Cell(SECONDS, nullable=True)),
+    Column("ok", Cell(TRUTH, nullable=True)),
+    Column("is_certain", Cell(TRUTH, nullable=True)),
     _text("code"),
     _text("message"),
     _text("request_id"),
-    Column("declared", DeclaredCell(nullable=True)),
+    Column("declared", Cell(DECLARED, nullable=True)),
     Index("reconciler_lines_of_a_revision", "key", "number"),
 )
 
 OUTCOMES = Table(
     "reconciler_outcomes",
     METADATA,
-    Column("run_id", IdCell(), ForeignKey(RUNS.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("position", NumberCell(least=1), primary_key=True),
-    _text("key", KeyCell),
+    Column("run_id", Cell(ID), ForeignKey(RUNS.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("position", Cell(NUMBER), primary_key=True),
+    _text("key", KEY),
     _text("action"),
     _text("reason"),
     _text("status"),
     _text("detail"),
-    Column("job", TextCell(nullable=True)),
+    Column("job", Cell(TEXT, nullable=True)),
     _text("code"),
     Index("reconciler_outcomes_of_a_key", "key"),
 )
@@ -397,23 +298,23 @@ OUTCOMES = Table(
 REVISIONS = Table(
     "reconciler_revisions",
     METADATA,
-    Column("scope_id", IdCell(), ForeignKey(SCOPES.c.id), primary_key=True),
-    Column("key", NameCell(), primary_key=True),
-    Column("number", NumberCell(least=1), primary_key=True),
-    _text("name", NameCell),
-    _text("job", NameCell),
-    _text("digest", DigestCell),
+    Column("scope_id", Cell(ID), ForeignKey(SCOPES.c.id), primary_key=True),
+    Column("key", Cell(NAME), primary_key=True),
+    Column("number", Cell(NUMBER), primary_key=True),
+    _text("name", NAME),
+    _text("job", NAME),
+    _text("digest", DIGEST),
     _text("phase"),
-    Column("created_at_s", SecondsCell(nullable=True)),
-    Column("started_at_s", SecondsCell(nullable=True)),
-    Column("duration_s", SecondsCell(nullable=True)),
-    Column("node_count", NumberCell(), nullable=False, server_default="1"),
-    Column("seen_at_s", SecondsCell(nullable=True)),
-    _text("phases", PhasesCell),
-    Column("declared", DeclaredCell(nullable=True)),
-    Column("stopped", TruthCell(), nullable=False, server_default=false()),
-    Column("released_at_s", SecondsCell(nullable=True)),
-    _text("schedule", ScheduleCell),
+    Column("created_at_s", Cell(SECONDS, nullable=True)),
+    Column("started_at_s", Cell(SECONDS, nullable=True)),
+    Column("duration_s", Cell(SECONDS, nullable=True)),
+    Column("node_count", Cell(COUNT), nullable=False, server_default="1"),
+    Column("seen_at_s", Cell(SECONDS, nullable=True)),
+    _text("phases", PHASES),
+    Column("declared", Cell(DECLARED, nullable=True)),
+    Column("stopped", Cell(TRUTH), nullable=False, server_default=false()),
+    Column("released_at_s", Cell(SECONDS, nullable=True)),
+    _text("schedule", SCHEDULE),
     Index("reconciler_revisions_by_digest", "digest"),
 )
 
@@ -421,26 +322,26 @@ REVISIONS = Table(
 KEYS = Table(
     "reconciler_keys",
     METADATA,
-    Column("scope_id", IdCell(), ForeignKey(SCOPES.c.id), primary_key=True),
-    Column("key", NameCell(), primary_key=True),
+    Column("scope_id", Cell(ID), ForeignKey(SCOPES.c.id), primary_key=True),
+    Column("key", Cell(NAME), primary_key=True),
     _text("sweep"),
-    Column("is_declared", TruthCell(), nullable=False),
+    Column("is_declared", Cell(TRUTH), nullable=False),
 )
 
 # The drift that stands: a row for each, however many checks saw it.
 DRIFT = Table(
     "reconciler_drift",
     METADATA,
-    Column("scope_id", IdCell(), ForeignKey(SCOPES.c.id), primary_key=True),
-    Column("key", NameCell(), primary_key=True),
-    Column("class", NameCell(), primary_key=True),
-    Column("job", KeyCell(), primary_key=True, server_default=""),
-    _text("entry", DocumentCell),
+    Column("scope_id", Cell(ID), ForeignKey(SCOPES.c.id), primary_key=True),
+    Column("key", Cell(NAME), primary_key=True),
+    Column("class", Cell(NAME), primary_key=True),
+    Column("job", Cell(KEY), primary_key=True, server_default=""),
+    _text("entry", DOCUMENT),
     _text("content"),
-    Column("since_s", SecondsCell(), nullable=False),
-    Column("reported_at_s", SecondsCell(nullable=True)),
-    Column("is_hidden", TruthCell(), nullable=False, server_default=false()),
-    Column("accepted_at_s", SecondsCell(nullable=True)),
+    Column("since_s", Cell(SECONDS), nullable=False),
+    Column("reported_at_s", Cell(SECONDS, nullable=True)),
+    Column("is_hidden", Cell(TRUTH), nullable=False, server_default=false()),
+    Column("accepted_at_s", Cell(SECONDS, nullable=True)),
     _text("accepted_by"),
     _text("accept_reason"),
 )

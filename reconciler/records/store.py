@@ -1,31 +1,50 @@
-"""An open record store: journal, lock, history and drift checks in one database."""
+"""An open record store: journal, lock, history, and the drift that stands by the checks that saw it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
-from sqlalchemy import select
+from pydantic import ValidationError
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    bindparam,
+    case,
+    delete,
+    exists,
+    insert,
+    select,
+    update,
+)
 
+from reconciler.core.record import RunKind, Scope
+from reconciler.decide.drift_check import (
+    NO_CHECK,
+    Acceptance,
+    CheckRecord,
+    Drift,
+    DriftChange,
+    DriftEvent,
+    DriftId,
+    LastCheck,
+    StandingDrift,
+)
+from reconciler.decide.journal import Run, RunEnd
 from reconciler.records.database import HasNow, unavailable
-from reconciler.records.dialects import dialect_of
-from reconciler.records.drift import DriftChecks, read_standing
+from reconciler.records.dialects import Dialect, dialect_of
 from reconciler.records.history import read_past
+from reconciler.records.journal import Journals
 from reconciler.records.process_lock import ProcessLocks
-from reconciler.records.schema import METADATA
+from reconciler.records.schema import DRIFT, METADATA, OUTCOMES, RUNS, SCOPES, Damaged
 
-
-class Records(DriftChecks):
-    """A store as it is used. Any method may raise `RecordsUnavailable`."""
-
-    def check(self) -> None:
-        """Read the whole store, of all stacks: `RecordsUnavailable` says what in it is damaged."""
-        with self.reading() as connection:
-            self.dialect.check(connection, is_thorough=True)
-            read_past(connection)
-            read_standing(connection)
-            for table in METADATA.sorted_tables:
-                for _ in connection.execute(select(table)):
-                    pass
+#: So many checks stay that saw nothing come, change or go; those that did stay until somebody prunes them.
+KEPT_CHECKS = 100
+#: No key and no id of a job is longer; an index takes no text of any length.
+_LONGEST_ID = 200
+_ACCEPTED = ("accepted_at_s", "accepted_by", "accept_reason")
 
 
 def open_records(url: str, *, clock: HasNow, redact: Callable[[str], str], create: bool) -> Records | None:
@@ -58,3 +77,183 @@ def open_records(url: str, *, clock: HasNow, redact: Callable[[str], str], creat
         raise
     store.close()
     return None
+
+
+class Records(Journals):
+    """A store as it is used. Any method may raise `RecordsUnavailable`."""
+
+    def check(self) -> None:
+        """Read the whole store, of all stacks: `RecordsUnavailable` says what in it is damaged."""
+        with self.reading() as connection:
+            self.dialect.check(connection, is_thorough=True)
+            read_past(connection)
+            read_standing(connection)
+            for table in METADATA.sorted_tables:
+                for _ in connection.execute(select(table)):
+                    pass
+
+    def last_check(self, scope: Scope) -> LastCheck:
+        """The drift that stands by earlier checks, and when the last one could compare."""
+        scope_id = self.find_scope(scope)
+        if scope_id is None:
+            return NO_CHECK
+        with self.reading() as connection:
+            at_s = connection.execute(select(SCOPES.c.compared_at_s).where(SCOPES.c.id == scope_id)).scalar()
+            return LastCheck(at_s, tuple(read_standing(connection, scope_id)))
+
+    def record_check(self, run: Run, ended: RunEnd, check: CheckRecord) -> None:
+        """Write a check that has ended: the run, its events, and the drift that stands by now.
+
+        A drift of another check that this one says nothing of stays as it is, and what was accepted stays
+        accepted as long as its content is the same. Of the checks without an event only the newest stay.
+        """
+        with self._changing(run.scope, check.compared_at_s) as (connection, scope_id):
+            run_id = self.insert_run(connection, scope_id, run, ended)
+            self._write_events(connection, run_id, run, check.events)
+            if check.gone:
+                gone = [self._place(scope_id, one, "at_") for one in sorted(check.gone)]
+                connection.execute(delete(DRIFT).where(_at()), gone)
+            if check.standing:
+                rows = {one.id: self._row(scope_id, one) for one in check.standing}
+                connection.execute(_upsert(self.dialect), [rows[place] for place in sorted(rows)])
+            if run.kind is RunKind.DRIFT and not check.events:
+                connection.execute(_forget_old(scope_id))
+
+    def mark_reported(self, scope: Scope, drift: Collection[DriftId], at_s: float) -> None:
+        """Write that drifts which stand were reported at a time: somebody was notified of them."""
+        with self._changing(scope) as (connection, scope_id):
+            if places := [self._place(scope_id, one, "at_") for one in sorted(drift)]:
+                connection.execute(update(DRIFT).where(_at()).values(reported_at_s=at_s), places)
+
+    def accept(
+        self, run: Run, ended: RunEnd, drift: Collection[DriftId], acceptance: Acceptance | None
+    ) -> int:
+        """Write that drifts which stand are known, or with None that they are not; return how many."""
+        values: dict[str, Any] = {"accepted_at_s": None, "accepted_by": "", "accept_reason": ""}
+        if acceptance is not None:
+            values = {
+                "accepted_at_s": acceptance.at_s,
+                "accepted_by": self.text(acceptance.who),
+                "accept_reason": self.text(acceptance.reason),
+                # Where it changes, or is accepted no more, it counts as seen for the first time.
+                "is_hidden": True,
+            }
+        is_new = acceptance is not None
+        change = DriftChange.ACCEPTED if is_new else DriftChange.REMOVED
+        reason = acceptance.reason if acceptance else "no longer accepted"
+        with self._changing(run.scope) as (connection, scope_id):
+            standing = {one.id: one for one in read_standing(connection, scope_id)}
+            found = [standing[place] for place in sorted(drift) if place in standing]
+            marked = [one for one in found if (one.acceptance is None) is is_new]
+            if marked:
+                places = [self._place(scope_id, one.id, "at_") for one in marked]
+                connection.execute(update(DRIFT).where(_at()).values(**values), places)
+            run_id = self.insert_run(connection, scope_id, run, ended)
+            events = [DriftEvent(change, one.entry, reason) for one in marked]
+            self._write_events(connection, run_id, run, events)
+        return len(marked)
+
+    @contextmanager
+    def _changing(self, scope: Scope, compared_at_s: float | None = None) -> Iterator[tuple[Connection, int]]:
+        """A transaction that changes the row of the scope first: other checks of it wait for its end."""
+        scope_id = self.scope_id(scope)
+        at_s = SCOPES.c.compared_at_s if compared_at_s is None else compared_at_s
+        with self.writing() as connection:
+            connection.execute(update(SCOPES).where(SCOPES.c.id == scope_id).values(compared_at_s=at_s))
+            yield connection, scope_id
+
+    def _write_events(
+        self, connection: Connection, run_id: int, run: Run, events: Iterable[DriftEvent]
+    ) -> None:
+        rows = [
+            {
+                "run_id": run_id,
+                "position": position,
+                "key": self.text(event.entry.key),
+                "action": run.kind.value,
+                "reason": event.entry.class_.value,
+                "status": event.change.value,
+                "detail": self.text(event.detail or event.entry.detail),
+                "job": None if event.entry.job is None else self.text(event.entry.job),
+                "code": "",
+            }
+            for position, event in enumerate(events, start=1)
+        ]
+        if rows:
+            connection.execute(insert(OUTCOMES), rows)
+
+    def _row(self, scope_id: int, one: StandingDrift) -> dict[str, Any]:
+        fields = {name for name, field in Drift.model_fields.items() if not field.exclude}
+        entry = one.entry.model_dump(mode="json", by_alias=True, include=fields)
+        return {
+            **self._place(scope_id, one.id),
+            "entry": self.document(entry),
+            "content": self.text(one.content),
+            "since_s": one.since_s,
+            "reported_at_s": one.reported_at_s,
+            "is_hidden": one.is_hidden,
+        }
+
+    def _place(self, scope_id: int, one: DriftId, prefix: str = "") -> dict[str, Any]:
+        key, class_, job = (self.text(part)[:_LONGEST_ID] for part in one)
+        place = {"scope_id": scope_id, "key": key, "class": class_, "job": job}
+        return {f"{prefix}{name}": value for name, value in place.items()}
+
+
+def read_standing(connection: Connection, scope_id: int | None = None) -> list[StandingDrift]:
+    """Read the drift that stands; without a scope that of all.
+
+    Raises:
+        Damaged: a row holds what no check wrote.
+    """
+    look = select(DRIFT).order_by(DRIFT.c.key, DRIFT.c["class"], DRIFT.c.job)
+    if scope_id is not None:
+        look = look.where(DRIFT.c.scope_id == scope_id)
+    return [_standing(row) for row in connection.execute(look)]
+
+
+def _standing(row: Row[Any]) -> StandingDrift:
+    try:
+        entry = Drift.model_validate(row.entry)
+    except ValidationError:
+        raise Damaged("a drift differs from what was written") from None
+    if (entry.key, entry.class_.value) != (row.key, row._mapping["class"]):
+        raise Damaged("a drift is written down under another key or class")
+    acceptance = None
+    if row.accepted_at_s is not None:
+        acceptance = Acceptance(row.accepted_at_s, row.accepted_by, row.accept_reason)
+    return StandingDrift(entry, row.content, row.since_s, row.reported_at_s, row.is_hidden, acceptance)
+
+
+def _at() -> ColumnElement[bool]:
+    return (
+        (DRIFT.c.scope_id == bindparam("at_scope_id"))
+        & (DRIFT.c.key == bindparam("at_key"))
+        & (DRIFT.c["class"] == bindparam("at_class"))
+        & (DRIFT.c.job == bindparam("at_job"))
+    )
+
+
+def _upsert(dialect: Dialect) -> Any:
+    """Write a drift down; what somebody accepted meanwhile stays so, unless it is another one by now."""
+    old = DRIFT.c
+
+    def changes(new: Any) -> Mapping[str, ColumnElement[Any]]:
+        is_same = old.content == new.content
+        accepted = {name: case((is_same, old[name]), else_=new[name]) for name in _ACCEPTED}
+        seen = ("entry", "since_s", "reported_at_s", "is_hidden", "content")
+        return {**accepted, **{name: new[name] for name in seen}}
+
+    return dialect.upsert(DRIFT, changes)
+
+
+def _forget_old(scope_id: int) -> Any:
+    """Delete the checks in which nothing happened, but the newest of them."""
+    quiet = (
+        (RUNS.c.scope_id == scope_id)
+        & (RUNS.c.kind == RunKind.DRIFT.value)
+        & ~exists().where(OUTCOMES.c.run_id == RUNS.c.id)
+    )
+    newest = select(RUNS.c.id).where(quiet).order_by(RUNS.c.at_s.desc(), RUNS.c.id.desc()).limit(KEPT_CHECKS)
+    kept = newest.subquery()
+    return delete(RUNS).where(quiet, RUNS.c.id.not_in(select(kept.c.id)))

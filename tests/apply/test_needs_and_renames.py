@@ -18,7 +18,7 @@ from reconciler.decide.outcome import Result, Status
 from reconciler.decide.plan import EVERY_GUARD, Action, Plan, Reason
 from reconciler.plan_file import StalePlan, check_preconditions
 from reconciler.reconcile import Context
-from reconciler.recording import Recording
+from reconciler.records.recording import Recording
 from reconciler.rollout import Rollout
 from tests.apply.kill_helpers import killed_at
 from tests.apply.service import PROJECT, Service, a_service

@@ -23,7 +23,7 @@ from reconciler.decide.plan import EVERY_GUARD, NO_ALLOWANCES, Action, Allowance
 from reconciler.decide.wait import Goal
 from reconciler.emulator import Effect, Fault
 from reconciler.errors import Unauthorized
-from reconciler.recording import Recording, StackLock
+from reconciler.records.recording import Recording, StackLock
 from reconciler.rollout import Rollout
 from tests.apply.service import CREATE, FIND, SHOW, UPDATE, Service, a_service, marker
 from tests.builders import STACK, TARGET, a_job, a_stack, absent

@@ -20,7 +20,7 @@ from reconciler.decide.plan import EVERY_GUARD, Action
 from reconciler.decide.wait import Goal
 from reconciler.emulator import Effect, Fault
 from reconciler.errors import Diagnostic
-from reconciler.recording import Recording, StackLock
+from reconciler.records.recording import Recording, StackLock
 from tests.apply.service import CREATE, FIND, PROJECT, STOP, Service, a_service, marker
 from tests.apply.test_rollout import PIPELINE, RUNS_S, Told, needing, rollout, saved
 from tests.builders import STACK, TARGET, a_job, a_stack

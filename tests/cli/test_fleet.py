@@ -462,7 +462,7 @@ def test_drift_that_cannot_be_marked_as_shown_is_said(
     def fails(*_: object) -> None:
         raise OSError(30, "Read-only file system", "records")
 
-    monkeypatch.setattr("reconciler.recording.Recording.mark_reported", fails)
+    monkeypatch.setattr("reconciler.records.recording.Recording.mark_reported", fails)
     said = reconciler("drift", "--fleet")
     assert said.code == 2
     assert "one: warning: Read-only file system; the next check reports its drift again" in said.err

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import pytest
 
-from reconciler.record_directory import private_file, record_directory, tighten
+from reconciler.files import private_file, record_directory, tighten
 from tests.cli.conftest import Reconciler, Service, manifest, write
 
 HERE = Path(".reconciler")

@@ -15,7 +15,7 @@ from reconciler.core.record import RecordsUnavailable, RunKind
 from reconciler.decide.history_report import HistoryExcerpt, make_history, newest_revisions
 from reconciler.decide.plan import Action, Plan
 from reconciler.reconcile import Context, accept
-from reconciler.recording import Recording
+from reconciler.records.recording import Recording
 from reconciler.records.store import Records
 from reconciler.render import Content, render
 from reconciler.render.commands import render_status

@@ -27,8 +27,7 @@ from reconciler.decide.drift_check import (
 from reconciler.decide.journal import Run, RunEnd
 from reconciler.records.database import Database
 from reconciler.records.dialects import dialect_of
-from reconciler.records.drift import KEPT_CHECKS
-from reconciler.records.store import Records
+from reconciler.records.store import KEPT_CHECKS, Records
 from tests.builders import NOW
 from tests.records.locations import OTHER_STACK, SCOPE, SECRET, Place, a_run
 from tests.records.test_declarations import UNDO

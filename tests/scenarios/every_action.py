@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from reconciler.core.identity import Marker, parse_description
 from reconciler.emulator import Job, Store
+from reconciler.files import RECORD_DIRECTORY as RECORDS
 from reconciler.modelarts.local import LOCAL_PROJECT
-from reconciler.record_directory import NAME as RECORDS
 from tests.scenarios.fork_server import ForkServer
 from tests.scenarios.hooks import AFTER, BEFORE
 

@@ -22,8 +22,8 @@ from reconciler.decide.drift import DriftReport
 from reconciler.decide.drift_check import DriftClass
 from reconciler.emulator import Effect, Fault
 from reconciler.errors import ExitCode
-from reconciler.recording import Recording
-from reconciler.records.drift import KEPT_CHECKS
+from reconciler.records.recording import Recording
+from reconciler.records.store import KEPT_CHECKS
 from tests.apply.service import CREATE, FIND, PROJECT, STOP, Service, a_service, marker
 from tests.apply.test_rollout import rollout
 from tests.builders import HOUR, STACK, TARGET, a_job, a_stack

@@ -31,7 +31,7 @@ from reconciler.decide.plan import NO_ALLOWANCES, Action, Plan, Reason
 from reconciler.decide.wait import Goal
 from reconciler.emulator import Durations, Effect, Fault, Job, ManualClock, Store
 from reconciler.plan_file import StalePlan, check_preconditions
-from reconciler.recording import Recording
+from reconciler.records.recording import Recording
 from reconciler.rollout import Rollout
 from tests.apply.kill_helpers import killed_at
 from tests.apply.service import CREATE, Service, SharedTime

@@ -32,7 +32,7 @@ from reconciler.decide.plan import Action
 from reconciler.decide.wait import Goal
 from reconciler.emulator import Durations, Job, ManualClock, Store
 from reconciler.manifest import load_mapping
-from reconciler.recording import Recording
+from reconciler.records.recording import Recording
 from reconciler.rollout import Rollout
 from tests.apply.service import PROJECT, Service
 

@@ -63,7 +63,7 @@ from reconciler.plan_file import (
     sealed,
 )
 from reconciler.reconcile import Context
-from reconciler.recording import Recording
+from reconciler.records.recording import Recording
 from reconciler.rollout import Rollout
 from reconciler.version import __version__
 from tests.apply.kill_helpers import killed_at

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import (
     URL,
+    BigInteger,
     ColumnElement,
     Connection,
     Double,
@@ -31,7 +32,7 @@ from reconciler.core.record import RecordsUnavailable
 from reconciler.errors import Diagnostic
 from reconciler.records.dialects import BUSY_S, Dialect, ErrorRow
 from reconciler.records.file import MOVE_AWAY, UNREACHABLE, UNREADABLE, UNWRITABLE, has_content
-from reconciler.records.schema import DRIFT, KEYS, LOCKS, METADATA, REVISIONS, SCOPES, Damaged, IdCell
+from reconciler.records.schema import DRIFT, KEYS, LOCKS, METADATA, REVISIONS, SCOPES, Damaged
 
 #: What SQLite and its driver say of a file that was changed or cut.
 _DAMAGES = (
@@ -72,7 +73,7 @@ registry.register("sqlite.shared", __name__, _Driver.__name__)
 _COMPILED: dict[Any, Any] = {}
 
 
-@compiles(IdCell, "sqlite")
+@compiles(BigInteger, "sqlite")
 def _integer(*_: object, **__: object) -> str:
     """SQLite counts up a column only if it is INTEGER."""
     return "INTEGER"

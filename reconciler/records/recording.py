@@ -30,7 +30,7 @@ from reconciler.core.record import (
 )
 from reconciler.decide.plan import Action, Before, Plan, PlannedAction, Reason, without_growing
 from reconciler.errors import Diagnostic
-from reconciler.record_directory import NAME, record_directory, tighten
+from reconciler.files import RECORD_DIRECTORY, record_directory, tighten
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -137,14 +137,14 @@ class Recording:
         if self.unavailable is not None:
             raise RecordsUnavailable(*self.unavailable)
         url = self.url
-        tighten(self.root / NAME)
+        tighten(self.root / RECORD_DIRECTORY)
         if url is None:
-            has_file = has_content(self.root / NAME / DATABASE)
+            has_file = has_content(self.root / RECORD_DIRECTORY / DATABASE)
             if create:
                 try:
                     record_directory(self.root)
                 except OSError as error:
-                    why = f"{self.root / NAME}: {error.strerror}"
+                    why = f"{self.root / RECORD_DIRECTORY}: {error.strerror}"
                     fix = "make the directory writable, or set a store with `records:` or --records"
                     raise RecordsUnavailable(Diagnostic(UNWRITABLE, why, fix)) from error
             elif not has_file:
@@ -157,7 +157,7 @@ class Recording:
 
     @property
     def _file(self) -> Path:
-        return Path(os.path.realpath(self.root / NAME / DATABASE))
+        return Path(os.path.realpath(self.root / RECORD_DIRECTORY / DATABASE))
 
     @contextmanager
     def _optional(self, consequence: str) -> Iterator[None]:
@@ -204,11 +204,11 @@ class Recording:
             return None
         if self._opened is not None or self._is_given_up:
             return None
-        tighten(self.root / NAME)
+        tighten(self.root / RECORD_DIRECTORY)
         from reconciler.records.file import has_content, read_revisions
 
         try:
-            is_there = has_content(self.root / NAME / DATABASE)
+            is_there = has_content(self.root / RECORD_DIRECTORY / DATABASE)
             return read_revisions(self._file, scope) if is_there else {}
         except RecordsUnavailable:  # whoever opens it says so
             return None
