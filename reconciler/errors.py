@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from enum import IntEnum, StrEnum
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from reconciler.text import printable
 
@@ -185,12 +185,14 @@ class Refused(ReconcilerError):
 MOST_OF_A_KIND = 20
 
 
-class _Named(Protocol):
-    @property
-    def what(self) -> str: ...
+if TYPE_CHECKING:
+
+    class _Named(Protocol):
+        @property
+        def what(self) -> str: ...
 
 
-_Warning = TypeVar("_Warning", bound=_Named)
+_Warning = TypeVar("_Warning", bound="_Named")
 
 
 def first_of_a_kind(warnings: Iterable[_Warning]) -> tuple[list[_Warning], list[tuple[str, str]]]:

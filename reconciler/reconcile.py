@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import Revision, is_recorded, sort_by_key
 from reconciler.core.phase import Phase
-from reconciler.core.ports import SupportsClockSkew
 from reconciler.core.record import (
     NO_HISTORY,
     REMIND_S,
@@ -252,7 +251,7 @@ class _SnapshotReader:
     @cached_property
     def _skew_s(self) -> float:
         """How far our clock is ahead of the service's, by its first answer: all is decided by one time."""
-        return (self._backend.skew_s or 0.0) if isinstance(self._backend, SupportsClockSkew) else 0.0
+        return getattr(self._backend, "skew_s", None) or 0.0
 
     def _in_view(self, snapshot: Snapshot) -> tuple[Stack, list[str]]:
         """The stack in view as far as it is known by now, and what of `only` matches nothing."""

@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from reconciler.apply.catalog import CreateChecks
 from reconciler.apply.journaled import CallsInFlight, JournaledBackend, Scheduler, StaleObservation, Turn
 from reconciler.apply.steps import Steps
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import ObservedJob
-from reconciler.core.ports import Backend, Clock
 from reconciler.core.record import Call, LockLost
 from reconciler.core.values import timestamp
 from reconciler.decide.journal import Journal
@@ -24,6 +24,13 @@ from reconciler.decide.outcome import ApplyEvent, EventType, Outcome, Result, St
 from reconciler.decide.plan import Plan, PlannedAction, in_order
 from reconciler.errors import Interrupted
 from reconciler.version import __version__
+
+if TYPE_CHECKING:
+    from reconciler.core.ports import (
+        Backend,
+        Clock,
+    )
+
 
 Listener = Callable[[ApplyEvent], None]
 

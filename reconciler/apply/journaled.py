@@ -5,14 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from reconciler.core.observed import ObservedJob
-from reconciler.core.ports import Backend, Clock, SupportsClockSkew
 from reconciler.core.record import Call
 from reconciler.decide.journal import Journal, Step, StepEnd
 from reconciler.decide.plan import PlannedAction, Reason, rank
 from reconciler.errors import UNCERTAIN, Interrupted, ServiceError
+
+if TYPE_CHECKING:
+    from reconciler.core.ports import (
+        Backend,
+        Clock,
+    )
+
 
 _T = TypeVar("_T")
 #: Updates that make a job a revision of the key.
@@ -205,7 +211,7 @@ class JournaledBackend:
     @property
     def skew_s(self) -> float | None:
         """How far our clock is ahead of the service's, in seconds; None if it sent no date."""
-        return self._backend.skew_s if isinstance(self._backend, SupportsClockSkew) else None
+        return getattr(self._backend, "skew_s", None)
 
     def create(self, body: Mapping[str, Any]) -> ObservedJob:
         """Create a job."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reconciler.apply.catalog import CreateChecks
 from reconciler.apply.journaled import Turn
@@ -20,7 +20,6 @@ from reconciler.core.lifecycle import ReplaceOrder
 from reconciler.core.mutable import did_not_take, legal_now, unreported_paths
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Operation, Phase, may
-from reconciler.core.ports import Backend, Clock, SupportsClockSkew
 from reconciler.core.record import RecordsUnavailable
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.actions import has_flags_before, takes_back_the_stop
@@ -41,6 +40,13 @@ from reconciler.errors import (
     UnreadableAnswer,
     WrongPhase,
 )
+
+if TYPE_CHECKING:
+    from reconciler.core.ports import (
+        Backend,
+        Clock,
+    )
+
 
 #: How often a request is made that may be repeated only after a look. What is safe to repeat blindly
 #: (reading, PUT, terminate) the backend repeats by itself.
@@ -200,10 +206,10 @@ class Steps:
         A job that was created before its time, by the service's clock, would be started for it once more, and
         one that it replaces runs until then.
         """
-        if self.action.scheduled_for is None or not isinstance(self._backend, SupportsClockSkew):
+        if self.action.scheduled_for is None:
             return
         time_s = datetime.fromisoformat(self.action.scheduled_for).timestamp()
-        left_s = time_s - (self._clock.now() - (self._backend.skew_s or 0.0))
+        left_s = time_s - (self._clock.now() - (getattr(self._backend, "skew_s", None) or 0.0))
         if 0 < left_s <= MAX_SKEW_S:  # of a service that is further off no answer is good for anything
             self._sleep(left_s)
 

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from reconciler.core.observed import ObservedJob
-from reconciler.core.ports import Backend, Clock
 from reconciler.decide.outcome import Waited, WaitEnd
 from reconciler.decide.plan import Action
 from reconciler.decide.wait import Goal, judge
 from reconciler.errors import UNCERTAIN, NotFound, ServiceError, Throttled, Unauthorized
+
+if TYPE_CHECKING:
+    from reconciler.core.ports import (
+        Backend,
+        Clock,
+    )
+
 
 #: Seconds between two looks: they double from the first to the longest.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0

@@ -30,7 +30,8 @@ from reconciler.text import format_duration, printable
 
 if TYPE_CHECKING:
     from reconciler.cli.context import TargetSession
-    from reconciler.core.observed import NodeMetric, ObservedJob
+    from reconciler.core.observed import ObservedJob
+    from reconciler.core.ports import NodeMetric
     from reconciler.modelarts.target import Connected
 
 

@@ -33,7 +33,7 @@ from reconciler.files import write_new_file
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.observed import EventQuery
+    from reconciler.core.ports import EventQuery
     from reconciler.modelarts.jobs import Moment
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, Unpack, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, runtime_checkable
 
 from reconciler.core.observed import Observation, ObservedJob
 
 if TYPE_CHECKING:
     from reconciler.core.catalog import EngineOffer, FlavorOffer, Offered, RecordQuota
-    from reconciler.core.observed import EventPage, EventQuery, Listing, LogEnd, NodeMetric, SearchFilter
+    from reconciler.core.observed import Listing, SearchFilter
     from reconciler.core.policy_expression import Answer, Question
     from reconciler.errors import Rejected
 
@@ -81,7 +81,7 @@ class Backend(Protocol):
         ...
 
 
-# What a backend may offer beside that is asked for with isinstance, see `modelarts.target.Connected`.
+# What only some backends offer, see `modelarts.target.Connected`.
 
 
 @runtime_checkable
@@ -110,7 +110,6 @@ class SupportsSearch(Protocol):
         ...
 
 
-@runtime_checkable
 class SupportsDelete(Protocol):
     """A backend whose job records can be deleted."""
 
@@ -125,6 +124,73 @@ class SupportsDelete(Protocol):
             NotFound: one of them does not exist; others may be deleted.
         """
         ...
+
+
+class Report(Protocol):
+    """Something that a target reported, e.g. a pydantic model."""
+
+    def model_dump(self, *, mode: str = ..., exclude_unset: bool = ...) -> dict[str, Any]:
+        """All of it as plain data."""
+        ...
+
+
+class LogEnd(Protocol):
+    """The end of a log. `full_size` is the size of the whole log in bytes, None where that is not said."""
+
+    @property
+    def content(self) -> str: ...
+
+    @property
+    def full_size(self) -> int | None: ...
+
+
+class JobEvent(Report, Protocol):
+    """Something that happened to a job; `time` is text, as the target writes it."""
+
+    @property
+    def time(self) -> str: ...
+
+    @property
+    def level(self) -> str: ...
+
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def message(self) -> str: ...
+
+
+class EventPage(Protocol):
+    """Some of the events of a job."""
+
+    @property
+    def events(self) -> Sequence[JobEvent]: ...
+
+
+class NodeMetric(Report, Protocol):
+    """Utilization of a node: one value per minute, in percent; None where there is none."""
+
+    @property
+    def metric(self) -> str: ...
+
+    @property
+    def value(self) -> Sequence[float | None]: ...
+
+
+class EventQuery(TypedDict, total=False):
+    """Which events of a job are asked for. `limit` is 1 to 100 (50), `level` Info, Error or Warning.
+
+    `start_time` and `end_time` go together, in RFC 3339. `source` is K8S, Job or Task.
+    """
+
+    offset: int | None
+    limit: int | None
+    order: str | None
+    level: str | None
+    pattern: str | None
+    start_time: str | None
+    end_time: str | None
+    source: str | None
 
 
 class Logs(Protocol):
@@ -177,7 +243,6 @@ class Catalog(Protocol):
         ...
 
 
-@runtime_checkable
 class SupportsCatalog(Protocol):
     """A backend that says what it offers."""
 
@@ -188,18 +253,13 @@ class SupportsCatalog(Protocol):
 
 
 @runtime_checkable
-class SupportsClockSkew(Protocol):
-    """A backend that learns the time from its service."""
+class SupportsDiagnosis(Protocol):
+    """A backend that says how it reaches its service."""
 
     @property
     def skew_s(self) -> float | None:
         """How far our clock is ahead of the service's, in seconds; None if it told no time."""
         ...
-
-
-@runtime_checkable
-class SupportsDiagnosis(SupportsClockSkew, Protocol):
-    """A backend that says how it reaches its service."""
 
     @property
     def endpoint(self) -> str:

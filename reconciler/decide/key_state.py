@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from reconciler.core.body import CURRENT, digest_of, is_known, manifest_form, one_spelling
 from reconciler.core.canonical import Canonical, canonical, split
@@ -22,12 +22,17 @@ from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import ConflictingJob, KeyView, Ownership, OwnershipState, Revision
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.policy_expression import not_evaluated
-from reconciler.core.ports import EvaluateExpressions
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastChange
 from reconciler.core.schedule import Overlap
 from reconciler.core.stack import DesiredJob, Limits, Stack
 from reconciler.core.values import Change, timestamp
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Reason
+
+if TYPE_CHECKING:
+    from reconciler.core.ports import (
+        EvaluateExpressions,
+    )
+
 
 #: A run that ended this close to its auto_stop, or later, was stopped by it (docs/semantics.md, "Decisions").
 AUTO_STOP_SLACK_S = 300.0

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.body import manifest_form
 from reconciler.core.policy_expression import Answer, NotJudged, Question
-from reconciler.core.ports import EvaluateExpressions
 from reconciler.core.settings import Effect, Policy
 from reconciler.core.stack import NO_PRICES, DesiredJob, Prices, Stack
 from reconciler.core.values import PlanWarning, Source, TargetIdentity
@@ -21,6 +20,12 @@ from reconciler.decide.cost import cost_of
 from reconciler.decide.plan import Action, Denial, PlannedAction, Reason, few
 from reconciler.errors import Diagnostic, Location
 from reconciler.secrets import show
+
+if TYPE_CHECKING:
+    from reconciler.core.ports import (
+        EvaluateExpressions,
+    )
+
 
 # --- what a policy is asked about
 

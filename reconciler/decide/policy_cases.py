@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from reconciler.core.fields.field_types import Strict
-from reconciler.core.ports import EvaluateExpressions
 from reconciler.core.settings import Policy
 from reconciler.core.stack import NO_PRICES, DesiredJob, Prices
 from reconciler.core.values import TargetIdentity
 from reconciler.decide.plan import Action, Reason
 from reconciler.decide.policies import Subject, Surroundings, declared, judge
+
+if TYPE_CHECKING:
+    from reconciler.core.ports import (
+        EvaluateExpressions,
+    )
 
 
 class CaseAction(Strict):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import Field
 
@@ -20,7 +20,6 @@ from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
 from reconciler.core.policy_expression import fields_in, not_evaluated
-from reconciler.core.ports import EvaluateExpressions
 from reconciler.core.record import Call, PastChange
 from reconciler.core.settings import Effect
 from reconciler.core.stack import DesiredJob, Stack
@@ -65,6 +64,12 @@ from reconciler.decide.planner import (
 from reconciler.decide.policies import Subject, judge_plan, planned
 from reconciler.decide.renames import SweepEntries
 from reconciler.decide.rules import DO_NOT_WAIT, KEEP_IT, LET_IT_GO_ON, RULES, WHERE_EDITS_WAIT
+
+if TYPE_CHECKING:
+    from reconciler.core.ports import (
+        EvaluateExpressions,
+    )
+
 
 # --- the jobs of a stack now
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field
 
@@ -27,7 +27,6 @@ from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Ownership, Revision
 from reconciler.core.phase import Phase
 from reconciler.core.policy_expression import not_evaluated
-from reconciler.core.ports import EvaluateExpressions
 from reconciler.core.record import HistorySnapshot, PastRevision
 from reconciler.core.stack import Declared, DesiredJob, Limits, Stack, Target
 from reconciler.core.values import FORMAT_VERSION, Change, Frozen, PlanWarning, Source, few_of_a_kind
@@ -49,6 +48,11 @@ from reconciler.decide.renames import SweepEntries, hints, likely_renames, renam
 from reconciler.decide.rules import decide
 from reconciler.secrets import show
 from reconciler.text import format_duration
+
+if TYPE_CHECKING:
+    from reconciler.core.ports import (
+        EvaluateExpressions,
+    )
 
 
 class ChangeKind(StrEnum):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from reconciler.core.scalar import (
     OutputName,
@@ -126,15 +126,17 @@ TOO_MUCH = "expansion too large"
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Values(Protocol):
-    """What `${var.NAME}` stands for."""
+if TYPE_CHECKING:
 
-    def get(self, name: str) -> Any:
-        """Return the value of a variable.
+    class Values(Protocol):
+        """What `${var.NAME}` stands for."""
 
-        Raises:
-            NoValue: it has none that could be used.
-        """
+        def get(self, name: str) -> Any:
+            """Return the value of a variable.
+
+            Raises:
+                NoValue: it has none that could be used.
+            """
 
 
 @dataclass

@@ -21,8 +21,8 @@ from pydantic import BaseModel
 
 from reconciler.core.addresses import looks_like_passwords
 from reconciler.core.fields.field_types import type_of
-from reconciler.core.fields.job import Algorithm
-from reconciler.core.fields.rare import EnvironmentItem, TaskAlgorithm
+from reconciler.core.fields.job import Algorithm, EnvironmentItem
+from reconciler.core.fields.rare import TaskAlgorithm
 from reconciler.core.scalar import Reference, parts_of
 from reconciler.core.stack import JobEntry, Manifest, TargetEntry
 from reconciler.errors import Diagnostic, Location, ManifestInvalid

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from pydantic import ValidationError
@@ -41,7 +41,12 @@ from reconciler.core.settings import (
 from reconciler.core.stack import Target, TargetEntry, Variable
 from reconciler.errors import Diagnostic, Location, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.expressions.evaluator import find_invalid
-from reconciler.manifest.expressions import Expander, Values, credential_in, expand_partly, problems_in
+from reconciler.manifest.expressions import (
+    Expander,
+    credential_in,
+    expand_partly,
+    problems_in,
+)
 from reconciler.manifest.merge import (
     DEFAULTS,
     VARIABLES,
@@ -76,6 +81,12 @@ from reconciler.manifest.problems import (
 from reconciler.manifest.variables import VariableValues, unknown_variable
 from reconciler.manifest.yaml import Document
 from reconciler.secrets import SecretText, whole_url_secrets
+
+if TYPE_CHECKING:
+    from reconciler.manifest.expressions import (
+        Values,
+    )
+
 
 _CREDENTIALS = frozenset(
     {

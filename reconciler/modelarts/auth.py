@@ -10,14 +10,19 @@ import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reconciler.core.ports import Clock, Secrets
 from reconciler.errors import Rejected, ServiceError, Unauthorized, Unreachable
 from reconciler.modelarts.clock import RetryPolicy, SystemClock
 from reconciler.modelarts.http import Credentials, Request, ServiceResponse, ServiceSession
 from reconciler.modelarts.known_secrets import FILE_VARIABLE, credentials_file
 from reconciler.secrets import ACCESS_KEYS, PASSWORD, TOKENS, AccessKeyNames
+
+if TYPE_CHECKING:
+    from reconciler.core.ports import (
+        Clock,
+        Secrets,
+    )
 
 
 class NoCredentials(Unauthorized):

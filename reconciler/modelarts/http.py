@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from email.utils import mktime_tz, parsedate_tz
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
 import requests
@@ -29,7 +29,6 @@ import urllib3
 from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.structures import CaseInsensitiveDict
 
-from reconciler.core.ports import Clock, RequestListener, Secrets
 from reconciler.errors import (
     Interrupted,
     Rejected,
@@ -45,6 +44,14 @@ from reconciler.modelarts.content import parse, read_content
 from reconciler.modelarts.errors import RENEW_ON, canonical_code, failure_of, harmless, redirected
 from reconciler.secrets import Redactor, user_info_secrets
 from reconciler.text import format_duration
+
+if TYPE_CHECKING:
+    from reconciler.core.ports import (
+        Clock,
+        RequestListener,
+        Secrets,
+    )
+
 
 # --- requests and responses as plain data
 

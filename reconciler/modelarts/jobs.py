@@ -32,9 +32,9 @@ from reconciler.errors import (
 from reconciler.text import parse_duration
 
 if TYPE_CHECKING:
-    from reconciler.core.observed import EventQuery, JobEvent, ObservedJob
+    from reconciler.core.observed import ObservedJob
     from reconciler.core.ownership import KeyView
-    from reconciler.core.ports import Backend, Logs, SupportsSearch
+    from reconciler.core.ports import Backend, EventQuery, JobEvent, Logs, SupportsSearch
     from reconciler.core.stack import Stack
     from reconciler.modelarts.target import Connected
 

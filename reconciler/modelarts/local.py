@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.core.fields.field_types import Cloud
-from reconciler.core.ports import Clock
 from reconciler.core.settings import LOCAL
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
@@ -20,6 +19,9 @@ from reconciler.modelarts.target import Connected, Runtime
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
+    from reconciler.core.ports import (
+        Clock,
+    )
     from reconciler.emulator import Store
 
 #: The local target has one project, whatever the stack.

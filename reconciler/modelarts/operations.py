@@ -16,7 +16,7 @@ from pydantic import AliasChoices, BaseModel, Field, TypeAdapter, ValidationErro
 
 from reconciler.core.catalog import EngineOffer, FlavorOffer, Offered, RecordQuota
 from reconciler.core.fields.field_types import Cloud
-from reconciler.core.observed import EventQuery
+from reconciler.core.ports import EventQuery
 from reconciler.errors import NotFound, NotSupported, Rejected
 from reconciler.modelarts.clock import RetryPolicy
 from reconciler.modelarts.content import MemoryBudget

@@ -8,27 +8,27 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from reconciler.core.fields.field_types import Cloud
-from reconciler.core.ports import (
-    Backend,
-    Catalog,
-    Clock,
-    Logs,
-    ReadingListener,
-    RequestListener,
-    SupportsCatalog,
-    SupportsDelete,
-    SupportsLogs,
-    SupportsSearch,
-)
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
 from reconciler.errors import ManifestInvalid, NotSupported
 from reconciler.modelarts.clock import RateLimiter
 from reconciler.modelarts.known_secrets import known_secrets
 from reconciler.secrets import Redactor
+
+if TYPE_CHECKING:
+    from reconciler.core.ports import (
+        Backend,
+        Catalog,
+        Clock,
+        Logs,
+        ReadingListener,
+        RequestListener,
+        SupportsDelete,
+        SupportsSearch,
+    )
 
 
 class Connected(NamedTuple):
@@ -47,29 +47,29 @@ class Connected(NamedTuple):
     @property
     def search(self) -> SupportsSearch:
         """The backend, as one that finds jobs by conditions."""
-        if isinstance(self.backend, SupportsSearch):
-            return self.backend
+        if hasattr(self.backend, "search"):
+            return cast("SupportsSearch", self.backend)
         raise self.not_supported("search for jobs", "reconciler status shows the jobs of the stack")
 
     @property
     def deletion(self) -> SupportsDelete:
         """The backend, as one whose records can be deleted."""
-        if isinstance(self.backend, SupportsDelete):
-            return self.backend
+        if hasattr(self.backend, "delete"):
+            return cast("SupportsDelete", self.backend)
         raise self.not_supported("delete the records of jobs")
 
     @property
     def logs(self) -> Logs:
         """What jobs report while they run."""
-        if isinstance(self.backend, SupportsLogs):
-            return self.backend.logs
+        if hasattr(self.backend, "logs"):
+            return cast("Logs", self.backend.logs)
         raise self.not_supported("show logs, events and metrics of jobs")
 
     @property
     def catalog(self) -> Catalog:
         """What the target offers."""
-        if isinstance(self.backend, SupportsCatalog):
-            return self.backend.catalog
+        if hasattr(self.backend, "catalog"):
+            return cast("Catalog", self.backend.catalog)
         raise self.not_supported("list what it offers")
 
     def not_supported(
@@ -107,22 +107,24 @@ class Runtime:
     limiter: RateLimiter | None = None
 
 
-class KindModule(Protocol):
-    """The functions of the module of a kind of target, see `core.settings`."""
+if TYPE_CHECKING:
 
-    def open_target(
-        self, name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack
-    ) -> Connected:
-        """Open a target, and leave to `cleanup` what has to be closed. `root` is the stack's directory."""
-        ...
+    class KindModule(Protocol):
+        """The functions of the module of a kind of target, see `core.settings`."""
 
-    def identity_of(self, name: str, target: Target, environ: Mapping[str, str]) -> TargetIdentity | None:
-        """The identity of a target; None if only its credentials can tell the project. Nothing is sent."""
-        ...
+        def open_target(
+            self, name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack
+        ) -> Connected:
+            """Open a target; `cleanup` closes it. `root` is the stack's directory."""
+            ...
+
+        def identity_of(self, name: str, target: Target, environ: Mapping[str, str]) -> TargetIdentity | None:
+            """The identity of a target; None if only its credentials can tell the project."""
+            ...
 
 
 def _module_of(target: Target) -> KindModule:
-    return cast(KindModule, import_module(target.traits.module))
+    return cast("KindModule", import_module(target.traits.module))
 
 
 @contextmanager

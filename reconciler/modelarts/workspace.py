@@ -9,11 +9,10 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import Listing, Observation, ObservedJob, SearchFilter, Unreadable, named
-from reconciler.core.ports import ReadingListener, Secrets
 from reconciler.errors import NotFound, NotSupported, Rejected, ServiceError, Unauthorized, UnreadableAnswer
 from reconciler.modelarts.clock import RetryPolicy
 from reconciler.modelarts.content import MemoryBudget
@@ -28,6 +27,13 @@ from reconciler.modelarts.observe import (
     page_of,
     read_job,
 )
+
+if TYPE_CHECKING:
+    from reconciler.core.ports import (
+        ReadingListener,
+        Secrets,
+    )
+
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 #: Paths that look like a job's.

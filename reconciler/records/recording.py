@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.core.addresses import file_url
-from reconciler.core.ports import Clock
 from reconciler.core.record import (
     LEASE_S,
     NO_HISTORY,
@@ -37,6 +36,9 @@ if TYPE_CHECKING:
 
     from reconciler.core.observed import ObservedJob
     from reconciler.core.ownership import Revision
+    from reconciler.core.ports import (
+        Clock,
+    )
     from reconciler.core.record import FinishedWork, PastChange
     from reconciler.decide.drift_check import Acceptance, CheckRecord, DriftId, LastCheck
     from reconciler.decide.journal import Journal, Run, RunEnd

@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from reconciler.core.values import Change, node_hours
 from reconciler.decide.plan import (
@@ -29,12 +29,14 @@ _Item = TypeVar("_Item")
 _Word = tuple[tuple[str, ...], ...]
 
 
-class _HasAction(Protocol):
-    @property
-    def action(self) -> Action: ...
+if TYPE_CHECKING:
+
+    class _HasAction(Protocol):
+        @property
+        def action(self) -> Action: ...
 
 
-_Acting = TypeVar("_Acting", bound=_HasAction)
+_Acting = TypeVar("_Acting", bound="_HasAction")
 
 
 def in_order_for_people(items: Iterable[_Acting]) -> list[_Acting]:

@@ -204,6 +204,16 @@ EnvironmentName = Annotated[
 ]
 EnvironmentValue = Annotated[Text, StringConstraints(max_length=4096)]
 Environments = Annotated[dict[EnvironmentName, EnvironmentValue], Field(max_length=100)]
+
+
+class EnvironmentItem(Strict):
+    """One environment variable in list form."""
+
+    name: EnvironmentName
+    value: EnvironmentValue | None
+    sensitive: Flag = False
+
+
 _NOT_BELOW = ("/home/ma-user/modelarts-dev", "/home/ma-user/infer")
 
 

@@ -23,9 +23,7 @@ from reconciler.core.fields.field_types import (
     rule_error,
 )
 from reconciler.core.fields.job import (
-    EnvironmentName,
     Environments,
-    EnvironmentValue,
     Input,
     LogExportPath,
     Output,
@@ -186,14 +184,6 @@ class Summary(Strict):
         if self.log_type and not self.log_dir:
             raise rule_error("log_type requires log_dir")
         return self
-
-
-class EnvironmentItem(Strict):
-    """One environment variable in list form."""
-
-    name: EnvironmentName
-    value: EnvironmentValue | None
-    sensitive: Flag = False
 
 
 Positive = Annotated[float, Field(gt=0)]
