@@ -9,6 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from reconciler.modelarts.auth import Anonymous, StaticToken
+from reconciler.modelarts.http import Credentials, ServiceSession, SessionOptions, WsgiAdapter
+from tests.modelarts.building import TOKEN, StoppedClock
+
 StartResponse = Callable[..., Any]
 
 
@@ -84,3 +88,19 @@ def nobody() -> Iterator[str]:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+
+def a_session(*answers: Any, credentials: Credentials | None = None, **options: Any) -> ServiceSession:
+    """A session on a WSGI application, or on canned answers, without a socket; sleeping takes no time."""
+    app = answers[0] if callable(answers[0]) else Canned(*answers)
+    defaults: dict[str, Any] = {"clock": StoppedClock(), "chance": lambda: 1.0}
+    options = {**defaults, "make_adapter": lambda: WsgiAdapter(app), **options}
+    return ServiceSession(
+        "http://localhost", credentials or StaticToken(TOKEN, "T"), SessionOptions(**options)
+    )
+
+
+def session_to(url: str, credentials: Credentials | None = None, **options: Any) -> ServiceSession:
+    """A session to a URL, on a clock that stands still."""
+    defaults: dict[str, Any] = {"clock": StoppedClock(), "chance": lambda: 1.0}
+    return ServiceSession(url, credentials or Anonymous(), SessionOptions(**{**defaults, **options}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,46 +11,24 @@ import pytest
 
 from reconciler import reconcile
 from reconciler.core.stack import DesiredJob
-from reconciler.decide.plan import Action, Plan
+from reconciler.decide.plan import Action
 from tests.apply.service import FIND, PROJECT, SHOW, Service, a_service, marker
 from tests.builders import a_job, a_stack
 
-DECLARED = ("resnet50", "bert", "lr-sweep")
 OLD = {"kind": "job", "algorithm": {}, "spec": {"resource": {"node_count": 1}}}
-
-
-def put(service: Service, names: list[str], description: Callable[[str], str] = lambda name: "") -> None:
-    """Create jobs in one step, as somebody did long ago."""
-    with service.store.database.transaction(write=True):
-        for name in names:
-            metadata = {"name": name, "workspace_id": "0", "description": description(name)}
-            service.store.create(PROJECT, {**OLD, "metadata": metadata})
-
-
-def finish_all(service: Service) -> None:
-    service.clock.advance(hours=1)
-    service.store.jobs()
 
 
 @pytest.fixture(scope="module")
 def old_project() -> Iterator[Service]:
     """A project with 5,000 finished jobs."""
     with a_service(running=60) as service:
-        put(service, [f"old-{n}" for n in range(5000)])
-        finish_all(service)
+        with service.store.database.transaction(write=True):
+            for n in range(5000):
+                metadata = {"name": f"old-{n}", "workspace_id": "0", "description": ""}
+                service.store.create(PROJECT, {**OLD, "metadata": metadata})
+        service.clock.advance(hours=1)
+        service.store.jobs()
         yield service
-
-
-@contextmanager
-def measured(service: Service, at_most_s: float = 10.0) -> Iterator[None]:
-    service.forget_requests()
-    began = time.process_time()
-    yield
-    assert time.process_time() - began < at_most_s
-
-
-def plan(service: Service, jobs: list[DesiredJob]) -> Plan:
-    return reconcile.plan(service.context(a_stack(*jobs)))
 
 
 @contextmanager
@@ -69,56 +47,43 @@ def there(service: Service, jobs: list[DesiredJob], lr: float | None = None) -> 
         service.store.delete(PROJECT, *made)
 
 
-@pytest.mark.parametrize("ended", [False, True], ids=["running", "completed"])
-def test_plan_of_3_jobs_among_5000_finished_needs_at_most_12_requests(
-    old_project: Service, ended: bool
+@pytest.mark.parametrize(
+    ("count", "state", "action", "at_most", "shown"),
+    [
+        (3, "running", Action.KEEP, 12, 0),
+        (3, "ended", Action.KEEP, 12, 0),
+        # That nothing newer of the key exists, only a full scan proves: docs/semantics.md, "Reading".
+        (3, "absent", Action.CREATE, 12 + 101, 0),
+        # What was declared then is asked of each.
+        (3, "edited", Action.REPLACE, 12 + 101, 3),
+        (1000, "running", Action.KEEP, 122, 0),
+    ],
+)
+def test_requests_of_a_plan_among_5000_finished_jobs(
+    old_project: Service, count: int, state: str, action: Action, at_most: int, shown: int
 ) -> None:
-    jobs = [a_job(key) for key in DECLARED]
-    with there(old_project, jobs), measured(old_project):
-        if ended:
-            finish_all(old_project)
-        decided = plan(old_project, jobs)
-        assert {action.action for action in decided.actions} == {Action.KEEP}
-        assert len(decided.actions) == 3
-        assert 0 < len(old_project.app.requests) <= 12
-        assert old_project.asked(FIND) == len(old_project.app.requests)
-
-
-@pytest.mark.parametrize(("lr", "action"), [(None, Action.CREATE), (0.9, Action.REPLACE)])
-def test_plan_that_starts_jobs_needs_an_additional_full_scan(
-    old_project: Service, lr: float | None, action: Action
-) -> None:
-    """That nothing newer of the key exists, only a full scan proves: docs/semantics.md, "Reading"."""
-    jobs = [a_job(key) for key in DECLARED]
-    with there(old_project, jobs if lr else [], lr), measured(old_project):
-        decided = plan(old_project, jobs)
-        assert {planned.action for planned in decided.actions} == {action}
-        assert old_project.asked(SHOW) == (3 if lr else 0), "what was declared then is asked of each"
-        assert len(old_project.app.requests) <= 12 + 101
-
-
-def test_plan_reports_its_read_strategy(old_project: Service) -> None:
+    jobs = [a_job(f"job-{n}") for n in range(count)]
     said: list[str] = []
-    jobs = [a_job(key) for key in DECLARED]
-    with there(old_project, jobs), measured(old_project):
-        reconcile.plan(old_project.context(a_stack(*jobs))._replace(tell=said.append))
-        requests = len(old_project.app.requests)
-    assert said == [f"read 3 jobs: 4 filtered searches (active jobs, 3 names), {requests} requests"]
+    with there(old_project, [] if state == "absent" else jobs, 0.9 if state == "edited" else None):
+        if state == "ended":
+            old_project.clock.advance(hours=1)
+            old_project.store.jobs()
+        old_project.forget_requests()
+        began = time.process_time()
+        decided = reconcile.plan(old_project.context(a_stack(*jobs))._replace(tell=said.append))
+        assert time.process_time() - began < 10.0
+    assert [planned.action for planned in decided.actions] == [action] * count
+    requests = len(old_project.app.requests)
+    assert 0 < requests <= at_most
+    assert (old_project.asked(SHOW), old_project.asked(FIND)) == (shown, requests - shown)
+    if (count, state) == (3, "running"):
+        assert said == [f"read 3 jobs: 4 filtered searches (active jobs, 3 names), {requests} requests"]
 
 
 def test_plan_of_1000_unchanged_jobs_needs_at_most_32_requests() -> None:
     jobs = [a_job(f"job-{n}") for n in range(1000)]
-    with a_service() as service, there(service, jobs), measured(service):
-        decided = plan(service, jobs)
+    with a_service() as service, there(service, jobs):
+        service.forget_requests()
+        decided = reconcile.plan(service.context(a_stack(*jobs)))
         assert [action.action for action in decided.actions] == [Action.KEEP] * 1000
         assert len(service.app.requests) <= 32
-
-
-def test_plan_of_1000_unchanged_jobs_in_an_old_project_needs_at_most_its_scan(
-    old_project: Service,
-) -> None:
-    jobs = [a_job(f"job-{n}") for n in range(1000)]
-    with there(old_project, jobs), measured(old_project):
-        decided = plan(old_project, jobs)
-        assert {action.action for action in decided.actions} == {Action.KEEP}
-        assert len(old_project.app.requests) <= 122

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 import traceback
+import tracemalloc
+import zlib
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,30 +32,15 @@ from reconciler.errors import (
     UnreadableAnswer,
 )
 from reconciler.modelarts import content as content_module
-from reconciler.modelarts.auth import Anonymous, StaticToken
+from reconciler.modelarts.auth import StaticToken
 from reconciler.modelarts.connect import connect
-from reconciler.modelarts.http import (
-    Network,
-    ServiceSession,
-    SessionOptions,
-    WsgiAdapter,
-    json_bytes,
-    query_of,
-)
+from reconciler.modelarts.http import Network, ServiceSession, SessionOptions, json_bytes, query_of
 from reconciler.secrets import Redactor
-from tests.modelarts.building import PROJECT, TOKEN, StoppedClock
-from tests.modelarts.serving import Canned, a_socket
+from tests.modelarts.building import PROJECT, TOKEN, StoppedClock, a_body
+from tests.modelarts.serving import Canned, a_request, a_session, a_socket, session_to
 
 LONG = "".join(f"Tk{n:04d}/" for n in range(500))  # 3,500 characters
-
-
-def a_session(*answers: Any, token: str = TOKEN, **options: Any) -> ServiceSession:
-    app = Canned(*answers)
-    return ServiceSession(
-        "http://localhost",
-        StaticToken(token, "TEST"),
-        SessionOptions(make_adapter=lambda: WsgiAdapter(app), clock=StoppedClock(), **options),
-    )
+MB = 2**20
 
 
 def failure_of(session: ServiceSession) -> ServiceError:
@@ -79,11 +71,12 @@ def all_of(failure: ServiceError) -> str:
         (302, "", {"Location": f"http://elsewhere.invalid/{LONG}"}),
     ],
 )
-def test_long_token_echoed_by_the_service_is_redacted_whole(
-    status: int, body: str, headers: dict[str, str]
+def test_token_echoed_by_the_service_is_redacted_whole(
+    status: int, body: str, headers: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    said = all_of(failure_of(a_session((status, body, headers), token=LONG)))
-    assert "Tk0000" not in said
+    caplog.set_level("DEBUG")
+    said = all_of(failure_of(a_session((status, body, headers), credentials=StaticToken(LONG, "T"))))
+    assert "Tk0000" not in said + caplog.text
     assert "sensitive" in said
 
 
@@ -95,17 +88,16 @@ def test_secret_with_white_space_is_redacted(secret: str, form: Callable[[str], 
     assert not any(word in failure.message for word in ("line", "value", "spaces", "byte"))
 
 
-def test_secret_with_white_space_widened_by_the_service_is_redacted() -> None:
-    said = json.dumps({"error_msg": "no: my  secret\n words"})
-    assert (
-        failure_of(a_session((400, said), redact=Redactor(["my secret words"]))).message == "no: (sensitive)"
-    )
-
-
-def test_session_redacts_its_own_credentials() -> None:
-    said = json.dumps({"error_msg": f"{TOKEN} and Manifest1"})
-    failure = failure_of(a_session((400, said), redact=Redactor(["Manifest1"])))
-    assert failure.message == "(sensitive) and (sensitive)"
+@pytest.mark.parametrize(
+    ("said", "secret", "message"),
+    [
+        ("no: my  secret\n words", "my secret words", "no: (sensitive)"),  # widened by the service
+        (f"{TOKEN} and Manifest1", "Manifest1", "(sensitive) and (sensitive)"),  # and its own credentials
+    ],
+)
+def test_secret_in_an_error_is_redacted(said: str, secret: str, message: str) -> None:
+    answer = (400, json.dumps({"error_msg": said}))
+    assert failure_of(a_session(answer, redact=Redactor([secret]))).message == message
 
 
 def test_part_of_a_hidden_value_does_not_show_the_rest() -> None:
@@ -123,43 +115,58 @@ def test_secret_that_is_a_part_of_a_code_does_not_change_what_the_code_means() -
 def test_connect_passes_the_redactor_to_the_session() -> None:
     with running(Canned((400, '{"error_msg": "no: Manifest1"}'))) as url:
         target = Target.model_validate({"kind": "modelarts", "endpoint": url, "project_id": PROJECT})
-        environ = {"MODELARTS_AUTH_TOKEN": TOKEN}
-        with connect(target, environ, SessionOptions(redact=Redactor(["Manifest1"]))) as backend:
+        options = SessionOptions(redact=Redactor(["Manifest1"]))
+        with connect(target, {"MODELARTS_AUTH_TOKEN": TOKEN}, options) as backend:
             assert failure_of(backend.session).message == "no: (sensitive)"
+
+
+def test_terminal_escapes_of_the_service_are_made_printable() -> None:
+    said = '{"error_msg": "\\u001b]0;pwned\\u0007\\u202e", "error_code": "X"}'
+    assert str(failure_of(a_session((400, said)))).isprintable()
+
+
+def test_invalid_unicode_text_is_not_sent_and_not_shown() -> None:
+    for make in (lambda: json_bytes({"a": "S3cret\ud800"}), lambda: query_of({"a": "S3cret\udfff"})):
+        with pytest.raises(Rejected, match="not valid Unicode") as failure:
+            make()
+        assert "S3cret" not in str(failure.value)
+        assert failure.value.diagnostics[0].fix
 
 
 # ── proxies ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    "proxy",
+    ("proxy", "message"),
     [
-        "http://u:S3cretPass@127.0.0.1:99999",
-        "http://u:S3cretPass@[::1",
-        "http://u:S3cretPass@",
-        "u:S3cretPass@127.0.0.1:99999",
-        "nonsense://u:S3cretPass@127.0.0.1:80",
-        "http://S3cretPass@127.0.0.1:99999",
-        "http://u:S3cret%50ass@127.0.0.1:99999",
+        ("http://u:S3cretPass@127.0.0.1:99999", "invalid proxy"),
+        ("http://u:S3cretPass@[::1", "invalid proxy"),
+        ("http://u:S3cretPass@", "invalid proxy"),
+        ("u:S3cretPass@127.0.0.1:99999", "invalid proxy"),
+        ("nonsense://u:S3cretPass@127.0.0.1:80", "invalid proxy"),
+        ("http://S3cretPass@127.0.0.1:99999", "invalid proxy"),
+        ("http://u:S3cret%50ass@127.0.0.1:99999", "invalid proxy"),
+        ("http://me:S3cretPass@127.0.0.1:1", "the proxy: "),
     ],
 )
-def test_unusable_proxy_error_does_not_show_its_url(proxy: str) -> None:
+def test_unusable_proxy_error_does_not_show_its_password(proxy: str, message: str) -> None:
     learnt: list[str] = []
     target = Target.model_validate({"kind": "modelarts", "region": "cn-north-4", "project_id": PROJECT})
     environ = {"MODELARTS_AUTH_TOKEN": TOKEN, "HTTPS_PROXY": proxy}
     with connect(target, environ, SessionOptions(learn=learnt.extend, clock=StoppedClock())) as backend:
         failure = failure_of(backend.session)
     assert isinstance(failure, Unreachable)
-    assert "invalid proxy" in failure.message
+    assert message in failure.message
     assert "HTTPS_PROXY" in (failure.diagnostics[0].fix or "")
-    assert not any(part in all_of(failure) for part in ("S3cret", "127.0.0.1", "99999"))
+    hidden = ("S3cret", "127.0.0.1", "99999") if message == "invalid proxy" else ("S3cret",)
+    assert not any(part in all_of(failure) for part in hidden)
     assert "S3cretPass" in learnt
 
 
 @pytest.mark.parametrize("password", ["p/a#s?s", "p@ssw0rd", "p:a:s:s"])
 def test_proxy_password_with_any_characters_is_a_known_secret(password: str) -> None:
     network = Network(proxies={"https": f"http://u:{password}@127.0.0.1:1"})
-    with ServiceSession("https://modelarts.example", Anonymous(), SessionOptions(network=network)) as session:
+    with session_to("https://modelarts.example", network=network) as session:
         assert password in session.secrets()
 
 
@@ -191,8 +198,37 @@ def test_absurd_retry_after_and_date_are_ignored_or_bounded(said: str) -> None:
 
 # ── answers without end ────────────────────────────────────────────────────────────────────────────
 
-
 OK = b"HTTP/1.1 200 OK\r\n"
+HASTY = Network(answer_timeout_s=0.3)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate of 127.0.0.1 that nobody knows, and its key."""
+    if not (openssl := shutil.which("openssl")):
+        pytest.skip("no openssl to make a certificate with")
+    directory = tmp_path_factory.mktemp("tls")
+    certificate, key = directory / "cert.pem", directory / "key.pem"
+    asked = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test"
+    files = ["-keyout", str(key), "-out", str(certificate), "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([openssl, *asked.split(), *files], check=True, capture_output=True)
+    return certificate, key
+
+
+def secured(
+    serve: Callable[[socket.socket], None], certificate: tuple[Path, Path]
+) -> Callable[[socket.socket], None]:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(*certificate)
+
+    def serve_secured(connection: socket.socket) -> None:
+        try:
+            with server.wrap_socket(connection, server_side=True) as inner:
+                serve(inner)
+        except OSError:
+            pass  # the client has gone, or does not trust us
+
+    return serve_secured
 
 
 def endless(begin: bytes, piece: bytes) -> Callable[[socket.socket], None]:
@@ -224,30 +260,49 @@ DRIPPING = {
     "a chunk": (OK + b"Transfer-Encoding: chunked\r\n\r\n", b"0"),
     "compressed": (OK + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"{}")[:10], b"\x00"),
 }
-HASTY = Network(answer_timeout_s=0.3)
 
 
-@pytest.mark.parametrize("dripping", DRIPPING)
-def test_slowly_dripping_answer_is_unanswered(dripping: str) -> None:
-    with (
-        a_socket(endless(*DRIPPING[dripping])) as url,
-        ServiceSession(url, Anonymous(), SessionOptions(network=HASTY)) as session,
-    ):
+@pytest.mark.parametrize(
+    ("dripping", "by"), [*((name, "http") for name in DRIPPING), ("headers", "https"), ("headers", "proxy")]
+)
+def test_slowly_dripping_answer_is_unanswered(dripping: str, by: str, certificate: tuple[Path, Path]) -> None:
+    serve = endless(*DRIPPING[dripping])
+    with a_socket(secured(serve, certificate) if by == "https" else serve) as url:
+        network = HASTY._replace(
+            proxies={"https": url} if by == "proxy" else {}, ca_bundle=str(certificate[0])
+        )
+        to = {"http": url, "https": url.replace("http:", "https:"), "proxy": "https://far.example"}[by]
         began = time.monotonic()
-        with pytest.raises(Unanswered, match=r"was not complete after 0\.3 s") as failure:
-            session.call("POST", "/x", body={})
-        assert time.monotonic() - began < 20
-    assert not isinstance(failure.value, Unreachable)
-
-
-def test_slowly_dripping_proxy_is_given_up() -> None:
-    with a_socket(endless(*DRIPPING["headers"])) as url:
-        network = HASTY._replace(proxies={"https": url})
         with (
-            ServiceSession("https://far.example", Anonymous(), SessionOptions(network=network)) as session,
-            pytest.raises(Unanswered, match=r"was not complete after 0\.3 s"),
+            session_to(to, network=network) as session,
+            pytest.raises(Unanswered, match=r"was not complete after 0\.3 s") as failure,
         ):
             session.call("POST", "/x", body={})
+        assert time.monotonic() - began < 20
+    assert isinstance(failure.value, Unreachable) == (by == "proxy")
+
+
+@pytest.mark.parametrize("name", ["REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", None])
+def test_ca_bundle_of_the_environment_is_used(certificate: tuple[Path, Path], name: str | None) -> None:
+    page, heard = b'{"items": [], "total": 0}', list[bytes]()
+
+    def serve(connection: socket.socket) -> None:
+        heard.append(a_request(connection))
+        connection.sendall(OK + b"Content-Length: %d\r\n\r\n%s" % (len(page), page))
+
+    environ = {"MODELARTS_AUTH_TOKEN": TOKEN, **({name: str(certificate[0])} if name else {})}
+    with a_socket(secured(serve, certificate)) as url:
+        target = {"kind": "modelarts", "endpoint": url.replace("http:", "https:"), "project_id": PROJECT}
+        options = SessionOptions(clock=StoppedClock())
+        with connect(Target.model_validate(target), environ, options) as backend:
+            if name:
+                assert backend.observe().problem is None
+                assert TOKEN.encode() in heard[0]
+                return
+            with pytest.raises(Unreachable) as refusal:
+                backend.create(a_body())
+    assert "REQUESTS_CA_BUNDLE" in (refusal.value.diagnostics[0].fix or "")
+    assert heard == [], "nothing is said to a server that we do not know"
 
 
 @pytest.mark.parametrize(
@@ -257,53 +312,55 @@ def test_slowly_dripping_proxy_is_given_up() -> None:
 )
 @pytest.mark.timeout(20)
 def test_overlong_answer_is_unreadable(head: bytes, piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(content_module, "LONGEST_ANSWER", 2**21)
+    monkeypatch.setattr(content_module, "LONGEST_ANSWER", 2 * MB)
     with (
         a_socket(endless(OK + head + b"\r\n", piece)) as url,
-        ServiceSession(url, Anonymous()) as session,
+        session_to(url) as session,
         pytest.raises(UnreadableAnswer, match="larger than 2 MB"),
     ):
         session.call("GET", "/x")
 
 
-def test_answer_that_expands_on_decompression_is_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(content_module, "LONGEST_ANSWER", 2**21)
-    app = Canned((200, gzip.compress(b" " * 2**23), {"Content-Encoding": "gzip"}))
-    with (
-        running(app) as url,
-        ServiceSession(url, Anonymous()) as session,
-        pytest.raises(UnreadableAnswer, match="larger than 2 MB"),
-    ):
-        session.call("GET", "/x")
+@cache
+def packed(*encodings: str) -> bytes:
+    """128 MB of white space, packed once for each encoding."""
+    pieces = [b" " * MB] * 128
+    for encoding in encodings:
+        packer = zlib.compressobj(wbits={"gzip": 31, "deflate": zlib.MAX_WBITS}[encoding])
+        pieces = [*map(packer.compress, pieces), packer.flush()]
+    return b"".join(pieces)
 
 
-def test_connection_is_reused_after_an_answer_was_read() -> None:
-    served: list[int] = []
-
-    def serve(connection: socket.socket) -> None:
-        while connection.recv(65536):
-            served.append(id(connection))
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + b" " * 200_000)
-
-    with a_socket(serve) as url, ServiceSession(url, Anonymous()) as session:
-        assert [len(session.call("GET", "/x").content) for _ in range(3)] == [200_000] * 3
-        session.close()
-    assert len(set(served)) == 1
+@pytest.mark.parametrize(
+    ("encodings", "said"),
+    [
+        (("gzip",), ("gzip",)),
+        (("deflate",), ("deflate",)),
+        (("gzip", "gzip"), ("gzip", "gzip")),
+        (("deflate", "gzip"), ("deflate", "gzip")),
+        (("gzip",), ("gzip",) * 100),
+    ],
+    ids=["gzip", "deflate", "gzip gzip", "deflate gzip", "gzip, said a hundred times"],
+)
+def test_inflating_answer_is_refused_before_decompression(
+    encodings: tuple[str, ...], said: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few bytes that claim to be much more cost no memory: why urllib3 has the lower bound that it has."""
+    monkeypatch.setattr(content_module, "LONGEST_ANSWER", 2 * MB)
+    app = Canned((200, packed(*encodings), {"Content-Encoding": ", ".join(said)}))
+    with running(app) as url, session_to(url) as session:
+        tracemalloc.start()
+        try:
+            with pytest.raises(UnreadableAnswer, match=r"larger than 2 MB|not requested"):
+                session.call("GET", "/x")
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < 16 * MB
 
 
 @pytest.mark.parametrize("content", ["[" * 100_000, '{"a":' * 100_000])
 @pytest.mark.parametrize("status", [200, 400])
 def test_deeply_nested_json_is_an_unreadable_or_rejected_answer(content: str, status: int) -> None:
-    failure = failure_of(a_session((status, content)))
+    failure: Any = failure_of(a_session((status, content)))
     assert isinstance(failure, UnreadableAnswer if status == 200 else Rejected)
-
-
-# ── what cannot be sent ────────────────────────────────────────────────────────────────────────────
-
-
-def test_invalid_unicode_text_is_rejected() -> None:
-    for make in (lambda: json_bytes({"a": "S3cret\ud800"}), lambda: query_of({"a": "S3cret\udfff"})):
-        with pytest.raises(Rejected, match="not valid Unicode") as failure:
-            make()
-        assert "S3cret" not in str(failure.value)
-        assert failure.value.diagnostics[0].fix

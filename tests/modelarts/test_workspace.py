@@ -1,4 +1,4 @@
-"""What a plan costs: one scan, or filtered searches."""
+"""What reading a workspace costs, one scan or filtered searches, and how a search ends."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from typing import Any
 
 import pytest
 
+from reconciler import Search, SearchBody
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import Observation, SearchFilter
 from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.control import Effect, Fault
 from reconciler.emulator.database import ManualClock
 from reconciler.emulator.store import Store
-from reconciler.errors import Unauthorized
+from reconciler.errors import Rejected, Unauthorized
 from reconciler.modelarts.backend import ModelArtsBackend
 from reconciler.modelarts.connect import connect_inprocess
 from reconciler.modelarts.http import SessionOptions
 from reconciler.modelarts.observe import SearchPage
 from tests.modelarts.building import PROJECT, StoppedClock, a_body
+from tests.modelarts.serving import Canned
 
 DECLARED = ["resnet50", "bert", "lr-sweep"]
 
@@ -29,117 +32,103 @@ def fill(app: Application, names: list[str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def old_project() -> Iterator[Application]:
-    """5,000 finished jobs, and three that run."""
+def old_project() -> Iterator[ModelArtsBackend]:
+    """5,000 finished jobs, and four that run."""
     with Store(clock=ManualClock()) as store:
         app = create_app(store, project_id=PROJECT)
         fill(app, [f"old-{n}" for n in range(5000)])
         store.clock.advance(hours=1000)
         fill(app, [*DECLARED, "resnet50-r2"])
-        yield app
+        with connect_inprocess(app, project_id=PROJECT) as backend:
+            yield backend
 
 
-def test_three_jobs_among_5000_finished_ones_need_5_requests(old_project: Application) -> None:
-    with connect_inprocess(old_project, project_id=PROJECT) as backend:
-        seen = backend.observe(DECLARED, lambda observation: False)
-    assert {job.name for job in seen.jobs} == {*DECLARED, "resnet50-r2"}
-    assert seen.requests == 5
-    assert not seen.is_whole
-    assert seen.problem is None
-    assert "filtered" in seen.strategy
+def never(seen: Observation) -> bool:
+    return False
 
 
-def test_absence_of_a_job_is_proven_by_a_full_scan(old_project: Application) -> None:
-    def is_missing(seen: Observation) -> bool:
-        return not any(job.name == "new" for job in seen.jobs)
-
-    with connect_inprocess(old_project, project_id=PROJECT) as backend:
-        seen = backend.observe([*DECLARED, "new"], is_missing)
-    assert seen.is_whole
-    assert len(seen.jobs) == 5004
-    assert seen.requests == 6 + 101
-    assert "then full scan" in seen.strategy
-
-
-def test_name_contained_in_many_others_needs_no_more_than_the_scan(old_project: Application) -> None:
-    with connect_inprocess(old_project, project_id=PROJECT) as backend:
-        seen = backend.observe(["old", "ol"], lambda observation: False)
-    assert len(seen.jobs) == 5004
-    assert seen.requests == 101 + 2, "the first page of a search tells how many there are"
-    assert seen.strategy == "filtered searches, abandoned; then full scan"
+Told = Callable[[SearchPage], SearchPage]
+SEARCHES = "filtered searches"
+GIVEN_UP = f"{SEARCHES}, abandoned; then full scan"
 
 
 @pytest.mark.parametrize(
-    ("told", "at_most"),
+    ("names", "told", "requests", "strategy"),
     [
-        (lambda page: None, 152),  # it says nothing: given up half-way
-        (lambda page: 5004, 152),  # it counts all jobs, whatever the filter: no hint
-        (lambda page: 51, 152),  # it promises too little
-        (lambda page: 4999, 103),
+        (DECLARED, None, (5, 5), f"4 {SEARCHES} (active jobs, 3 names)"),
+        # The first page of a search tells how many there are.
+        (["old", "ol"], None, (103, 103), GIVEN_UP),
+        # What it says of the jobs that match is no hint: nothing, all jobs whatever the filter, too few.
+        (["ol"], lambda page: page._replace(matching=None), (102, 152), GIVEN_UP),
+        (["ol"], lambda page: page._replace(matching=5004), (102, 152), GIVEN_UP),
+        (["ol"], lambda page: page._replace(matching=51), (102, 152), GIVEN_UP),
+        (["ol"], lambda page: page._replace(matching=4999), (102, 103), GIVEN_UP),
+        # Pages may be asked for ahead.
+        (
+            ["old-12", *DECLARED],
+            lambda page: page._replace(matching=5004),
+            (5, 20),
+            f"5 {SEARCHES} (active jobs, 4 names)",
+        ),
+        (
+            DECLARED,
+            lambda page: page._replace(total=None),
+            (9, 10),
+            f"full scan, abandoned; then 4 {SEARCHES} (active jobs, 3 names)",
+        ),
     ],
 )
-def test_wrong_match_count_does_not_make_the_observation_incomplete(
-    old_project: Application, told: Callable[[SearchPage], int | None], at_most: int
+def test_cheaper_way_of_reading_is_taken(
+    old_project: ModelArtsBackend,
+    monkeypatch: pytest.MonkeyPatch,
+    names: list[str],
+    told: Told | None,
+    requests: tuple[int, int],
+    strategy: str,
 ) -> None:
-    with connect_inprocess(old_project, project_id=PROJECT) as backend:
-        fetch = backend._page
+    fetch = old_project._page
 
-        def telling(offset: int, filters: Sequence[SearchFilter], *more: Any) -> SearchPage:
-            page = fetch(offset, filters, *more)
-            return page._replace(matching=told(page)) if filters else page
+    def telling(offset: int, filters: Sequence[SearchFilter], *more: Any) -> SearchPage:
+        page = fetch(offset, filters, *more)
+        return told(page) if told and (filters or told(page).total is None) else page
 
-        backend._page = telling  # type: ignore[method-assign, assignment]
-        seen = backend.observe(["ol"], lambda observation: False)
-    assert len(seen.jobs) == 5004
-    assert 101 < seen.requests <= at_most
-
-
-def test_total_of_all_jobs_does_not_prevent_filtered_searches(old_project: Application) -> None:
-    with connect_inprocess(old_project, project_id=PROJECT) as backend:
-        fetch = backend._page
-        backend._page = lambda *asked: fetch(*asked)._replace(matching=5004)  # type: ignore[method-assign]
-        seen = backend.observe(["old-12", *DECLARED], lambda observation: False)
-    assert seen.strategy == "5 filtered searches (active jobs, 4 names)"
-    assert seen.requests < 20, "pages may be asked for ahead"
+    monkeypatch.setattr(old_project, "_page", telling)
+    seen = old_project.observe(names, never)
+    assert (seen.problem, seen.strategy) == (None, strategy)
+    assert requests[0] <= seen.requests <= requests[1]
+    found = {job.name for job in seen.jobs}
+    assert {*DECLARED, "resnet50-r2"} <= found
+    assert seen.is_whole == (len(found) == 5004) == strategy.endswith("full scan")
 
 
-def test_thousand_unchanged_jobs_need_21_requests(emulator: Application, local: ModelArtsBackend) -> None:
-    names = [f"job-{n}" for n in range(1000)]
-    fill(emulator, names)
-    seen = local.observe(names, lambda observation: True)
-    assert seen.is_whole
-    assert seen.requests == len(emulator.requests) == 21
-    assert seen.strategy == "full scan"
-
-
-def test_small_project_needs_one_request(emulator: Application, local: ModelArtsBackend) -> None:
-    fill(emulator, ["a", "b"])
-    seen = local.observe(["a", "c"], lambda observation: True)
-    assert (seen.is_whole, seen.requests) == (True, 1)
-
-
-def test_scan_without_a_total_stops_at_the_cost_of_filtered_searches(
-    old_project: Application,
-) -> None:
-    with connect_inprocess(old_project, project_id=PROJECT) as backend:
-        fetch = backend._page
-        backend._page = lambda *asked: fetch(*asked)._replace(total=None)  # type: ignore[method-assign]
-        seen = backend.observe(DECLARED, lambda observation: False)
-    assert {job.name for job in seen.jobs} == {*DECLARED, "resnet50-r2"}
-    assert not seen.is_whole
-    assert seen.strategy.startswith("full scan, abandoned; then 4 filtered searches")
-
-
-def test_cloud_that_refuses_the_filter_gets_a_full_scan(old_project: Application) -> None:
-    old_project.faults.add(
-        Fault(Effect.ANSWER, operation="ListTrainingJobs", nth=2, status=400, code="ModelArts.2807")
+def test_absence_of_a_job_is_proven_by_a_full_scan(old_project: ModelArtsBackend) -> None:
+    seen = old_project.observe(
+        [*DECLARED, "new"], lambda seen: not any(job.name == "new" for job in seen.jobs)
     )
-    with connect_inprocess(old_project, project_id=PROJECT) as backend:
-        seen = backend.observe(DECLARED, lambda observation: False)
-    old_project.faults.clear()
-    assert seen.is_whole
+    assert (seen.is_whole, len(seen.jobs), seen.requests) == (True, 5004, 6 + 101)
+    assert "then full scan" in seen.strategy
+
+
+def test_cloud_that_refuses_the_filter_gets_a_full_scan(
+    emulator: Application, local: ModelArtsBackend
+) -> None:
+    fill(emulator, [f"job-{n}" for n in range(620)])
+    fault = Fault(Effect.ANSWER, operation="ListTrainingJobs", nth=2, status=400, code="ModelArts.2807")
+    emulator.faults.add(fault)
+    seen = local.observe(["job-1"], never)
+    assert (seen.is_whole, len(seen.jobs)) == (True, 620)
     assert seen.strategy == "filtered searches, abandoned; then full scan"
-    assert len(seen.jobs) == 5004
+
+
+@pytest.mark.parametrize(("count", "requests"), [(1000, 21), (2, 1)])
+def test_unchanged_jobs_need_one_scan(
+    emulator: Application, local: ModelArtsBackend, count: int, requests: int
+) -> None:
+    names = [f"job-{n}" for n in range(count)]
+    fill(emulator, names)
+    seen = local.observe(names, lambda _: True)
+    assert (seen.is_whole, seen.requests, seen.strategy) == (True, requests, "full scan")
+    assert len(emulator.requests) == requests
 
 
 def test_server_error_is_a_problem_and_no_empty_workspace(
@@ -166,3 +155,80 @@ def test_jobs_of_other_workspaces_are_left_out(emulator: Application, local: Mod
     head = theirs.head.replace('"workspace_id":"0"', '"workspace_id":"w"')
     emulator.store.database.run("UPDATE jobs SET head = ? WHERE id = ?", (head, theirs.id))
     assert [job.name for job in local.observe().jobs] == ["ours"]
+
+
+# ── searches ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("limit", "wanted", "requests"),
+    [(1, "", 1), (50, "", 1), (51, "", 2), (100, "", 2), (130, "", 3), (None, "", 3), (1, "job-20", 3)],
+)
+def test_search_reads_only_the_pages_needed_for_its_limit(
+    emulator: Application, local: ModelArtsBackend, limit: int | None, wanted: str, requests: int
+) -> None:
+    fill(emulator, [f"job-{n}" for n in range(130)])
+    found = local.search(order="desc", limit=limit, wanted=lambda job: wanted in ("", job.name))
+    names = [job.name for job in found.jobs]
+    assert (names[:2], found.problem) == (["job-129", "job-128"], None)
+    assert len(names) >= min(limit or 130, 130)
+    assert not wanted or wanted in names
+    assert len(emulator.requests) == requests
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"tags": [{"key": "team"}]},
+        {"host_ips": ["192.168.0.1"]},
+        {"train_type": "job"},
+        {"unified_jobs": False},
+    ],
+)
+def test_search_field_unknown_to_otc_is_refused_unsent(more: dict[str, Any]) -> None:
+    """It would be ignored, and the answer taken for what was asked."""
+    app = Canned((200, '{"items": []}'))
+    [field] = more
+    with connect_inprocess(app, project_id=PROJECT, cloud=Cloud.OTC) as backend:
+        for ask in (
+            lambda: backend.search(more=more),
+            lambda: backend.ask_for_page(more),
+            lambda: backend.jobs.search(Search.model_validate(more)),
+            lambda: backend.jobs.page(SearchBody.model_validate(more)),
+        ):
+            with pytest.raises(Rejected, match=f"does not support searching by {field}"):
+                ask()
+        assert app.environs == []
+        backend.search(more=dict.fromkeys(more))
+        backend.search(more={"tags": [], "host_ips": (), "train_type": ""})
+    assert len(app.environs) == 2
+
+
+# ── the clock that answers tell of ─────────────────────────────────────────────────────────────────
+
+DATE = "Thu, 06 Aug 2026 06:26:40 GMT"  # 1 785 997 600 s
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "status", "date", "skew_s", "fix"),
+    [
+        (1200, 401, None, None, "check the credentials"),
+        (1200, 401, "yesterday", None, "check the credentials"),
+        (1200, 401, DATE, 1200.0, "it is 20 min ahead of the service's"),
+        (-1200, 401, DATE, -1200.0, "it is 20 min behind the service's"),
+        (890, 401, DATE, 890.0, "check the credentials"),
+        (1200, 403, DATE, 1200.0, "check the credentials"),  # forbidden is no matter of the clock
+    ],
+)
+def test_unauthorized_answer_with_clock_skew_names_the_clock(
+    ahead_s: float, status: int, date: str | None, skew_s: float | None, fix: str
+) -> None:
+    body = '{"error_code": "APIGW.0301", "error_msg": "Incorrect IAM authentication information"}'
+    app = Canned((status, body, {"Date": date} if date else {}))
+    options = SessionOptions(clock=StoppedClock(1_785_997_600 + ahead_s))
+    backend = connect_inprocess(app, project_id=PROJECT, options=options)
+    assert backend.skew_s is None
+    with pytest.raises(Unauthorized) as refusal:
+        backend.search()
+    assert fix in (refusal.value.diagnostics[0].fix or "")
+    assert backend.skew_s == skew_s
