@@ -1,4 +1,4 @@
-"""The calls about jobs with typed questions and answers, on every cloud and in every way of asking."""
+"""The calls about jobs with typed questions and answers; `test_contract` has what holds everywhere."""
 
 from __future__ import annotations
 
@@ -15,19 +15,15 @@ from reconciler import Filter, JobBody, ReportedJob, Search, SearchBody, TagFilt
 from reconciler.core.canonical import mutable_paths
 from reconciler.core.fields.field_types import Cloud
 from reconciler.emulator.app import Application
-from reconciler.errors import NameTaken, NotFound, Rejected, Throttled, UnreadableAnswer, WrongPhase
+from reconciler.errors import Rejected, UnreadableAnswer
 from reconciler.modelarts.backend import ModelArtsBackend
 from reconciler.modelarts.connect import connect_inprocess
-from reconciler.modelarts.http import SessionOptions
 from reconciler.modelarts.job_models import ActionBody, Jobs
-from tests.modelarts.building import PROJECT, StoppedClock, a_body, an_answer
+from tests.modelarts.building import PROJECT, a_body, an_answer
 from tests.modelarts.documented import has_place
-from tests.modelarts.locations import NOBODY, Place
 from tests.modelarts.serving import Canned
 
-
-def named(text: str) -> Search:
-    return Search(filters=[Filter(key="name", operator="like", value=[text])])
+NAMED = Filter(key="name", operator="like", value=["job-12"])
 
 
 def answering(*answers: object, cloud: Cloud = Cloud.HUAWEI) -> tuple[Jobs, Canned]:
@@ -40,76 +36,7 @@ def sent(app: Canned) -> Any:
     return json.load(app.environs[-1]["wsgi.input"])
 
 
-# ── the contract ───────────────────────────────────────────────────────────────────────────────────
-
-
-def test_job_in_details_and_search_is_typed(place: Place) -> None:
-    job_id = place.create(description="for a test").id
-    jobs = place.backend.jobs
-    details = jobs.details(job_id)
-    [found] = jobs.search(named(place.name("resnet50")))
-    assert [job.metadata for job in (details, found)] == [details.metadata] * 2
-    assert (details.metadata.id, details.metadata.description) == (job_id, "for a test")
-    assert details.metadata.create_time is not None
-    assert details.spec is not None
-    assert details.spec.resource is not None
-    assert details.spec.resource.node_count == place.body()["spec"]["resource"]["node_count"]
-
-
-def test_job_is_created_and_deleted(place: Place) -> None:
-    jobs = place.backend.jobs
-    template = place.body()
-    said = {key: template[key] for key in ("kind", "algorithm", "spec")}
-    created = jobs.create(place.name("typed"), JobBody.model_validate({**said, "description": "by hand"}))
-    assert (created.metadata.name, created.metadata.description) == (place.name("typed"), "by hand")
-    assert created.metadata.workspace_id == place.backend.workspace_id
-    with pytest.raises(NameTaken):
-        jobs.create(place.name("typed"), JobBody.model_validate(said))
-    job_id = created.metadata.id
-    jobs.terminate(job_id)
-    place.wait(lambda: jobs.details(job_id).status.phase == "Terminated")
-    jobs.delete(job_id)
-    place.wait(lambda: place.is_gone(job_id))
-
-
-def test_job_is_changed_and_terminated(place: Place) -> None:
-    job_id = place.create().id
-    jobs = place.backend.jobs
-    jobs.update(job_id, UpdateBody(description="changed"))
-    assert jobs.details(job_id).metadata.description == "changed"
-    jobs.update(job_id, UpdateBody(description=""))
-    assert jobs.details(job_id).metadata.description == ""
-    assert jobs.terminate(job_id).status.phase in {"Terminating", "Terminated"}
-    place.wait(lambda: jobs.details(job_id).status.phase == "Terminated")
-    with pytest.raises(WrongPhase):
-        jobs.terminate(job_id)
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda jobs: jobs.details(NOBODY),
-        lambda jobs: jobs.update(NOBODY, UpdateBody(description="x")),
-        lambda jobs: jobs.terminate(NOBODY),
-        lambda jobs: jobs.delete(NOBODY),
-        lambda jobs: jobs.details("../x"),
-    ],
-)
-def test_call_for_a_missing_job_raises_not_found(place: Place, call: Callable[[Jobs], object]) -> None:
-    with pytest.raises(NotFound):
-        call(place.backend.jobs)
-
-
 # ── searching ──────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def many(emulator: Application) -> Application:
-    """A workspace of 130 jobs."""
-    for n in range(130):
-        emulator.store.create(PROJECT, a_body(f"job-{n:03}"))
-        emulator.store.clock.advance(seconds=1)
-    return emulator
 
 
 @pytest.mark.parametrize(
@@ -118,25 +45,34 @@ def many(emulator: Application) -> Application:
         (Search(), None, [f"job-{n:03}" for n in range(130)], 3),
         (Search(order="desc"), 60, [f"job-{n:03}" for n in range(129, 69, -1)], 2),
         (SearchBody(offset=1, limit=1), 2, ["job-000", "job-001"], 1),  # pages are turned by us
-        (named("job-12"), 3, ["job-120", "job-121", "job-122"], 1),
+        (
+            Search(filters=[Filter(key="name", operator="like", value=["job-12"])]),
+            3,
+            ["job-120", "job-121", "job-122"],
+            1,
+        ),
+        ("page", None, [f"job-{n}" for n in range(100, 130)], 1),
     ],
 )
-def test_search_reads_further_pages_up_to_the_limit(
-    many: Application,
+def test_search_turns_pages_up_to_the_limit_and_a_page_is_as_sent(
+    emulator: Application,
     local: ModelArtsBackend,
-    search: Search,
+    search: Any,
     limit: int | None,
     names: list[str],
     requests: int,
 ) -> None:
-    assert [job.metadata.name for job in local.jobs.search(search, limit)] == names
-    assert len(many.requests) == requests
-
-
-def test_single_page_is_returned_as_the_service_sends_it(many: Application, local: ModelArtsBackend) -> None:
-    page = local.jobs.page(SearchBody(offset=2, limit=50, order="asc", sort_by="create_time"))
-    assert [job.metadata.name for job in page.items] == [f"job-{n}" for n in range(100, 130)]
-    assert (page.total, page.limit, page.offset, page.order, page.workspace_id) == (130, 50, 2, "asc", "0")
+    for n in range(130):
+        emulator.store.create(PROJECT, a_body(f"job-{n:03}"))
+    if search == "page":
+        page = local.jobs.page(SearchBody(offset=2, limit=50, order="asc", sort_by="create_time"))
+        told = (page.total, page.limit, page.offset, page.order, page.workspace_id)
+        assert told == (130, 50, 2, "asc", "0")
+        found = page.items
+    else:
+        found = local.jobs.search(search, limit)
+    assert [job.metadata.name for job in found] == names
+    assert len(emulator.requests) == requests
 
 
 def test_jobs_are_found_by_their_tags(emulator: Application, local: ModelArtsBackend) -> None:
@@ -150,22 +86,7 @@ def test_jobs_are_found_by_their_tags(emulator: Application, local: ModelArtsBac
 
 
 def test_search_sends_its_whole_body() -> None:
-    body = SearchBody(
-        offset=0,
-        limit=7,
-        sort_by="create_time",
-        order="desc",
-        group_by="",
-        workspace_id="w1",
-        train_type="job",
-        unified_jobs=False,
-        filters=[Filter(key="phase", operator="not", value=["Failed"])],
-        tags=[TagFilter(key="team")],
-        host_ips=["192.168.0.1"],
-    )
-    jobs, app = answering({"items": None, "count": 0})
-    assert jobs.page(body).items == ()
-    assert sent(app) == {
+    body: dict[str, Any] = {
         "offset": 0,
         "limit": 7,
         "sort_by": "create_time",
@@ -178,6 +99,9 @@ def test_search_sends_its_whole_body() -> None:
         "tags": [{"key": "team"}],
         "host_ips": ["192.168.0.1"],
     }
+    jobs, app = answering({"items": None, "count": 0})
+    assert jobs.page(SearchBody.model_validate(body)).items == ()
+    assert sent(app) == body
     jobs.page(SearchBody())
     assert sent(app) == {"workspace_id": "0"}
 
@@ -225,12 +149,6 @@ def test_job_without_fields_needed_by_a_plan_hides_no_other() -> None:
     assert [job.metadata.id for job in found] == ["b"]
     [lost] = found.unreadable
     assert (lost.id, lost.why) == (an_answer()["metadata"]["id"], "status.phase missing or not text")
-
-
-def test_failure_of_the_service_is_raised(clock: StoppedClock) -> None:
-    app = Canned((429, "{}", {"Retry-After": "0"}))
-    with pytest.raises(Throttled):
-        connect_inprocess(app, project_id=PROJECT, options=SessionOptions(clock=clock)).jobs.search()
 
 
 # ── changing ───────────────────────────────────────────────────────────────────────────────────────
