@@ -71,23 +71,6 @@ def test_offset_counts_pages(client: Client, create: Create) -> None:
     assert names(client, limit=2) == ["job-4", "job-3"]
 
 
-def test_job_created_between_pages_comes_last_in_ascending_order(client: Client, create: Create) -> None:
-    for number in range(4):
-        create(f"job-{number}")
-    first = names(client, order="asc", limit=2, offset=0)
-    create("late")
-    rest = [name for page in (1, 2) for name in names(client, order="asc", limit=2, offset=page)]
-    assert first + rest == ["job-0", "job-1", "job-2", "job-3", "late"]
-
-
-def test_newest_first_list_shifts_when_a_job_is_created(client: Client, create: Create) -> None:
-    for number in range(4):
-        create(f"job-{number}")
-    first = names(client, limit=2, offset=0)
-    create("late")
-    assert (first, names(client, limit=2, offset=1)) == (["job-3", "job-2"], ["job-2", "job-1"])
-
-
 def test_jobs_of_the_same_millisecond_keep_their_order(client: Client, create: Create) -> None:
     wanted = [f"job-{number}" for number in range(30)]
     for name in wanted:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import requests
 
-from reconciler.emulator import Application, Effect, Fault, Server, running, serve
+from reconciler.emulator import Application, Server, running, serve
 from tests.processes import Waited
 
 JOBS = "/v2/project/training-jobs"
@@ -64,27 +64,6 @@ def test_address_in_use_is_an_error(app: Application) -> None:
             serve(app, port=taken.getsockname()[1])
 
 
-@pytest.mark.parametrize(("effect", "made"), [(Effect.LOST_BEFORE, 0), (Effect.LOST_AFTER, 1)])
-def test_lost_answer_closes_the_connection(
-    app: Application, a_job: MakeJob, effect: Effect, made: int
-) -> None:
-    app.faults.add(Fault(effect))
-    with running(app) as url:
-        with pytest.raises(requests.ConnectionError):
-            requests.post(f"{url}{JOBS}", json=a_job(), timeout=5)
-        assert app.store.count("project") == made
-        assert requests.post(f"{url}{JOBS}", json=a_job("next"), timeout=5).status_code == 201
-
-
-def test_truncated_answer_ends_early(app: Application, a_job: MakeJob) -> None:
-    app.faults.add(Fault(Effect.TRUNCATED))
-    with (
-        running(app) as url,
-        pytest.raises((requests.ConnectionError, requests.exceptions.ChunkedEncodingError)),
-    ):
-        requests.post(f"{url}{JOBS}", json=a_job(), timeout=5)
-
-
 def test_kept_connection_answers_without_delay(app: Application, create: Create) -> None:
     # Head and body in two packets would cost 40 ms a request where Nagle's algorithm meets delayed ACKs.
     path = f"{JOBS}/{create()}"
@@ -125,25 +104,6 @@ def test_server_serves_as_many_at_once_as_it_has_threads(callers: int, at_once: 
     server.stop()
     serving.join()
     assert most == at_once
-
-
-def test_concurrent_clients_are_all_served(app: Application, a_job: MakeJob) -> None:
-    statuses: list[int] = []
-    with running(app) as url:
-
-        def work(worker: int) -> None:
-            with requests.Session() as session:
-                for number in range(5):
-                    body = a_job(f"job-{worker}-{number}")
-                    statuses.append(session.post(f"{url}{JOBS}", json=body, timeout=10).status_code)
-
-        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(12)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert statuses == [201] * 60
-    assert app.store.count("project") == 60
 
 
 def test_server_can_be_stopped_while_its_loop_ends(app: Application) -> None:

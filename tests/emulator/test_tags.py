@@ -20,19 +20,6 @@ def tag(client: Client, job_id: str, **values: str) -> int:
     return client.post(f"{TAGS}/{job_id}/tags/create", json={"tags": tags}).status_code
 
 
-def test_tags_of_a_job_can_be_added_changed_and_deleted(client: Client, create: Create) -> None:
-    job_id = create()
-    assert tag(client, job_id, team="ml", stage="test") == 204
-    assert tag(client, job_id, stage="prod") == 204
-    tags = client.get(f"{TAGS}/{job_id}/tags").json["tags"]
-    assert {item["key"]: item["value"] for item in tags} == {"team": "ml", "stage": "prod"}
-
-    gone = client.delete(f"{TAGS}/{job_id}/tags/delete", json={"tags": [{"key": "stage"}, {"key": "none"}]})
-    assert gone.status_code == 204
-    assert client.get(f"{TAGS}/{job_id}/tags").json == {"tags": [{"key": "team", "value": "ml"}]}
-    assert "tags" not in client.get(f"/v2/project/training-jobs/{job_id}").json["metadata"]
-
-
 def test_tags_are_deleted_with_their_job(client: Client, create: Create) -> None:
     job_id = create()
     tag(client, job_id, team="ml")

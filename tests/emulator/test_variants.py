@@ -89,26 +89,13 @@ DECLARED = [
 ]
 
 
-@pytest.mark.parametrize(("path", "first", "second"), FILLED)
 @pytest.mark.parametrize("cloud", ["huawei", "otc"])
-def test_filled_in_fields_vary_between_jobs(
-    store: Store, a_job: MakeJob, cloud: str, path: str, first: Any, second: Any
-) -> None:
-    assert [at(job, path) for job in both(store, a_job, cloud)] == [first, second]
-
-
-@pytest.mark.parametrize(("path", "first", "second"), DECLARED)
-def test_declared_values_have_other_forms_on_otc(
-    store: Store, a_job: MakeJob, path: str, first: Any, second: Any
-) -> None:
-    assert [at(job, path) for job in both(store, a_job, "otc")] == [first, second]
-
-
-@pytest.mark.parametrize(("path", "first"), [row[:2] for row in DECLARED])
-def test_declared_values_are_reported_unchanged_on_huawei(
-    store: Store, a_job: MakeJob, path: str, first: Any
-) -> None:
-    assert [at(job, path) for job in both(store, a_job, "huawei")] == [first, first]
+def test_every_second_job_has_the_other_form_of_each_field(store: Store, a_job: MakeJob, cloud: str) -> None:
+    """What the service filled in varies everywhere, what was declared on OTC only."""
+    declared = DECLARED if cloud == "otc" else [(path, first, first) for path, first, _ in DECLARED]
+    jobs = both(store, a_job, cloud)
+    for path, first, second in [*FILLED, *declared]:
+        assert [at(job, path) for job in jobs] == [first, second], path
 
 
 def test_npu_is_counted_in_numbers(store: Store, a_job: MakeJob) -> None:
