@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.measuring import run
-from reconciler.decide.history_report import HistoryExcerpt
+from reconciler.decide.history import HistoryExcerpt
 from tests.render.browser import installed, started
 from tests.render.recorded_histories import nightly
 

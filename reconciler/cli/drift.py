@@ -46,7 +46,7 @@ from reconciler.version import __version__
 if TYPE_CHECKING:
     from reconciler.connection import RecordedStack
     from reconciler.core.record import PastRevision
-    from reconciler.decide.history_report import HistoryExcerpt
+    from reconciler.decide.history import HistoryExcerpt
     from reconciler.decide.reports import JobStatus, StatusReport
     from reconciler.decide.watch_window import Window
     from reconciler.manifest import LoadedStack
@@ -318,7 +318,7 @@ def history_command(
     opened in a browser.
     """
     from reconciler.connection import open_records_of
-    from reconciler.decide.history_report import make_history
+    from reconciler.decide.history import make_history
 
     specs = requested_outputs(outputs)
     if html is not None and html.suffix.lower() in (".yaml", ".yml") and html.exists():
@@ -349,7 +349,7 @@ def history_command(
         about = (place.scope.stack, place.target)
         page = ""
         if html is not None:
-            from reconciler.decide.timeline import make_timeline
+            from reconciler.decide.history import make_timeline
             from reconciler.render.timeline import render_timeline
 
             timeline = make_timeline(*about, shown, version=__version__, at_s=at_s)
@@ -400,7 +400,7 @@ def _excerpt(
 ) -> HistoryExcerpt:
     """What a person wants to see: of one key or all, so many of each or all that is recorded."""
     from reconciler.core.masking import mask
-    from reconciler.decide.history_report import HistoryDiff, HistoryExcerpt, changes_of, newest_revisions
+    from reconciler.decide.history import HistoryDiff, HistoryExcerpt, changes_of, newest_revisions
 
     store, scope, declared = place.store, place.scope, _declared(place.loaded)
     if store is None:

@@ -21,7 +21,7 @@ from reconciler.cli.console import console
 from reconciler.cli.exits import Stopped
 from reconciler.cli.output import OutputSpec, directory_in_repository, requested_outputs, show
 from reconciler.cli.progress import SAY_AFTER_S, SAY_EVERY_S, BusyLine, can_draw, display
-from reconciler.decide.fleet import FleetReport, StackResult, message_of
+from reconciler.decide.fleet import FleetReport, StackResult
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, WrongUsage
 from reconciler.fleet import (
     FleetRequest,
@@ -129,7 +129,7 @@ def _mark_shown(
         console.say(printable(f"warning: {error}; the next check reports this drift again"), "warning")
     for result in marked:
         texts = [one.text for one in result.messages if one.text and not one.level]
-        problems = [message_of(one) for one in result.errors]
+        problems = [one.message for one in result.errors]
         texts += [f"warning: {one}; the next check reports its drift again" for one in problems]
         for text in texts:
             console.say(printable(f"{result.root}: {text}"), "warning")
@@ -194,7 +194,7 @@ def _say_what_was_found(results: Sequence[StackResult]) -> None:
     """Say what there will be no report of."""
     for result in results:
         if not result.is_quiet:
-            said = message_of(result.errors[0]) if result.errors else result.last_line
+            said = result.errors[0].message if result.errors else result.last_line
             console.say(printable(f"{result.root}: {said}"))
 
 
@@ -259,7 +259,7 @@ class _Progress:
         """One more is done."""
         self._done += 1
         self._failed += bool(result.errors)
-        said = message_of(result.errors[0]) if result.errors else result.last_line
+        said = result.errors[0].message if result.errors else result.last_line
         line = printable(f"{result.root}: {said}")
         console.detail(f"{self.text}; {line}")
         if self.line is not None:

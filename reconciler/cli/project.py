@@ -271,7 +271,7 @@ def schema(name: str) -> dict[str, Any]:
     from reconciler.core.schema import manifest_schema
     from reconciler.decide.drift import DriftReport
     from reconciler.decide.fleet import FleetDocument
-    from reconciler.decide.history_report import HistoryReport
+    from reconciler.decide.history import HistoryReport
     from reconciler.decide.outcome import ApplyEvent
     from reconciler.decide.plan import Plan
     from reconciler.decide.reports import Explanation, StatusReport

@@ -9,7 +9,7 @@ A file imports only files that stand before it::
     planner adoption                             all keys together
     drift_check drift                            what changed behind the manifest's back
     journal saved_plan                           what is written down, and saved
-    reports history_report doctor timeline       what is said of it
+    reports history doctor                       what is said of it
     review                                       HEAD planned against BASE
     fleet                                        what stacks come to
     watch_window metrics                         when a watch may apply, and what is measured

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from shlex import quote
 
-from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import Ownership, OwnershipState
 from reconciler.core.phase import Phase
 from reconciler.core.record import Holder
@@ -134,47 +133,29 @@ def of_lock(holder: Holder | None, at_s: float) -> Check:
 
 def of_duplicates(ownership: Ownership) -> list[Check]:
     """Find keys with more than one active revision."""
-    found = list(_duplicates(ownership))
-    return found or [well("duplicates", "no key has more than one active revision")]
-
-
-def _duplicates(ownership: Ownership) -> Iterator[Check]:
+    found = []
     for key in ownership.owned_keys:
-        running = [
-            revision
-            for revision in ownership.view(key).owned
-            if revision.job.is_active and revision.job.phase is not Phase.TERMINATING
-        ]
+        jobs = [revision.job for revision in ownership.view(key).owned]
+        running = [job for job in jobs if job.is_active and job.phase is not Phase.TERMINATING]
         if len(running) > 1:
-            names = ", ".join(f"{r.job.name} ({r.job.phase_text}, {r.job.id})" for r in running)
-            yield wrong(
-                "duplicates",
-                f"{key} has {len(running)} active revisions: {names}",
-                "reconciler plan shows which one stays, reconciler apply terminates the others",
-            )
+            names = ", ".join(f"{job.name} ({job.phase_text}, {job.id})" for job in running)
+            detail = f"{key} has {len(running)} active revisions: {names}"
+            fix = "reconciler plan shows which one stays, reconciler apply terminates the others"
+            found.append(wrong("duplicates", detail, fix))
+    return found or [well("duplicates", "no key has more than one active revision")]
 
 
 def of_conflicting_jobs(ownership: Ownership, declared: Collection[str]) -> list[Check]:
     """Find unmanaged jobs that have a remote name of a declared key: adoption candidates."""
-    found = list(_conflicting_jobs(ownership, declared))
-    return found or [well("adoption", "no unmanaged job has the name of a declared key")]
-
-
-def _conflicting_jobs(ownership: Ownership, declared: Collection[str]) -> Iterator[Check]:
+    found = []
     for key in sorted(declared):
-        for conflicting_job in ownership.view(key).conflicting_jobs:
-            if conflicting_job.standing is OwnershipState.UNMANAGED:
-                job = conflicting_job.job
-                yield wrong(
-                    "adoption",
-                    f"{job.name} ({job.phase_text}, {job.id}) has a name of {key}: {conflicting_job.why}",
-                    _way_out(key, job),
-                )
-
-
-def _way_out(key: str, job: ObservedJob) -> str:
-    """How a key and a job that is not its own get out of each other's way."""
-    ways = f"{adopt_command(key, job.id)}; or rename the key {key} in the manifest"
-    if job.is_active:
-        return ways
-    return f"{ways}; or if its record is no longer needed: reconciler jobs delete {quote(job.id)}"
+        for one in ownership.view(key).conflicting_jobs:
+            if one.standing is not OwnershipState.UNMANAGED:
+                continue
+            job = one.job
+            detail = f"{job.name} ({job.phase_text}, {job.id}) has a name of {key}: {one.why}"
+            fix = f"{adopt_command(key, job.id)}; or rename the key {key} in the manifest"
+            if not job.is_active:
+                fix += f"; or if its record is no longer needed: reconciler jobs delete {quote(job.id)}"
+            found.append(wrong("adoption", detail, fix))
+    return found or [well("adoption", "no unmanaged job has the name of a declared key")]

@@ -197,19 +197,12 @@ def _entry(result: StackResult) -> dict[str, Any]:
     head = {"root": result.root, "stack": result.stack, "exit_code": int(result.exit_code)}
     if not result.errors:
         return {**head, "document": None}
-    problems = [_as_document(problem) for problem in result.errors]
-    return {**head, "error": {"message": message_of(result.errors[0]), "diagnostics": problems}}
-
-
-def _as_document(problem: Diagnostic) -> dict[str, Any]:
-    location, snippet = problem.location, problem.snippet
-    places = {"location": location and location._asdict(), "snippet": snippet and snippet._asdict()}
-    return {**problem._asdict(), **places}
-
-
-def message_of(problem: Diagnostic) -> str:
-    """A problem in one line."""
-    return problem.message
+    problems = []
+    for problem in result.errors:
+        location, snippet = problem.location, problem.snippet
+        places = {"location": location and location._asdict(), "snippet": snippet and snippet._asdict()}
+        problems.append({**problem._asdict(), **places})
+    return {**head, "error": {"message": result.errors[0].message, "diagnostics": problems}}
 
 
 def _without_shared_scopes(results: list[StackResult]) -> Iterable[StackResult]:
@@ -221,24 +214,23 @@ def _without_shared_scopes(results: list[StackResult]) -> Iterable[StackResult]:
                 roots.setdefault(scope, []).append(result.root)
     for result in results:
         shared = [scope for scope in result.scopes if len(roots.get(scope, ())) > 1]
-        yield _as_error(result, shared[0], roots[shared[0]]) if shared else result
-
-
-def _as_error(result: StackResult, scope: Scope, roots: list[str]) -> StackResult:
-    others = ", ".join(root for root in roots if root != result.root)
-    problem = Diagnostic(
-        "two stacks own the same jobs",
-        f"{result.root} and {others} both declare stack {scope.stack} on {scope.place}: "
-        "each would terminate the jobs of the other",
-        "give one of them another name, or another target",
-    )
-    return replace(
-        result,
-        exit_code=ExitCode.INVALID,
-        errors=(problem,),
-        summary={},
-        last_line="",
-        has_changes=False,
-        parts={},
-        to_show=None,
-    )
+        if not shared:
+            yield result
+            continue
+        others = ", ".join(root for root in roots[shared[0]] if root != result.root)
+        problem = Diagnostic(
+            "two stacks own the same jobs",
+            f"{result.root} and {others} both declare stack {shared[0].stack} on {shared[0].place}: "
+            "each would terminate the jobs of the other",
+            "give one of them another name, or another target",
+        )
+        yield replace(
+            result,
+            exit_code=ExitCode.INVALID,
+            errors=(problem,),
+            summary={},
+            last_line="",
+            has_changes=False,
+            parts={},
+            to_show=None,
+        )

@@ -80,17 +80,16 @@ def _by_class(name: str, meaning: str, where: MetricSource, counts: Mapping[str,
 
 def run_figures(run: RunReport) -> Iterator[Measurement]:
     """How a run went."""
-    labels = {**MetricSource(run.stack, run.target).labels, "command": run.command}
-    for name, meaning, value in _figures(run):
-        type_ = COUNTER if name.endswith("_total") else GAUGE
-        yield Measurement(f"reconciler_{name}", meaning, type_, ((labels, float(value)),))
-
-
-def _figures(run: RunReport) -> Iterator[tuple[str, str, float]]:
-    yield "run_success", "1 unless the last run failed; changes and refusals are successes.", run.is_success
-    yield "run_timestamp_seconds", "When the last run ended, in seconds since 1970.", run.ended_at_s
-    yield "run_duration_seconds", "How long the last run took.", run.duration_s
     failed = "Notifications of the last run that could not be sent."
     if run.command == "watch":
         failed = "Notifications that could not be sent."
-    yield "notifications_failed_total", failed, run.notifications_failed
+    success = "1 unless the last run failed; changes and refusals are successes."
+    ended = "When the last run ended, in seconds since 1970."
+    labels = {**MetricSource(run.stack, run.target).labels, "command": run.command}
+    for name, meaning, type_, value in (
+        ("run_success", success, GAUGE, run.is_success),
+        ("run_timestamp_seconds", ended, GAUGE, run.ended_at_s),
+        ("run_duration_seconds", "How long the last run took.", GAUGE, run.duration_s),
+        ("notifications_failed_total", failed, COUNTER, run.notifications_failed),
+    ):
+        yield Measurement(f"reconciler_{name}", meaning, type_, ((labels, float(value)),))

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import Field
@@ -61,7 +60,7 @@ from reconciler.decide.planner import (
     ProposedPlan,
     snapshot_warnings,
 )
-from reconciler.decide.policies import Subject, judge_plan, planned
+from reconciler.decide.policies import judge_plan, planned
 from reconciler.decide.renames import SweepEntries
 from reconciler.decide.rules import DO_NOT_WAIT, KEEP_IT, LET_IT_GO_ON, RULES, WHERE_EDITS_WAIT
 
@@ -214,96 +213,72 @@ class _Key(NamedTuple):
         active = [r for r in view.owned if r.job.is_active]
         if not (self.state.declared or is_asked_for or active or view.unreadable):
             return
-        action = self._own_action(latest)
+        # The action about the key itself: the start of its next revision, or that on its newest one. What
+        # stands in the way may be told of another revision; it stands in the way of the key.
+        starting = (a for a in self.actions if a.before is None)
+        stuck = (a for a in self.actions if a.traits.stands_in_the_way or a.action is Action.UNKNOWN)
+        action = next(starting, None) or (self._action_on(latest) if latest else None) or next(stuck, None)
         # What was not read may be there: only a look that found it missing says that it has aged out.
-        if latest is None or (latest.is_aged_out and _is_unknown(action)):
-            yield self._row(action, None, self._recorded(None), is_newest=True)
-        else:
-            yield self._revision(latest, action, is_newest=True)
-        others = (revision for revision in active if revision is not latest)
-        for revision in sorted(others, key=lambda r: r.number, reverse=True):
-            yield self._revision(revision, self._action_on(revision), is_newest=False)
+        is_unread = latest is not None and latest.is_aged_out and _is_unknown(action)
+        yield self._row(action, None if is_unread else latest, is_newest=True)
+        for revision in sorted(active, key=lambda r: r.number, reverse=True):
+            if revision is not latest:
+                yield self._row(self._action_on(revision), revision, is_newest=False)
 
     def _action_on(self, revision: Revision) -> PlannedAction | None:
         return next((a for a in self.actions if a.before and a.before.id == revision.job.id), None)
 
-    def _own_action(self, latest: Revision | None) -> PlannedAction | None:
-        """The action about the key itself: that on its newest revision, or the start of its next one."""
-        starting = (a for a in self.actions if a.before is None)
-        # What stands in the way may be told of another revision; it stands in the way of the key.
-        stuck = (a for a in self.actions if a.traits.stands_in_the_way or a.action is Action.UNKNOWN)
-        on_latest = self._action_on(latest) if latest else None
-        return next(starting, None) or on_latest or next(stuck, None)
-
-    def _revision(self, revision: Revision, action: PlannedAction | None, *, is_newest: bool) -> JobStatus:
-        job, change = revision.job, self._last_change(revision.job)
-        more = {"revision": revision.number, "aged_out": revision.is_aged_out, **self._of_job(job)}
-        return self._row(action, job, change, is_newest=is_newest, **more)
-
-    def _of_job(self, job: ObservedJob) -> dict[str, Any]:
-        at_s = self.state.at_s
-        has_ended = job.phase is not None and job.phase.is_terminal
-        secondary = job.secondary_phase
-        return {
-            "name": job.name,
-            "job": job.id,
-            "phase": job.phase_text,
-            "secondary_phase": secondary if secondary and secondary != job.phase_text else None,
-            "created_at": _maybe(job.created_at_s),
-            "started_at": _maybe(job.started_at_s),
-            "ended_at": _maybe(job.ended_at_s()) if has_ended else None,
-            "queued_s": round(job.queued_s(at_s), 3),
-            "ran_s": round(job.ran_s(at_s), 3),
-        }
-
-    def _row(
-        self,
-        action: PlannedAction | None,
-        seen: ObservedJob | None,
-        change: LastChange | None,
-        *,
-        is_newest: bool,
-        **more: Any,
-    ) -> JobStatus:
-        declared = self.state.declared
-        body = seen.body if seen is not None and seen.body else (declared and declared.body) or {}
-        nodes, flavor = _resources(body)
+    def _row(self, action: PlannedAction | None, revision: Revision | None, *, is_newest: bool) -> JobStatus:
+        declared, at_s = self.state.declared, self.state.at_s
+        job, more = revision.job if revision else None, dict[str, Any]()
+        nodes, flavor = _resources((job and job.body) or (declared and declared.body) or {})
+        if revision is not None and job is not None:
+            has_ended = job.phase is not None and job.phase.is_terminal
+            secondary = job.secondary_phase
+            more = {
+                "revision": revision.number,
+                "aged_out": revision.is_aged_out,
+                "name": job.name,
+                "job": job.id,
+                "phase": job.phase_text,
+                "secondary_phase": secondary if secondary and secondary != job.phase_text else None,
+                "created_at": _maybe(job.created_at_s),
+                "started_at": _maybe(job.started_at_s),
+                "ended_at": _maybe(job.ended_at_s()) if has_ended else None,
+                "queued_s": round(job.queued_s(at_s), 3),
+                "ran_s": round(job.ran_s(at_s), 3),
+            }
         return JobStatus(
             key=self.state.key,
             declared=declared is not None,
             newest=is_newest,
-            nodes=nodes if seen is None else seen.node_count,
+            nodes=nodes if job is None else job.node_count,
             flavor=flavor,
-            waits_for=None if _is_unknown(action) else _waits_for(action, seen),
+            waits_for=None if _is_unknown(action) else _waits_for(action, job),
             next_run_at=action.next_run_at if action else None,
             next_run=(action.next_run or None) if action else None,
-            last_change=change,
+            last_change=self._last_change(job),
             problem=action.detail if action and _is_unknown(action) else None,
             **more,
         )
 
-    # --- what happened last
-
-    def _last_change(self, job: ObservedJob) -> LastChange | None:
+    def _last_change(self, job: ObservedJob | None) -> LastChange | None:
         """The latest of: what the history tells of the key, the job's creation, and its end.
 
         A recorded call on this very job tells of its creation, or termination, better than the service.
         """
-        recorded = self._recorded(job)
-        found = [] if recorded is None else [recorded]
-        if job.created_at_s is not None and recorded is None:
+        change, found = self.change, list[LastChange]()
+        if change is not None and (job is None or change.job == job.id):
+            found.append(LastChange(at=timestamp(change.at_s), what=change.action, who=change.who or None))
+        if job is None:
+            return found[0] if found else None
+        if job.created_at_s is not None and not found:
             found.append(LastChange(at=timestamp(job.created_at_s), what="created"))
         ended_at_s = job.ended_at_s()
-        was_ended = recorded is not None and self.change is not None and self.change.call == Call.TERMINATE
+        was_ended = change is not None and change.job == job.id and change.call == Call.TERMINATE
         if job.phase is not None and job.phase.is_terminal and ended_at_s is not None and not was_ended:
             found.append(LastChange(at=timestamp(ended_at_s), what=job.phase_text))
         return max(found, key=lambda change: change.at, default=None)
-
-    def _recorded(self, job: ObservedJob | None) -> LastChange | None:
-        change = self.change
-        if change is None or (job is not None and change.job != job.id):
-            return None
-        return LastChange(at=timestamp(change.at_s), what=change.action, who=change.who or None)
 
 
 def _is_unknown(action: PlannedAction | None) -> bool:
@@ -312,55 +287,41 @@ def _is_unknown(action: PlannedAction | None) -> bool:
 
 def _waits_for(action: PlannedAction | None, job: ObservedJob | None) -> Waiting | None:
     """What the plan says that this job, or the key's next one, waits for; None if for nothing."""
-    if action is not None and (held := _held_by(action)):
-        return held
     phase = job.phase if job else None
+    if action is not None and action.action in _IN_THE_WAY:
+        return Waiting(kind=_IN_THE_WAY[action.action], detail=action.detail)
+    if action is not None and action.action is Action.DEFER:
+        kind, due_at = _DEFERRED.get(action.reason, WaitKind.OTHER), _maybe(action.due_s)
+        return Waiting(kind=kind, detail=action.detail, keys=action.waits_for, due_at=due_at)
     if phase is Phase.TERMINATING:
         return Waiting(kind=WaitKind.TERMINATION, detail="its termination")
-    to_apply = None
-    if action is not None and action.traits.is_executed:
-        to_apply = Waiting(kind=WaitKind.APPLY, detail=action.detail, action=action.action)
-    is_only_updated = to_apply is None or to_apply.action is Action.UPDATE
-    if phase in _QUEUES and is_only_updated:
+    is_applied = action is not None and action.traits.is_executed
+    if phase in _QUEUES and (action is None or not is_applied or action.action is Action.UPDATE):
         return Waiting(kind=WaitKind.QUEUE, detail=_QUEUES[phase])
-    return to_apply or _next_time(action, phase)
-
-
-def _next_time(action: PlannedAction | None, phase: Phase | None) -> Waiting | None:
-    """The next time of its schedule, which a job that has ended waits for."""
+    if action is not None and is_applied:
+        return Waiting(kind=WaitKind.APPLY, detail=action.detail, action=action.action)
+    # The next time of its schedule, which a job that has ended waits for.
     if action is None or not action.next_run or phase is None or not phase.is_terminal:
         return None
-    return Waiting(kind=WaitKind.SCHEDULE, detail=f"next: {action.next_run}", due_at=action.next_run_at)
-
-
-def _held_by(action: PlannedAction) -> Waiting | None:
-    """What stands in the way of an action, or lets it wait."""
-    if action.action in _IN_THE_WAY:
-        return Waiting(kind=_IN_THE_WAY[action.action], detail=action.detail)
-    if action.action is not Action.DEFER:
-        return None
-    kind = _DEFERRED.get(action.reason, WaitKind.OTHER)
-    return Waiting(kind=kind, detail=action.detail, keys=action.waits_for, due_at=_maybe(action.due_s))
+    next_run, due_at = action.next_run, action.next_run_at
+    return Waiting(kind=WaitKind.SCHEDULE, detail=f"next: {next_run}", due_at=due_at)
 
 
 def _resources(body: Mapping[str, Any]) -> tuple[int | None, str | None]:
     """Nodes and flavors of a create body or of an answer; None where nothing is said."""
-    found = [resource for resource in _resource_parts(body) if isinstance(resource, Mapping)]
+    spec, tasks = body.get("spec"), body.get("tasks")
+    parts: list[Any] = []
+    if isinstance(spec, Mapping) and spec.get("resource"):
+        parts = [spec["resource"]]
+    elif isinstance(tasks, list):
+        parts = [task.get("task_resource") for task in tasks if isinstance(task, Mapping)]
+    found = [resource for resource in parts if isinstance(resource, Mapping)]
     if not found:
         return None, None
     counts = [resource.get("node_count") for resource in found]
     nodes = sum(count if isinstance(count, int) else 1 for count in counts)
     flavors = dict.fromkeys(str(r["flavor_id"]) for r in found if r.get("flavor_id"))
     return nodes, " + ".join(flavors) or None
-
-
-def _resource_parts(body: Mapping[str, Any]) -> Iterable[Any]:
-    spec, tasks = body.get("spec"), body.get("tasks")
-    if isinstance(spec, Mapping) and spec.get("resource"):
-        return [spec["resource"]]
-    return (
-        [t.get("task_resource") for t in tasks if isinstance(t, Mapping)] if isinstance(tasks, list) else []
-    )
 
 
 def _maybe(at_s: float | None) -> str | None:
@@ -410,6 +371,13 @@ def policy_verdicts(
         if subject is None:
             continue
         verdicts = judge_plan(stack, target, [action], evaluate)
+        seen = {"job": subject.job, "action": subject.action, **around}
+
+        def value_of(path: str, seen: Any = seen) -> Any:
+            for name in path.split("."):
+                seen = seen.get(name) if isinstance(seen, Mapping) else None
+            return seen
+
         problems = {one.policy: one.problem for one in verdicts.denied}
         for name in (*problems, *(one.policy for one in verdicts.warned)):
             policy = policies[name]
@@ -419,17 +387,9 @@ def policy_verdicts(
                 message=policy.message,
                 problem=problems.get(name),
                 expression=policy.expression,
-                values={path: _value(path, subject, around) for path in fields_in(policy.expression)},
+                values={path: value_of(path) for path in fields_in(policy.expression)},
                 source=Source.of(policy.location),
             )
-
-
-def _value(path: str, subject: Subject, around: Mapping[str, Any]) -> Any:
-    """The value of a field, null where there is none."""
-    value: Any = {"job": subject.job, "action": subject.action, **around}
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
 
 
 def guard_verdicts(
@@ -445,25 +405,15 @@ def guard_verdicts(
             yield GuardVerdict(guard=name, what=said.what, why=said.why, share=share, fix=said.fix)
 
 
-def _starts(action: PlannedAction) -> str:
-    return f"starts {action.after.name}" if action.after else "starts a job"
-
-
-def _ends(action: PlannedAction) -> str:
-    return f"ends {action.before.name}" if action.before else "ends a job"
-
-
 #: What an action adds to what a guard refuses.
-_SHARES: Mapping[Guard, Callable[[PlannedAction], str]] = MappingProxyType(
-    {
-        Guard.EMPTY: _ends,
-        Guard.FOUND_NOTHING: _starts,
-        Guard.TERMINATIONS: _ends,
-        Guard.LOST_WORK: lambda action: f"discards {spell_work(action.lost_node_hours)} of work",
-        Guard.RERUNS: lambda action: f"runs the work of {action.finished_work} again",
-        Guard.BUDGET: lambda action: spell_cost(action.cost) if action.cost else "",
-    }
-)
+_SHARES: Mapping[Guard, Callable[[PlannedAction], str]] = {
+    Guard.EMPTY: lambda action: f"ends {action.before.name}" if action.before else "ends a job",
+    Guard.FOUND_NOTHING: lambda action: f"starts {action.after.name}" if action.after else "starts a job",
+    Guard.TERMINATIONS: lambda action: f"ends {action.before.name}" if action.before else "ends a job",
+    Guard.LOST_WORK: lambda action: f"discards {spell_work(action.lost_node_hours)} of work",
+    Guard.RERUNS: lambda action: f"runs the work of {action.finished_work} again",
+    Guard.BUDGET: lambda action: spell_cost(action.cost) if action.cost else "",
+}
 
 
 # --- why a key gets its action
@@ -563,8 +513,18 @@ def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
     desired = decision.state.entry
     findings = check_key(decision.state, decision.upstream_rerun)
     own = [action for action in proposed.decided if action.key == key]
-    actions = _own_first(key, plan.actions, decision)
+    # In the order in which they were decided.
+    jobs = [action.before for action in decision.actions]
+    of_key = [action for action in plan.actions if action.key == key]
+    actions = tuple(sorted(of_key, key=lambda action: jobs.index(action.before)))
     found = None if plan.preflight is None else tuple(one for one in plan.preflight if one.key == key)
+    rules = list[RuleCheck]()
+    for rule in RULES if decision.rule else ():
+        rules.append(RuleCheck(name=rule.name, when=rule.when, applies=rule.name == decision.rule))
+        if rules[-1].applies:
+            break
+    # What the rule chose for the key, where its action became another one.
+    chosen = decision.chosen.action if decision.chosen and actions else None
     return Explanation(
         reconciler_version=plan.reconciler_version,
         created_at=plan.created_at,
@@ -576,8 +536,8 @@ def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
         policies=tuple(policy_verdicts(stack, plan.target, own, context.evaluate)),
         guards=tuple(guard_verdicts(key, proposed.proposal(plan.preflight or ()), context.allowances)),
         preflight=found,
-        rules=tuple(_asked(decision.rule)),
-        chosen=_chosen(decision, actions),
+        rules=tuple(rules),
+        chosen=chosen if actions and actions[0].action is not chosen else None,
         declared=_declared(desired) if desired else None,
         observed=tuple(_observed(decision.state)),
         drift=findings.drift,
@@ -588,29 +548,6 @@ def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
             one for one in (*snapshot_warnings(stack, snapshot), *decision.warnings) if one.key in (None, key)
         ),
     )
-
-
-def _own_first(
-    key: str, actions: Iterable[PlannedAction], decision: KeyDecision
-) -> tuple[PlannedAction, ...]:
-    """What a plan has for a key, in the order in which it was decided."""
-    jobs = [action.before for action in decision.actions]
-    of_key = [action for action in actions if action.key == key]
-    return tuple(sorted(of_key, key=lambda action: jobs.index(action.before)))
-
-
-def _chosen(decision: KeyDecision, actions: Sequence[PlannedAction]) -> Action | None:
-    """What the rule chose for the key, where its action became another one."""
-    if decision.chosen is None or not actions or actions[0].action is decision.chosen.action:
-        return None
-    return decision.chosen.action
-
-
-def _asked(decided: str) -> Iterator[RuleCheck]:
-    for rule in RULES if decided else ():
-        yield RuleCheck(name=rule.name, when=rule.when, applies=rule.name == decided)
-        if rule.name == decided:
-            return
 
 
 def _declared(desired: DesiredJob) -> DeclaredValues:
@@ -629,19 +566,19 @@ def _declared(desired: DesiredJob) -> DeclaredValues:
 def _observed(state: KeyState) -> Iterator[ObservedRevision]:
     desired = state.entry
     for one in reversed(state.view.ever_owned):
-        job = one.job
+        job, marker = one.job, one.marker
         yield ObservedRevision(
-            id=one.job.id,
-            name=one.job.name,
+            id=job.id,
+            name=job.name,
             revision=one.number,
-            phase=one.job.phase_text,
-            digest=one.marker.digest,
-            as_declared=desired.is_declared_by(one.marker.digest) if desired and desired.digest else None,
-            created_at=None if one.job.created_at_s is None else timestamp(one.job.created_at_s),
+            phase=job.phase_text,
+            digest=marker.digest,
+            as_declared=desired.is_declared_by(marker.digest) if desired and desired.digest else None,
+            created_at=_maybe(job.created_at_s),
             ran_s=round(job.ran_s(state.at_s), 3) if job.is_active else job.duration_s,
-            nodes=one.job.node_count,
-            stopped=one.marker.stopped,
-            protected=one.marker.protected,
+            nodes=job.node_count,
+            stopped=marker.stopped,
+            protected=marker.protected,
             aged_out=one.is_aged_out,
         )
 

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from reconciler.core.body import CURRENT, nodes_by_place, summarize
 from reconciler.core.canonical import by_name
@@ -31,13 +32,12 @@ from reconciler.core.record import HistorySnapshot, PastRevision
 from reconciler.core.stack import Declared, DesiredJob, Limits, Stack, Target
 from reconciler.core.values import FORMAT_VERSION, Change, Frozen, PlanWarning, Source, few_of_a_kind
 from reconciler.decide.actions import PROTECTED, rename_command
-from reconciler.decide.key_state import KeyState, PlanContext, Snapshot, state_of
+from reconciler.decide.key_state import PlanContext, Snapshot, state_of
 from reconciler.decide.plan import (
     ACTIONS,
     Action,
     ActionTraits,
     Denial,
-    PlannedAction,
     Reason,
     few,
     symbol_of,
@@ -190,7 +190,21 @@ def make_review(
     """Compare two manifests. A manifest that is not there declares nothing."""
     plan = _Plan.of(base, head)
     found = [job for key in sorted(plan.keys) if (job := plan.reviewed(key)) is not None]
-    verdicts = _judged(found, head, plan.after, evaluate)
+    verdicts = Verdicts()
+    if head.stack is not None and head.stack.policies:
+        # What starts or changes a job, if every job is active.
+        subjects = [
+            subject
+            for job in found
+            if job.key in plan.after and (job.traits.starts_a_job or job.action is Action.UPDATE)
+            if (
+                subject := declared(
+                    plan.after[job.key], head.stack.prices, kind=job.action, reason=job.reason
+                )
+            )
+        ]
+        around = Surroundings(head.stack.name, head.policy_target)
+        verdicts = judge(head.stack.policies, subjects, around, evaluate)
     was, now = (_nodes(jobs.values()) for jobs in (plan.before, plan.after))
     flavors = {name: NodeCount(before=was[name], after=now[name]) for name in sorted({*was, *now})}
     kinds = Counter(job.change.value for job in found)
@@ -198,8 +212,7 @@ def make_review(
     warnings = (
         *base.warnings,
         *head.warnings,
-        *settings_warnings(base, head, target),
-        *_warnings(base, head),
+        *_warnings(base, head, target),
         *_rename_hints(plan, head.stack, found),
         *verdicts.warnings,
     )
@@ -212,7 +225,7 @@ def make_review(
         summary=ReviewSummary(**kinds, unchanged=len(plan.keys) - len(found)),
         actions={action: actions[action] for action in Action},
         jobs=tuple(found),
-        settings=settings_changes(base, head),
+        settings=_settings_changes(base, head),
         nodes=Nodes(before=was.total(), after=now.total(), flavors=flavors),
         denied=tuple(
             one.model_copy(update={"source": _without_prefix(one.source, head.file_prefix)})
@@ -295,21 +308,8 @@ class _Plan:
         return Snapshot(Ownership(views, stack=self.stack.name), memory=memory)
 
     @cached_property
-    def _context(self) -> PlanContext:
-        return PlanContext(self.stack.name, limits=self.stack.limits)
-
-    @cached_property
     def _decisions(self) -> Mapping[str, KeyDecision]:
-        return decisions_of(self.stack, self.snapshot, self._context)
-
-    def _decided(self, key: str) -> tuple[KeyState, PlannedAction, str]:
-        """What is decided about a key, before `needs` holds it back, and by which rule."""
-        if found := self._decisions.get(key):
-            return found.state, found.chosen or found.actions[0], found.rule
-        # One of several keys of BASE that became one key.
-        state = state_of(key, None, self.snapshot, self._context)
-        decision = decide(state)
-        return state, decision.actions[0], decision.rule
+        return decisions_of(self.stack, self.snapshot, PlanContext(self.stack.name, limits=self.stack.limits))
 
     def reviewed(self, key: str) -> ReviewedJob | None:
         """A key that differs, and what that means for its job; None if it does not."""
@@ -319,14 +319,25 @@ class _Plan:
         assert job is not None
         if not (_is_present(before) or _is_present(after) or before is None):
             return None
-        state, action, rule = self._decided(key)
+        # What is decided before `needs` holds it back; else it is one of several keys that became one.
+        if decision := self._decisions.get(key):
+            action, rule = decision.chosen or decision.actions[0], decision.rule
+            former_entry = decision.state.former_entry
+        else:
+            context = PlanContext(self.stack.name, limits=self.stack.limits)
+            [action, *_], _, rule = decide(state_of(key, None, self.snapshot, context))
+            former_entry = None
         chosen, reason = action.action, action.reason
         kind, said, changes, starts = ChangeKind.CHANGED, "", list[Change](), ""
         if _is_present(after) and (old or _is_present(before)):
             was = old or before
             assert was is not None
             assert after is not None
-            edit, mutable = _edit(was, after), declared_changes(was, after)
+            edit: tuple[Change, ...] = ()
+            if was.digest != after.digest:
+                then, now = was.covered_by(CURRENT), after.covered_by(CURRENT)
+                edit = changes_between(then, now, forces_new_job=True)
+            mutable = declared_changes(was, after)
             changes = [*edit, *mutable.sent, *mutable.left, *_policy_changes(was, after)]
             if action.traits.keeps_the_job:
                 # The declarations alone say what is sent: there is no service that hides it.
@@ -343,7 +354,7 @@ class _Plan:
         else:
             kind = ChangeKind.REMOVED
             said = "removed" if after is None else "`state: absent`"
-            if before and state.former_entry:
+            if before and former_entry:
                 said = f"no longer produced by {before.sweep}"
         if kind is ChangeKind.CHANGED and not (changes or old):
             return None
@@ -391,13 +402,6 @@ _THEN: Mapping[Reason, str] = {
 }
 
 
-def _edit(before: DesiredJob, after: DesiredJob) -> tuple[Change, ...]:
-    """The fields that differ and force a new job."""
-    if before.digest == after.digest:
-        return ()
-    return changes_between(before.covered_by(CURRENT), after.covered_by(CURRENT), forces_new_job=True)
-
-
 def _policy_changes(before: DesiredJob, after: DesiredJob) -> Iterator[Change]:
     """What differs of how the job is treated: it shows in later plans."""
     was, now = _policy(before), _policy(after)
@@ -442,22 +446,6 @@ def _rename_hints(plan: _Plan, head: Stack | None, found: Iterable[ReviewedJob])
     yield from hints(likely_renames(*rest))
 
 
-def _judged(
-    found: Iterable[ReviewedJob], head: Side, after: Mapping[str, DesiredJob], evaluate: EvaluateExpressions
-) -> Verdicts:
-    """Ask the policies of HEAD about what starts or changes a job, if every job is active."""
-    if head.stack is None or not head.stack.policies:
-        return Verdicts()
-    subjects = [
-        subject
-        for job in found
-        if job.key in after and (job.traits.starts_a_job or job.action is Action.UPDATE)
-        if (subject := declared(after[job.key], head.stack.prices, kind=job.action, reason=job.reason))
-    ]
-    around = Surroundings(head.stack.name, head.policy_target)
-    return judge(head.stack.policies, subjects, around, evaluate)
-
-
 def _nodes(jobs: Iterable[DesiredJob]) -> Counter[str]:
     total: Counter[str] = Counter()
     for job in jobs:
@@ -466,8 +454,24 @@ def _nodes(jobs: Iterable[DesiredJob]) -> Counter[str]:
     return total
 
 
-def _warnings(base: Side, head: Side) -> Iterator[PlanWarning]:
-    """What follows from HEAD as a whole."""
+def _warnings(base: Side, head: Side, target: str | None) -> Iterator[PlanWarning]:
+    """What follows from HEAD as a whole, and for every job from settings that differ."""
+    if head.stack is not None and base.stack is not None:
+        if base.stack.name != head.stack.name:
+            yield PlanWarning(
+                what="another stack",
+                why=f"the jobs of stack {base.stack.name} stay its own, and go on; stack {head.stack.name} "
+                "has none yet, and their names are taken",
+                fix=f"if it is the same stack, first run: {rename_command(base.stack.name)}",
+            )
+        was, now = (side.targets.get(target or side.default_target or "") for side in (base, head))
+        # What makes a target another one; its name does not.
+        identity = attrgetter("kind", "region", "endpoint", "project_id", "workspace_id")
+        if was is not None and now is not None and identity(was) != identity(now):
+            yield PlanWarning(
+                what="another target",
+                why="the jobs on the former one go on there; on the new one every job is created",
+            )
     if head.stack is None:
         yield PlanWarning(
             what="no manifest",
@@ -484,14 +488,8 @@ def _warnings(base: Side, head: Side) -> Iterator[PlanWarning]:
 
 # --- what differs outside of the jobs
 
-#: What a target says of the jobs shows in the jobs.
-_OF_JOBS = frozenset({"variables", "defaults"})
-#: What makes a target another one; its name does not.
-_IDENTITY = ("kind", "region", "endpoint", "project_id", "workspace_id")
-_SPANS = frozenset({"lost_time"})
 
-
-def settings_changes(base: Side, head: Side) -> tuple[Change, ...]:
+def _settings_changes(base: Side, head: Side) -> tuple[Change, ...]:
     """Every setting that differs, by its path in a manifest."""
     if base.stack is None or head.stack is None:
         return ()
@@ -506,8 +504,8 @@ def _settings(side: Side) -> Iterator[tuple[str, Any]]:
     yield "stack", side.stack.name
     yield "target", side.default_target
     yield "records", side.records
-    for name, value in _members(side.stack.limits, Limits):
-        yield f"limits.{name}", format_duration(value) if name in _SPANS else value
+    for name, value in side.stack.limits.model_dump(mode="json", include=set(Limits.model_fields)).items():
+        yield f"limits.{name}", format_duration(value) if name == "lost_time" else value
     for policy in side.stack.policies:
         yield f"policies.{policy.name}.{policy.effect}", policy.expression
         yield f"policies.{policy.name}.message", policy.message or None
@@ -515,35 +513,8 @@ def _settings(side: Side) -> Iterator[tuple[str, Any]]:
     for rule in side.stack.ignored_drift:
         until = None if rule.until is None else rule.until.isoformat()
         yield f"drift.ignore.{rule.class_}.{rule.key}", {"until": until, "reason": rule.reason}
+    # What a target says of the jobs shows in the jobs.
+    members = set(Target.model_fields) - {"variables", "defaults"}
     for target_name, target in side.targets.items():
-        for name, value in _members(target, Target):
-            if name not in _OF_JOBS:
-                yield f"targets.{target_name}.{name}", value
-
-
-def _members(value: BaseModel, model: type[BaseModel]) -> Iterator[tuple[str, Any]]:
-    dumped: Mapping[str, Any] = value.model_dump(mode="json", include=set(model.model_fields) - _OF_JOBS)
-    yield from dumped.items()
-
-
-def settings_warnings(base: Side, head: Side, target: str | None) -> Iterator[PlanWarning]:
-    """What follows for every job from what differs, as far as nobody would see it in a line."""
-    if base.stack is None or head.stack is None:
-        return
-    if base.stack.name != head.stack.name:
-        yield PlanWarning(
-            what="another stack",
-            why=f"the jobs of stack {base.stack.name} stay its own, and go on; stack {head.stack.name} has "
-            "none yet, and their names are taken",
-            fix=f"if it is the same stack, first run: {rename_command(base.stack.name)}",
-        )
-    was, now = (side.targets.get(target or side.default_target or "") for side in (base, head))
-    if was is not None and now is not None and _identity(was) != _identity(now):
-        yield PlanWarning(
-            what="another target",
-            why="the jobs on the former one go on there; on the new one every job is created",
-        )
-
-
-def _identity(target: Target) -> tuple[Any, ...]:
-    return tuple(getattr(target, name) for name in _IDENTITY)
+        for name, value in target.model_dump(mode="json", include=members).items():
+            yield f"targets.{target_name}.{name}", value

@@ -15,7 +15,7 @@ from reconciler.render.style import Style, View
 from reconciler.text import format_count, format_duration, printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.history_report import (
+    from reconciler.decide.history import (
         HistoryAction,
         HistoryDeclared,
         HistoryDiff,

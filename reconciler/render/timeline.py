@@ -18,8 +18,8 @@ from jinja2.utils import htmlsafe_json_dumps
 from reconciler.core.identity import remote_name
 from reconciler.core.record import PastRun, RunKind
 from reconciler.core.values import timestamp
+from reconciler.decide.history import Bar, BarState, Lane, MarkKind, Timeline
 from reconciler.decide.outcome import spell_status
-from reconciler.decide.timeline import Bar, BarState, Lane, MarkKind, Timeline
 from reconciler.render.html import page
 from reconciler.text import printable
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from reconciler.core.record import HistorySnapshot, PastRevision
 from reconciler.core.stack import Declared
-from reconciler.decide.history_report import changes_of, newest_revisions
+from reconciler.decide.history import changes_of, newest_revisions
 from tests.builders import NOW
 
 

@@ -8,9 +8,8 @@ import pytest
 
 from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
 from reconciler.core.stack import Declared
-from reconciler.decide import timeline as limits
-from reconciler.decide.history_report import HistoryExcerpt
-from reconciler.decide.timeline import Bar, BarState, Lane, MarkKind, Timeline, make_timeline
+from reconciler.decide import history as limits
+from reconciler.decide.history import Bar, BarState, HistoryExcerpt, Lane, MarkKind, Timeline, make_timeline
 from tests.builders import HOUR, NOW, STACK, TARGET
 
 

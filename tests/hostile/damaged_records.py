@@ -12,7 +12,7 @@ from typing import NamedTuple
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.record import RecordsUnavailable, RunKind
-from reconciler.decide.history_report import HistoryExcerpt, make_history, newest_revisions
+from reconciler.decide.history import HistoryExcerpt, make_history, newest_revisions
 from reconciler.decide.plan import Action, Plan
 from reconciler.reconcile import Context, accept
 from reconciler.records.recording import Recording

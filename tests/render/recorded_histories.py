@@ -10,8 +10,7 @@ from reconciler.core.identity import remote_name
 from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
 from reconciler.core.settings import MODELARTS
 from reconciler.core.values import TargetIdentity
-from reconciler.decide.history_report import HistoryExcerpt
-from reconciler.decide.timeline import Timeline, make_timeline
+from reconciler.decide.history import HistoryExcerpt, Timeline, make_timeline
 
 #: Saturday, 21 November 2026, 08:40 UTC.
 AT_S = 1_795_250_400.0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.values import Source
-from reconciler.decide.history_report import HistoryReport
+from reconciler.decide.history import HistoryReport
 from reconciler.decide.plan import Denial
 from reconciler.decide.policy_cases import CaseResult, CasesReport
 from reconciler.decide.review import Review

@@ -10,7 +10,7 @@ from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
 from reconciler.core.settings import MODELARTS
 from reconciler.core.stack import Declared
 from reconciler.core.values import TargetIdentity
-from reconciler.decide.history_report import (
+from reconciler.decide.history import (
     HistoryDiff,
     HistoryExcerpt,
     HistoryReport,

@@ -22,7 +22,7 @@ from reconciler.core.values import PreflightReason, Source
 from reconciler.decide.drift import DriftReport
 from reconciler.decide.drift_check import Drift, DriftClass, DriftComparison, IgnoredBy, IgnoredDrift
 from reconciler.decide.fleet import FleetReport, StackResult
-from reconciler.decide.history_report import HistoryReport
+from reconciler.decide.history import HistoryReport
 from reconciler.decide.metrics import RunReport
 from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd
 from reconciler.decide.plan import Action, Denial, Plan, PreflightFinding

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reconciler.core.record import PastAction
-from reconciler.decide.history_report import HistoryExcerpt
-from reconciler.decide.timeline import BarState, MarkKind, Timeline
+from reconciler.decide.history import BarState, HistoryExcerpt, MarkKind, Timeline
 from reconciler.render.timeline import render_timeline
 from reconciler.secrets import REDACTED, Redactor
 from tests.render.browser import Page
@@ -119,7 +117,7 @@ def test_nothing_recorded_says_so() -> None:
 
 
 def test_what_is_left_out_is_counted(quarter: Timeline) -> None:
-    text = render_timeline(replace(quarter, hidden_revisions=1_200, hidden_runs=1))
+    text = render_timeline(quarter._replace(hidden_revisions=1_200, hidden_runs=1))
     assert "Not shown: 1,200 older revisions and 1 older run." in text
 
 
@@ -162,7 +160,7 @@ def history_with(text: str) -> HistoryExcerpt:
 def page_with(text: str, redact: Any = str) -> str:
     timeline = timeline_of(history_with(text))
     target = timeline.target.model_copy(update={"name": f"t{text}", "endpoint": text, "project_id": text})
-    return render_timeline(replace(timeline, stack=f"s{text}", target=target, key=f"k{text}"), redact)
+    return render_timeline(timeline._replace(stack=f"s{text}", target=target, key=f"k{text}"), redact)
 
 
 @pytest.mark.parametrize("name", CORPUS)

@@ -1,24 +1,280 @@
-"""What was recorded of a stack, laid out over time: a lane per key, its revisions as bars, and marks.
+"""What was recorded of a stack: the runs and revisions as a document, and laid out over time.
 
+`HistoryReport` crosses the process boundary (`history --json`), so it is a frozen model with a schema. A
+`Timeline` has a lane per key, its revisions as bars, and marks; `render/timeline.py` makes a page of it.
 A mark is something that was done to a job that exists, or that changed outside of an apply.
-Values only: `render/timeline.py` makes a page of them. Times are seconds since 1970.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from enum import StrEnum
+from typing import Any, NamedTuple
 
+from pydantic import Field
+
+from reconciler.core.canonical import mutable_paths
+from reconciler.core.diff import changes_between, spell_path
 from reconciler.core.phase import Phase, parse_phase
-from reconciler.core.record import Call, PastAction, PastRevision, PastRun, PastStep
-from reconciler.core.values import TargetIdentity
+from reconciler.core.record import Call, HistorySnapshot, PastAction, PastRevision, PastRun, PastStep
+from reconciler.core.stack import Declared
+from reconciler.core.values import Change, Frozen, Head, TargetIdentity, timestamp
 from reconciler.decide.drift_check import DriftClass
-from reconciler.decide.history_report import HistoryExcerpt
 from reconciler.decide.key_state import AUTO_STOP_SLACK_S
 from reconciler.decide.outcome import Status, spell_status
 from reconciler.decide.plan import Action, Reason
+
+# --- the document
+
+
+class HistoryAction(Frozen):
+    """What became of one action of a run, or of one drift since the last check."""
+
+    key: str = Field(description="Name of the job in the manifest.")
+    action: str = Field(description="Planned action; of drift checks drift, of accept that.")
+    reason: str = Field(description="Reason, as in a plan; of drift its class.")
+    status: str = Field(
+        description="How it ended: done, failed, denied, timed_out, skipped and so on; "
+        "of drift new, changed, gone, accepted or removed."
+    )
+    detail: str = Field("", description="For people.")
+    job: str | None = Field(None, description="Id of the job, or null if there is none.")
+    code: str = Field("", description="On failure: the service's error code.")
+
+
+class HistoryStep(Frozen):
+    """One call of a run. Without an end it is unknown whether it took effect: the process died in it."""
+
+    key: str = Field(description="Name of the job in the manifest.")
+    action: str = Field(description="Action that the call was part of.")
+    call: str = Field(description="create, update or terminate.")
+    name: str = Field(description="Name of the job on the service.")
+    job: str | None = Field(None, description="Id of the job, if known.")
+    began_at: str = Field(description="RFC 3339, UTC.")
+    duration_s: float | None = Field(
+        None, description="Duration of the call in seconds; null: no answer was recorded."
+    )
+    ok: bool | None = Field(None, description="Whether it succeeded; null: no answer was recorded.")
+    code: str = Field("", description="On failure: the service's error code.")
+    message: str = Field("", description="On failure: what went wrong.")
+    request_id: str = Field("", description="On failure: request id, for the service's support.")
+
+
+class HistoryRun(Frozen):
+    """One apply, destroy, adopt, release, drift check or accept."""
+
+    id: int = Field(description="Sequence number within the store.")
+    kind: str = Field(description="apply, destroy, drift, adopt, release, accept or jobs terminate.")
+    result: str | None = Field(
+        description="complete, partial, interrupted or failed; of a drift check drift, no drift or "
+        "unknown. A run without an end is running, or interrupted if its process is gone."
+    )
+    began_at: str = Field(description="RFC 3339, UTC.")
+    ended_at: str | None = Field(None, description="RFC 3339, UTC; null: no end was recorded.")
+    duration_s: float | None = Field(None, description="Duration in seconds.")
+    who: str = Field("", description="User, or the actor that the CI service names.")
+    where: str = Field("", description="Machine and process, and the URL of the CI run.")
+    command: str = Field("", description="The command, without its options.")
+    commit: str = Field("", description="Commit of the manifests, with + if they had uncommitted changes.")
+    plan_digest: str = Field("", description="Digest of the plan; of a drift check that of the manifests.")
+    summary: dict[str, int] = Field(default_factory=dict, description="How many actions ended in each way.")
+    actions: tuple[HistoryAction, ...] = Field((), description="In the order in which they ended.")
+    steps: tuple[HistoryStep, ...] = Field((), description="The calls, in the order in which they began.")
+
+
+class HistoryPhase(Frozen):
+    """A phase in which a revision was seen."""
+
+    phase: str = Field(description="The service's word.")
+    seen_at: str = Field(description="When it was first observed, RFC 3339 in UTC.")
+
+
+class HistoryDeclared(Frozen):
+    """What was declared for a revision, in canonical form. A secret stands there by its name."""
+
+    immutable: dict[str, Any] = Field(description="What the digest covers.")
+    mutable: dict[str, Any] = Field(description="Fields that can be changed on a job.")
+    description: str = Field(description="Without the marker.")
+    protect: bool | None = Field(description="lifecycle.protect.")
+
+
+class HistoryRevision(Frozen):
+    """One revision of a key: what it was, and as far as anybody looked, how it went."""
+
+    key: str = Field(description="Name of the job in the manifest.")
+    revision: int = Field(description="1 is the first.")
+    name: str = Field(description="Name of the job on the service.")
+    job: str = Field(description="Id of the job.")
+    digest: str = Field(description="Digest of the declaration it was created from.")
+    phase: str | None = Field(description="Phase when last observed; null: not observed yet.")
+    created_at: str | None = Field(None, description="RFC 3339, UTC.")
+    started_at: str | None = Field(None, description="RFC 3339, UTC.")
+    ended_at: str | None = Field(None, description="RFC 3339, UTC; null while the job is active.")
+    duration_s: float | None = Field(None, description="Seconds it had run when last observed.")
+    node_count: int = Field(description="Nodes that it ran on.")
+    seen_at: str | None = Field(None, description="Last observation that showed a change.")
+    phases: tuple[HistoryPhase, ...] = Field(
+        (), description="Oldest first; phases between observations are missing."
+    )
+    declared: HistoryDeclared | None = Field(None, description="null: it was not recorded.")
+    released_at: str | None = Field(
+        None, description="When its marker was taken off by release, RFC 3339 in UTC; null: it was not."
+    )
+
+
+class HistoryDiff(Frozen):
+    """What was declared differently for two revisions of a key."""
+
+    before: int = Field(description="Number of the first revision.")
+    after: int = Field(description="Number of the second revision.")
+    changes: tuple[Change, ...] = Field(description="Sorted by path.")
+
+
+class HistoryReport(Head):
+    """What was recorded of a stack on a target, newest first."""
+
+    key: str | None = Field(None, description="Requested key; null: all keys.")
+    runs: tuple[HistoryRun, ...] = Field((), description="Applies, destroys and drift checks.")
+    revisions: tuple[HistoryRevision, ...] = Field((), description="Revisions of the jobs.")
+    diff: HistoryDiff | None = Field(None, description="With --diff only.")
+
+
+class HistoryExcerpt(NamedTuple):
+    """What a report shows, newest first. `key` is None for all keys."""
+
+    key: str | None = None
+    runs: Sequence[PastRun] = ()
+    revisions: Sequence[PastRevision] = ()
+    diff: HistoryDiff | None = None
+
+    def limited_to(self, limit: int) -> HistoryExcerpt:
+        """The newest of it; what is compared is compared whatever the limit."""
+        if self.diff is not None:
+            return self
+        return self._replace(runs=self.runs[:limit], revisions=self.revisions[:limit])
+
+
+def make_history(
+    stack: str,
+    target: TargetIdentity,
+    shown: HistoryExcerpt,
+    *,
+    manifest_digest: str,
+    version: str,
+    at_s: float,
+) -> HistoryReport:
+    """Put a report together."""
+    return HistoryReport(
+        reconciler_version=version,
+        created_at=timestamp(at_s),
+        stack=stack,
+        target=target,
+        manifest_digest=manifest_digest,
+        key=shown.key,
+        runs=tuple(map(_run, shown.runs)),
+        revisions=tuple(map(_revision, shown.revisions)),
+        diff=shown.diff,
+    )
+
+
+def newest_revisions(memory: HistorySnapshot, limit: int | None) -> Sequence[PastRevision]:
+    """The revisions of any key that began last; all of them without a limit."""
+
+    def age(one: PastRevision) -> tuple[float, int, str]:
+        # What nobody has looked at yet was made just now.
+        return float("inf") if one.created_at_s is None else one.created_at_s, one.number, one.key
+
+    every = (one for revisions in memory.by_key.values() for one in revisions)
+    return sorted(every, key=age, reverse=True)[:limit]
+
+
+def _run(run: PastRun) -> HistoryRun:
+    return HistoryRun(
+        id=run.id,
+        kind=run.kind,
+        result=run.word,
+        began_at=timestamp(run.at_s),
+        ended_at=_maybe(run.ended_at_s),
+        duration_s=_span(run.at_s, run.ended_at_s),
+        who=run.who,
+        where=run.where,
+        command=run.command,
+        commit=run.commit,
+        plan_digest=run.plan_digest,
+        summary=dict(run.summary),
+        actions=tuple(HistoryAction.model_validate(action._asdict()) for action in run.actions),
+        steps=tuple(
+            HistoryStep(
+                key=step.key,
+                action=step.action,
+                call=step.call,
+                name=step.name,
+                job=step.job,
+                began_at=timestamp(step.at_s),
+                duration_s=_span(step.at_s, step.ended_at_s),
+                ok=step.ok,
+                code=step.code,
+                message=step.message,
+                request_id=step.request_id,
+            )
+            for step in run.steps
+        ),
+    )
+
+
+def _revision(one: PastRevision) -> HistoryRevision:
+    return HistoryRevision(
+        key=one.key,
+        revision=one.number,
+        name=one.name,
+        job=one.job,
+        digest=one.digest,
+        phase=one.phase_text or None,
+        created_at=_maybe(one.created_at_s),
+        started_at=_maybe(one.started_at_s),
+        ended_at=_maybe(one.ended_at_s) if one.phase and one.phase.is_terminal else None,
+        duration_s=one.duration_s,
+        node_count=one.node_count,
+        seen_at=_maybe(one.seen_at_s),
+        phases=tuple(HistoryPhase(phase=text, seen_at=timestamp(at_s)) for text, at_s in one.phases),
+        declared=one.declared and HistoryDeclared.model_validate(asdict(one.declared)),
+        released_at=_maybe(one.released_at_s),
+    )
+
+
+def _maybe(at_s: float | None) -> str | None:
+    return None if at_s is None else timestamp(at_s)
+
+
+def _span(begin_s: float, end_s: float | None) -> float | None:
+    return None if end_s is None else round(max(0.0, end_s - begin_s), 3)
+
+
+def changes_of(before: Declared, after: Declared) -> tuple[Change, ...]:
+    """The fields that were declared differently for two revisions, sorted by path."""
+    found = list(changes_between(dict(before.immutable), dict(after.immutable), forces_new_job=True))
+    one, other = _on_the_job(before), _on_the_job(after)
+    for path in one.keys() | other.keys():
+        if one.get(path) != other.get(path):
+            found.append(Change(path=path, before=one.get(path), after=other.get(path)))
+    return tuple(sorted(found, key=lambda change: change.path))
+
+
+def _on_the_job(declared: Declared) -> dict[str, Any]:
+    """What an edit changes on the job that is there, by path."""
+    values: dict[str, Any] = {}
+    for path in mutable_paths():
+        value: Any = declared.mutable
+        for name in path:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        values[spell_path(path)] = value
+    values |= {"description": declared.description, "lifecycle.protect": declared.protect or None}
+    return {path: value for path, value in values.items() if value not in (None, "")}
+
+
+# --- laid out over time
 
 #: How many revisions and runs are laid out, the newest ones: a page of more is too large to be opened.
 MOST_BARS = 100_000
@@ -64,12 +320,10 @@ class MarkKind(StrEnum):
     @property
     def is_outside(self) -> bool:
         """Whether it says that something changed outside of an apply."""
-        kinds = list(MarkKind)
-        return kinds.index(self) >= kinds.index(MarkKind.DRIFT)
+        return self in list(MarkKind)[list(MarkKind).index(MarkKind.DRIFT) :]
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(NamedTuple):
     """A revision of a key, from its creation to its end.
 
     `started_s` is None for one that never started, or of which that is not known. One whose creation is not
@@ -93,8 +347,7 @@ class Bar:
     run: int | None
 
 
-@dataclass(frozen=True)
-class TimelineMark:
+class TimelineMark(NamedTuple):
     """Something that happened to a key at a time. `run` is the run that did or found it, if one did."""
 
     kind: MarkKind
@@ -103,8 +356,7 @@ class TimelineMark:
     run: int | None = None
 
 
-@dataclass(frozen=True)
-class Lane:
+class Lane(NamedTuple):
     """What is known of one key: its revisions and its marks, oldest first."""
 
     key: str
@@ -112,8 +364,7 @@ class Lane:
     marks: tuple[TimelineMark, ...]
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(NamedTuple):
     """Lanes by key, and the runs of the stack, oldest first. `key` is None for all keys.
 
     `hidden_revisions` and `hidden_runs` are how many older ones were left out.
@@ -167,7 +418,7 @@ def _calendar_time(at_s: float) -> float:
     return min(max(at_s, 0.0), _END_OF_TIME_S)
 
 
-# ── bars ────────────────────────────────────────────────────────────────────────────────────────────
+# --- its bars
 
 _STATES: Mapping[Phase | None, BarState] = {
     None: BarState.UNKNOWN,
@@ -209,10 +460,13 @@ def _bars(
     begins = [_begin_s(one, created, at_s) for one in revisions]
     free_from_s: list[float] = []
     for one, begin_s, next_s in zip(revisions, begins, [*begins[1:], at_s], strict=True):
-        known_s = one.ended_at_s if one.has_ended else None
-        end_s = known_s
-        if end_s is None:
-            end_s = _open_end_s(one, begin_s, next_s if next_s > begin_s else at_s)
+        known_s = end_s = one.ended_at_s if one.has_ended else None
+        if end_s is None and one.released_at_s is not None:
+            end_s = one.released_at_s
+        elif end_s is None and one.has_ended:  # where it was seen so first
+            end_s = one.phases[-1][1] if one.phases else begin_s
+        elif end_s is None:
+            end_s = next_s if next_s > begin_s else at_s
         end_s = _calendar_time(max(begin_s, end_s))
         started_s = one.started_at_s
         yield Bar(
@@ -240,15 +494,6 @@ def _begin_s(one: PastRevision, created: Mapping[str, tuple[int, PastStep]], at_
         return _calendar_time(created[one.name][1].at_s)
     seen_s = one.phases[0][1] if one.phases else one.seen_at_s
     return _calendar_time(at_s if seen_s is None else min(seen_s, at_s))
-
-
-def _open_end_s(one: PastRevision, begin_s: float, later_s: float) -> float:
-    """Until when to draw one whose end is not known: what has ended ends where it was seen so first."""
-    if one.released_at_s is not None:
-        return one.released_at_s
-    if one.has_ended:
-        return one.phases[-1][1] if one.phases else begin_s
-    return later_s
 
 
 def _track(free_from_s: list[float], begin_s: float, end_s: float) -> int:
@@ -286,7 +531,7 @@ def _stopped_itself(one: PastRevision) -> bool:
     return hours is not None and (one.duration_s or 0.0) >= hours * 3600 - AUTO_STOP_SLACK_S
 
 
-# ── marks ───────────────────────────────────────────────────────────────────────────────────────────
+# --- its marks
 
 _REASONS: Mapping[str, MarkKind] = {
     Reason.ADOPTED: MarkKind.ADOPTED,
