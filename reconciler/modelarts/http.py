@@ -191,13 +191,9 @@ class DeadlineAdapter(HTTPAdapter):
         self.has_begun = False
         super().__init__()
 
-    def send(self, *args: Any, **options: Any) -> requests.Response:
-        """Send a request and return its answer, as the adapter of requests does."""
-        self.has_begun = False
-        return super().send(*args, **options)
-
     def get_connection_with_tls_context(self, *args: Any, **options: Any) -> Any:
         """Return the connections to a host, which may be plain, TLS, or by a proxy of either kind."""
+        self.has_begun = False
         pool: Any = super().get_connection_with_tls_context(*args, **options)
         plain = type(pool).ConnectionCls
         if plain not in self._classes:
@@ -555,53 +551,24 @@ class ServiceSession:
             self.hide(new)
 
     def _send(self, request: Request, proof: Mapping[str, str]) -> ServiceResponse:
-        began = self._clock.now()
-        status: int | None = None
-        try:
-            answer = self._exchange(request, {**request.headers, **proof})
-            status = answer.status
-        finally:
-            seconds = max(0.0, self._clock.now() - began)
-            self._listener(request.method, request.path, status, seconds)
-        answer = answer._replace(seconds=seconds)
-        if date := answer.headers.get("Date"):
-            self._dated = date, self._clock.now()
-        if 200 <= answer.status < 300:
-            return answer
-        if 300 <= answer.status < 400:
-            raise redirected(answer.status, answer.headers.get("Location", ""), self._redact)
-        # Retry-After is seconds, or a date of the service's clock.
-        after, retry_after_s = answer.headers.get("Retry-After", ""), None
-        if after.strip().isdecimal():
-            retry_after_s = float(after)
-        elif (date_s := _moment_s(after)) is not None:
-            retry_after_s = max(0.0, date_s - self._clock.now() + (self.skew_s or 0.0))
-        raise failure_of(
-            answer.status,
-            answer.content,
-            request_id=answer.headers.get("X-Request-Id", ""),
-            retry_after_s=None if retry_after_s is None else min(retry_after_s, _LONGEST_RETRY_AFTER_S),
-            fix=_fix_of_clock(self.skew_s) if answer.status == 401 else None,
-            redact=self._redact,
-        )
-
-    def _exchange(self, request: Request, headers: Mapping[str, str]) -> ServiceResponse:
         try:
             adapter = self._idle.pop()
         except IndexError:
             adapter = self._make_adapter()
             self._adapters.append(adapter)
+        began, seconds = self._clock.now(), 0.0
+        status: int | None = None
         response: requests.Response | None = None
         try:
             response = adapter.send(
-                _prepare(self._origin, request, headers),
+                _prepare(self._origin, request, {**request.headers, **proof}),
                 stream=True,
                 timeout=(self._network.connect_timeout_s, self._network.read_timeout_s),
                 verify=self._network.ca_bundle or True,
                 proxies=dict(self._network.proxies),
             )
             content = read_content(response)
-            return ServiceResponse(response.status_code, content, response.headers, redact=self._redact)
+            status = response.status_code
         except (ServiceError, *_BROKEN) as error:
             if response is not None:
                 # What is left of the answer must not be taken for the next one.
@@ -614,6 +581,29 @@ class ServiceSession:
             raise self._unanswered(error, has_begun=has_begun) from None
         finally:
             self._idle.append(adapter)
+            seconds = max(0.0, self._clock.now() - began)
+            self._listener(request.method, request.path, status, seconds)
+        headers = response.headers
+        if date := headers.get("Date"):
+            self._dated = date, self._clock.now()
+        if 200 <= status < 300:
+            return ServiceResponse(status, content, headers, seconds=seconds, redact=self._redact)
+        if 300 <= status < 400:
+            raise redirected(status, headers.get("Location", ""), self._redact)
+        # Retry-After is seconds, or a date of the service's clock.
+        after, retry_after_s = headers.get("Retry-After", ""), None
+        if after.strip().isdecimal():
+            retry_after_s = float(after)
+        elif (date_s := _moment_s(after)) is not None:
+            retry_after_s = max(0.0, date_s - self._clock.now() + (self.skew_s or 0.0))
+        raise failure_of(
+            status,
+            content,
+            request_id=headers.get("X-Request-Id", ""),
+            retry_after_s=None if retry_after_s is None else min(retry_after_s, _LONGEST_RETRY_AFTER_S),
+            fix=_fix_of_clock(self.skew_s) if status == 401 else None,
+            redact=self._redact,
+        )
 
     def _unanswered(self, error: Exception, *, has_begun: bool) -> Unanswered:
         reason = _reason(error)

@@ -251,42 +251,36 @@ class PageReader:
 
         for reading in range(MAX_READINGS):
             seen.start_again()
+            page, pages, ended = None if reading else first, 0, False
+            width = 1 if reading else WIDTH
             try:
-                end = self._read_once(counted, seen, None if reading else first, 1 if reading else WIDTH)
+                with _Ahead(counted, width) as ahead:
+                    page = page or counted(0)
+                    while True:
+                        repeated = seen.take(page)
+                        if pages == 1 and not self.counts_items and repeated > PAGE_SIZE // 2:
+                            # Page 1 repeats page 0: items are counted. What was requested is not needed.
+                            self.counts_items = True
+                            ahead.requested.clear()
+                        elif repeated or seen.total_fell or (ended and page.items):
+                            break
+                        pages += 1
+                        ended = ended or page.is_last
+                        if ended and not ahead.requested:
+                            return seen.listing(None, requests)
+                        if pages == MAX_PAGES:
+                            return seen.listing(ENDLESS, requests)
+                        if not ended:
+                            is_slow = page.seconds > (SLOW_START_S if pages == 1 else SLOW_S)
+                            wanted = seen.pages_left(width) if is_slow else 1
+                            begin, step = (seen.count, PAGE_SIZE) if self.counts_items else (pages, 1)
+                            ahead.ask([begin + step * k for k in range(len(ahead.requested), wanted)])
+                        page = ahead.requested.popleft()()
             except Unauthorized:
                 raise
             except ServiceError as failure:
                 return seen.listing(failure, requests)
-            if end is not _MOVED:
-                return seen.listing(end, requests)
         return seen.listing(MOVED, requests)
-
-    def _read_once(self, fetch: FetchPage, seen: _Seen, first: SearchPage | None, width: int) -> str | None:
-        page, pages, ended = first or fetch(0), 0, False
-        with _Ahead(fetch, width) as ahead:
-            while True:
-                repeated = seen.take(page)
-                if pages == 1 and not self.counts_items and repeated > PAGE_SIZE // 2:
-                    # Page 1 repeats page 0: items are counted. What was requested already is not needed.
-                    self.counts_items = True
-                    ahead.forget()
-                elif repeated or seen.total_fell or (ended and page.items):
-                    return _MOVED
-                pages += 1
-                ended = ended or page.is_last
-                if ended and not ahead.count:
-                    return None
-                if pages == MAX_PAGES:
-                    return ENDLESS
-                if not ended:
-                    is_slow = page.seconds > (SLOW_START_S if pages == 1 else SLOW_S)
-                    wanted = seen.pages_left(width) if is_slow else 1
-                    begin, step = (seen.count, PAGE_SIZE) if self.counts_items else (pages, 1)
-                    ahead.ask([begin + step * k for k in range(ahead.count, wanted)])
-                page = ahead.requested.popleft()()
-
-
-_MOVED = "moved"
 
 
 class _Ahead:
@@ -303,18 +297,11 @@ class _Ahead:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    @property
-    def count(self) -> int:
-        return len(self.requested)
-
     def ask(self, offsets: list[int]) -> None:
-        if self.count + len(offsets) == 1:
+        if len(self.requested) + len(offsets) == 1:
             self.requested += [partial(self._fetch, offset) for offset in offsets]
         else:
             self.requested += [self._pool.submit(self._fetch, offset).result for offset in offsets]
-
-    def forget(self) -> None:
-        self.requested.clear()
 
 
 class _Seen:
@@ -412,8 +399,8 @@ def page_of(answer: Any, requests: int = 1, seconds: float = 0.0) -> SearchPage 
 
 # --- the workspace
 
-#: Fetches one page of a search.
-Fetch = Callable[[int, Sequence[SearchFilter]], SearchPage]
+#: Fetches one page of a search, given its `offset` and `filters`.
+Fetch = Callable[..., SearchPage]
 NeedsAbsence = Callable[[Observation], bool]
 
 ACTIVE_ONLY: SearchFilter = {
@@ -467,31 +454,27 @@ def observe(
     Raises:
         Unauthorized: the account may not read it.
     """
+    scan = partial(fetch, filters=())
     try:
-        first = fetch(0, ())
+        first = scan(0)
     except Unauthorized:
         raise
     except ServiceError as failure:
-        return _observation(Listing(problem=failure, requests=1), 0, "full scan")
+        return _observation(Listing(problem=failure, requests=1), "full scan")
     if names is None or first.is_last:
-        return _scan(fetch, reader, first)
+        return _observation(reader.read(scan, first), "full scan")
     searched = _cheaper(fetch, reader, first, _searches(names))
-    if (
-        searched.is_whole
-        or searched.problem is not None
-        or needs_absence is None
-        or not needs_absence(searched)
-    ):
+    if searched.is_whole or searched.problem is not None or not (needs_absence and needs_absence(searched)):
         return searched
-    scan = _scan(fetch, reader, None)
-    found = {job.id: job for job in scan.jobs}
-    if not scan.is_whole:
+    whole = _observation(reader.read(scan), "full scan")
+    found = {job.id: job for job in whole.jobs}
+    if not whole.is_whole:
         # What the searches found is still there.
         found = {job.id: job for job in searched.jobs} | found
-    return scan._replace(
+    return whole._replace(
         jobs=tuple(found.values()),
-        requests=searched.requests + scan.requests,
-        strategy=f"{searched.strategy}; then {scan.strategy}, to prove absence",
+        requests=searched.requests + whole.requests,
+        strategy=f"{searched.strategy}; then {whole.strategy}, to prove absence",
     )
 
 
@@ -502,49 +485,37 @@ def _cheaper(fetch: Fetch, reader: PageReader, first: SearchPage, searches: Mapp
     # `total` ends nothing, but is a hint for the cost of the rest of the scan.
     scan_cost = None if first.total is None else first.total // PAGE_SIZE
     if scan_cost is not None and search_cost > scan_cost // 2:
-        return _scan(fetch, reader, first)
-    used = 0
+        return _observation(reader.read(partial(fetch, filters=()), first), "full scan")
+    abandoned, used = "full scan, abandoned; then ", 0
     if scan_cost is None:
         # As far as the searches would cost, a scan costs no more than twice the better choice.
         budget = _RequestBudget(fetch, search_cost)
         try:
-            return _scan(budget.page, reader, first)
+            return _observation(reader.read(partial(budget.page, filters=()), first), "full scan")
         except _BudgetExceeded:
             used = budget.used
     # Jobs may be many under few names, so the searches are given up half-way to the cost of the scan.
     limit = None if scan_cost is None else scan_cost // 2
     budget = _RequestBudget(fetch, limit, first.total, least=1 + len(searches))
     try:
-        searched = _filtered(budget, reader, list(searches), is_slow=first.seconds > SLOW_START_S)
+        found = _filtered(budget, reader, list(searches), is_slow=first.seconds > SLOW_START_S)
     except (_BudgetExceeded, Rejected):
-        return _after("filtered searches", used + budget.used, _scan(fetch, reader, first))
-    return _after("full scan", used, searched) if used else searched
-
-
-def _after(abandoned: str, requests: int, observation: Observation) -> Observation:
-    return observation._replace(
-        requests=requests + observation.requests,
-        strategy=f"{abandoned}, abandoned; then {observation.strategy}",
-    )
-
-
-def _scan(fetch: Fetch, reader: PageReader, first: SearchPage | None) -> Observation:
-    return _observation(reader.read(lambda offset: fetch(offset, ()), first), 0, "full scan")
+        abandoned, used = "filtered searches, abandoned; then ", used + budget.used
+        found = _observation(reader.read(partial(fetch, filters=()), first), "full scan")
+    return found._replace(requests=used + found.requests, strategy=abandoned * bool(used) + found.strategy)
 
 
 def _filtered(
     budget: _RequestBudget, reader: PageReader, searches: Sequence[str], *, is_slow: bool
 ) -> Observation:
-    def read(filters: Sequence[SearchFilter]) -> Listing:
-        return reader.read(partial(budget.page, filters=filters))
-
     conditions: list[Sequence[SearchFilter]] = [(ACTIVE_ONLY,), *((named(name),) for name in searches)]
+    fetches = [partial(budget.page, filters=filters) for filters in conditions]
     if is_slow:
         with ThreadPoolExecutor(WIDTH, "reading") as pool:
-            listings = list(pool.map(read, conditions))
+            listings = list(pool.map(reader.read, fetches))
     else:
-        listings = [read(filters) for filters in conditions]
-    whole = Listing()
+        listings = [reader.read(fetch) for fetch in fetches]
+    whole = Listing(requests=1)
     by_id: dict[str, ObservedJob] = {}
     for listing in listings:
         if isinstance(listing.problem, Rejected):
@@ -556,7 +527,7 @@ def _filtered(
         whole.requests += listing.requests
     whole.jobs = sorted(by_id.values(), key=lambda job: job.created_at_s or 0.0)
     strategy = f"{len(conditions)} filtered searches (active jobs, {len(searches)} names)"
-    return _observation(whole, 1, strategy, is_whole=False)
+    return _observation(whole, strategy)._replace(is_whole=False)
 
 
 def _searches(names: Collection[str]) -> dict[str, int]:
@@ -574,7 +545,7 @@ def _searches(names: Collection[str]) -> dict[str, int]:
     return found
 
 
-def _observation(listing: Listing, more: int, strategy: str, *, is_whole: bool = True) -> Observation:
+def _observation(listing: Listing, strategy: str) -> Observation:
     problem = listing.problem
     if isinstance(problem, ServiceError):
         # In words, with the remedy where one is known.
@@ -583,8 +554,8 @@ def _observation(listing: Listing, more: int, strategy: str, *, is_whole: bool =
     return Observation(
         jobs=tuple(listing.jobs),
         unreadable=tuple(listing.unreadable),
-        is_whole=is_whole and problem is None,
+        is_whole=problem is None,
         problem=problem,
-        requests=listing.requests + more,
+        requests=listing.requests,
         strategy=strategy,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -112,14 +113,8 @@ class Workspace:
         Raises:
             Unauthorized: the account may not read it.
         """
-        budget = MemoryBudget()
         with self.reading() as report_count:
-
-            def fetch(offset: int, filters: Sequence[SearchFilter]) -> SearchPage:
-                page = self._page(offset, filters, budget)
-                report_count(len(page.items))
-                return page
-
+            fetch = partial(self._page, budget=MemoryBudget(), report_count=report_count)
             return observe(fetch, self._reader, names, needs_absence)
 
     def find(self, name: str) -> list[ObservedJob]:
@@ -162,16 +157,10 @@ class Workspace:
         """
         fields = {"sort_by": sort_by, "order": order, **more}
         self._check_search(fields)
-        budget = MemoryBudget()
-
-        def fetch(offset: int) -> SearchPage:
-            return self._page(offset, filters, budget, fields)
-
-        return self._reader.read(
-            fetch
-            if limit is None
-            else LimitedPages(fetch, limit, lambda job: self._is_ours(job) and wanted(job))
-        )
+        fetch = partial(self._page, filters=filters, budget=MemoryBudget(), fields=fields)
+        if limit is None:
+            return self._reader.read(fetch)
+        return self._reader.read(LimitedPages(fetch, limit, lambda job: self._is_ours(job) and wanted(job)))
 
     def _is_ours(self, job: ObservedJob) -> bool:
         # A cloud whose search does not know workspaces would show those of other people.
@@ -184,6 +173,7 @@ class Workspace:
         filters: Sequence[SearchFilter],
         budget: MemoryBudget,
         fields: Mapping[str, Any] = _NOTHING,
+        report_count: Callable[[int], None] = lambda _: None,
     ) -> SearchPage:
         body: dict[str, Any] = {
             "offset": offset,
@@ -200,6 +190,7 @@ class Workspace:
         page = page_of(answer.json(), answer.requests, answer.seconds)
         if isinstance(page, str):
             raise answer.unreadable(page)
+        report_count(len(page.items))
         return page
 
     def ask_for_page(self, body: Mapping[str, Any]) -> ServiceResponse:

@@ -88,8 +88,8 @@ def test_cheaper_way_of_reading_is_taken(
 ) -> None:
     fetch = old_project._page
 
-    def telling(offset: int, filters: Sequence[SearchFilter], *more: Any) -> SearchPage:
-        page = fetch(offset, filters, *more)
+    def telling(offset: int, filters: Sequence[SearchFilter], **more: Any) -> SearchPage:
+        page = fetch(offset, filters, **more)
         return told(page) if told and (filters or told(page).total is None) else page
 
     monkeypatch.setattr(old_project, "_page", telling)
