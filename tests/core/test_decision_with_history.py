@@ -12,21 +12,18 @@ import pytest
 
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
-from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import Stack
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import Action, Reason
 from reconciler.decide.planner import details_needed, make_destroy_plan, rests_on_memory
 from reconciler.secrets import SecretText
-from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, an_entry, seen
+from tests.builders import STACK, TARGET, a_job, a_stack, absent, an_entry, seen
 from tests.core.history import a_memory, past, what_was_declared
 from tests.core.test_decision_table import (
-    AB,
     DONE,
     OLD,
     TD,
-    C,
     F,
     P,
     R,
@@ -49,66 +46,6 @@ def a_look(stack: Stack, *jobs: ObservedJob, memory: HistorySnapshot = NO_HISTOR
 
 
 # --- the newest revision has aged out of the service
-
-
-@pytest.mark.parametrize(
-    ("remembered", "there", "expected"),
-    [
-        # completed with the declared digest: finished work stays finished
-        ([(1, DONE, "new")], [], (Action.KEEP, Reason.AGED_OUT, 1)),
-        ([(1, F, "new"), (2, DONE, "new")], [], (Action.KEEP, Reason.AGED_OUT, 2)),
-        # newer than any owned one
-        ([(2, DONE, "new")], [(1, F, "new")], (Action.KEEP, Reason.AGED_OUT, 2)),
-        ([(2, DONE, "new")], [(1, DONE, "old")], (Action.KEEP, Reason.AGED_OUT, 2)),
-        # not the newest: what is owned decides
-        ([(1, DONE, "new")], [(2, R, "new")], (Action.KEEP, Reason.UNCHANGED, 2)),
-        ([(1, DONE, "new")], [(2, F, "new")], (Action.KEEP, Reason.FAILED, 2)),
-        ([(1, DONE, "new")], [(2, DONE, "old")], (Action.CREATE, Reason.IMMUTABLE_CHANGED, 3)),
-        # going back to what an older revision completed runs it again
-        ([(1, DONE, "new"), (2, DONE, "old")], [], (Action.CREATE, Reason.IMMUTABLE_CHANGED, 3)),
-        # another digest: the declaration changed since
-        ([(1, DONE, "old")], [], (Action.CREATE, Reason.IMMUTABLE_CHANGED, 2)),
-        ([(1, F, "old")], [], (Action.CREATE, Reason.IMMUTABLE_CHANGED, 2)),
-        # another end: decided as if the service had it yet
-        ([(1, F, "new")], [], (Action.KEEP, Reason.FAILED, 1)),
-        ([(1, AB, "new")], [], (Action.KEEP, Reason.FAILED, 1)),
-        ([(1, TD, "new")], [], (Action.KEEP, Reason.TERMINATED_OUTSIDE, 1)),
-        ([(1, TD, "stopped")], [], (Action.CREATE, Reason.DECLARED_AGAIN, 2)),
-        # the service forgets only what has ended, so what was active has ended since
-        *[
-            ([(1, phase, "new")], [], (Action.KEEP, Reason.TERMINATED_OUTSIDE, 1))
-            for phase in (C, P, R, T, "")
-        ],
-        *[([(1, phase, "stopped")], [], (Action.CREATE, Reason.DECLARED_AGAIN, 2)) for phase in (R, T, "")],
-    ],
-)
-def test_action_follows_from_aged_out_and_owned_revisions(
-    remembered: list[tuple[int, Any, str]],
-    there: list[tuple[int, Phase, str]],
-    expected: tuple[Action, Reason, int],
-) -> None:
-    jobs = {"new": NEW, "old": BEFORE, "stopped": NEW}
-    memory = a_memory(
-        *(past(jobs[which], n, phase)._replace(stopped=which == "stopped") for n, phase, which in remembered)
-    )
-    owned = [seen(jobs[which], revision=n, phase=phase) for n, phase, which in there]
-    assert outcome(decided(NEW, *owned, memory=memory)) == expected
-
-
-def test_keep_of_an_aged_out_job_says_when_it_completed_and_shows_no_job() -> None:
-    kept = decided(NEW, memory=a_memory(past(NEW)))
-    assert kept.detail == "completed on 2027-01-14; its record has aged out of the service"
-    assert kept.before is None
-    assert kept.after is not None
-    assert kept.after.name == "a"
-
-
-def test_older_active_revision_beside_an_aged_out_completed_one_is_superseded() -> None:
-    plan = plan_for(a_stack(NEW), seen(BEFORE, revision=1), memory=a_memory(past(NEW, 2)))
-    assert [(a.action, a.reason) for a in plan.actions] == [
-        (Action.TERMINATE, Reason.SUPERSEDED),
-        (Action.KEEP, Reason.AGED_OUT),
-    ]
 
 
 def test_create_behind_an_aged_out_revision_waits_for_an_older_terminating_one() -> None:
@@ -139,39 +76,10 @@ def test_rerun_creates_an_aged_out_job_again() -> None:
     assert [change.path for change in action.changes] == ["lifecycle.rerun"]
 
 
-@pytest.mark.parametrize(
-    ("phase", "lifecycle", "expected"),
-    [
-        (F, {"on_failure": "retry"}, (Action.CREATE, Reason.RETRY, 2)),
-        (F, {"on_failure": "retry", "max_retries": 0}, (Action.KEEP, Reason.RETRIES_EXHAUSTED, 1)),
-        (TD, {"on_terminated": "recreate"}, (Action.CREATE, Reason.RECREATE, 2)),
-        (R, {"on_terminated": "recreate"}, (Action.CREATE, Reason.RECREATE, 2)),
-    ],
-)
-def test_aged_out_job_follows_its_lifecycle_like_any_ended_job(
-    phase: Phase, lifecycle: dict[str, Any], expected: tuple[Action, Reason, int]
-) -> None:
-    desired = a_job(lifecycle=lifecycle)
-    action = decided(desired, memory=a_memory(past(desired, 1, phase)))
-    assert outcome(action) == expected
-    assert (action.before, action.follows) == (None, None), "the service has no such job any more"
-
-
-@pytest.mark.parametrize(("on_change", "action"), [("keep", Action.KEEP), ("fail", Action.CONFLICT)])
-def test_aged_out_job_follows_on_change(on_change: str, action: Action) -> None:
-    desired = a_job(lifecycle={"on_change": on_change})
-    assert decided(desired, memory=a_memory(past(BEFORE))).action is action
-
-
 def test_change_of_an_aged_out_job_without_recorded_declaration_names_no_fields() -> None:
     action = decided(NEW, memory=a_memory(past(BEFORE, is_declared_known=False)))
     assert outcome(action) == (Action.CREATE, Reason.IMMUTABLE_CHANGED, 2)
     assert action.changes == ()
-
-
-def test_aged_out_job_is_not_updated() -> None:
-    desired = a_job(description="new words", lifecycle={"protect": True})
-    assert outcome(decided(desired, memory=a_memory(past(a_job())))) == (Action.KEEP, Reason.AGED_OUT, 1)
 
 
 def test_active_job_missing_from_an_incomplete_list_is_unknown() -> None:
@@ -210,47 +118,16 @@ def test_next_revision_number_is_above_all_ever_seen(
     assert made.after.revision == number
 
 
-def test_replace_numbers_its_revision_after_aged_out_ones() -> None:
-    replaced = decided(NEW, seen(BEFORE), memory=a_memory(past(BEFORE, 1, R), past(BEFORE, 5, F)))
-    assert outcome(replaced) == (Action.REPLACE, Reason.IMMUTABLE_CHANGED, 6)
-
-
 # --- a job of ours that has lost its marker
 
 
-@pytest.mark.parametrize("phase", [C, P, R, DONE, F, TD, AB])
-def test_wiped_marker_is_restored(phase: Phase) -> None:
-    wiped = seen(NEW, phase=phase, description="mine now")
-    found = decided(NEW, wiped, memory=a_memory(past(NEW, 1, phase)))
-    assert outcome(found) == (Action.UPDATE, Reason.MARKER_RESTORED, 1)
+def test_restored_marker_replaces_the_description() -> None:
+    wiped = seen(NEW, description="mine now")
+    found = decided(NEW, wiped, memory=a_memory(past(NEW, 1, R)))
     assert found.desired is not None
     assert found.desired["description"] == f"reconciler.vision.a.r1.{NEW.digest}"
     assert found.before is not None
     assert found.before.id == wiped.id
-
-
-def test_every_revision_whose_marker_was_wiped_is_restored_at_once() -> None:
-    jobs = [seen(BEFORE, phase=DONE, description=""), seen(NEW, revision=2, description="")]
-    memory = a_memory(past(BEFORE, 1, DONE), past(NEW, 2, R))
-    plan = plan_for(a_stack(NEW), *jobs, memory=memory)
-    assert [outcome(action) for action in plan.actions] == [
-        (Action.UPDATE, Reason.MARKER_RESTORED, 1),
-        (Action.UPDATE, Reason.MARKER_RESTORED, 2),
-    ]
-
-
-def test_foreign_job_with_a_newer_name_is_a_conflict_before_marker_restoration() -> None:
-    jobs = [seen(NEW, description=""), seen(key="a", revision=2, description="by hand")]
-    found = decided(NEW, *jobs, memory=a_memory(past(NEW, 1, R)))
-    assert (found.action, found.reason) == (Action.CONFLICT, Reason.NAME_TAKEN)
-    assert "a-r2" in found.detail
-
-
-@pytest.mark.parametrize("phase", [T, "Frozen"])
-def test_marker_is_not_restored_in_a_terminating_or_unknown_phase(phase: Any) -> None:
-    wiped = seen(NEW, phase=phase, description="")
-    found = decided(NEW, wiped, memory=a_memory(past(NEW, 1, R)))
-    assert (found.action, found.reason) == (Action.CONFLICT, Reason.NAME_TAKEN)
 
 
 def test_restored_marker_has_the_digest_of_the_creation() -> None:
@@ -280,12 +157,6 @@ def test_restored_marker_of_a_protected_declaration_is_protected() -> None:
 def test_foreign_job_gets_no_marker_restored(stranger: ObservedJob) -> None:
     found = decided(NEW, stranger, memory=a_memory(past(NEW, 1, R)))
     assert found.action is not Action.UPDATE
-
-
-def test_wiped_newer_revision_is_restored_although_an_older_one_is_owned() -> None:
-    jobs = seen(BEFORE, phase=TD, stopped=True), seen(NEW, revision=2, description="")
-    found = decided(NEW, *jobs, memory=a_memory(past(BEFORE, 1, TD), past(NEW, 2, R)))
-    assert outcome(found) == (Action.UPDATE, Reason.MARKER_RESTORED, 2)
 
 
 def test_adopted_job_whose_marker_was_wiped_is_restored_whatever_its_name() -> None:
@@ -357,38 +228,6 @@ def test_history_not_matching_the_digest_is_ignored(remembered: Any) -> None:
 
 
 # --- retries are counted across what has aged out
-
-
-@pytest.mark.parametrize(
-    ("max_retries", "remembered", "action"),
-    [
-        (3, [F, F], Action.CREATE),  # attempt 3 of 3
-        (2, [F, F], Action.KEEP),  # three have failed: none is left
-        (1, [F, DONE], Action.CREATE),  # a success breaks the run
-        (1, [F, TD], Action.KEEP),
-        (1, [], Action.CREATE),
-    ],
-)
-def test_retry_count_includes_aged_out_revisions(
-    max_retries: int, remembered: list[Phase], action: Action
-) -> None:
-    desired = a_job(lifecycle={"on_failure": "retry", "max_retries": max_retries})
-    memory = a_memory(*(past(desired, n, phase) for n, phase in enumerate(remembered, 1)))
-    last = seen(desired, revision=len(remembered) + 1, phase=F)
-    assert decided(desired, last, memory=memory).action is action
-
-
-def test_retry_delay_grows_with_aged_out_retries() -> None:
-    desired = a_job(lifecycle={"on_failure": "retry", "max_retries": 3, "retry_delay": "2m"})
-    memory = a_memory(past(desired, 1, F), past(desired, 2, F))
-    waits = decided(desired, seen(desired, revision=3, phase=F, ended_s_ago=479), memory=memory)
-    assert waits.reason is Reason.RETRY_LATER
-    assert waits.due_s == NOW + 1
-
-
-def test_replace_of_a_declaration_that_failed_before_counts_aged_out_failures() -> None:
-    kept = decided(NEW, seen(BEFORE, revision=1), memory=a_memory(past(NEW, 2, F)))
-    assert (kept.action, kept.reason) == (Action.KEEP, Reason.FAILED)
 
 
 # --- the guard: nothing of a stack that is known

@@ -38,6 +38,7 @@ from reconciler.render.plan import text as render_plan
 from reconciler.render.style import View
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
+from tests.core.test_decision_table import declared_as, observed_as, recorded_as, rows, spelled
 
 # NOW is 2027-01-15T08:00Z, so a nightly time came six hours ago.
 NIGHTLY: dict[str, Any] = {"schedule": "0 2 * * *"}
@@ -271,74 +272,115 @@ def active(desired: DesiredJob, phase: Phase, created_s_ago: float, **more: Any)
     return seen(desired, phase=phase, ran_s=created_s_ago - 10, ended_s_ago=0, **more)
 
 
-def test_new_key_starts_at_once() -> None:
-    action = decided(a_job(lifecycle=NIGHTLY))
-    assert (action.action, action.reason) == (Action.CREATE, Reason.NOT_FOUND)
-    assert action.explanation == "new; next: 02:00 tomorrow"
-
-
-@pytest.mark.parametrize("edited", [False, True], ids=["as declared", "edited"])
-@pytest.mark.parametrize(
-    "lifecycle",
-    [
-        {},
-        {"on_failure": "retry", "max_retries": 0},
-        {"on_failure": "retry", "on_terminated": "recreate", "retry_delay": "2d"},
-        {"on_change": "keep"},
-        {"on_change": "replace"},
-        {"overlap": "replace"},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("phase", [DONE, F, TD, AB])
-def test_ended_job_is_followed_by_the_next_at_a_time_whatever_it_ended_as(
-    phase: Phase, lifecycle: dict[str, Any], edited: bool
-) -> None:
-    desired = a_job(lifecycle={**NIGHTLY, **lifecycle})
-    action = decided(desired, ended(a_job(**OLD) if edited else desired, phase, BEFORE_IT))
-    assert (action.action, action.reason) == (Action.CREATE, Reason.SCHEDULED)
-    assert action.after is not None
-    assert (action.after.revision, action.after.digest) == (2, desired.digest)
-    said = "; algorithm.parameters.lr changed" if edited else ""
-    assert action.detail == f"scheduled for 2027-01-15T02:00 UTC{said}"
-    assert (action.scheduled_for, action.next_run_at) == ("2027-01-15T02:00:00Z", "2027-01-16T02:00:00Z")
-    assert action.rerun_of is None
+SKIPPED = "scheduled for 2027-01-15T02:00 UTC, starts once it has ended (overlap: skip)"
+OVERLAPPING = "overlap: replace, replace_order: create_first"
 
 
 @pytest.mark.parametrize(
-    ("phase", "lifecycle", "edited", "expected"),
-    [
-        (DONE, {}, False, (Action.KEEP, Reason.COMPLETED)),
-        (F, {}, False, (Action.KEEP, Reason.FAILED)),
-        (F, {"on_failure": "retry"}, False, (Action.CREATE, Reason.RETRY)),
-        (F, {"on_failure": "retry", "retry_delay": "2d"}, False, (Action.DEFER, Reason.RETRY_LATER)),
-        (F, {"on_failure": "retry", "max_retries": 0}, False, (Action.KEEP, Reason.RETRIES_EXHAUSTED)),
-        (TD, {}, False, (Action.KEEP, Reason.TERMINATED_OUTSIDE)),
-        (TD, {"on_terminated": "recreate"}, False, (Action.CREATE, Reason.RECREATE)),
-        (DONE, {}, True, (Action.KEEP, Reason.WAITS_FOR_SCHEDULE)),
-        (F, {"on_failure": "retry"}, True, (Action.KEEP, Reason.WAITS_FOR_SCHEDULE)),
-        (TD, {"on_terminated": "recreate"}, True, (Action.KEEP, Reason.WAITS_FOR_SCHEDULE)),
-        (DONE, {"on_change": "replace"}, True, (Action.CREATE, Reason.IMMUTABLE_CHANGED)),
-        (DONE, {"on_change": "keep"}, True, (Action.KEEP, Reason.CHANGE_IGNORED)),
-        (DONE, {"on_change": "fail"}, True, (Action.CONFLICT, Reason.CHANGE_REFUSED)),
-    ],
+    ("declared", "observed", "remembered", "expected", "says"),
+    rows(
+        """
+new key | | | | create not_found r1 | new; next: 02:00 tomorrow
+# a time has come: ended, whatever it ended as and whatever else is declared
+completed | | Completed made=7 | | create scheduled r2 | scheduled for 2027-01-15T02:00 UTC; next
+failed | | Failed made=7 | | create scheduled r2
+terminated | | Terminated made=7 | | create scheduled r2
+abnormal | | Abnormal made=7 | | create scheduled r2
+stopped by us | | Terminated made=7 stopped | | create scheduled r2
+retries exhausted | on_failure: retry, max_retries: 0 | Failed made=7 | | create scheduled r2
+retry later | on_failure: retry, retry_delay: 2d | Abnormal made=7 | | create scheduled r2
+recreate later | on_terminated: recreate, retry_delay: 2d | Terminated made=7 | | create scheduled r2
+edited | | Completed made=7 old | | create scheduled r2 | UTC; algorithm.parameters.lr changed; next
+edited, failed | | Failed made=7 old | | create scheduled r2
+edited, keep | on_change: keep | Completed made=7 old | | create scheduled r2
+edited, keep, failed | on_change: keep | Failed made=7 old | | create scheduled r2
+edited, replace | on_change: replace | Completed made=7 old | | create scheduled r2
+edited, overlap | overlap: replace | Terminated made=7 old | | create scheduled r2
+fail | on_change: fail | Completed made=7 | | create scheduled r2
+edited, fail | on_change: fail | Completed made=7 old | | conflict change_refused r1
+terminating | | Terminating made=7 | | create waits_for_termination r2 | scheduled for 2027-01-15T02:00 UTC
+aged out | | | Completed made=7 | create scheduled r2
+# active: kept, or ended for the time
+skip, creating | | Creating made=7 | | keep unchanged r1 | creating; SKIPPED
+skip, pending | | Pending made=7 | | keep unchanged r1 | pending; SKIPPED
+skip | | Running made=7 | | keep unchanged r1 | running; SKIPPED
+skip, edited | | Running made=7 old | | keep waits_for_schedule r1 | SKIPPED
+skip, edited, keep | on_change: keep | Running made=7 old | | keep change_ignored r1 \
+    | on_change: keep; SKIPPED
+replace, creating | overlap: replace | Creating made=7 | | replace scheduled r2
+replace, pending | overlap: replace | Pending made=7 | | replace scheduled r2
+replace | overlap: replace | Running made=7 | | replace scheduled r2 | UTC; discards 7 h of work
+replace, edited | overlap: replace | Running made=7 old | | replace scheduled r2 \
+    | UTC; algorithm.parameters.lr changed
+replace, edited, fail | overlap: replace, on_change: fail | Running made=7 old | | conflict change_refused r1
+replace, protected by its entry | overlap: replace, protect: true | Running made=7 | | blocked protected r1
+replace, protected by its marker | overlap: replace | Running made=7 protected | | blocked protected r1
+replace, released | overlap: replace, protect: false | Running made=7 protected | | update marker_changed r1
+replace, not protected | overlap: replace, protect: false | Running made=7 | | replace scheduled r2
+# each time once
+failed to take its place | OVERLAPPING | Running made=7, r2 Failed made=5 | | keep unchanged r1
+runs in its place | OVERLAPPING | Running made=7, r2 Running made=1 | \
+    | terminate superseded r1; keep unchanged r2
+waits in its place | OVERLAPPING | Running made=7, r2 Pending made=1 | \
+    | defer superseded r1; keep unchanged r2
+# between two times the other rules decide, and an edit waits
+started, completed | | Completed made=5 | | keep completed r1
+started, failed | | Failed made=5 | | keep failed r1 badly
+started, retry | on_failure: retry | Failed made=5 | | create retry r2
+started, retry later | on_failure: retry, retry_delay: 2d | Failed made=5 | | defer retry_later r1
+started, exhausted | on_failure: retry, max_retries: 0 | Failed made=5 | | keep retries_exhausted r1 badly
+started, terminated | | Terminated made=5 | | keep terminated_outside r1 badly \
+    | `rerun` with `on_change: replace` or `recreate` starts it again
+started, terminated, replace | on_change: replace | Terminated made=5 | \
+    | keep terminated_outside r1 badly | ; `rerun` or
+started, recreate | on_terminated: recreate | Terminated made=5 | | create recreate r2
+started, stopped by us | | Terminated made=5 stopped | | create declared_again r2
+started, stopped, edited | | Terminated made=5 old stopped | | create immutable_changed r2
+started, active | | Running made=5 | | keep unchanged r1
+started, active, overlap | overlap: replace | Running made=5 | | keep unchanged r1
+started, edited | | Completed made=5 old | | keep waits_for_schedule r1 | lr changed; waits for the next time
+started, edited, failed | | Failed made=5 old | | keep waits_for_schedule r1 badly | of the schedule; failed
+started, edited, retry | on_failure: retry | Failed made=5 old | | keep waits_for_schedule r1 badly
+started, edited, recreate | on_terminated: recreate | Terminated made=5 old | \
+    | keep waits_for_schedule r1 badly
+started, edited, active | | Running made=5 old | | keep waits_for_schedule r1
+started, edited, overlap | overlap: replace | Creating made=5 old | | keep waits_for_schedule r1
+started, edited, keep | on_change: keep | Completed made=5 old | | keep change_ignored r1
+started, edited, fail | on_change: fail | Completed made=5 old | | conflict change_refused r1
+started, edited, replace | on_change: replace | Completed made=5 old | | create immutable_changed r2 reruns r1
+started, edited, active, replace | on_change: replace | Running made=5 old | | replace immutable_changed r2
+started, rerun edited | rerun: twice | Completed made=5 old | | keep waits_for_schedule r1
+started, rerun edited, replace | rerun: twice, on_change: replace | Completed made=5 old | \
+    | create immutable_changed r2 reruns r1
+started, aged out | | | Completed made=5 | keep aged_out r1
+""",
+        6,
+    ),
 )
-def test_between_two_times_the_other_rules_decide_and_an_edit_waits(
-    phase: Phase, lifecycle: dict[str, Any], edited: bool, expected: tuple[Action, Reason]
-) -> None:
-    desired = a_job(lifecycle={**NIGHTLY, **lifecycle})
-    action = decided(desired, ended(a_job(**OLD) if edited else desired, phase, AFTER_IT))
-    assert (action.action, action.reason) == expected
-    assert action.next_run == "02:00 tomorrow"
+def test_scheduled_key(declared: str, observed: str, remembered: str, expected: str, says: str) -> None:
+    declared = declared.replace("OVERLAPPING", OVERLAPPING)
+    desired = declared_as(f'schedule: "0 2 * * *", {declared}')
+    memory = recorded_as(remembered, desired)
+    plan = plan_of(desired, *observed_as(observed, desired), memory=memory)
+    assert [spelled(action) for action in plan.actions] == [one.strip() for one in expected.split(";")]
+    assert any(says.replace("SKIPPED", SKIPPED) in action.explanation for action in plan.actions)
+    own = plan.actions[-1]
+    is_due = own.reason in (Reason.SCHEDULED, Reason.WAITS_FOR_TERMINATION)
+    assert own.scheduled_for == ("2027-01-15T02:00:00Z" if is_due else None)
+    assert (own.next_run_at, own.next_run) == ("2027-01-16T02:00:00Z", "02:00 tomorrow")
+    if own.reason is Reason.SCHEDULED:
+        assert own.after is not None
+        assert own.after.digest == desired.digest
+    # Where an edit waits, and only there, a warning says so.
+    waits = own.reason is Reason.WAITS_FOR_SCHEDULE
+    assert [one.what for one in plan.warnings] == ["edit waits for the schedule"] * waits
 
 
-@pytest.mark.parametrize(
-    ("on_change", "reason"), [(None, Reason.WAITS_FOR_SCHEDULE), ("replace", Reason.IMMUTABLE_CHANGED)]
-)
-def test_edit_of_rerun_waits_as_any_other(on_change: str | None, reason: Reason) -> None:
-    desired = a_job(lifecycle={**NIGHTLY, "on_change": on_change, "rerun": "twice"})
-    once = a_job(lifecycle={**NIGHTLY, "rerun": "once"})
-    assert decided(desired, ended(once, DONE, AFTER_IT)).reason is reason
+def test_runner_whose_clock_is_behind_starts_nothing_a_second_time() -> None:
+    desired = a_job(lifecycle=NIGHTLY)
+    made_for_it = ended(desired, DONE, 6 * HOUR - 5)
+    for at_s in (NOW - 6 * HOUR - 60, NOW):
+        assert decided(desired, made_for_it, at_s=at_s).action is Action.KEEP
 
 
 @pytest.mark.parametrize("phase", [DONE, F, R])
@@ -350,125 +392,10 @@ def test_plan_warns_of_an_edit_that_waits(phase: Phase) -> None:
     assert "fix: not to wait: lifecycle.on_change: replace" in text
 
 
-@pytest.mark.parametrize(
-    ("edited", "lifecycle", "created_s_ago"),
-    [
-        (False, {}, AFTER_IT),
-        (True, {}, BEFORE_IT),
-        (True, {"on_change": "keep"}, AFTER_IT),
-        (True, {"on_change": "replace"}, AFTER_IT),
-    ],
-)
-def test_plan_does_not_warn_where_no_edit_waits(
-    edited: bool, lifecycle: dict[str, Any], created_s_ago: float
-) -> None:
-    desired = a_job(lifecycle={**NIGHTLY, **lifecycle})
-    plan = plan_of(desired, ended(a_job(**OLD) if edited else desired, DONE, created_s_ago))
-    assert plan.warnings == ()
-
-
-def test_what_starts_a_terminated_job_again_is_said_as_its_edits_are_treated() -> None:
-    lifecycle: tuple[dict[str, Any], ...] = (NIGHTLY, {**NIGHTLY, "on_change": "replace"}, {})
-    said = [
-        decided(job, ended(job, TD, AFTER_IT)).detail for job in (a_job(lifecycle=one) for one in lifecycle)
-    ]
-    ended_so = "terminated outside the manifest"
-    assert said == [
-        f"{ended_so}; `rerun` with `on_change: replace` or `recreate` starts it again",
-        *[f"{ended_so}; `rerun` or `recreate` starts it again"] * 2,
-    ]
-
-
-def test_waiting_edit_of_a_failed_job_is_listed_as_kept_although_it_ended_badly() -> None:
-    action = decided(a_job(lifecycle=NIGHTLY), ended(a_job(**OLD), F, AFTER_IT))
-    assert action.ended_badly
-    assert [change.path for change in action.changes] == ["algorithm.parameters.lr"]
-
-
-@pytest.mark.parametrize("edited", [False, True], ids=["as declared", "edited"])
-def test_refused_edit_is_a_conflict_at_a_time_too(edited: bool) -> None:
-    desired = a_job(lifecycle={**NIGHTLY, "on_change": "fail"})
-    action = decided(desired, ended(a_job(**OLD) if edited else desired, DONE, BEFORE_IT))
-    assert action.action is (Action.CONFLICT if edited else Action.CREATE)
-
-
-@pytest.mark.parametrize(
-    ("created_s_ago", "reason"), [(BEFORE_IT, Reason.SCHEDULED), (AFTER_IT, Reason.DECLARED_AGAIN)]
-)
-def test_key_that_is_declared_again_starts_at_once(created_s_ago: float, reason: Reason) -> None:
-    desired = a_job(lifecycle=NIGHTLY)
-    action = decided(desired, ended(desired, TD, created_s_ago, stopped=True))
-    assert (action.action, action.reason) == (Action.CREATE, reason)
-
-
-def test_key_that_is_declared_again_with_an_edit_starts_at_once() -> None:
-    action = decided(a_job(lifecycle=NIGHTLY), ended(a_job(**OLD), TD, AFTER_IT, stopped=True))
-    assert (action.action, action.reason) == (Action.CREATE, Reason.IMMUTABLE_CHANGED)
-
-
-@pytest.mark.parametrize("edited", [False, True], ids=["as declared", "edited"])
-@pytest.mark.parametrize("created_s_ago", [BEFORE_IT, AFTER_IT])
-@pytest.mark.parametrize("phase", [C, P, R])
-def test_active_job_is_kept_where_overlaps_are_skipped(
-    phase: Phase, created_s_ago: float, edited: bool
-) -> None:
-    desired = a_job(lifecycle=NIGHTLY)
-    action = decided(desired, active(a_job(**OLD) if edited else desired, phase, created_s_ago))
-    assert action.action is Action.KEEP
-    assert action.reason is (Reason.WAITS_FOR_SCHEDULE if edited else Reason.UNCHANGED)
-    waits = "scheduled for 2027-01-15T02:00 UTC, starts once it has ended (overlap: skip)"
-    assert (waits in action.detail) is (created_s_ago == BEFORE_IT)
-
-
-@pytest.mark.parametrize("edited", [False, True], ids=["as declared", "edited"])
-@pytest.mark.parametrize("created_s_ago", [BEFORE_IT, AFTER_IT])
-@pytest.mark.parametrize("phase", [C, P, R])
-def test_active_job_is_ended_for_a_time_where_overlaps_replace(
-    phase: Phase, created_s_ago: float, edited: bool
-) -> None:
-    desired = a_job(lifecycle={**NIGHTLY, "overlap": "replace"})
-    action = decided(desired, active(a_job(**OLD) if edited else desired, phase, created_s_ago))
-    if created_s_ago == AFTER_IT:
-        assert action.action is Action.KEEP
-        return
-    assert (action.action, action.reason) == (Action.REPLACE, Reason.SCHEDULED)
-    assert action.after is not None
-    assert (action.after.revision, action.after.digest) == (2, desired.digest)
-    # Seven hours are no conflict: `overlap: replace` says so. The guard of the whole plan counts them.
-    assert action.lost_node_hours == pytest.approx(7, abs=0.1)
-
-
-def test_edit_of_an_active_job_waits_unless_on_change_replaces() -> None:
-    running = active(a_job(**OLD), R, AFTER_IT)
-    assert decided(a_job(lifecycle=NIGHTLY), running).reason is Reason.WAITS_FOR_SCHEDULE
-    replaced = decided(a_job(lifecycle={**NIGHTLY, "on_change": "replace"}), running)
-    assert (replaced.action, replaced.reason) == (Action.REPLACE, Reason.IMMUTABLE_CHANGED)
-
-
 def test_mutable_fields_are_updated_while_an_edit_waits() -> None:
     desired = a_job(lifecycle=NIGHTLY, description="new")
     action = decided(desired, active(a_job(**OLD, description="old"), R, AFTER_IT))
     assert (action.action, action.reason) == (Action.UPDATE, Reason.MUTABLE_CHANGED)
-
-
-@pytest.mark.parametrize(
-    ("marker", "declared", "expected"),
-    [
-        (False, True, (Action.BLOCKED, Reason.PROTECTED)),
-        (True, None, (Action.BLOCKED, Reason.PROTECTED)),
-        (True, False, (Action.UPDATE, Reason.MUTABLE_CHANGED)),
-        (False, False, (Action.REPLACE, Reason.SCHEDULED)),
-    ],
-)
-def test_protected_job_is_not_ended_for_a_time(
-    marker: bool, declared: bool | None, expected: tuple[Action, Reason]
-) -> None:
-    desired = a_job(lifecycle={**NIGHTLY, "overlap": "replace", "protect": declared})
-    action = decided(desired, active(desired, R, BEFORE_IT, protected=marker))
-    if expected[0] is Action.UPDATE:
-        assert action.action is Action.UPDATE
-    else:
-        assert (action.action, action.reason) == expected
 
 
 def test_work_that_overlap_replace_discards_is_not_counted_by_the_guard() -> None:
@@ -485,13 +412,6 @@ def test_work_that_overlap_replace_discards_is_not_counted_by_the_guard() -> Non
         assert plan.lost_node_hours > 6
 
 
-def test_terminating_job_is_waited_for_and_followed() -> None:
-    desired = a_job(lifecycle=NIGHTLY)
-    action = decided(desired, active(desired, T, BEFORE_IT))
-    assert (action.action, action.reason) == (Action.CREATE, Reason.WAITS_FOR_TERMINATION)
-    assert action.scheduled_for == "2027-01-15T02:00:00Z"
-
-
 def test_time_of_creation_that_is_unknown_starts_nothing() -> None:
     desired = a_job(lifecycle=NIGHTLY)
     job = replace(ended(desired, DONE, BEFORE_IT), created_at_s=None)
@@ -504,18 +424,6 @@ def test_time_of_creation_that_is_unknown_starts_nothing() -> None:
     assert decided(desired, running).action is Action.KEEP
 
 
-@pytest.mark.parametrize(("created_s_ago", "action"), [(BEFORE_IT, Action.CREATE), (AFTER_IT, Action.KEEP)])
-def test_of_a_forgotten_job_the_history_says_when_it_was_created(
-    created_s_ago: float, action: Action
-) -> None:
-    desired = a_job(lifecycle=NIGHTLY)
-    memory = a_memory(past(desired, job=ended(desired, DONE, created_s_ago)))
-    found = decided(desired, memory=memory)
-    assert found.action is action
-    assert found.after is not None
-    assert found.after.revision == (2 if action is Action.CREATE else 1)
-
-
 def test_forgotten_job_of_which_only_the_first_look_is_known_counts_from_then() -> None:
     desired = a_job(lifecycle=NIGHTLY)
     seen_once = past(desired, job=ended(desired, DONE, BEFORE_IT))._replace(
@@ -523,31 +431,6 @@ def test_forgotten_job_of_which_only_the_first_look_is_known_counts_from_then() 
         phases=(("Running", NOW - AFTER_IT),),
     )
     assert decided(desired, memory=a_memory(seen_once)).action is Action.KEEP
-
-
-def test_runner_whose_clock_is_behind_starts_nothing_a_second_time() -> None:
-    desired = a_job(lifecycle=NIGHTLY)
-    made_for_it = ended(desired, DONE, 6 * HOUR - 5)
-    assert decided(desired, made_for_it, at_s=NOW - 6 * HOUR - 60).action is Action.KEEP
-    assert decided(desired, made_for_it).action is Action.KEEP
-
-
-def test_job_that_failed_to_take_the_place_of_another_is_not_started_for_the_same_time_again() -> None:
-    lifecycle = {**NIGHTLY, "overlap": "replace", "replace_order": "create_first"}
-    desired = a_job(lifecycle=lifecycle)
-    old, new = active(desired, R, BEFORE_IT), ended(desired, F, AFTER_IT, revision=2)
-    assert decided(desired, old, new).action is Action.KEEP
-
-
-@pytest.mark.parametrize(("phase", "other"), [(R, Action.TERMINATE), (P, Action.DEFER)])
-def test_job_made_for_the_last_time_stands_for_the_key_beside_the_one_it_replaces(
-    phase: Phase, other: Action
-) -> None:
-    lifecycle = {**NIGHTLY, "overlap": "replace", "replace_order": "create_first"}
-    desired = a_job(lifecycle=lifecycle)
-    old, new = active(desired, R, BEFORE_IT), active(desired, phase, 60, revision=2)
-    found = {a.before.revision: a.action for a in plan_of(desired, old, new).actions if a.before}
-    assert found == {1: other, 2: Action.KEEP}
 
 
 def test_each_time_has_its_own_retries() -> None:
