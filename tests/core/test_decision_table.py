@@ -262,6 +262,7 @@ edited | | old | replace immutable_changed r2
 edited, ran for lost_time | | old ran_s=1h | replace immutable_changed r2
 edited, pending for lost_time | | Pending old ran_s=1h | replace immutable_changed r2
 edited, ran for longer | | old ran_s=3601 | conflict would_lose_work r1
+edited, rerun | rerun: twice | old ran_s=10h | conflict would_lose_work r1
 edited, replace | on_change: replace | old ran_s=10h | replace immutable_changed r2
 edited, keep | on_change: keep | old ran_s=10h | keep change_ignored r1 | on_change: keep
 edited, fail | on_change: fail | old | conflict change_refused r1 | on_change: fail

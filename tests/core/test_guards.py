@@ -23,7 +23,6 @@ from reconciler.decide.plan import (
     Allowances,
     Guard,
     Plan,
-    PlannedAction,
     PreflightFinding,
     Reason,
 )
@@ -33,7 +32,7 @@ from reconciler.render.groups import explain_group, fold_alike, look_of_action
 from tests.builders import HOUR, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_cost import bounded
-from tests.core.test_decision_table import plan_for
+from tests.core.test_decision_table import declared_as, observed_as, plan_for, rows, spelled
 from tests.core.test_policies import a_policy
 
 OLD: dict[str, Any] = {"algorithm__parameters": {"lr": 9}}
@@ -74,9 +73,18 @@ def rerunning(again: int, keys: int, **limits: float) -> Case:
     return Case(stack, [seen(job, phase="Completed") for job in (*before, *same)])
 
 
-def losing_sight() -> Case:
-    """The history knows the stack, and nothing of it is there."""
-    return Case(a_stack(a_job("new")), [], a_memory(past(a_job("old"), phase=Phase.RUNNING)))
+def losing_sight(*phases: Phase) -> Case:
+    """The history has seen jobs of the stack in these phases, and nothing of it is there."""
+    known = (past(a_job(f"old-{n}", **OLD), phase=phase) for n, phase in enumerate(phases))
+    return Case(a_stack(a_job("new")), [], a_memory(*known))
+
+
+def with_ended(case: Case, count: int) -> Case:
+    ended = [seen(a_job(f"old-{n}"), phase="Completed") for n in range(count)]
+    return case._replace(jobs=[*ended, *case.jobs])
+
+
+FIVE = [a_job(str(n)) for n in range(5)]
 
 
 class Stops(NamedTuple):
@@ -102,7 +110,7 @@ def by_id(jobs: Iterable[ObservedJob]) -> dict[str, ObservedJob]:
 
 STOPS = {
     Guard.EMPTY: Stops(Case(a_stack(), [seen(a_job())])),
-    Guard.FOUND_NOTHING: Stops(losing_sight()),
+    Guard.FOUND_NOTHING: Stops(losing_sight(Phase.RUNNING)),
     Guard.TERMINATIONS: Stops(ending(5, 16)),
     Guard.LOST_WORK: Stops(with_more(losing(24.5), a_job("new")), ("a",)),
     Guard.RERUNS: Stops(with_more(rerunning(5, 15), a_job("new")), tuple(f"edited-{n}" for n in range(5))),
@@ -147,6 +155,9 @@ def test_guard_that_doubts_some_keys_blocks_them_and_nothing_else(guard: Guard) 
     assert f"{len(keys)} blocked" in plan.last_line
     assert "again" not in plan.last_line
     assert plan.exit_code(detailed=True) is ExitCode.REFUSED
+    [said] = blockers(plan)
+    assert f"blocks {', '.join(keys)}: " in said.why
+    assert f"--allow {guard.value}" in str(said.fix)
 
 
 @pytest.mark.parametrize("guard", BY_KEY)
@@ -190,14 +201,6 @@ def test_detail_of_a_blocked_key_says_what_it_would_be_and_holds_no_figure_that_
         "or --allow lost-work=KEY for one key; blocks replace: algorithm.parameters.lr changed"
     )
     assert early.explanation.endswith("; would discard 30 min of work on 49 nodes")
-
-
-@pytest.mark.parametrize("guard", BY_KEY)
-def test_what_a_guard_blocks_is_told_once_with_its_keys_and_its_name(guard: Guard) -> None:
-    case, keys = STOPS[guard]
-    [said] = blockers(case.plan())
-    assert f"blocks {', '.join(keys)}: " in said.why
-    assert f"--allow {guard.value}" in str(said.fix)
 
 
 # --- the order: policies and pre-flight, lost-work, reruns, budget, terminations
@@ -325,100 +328,74 @@ def test_ends_and_reruns_that_no_word_says_are_counted() -> None:
     assert {one.blocked_by for one in of_words("nothing", is_active=False).blocked} == {("reruns",)}
 
 
-@pytest.mark.parametrize("word", ENDS)
-def test_end_that_is_said_in_words_is_counted_by_neither_lost_work_nor_terminations(word: str) -> None:
-    plan = of_words(word, is_active=True)
-    assert sum(action.traits.stops_a_job for action in plan.actions) == 5
-    assert plan.lost_node_hours == 25
+@pytest.mark.parametrize(
+    ("word", "is_active"), [(word, True) for word in ENDS] + [(word, False) for word in RERUNS]
+)
+def test_what_is_said_in_words_is_counted_by_no_guard(word: str, is_active: bool) -> None:
+    plan = of_words(word, is_active=is_active)
     assert (plan.refusals, plan.blocked) == ((), ())
+    assert plan.lost_node_hours == (25 if is_active else 0)
+    counted = [
+        one for one in plan.actions if (one.traits.stops_a_job if is_active else one.traits.starts_a_job)
+    ]
+    assert len(counted) == 5
 
 
-@pytest.mark.parametrize("word", RERUNS)
-def test_rerun_that_is_said_in_words_is_not_counted(word: str) -> None:
-    plan = of_words(word, is_active=False)
-    assert plan.summary[Action.CREATE] == 5
-    assert (plan.refusals, plan.blocked) == ((), ())
+# --- how much is too much
 
 
 @pytest.mark.parametrize(
-    ("lifecycle", "allow", "action"),
+    ("case", "guard"),
     [
-        ({}, (), Action.CONFLICT),
-        ({"rerun": "2"}, (), Action.CONFLICT),
-        ({"on_change": "replace"}, (), Action.REPLACE),
-        ({}, ("lost-work",), Action.REPLACE),
-        ({}, ("lost-work=a",), Action.REPLACE),
-        ({}, ("reruns", "terminations"), Action.CONFLICT),
+        # from 5 jobs and 30 %
+        (ending(4, 4), None),
+        (ending(5, 5), Guard.TERMINATIONS),
+        (ending(5, 16), Guard.TERMINATIONS),
+        (ending(5, 17), None),
+        (ending(6, 20), Guard.TERMINATIONS),
+        (ending(6, 21), None),
+        (ending(0, 9), None),
+        (ending(1, 100, terminations=1, terminations_percent=0), Guard.TERMINATIONS),
+        (ending(50, 100, terminations=60), None),
+        (ending(50, 100, terminations_percent=51), None),
+        # replaces count, and jobs that have ended are not among the active ones
+        (Case(a_stack(*FIVE), [seen(a_job(job.key, **OLD)) for job in FIVE]), Guard.TERMINATIONS),
+        (with_ended(ending(5, 5), 50), Guard.TERMINATIONS),
+        # over the limit, not at it
+        (losing(24), None),
+        (losing(24.5), Guard.LOST_WORK),
+        (losing(24.5, limit=25), None),
+        (losing(0.5, limit=0), Guard.LOST_WORK),
+        (rerunning(4, 4), None),
+        (rerunning(5, 5), Guard.RERUNS),
+        (rerunning(5, 16), Guard.RERUNS),
+        (rerunning(5, 17), None),
+        (rerunning(1, 100, reruns=1, reruns_percent=0), Guard.RERUNS),
+        (rerunning(50, 100, reruns=60), None),
+        (rerunning(50, 100, reruns_percent=51), None),
+        # failed and new jobs run no finished work again, one that has aged out does
+        (Case(a_stack(*FIVE), [seen(a_job(job.key, **OLD), phase="Failed") for job in FIVE]), None),
+        (Case(a_stack(*FIVE), [], a_memory(*(past(a_job(job.key, **OLD)) for job in FIVE))), Guard.RERUNS),
+        # nothing is found of what was active when it was seen last
+        (losing_sight(Phase.COMPLETED, Phase.PENDING), Guard.FOUND_NOTHING),
+        (losing_sight(Phase.COMPLETED, Phase.FAILED, Phase.TERMINATED, Phase.ABNORMAL), None),
+        (losing_sight(), None),
+        (Case(a_stack(absent()), [seen(a_job())]), None),
     ],
 )
-def test_conflict_over_lost_work_asks_for_on_change_replace_or_lost_work_alone(
-    lifecycle: dict[str, Any], allow: tuple[str, ...], action: Action
-) -> None:
-    long_run = seen(a_job(**OLD), ran_s=2 * HOUR)
-    [found] = plan_for(a_stack(a_job(lifecycle=lifecycle)), long_run, allow=allow).actions
-    assert found.action is action
+def test_guard_stops_from_its_limit_on(case: Case, guard: Guard | None) -> None:
+    plan = case.plan()
+    assert {name for one in plan.blocked for name in one.blocked_by} == (
+        {guard} if guard in BY_KEY else set()
+    )
+    fixes = [str(one.fix).partition("--allow ")[2] for one in plan.refusals]
+    assert fixes == ([guard] if guard in REFUSES_THE_PLAN else [])
 
 
 # --- terminations
 
 
-@pytest.mark.parametrize(
-    ("stopping", "active", "is_refused"),
-    [
-        (4, 4, False),
-        (5, 5, True),
-        (5, 16, True),
-        (5, 17, False),
-        (6, 20, True),
-        (6, 21, False),
-        (0, 9, False),
-    ],
-)
-def test_terminations_are_refused_from_5_jobs_and_30_percent(
-    stopping: int, active: int, is_refused: bool
-) -> None:
-    assert bool(ending(stopping, active).plan().refusals) is is_refused
-
-
-def test_terminations_are_refused_by_the_limits_of_the_stack() -> None:
-    assert ending(1, 100, terminations=1, terminations_percent=0).plan().refusals
-    assert not ending(50, 100, terminations=60).plan().refusals
-    assert not ending(50, 100, terminations_percent=51).plan().refusals
-
-
-def test_terminations_said_in_words_are_not_counted() -> None:
-    said_so = [absent(str(n)) for n in range(5)]
-    assert not plan_for(a_stack(a_job("new"), *said_so), *(seen(a_job(str(n))) for n in range(5))).refusals
-
-
-def test_replacements_count_as_terminations() -> None:
-    stack = a_stack(*(a_job(str(n)) for n in range(5)))
-    assert plan_for(stack, *(seen(a_job(str(n), **OLD)) for n in range(5))).refusals
-
-
-def test_ended_jobs_are_not_counted_among_the_active_ones() -> None:
-    ended = [seen(a_job(f"old-{n}"), phase="Completed") for n in range(50)]
-    running = [seen(a_job(f"end-{n}")) for n in range(5)]
-    assert plan_for(a_stack(a_job("new")), *ended, *running).refusals
-
-
 # --- lost work
-
-
-@pytest.mark.parametrize(
-    ("case", "is_blocked"),
-    [
-        (losing(24), False),  # over the limit, not at it
-        (losing(24.5), True),
-        (losing(24.5, limit=25), False),
-        (losing(0.5, limit=0), True),
-        (losing(100, lifecycle={"on_change": "replace"}), False),
-    ],
-)
-def test_lost_work_over_the_limit_blocks_the_replace(case: Case, is_blocked: bool) -> None:
-    [action] = case.plan().actions
-    assert action.action is (Action.BLOCKED if is_blocked else Action.REPLACE)
-    assert action.blocked_action is (Action.REPLACE if is_blocked else None)
 
 
 LOSS: dict[str, Any] = {"ran_s": 10 * HOUR, "node_count": 3}
@@ -468,13 +445,6 @@ def test_rest_of_a_replace_is_said_in_the_same_words_where_the_new_job_is_create
     assert not kept.traits.starts_a_job
 
 
-def test_superseded_end_that_is_blocked_leaves_the_other_revision_as_it_is() -> None:
-    jobs = [seen(a_job(**OLD), **LOSS), seen(a_job(), revision=2)]
-    ended, kept = plan_for(a_stack(a_job()), *jobs).actions
-    assert (ended.action, ended.blocked_action) == (Action.BLOCKED, Action.TERMINATE)
-    assert (kept.action, kept.reason) == (Action.KEEP, Reason.UNCHANGED)
-
-
 def test_lost_work_is_summed_without_the_allowed_keys() -> None:
     jobs = [seen(a_job(key), ran_s=HOUR, node_count=nodes) for key, nodes in (("x", 10), ("y", 15))]
     stack = a_stack(a_job("other"))
@@ -483,19 +453,6 @@ def test_lost_work_is_summed_without_the_allowed_keys() -> None:
     assert said.why == "blocks x, y: 25.0 node-hours of running work would be discarded"
     assert not plan_for(stack, *jobs, allow=("lost-work=x",)).blocked
     assert plan_for(stack, *jobs, allow=("lost-work=other",)).blocked
-
-
-def test_discarded_work_is_shown_per_action_and_in_total() -> None:
-    jobs = [
-        seen(a_job("a"), ran_s=30 * HOUR, node_count=8),
-        seen(a_job("b"), ran_s=HOUR, node_count=2),
-    ]
-    plan = plan_for(a_stack(a_job("new")), *jobs, allow=("lost-work",))
-    said = {action.key: action.explanation for action in plan.actions}
-    assert said["a"] == "not in the manifest; discards 30 h of work on 8 nodes"
-    assert said["b"] == "not in the manifest; discards 60 min of work on 2 nodes"
-    assert plan.lost_node_hours == 242
-    assert [action.detail for action in plan.actions if action.before] == ["not in the manifest"] * 2
 
 
 # --- a long run that is not replaced unasked
@@ -523,22 +480,6 @@ def test_same_change_on_many_jobs_states_their_total_loss(
 # --- reruns
 
 
-@pytest.mark.parametrize(
-    ("case", "is_blocked"),
-    [
-        (rerunning(4, 4), False),
-        (rerunning(5, 5), True),
-        (rerunning(5, 16), True),
-        (rerunning(5, 17), False),
-        (rerunning(1, 100, reruns=1, reruns_percent=0), True),
-        (rerunning(50, 100, reruns=60), False),
-        (rerunning(50, 100, reruns_percent=51), False),
-    ],
-)
-def test_reruns_are_blocked_from_5_keys_and_30_percent(case: Case, is_blocked: bool) -> None:
-    assert bool(case.plan().blocked) is is_blocked
-
-
 def test_reruns_are_counted_in_the_detail_and_in_the_last_line() -> None:
     stack, jobs, _ = rerunning(6, 8)
     blocked = plan_for(stack, *jobs[:7]).blocked
@@ -555,46 +496,7 @@ def test_reruns_are_counted_without_the_allowed_keys() -> None:
     assert not plan_for(stack, *jobs, allow=("reruns=edited-0", "reruns=edited-1")).blocked
 
 
-def test_creates_of_failed_or_new_jobs_are_no_reruns() -> None:
-    stack = a_stack(*(a_job(str(n)) for n in range(12)))
-    failed = [seen(a_job(str(n), **OLD), phase="Failed") for n in range(6)]
-    plan = plan_for(stack, *failed)
-    assert plan.summary[Action.CREATE] == 12
-
-
-def test_create_after_an_aged_out_completed_job_counts_as_rerun() -> None:
-    keys = [str(n) for n in range(5)]
-    stack = a_stack(*map(a_job, keys), a_job("other"))
-    known = a_memory(*(past(a_job(key, **OLD)) for key in keys))
-    blocked = plan_for(stack, seen(a_job("other")), memory=known).blocked
-    assert [one.blocked_by for one in blocked] == [("reruns",)] * 5
-
-
 # --- nothing found
-
-
-@pytest.mark.parametrize(
-    ("phases", "is_refused"),
-    [
-        ([Phase.RUNNING], True),
-        ([Phase.COMPLETED, Phase.PENDING], True),
-        ([Phase.COMPLETED, Phase.FAILED, Phase.TERMINATED, Phase.ABNORMAL], False),
-        ([], False),
-    ],
-)
-def test_nothing_found_is_refused_only_where_something_was_active_when_seen_last(
-    phases: list[Phase], is_refused: bool
-) -> None:
-    known = a_memory(*(past(a_job(f"old-{n}", **OLD), phase=phase) for n, phase in enumerate(phases)))
-    plan = plan_for(a_stack(a_job("new")), memory=known)
-    assert bool(plan.refusals) is is_refused
-    assert plan.warnings == ()
-
-
-def test_stack_that_is_known_on_another_target_only_is_a_warning() -> None:
-    plan = plan_for(a_stack(a_job("new")), memory=a_memory(elsewhere=("prod",)))
-    assert (plan.refusals, plan.applyable) == ((), True)
-    assert [warning.what for warning in plan.warnings] == ["first apply to this target"]
 
 
 # --- budget
@@ -660,11 +562,6 @@ def test_budget_stops_no_end_of_a_job() -> None:
 # --- an empty manifest
 
 
-def test_manifest_without_jobs_is_refused_unless_allowed() -> None:
-    assert plan_for(a_stack(), seen(a_job()), allow=("empty",)).applyable
-    assert not plan_for(a_stack(absent()), seen(a_job())).refusals
-
-
 # --- what may be allowed
 
 
@@ -692,44 +589,35 @@ def test_allowances_round_trip_through_their_words() -> None:
 # --- protection
 
 
-PROTECTED: dict[str, Any] = {"protect": True}
-RELEASED: dict[str, Any] = {"protect": False}
-
-
 @pytest.mark.parametrize(
-    ("entry", "jobs", "expected"),
-    [
-        # entry or no entry, by the marker or by the manifest
-        (None, [seen(a_job(), protected=True)], Action.BLOCKED),
-        (absent(), [seen(a_job(), protected=True)], Action.BLOCKED),
-        (absent(**PROTECTED), [seen(a_job())], Action.BLOCKED),
-        (a_job(), [seen(a_job(**OLD), protected=True)], Action.BLOCKED),
-        (a_job(lifecycle=PROTECTED), [seen(a_job(**OLD))], Action.BLOCKED),
-        (a_job(lifecycle={"on_change": "replace", **PROTECTED}), [seen(a_job(**OLD))], Action.BLOCKED),
-        # superseded
-        (a_job(), [seen(a_job(**OLD), protected=True), seen(a_job(), revision=2)], Action.BLOCKED),
-        (a_job(lifecycle=PROTECTED), [seen(a_job(**OLD)), seen(a_job(), revision=2)], Action.BLOCKED),
-        # released: an update now, the end in the next plan
-        (absent(**RELEASED), [seen(a_job(), protected=True)], Action.UPDATE),
-        (absent(**RELEASED), [seen(a_job())], Action.TERMINATE),
-        (a_job(lifecycle=RELEASED), [seen(a_job(), protected=True)], Action.UPDATE),
-        # not along with a change
-        (a_job(lifecycle=RELEASED), [seen(a_job(**OLD), protected=True)], Action.BLOCKED),
-    ],
+    ("declared", "observed", "expected"),
+    rows(
+        """
+# entry or no entry, by the marker or by the manifest
+undeclared | - | protected | blocked protected r1
+absent | absent | protected | blocked protected r1
+absent, by its entry | absent protect: true | Running | blocked protected r1
+edited | | protected old | blocked protected r1
+edited, by its entry | protect: true | old | blocked protected r1
+edited, by its entry, replace | on_change: replace, protect: true | old | blocked protected r1
+superseded | | old protected, r2 | blocked protected r1; keep unchanged r2
+superseded, by its entry | protect: true | old, r2 | blocked protected r1; update marker_changed r2
+# released: an update now, the end in the next plan
+released | absent protect: false | protected | update protection_released r1
+then absent | absent protect: false | Running | terminate state_absent r1
+released and edited | protect: false | old protected | blocked protected r1
+""",
+        4,
+    ),
 )
-def test_protected_job_is_never_terminated(
-    entry: DesiredJob | None, jobs: list[ObservedJob], expected: Action
-) -> None:
-    stack = a_stack(a_job("other"), *([entry] if entry else []))
-    for allowed in (False, True):
-        actions = [a for a in plan_for(stack, *jobs, force=allowed).actions if _is_about(a, jobs[0])]
-        assert [action.action for action in actions] == [expected]
-        if expected is Action.BLOCKED:
-            assert "set `protect: false` first" in actions[0].detail
-
-
-def _is_about(action: PlannedAction, job: ObservedJob) -> bool:
-    return action.before is not None and action.before.id == job.id
+@pytest.mark.parametrize("force", [False, True])
+def test_protected_job_is_never_terminated(declared: str, observed: str, expected: str, force: bool) -> None:
+    desired = declared_as(declared.strip("-"))
+    stack = a_stack(a_job("other"), *([] if declared == "-" else [desired]))
+    actions = plan_for(stack, *observed_as(observed, desired), force=force).actions
+    assert [spelled(one) for one in actions if one.key == "a"] == expected.split("; ")
+    blocked = [one for one in actions if one.action is Action.BLOCKED]
+    assert all("set `protect: false` first" in one.detail for one in blocked)
 
 
 def test_destroy_is_exempt_from_guards_and_keeps_protected_jobs() -> None:

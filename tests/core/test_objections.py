@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.core.phase import Phase
 from reconciler.core.settings import Effect
 from reconciler.core.stack import Limits
 from reconciler.decide.guards import REFUSES_THE_PLAN
@@ -83,7 +84,7 @@ BUDGET = a_stack(bounded(hours=10, nodes=1), limits=Limits(node_hours=5))
         (of_case(ending(5, 10), "end-0"), Guard.TERMINATIONS, "ends end-0"),
         (of_case(losing(25), "a"), Guard.LOST_WORK, "discards 25.0 node-hours of work"),
         (of_case(rerunning(5, 10), "edited-0"), Guard.RERUNS, "runs the work of r1 again"),
-        (of_case(losing_sight(), "new"), Guard.FOUND_NOTHING, "starts new"),
+        (of_case(losing_sight(Phase.RUNNING), "new"), Guard.FOUND_NOTHING, "starts new"),
         (why(BUDGET), Guard.BUDGET, "at most 10.0 node-hours"),
         (why(a_stack(), seen(a_job())), Guard.EMPTY, "ends a"),
     ],
