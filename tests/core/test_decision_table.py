@@ -105,15 +105,35 @@ def rows(table: str, columns: int) -> list[Any]:
     return [pytest.param(*row[1:], *[""] * (columns - len(row)), id=row[0]) for row in cells]
 
 
-def declared_as(text: str) -> DesiredJob:
-    """The entry of key a: its lifecycle, and fields of its body; `absent` is `state: absent`."""
+def declared_as(text: str, key: str = "a") -> DesiredJob:
+    """The entry of a key: its lifecycle, and fields of its body; `absent` is `state: absent`."""
     is_absent = text.startswith("absent")
     said = YAML(typ="safe").load(f"{{{text.removeprefix('absent')}}}")
+    needs, formerly = (tuple(filter(None, said.pop(name, "").split("+"))) for name in ("needs", "formerly"))
     lifecycle = {name: value for name, value in said.items() if name in Lifecycle.model_fields}
     body = {name: value for name, value in said.items() if name not in lifecycle}
     if hours := body.pop("auto_stop", None):
         body["spec__auto_stop"] = {"time_unit": "HOURS", "duration": hours}
-    return absent(**lifecycle) if is_absent else a_job(lifecycle=lifecycle, **body)
+    if body.pop("edited", False):
+        body |= OLD
+    desired = absent(key, **lifecycle) if is_absent else a_job(key, lifecycle=lifecycle, **body)
+    return replace(desired, needs=needs, formerly=formerly)
+
+
+def stack_as(text: str) -> Stack:
+    """Entries with their keys: `up on_failure: retry; down needs: up`."""
+    entries = (one.strip().partition(" ") for one in text.split(";"))
+    return a_stack(*(declared_as(said, key) for key, _, said in entries))
+
+
+def jobs_as(text: str, stack: Stack) -> list[ObservedJob]:
+    """Jobs with their keys: `up Completed, down r2 old`."""
+    found = []
+    for key, _, said in (one.strip().partition(" ") for one in text.split(",") if one.strip()):
+        entry = stack.find(key)
+        [job] = observed_as(said or "r1", entry if entry and not entry.is_absent else a_job(key))
+        found.append(job)
+    return found
 
 
 #: What a word says of a job that was seen; any other is its phase.
@@ -132,8 +152,9 @@ def _said(text: str, desired: DesiredJob) -> tuple[DesiredJob, dict[str, Any]]:
     said: dict[str, Any] = {}
     for word in text.split():
         name, equals, value = word.partition("=")
-        if word in ("old", "new"):
-            desired = replace(a_job(**OLD), lifecycle=desired.lifecycle) if word == "old" else desired
+        if word in ("old", "plain"):  # made of another declaration, or of the one without what is said
+            body = a_job(desired.key, **(OLD if word == "old" else {}))
+            desired = replace(body, lifecycle=desired.lifecycle)
         elif word[0] == "r" and word[1:].isdigit():
             said["revision"] = int(word[1:])
         elif equals and name in ("ran_s", "ended_s_ago"):
@@ -152,7 +173,8 @@ def _said(text: str, desired: DesiredJob) -> tuple[DesiredJob, dict[str, Any]]:
 
 def observed_as(text: str, desired: DesiredJob) -> list[ObservedJob]:
     """Jobs of key a: revision (r1), phase (Running), declaration (new), how long it ran, and what else."""
-    told = [_said(one, a_job() if desired.is_absent else desired) for one in text.split(",") if one.strip()]
+    new = a_job(desired.key) if desired.is_absent else desired
+    told = [_said(one, new) for one in text.split(",") if one.strip()]
     return [seen(declared, **said) for declared, said in told]
 
 
@@ -170,6 +192,14 @@ def spelled(action: PlannedAction) -> str:
     words = [action.action.value, action.reason.value, *([f"r{shown.revision}"] if shown else ())]
     words += [f"reruns r{action.rerun_of}"] if action.rerun_of is not None else []
     return " ".join([*words, *(["badly"] if action.ended_badly else ())])
+
+
+def check_keys(plan: Plan, expected: str) -> None:
+    """Compare some actions: `up keep completed / down defer needs_pending: waiting for up, then create`."""
+    found = {f"{one.key} {one.action.value} {one.reason.value}": one.detail for one in plan.actions}
+    for head, _, detail in (one.strip().partition(": ") for one in expected.split(" / ")):
+        assert head in found
+        assert not detail or found[head] == detail
 
 
 def check(declared: str, observed: str, remembered: str, expected: str, says: str) -> None:

@@ -21,10 +21,22 @@ from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, in_order
 from reconciler.decide.planner import make_destroy_plan
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
-from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, plan_for
+from tests.core.test_decision_table import (
+    DONE,
+    OLD,
+    TD,
+    C,
+    F,
+    P,
+    R,
+    T,
+    declared_as,
+    observed_as,
+    plan_for,
+    rows,
+)
 
 Line = tuple[Action, Reason, str | None, str | None]
-ENDED = (DONE, F, TD, AB)
 
 
 def renamed(*old: str, **said: Any) -> DesiredJob:
@@ -40,19 +52,19 @@ def was(key: str = "old", **said: Any) -> ObservedJob:
 
 def lines(plan: Plan) -> list[Line]:
     """Action, reason, and the names of the jobs before and after."""
-    return lines_of(plan.actions)
-
-
-def lines_of(actions: Iterable[PlannedAction]) -> list[Line]:
     return [
         (a.action, a.reason, a.before.name if a.before else None, a.after.name if a.after else None)
-        for a in actions
+        for a in plan.actions
     ]
 
 
 def applied(plan: Plan, jobs: Iterable[ObservedJob]) -> list[ObservedJob]:
     """The jobs after the updates of a plan."""
-    written = {a.before.id: a.desired["description"] for a in plan.to_execute if a.before and a.desired}
+    written = {
+        a.before.id: a.desired["description"]
+        for a in plan.actions
+        if a.action is Action.UPDATE and a.before and a.desired
+    }
     return [replace(job, description=written.get(job.id, job.description)) for job in jobs]
 
 
@@ -64,45 +76,158 @@ def marker_of(job: ObservedJob) -> Marker:
 # --- a run of the old key goes on under the new one
 
 
-@pytest.mark.parametrize("phase", [C, P, R, *ENDED])
-def test_key_rename_changes_only_the_marker(phase: Phase) -> None:
-    job = was(phase=phase)
-    plan = plan_for(a_stack(renamed()), job)
-    assert lines(plan) == [(Action.UPDATE, Reason.MARKER_CHANGED, "old", "old")]
-    [action] = plan.actions
+@pytest.mark.parametrize(
+    ("declared", "observed", "remembered", "expected"),
+    rows(
+        """
+# its marker follows, and nothing else
+creating | | old Creating | | old update marker_changed old
+pending | | old Pending | | old update marker_changed old
+running | | old | | old update marker_changed old
+completed | | old Completed | | old update marker_changed old
+failed | | old Failed | | old update marker_changed old
+terminated | | old Terminated | | old update marker_changed old
+abnormal | | old Abnormal | | old update marker_changed old
+terminating | | old Terminating | | old keep terminated_outside old
+every revision | | old Failed, old r2 Terminated stopped, old r3 | \
+    | old update renamed old; old-r2 update renamed old-r2; old-r3 update marker_changed old-r3
+several old keys | formerly: old+older | older Completed edited, old r2 | \
+    | older update renamed older; old-r2 update marker_changed old-r2
+superseded | | old ran_s=9, old r2 ran_s=99 | | old terminate superseded; old-r2 update marker_changed old-r2
+# the next revision has the new name and the next number
+no job | | | | create not_found new
+retry | on_failure: retry | old r3 Failed | | old-r3 update renamed old-r3; create retry new-r4
+recreate | on_terminated: recreate | old r3 Terminated | \
+    | old-r3 update renamed old-r3; create recreate new-r4
+declared again | | old r3 Terminated stopped | | old-r3 update renamed old-r3; create declared_again new-r4
+edited | | old r3 Completed edited | | old-r3 update renamed old-r3; create immutable_changed new-r4
+edited, running | | old r2 edited | | old-r2 replace immutable_changed new-r3
+retries exhausted | on_failure: retry | old Failed, old r2 Failed | \
+    | old update renamed old; old-r2 update marker_changed old-r2
+aged out | | | old r2 Completed | keep aged_out old-r2
+aged out, edited | | | old r4 Failed edited | create immutable_changed new-r5
+# both keys own jobs
+both run | | old, new | | new conflict rename_clash
+new failed | | old Completed, new Failed | | old conflict rename_clash
+old completed | | old Completed, new | | old conflict rename_clash
+# what is not wanted
+absent | absent | old | | old terminate state_absent
+absent, pending | absent | old Pending | | old terminate state_absent
+absent, protected | absent | old protected | | old blocked protected
+absent, protected by its entry | absent protect: true | old | | old blocked protected
+absent, released | absent protect: false | old protected | | old update protection_released old
+edited, protected | | old edited protected | | old blocked protected; old update renamed old
+edited, protected by its entry | protect: true | old edited | | old blocked protected; old update renamed old
+""",
+        5,
+    ),
+)
+def test_key_renamed(declared: str, observed: str, remembered: str, expected: str) -> None:
+    absence, said = ("absent ", declared[6:]) if declared.startswith("absent") else ("", declared)
+    formerly = "" if "formerly" in said else "formerly: old, "
+    desired = declared_as(f"{absence}{formerly}{said.strip()}", "new")
+    plan = plan_for(a_stack(desired), *_made(observed), memory=_known(remembered))
+    assert [_line(action) for action in plan.actions] == expected.split("; ")
+    assert {one.key for one in plan.actions} == {"new"}
+    jobs = [one for one in _made(observed) if one.name.startswith("old")]
+    for after in applied(plan, jobs):
+        written = marker_of(after)
+        if written.key == "new":
+            [job] = [one for one in jobs if one.id == after.id]
+            was_digest = marker_of(job).digest
+            assert (written.id_part, written.revision) == (job.id[:8], marker_of(job).revision)
+            assert written.digest in (desired.digest, was_digest)
+
+
+def _made(observed: str) -> list[ObservedJob]:
+    """Jobs of other keys, of the declaration of `new` unless they are `edited`."""
+    found = []
+    for key, _, said in (one.strip().partition(" ") for one in observed.split(",") if one.strip()):
+        made_of = replace(a_job("new", **(OLD if "edited" in said else {})), key=key)
+        found += observed_as(said.replace("edited", "") or "r1", made_of)
+    return found
+
+
+def _known(remembered: str) -> HistorySnapshot:
+    jobs = [(job, marker_of(job)) for job in _made(remembered)]
+    made_of = {
+        job.id: replace(a_job("new", **(OLD if "edited" in remembered else {})), key="old") for job, _ in jobs
+    }
+    return a_memory(
+        *(past(made_of[job.id], marker.revision, job.phase_text, job=job) for job, marker in jobs)
+    )
+
+
+def _line(action: PlannedAction) -> str:
+    """The name of the job before, action, reason, and the name of the job after."""
+    before, after = (one.name if one else "" for one in (action.before, action.after))
+    return f"{before} {action.action.value} {action.reason.value} {after}".strip()
+
+
+def test_key_rename_changes_only_the_marker() -> None:
+    job = was()
+    [action] = plan_for(a_stack(renamed()), job).actions
     assert action.formerly == "old"
     assert action.desired is not None
     assert action.desired["description"] == str(Marker(STACK, "new", 1, renamed().digest, id_part=job.id[:8]))
     assert [(c.path, c.before, c.after) for c in action.changes] == [("marker.key", "old", "new")]
 
 
-def test_terminating_job_is_renamed_after_it_has_ended() -> None:
-    assert lines(plan_for(a_stack(renamed()), was(phase=T))) == [
-        (Action.KEEP, Reason.TERMINATED_OUTSIDE, "old", "old")
-    ]
-    assert lines(plan_for(a_stack(renamed()), was(phase=TD))) == [
-        (Action.UPDATE, Reason.MARKER_CHANGED, "old", "old")
-    ]
-
-
-@pytest.mark.parametrize("phase", [C, P, R, *ENDED])
+@pytest.mark.parametrize("phase", [R, DONE])
 def test_plan_after_a_key_rename_is_empty_with_or_without_formerly(phase: Phase) -> None:
     jobs = [was(revision=1, phase=TD, stopped=True), was(revision=2, phase=phase)]
-    plan = plan_for(a_stack(renamed()), *jobs)
-    after = applied(plan, jobs)
-    assert {marker_of(job).key for job in after} == {"new"}
-    assert [marker_of(job).revision for job in after] == [1, 2]
-    assert not plan_for(a_stack(renamed()), *after).to_execute
-    assert not plan_for(a_stack(a_job("new")), *after).to_execute
+    after = applied(plan_for(a_stack(renamed()), *jobs), jobs)
+    assert [(marker_of(job).key, marker_of(job).revision) for job in after] == [("new", 1), ("new", 2)]
+    for desired in (renamed(), a_job("new")):
+        assert not plan_for(a_stack(desired), *after).to_execute
 
 
-def test_every_revision_of_the_old_key_is_renamed() -> None:
-    jobs = [was(revision=1, phase=F), was(revision=2, phase=TD, stopped=True), was(revision=3)]
-    assert lines(plan_for(a_stack(renamed()), *jobs)) == [
-        (Action.UPDATE, Reason.RENAMED, "old", "old"),
-        (Action.UPDATE, Reason.RENAMED, "old-r2", "old-r2"),
-        (Action.UPDATE, Reason.MARKER_CHANGED, "old-r3", "old-r3"),
-    ]
+def test_create_first_renames_the_marker_before_the_new_job_is_created() -> None:
+    """Or a crash between the two would leave both keys with revisions of their own."""
+    desired = renamed(**OLD, lifecycle={"replace_order": "create_first"})
+    actions = in_order(plan_for(a_stack(desired), was(revision=2)).actions)
+    assert [one.reason for one in actions] == [Reason.RENAMED, Reason.IMMUTABLE_CHANGED]
+
+
+@pytest.mark.parametrize("protect", [None, True])
+def test_destroy_spares_a_protected_job_of_the_old_key(protect: bool | None) -> None:
+    plan = destroy(a_stack(renamed(lifecycle={"protect": protect})), was(protected=not protect))
+    assert [(one.action, one.reason) for one in plan.actions] == [(Action.BLOCKED, Reason.PROTECTED)]
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (["new"], [(Action.UPDATE, Reason.MARKER_CHANGED, "old", "old")]),
+        (["b"], [(Action.KEEP, Reason.UNCHANGED, "b", "b")]),
+    ],
+)
+def test_old_key_belongs_to_the_view_of_the_new_one(view: list[str], expected: list[Line]) -> None:
+    whole = {"new": renamed(), "b": a_job("b")}
+    stack = narrow(replace(a_stack(*whole.values()), whole=whole), view, ["old", "b"])
+    assert lines(plan_for(stack, was(), seen(a_job("b")))) == expected
+
+
+@pytest.mark.parametrize("is_partial", [True, False])
+def test_old_key_is_not_terminated_when_the_new_one_is_out_of_view(is_partial: bool) -> None:
+    stack = replace(a_stack(a_job("b"), is_partial=is_partial), whole={"new": renamed(), "b": a_job("b")})
+    assert lines(plan_for(stack, was(), seen(a_job("b")))) == [(Action.KEEP, Reason.UNCHANGED, "b", "b")]
+
+
+@pytest.mark.parametrize(
+    ("job", "memory", "classes"),
+    [
+        (was(), NO_HISTORY, []),
+        (was(), a_memory(past(replace(a_job("new"), key="old"), 1, R)), []),
+        (was(phase=F), NO_HISTORY, ["failed"]),
+        (was(text="edited by hand"), NO_HISTORY, ["modified"]),
+    ],
+    ids=["not yet applied", "recorded", "failed", "edited"],
+)
+def test_drift_of_the_old_key_is_that_of_the_new_one(
+    job: ObservedJob, memory: HistorySnapshot, classes: list[str]
+) -> None:
+    assert drift_classes(a_stack(renamed()), job, memory=memory) == classes
 
 
 def test_key_rename_keeps_flags_and_text_of_an_older_revision() -> None:
@@ -132,75 +257,7 @@ def test_renamed_job_is_owned_by_its_id_part_and_a_copy_is_not() -> None:
 # --- the next revision of a renamed key
 
 
-@pytest.mark.parametrize(
-    ("phase", "lifecycle", "more", "reason"),
-    [
-        (F, {"on_failure": "retry"}, {}, Reason.RETRY),
-        (TD, {"on_terminated": "recreate"}, {}, Reason.RECREATE),
-        (TD, {}, {"stopped": True}, Reason.DECLARED_AGAIN),
-        (DONE, {}, {"changed": OLD}, Reason.IMMUTABLE_CHANGED),
-    ],
-)
-def test_revision_after_a_key_rename_has_the_new_name_and_next_number(
-    phase: Phase, lifecycle: dict[str, Any], more: dict[str, Any], reason: Reason
-) -> None:
-    jobs = [was(revision=3, phase=phase, **more)]
-    assert lines(plan_for(a_stack(renamed(lifecycle=lifecycle)), *jobs)) == [
-        (Action.UPDATE, Reason.RENAMED, "old-r3", "old-r3"),
-        (Action.CREATE, reason, None, "new-r4"),
-    ]
-
-
-def test_retries_are_counted_across_a_key_rename() -> None:
-    desired = renamed(lifecycle={"on_failure": "retry", "max_retries": 1})
-    jobs = [was(revision=1, phase=F), was(revision=2, phase=F)]
-    assert [(line[0], line[2]) for line in lines(plan_for(a_stack(desired), *jobs))] == [
-        (Action.UPDATE, "old"),
-        (Action.UPDATE, "old-r2"),
-    ]
-
-
-def test_key_rename_with_a_changed_declaration_is_a_replace() -> None:
-    assert lines(plan_for(a_stack(renamed(**OLD)), was(revision=2))) == [
-        (Action.REPLACE, Reason.IMMUTABLE_CHANGED, "old-r2", "new-r3")
-    ]
-
-
-def test_create_first_renames_the_marker_before_the_new_job_is_created() -> None:
-    """Or a crash between the two would leave both keys with revisions of their own."""
-    desired = renamed(**OLD, lifecycle={"replace_order": "create_first"})
-    plan = plan_for(a_stack(desired), was(revision=2))
-    assert [line[:2] for line in lines_of(in_order(plan.actions))] == [
-        (Action.UPDATE, Reason.RENAMED),
-        (Action.REPLACE, Reason.IMMUTABLE_CHANGED),
-    ]
-
-
-def test_second_active_revision_of_the_old_key_is_superseded() -> None:
-    plan = plan_for(a_stack(renamed()), was(revision=1, ran_s=9), was(revision=2, ran_s=99))
-    assert lines(plan) == [
-        (Action.TERMINATE, Reason.SUPERSEDED, "old", None),
-        (Action.UPDATE, Reason.MARKER_CHANGED, "old-r2", "old-r2"),
-    ]
-
-
 # --- several old keys, and both keys with revisions
-
-
-def test_several_old_keys_are_renamed_to_one() -> None:
-    jobs = [was("older", revision=1, phase=DONE, changed=OLD), was("old", revision=2)]
-    assert lines(plan_for(a_stack(renamed("old", "older")), *jobs)) == [
-        (Action.UPDATE, Reason.RENAMED, "older", "older"),
-        (Action.UPDATE, Reason.MARKER_CHANGED, "old-r2", "old-r2"),
-    ]
-
-
-@pytest.mark.parametrize("old_phase", [R, DONE])
-@pytest.mark.parametrize("new_phase", [R, F])
-def test_old_and_new_key_that_both_own_revisions_are_a_conflict(old_phase: Phase, new_phase: Phase) -> None:
-    plan = plan_for(a_stack(renamed()), was(phase=old_phase), seen(a_job("new"), phase=new_phase))
-    assert [(a.action, a.reason) for a in plan.actions] == [(Action.CONFLICT, Reason.RENAME_CLASH)]
-    assert "old" in plan.actions[0].detail
 
 
 @pytest.mark.parametrize("done", [0, 1, 2])
@@ -226,24 +283,6 @@ def test_key_rename_with_the_next_revision_already_created_is_no_conflict() -> N
 # --- what is not there, or not wanted
 
 
-def test_new_key_is_created_when_the_old_key_has_no_job() -> None:
-    assert lines(plan_for(a_stack(renamed()))) == [(Action.CREATE, Reason.NOT_FOUND, None, "new")]
-
-
-def test_old_key_of_a_rename_is_not_terminated_as_undeclared() -> None:
-    plan = plan_for(a_stack(renamed(), a_job("b")), was(), seen(a_job("b")))
-    assert Action.TERMINATE not in {action.action for action in plan.actions}
-    assert {action.key for action in plan.actions} == {"new", "b"}
-
-
-@pytest.mark.parametrize("phase", [R, P])
-def test_state_absent_terminates_the_job_of_the_old_key(phase: Phase) -> None:
-    gone = replace(absent("new"), formerly=("old",))
-    plan = plan_for(a_stack(gone), was(phase=phase))
-    assert lines(plan) == [(Action.TERMINATE, Reason.STATE_ABSENT, "old", None)]
-    assert plan.actions[0].formerly == "old"
-
-
 def test_destroy_terminates_the_job_of_the_old_key() -> None:
     stack = a_stack(renamed(), a_job("b"))
     plan = destroy(stack, was(), seen(a_job("b")))
@@ -253,53 +292,7 @@ def test_destroy_terminates_the_job_of_the_old_key() -> None:
     ]
 
 
-@pytest.mark.parametrize("how", ["declared", "marked"])
-@pytest.mark.parametrize("what", ["state: absent", "destroy", "a change"])
-def test_protected_job_stays_protected_under_its_new_key(how: str, what: str) -> None:
-    protect = True if how == "declared" else None
-    job = was(protected=how == "marked")
-    if what == "state: absent":
-        stack = a_stack(
-            replace(absent("new", **({"protect": protect} if protect else {})), formerly=("old",))
-        )
-        plan = plan_for(stack, job)
-    elif what == "destroy":
-        plan = destroy(a_stack(renamed(lifecycle={"protect": protect})), job)
-    else:
-        plan = plan_for(a_stack(renamed(**OLD, lifecycle={"protect": protect})), job)
-    assert (Action.BLOCKED, Reason.PROTECTED) in {(a.action, a.reason) for a in plan.actions}
-    assert not any(action.traits.stops_a_job for action in plan.actions)
-
-
-def test_removal_of_protection_writes_the_new_key_into_the_marker() -> None:
-    job = was(protected=True)
-    plan = plan_for(a_stack(replace(absent("new", protect=False), formerly=("old",))), job)
-    assert lines(plan) == [(Action.UPDATE, Reason.PROTECTION_RELEASED, "old", "old")]
-    [after] = applied(plan, [job])
-    assert marker_of(after) == Marker(STACK, "new", 1, renamed().digest, id_part=job.id[:8])
-
-
 # --- views
-
-
-def test_view_of_the_new_key_alone_renames() -> None:
-    whole = {"new": renamed(), "b": a_job("b")}
-    stack = narrow(replace(a_stack(*whole.values()), whole=whole), ["new"], ["old", "b"])
-    assert lines(plan_for(stack, was(), seen(a_job("b")))) == [
-        (Action.UPDATE, Reason.MARKER_CHANGED, "old", "old")
-    ]
-
-
-def test_view_of_another_key_alone_does_not_rename() -> None:
-    whole = {"new": renamed(), "b": a_job("b")}
-    stack = narrow(replace(a_stack(*whole.values()), whole=whole), ["b"], ["old", "b"])
-    assert lines(plan_for(stack, was(), seen(a_job("b")))) == [(Action.KEEP, Reason.UNCHANGED, "b", "b")]
-
-
-@pytest.mark.parametrize("is_partial", [True, False])
-def test_old_key_is_not_terminated_when_the_new_one_is_out_of_view(is_partial: bool) -> None:
-    stack = replace(a_stack(a_job("b"), is_partial=is_partial), whole={"new": renamed(), "b": a_job("b")})
-    assert lines(plan_for(stack, was(), seen(a_job("b")))) == [(Action.KEEP, Reason.UNCHANGED, "b", "b")]
 
 
 def test_unreadable_job_of_the_old_key_makes_the_new_key_unknown() -> None:
@@ -320,34 +313,7 @@ def drift_classes(stack: Stack, *jobs: ObservedJob, memory: HistorySnapshot = NO
     return [item.class_.value for item in report.drift]
 
 
-@pytest.mark.parametrize("remembers", [True, False])
-def test_key_rename_not_yet_applied_is_no_drift(remembers: bool) -> None:
-    of_old = replace(a_job("new"), key="old")
-    memory = a_memory(past(of_old, 1, R)) if remembers else NO_HISTORY
-    assert drift_classes(a_stack(renamed()), was(), memory=memory) == []
-
-
-def test_failed_job_of_the_old_key_is_drift_of_the_new_key() -> None:
-    assert drift_classes(a_stack(renamed()), was(phase=F)) == ["failed"]
-
-
-def test_edited_job_of_the_old_key_is_modified() -> None:
-    assert drift_classes(a_stack(renamed()), was(text="edited by hand")) == ["modified"]
-
-
 # --- with the history store
-
-
-def test_aged_out_completed_job_of_the_old_key_is_kept() -> None:
-    of_old = replace(a_job("new"), key="old")
-    plan = plan_for(a_stack(renamed()), memory=a_memory(past(of_old, 2)))
-    assert lines(plan) == [(Action.KEEP, Reason.AGED_OUT, None, "old-r2")]
-
-
-def test_next_revision_number_follows_those_of_the_old_key() -> None:
-    of_old = replace(a_job("new", **OLD), key="old")
-    plan = plan_for(a_stack(renamed()), memory=a_memory(past(of_old, 4, F)))
-    assert lines(plan) == [(Action.CREATE, Reason.IMMUTABLE_CHANGED, None, "new-r5")]
 
 
 @pytest.mark.parametrize("key", ["old", "new"])
@@ -400,33 +366,27 @@ def hints(plan: Plan) -> list[tuple[str | None, str | None]]:
     return [(one.key, one.fix) for one in plan.warnings if one.what == "may be a rename"]
 
 
-@pytest.mark.parametrize("phase", [C, P, R, DONE])
-def test_new_key_with_the_declaration_of_a_removed_key_gets_a_rename_hint(phase: Phase) -> None:
-    plan = plan_for(a_stack(a_job("new")), was(phase=phase))
-    assert hints(plan) == [("new", "add `formerly: old` to new to keep its job")]
-    assert hints(plan_for(a_stack(renamed()), was(phase=phase))) == []
-
-
 @pytest.mark.parametrize(
-    ("stack", "job"),
+    ("stack", "jobs", "is_given"),
     [
-        (a_stack(a_job("new", **OLD)), was()),
-        (a_stack(a_job("new")), was(phase=F)),
-        (a_stack(a_job("new")), was(phase=T)),
-        (a_stack(a_job("new"), a_job("old")), was()),
-        (a_stack(a_job("new"), absent("old")), was()),
-        (a_stack(renamed("other")), was()),
-        (a_stack(a_job("new")), was(stack="other")),
-        (a_stack(absent("new")), was()),
+        *((a_stack(a_job("new")), [was(phase=phase)], True) for phase in (C, P, R, DONE)),
+        (a_stack(renamed()), [was()], False),
+        (a_stack(a_job("new", **OLD)), [was()], False),
+        (a_stack(a_job("new")), [was(phase=F)], False),
+        (a_stack(a_job("new")), [was(phase=T)], False),
+        (a_stack(a_job("new"), a_job("old")), [was()], False),
+        (a_stack(a_job("new"), absent("old")), [was()], False),
+        (a_stack(renamed("other")), [was()], False),
+        (a_stack(a_job("new")), [was(stack="other")], False),
+        (a_stack(absent("new")), [was()], False),
+        (a_stack(a_job("new")), [was(), seen(a_job("new"), phase=F)], False),
     ],
-    ids=["edited", "failed", "ending", "declared", "absent", "renamed", "foreign", "not wanted"],
 )
-def test_unlikely_rename_gets_no_hint(stack: Stack, job: ObservedJob) -> None:
-    assert hints(plan_for(stack, job)) == []
-
-
-def test_key_with_a_job_of_its_own_gets_no_rename_hint() -> None:
-    assert hints(plan_for(a_stack(a_job("new")), was(), seen(a_job("new"), phase=F))) == []
+def test_new_key_with_the_declaration_of_a_removed_key_gets_a_rename_hint(
+    stack: Stack, jobs: list[ObservedJob], is_given: bool
+) -> None:
+    hint = [("new", "add `formerly: old` to new to keep its job")]
+    assert hints(plan_for(stack, *jobs)) == (hint if is_given else [])
 
 
 def test_removed_key_is_proposed_for_one_rename_only() -> None:
