@@ -17,8 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from reconciler.core.values import TargetIdentity
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, count
-from reconciler.render import Content, formats_of, render
-from reconciler.render.style import View
+from reconciler.render import Content, View, formats_of, render
 from reconciler.secrets import Redactor
 
 #: `--check` fails above this many seconds.

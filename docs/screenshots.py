@@ -19,8 +19,7 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from reconciler.render import Content, render
-from reconciler.render.style import Style, View
+from reconciler.render import Content, Style, View, render
 from reconciler.render.timeline import render_timeline
 from tests.render.browser import Page, installed, started
 from tests.render.recorded_histories import a_quarter, timeline_of

@@ -65,9 +65,8 @@ from reconciler.plan_file import (
     read_plan,
 )
 from reconciler.reconcile import Context
-from reconciler.render import FORMATS, Content, formats_of, render
+from reconciler.render import FORMATS, Content, View, formats_of, render
 from reconciler.render.json import redacted
-from reconciler.render.style import View
 from reconciler.rollout import Rollout
 from reconciler.secrets import Redactor, without_secrets
 

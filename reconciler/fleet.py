@@ -46,9 +46,8 @@ from reconciler.modelarts.clock import RateLimiter, SystemClock
 from reconciler.modelarts.connect import PROCESS_LIMITER
 from reconciler.modelarts.known_secrets import known_secrets
 from reconciler.modelarts.target import Runtime, identity_of
-from reconciler.render import FORMATS, Content, render
+from reconciler.render import FORMATS, Content, Style, View, render
 from reconciler.render.json import dump, redacted
-from reconciler.render.style import Style, View
 from reconciler.secrets import Redactor, without_secrets
 from reconciler.text import printable, visible
 from reconciler.validation import validate_stack

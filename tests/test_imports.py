@@ -150,7 +150,7 @@ LATE: Mapping[str, str] = {
     "manifest/yaml.py": UNUSED,
     "notify.py": UNUSED,
     "reconcile.py": UNUSED,
-    "render/layout.py": UNUSED,
+    "render/text.py": UNUSED,
     "records/dialects/postgresql.py": UNUSED,
     "records/recording.py": UNUSED,
     "validation.py": UNUSED,

@@ -15,8 +15,8 @@ import pytest
 from reconciler.cli.watch import render_check
 from reconciler.decide.metrics import MetricSource
 from reconciler.errors import ExitCode
+from reconciler.render import PLAIN
 from reconciler.render.prometheus import render_metrics
-from reconciler.render.style import PLAIN
 from reconciler.watch import CheckInterval, CheckReport, Watch, WatchClock, WatchState, watch_figures
 
 EVERY_S = 900.0

@@ -21,14 +21,14 @@ from urllib.parse import quote
 
 from reconciler.errors import Diagnostic, Refused, WrongUsage
 from reconciler.files import NotRegular, write_file
-from reconciler.render.style import Place, Style
+from reconciler.render import Place, Style
 from reconciler.secrets import Redactor
 from reconciler.text import printable, visible
 
 if TYPE_CHECKING:
     from subprocess import Popen
 
-    from reconciler.render.style import Style
+    from reconciler.render import Style
 
 
 #: Narrower ones are treated as this wide: the terminal breaks the lines then.
@@ -241,7 +241,7 @@ class Console:
             for diagnostic in diagnostics:
                 self.tell(self._json(_log_line(diagnostic), None))
             return
-        from reconciler.render.lines import render_diagnostics
+        from reconciler.render.text import render_diagnostics
 
         style = self.style(sys.stderr)
         self.say(render_diagnostics(diagnostics, style, verbose=self.verbosity > 0).rstrip("\n"))
@@ -369,7 +369,7 @@ def _show_by_pager(text: str, command: str) -> bool:
 
 
 def _is_longer_than_screen(text: str) -> bool:
-    from reconciler.render.layout import cell_len
+    from reconciler.render.text import cell_len
 
     rows, columns = screen_rows(sys.stdout), screen_columns(sys.stdout)
     if rows is None or columns is None:

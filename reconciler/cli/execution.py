@@ -38,7 +38,7 @@ from reconciler.modelarts import clock
 from reconciler.plan_file import ReadPlan, SecretSources, check_preconditions, check_target, read_plan
 from reconciler.reconcile import Context, notify_apply
 from reconciler.records.recording import DATABASE, StackLock
-from reconciler.render.lines import render_warnings
+from reconciler.render.text import render_warnings
 from reconciler.rollout import Rollout
 from reconciler.text import printable
 from reconciler.version import __version__

@@ -25,7 +25,7 @@ from reconciler.modelarts.jobs import (
     first_task,
     terminate,
 )
-from reconciler.render.lines import render_lines
+from reconciler.render.text import render_lines
 from reconciler.text import format_duration, printable
 
 if TYPE_CHECKING:

@@ -207,7 +207,7 @@ def events(
     TIME is 2026-11-21, 2026-11-21T08:00:00Z, or 2d (two days ago).
     """
     from reconciler.modelarts.jobs import event_times, read_events
-    from reconciler.render.lines import render_table
+    from reconciler.render.text import render_table
 
     with open_target(**where) as there:
         found = there.find(job)
@@ -231,7 +231,7 @@ def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
     """Print the node utilization of a task, in percent. --json prints the value of every minute."""
     from reconciler.cli import job_actions
     from reconciler.modelarts.jobs import first_task
-    from reconciler.render.lines import render_table
+    from reconciler.render.text import render_table
 
     with open_target(**where) as there:
         found = there.find(job)
@@ -413,7 +413,7 @@ def flavors_command(flavor_type: str | None, as_json: bool, **where: Any) -> Non
 
     --json prints everything the service returns about each.
     """
-    from reconciler.render.lines import render_table
+    from reconciler.render.text import render_table
 
     with open_target(**where) as there:
         flavors = there.target.catalog.flavor_offers(flavor_type).items
@@ -436,7 +436,7 @@ def engines_command(name: str, as_json: bool, **where: Any) -> None:
 
     --json prints everything the service returns about each.
     """
-    from reconciler.render.lines import render_table
+    from reconciler.render.text import render_table
 
     with open_target(**where) as there:
         engines = there.target.catalog.engine_offers().items

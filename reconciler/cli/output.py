@@ -13,8 +13,7 @@ from reconciler.cli.console import console
 from reconciler.decide.metrics import RunReport
 from reconciler.errors import SUCCESSES
 from reconciler.files import append_file
-from reconciler.render import FORMATS, Content, formats_of, render, render_run, step_outputs
-from reconciler.render.style import PLAIN, View
+from reconciler.render import FORMATS, PLAIN, Content, View, formats_of, render, render_run, step_outputs
 
 if TYPE_CHECKING:
     from reconciler.decide.outcome import Result

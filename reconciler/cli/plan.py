@@ -191,7 +191,7 @@ def why_command(key: str, as_json: bool, **options: Any) -> int:
     if as_json:
         console.document(explanation.document())
     else:
-        from reconciler.render.explain import render_why
+        from reconciler.render.commands import render_why
 
         with paged(is_wanted=True):
             console.result(render_why(explanation, console.style(sys.stdout)))

@@ -41,14 +41,14 @@ from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerE
 from reconciler.files import write_file, write_new_file
 from reconciler.modelarts.clock import SystemClock
 from reconciler.render import Content
-from reconciler.render.layout import fit
+from reconciler.render.text import fit
 from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.decide.doctor import Check
     from reconciler.emulator import Server
     from reconciler.manifest.yaml import Document
-    from reconciler.render.style import Style
+    from reconciler.render import Style
 
 
 @click.command("init")
@@ -334,15 +334,15 @@ def explain_command(topic: str, words: Sequence[str], **options: Any) -> None:
         with paged(is_wanted=True):
             _explain_origin(words, **options)
         return
-    from reconciler.render import explain
+    from reconciler.render import commands
 
     if words:
         raise click.UsageError(f'got unexpected arguments after "{topic}": {" ".join(words)}')
     style = console.style(sys.stdout)
     printed: dict[str, Callable[[Style], str]] = {
-        "states": explain.render_states,
-        "rules": explain.render_rules,
-        "fields": explain.render_fields,
+        "states": commands.render_states,
+        "rules": commands.render_rules,
+        "fields": commands.render_fields,
     }
     shown = printed[topic](style) if topic in printed else _explain_key(topic, (*printed, ORIGIN), style)
     with paged(is_wanted=True):
@@ -351,7 +351,7 @@ def explain_command(topic: str, words: Sequence[str], **options: Any) -> None:
 
 def _explain_key(name: str, others: Sequence[str], style: Style) -> str:
     from reconciler.core.schema import NoSuchKey, find_key
-    from reconciler.render.explain import render_key
+    from reconciler.render.commands import render_key
 
     try:
         return render_key(find_key(name), style)
@@ -366,7 +366,7 @@ def _explain_key(name: str, others: Sequence[str], style: Style) -> str:
 
 def _explain_origin(words: Sequence[str], **options: Any) -> None:
     from reconciler.core.selection import unknown_key
-    from reconciler.render.explain import render_origins
+    from reconciler.render.commands import render_origins
 
     if not words:
         raise click.UsageError("origin needs the key of a job: reconciler explain origin KEY [PATH]...")

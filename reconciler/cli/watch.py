@@ -28,10 +28,9 @@ from reconciler.core.values import timestamp
 from reconciler.decide.metrics import NOWHERE, Measurement, MetricSource
 from reconciler.decide.watch_window import Window
 from reconciler.errors import Diagnostic, ExitCode, Severity, WrongUsage
-from reconciler.render import FORMATS
+from reconciler.render import FORMATS, Style
 from reconciler.render.json import dump
 from reconciler.render.prometheus import render_metrics
-from reconciler.render.style import Style
 from reconciler.text import printable
 from reconciler.watch import (
     Checker,

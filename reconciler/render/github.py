@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.core.values import PreflightReason
 from reconciler.decide.policies import DENIED_BY_A_POLICY
-from reconciler.render import Content
+from reconciler.render import Content, Place, View
 from reconciler.render.sheet import Level, Row, sheet_of
-from reconciler.render.style import Place, View
 from reconciler.text import printable
 
 if TYPE_CHECKING:

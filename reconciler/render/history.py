@@ -7,11 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from reconciler.decide.outcome import spell_status
-from reconciler.render import Content
-from reconciler.render.layout import fit
-from reconciler.render.lines import WIDTH, render_change, render_head, render_table, render_tree
-from reconciler.render.sheet import Clean, Row, Sheet, field_of, head_of
-from reconciler.render.style import Style, View
+from reconciler.render import Style, View
+from reconciler.render.text import WIDTH, fit, render_change, render_head, render_table, render_tree
 from reconciler.text import format_count, format_duration, printable
 
 if TYPE_CHECKING:
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
         HistoryStep,
     )
 
-_COLOURS = {
+COLOURS = {
     "done": "green",
     "complete": "green",
     "no drift": "green",
@@ -45,7 +42,7 @@ _CHECKS = frozenset({"drift", "accept"})
 _SHORT = 12
 
 
-def text(report: HistoryReport, view: View) -> str:
+def history_text(report: HistoryReport, view: View) -> str:
     """Text for people: of one key its revisions and what was done to it, else the runs, and a table.
 
     `view.verbose` lists the calls of each run.
@@ -60,7 +57,7 @@ def text(report: HistoryReport, view: View) -> str:
     head = [style.paint(line, "bold") for line in head]
     if diff is not None:
         changes = [f"    {render_change(change)}" for change in diff.changes]
-        lines = [*head, "", *changes, *([""] if changes else []), _differences(report, diff)]
+        lines = [*head, "", *changes, *([""] if changes else []), differences(report, diff)]
         return fit("\n".join(lines) + "\n", style, names)
     parts = [head]
     if key is not None:
@@ -90,34 +87,34 @@ def _table(report: HistoryReport, style: Style) -> str:
 
 def _run_lines(run: HistoryRun, style: Style, *, with_steps: bool) -> Iterator[str]:
     word = run.result or ""
-    painted = style.paint(printable(word), _COLOURS.get(word, "red"))
-    yield f"#{run.id} {printable(run.kind)}: {painted}, {run.began_at}{_took(run.duration_s)}"
-    yield from _wrapped("    ", f"by {_origin_of(run)}", style)
+    painted = style.paint(printable(word), COLOURS.get(word, "red"))
+    yield f"#{run.id} {printable(run.kind)}: {painted}, {run.began_at}{took(run.duration_s)}"
+    yield from _wrapped("    ", f"by {origin_of(run)}", style)
     # Each action, or where none was recorded how many ended how; of a check both.
     counts = ", ".join(f"{n} {spell_status(name)}" for name, n in run.summary.items() if n)
     if counts and (run.kind in _CHECKS or not run.actions):
         yield from _wrapped("    ", counts, style)
-    words = [_what_was_done(run, action) for action in run.actions]
+    words = [what_was_done(run, action) for action in run.actions]
     width = max(map(len, words), default=0)
     for action, what in zip(run.actions, words, strict=True):
-        lines = _wrapped(" " * 16, f"{what:<{width}} {action.key}{_detail_of(action)}", style)
+        lines = _wrapped(" " * 16, f"{what:<{width}} {action.key}{detail_of(action)}", style)
         status = printable(f"{spell_status(action.status):<9}")
-        yield f"      {style.paint(status, _COLOURS.get(action.status, 'red'))} {next(lines).lstrip()}"
+        yield f"      {style.paint(status, COLOURS.get(action.status, 'red'))} {next(lines).lstrip()}"
         yield from lines
     if with_steps:
         for step in run.steps:
-            yield from _wrapped(" " * 6, _call_of(step), style)
+            yield from _wrapped(" " * 6, call_of(step), style)
     elif lost := sum(step.ok is None for step in run.steps):
         calls = "1 call has" if lost == 1 else f"{lost} calls have"
         yield f"      {calls} no recorded answer; use -v to list the calls"
 
 
-def _what_was_done(run: HistoryRun, action: HistoryAction) -> str:
+def what_was_done(run: HistoryRun, action: HistoryAction) -> str:
     """The action, or of a drift check the class of the drift."""
     return action.reason if run.kind in _CHECKS else action.action
 
 
-def _origin_of(run: HistoryRun) -> str:
+def origin_of(run: HistoryRun) -> str:
     """Who did it, where, and from what."""
     parts = [" on ".join(filter(None, (run.who or "somebody", run.where)))]
     if run.commit:
@@ -128,37 +125,37 @@ def _origin_of(run: HistoryRun) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _detail_of(action: HistoryAction) -> str:
+def detail_of(action: HistoryAction) -> str:
     """Why an action ended as it did, to stand behind its key."""
     detail = f": {action.detail}" if action.detail else ""
     return detail + (f" ({action.code})" if action.code and action.code not in action.detail else "")
 
 
-def _call_of(step: HistoryStep) -> str:
+def call_of(step: HistoryStep) -> str:
     """One call of a run, and how it ended."""
     marks = ", ".join(filter(None, (step.code, step.request_id and f"request {step.request_id}")))
     end = f"failed: {step.message}" + (f" ({marks})" if marks else "")
     end = "no answer recorded" if step.ok is None else "succeeded" if step.ok else end
-    return f"call {step.call} {step.name} {step.began_at}{_took(step.duration_s)}: {end}"
+    return f"call {step.call} {step.name} {step.began_at}{took(step.duration_s)}: {end}"
 
 
 def _revision_lines(one: HistoryRevision, style: Style) -> Iterator[str]:
     phase = printable(one.phase) if one.phase else "not observed yet"
     yield style.paint(f"r{one.revision}  {printable(one.name)}  {phase}", "bold")
-    yield from _wrapped("    ", ", ".join(_facts(one)), style)
-    if life := ", ".join(_life_of(one)):
+    yield from _wrapped("    ", ", ".join(facts_of(one)), style)
+    if life := ", ".join(life_of(one)):
         yield f"    {life}"
     if one.phases:
         seen = ", ".join(f"{seen.phase} {seen.seen_at}" for seen in one.phases)
         yield from _wrapped("    ", f"first observed: {seen}", style)
     if one.declared is None or not one.declared.immutable:
         yield "    its declaration is not on record"
-    if one.declared is not None and (spec := _declared_spec(one.declared)):
+    if one.declared is not None and (spec := declared_spec(one.declared)):
         yield "    declared:"
         yield from render_tree(spec, 3)
 
 
-def _facts(one: HistoryRevision) -> Iterator[str]:
+def facts_of(one: HistoryRevision) -> Iterator[str]:
     yield f"job {one.job}"
     yield f"digest {one.digest}"
     yield format_count(one.node_count, "node")
@@ -166,7 +163,7 @@ def _facts(one: HistoryRevision) -> Iterator[str]:
         yield f"ran {_span(one.duration_s)}"
 
 
-def _life_of(one: HistoryRevision) -> Iterator[str]:
+def life_of(one: HistoryRevision) -> Iterator[str]:
     """When a revision was created, started and ended."""
     if one.created_at:
         yield f"created {one.created_at}"
@@ -187,11 +184,11 @@ def _span(seconds: float | None) -> str:
     return format_duration(round(seconds, 1) if seconds < 10 else round(seconds))
 
 
-def _took(seconds: float | None) -> str:
+def took(seconds: float | None) -> str:
     return "" if seconds is None else f", took {_span(seconds)}"
 
 
-def _declared_spec(declared: HistoryDeclared) -> dict[str, Any]:
+def declared_spec(declared: HistoryDeclared) -> dict[str, Any]:
     """What was declared, as a manifest would say it."""
     lifecycle = {} if declared.protect is None else {"lifecycle": {"protect": declared.protect}}
     about = {"description": declared.description} if declared.description else {}
@@ -216,7 +213,7 @@ def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _differences(report: HistoryReport, diff: HistoryDiff) -> str:
+def differences(report: HistoryReport, diff: HistoryDiff) -> str:
     """How many fields differ between two revisions; if none, why there are two all the same."""
     count = len(diff.changes)
     if count:
@@ -242,82 +239,3 @@ def _wrapped(indent: str, line: str, style: Style) -> Iterator[str]:
     )
     # What stood within a line may begin one now.
     yield from map(printable, lines or [indent.rstrip()])
-
-
-# ── the sheet ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def sheet(report: HistoryReport, view: View, clean: Clean) -> Sheet:
-    """Runs with their actions, and revisions. `view.verbose` lists the calls of each run."""
-    runs = tuple(_run_row(run, view, clean, len(report.runs) == 1) for run in report.runs)
-    revisions = tuple(_revision_row(one, report, clean) for one in report.revisions)
-    rows = (*_diff_rows(report, clean), *runs, *revisions)
-    about = f" of {report.key}" if report.key else ""
-    counts = f"{format_count(len(runs), 'run')}, {format_count(len(revisions), 'revision')}"
-    return Sheet(
-        Content.HISTORY,
-        **head_of(report, clean),
-        last_line=clean(f"History{about}: {counts}."),
-        counts={"runs": len(runs), "revisions": len(revisions)},
-        rows=rows,
-        folded=rows,
-        keys=tuple(dict.fromkeys(row.key for row in revisions)),
-        columns=("Result", "Run or job", "What"),
-    )
-
-
-def _run_row(run: HistoryRun, view: View, clean: Clean, is_only: bool) -> Row:
-    result = run.result or "unknown"
-    counts = ", ".join(f"{number} {spell_status(name)}" for name, number in run.summary.items() if number)
-    facts = (run.began_at + _took(run.duration_s), f"by {_origin_of(run)}", counts)
-    lines = [
-        f"{spell_status(one.status)} {_what_was_done(run, one)} {one.key}{_detail_of(one)}"
-        for one in run.actions
-    ]
-    lines += map(_call_of, run.steps) if view.verbose else ()
-    return Row(
-        keys=(clean(f"#{run.id} {run.kind}"),),
-        kind=clean(result),
-        words="run" if is_only else "runs",
-        symbol="",
-        colour=_COLOURS.get(result, "red"),
-        rule=clean(run.kind),
-        text=clean("; ".join(filter(None, facts))),
-        lines=tuple(map(clean, lines)),
-        lines_title=format_count(len(run.actions), "action"),
-    )
-
-
-def _revision_row(one: HistoryRevision, report: HistoryReport, clean: Clean) -> Row:
-    lines = [f"{seen.phase} first observed {seen.seen_at}" for seen in one.phases]
-    if report.key and one.declared is not None:
-        lines += render_tree(_declared_spec(one.declared), 0)
-    return Row(
-        keys=(clean(one.key),),
-        kind=clean(one.phase or "not observed yet"),
-        words="revision" if len(report.revisions) == 1 else "revisions",
-        symbol="",
-        colour="dim",
-        rule="revision",
-        revision=f"r{one.revision}",
-        text=clean(", ".join((*_facts(one), *_life_of(one)))),
-        lines=tuple(map(clean, lines)),
-        lines_title="phases and declaration" if report.key else "phases",
-        rank=1,
-    )
-
-
-def _diff_rows(report: HistoryReport, clean: Clean) -> Iterator[Row]:
-    """How two revisions differ, where that was asked for."""
-    if (diff := report.diff) is not None:
-        yield Row(
-            keys=(clean(report.key or ""),),
-            kind="differences",
-            words="difference" if len(diff.changes) == 1 else "differences",
-            symbol="~",
-            colour="yellow",
-            rule="diff",
-            revision=f"r{diff.before} -> r{diff.after}",
-            text=_differences(report, diff),
-            changes=tuple(field_of(change, clean) for change in diff.changes),
-        )

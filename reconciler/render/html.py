@@ -14,9 +14,8 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined, Template
 
-from reconciler.render import Content
+from reconciler.render import Content, View
 from reconciler.render.sheet import NONE, sheet_of
-from reconciler.render.style import View
 
 _FILES = Path(__file__).parent / "page"
 

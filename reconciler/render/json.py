@@ -12,8 +12,7 @@ from reconciler.core.settings import TARGET_KINDS
 from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.outcome import EventType
 from reconciler.decide.plan import Action, Reason
-from reconciler.render import Content
-from reconciler.render.style import View
+from reconciler.render import Content, View
 from reconciler.secrets import REDACTED
 from reconciler.text import COMMAND_MARK, INVISIBLE
 

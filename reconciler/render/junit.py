@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as Xml
 
 from reconciler.core.values import timestamp
-from reconciler.render import Content
-from reconciler.render.sheet import NONE, Level, Row, Sheet, sheet_of
-from reconciler.render.style import View
-from reconciler.render.validation import by_file
+from reconciler.render import Content, View
+from reconciler.render.sheet import NONE, Level, Row, Sheet, by_file, sheet_of
 from reconciler.text import printable
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from reconciler.render import Content
+from reconciler.render import Content, View
 from reconciler.render.sheet import Field, Level, Note, Row, Sheet, sheet_of
-from reconciler.render.style import View
 from reconciler.text import printable
 
 if TYPE_CHECKING:

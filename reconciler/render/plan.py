@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.scalar import Reference, parts_of
 from reconciler.decide.cost import spell_cost
-from reconciler.decide.plan import FOLDED_FROM, Action, Plan, PlannedAction, Reason, few, spell_work
-from reconciler.render import Content
+from reconciler.decide.plan import FOLDED_FROM, Action, Plan, PlannedAction, few, spell_work
+from reconciler.render import Style, View
 from reconciler.render.groups import (
     explain_group,
     fold_alike,
@@ -18,9 +17,9 @@ from reconciler.render.groups import (
     is_one_sweep,
     look_of_action,
 )
-from reconciler.render.layout import fit
-from reconciler.render.lines import (
+from reconciler.render.text import (
     INDENT,
+    fit,
     name_of,
     render_change,
     render_entry,
@@ -29,20 +28,6 @@ from reconciler.render.lines import (
     render_warnings,
     width_of_names,
 )
-from reconciler.render.sheet import (
-    Clean,
-    Level,
-    Row,
-    Sheet,
-    field_of,
-    finding_row,
-    head_of,
-    place_of,
-    refusal_notes,
-    row_of_denial,
-    warning_notes,
-)
-from reconciler.render.style import Style, View
 from reconciler.secrets import show
 from reconciler.text import printable
 
@@ -51,13 +36,11 @@ if TYPE_CHECKING:
     from reconciler.decide.review import ReviewedJob
     from reconciler.decide.saved_plan import SavedOptions
 
-#: The kind of a row about a finding of pre-flight.
-_REFUSED = "refused"
 #: How many times of schedules are named of keys that are not listed.
 _MOST_TIMES = 5
 
 
-def text(plan: Plan, view: View) -> str:
+def plan_text(plan: Plan, view: View) -> str:
     """Text for people: what ends work first; what is kept only on request, unless it ended badly."""
     style = view.style
     lines = [style.paint(render_head(plan.stack, plan.target), "bold"), ""]
@@ -74,7 +57,7 @@ def text(plan: Plan, view: View) -> str:
         lines.append("")
     lines += render_warnings(plan.warnings, style)
     lines += _next_runs(plan, view)
-    lines += _sums(plan)
+    lines += sums_of(plan)
     lines.append(plan.last_line)
     return fit("\n".join(lines) + "\n", style, {action.key for action in plan.actions})
 
@@ -85,7 +68,7 @@ def _is_shown(action: PlannedAction, view: View) -> bool:
 
 def _group_lines(actions: Sequence[PlannedAction], style: Style, width: int) -> Iterator[str]:
     """One action, or several that are alike; revisions that differ stand beside the keys."""
-    keys, revisions = [one.key for one in actions], [_revision(one) for one in actions]
+    keys, revisions = [one.key for one in actions], [revision_of(one) for one in actions]
     is_same = len(set(revisions)) == 1
     pairs = zip(keys, revisions, strict=True)
     yield from job_lines(
@@ -94,7 +77,7 @@ def _group_lines(actions: Sequence[PlannedAction], style: Style, width: int) -> 
         f"{revisions[0] if is_same else '':<4} {explain_group(actions)}",
         style,
         width,
-        starts=[_what_starts(one) for one in actions],
+        starts=[what_starts(one) for one in actions],
         listed=keys if is_same else [" ".join(filter(None, pair)) for pair in pairs],
         # Nothing is lost if a person does not read each key: no job ends, and none needs help.
         is_cut=actions[0].traits.is_harmless and not actions[0].ended_badly,
@@ -119,12 +102,12 @@ def job_lines(
     yield from (INDENT + render_change(change) for change in job.changes)
 
 
-def _revision(action: PlannedAction) -> str:
+def revision_of(action: PlannedAction) -> str:
     shown = action.after or action.before
     return f"r{shown.revision}" if shown else ""
 
 
-def _what_starts(action: PlannedAction) -> str:
+def what_starts(action: PlannedAction) -> str:
     """What an action starts, and what that costs."""
     cost = spell_cost(action.cost) if action.cost is not None and _shows_cost(action) else ""
     return "; ".join(filter(None, (action.starts, cost)))
@@ -148,7 +131,7 @@ def _next_runs(plan: Plan, view: View) -> Iterator[str]:
         yield f"next: {more} later {'time' if more == 1 else 'times'}; --show-keep lists all keys"
 
 
-def _sums(plan: Plan) -> Iterator[str]:
+def sums_of(plan: Plan) -> Iterator[str]:
     """What the plan throws away, and what it may take."""
     if plan.lost_node_hours:
         yield f"Discards {spell_work(plan.lost_node_hours)} of work."
@@ -156,88 +139,6 @@ def _sums(plan: Plan) -> Iterator[str]:
     counted = sum(_shows_cost(one) for one in plan.actions if one.action is not Action.BLOCKED)
     if plan.cost is not None and counted > 1:
         yield f"Starts {spell_cost(plan.cost)}."
-
-
-# ── the sheet ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
-    """A row per action; what policies deny and pre-flight found in rows of their own."""
-    rows = tuple(_row((action,), clean) for action in plan.actions)
-    sources = {action.key: action.source for action in plan.actions}
-    return Sheet(
-        Content.PLAN,
-        **head_of(plan, clean),
-        last_line=plan.last_line,
-        counts={action.value: count for action, count in plan.summary.items()},
-        has_changes=bool(plan.to_execute),
-        rows=rows,
-        folded=tuple(
-            _row(group, clean) for group in fold_alike(in_order_for_people(plan.actions), look_of_action)
-        ),
-        keys=tuple(dict.fromkeys(row.key for row in rows)),
-        sums=tuple(map(clean, _sums(plan))),
-        notes=(*refusal_notes(plan.refusals, clean), *warning_notes(plan.warnings, clean)),
-        denied=(
-            *(row_of_denial(one, sources.get(one.key), clean) for one in plan.denied),
-            *(
-                finding_row(
-                    clean(one.key),
-                    _REFUSED,
-                    one.reason.value,
-                    clean("; ".join(filter(None, (one.detail, one.fix)))),
-                    place_of(one.source, clean),
-                )
-                for one in plan.preflight or ()
-            ),
-        ),
-        digest=view.digest,
-    )
-
-
-def _row(actions: Sequence[PlannedAction], clean: Clean) -> Row:
-    """A row for an action, or for several with the same change."""
-    action = actions[0]
-    return job_row(action, explain_group(actions), _starts(actions), clean)._replace(
-        keys=tuple(clean(one.key) for one in actions),
-        rule=clean(action.blocked_by[0]) if action.blocked_by else action.reason.value,
-        revision=_revision(action) if len(actions) == 1 else "",
-        is_quiet=action.action is Action.KEEP and not action.ended_badly,
-    )
-
-
-def job_row(job: PlannedAction | ReviewedJob, words: str, starts: str, clean: Clean) -> Row:
-    """A row for a job of a plan or a review."""
-    traits = job.traits
-    ends_work = traits.stops_a_job
-    needs_help = traits.stands_in_the_way or job.action is Action.UNKNOWN
-    # What policies deny and pre-flight found is an error in rows of its own.
-    is_error = needs_help and job.reason not in (Reason.DENIED, Reason.PREFLIGHT)
-    return Row(
-        keys=(clean(job.key),),
-        kind=job.action.value,
-        words=traits.summary,
-        symbol=job.symbol,
-        colour=traits.colour,
-        rule=job.reason.value,
-        text=clean(words),
-        starts=clean(starts),
-        changes=tuple(field_of(change, clean) for change in job.changes),
-        source=place_of(job.source, clean),
-        level=Level.ERROR if is_error else Level.WARNING if ends_work else Level.NONE,
-        is_finding=needs_help,
-        must_stay=ends_work or traits.stands_in_the_way,
-        is_cut_first=traits.is_executed and not ends_work,
-        rank=traits.place,
-    )
-
-
-def _starts(actions: Sequence[PlannedAction]) -> str:
-    """What actions start, and what it costs: of several the most frequent ones."""
-    counts = Counter(filter(None, map(_what_starts, actions)))
-    if len(counts) < 2:
-        return "".join(counts)
-    return few([f"{count} {'job' if count == 1 else 'jobs'}: {what}" for what, count in counts.most_common()])
 
 
 # ── what a saved plan makes its reader look up ──────────────────────────────────────────────────────

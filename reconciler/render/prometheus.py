@@ -23,8 +23,7 @@ from reconciler.decide.metrics import (
     run_figures,
 )
 from reconciler.errors import SUCCESSES
-from reconciler.render import Content
-from reconciler.render.style import View
+from reconciler.render import Content, View
 from reconciler.text import printable
 
 if TYPE_CHECKING:

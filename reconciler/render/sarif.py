@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from reconciler.render import Content
+from reconciler.render import Content, Place, View
 from reconciler.render.json import dump
 from reconciler.render.sheet import Row, Sheet, sheet_of
-from reconciler.render.style import Place, View
 from reconciler.text import printable
 
 if TYPE_CHECKING:

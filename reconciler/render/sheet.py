@@ -1,29 +1,71 @@
 """The sheet: the one value that every format beside text and JSON is made of, with a row per job.
 
 Its texts hold no secret and nothing that steers a terminal or a CI service; each format still escapes what is
-special to it. The file of each content says what its sheet is.
+special to it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.values import Source
-from reconciler.render import Content
-from reconciler.render.groups import fold_alike, without_name
+from reconciler.decide.drift_check import Drift, DriftClass, Pending
+from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd, spell_status
+from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, few
+from reconciler.decide.policies import refusals_of
+from reconciler.errors import Severity
+from reconciler.render import Content, View
+from reconciler.render.groups import (
+    explain_group,
+    fold_alike,
+    in_order_for_people,
+    look_of_action,
+    without_name,
+)
+from reconciler.render.history import (
+    COLOURS,
+    call_of,
+    declared_spec,
+    detail_of,
+    differences,
+    facts_of,
+    life_of,
+    origin_of,
+    took,
+    what_was_done,
+)
+from reconciler.render.plan import revision_of, sums_of, what_starts
+from reconciler.render.reports import (
+    CHANGED,
+    GONE,
+    NEW,
+    drift_last_line,
+    drift_sections,
+    result_last_line,
+    review_nodes,
+    review_settings,
+    sides_of,
+    since_and_cost,
+    why_ignored,
+)
+from reconciler.render.text import render_tree
 from reconciler.secrets import show
-from reconciler.text import printable
+from reconciler.text import format_count, printable
 
 if TYPE_CHECKING:
     from reconciler.core.values import Change, Head, PlanWarning
+    from reconciler.decide.drift import DriftReport
+    from reconciler.decide.history import HistoryReport, HistoryRevision, HistoryRun
     from reconciler.decide.plan import Denial
+    from reconciler.decide.review import Review, ReviewedJob
+    from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
     from reconciler.errors import Diagnostic
-    from reconciler.render.style import View
 
 Clean = Callable[[str], str]
 #: The kind of a row about a policy that denies a job.
@@ -159,59 +201,28 @@ class Sheet(NamedTuple):
         return [*(row for row in self.rows if row.is_finding and row.level is not Level.NONE), *self.denied]
 
 
-def sheet_of(content: Content, value: Any, view: View) -> Sheet:
-    """The sheet of a value, in which each text is harmless and holds no secret.
-
-    One look at all texts is quicker than one at each of ten thousand.
-    """
-    make = import_module(f"reconciler.render.{content.value}").sheet
-    texts: list[str] = []
-
-    def collected(text: str) -> str:
-        texts.append(text)
-        return printable(text)
-
-    sheet: Sheet = make(value, view, collected)
-    together = "\n".join(texts)
-    if view.redact(together) == together:
-        return sheet
-    # Many rows say the same, and each row is shown both by itself and folded.
-    redacted: Sheet = make(value, view, cache(lambda text: printable(view.redact(text))))
-    return redacted
-
-
 # ── what sheets are made of ─────────────────────────────────────────────────────────────────────────
 
 
-class SheetHead(TypedDict):
-    """The fields of a sheet that come from the head of a document."""
-
-    stack: str
-    target: str
-    where: str
-    created_at: str
-    version: str
-
-
-def head_of(head: Head, clean: Clean) -> SheetHead:
+def _head_of(head: Head, clean: Clean) -> dict[str, Any]:
     """What a sheet takes over of a document about a stack on a target."""
     target = head.target
     where = f", {target.endpoint}, project {target.project_id}" if target.endpoint != target.kind else ""
-    return SheetHead(
-        stack=clean(head.stack),
-        target=clean(target.name),
-        where=clean(target.kind + where),
-        created_at=clean(head.created_at),
-        version=clean(head.reconciler_version),
-    )
+    return {
+        "stack": clean(head.stack),
+        "target": clean(target.name),
+        "where": clean(target.kind + where),
+        "created_at": clean(head.created_at),
+        "version": clean(head.reconciler_version),
+    }
 
 
-def place_of(source: Source | None, clean: Clean) -> Source | None:
+def _place_of(source: Source | None, clean: Clean) -> Source | None:
     """Where the manifest has a key."""
     return None if source is None else source.model_copy(update={"file": clean(source.file)})
 
 
-def field_of(change: Change, clean: Clean) -> Field:
+def _field_of(change: Change, clean: Clean) -> Field:
     """A changed field as it is shown."""
     before, after = (
         None if value is None else clean(json.dumps(show(value), ensure_ascii=False))
@@ -220,18 +231,18 @@ def field_of(change: Change, clean: Clean) -> Field:
     return Field(clean(change.path), before, after, change.sensitive, change.forces_new_job)
 
 
-def row_of_denial(denial: Denial, source: Source | None, clean: Clean) -> Row:
+def _row_of_denial(denial: Denial, source: Source | None, clean: Clean) -> Row:
     """A row for a job that a policy denies, at the job's place: `rule` is the name of the policy."""
-    return finding_row(
+    return _finding_row(
         clean(denial.key),
         DENIED,
         clean(denial.policy),
         clean(f"policy {denial.policy}: {denial.explanation}"),
-        place_of(source or denial.source, clean),
+        _place_of(source or denial.source, clean),
     )
 
 
-def finding_row(key: str, kind: str, rule: str, text: str, source: Source | None) -> Row:
+def _finding_row(key: str, kind: str, rule: str, text: str, source: Source | None) -> Row:
     """A row for an error of one job, beside what becomes of the job."""
     return Row(
         (key,), kind, kind, "!", "red", rule, text,
@@ -239,19 +250,19 @@ def finding_row(key: str, kind: str, rule: str, text: str, source: Source | None
     )  # fmt: skip
 
 
-def refusal_notes(refusals: Iterable[Diagnostic], clean: Clean) -> Iterator[Note]:
+def _refusal_notes(refusals: Iterable[Diagnostic], clean: Clean) -> Iterator[Note]:
     """Why a guard or policy refuses the whole."""
     for one in refusals:
         yield Note(Level.ERROR, clean(one.what), clean(one.why), clean(one.fix or ""))
 
 
-def warning_notes(warnings: Iterable[PlanWarning], clean: Clean) -> Iterator[Note]:
+def _warning_notes(warnings: Iterable[PlanWarning], clean: Clean) -> Iterator[Note]:
     """Warnings as they are shown."""
     for one in warnings:
         yield Note(Level.WARNING, *(clean(text or "") for text in (one.what, one.why, one.fix, one.key)))
 
 
-def folded(rows: Sequence[Row]) -> tuple[Row, ...]:
+def _folded(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The rows in the order for people, with those that say the same of many jobs put together."""
     in_order = sorted(rows, key=lambda row: row.rank)
     return tuple(_as_one(group) for group in fold_alike(in_order, _look))
@@ -267,3 +278,430 @@ def _as_one(rows: Sequence[Row]) -> Row:
         return first
     keys = tuple(row.key for row in rows)
     return first._replace(keys=keys, text=without_name(first.text, first.key), revision="")
+
+
+# ── plans ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _plan_sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
+    """A row per action; what policies deny and pre-flight found in rows of their own."""
+    rows = tuple(_plan_row((action,), clean) for action in plan.actions)
+    sources = {action.key: action.source for action in plan.actions}
+    return Sheet(
+        Content.PLAN,
+        **_head_of(plan, clean),
+        last_line=plan.last_line,
+        counts={action.value: count for action, count in plan.summary.items()},
+        has_changes=bool(plan.to_execute),
+        rows=rows,
+        folded=tuple(
+            _plan_row(group, clean) for group in fold_alike(in_order_for_people(plan.actions), look_of_action)
+        ),
+        keys=tuple(dict.fromkeys(row.key for row in rows)),
+        sums=tuple(map(clean, sums_of(plan))),
+        notes=(*_refusal_notes(plan.refusals, clean), *_warning_notes(plan.warnings, clean)),
+        denied=(
+            *(_row_of_denial(one, sources.get(one.key), clean) for one in plan.denied),
+            *(
+                _finding_row(
+                    clean(one.key),
+                    "refused",
+                    one.reason.value,
+                    clean("; ".join(filter(None, (one.detail, one.fix)))),
+                    _place_of(one.source, clean),
+                )
+                for one in plan.preflight or ()
+            ),
+        ),
+        digest=view.digest,
+    )
+
+
+def _plan_row(actions: Sequence[PlannedAction], clean: Clean) -> Row:
+    """A row for an action, or for several with the same change."""
+    action = actions[0]
+    counts = Counter(filter(None, map(what_starts, actions)))
+    # Of several the most frequent ones.
+    many = [f"{count} {'job' if count == 1 else 'jobs'}: {what}" for what, count in counts.most_common()]
+    starts = "".join(counts) if len(counts) < 2 else few(many)
+    return _job_row(action, explain_group(actions), starts, clean)._replace(
+        keys=tuple(clean(one.key) for one in actions),
+        rule=clean(action.blocked_by[0]) if action.blocked_by else action.reason.value,
+        revision=revision_of(action) if len(actions) == 1 else "",
+        is_quiet=action.action is Action.KEEP and not action.ended_badly,
+    )
+
+
+def _job_row(job: PlannedAction | ReviewedJob, words: str, starts: str, clean: Clean) -> Row:
+    """A row for a job of a plan or a review."""
+    traits = job.traits
+    ends_work = traits.stops_a_job
+    needs_help = traits.stands_in_the_way or job.action is Action.UNKNOWN
+    # What policies deny and pre-flight found is an error in rows of its own.
+    is_error = needs_help and job.reason not in (Reason.DENIED, Reason.PREFLIGHT)
+    return Row(
+        keys=(clean(job.key),),
+        kind=job.action.value,
+        words=traits.summary,
+        symbol=job.symbol,
+        colour=traits.colour,
+        rule=job.reason.value,
+        text=clean(words),
+        starts=clean(starts),
+        changes=tuple(_field_of(change, clean) for change in job.changes),
+        source=_place_of(job.source, clean),
+        level=Level.ERROR if is_error else Level.WARNING if ends_work else Level.NONE,
+        is_finding=needs_help,
+        must_stay=ends_work or traits.stands_in_the_way,
+        is_cut_first=traits.is_executed and not ends_work,
+        rank=traits.place,
+    )
+
+
+# ── drift ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _drift_sheet(report: DriftReport, view: View, clean: Clean) -> Sheet:
+    """A row per drift; what is pending, gone or ignored comes after it, and is no finding."""
+    rows = [
+        _drift_row(entry, mark, clean, rank)
+        for rank, (_, entries, mark) in enumerate(drift_sections(report))
+        for entry in entries
+        if mark != GONE
+    ]
+    rows.sort(key=lambda row: row.key)
+    rows += (_other(entry, "pending", ">", "blue", entry.detail, clean) for entry in report.pending)
+    rows += (_other(entry, GONE, "=", "green", _described(entry), clean, 1) for entry in report.gone)
+    rows += (
+        _other(entry, "ignored", "=", "dim", f"{_described(entry)}; {why_ignored(entry)}", clean, 2)
+        for entry in report.ignored
+    )
+    counts = {name.value: count for name, count in report.summary.items()} | {"ignored": len(report.ignored)}
+    if report.since_last:
+        counts |= {NEW: len(report.new), CHANGED: len(report.changed), GONE: len(report.gone)}
+    return Sheet(
+        Content.DRIFT,
+        **_head_of(report, clean),
+        last_line=drift_last_line(report),
+        counts=counts,
+        has_changes=report.is_due,
+        rows=tuple(rows),
+        folded=_folded(rows),
+        keys=tuple(sorted({*map(clean, report.keys), *(row.key for row in rows)})),
+        notes=tuple(_warning_notes(report.warnings, clean)),
+    )
+
+
+def _drift_row(entry: Drift, mark: str, clean: Clean, rank: int) -> Row:
+    is_unknown = entry.class_ is DriftClass.UNKNOWN
+    detail = f"{mark}: {entry.detail}" if mark else entry.detail
+    fix = f"; fix: {entry.fix}" if entry.fix else ""
+    return Row(
+        keys=(clean(entry.key),),
+        kind=entry.class_.value,
+        words=entry.class_.value,
+        symbol="?" if is_unknown else "!",
+        colour="magenta" if is_unknown else "red",
+        rule=entry.class_.value,
+        text=clean(detail + since_and_cost(entry) + fix),
+        changes=tuple(_field_of(change, clean) for change in entry.changes),
+        source=_place_of(entry.source, clean),
+        level=Level.ERROR if is_unknown else Level.WARNING,
+        is_finding=True,
+        must_stay=True,
+        rank=rank,
+    )
+
+
+def _other(
+    entry: Drift | Pending, kind: str, symbol: str, colour: str, words: str, clean: Clean, rank: int = 0
+) -> Row:
+    """A row for what is no drift, or none any more."""
+    # For people, what is no drift comes after all drift.
+    return Row((clean(entry.key),), kind, kind, symbol, colour, kind, clean(words), rank=10 + rank)
+
+
+def _described(entry: Drift) -> str:
+    return f"{entry.class_.value}: {entry.detail}{since_and_cost(entry)}"
+
+
+# ── results ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+_FAILED = frozenset(
+    {Status.FAILED, Status.DENIED, Status.TIMED_OUT, Status.CONFLICT, Status.UNKNOWN, Status.INTERRUPTED}
+)
+
+
+def _result_sheet(result: Result, view: View, clean: Clean) -> Sheet:
+    """A row per action and per wait; the plan, `view.plan`, says where it was and what else was looked at."""
+    rows = (
+        *(_row_of_outcome(outcome, clean) for outcome in result.outcomes),
+        *(_row_of_wait(waited, view.at_s, clean) for waited in result.waits),
+    )
+    plan = view.plan
+    head = {"stack": "", "target": "", "where": ""} if plan is None else _head_of(plan, clean)
+    keys = () if plan is None else tuple(clean(action.key) for action in plan.actions)
+    return Sheet(
+        Content.RESULT,
+        **head,
+        last_line=result_last_line(result),
+        counts=result.summary,
+        has_changes=any(outcome.status is Status.DONE for outcome in result.outcomes),
+        rows=rows,
+        folded=_folded(rows),
+        keys=tuple(dict.fromkeys((*keys, *(row.key for row in rows)))),
+        digest=view.digest,
+        columns=("Outcome", "Job", "Why"),
+    )
+
+
+def _row_of_outcome(outcome: Outcome, clean: Clean) -> Row:
+    action, status = outcome.action, outcome.status
+    is_bad = (
+        status in _FAILED
+        or action.action is Action.UNKNOWN
+        or (status is Status.SKIPPED and action.traits.stands_in_the_way)
+    )
+    shown = action.after or action.before
+    became = outcome.message or outcome.detail
+    return Row(
+        keys=(clean(action.key),),
+        kind=status.value,
+        words=spell_status(status),
+        symbol=action.symbol,
+        colour="red" if is_bad else action.traits.colour,
+        rule=action.reason.value if status is Status.SKIPPED else status.value,
+        rank=0 if is_bad else 2 if status is Status.SKIPPED else 1,
+        revision=f"r{shown.revision}" if shown else "",
+        text=clean(action.action.value + (f": {became}" if became else "")),
+        source=_place_of(action.source, clean),
+        level=Level.ERROR if is_bad else Level.NONE,
+        is_finding=is_bad,
+        must_stay=is_bad,
+        action=action.action.value,
+    )
+
+
+def _row_of_wait(waited: Waited, at_s: float, clean: Clean) -> Row:
+    is_bad = waited.end is not WaitEnd.REACHED
+    return Row(
+        keys=(clean(waited.key),),
+        kind=waited.end.value,
+        words=waited.end.value.replace("_", " "),
+        symbol="!" if is_bad else "=",
+        colour="red" if is_bad else "green",
+        rule=waited.end.value,
+        rank=0 if is_bad else 1,
+        text=clean(f"waited for: {waited.describe(at_s)}".rstrip(": ")),
+        level=Level.ERROR if is_bad else Level.NONE,
+        is_finding=is_bad,
+        must_stay=is_bad,
+    )
+
+
+# ── reviews, checks of a manifest ─────────────────────────────────────────────────────────────────────
+
+
+def _review_sheet(review: Review, view: View, clean: Clean) -> Sheet:
+    """A row per job that differs; nothing of it depends on the time or on a service."""
+    rows = tuple(_job_row(job, job.detail, job.starts, clean) for job in review.jobs)
+    sources = {job.key: job.source for job in review.jobs}
+    return Sheet(
+        Content.REVIEW,
+        stack=clean(review.stack),
+        target=clean(review.target or ""),
+        where=clean(sides_of(review)),
+        last_line=review.last_line,
+        counts=review.summary.model_dump(),
+        has_changes=bool(review.jobs or review.settings),
+        version=clean(review.reconciler_version),
+        rows=rows,
+        folded=_folded(rows),
+        keys=tuple(row.key for row in rows),
+        notes=(
+            *_refusal_notes(refusals_of(review.denied), clean),
+            *_warning_notes(review.warnings, clean),
+        ),
+        denied=tuple(_row_of_denial(one, sources.get(one.key), clean) for one in review.denied),
+        sums=tuple(clean(line) for line in (*review_settings(review), *review_nodes(review)) if line),
+    )
+
+
+def _validation_sheet(report: Validation, view: View, clean: Clean) -> Sheet:
+    """A row per problem with its place, then what policies deny, then warnings."""
+    rows = (
+        *_problem_rows(report.diagnostics, "problem", clean),
+        *(_denied(one, report, clean) for one in report.denied),
+        *_problem_rows(report.warnings, "warning", clean),
+    )
+    return Sheet(
+        Content.VALIDATION,
+        stack=clean(report.stack or ""),
+        target=clean(report.target or ""),
+        where="",
+        last_line=clean(report.last_line),
+        counts={
+            "jobs": report.jobs,
+            "errors": len(report.diagnostics),
+            "warnings": len(report.warnings),
+            "denied": len(report.denied),
+        },
+        version=clean(report.reconciler_version),
+        rows=rows,
+        folded=rows,
+        keys=tuple(map(clean, report.files)),
+        columns=("Severity", "Key", "Problem"),
+    )
+
+
+def _problem_rows(problems: Sequence[ManifestProblem], word: str, clean: Clean) -> Iterator[Row]:
+    words = word if len(problems) == 1 else f"{word}s"
+    for one in problems:
+        is_error = one.severity is Severity.ERROR
+        about = ": ".join(filter(None, (one.what, one.why)))
+        yield Row(
+            keys=(clean(one.path or (one.location.file if one.location else "manifest")),),
+            kind="invalid" if is_error else "warning",
+            words=words,
+            symbol="!",
+            colour="red" if is_error else "yellow",
+            rule=re.sub("[^a-z0-9]+", "_", clean(one.what).lower()).strip("_") or "problem",
+            text=clean(f"{about}; fix: {one.fix}" if one.fix else about),
+            source=_place_of(one.location, clean),
+            level=Level.ERROR if is_error else Level.WARNING,
+            is_finding=True,
+            must_stay=is_error,
+        )
+
+
+def _denied(denial: DeniedJob, report: Validation, clean: Clean) -> Row:
+    row = _row_of_denial(denial, denial.job, clean)
+    if set(denial.targets) == set(report.targets):
+        return row
+    kind = "target" if len(denial.targets) == 1 else "targets"
+    return row._replace(text=f"{row.text} ({kind} {clean(', '.join(denial.targets))})")
+
+
+def by_file(sheet: Sheet) -> Sheet:
+    """The same findings as those of the files that have them; warnings become notes."""
+    errors = [row for row in sheet.rows if row.level is Level.ERROR]
+    rows = tuple(
+        row._replace(
+            keys=("manifest" if row.source is None else row.source.file,), text=f"{row.key}: {row.text}"
+        )
+        for row in errors
+    )
+    notes = (Note(Level.WARNING, row.key, row.text, "") for row in sheet.rows if row.level is Level.WARNING)
+    keys = tuple(dict.fromkeys((*sheet.keys, *(row.key for row in rows))))
+    return sheet._replace(rows=rows, folded=rows, keys=keys, notes=(*sheet.notes, *notes))
+
+
+# ── histories ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _history_sheet(report: HistoryReport, view: View, clean: Clean) -> Sheet:
+    """Runs with their actions, and revisions. `view.verbose` lists the calls of each run."""
+    runs = tuple(_run_row(run, view, clean, len(report.runs) == 1) for run in report.runs)
+    revisions = tuple(_revision_row(one, report, clean) for one in report.revisions)
+    rows = (*_diff_rows(report, clean), *runs, *revisions)
+    about = f" of {report.key}" if report.key else ""
+    counts = f"{format_count(len(runs), 'run')}, {format_count(len(revisions), 'revision')}"
+    return Sheet(
+        Content.HISTORY,
+        **_head_of(report, clean),
+        last_line=clean(f"History{about}: {counts}."),
+        counts={"runs": len(runs), "revisions": len(revisions)},
+        rows=rows,
+        folded=rows,
+        keys=tuple(dict.fromkeys(row.key for row in revisions)),
+        columns=("Result", "Run or job", "What"),
+    )
+
+
+def _run_row(run: HistoryRun, view: View, clean: Clean, is_only: bool) -> Row:
+    result = run.result or "unknown"
+    counts = ", ".join(f"{number} {spell_status(name)}" for name, number in run.summary.items() if number)
+    facts = (run.began_at + took(run.duration_s), f"by {origin_of(run)}", counts)
+    lines = [
+        f"{spell_status(one.status)} {what_was_done(run, one)} {one.key}{detail_of(one)}"
+        for one in run.actions
+    ]
+    lines += map(call_of, run.steps) if view.verbose else ()
+    return Row(
+        keys=(clean(f"#{run.id} {run.kind}"),),
+        kind=clean(result),
+        words="run" if is_only else "runs",
+        symbol="",
+        colour=COLOURS.get(result, "red"),
+        rule=clean(run.kind),
+        text=clean("; ".join(filter(None, facts))),
+        lines=tuple(map(clean, lines)),
+        lines_title=format_count(len(run.actions), "action"),
+    )
+
+
+def _revision_row(one: HistoryRevision, report: HistoryReport, clean: Clean) -> Row:
+    lines = [f"{seen.phase} first observed {seen.seen_at}" for seen in one.phases]
+    if report.key and one.declared is not None:
+        lines += render_tree(declared_spec(one.declared), 0)
+    return Row(
+        keys=(clean(one.key),),
+        kind=clean(one.phase or "not observed yet"),
+        words="revision" if len(report.revisions) == 1 else "revisions",
+        symbol="",
+        colour="dim",
+        rule="revision",
+        revision=f"r{one.revision}",
+        text=clean(", ".join((*facts_of(one), *life_of(one)))),
+        lines=tuple(map(clean, lines)),
+        lines_title="phases and declaration" if report.key else "phases",
+        rank=1,
+    )
+
+
+def _diff_rows(report: HistoryReport, clean: Clean) -> Iterator[Row]:
+    """How two revisions differ, where that was asked for."""
+    if (diff := report.diff) is not None:
+        yield Row(
+            keys=(clean(report.key or ""),),
+            kind="differences",
+            words="difference" if len(diff.changes) == 1 else "differences",
+            symbol="~",
+            colour="yellow",
+            rule="diff",
+            revision=f"r{diff.before} -> r{diff.after}",
+            text=differences(report, diff),
+            changes=tuple(_field_of(change, clean) for change in diff.changes),
+        )
+
+
+# ── of any content ──────────────────────────────────────────────────────────────────────────────────
+
+_SHEETS: Mapping[Content, Callable[[Any, View, Clean], Sheet]] = {
+    Content.PLAN: _plan_sheet,
+    Content.DRIFT: _drift_sheet,
+    Content.RESULT: _result_sheet,
+    Content.REVIEW: _review_sheet,
+    Content.VALIDATION: _validation_sheet,
+    Content.HISTORY: _history_sheet,
+}
+
+
+def sheet_of(content: Content, value: Any, view: View) -> Sheet:
+    """The sheet of a value, in which each text is harmless and holds no secret.
+
+    One look at all texts is quicker than one at each of ten thousand.
+    """
+    texts: list[str] = []
+
+    def collected(text: str) -> str:
+        texts.append(text)
+        return printable(text)
+
+    sheet = _SHEETS[content](value, view, collected)
+    together = "\n".join(texts)
+    if view.redact(together) == together:
+        return sheet
+    # Many rows say the same, and each row is shown both by itself and folded.
+    return _SHEETS[content](value, view, cache(lambda text: printable(view.redact(text))))

@@ -1,61 +1,468 @@
-"""The format for people: the text of each content, and of a fleet a line or a block for each stack."""
+"""The format for people: what all texts are made of, laid out on the columns of a terminal; nothing is cut.
+
+Text from outside goes through `printable` here. A line fits by the cells that characters take; escape
+sequences of ours (colours, links) take none. Source of what a character takes: rich.cells.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+import textwrap
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from reconciler.render import Content
-from reconciler.render.layout import fit
-from reconciler.render.lines import render_diagnostics, render_keys
-from reconciler.render.style import Style, View
+from reconciler.errors import Diagnostic, Severity, Snippet
+from reconciler.render import PLAIN, Content, Place, Style, View
 from reconciler.text import printable
 
 if TYPE_CHECKING:
+    from reconciler.core.values import Change, PlanWarning, Source, TargetIdentity
     from reconciler.decide.fleet import FleetReport, StackResult
-    from reconciler.errors import Diagnostic
+    from reconciler.decide.plan import Denial
+
+#: A colour, or one end of a link.
+_ESCAPE = r"\x1b\[[0-9;]*m|\x1b\]8;[^\x1b]*\x1b\\"
+_LEAST_ROOM = 12
+
+
+def cell_len(text: str) -> int:
+    """How many cells of a terminal a text takes; escape sequences of ours take none."""
+    if "\x1b" in text:
+        text = re.sub(_ESCAPE, "", text)
+    # Below the combining marks everything takes one cell; looking further is slower.
+    if text.isascii() or max(text) < "\u0300":
+        return len(text)
+    # Of what an unchanged plan shows nothing needs it.
+    from rich.cells import cell_len as cells_of
+
+    return cells_of(text)
+
+
+def pad(text: str, width: int) -> str:
+    """A text with spaces behind it, as many cells wide as that."""
+    return text + " " * (width - cell_len(text))
+
+
+def fit(text: str, style: Style, whole: Collection[str] = ()) -> str:
+    """Break the lines of a text that are wider than the terminal; the words of `whole` stay whole."""
+    if style.width is None:
+        return text
+    return "\n".join(part for line in text.split("\n") for part in fit_line(line, style, whole))
+
+
+def fit_line(line: str, style: Style, whole: Collection[str] = (), hanging: int = 0) -> list[str]:
+    """Break one line as `fit` does: the rest goes below its last column, if it has columns.
+
+    Only those in the left half count; otherwise the rest is indented by `hanging`, or a little.
+    """
+    width = style.width
+    if width is None or cell_len(line) <= width:
+        return [line]
+    columns = [found.end() for found in re.finditer(r"(?<=\S) {2,}(?=\S)", re.sub(_ESCAPE, "", line))]
+    below = max((column for column in columns if column <= width // 2), default=0)
+    return wrap(line, width, whole, below or hanging or len(line) - len(line.lstrip(" ")) + 2)
+
+
+def wrap(line: str, width: int, whole: Collection[str] = (), hanging: int = 0) -> list[str]:
+    """Break one line at spaces, and words that are wider than a line; `hanging` indents the rest.
+
+    The words of `whole` stay whole, and digests. No colour and no link runs over the end of a line, where a
+    table may go on beside it.
+    """
+    if cell_len(line) <= width:
+        return [line]
+    start = len(line) - len(line.lstrip(" "))
+    hanging = min(hanging, max(0, width - _LEAST_ROOM))
+    # A line may end before spaces, unless the next one would read as a command of a CI service.
+    parts = [*re.split(r"( +(?!::))", line[start:]), ""]
+    lines, text, gap = [], " " * start, ""
+    for word, spaces in zip(parts[::2], parts[1::2], strict=True):
+        length, used = cell_len(word), cell_len(text)
+        bare = re.sub(_ESCAPE, "", word).strip(",;:.()")
+        stays_whole = bare in whole or re.fullmatch("sha256:[0-9a-f]{64}", bare) is not None
+        if used > start and used + len(gap) + length > width:
+            lines.append(text)
+            # What stays whole begins further left, if that is where it fits.
+            start = max(0, min(hanging, width - length)) if stays_whole else hanging
+            text, gap = " " * start, ""
+        text += gap
+        while not stays_whole and cell_len(text) + cell_len(word) > width:
+            cut = _cut(word, width - cell_len(text))
+            lines.append(text + word[:cut])
+            start, text, word = hanging, " " * hanging, word[cut:]
+        text, gap = text + word, spaces
+    closed, colour, link = [], "", ""
+    for part in (*lines, text):
+        begin = link + colour
+        for found in re.findall(_ESCAPE, part):
+            if found.startswith("\x1b["):
+                colour = "" if found == "\x1b[0m" else found
+            else:
+                link = "" if found == "\x1b]8;;\x1b\\" else found
+        bare = part.lstrip(" ")
+        end = ("\x1b[0m" if colour else "") + ("\x1b]8;;\x1b\\" if link else "")
+        closed.append(part[: len(part) - len(bare)] + begin + bare + end)
+    return closed
+
+
+def _cut(word: str, room: int) -> int:
+    """How much of a long word goes on a line: all that fits, or up to a mark in the second half of that."""
+    used = end = 0
+    for unit in re.finditer(rf"{_ESCAPE}|.", word, re.DOTALL):
+        used += cell_len(unit[0])
+        if used > room and end:
+            break
+        end = unit.end()
+    cut = max(word.rfind(mark, 0, end) for mark in "-_/.,:;=&?") + 1
+    return cut if cut > end // 2 and "\x1b" not in word[:end] else end
+
+
+# ── tables ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def table(rows: Sequence[Sequence[str]], style: Style, *, rule: bool = False) -> list[str]:
+    """The lines of a table, the head of which is the first row; `rule` draws a line below it.
+
+    Where it is too wide cells are wrapped, those of the first column (names) never; where even that is too
+    wide each row becomes a few lines of prose.
+    """
+    head, *body = rows
+    natural = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    widths = natural if style.width is None else _narrowed(rows, natural, style.width - 2 * (len(head) - 1))
+    if widths is None:
+        lines = []
+        for row in body:
+            named = (f"{name.lower()}: {cell}" for name, cell in zip(head[1:], row[1:], strict=True))
+            prose = wrap("  " + "; ".join(named), style.width or WIDTH, hanging=4)
+            lines += [style.paint(row[0], "bold"), *prose]
+        return lines
+    heads, *rest = (list(_row_lines(row, widths)) for row in rows)
+    if rule:
+        heads.append("  ".join("-" * width for width in widths))
+    else:
+        heads = [style.paint(line, "bold") for line in heads]
+    return [*heads, *(line for lines in rest for line in lines)]
+
+
+def _narrowed(rows: Sequence[Sequence[str]], natural: Sequence[int], room: int) -> list[int] | None:
+    """The widths of columns that fit; None if the longest words do not."""
+    widths = list(natural)
+    words = [
+        max(cell_len(word) for cell in column for word in cell.split(" "))
+        for column in zip(*rows, strict=True)
+    ]
+    words[0] = natural[0]
+    broken = [natural[0], *(min(_LEAST_ROOM, length) for length in words[1:])]
+    # Words are broken only where there is no other way.
+    least = next((least for least in (words, broken) if sum(least) <= room), None)
+    while least is not None and (over := sum(widths) - room) > 0:
+        # The widest becomes narrower, until it is no wider than the next one.
+        place = max((n for n, w in enumerate(widths) if w > least[n]), key=widths.__getitem__)
+        next_widest = max((w for w in widths if w < widths[place]), default=0)
+        widths[place] = max(least[place], widths[place] - over, min(next_widest, widths[place] - 1))
+    return widths if sum(widths) <= room else None
+
+
+def _row_lines(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    cells = [[row[0]], *(wrap(cell, width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+    for parts in zip_longest(*cells, fillvalue=""):
+        yield "  ".join(pad(part, width) for part, width in zip(parts, widths, strict=True)).rstrip()
+
+
+# ── lines ─────────────────────────────────────────────────────────────────────────────────────────────
+
+#: The indent below the line of a job.
+INDENT = " " * 8
+#: How wide a list of keys is where nothing says how wide the text may be.
+WIDTH = 100
+#: How an empty cell of a table is shown.
+NOTHING = "-"
+#: How many lines of keys are shown where none of them has to be read.
+_MOST_LINES = 2
+#: Braces are for lists that become this much shorter.
+_WORTH = 3
+#: How many different things that jobs start are shown.
+_MOST_STARTS = 10
+#: How many problems are shown to a person at a terminal, who can ask for all of them.
+_MOST_PROBLEMS = 20
+#: Where what goes on below a line of a problem begins: behind `why: `.
+_HANGING = 7
+
+
+def printable_line(ours: str, theirs: str) -> str:
+    """Join text of ours, which may hold colours, and text from outside, which must not."""
+    return f"{ours}{printable(theirs)}".rstrip()
+
+
+def render_head(stack: str, target: TargetIdentity) -> str:
+    """The line that a text about a stack begins with."""
+    where = f"{target.name} ({target.kind}"
+    where += f", {target.endpoint}, project {target.project_id}" if target.endpoint != target.kind else ""
+    return printable(f"Stack {stack} on {where})")
+
+
+def spell_place(source: Source) -> str:
+    """A place in the manifest, as editors take it."""
+    return printable(f"{source.file}:{source.line}:{source.column}")
+
+
+# ── one job, or several that are alike ──────────────────────────────────────────────────────────────
+
+
+def width_of_names(names: Iterable[str], style: Style) -> int:
+    """How wide a column of names is: a third of a narrow terminal, which a longer name goes beyond."""
+    widest = max(map(cell_len, names), default=0)
+    return widest if style.width is None else min(widest, style.width // 3)
+
+
+def name_of(keys: Sequence[str]) -> str:
+    """The key, or how many there are."""
+    return printable(keys[0]) if len(keys) == 1 else f"{len(keys)} jobs"
+
+
+def render_entry(
+    head: str,
+    keys: Sequence[str],
+    text: str,
+    style: Style,
+    width: int,
+    *,
+    place: Place | None = None,
+    listed: Sequence[str] | None = None,
+    is_cut: bool = False,
+    is_sweep: bool = False,
+) -> Iterator[str]:
+    """A line about one job, or about several with their keys below; the name is `width` wide.
+
+    `place` is where the manifest has the first one, `listed` are the keys as they are listed; see
+    `render_keys` for the rest.
+    """
+    name = name_of(keys)
+    padded = style.link(name, place) + " " * (width - cell_len(name))
+    yield from fit_line(printable_line(f"{head} {padded}  ", text), style, keys, len(INDENT))
+    if len(keys) > 1:
+        yield from render_keys(listed or keys, style.width, is_cut=is_cut, is_sweep=is_sweep)
+
+
+def render_keys(
+    keys: Iterable[str], width: int | None = None, *, is_cut: bool = False, is_sweep: bool = False
+) -> Iterator[str]:
+    """The keys of several jobs, several on a line; a list that `is_cut` says how many more there are.
+
+    On a terminal many members of one sweep are listed as a shell would write them:
+    `lr-{0_1,0_2}-batch-{32,64}`. Elsewhere all keys are on one line, unabbreviated, for
+    programs such as grep.
+    """
+    listed = [printable(key) for key in keys]
+    most = width or WIDTH
+    lines = _wrapped(listed, most)
+    if len(lines) > _MOST_LINES and width is None and not is_cut:
+        lines = [INDENT + ", ".join(listed)]
+    if len(lines) > _MOST_LINES and is_sweep:
+        from reconciler.render.groups import in_braces
+
+        # Broken behind commas only.
+        words = [word.replace(",", ", ") for word in in_braces(listed)]
+        braced = [line.replace(", ", ",") for word in words for line in _wrapped([word], most)]
+        lines = braced if len(braced) * _WORTH <= len(lines) else lines
+    if len(lines) > _MOST_LINES and is_cut:
+        lines = _wrapped(listed, most)
+        # What is cut away makes room for the words that count it.
+        shown = sum(line.count(",") for line in lines[:_MOST_LINES])
+        while len(lines) > _MOST_LINES:
+            lines = _wrapped([*listed[:shown], f"and {len(listed) - shown} more"], most)
+            shown -= 1
+    yield from lines
+
+
+def _wrapped(words: Sequence[str], width: int) -> list[str]:
+    return textwrap.wrap(
+        ", ".join(words),
+        width,
+        initial_indent=INDENT,
+        subsequent_indent=INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def render_starts(starts: Sequence[str]) -> Iterator[str]:
+    """What each of several jobs starts, if anything, and how many of them start the same."""
+    counts = Counter(filter(None, starts))
+    if len(starts) == 1:
+        yield from (INDENT + printable(text) for text in counts)
+        return
+    for text, count in counts.most_common(_MOST_STARTS):
+        number = "each" if count == len(starts) else f"{count} jobs" if count > 1 else "1 job"
+        yield f"{INDENT}{number}: {printable(text)}"
+    if len(counts) > _MOST_STARTS:
+        more = sum(count for _, count in counts.most_common()[_MOST_STARTS:])
+        yield f"{INDENT}and {more} more jobs, which start other things"
+
+
+def render_change(change: Change) -> str:
+    """One field with its value before and after."""
+    before, after = (
+        "(none)" if value is None else json.dumps(value, ensure_ascii=False)
+        for value in (change.before, change.after)
+    )
+    mark = "  # forces a new job" if change.forces_new_job else ""
+    note = "  # sensitive" if change.sensitive else ""
+    return printable(f"{change.path}: {before} -> {after}") + mark + note
+
+
+# ── warnings, denials, problems ─────────────────────────────────────────────────────────────────────
+
+
+def render_warnings(warnings: Iterable[PlanWarning], style: Style) -> Iterator[str]:
+    """What a person should know, and how to fix it."""
+    for warning in warnings:
+        about = f"{warning.key}: " if warning.key else ""
+        yield printable_line(style.paint("warning: ", "yellow"), f"{about}{warning.what}: {warning.why}")
+        if warning.fix:
+            yield printable_line("  fix: ", warning.fix)
+
+
+def render_denials(denied: Iterable[Denial], style: Style) -> Iterator[str]:
+    """Each policy with its message and its place, and all keys that it denies."""
+    keys_by_reason: dict[Denial, list[str]] = {}
+    for one in denied:
+        keys_by_reason.setdefault(one.model_copy(update={"key": ""}), []).append(one.key)
+    for reason, keys in keys_by_reason.items():
+        text = printable(f"policy {reason.policy}: {reason.explanation}")
+        if reason.source is not None:
+            text += f" ({style.link(spell_place(reason.source), reason.source)})"
+        yield f"{style.paint('denied: ', 'red')}{text}"
+        yield from render_keys(keys, style.width)
+
+
+def render_diagnostics(
+    diagnostics: Iterable[Diagnostic], style: Style = PLAIN, *, verbose: bool = False
+) -> str:
+    """Problems: what, where, the line, why, and how to fix it. A terminal gets the first ones."""
+    found = list(diagnostics)
+    most = len(found) if verbose or style.width is None else _MOST_PROBLEMS
+    lines: list[str] = []
+    for one in found[:most]:
+        word = style.paint(one.severity.value, "red" if one.severity is Severity.ERROR else "yellow")
+        where = [] if one.location is None else [style.link(printable(str(one.location)), one.location)]
+        where += [printable(one.path)] if one.path else []
+        lines += fit_line(printable_line(f"{word}: ", one.what), style)
+        if where:
+            lines += fit_line(f"  --> {'  '.join(where)}", style, hanging=_HANGING)
+        if one.location is not None and one.snippet is not None:
+            number = str(one.location.line)
+            snippet = one.snippet
+            if style.width is not None:
+                snippet = _narrow_snippet(snippet, style.width - len(number) - 3)
+            before, marked = snippet.text[: snippet.start], snippet.text[snippet.start :][: snippet.length]
+            marks = " " * cell_len(before) + "^" * max(1, cell_len(marked))
+            margin = " " * len(number)
+            lines += (f"{margin} |", f"{number} | {printable(snippet.text)}", f"{margin} | {marks}")
+        for name, text in (("why", one.why), ("fix", one.fix)):
+            if text:
+                lines += fit_line(printable(f"  {name}: {text}"), style, hanging=_HANGING)
+    if (more := len(found) - most) > 0:
+        lines.append(f"{more:,} more; -v shows all")
+    return "\n".join(lines) + "\n"
+
+
+def _narrow_snippet(snippet: Snippet, width: int) -> Snippet:
+    """The marked part of a line, and as much around it as fits the width in cells; the rest shows as `…`."""
+    text, start, length = snippet.text, snippet.start, snippet.length
+    if cell_len(text) <= width:
+        return snippet
+    begin = start
+    while begin > 0 and cell_len(text[begin - 1 : start]) < width // 3:
+        begin -= 1
+    end = start
+    while end < len(text) and cell_len(text[begin : end + 1]) <= width - 2:
+        end += 1
+    head, tail = "…" * (begin > 0), "…" * (end < len(text))
+    at = len(head) + start - begin
+    return Snippet(head + text[begin:end] + tail, at, max(1, min(length, end - start)))
+
+
+# ── tables, trees, logs ─────────────────────────────────────────────────────────────────────────────
+
+
+def render_table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], style: Style = PLAIN, *, rule: bool = False
+) -> str:
+    """Columns as wide as they need to be, and the terminal lets them be; "" if there are no rows."""
+    body = [[printable(cell) or NOTHING for cell in row] for row in rows]
+    return "\n".join(table([head, *body], style, rule=rule)) + "\n" if body else ""
+
+
+def render_tree(value: Mapping[str, Any] | Sequence[Any], depth: int) -> Iterator[str]:
+    """Nested data as indented lines, laid out as YAML is."""
+    indent = "  " * depth
+    if isinstance(value, Mapping):
+        for name, member in value.items():
+            if member and isinstance(member, Mapping | list):
+                yield printable(f"{indent}{name}:")
+                yield from render_tree(member, depth + 1)
+            else:
+                yield printable(f"{indent}{name}: {_leaf(member)}")
+        return
+    for member in value:
+        if member and isinstance(member, Mapping | list):
+            first, *others = render_tree(member, depth + 1)
+            yield f"{indent}- {first.removeprefix(indent + '  ')}"
+            yield from others
+        else:
+            yield printable(f"{indent}- {_leaf(member)}")
+
+
+def _leaf(value: Any) -> str:
+    # A text, a number, or one of the few that YAML writes in another way.
+    is_constant = value is None or isinstance(value, bool) or value == ""
+    return json.dumps(value) if is_constant else str(value)
+
+
+def render_lines(text: str) -> str:
+    """A log, harmless for a terminal, line by line."""
+    return "\n".join(printable(line.removesuffix("\r")) for line in text.split("\n"))
+
+
+# ── a content, and a fleet ────────────────────────────────────────────────────────────────────────────
 
 
 def render(content: Content, value: Any, view: View) -> str:
     """The text of a plan, a drift report…; its last line counts."""
-    return str(import_module(f"reconciler.render.{content.value}").text(value, view))
+    file = content.value if content in (Content.PLAN, Content.HISTORY) else "reports"
+    return str(getattr(import_module(f"reconciler.render.{file}"), f"{content.value}_text")(value, view))
 
 
 def render_fleet(report: FleetReport, view: View) -> str:
     """Each stack in the order of the roots, in a line where it is without changes; then what failed."""
+    style, lines = view.style, list[str]()
     width = max((len(printable(one.root)) for one in report.results if not one.errors), default=0)
-    lines = [line for one in report.results if not one.errors for line in _stack(one, view.style, width)]
     # Stacks that failed for the same reason stand together, wherever they are.
     alike: dict[tuple[tuple[Diagnostic, ...], int], list[StackResult]] = {}
-    for one in report.failed:
-        alike.setdefault((one.errors, int(one.exit_code)), []).append(one)
+    for one in report.results:
+        root = printable(one.root)
+        if one.errors:
+            alike.setdefault((one.errors, int(one.exit_code)), []).append(one)
+        elif one.is_quiet:
+            lines.append(style.paint(f"= {root:<{width}}  {printable(one.last_line)}", "dim"))
+        else:
+            text = one.parts["text"].rstrip("\n")
+            # Colours are for the output on a terminal, and the same text may go to a file.
+            text = text if style.colour else re.sub(r"\x1b\[[0-9;]*m", "", text)
+            lines += (style.paint(f"{root}:", "bold"), *text.split("\n"), "")
     if lines and lines[-1] and alike:
         lines.append("")
-    lines += (line for group in alike.values() for line in _failed(group, view.style))
+    for (errors, exit_code), group in alike.items():
+        name = printable(group[0].root) if len(group) == 1 else f"{len(group)} stacks"
+        lines.append(style.paint(f"{name}: failed with exit code {exit_code}", "red"))
+        if len(group) > 1:
+            lines += render_keys([one.root for one in group], style.width)
+        lines += (*render_diagnostics(errors, style).rstrip("\n").split("\n"), "")
     if lines and lines[-1]:
         lines.append("")
-    return fit("\n".join([*lines, printable(report.last_line)]) + "\n", view.style)
-
-
-def _stack(result: StackResult, style: Style, width: int) -> Iterator[str]:
-    root = printable(result.root)
-    if result.is_quiet:
-        yield style.paint(f"= {root:<{width}}  {printable(result.last_line)}", "dim")
-        return
-    yield style.paint(f"{root}:", "bold")
-    text = result.parts["text"].rstrip("\n")
-    # Colours are for the output on a terminal, and the same text may go to a file.
-    yield from (text if style.colour else re.sub(r"\x1b\[[0-9;]*m", "", text)).split("\n")
-    yield ""
-
-
-def _failed(results: list[StackResult], style: Style) -> Iterator[str]:
-    first = results[0]
-    name = printable(first.root) if len(results) == 1 else f"{len(results)} stacks"
-    yield style.paint(f"{name}: failed with exit code {int(first.exit_code)}", "red")
-    if len(results) > 1:
-        yield from render_keys([one.root for one in results], style.width)
-    yield from render_diagnostics(first.errors, style).rstrip("\n").split("\n")
-    yield ""
+    return fit("\n".join([*lines, printable(report.last_line)]) + "\n", style)

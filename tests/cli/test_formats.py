@@ -12,8 +12,7 @@ import click
 import pytest
 
 from reconciler.cli.main import COMMANDS, LazyGroup
-from reconciler.render import FORMATS, Content, Format, formats_of
-from reconciler.render.style import View
+from reconciler.render import FORMATS, Content, Format, View, formats_of
 from tests.cli.conftest import Reconciler, manifest, write
 
 

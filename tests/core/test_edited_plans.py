@@ -28,9 +28,8 @@ from reconciler.decide.plan import Action, Plan, Reason
 from reconciler.decide.saved_plan import SavedOptions
 from reconciler.errors import Location, ManifestInvalid
 from reconciler.plan_file import SEAL, StalePlan, document_of, read_document, read_plan, sealed
-from reconciler.render import Content, render
+from reconciler.render import Content, View, render
 from reconciler.render.plan import render_sources
-from reconciler.render.style import View
 from reconciler.secrets import SecretText
 from tests.builders import HOUR, a_job, a_stack, absent, seen
 from tests.core.test_decision_table import DONE, OLD, P, plan_for

@@ -20,7 +20,7 @@ from reconciler.decide.reports import Explanation, explain
 from reconciler.decide.rules import HINTS, RULES
 from reconciler.errors import Location
 from reconciler.expressions.evaluator import evaluate
-from reconciler.render.explain import render_why
+from reconciler.render.commands import render_why
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 
 EDITED: dict[str, Any] = {"algorithm__parameters": {"lr": 9}}

@@ -12,7 +12,7 @@ from reconciler.core.stack import Limits
 from reconciler.decide.guards import REFUSES_THE_PLAN
 from reconciler.decide.plan import Action, Guard
 from reconciler.decide.reports import Explanation
-from reconciler.render.explain import render_why
+from reconciler.render.commands import render_why
 from reconciler.secrets import SecretText
 from tests.builders import HOUR, a_job, a_stack, seen
 from tests.core.history import a_memory, past

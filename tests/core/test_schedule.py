@@ -33,9 +33,9 @@ from reconciler.decide.review import ReviewedSide, Side, make_review
 from reconciler.decide.saved_plan import SavedOptions
 from reconciler.errors import ManifestInvalid
 from reconciler.plan_file import document_of, read_document, sealed
+from reconciler.render import View
 from reconciler.render.commands import render_status
-from reconciler.render.plan import text as render_plan
-from reconciler.render.style import View
+from reconciler.render.plan import plan_text as render_plan
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import declared_as, observed_as, recorded_as, rows, spelled

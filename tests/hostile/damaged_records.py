@@ -17,11 +17,10 @@ from reconciler.decide.plan import Action, Plan
 from reconciler.reconcile import Context, accept
 from reconciler.records.recording import Recording
 from reconciler.records.store import Records
-from reconciler.render import Content, render
+from reconciler.render import Content, View, render
 from reconciler.render.commands import render_status
-from reconciler.render.history import text as history_text
+from reconciler.render.history import history_text
 from reconciler.render.json import dump
-from reconciler.render.style import View
 from reconciler.rollout import Rollout
 from tests.apply.service import PROJECT, Service, a_service
 from tests.builders import a_job, a_stack

@@ -27,10 +27,9 @@ from reconciler.modelarts.auth import Anonymous
 from reconciler.modelarts.connect import connect_inprocess
 from reconciler.modelarts.content import MemoryBudget, memory_of, parse
 from reconciler.modelarts.http import ServiceSession, SessionOptions
-from reconciler.render import Content, render
+from reconciler.render import Content, View, render
 from reconciler.render.commands import render_status
 from reconciler.render.json import dump
-from reconciler.render.style import View
 from reconciler.text import printable
 from tests.apply.service import PROJECT, Service, a_service
 from tests.builders import a_job, a_stack

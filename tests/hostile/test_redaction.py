@@ -38,10 +38,9 @@ from reconciler.modelarts.errors import failure_of, harmless
 from reconciler.records.database import Database, unavailable
 from reconciler.records.dialects import dialect_of
 from reconciler.records.schema import Damaged
-from reconciler.render import Content, formats_of, render
+from reconciler.render import Content, View, formats_of, render
 from reconciler.render.json import dump, redacted
-from reconciler.render.lines import render_lines, render_table
-from reconciler.render.style import View
+from reconciler.render.text import render_lines, render_table
 from reconciler.secrets import REDACTED, Redactor
 from reconciler.text import printable, visible
 from tests.hostile.sizes import RecordProperty, count_tried, some

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconciler.errors import Diagnostic
 from reconciler.manifest.yaml import Document, parse
-from reconciler.render.lines import render_diagnostics
+from reconciler.render.text import render_diagnostics
 from reconciler.text import visible
 from tests.manifest.conftest import HEAD, JOB, Place, place_of
 

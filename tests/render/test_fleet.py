@@ -14,9 +14,8 @@ import xmlschema
 from reconciler.decide.fleet import FleetReport, StackResult
 from reconciler.decide.plan import last_line
 from reconciler.errors import Diagnostic, ExitCode, Location
-from reconciler.render import Content, formats_of, render, step_outputs
+from reconciler.render import Content, View, formats_of, render, step_outputs
 from reconciler.render.markdown import MOST_CHARACTERS
-from reconciler.render.style import View
 from tests.render.test_golden import every_action
 
 SCHEMAS = Path(__file__).parent / "schemas"

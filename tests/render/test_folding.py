@@ -17,11 +17,10 @@ from reconciler.core.stack import DesiredJob
 from reconciler.decide.outcome import Outcome, Result, Status
 from reconciler.decide.plan import FOLDED_FROM, Action, Plan
 from reconciler.errors import Location
-from reconciler.render import Content, render
+from reconciler.render import Content, View, render
 from reconciler.render.groups import fold_alike, without_name
-from reconciler.render.lines import INDENT, WIDTH, render_keys
-from reconciler.render.result import text as render_result
-from reconciler.render.style import View
+from reconciler.render.reports import result_text as render_result
+from reconciler.render.text import INDENT, WIDTH, render_keys
 from tests.builders import HOUR, a_job, a_stack, seen
 from tests.core.test_decision_table import OLD, plan_for
 from tests.core.test_drift import report

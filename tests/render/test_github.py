@@ -8,8 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from reconciler.decide.plan import Action
-from reconciler.render import Content, render, step_outputs
-from reconciler.render.style import View
+from reconciler.render import Content, View, render, step_outputs
 from tests.render.test_golden import drifted, every_action
 from tests.render.test_markdown import a_plan, an_action
 

@@ -27,9 +27,8 @@ from reconciler.decide.drift_check import (
 from reconciler.decide.outcome import Outcome, Result, Status
 from reconciler.decide.plan import Action, Plan, count, last_line
 from reconciler.errors import Diagnostic, Location, Severity, Snippet
-from reconciler.render import Content, render
-from reconciler.render.lines import render_diagnostics
-from reconciler.render.style import Style, View
+from reconciler.render import Content, Style, View, render
+from reconciler.render.text import render_diagnostics
 from tests.builders import HOUR, NOW, a_job, a_stack, absent, seen
 from tests.core.test_decision_table import OLD, plan_for
 from tests.core.test_drift import report

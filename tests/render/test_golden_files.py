@@ -14,8 +14,7 @@ from reconciler.decide.policy_cases import CaseResult, CasesReport
 from reconciler.decide.review import Review
 from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
 from reconciler.errors import Diagnostic, Location, Severity, Snippet
-from reconciler.render import Content, formats_of, render
-from reconciler.render.style import View
+from reconciler.render import Content, View, formats_of, render
 from tests.builders import a_job, a_stack
 from tests.render.test_fleet import a_fleet
 from tests.render.test_golden import (

@@ -17,8 +17,8 @@ from reconciler.decide.history import (
     changes_of,
     make_history,
 )
-from reconciler.render.history import text as history_text
-from reconciler.render.style import Style, View
+from reconciler.render import Style, View
+from reconciler.render.history import history_text
 from tests.builders import NOW
 from tests.render.test_golden import check
 

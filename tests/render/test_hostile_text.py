@@ -30,9 +30,8 @@ from reconciler.decide.policy_cases import CaseResult, CasesReport
 from reconciler.decide.review import NodeCount, Review
 from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
 from reconciler.errors import Diagnostic, ExitCode, Location, Severity, Snippet
-from reconciler.render import Content, formats_of, render, render_run, step_outputs
+from reconciler.render import PLAIN, Content, Style, View, formats_of, render, render_run, step_outputs
 from reconciler.render.markdown import MOST_CHARACTERS
-from reconciler.render.style import PLAIN, Style, View
 from reconciler.secrets import REDACTED, Redactor
 from reconciler.text import INVISIBLE, visible
 from tests.builders import NOW

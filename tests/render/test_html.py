@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.decide.plan import Action
-from reconciler.render import Content, formats_of, render
-from reconciler.render.style import View
+from reconciler.render import Content, View, formats_of, render
 from tests.render.browser import Page
 from tests.render.test_golden import drifted, every_action, interrupted_result
 from tests.render.test_golden_files import VALUES, recorded

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len as cells_by_rich
 
 from reconciler.errors import Diagnostic, Location, Snippet
-from reconciler.render import Content, render
+from reconciler.render import Content, Place, Style, View, render
 from reconciler.render.groups import in_braces
-from reconciler.render.layout import cell_len, fit, pad, table, wrap
-from reconciler.render.lines import render_diagnostics
-from reconciler.render.style import Place, Style, View
+from reconciler.render.text import cell_len, fit, pad, render_diagnostics, table, wrap
 from reconciler.text import printable, visible
 from tests.builders import a_job, a_stack, seen
 from tests.core.test_decision_table import OLD, plan_for

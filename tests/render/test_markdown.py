@@ -9,9 +9,8 @@ import pytest
 
 from reconciler.core.values import TargetIdentity
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, count
-from reconciler.render import Content, render
+from reconciler.render import Content, View, render
 from reconciler.render.markdown import MOST_CHARACTERS, code, prose
-from reconciler.render.style import View
 
 STAYING = {
     Action.TERMINATE: Reason.NOT_IN_MANIFEST,

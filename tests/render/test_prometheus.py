@@ -8,8 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.metrics import RunReport
 from reconciler.decide.plan import Action
-from reconciler.render import Content, render, render_run
-from reconciler.render.style import View
+from reconciler.render import Content, View, render, render_run
 from reconciler.text import printable
 from tests.render.test_golden import drifted, every_action
 

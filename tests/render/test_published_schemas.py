@@ -14,8 +14,7 @@ import xmlschema
 
 from reconciler.decide.outcome import Outcome, Result, Status
 from reconciler.decide.plan import Action, Plan
-from reconciler.render import Content, render
-from reconciler.render.style import View
+from reconciler.render import Content, View, render
 from tests.render.test_golden import drifted, every_action
 from tests.render.test_golden_files import denied, problems, reviewed
 from tests.render.test_markdown import a_plan, an_action

@@ -9,8 +9,7 @@ from reconciler.core.stack import DesiredJob, Limits, Target
 from reconciler.core.values import Change
 from reconciler.decide.review import Review, ReviewedSide, Side, make_review
 from reconciler.errors import Location
-from reconciler.render import Content, render
-from reconciler.render.style import Style, View
+from reconciler.render import Content, Style, View, render
 from tests.builders import a_job, a_stack, absent
 from tests.render.test_golden import check
 

@@ -1,0 +1,358 @@
+"""The texts of a drift report, a result, a review, a check of a manifest, and cases of policies."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from reconciler.core.values import timestamp
+from reconciler.decide.drift_check import REMEDIES, Drift, DriftClass, IgnoredBy, IgnoredDrift, Pending
+from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd, spell_status
+from reconciler.decide.plan import spell_work
+from reconciler.errors import Diagnostic, Location, Snippet
+from reconciler.render import View
+from reconciler.render.groups import (
+    fold_alike,
+    in_order_for_people,
+    is_one_sweep,
+    look_of_action,
+    look_of_changes,
+    without_name,
+)
+from reconciler.render.plan import job_lines
+from reconciler.render.text import (
+    INDENT,
+    fit,
+    fit_line,
+    name_of,
+    pad,
+    printable_line,
+    render_change,
+    render_denials,
+    render_diagnostics,
+    render_entry,
+    render_head,
+    render_keys,
+    render_warnings,
+    width_of_names,
+)
+from reconciler.text import printable
+
+if TYPE_CHECKING:
+    from reconciler.decide.drift import DriftReport
+    from reconciler.decide.policy_cases import CasesReport
+    from reconciler.decide.review import NodeCount, Review, ReviewedJob, ReviewedSide
+    from reconciler.decide.validation import Validation
+
+#: How many flavors are listed.
+_MOST_FLAVORS = 20
+
+# ── drift ───────────────────────────────────────────────────────────────────────────────────────────
+
+#: What became of drift since the last check, as a mark on its row.
+NEW, CHANGED, GONE = "new", "changed", "gone"
+
+
+def drift_sections(report: DriftReport) -> list[tuple[str, Sequence[Drift], str]]:
+    """The drift of a report in the order for people: new first, then what lasts, then what is gone.
+
+    Each section is a title, its drift, and a mark (new, changed or gone, or "" for any other).
+    """
+    comparison = report.comparison
+    if not report.since_last or comparison is None:
+        return [("", report.drift, "")]
+    if comparison.problem is not None:
+        return [("The last check could not be read; whether this is new is unknown:", report.drift, "")]
+    at_s = comparison.compared_with_s
+    since = "" if at_s is None else f" since {timestamp(at_s)}"
+    unread = tuple(entry for entry in report.drift if entry.class_ is DriftClass.UNKNOWN)
+    sections = [
+        (f"New{since or '; no earlier check is recorded'}:", comparison.new, NEW),
+        (f"Changed{since}:", comparison.changed, CHANGED),
+        ("Could not be read:", unread, ""),
+        ("Lasting:", comparison.lasting, ""),
+        (f"Gone{since}:", comparison.gone, GONE),
+    ]
+    return [section for section in sections if section[1]]
+
+
+def drift_text(report: DriftReport, view: View) -> str:
+    """Text for people; the last line counts."""
+    style, is_folded = view.style, not view.verbose
+    sections = [
+        (title, fold_alike(entries, _look_of_drift, is_folded=is_folded), mark)
+        for title, entries, mark in drift_sections(report)
+    ]
+    pending = fold_alike(report.pending, lambda one: without_name(one.detail, one.key), is_folded=is_folded)
+    found: list[Sequence[Drift | Pending]] = [group for _, groups, _ in sections for group in groups]
+    found += (*pending, *((one,) for one in report.ignored))
+    width = width_of_names((name_of([one.key for one in group]) for group in found), style)
+    blocks: list[list[str]] = []
+    for title, groups, mark in sections:
+        blocks.append([title] if title else [])
+        for group in groups:
+            first, keys = group[0], [one.key for one in group]
+            blocks[-1] += render_entry(
+                style.paint(f"  {first.class_.value:<10}", "green" if mark == GONE else "red"),
+                keys,
+                _words(group) + since_and_cost(*group),
+                style,
+                width,
+                place=first.source,
+                is_sweep=is_one_sweep(item.source for item in group),
+            )
+            fix = (first.fix or "") if len(group) == 1 else REMEDIES[first.class_]
+            if mark != GONE and fix:
+                blocks[-1] += fit_line(printable_line(f"{INDENT}fix: ", fix), style, keys, len(INDENT) + 5)
+    if pending:
+        blocks.append(["Pending changes (not drift; run apply):"])
+        for due in pending:
+            keys = [one.key for one in due]
+            blocks[-1] += render_entry(f"  {'pending':<10}", keys, _words(due), style, width, is_cut=True)
+    if report.ignored:
+        # One by one: nothing is ignored unseen.
+        blocks.append(["Ignored:"])
+        for one in report.ignored:
+            head = style.paint(f"  {one.class_.value:<10}", "dim")
+            words = f"{one.detail}; {why_ignored(one)}"
+            blocks[-1] += render_entry(head, [one.key], words, style, width, place=one.source)
+    lines = [style.paint(render_head(report.stack, report.target), "bold")]
+    for block in filter(None, blocks):
+        lines += ["", *block]
+    lines += ["", *render_warnings(report.warnings, style), drift_last_line(report)]
+    every: tuple[Drift | Pending, ...] = (*report.drift, *report.ignored, *report.gone, *report.pending)
+    return fit("\n".join(lines) + "\n", style, {one.key for one in every})
+
+
+def drift_last_line(report: DriftReport) -> str:
+    """How much was found of what."""
+    found = ", ".join(f"{count} {name.value}" for name, count in report.summary.items() if count)
+    parts = [found or "none"]
+    comparison = report.comparison
+    if report.since_last and comparison is not None and comparison.problem is None:
+        counts = {NEW: comparison.new, CHANGED: comparison.changed, GONE: comparison.gone}
+        parts.append(", ".join(f"{len(entries)} {word}" for word, entries in counts.items()))
+    ignored = f"{len(report.ignored)} ignored, " if report.ignored else ""
+    parts.append(f"{ignored}{len(report.pending)} pending, {report.compared} compared")
+    return f"Drift: {'; '.join(parts)}."
+
+
+def _look_of_drift(item: Drift) -> tuple[str, ...]:
+    return item.class_, without_name(item.detail, item.key), look_of_changes(item.changes)
+
+
+def _words(group: Sequence[Drift | Pending]) -> str:
+    first = group[0]
+    return first.detail if len(group) == 1 else without_name(first.detail, first.key)
+
+
+def since_and_cost(*group: Drift) -> str:
+    """Since when it is so, and what it has cost, for people."""
+    times = {
+        "at": sorted({one.began_at for one in group if one.began_at}),
+        "seen since": sorted({one.since for one in group if one.since}),
+    }
+    since = ", ".join(
+        f"{'' if len(found) == 1 else 'the first '}{words} {found[0]}"
+        for words, found in times.items()
+        if found
+    )
+    work = sum(one.node_hours or 0.0 for one in group)
+    return (f" ({since})" if since else "") + (f"; cost {spell_work(work)}" if work else "")
+
+
+def why_ignored(entry: IgnoredDrift) -> str:
+    """Who or what says that it is known, and why."""
+    if entry.by is IgnoredBy.RULE:
+        place = f" {entry.rule.file}:{entry.rule.line}" if entry.rule else ""
+        until = f" until {entry.until}" if entry.until else ""
+        words = f"ignored by rule{place}{until}"
+    else:
+        by = f" by {entry.who}" if entry.who else ""
+        words = f"accepted{by} {entry.accepted_at}"
+    return f"{words}: {entry.reason}" if entry.reason else words
+
+
+# ── results ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def result_text(result: Result, view: View) -> str:
+    """Text for people; the last line counts."""
+    style, lines = view.style, list[str]()
+    for group in fold_alike(result.outcomes, _look_of_outcome, is_folded=not view.verbose):
+        first, names = group[0], [_job_name(outcome) for outcome in group]
+        colour = {Status.DONE: "green", Status.SKIPPED: "dim"}.get(first.status, "red")
+        word = style.paint(f"{spell_status(first.status):<9}", colour)
+        name, detail = names[0], first.detail
+        if len(group) > 1:
+            name, detail = f"{len(group)} jobs", without_name(detail, first.key)
+        said = f"{first.action.action.value} {name}" + (f": {detail}" if detail else "")
+        lines.append(printable_line(f"  {word} ", said))
+        if len(group) > 1:
+            lines += render_keys(
+                names,
+                style.width,
+                is_cut=first.status is Status.DONE and first.action.traits.is_harmless,
+                is_sweep=is_one_sweep(outcome.action.source for outcome in group),
+            )
+    width = width_of_names((waited.key for waited in result.waits), style)
+    words = [_wait_end(waited, view.at_s) for waited in result.waits]
+    ends = max((11, *(len(word) for word, _ in words)))
+    for waited, (word, more) in zip(result.waits, words, strict=True):
+        end = style.paint(printable(f"{word:<{ends}}"), "green" if waited.end is WaitEnd.REACHED else "red")
+        lines.append(printable_line(f"  {end} ", f"{pad(waited.key, width)}  {more}"))
+    lines.append(result_last_line(result))
+    whole = {waited.key for waited in result.waits} | set(map(_job_name, result.outcomes))
+    return fit("\n".join(lines) + "\n", style, whole)
+
+
+def result_last_line(result: Result) -> str:
+    """How many actions ended how."""
+    counts = [
+        f"{count} {spell_status(status)}"
+        for status, count in result.summary.items()
+        if count or status == Status.DONE
+    ]
+    return f"{'Apply interrupted' if result.interrupted else 'Applied'}: {', '.join(counts)}."
+
+
+def _look_of_outcome(outcome: Outcome) -> Hashable | None:
+    """What the plan shows once, the result shows once, if it ended in the same way."""
+    planned = look_of_action(outcome.action)
+    return planned and (outcome.status, without_name(outcome.detail, outcome.key), planned)
+
+
+def _job_name(outcome: Outcome) -> str:
+    shown = outcome.action.after or outcome.action.before
+    return shown.name if shown else outcome.key
+
+
+def _wait_end(waited: Waited, at_s: float) -> tuple[str, str]:
+    """How a wait ended, in a word, and the rest: a goal that was reached is the phase of the job."""
+    if waited.end is WaitEnd.REACHED and waited.job is not None:
+        times = waited.times(at_s)
+        return waited.job.phase_text, waited.job.name + (f" ({times})" if times else "")
+    return waited.end.value.replace("_", " "), waited.describe(at_s)
+
+
+# ── reviews; the last line is fixed (docs/cli.md, "Review") ─────────────────────────────────────────
+
+
+def review_text(review: Review, view: View) -> str:
+    """Text for people: jobs, settings, nodes, and what policies deny."""
+    style = view.style
+    on = f" on {review.target}" if review.target else ""
+    lines = [style.paint(printable(f"Stack {review.stack}{on}: {sides_of(review)}"), "bold"), ""]
+    groups = fold_alike(in_order_for_people(review.jobs), _look_of_job, is_folded=not view.verbose)
+    width = width_of_names((name_of(_names(group)) for group in groups), style)
+    for group in groups:
+        first = group[0]
+        lines += job_lines(
+            first,
+            _names(group),
+            first.detail if len(group) == 1 else _detail(first),
+            style,
+            width,
+            starts=[job.starts for job in group],
+            is_cut=first.traits.is_harmless,
+            is_sweep=first.formerly is None and is_one_sweep(job.source for job in group),
+        )
+    if groups:
+        lines.append("")
+    lines += (*review_settings(review), *review_nodes(review))
+    lines += render_warnings(review.warnings, style)
+    lines += render_denials(review.denied, style)
+    lines.append(review.last_line)
+    return fit("\n".join(lines) + "\n", style, {job.key for job in review.jobs})
+
+
+def sides_of(review: Review) -> str:
+    """The directories or revisions, with the commits that they are."""
+
+    def name(side: ReviewedSide) -> str:
+        return side.name if side.commit is None else f"{side.name} ({side.commit[:10]})"
+
+    return f"{name(review.base)} -> {name(review.head)}"
+
+
+def _look_of_job(job: ReviewedJob) -> Hashable | None:
+    """What is shown of a job beside its key; an added one is shown with others of its sweep only."""
+    if job.starts and job.sweep is None:
+        return None
+    sweep = job.sweep if job.starts else None
+    return job.symbol, job.action, job.change, _detail(job), look_of_changes(job.changes), sweep
+
+
+def _detail(job: ReviewedJob) -> str:
+    return without_name(job.detail, job.formerly) if job.formerly else job.detail
+
+
+def _names(group: Sequence[ReviewedJob]) -> list[str]:
+    """The keys; of several that were renamed with the former ones."""
+    if len(group) == 1:
+        return [group[0].key]
+    return [job.key if job.formerly is None else f"{job.formerly} -> {job.key}" for job in group]
+
+
+def review_settings(review: Review) -> Iterator[str]:
+    """What changed outside of jobs."""
+    if review.settings:
+        yield "Settings:"
+        yield from ("  " + render_change(change) for change in review.settings)
+        yield ""
+
+
+def review_nodes(review: Review) -> Iterator[str]:
+    """The nodes of all jobs together, before and after, where a flavor's number differs."""
+    nodes = review.nodes
+    changed = {name: count for name, count in nodes.flavors.items() if count.before != count.after}
+    if not changed:
+        yield f"Nodes: {nodes.after}, unchanged."
+        return
+    yield f"Nodes: {_difference(nodes)}"
+    listed = list(changed.items())
+    for name, count in listed[:_MOST_FLAVORS]:
+        yield printable(f"  {name}: {_difference(count)}")
+    if len(listed) > _MOST_FLAVORS:
+        yield f"  and {len(listed) - _MOST_FLAVORS} more flavors"
+    if same := len(nodes.flavors) - len(listed):
+        yield f"  {same} {'flavor' if same == 1 else 'flavors'} unchanged"
+
+
+def _difference(count: NodeCount) -> str:
+    return f"{count.before} -> {count.after} ({count.after - count.before:+})"
+
+
+# ── checks of a manifest, and of policies ───────────────────────────────────────────────────────────
+
+
+def validation_text(report: Validation, view: View) -> str:
+    """Text for people: problems, warnings and what policies deny; the last line counts."""
+    found = [
+        Diagnostic(
+            one.what,
+            one.why,
+            one.fix,
+            Location(place.file, place.line, place.column) if (place := one.location) else None,
+            one.path,
+            Snippet(line.text, line.start, line.length) if (line := one.snippet) else None,
+            one.severity,
+        )
+        for one in (*report.diagnostics, *report.warnings)
+    ]
+    problems = render_diagnostics(found, view.style, verbose=view.verbose) if found else ""
+    lines = (*render_denials(report.denied, view.style), printable(report.last_line))
+    rest = "".join(f"{line}\n" for line in lines)
+    return problems + fit(rest, view.style, {denial.key for denial in report.denied})
+
+
+def cases_text(report: CasesReport, view: View) -> str:
+    """A line for each case of policies; the last one counts."""
+    lines = []
+    for one in report.results:
+        word, colour = ("passed", "green") if one.has_passed else ("failed", "red")
+        lines.append(printable_line(view.style.paint(f"  {word} ", colour), one.name))
+        lines += (printable_line(INDENT, problem) for problem in one.problems)
+    passed = len(report.results) - len(report.failed)
+    lines.append(f"Policies of {printable(report.stack)}: {passed} passed, {len(report.failed)} failed.")
+    return "\n".join(lines) + "\n"
