@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -17,12 +17,11 @@ from reconciler.core.stack import DesiredJob
 from reconciler.decide.journal import Step
 from reconciler.decide.outcome import EventType, Waited, WaitEnd
 from reconciler.decide.plan import EVERY_GUARD, Action
-from reconciler.decide.wait import Goal
 from reconciler.emulator import Effect, Fault
 from reconciler.errors import Diagnostic
 from reconciler.records.recording import Recording, StackLock
 from tests.apply.service import CREATE, FIND, PROJECT, STOP, Service, a_service, marker
-from tests.apply.test_rollout import PIPELINE, RUNS_S, Told, needing, rollout, saved
+from tests.apply.test_rollout import PIPELINE, RUNS_S, Told, needing, rollout
 from tests.builders import STACK, TARGET, a_job, a_stack
 
 RETRIED: dict[str, Any] = {"lifecycle": {"on_failure": "retry", "retry_delay": "1m", "max_retries": 5}}
@@ -54,49 +53,6 @@ def superseded(told: Told, key: str = "a") -> Waited:
 # --- what a colleague ended or replaced stays so
 
 
-@pytest.mark.parametrize("lifecycle", [{}, {"on_terminated": "recreate", "max_retries": 3}])
-def test_job_destroyed_by_another_process_is_not_recreated(
-    service: Service, lifecycle: dict[str, Any]
-) -> None:
-    job = a_job(lifecycle=lifecycle)
-    service.time.at(8, destroys(service, job))
-    told = rollout(service, job)
-    assert superseded(told).describe(0) == "a was ended elsewhere"
-    assert set(service.phases()) == {"a"}
-    assert service.asked(CREATE) == 1
-
-
-def test_kept_job_destroyed_by_another_process_is_not_recreated(service: Service) -> None:
-    service.run(a_job())
-    service.time.at(5, destroys(service, a_job()))
-    told = rollout(service, a_job())
-    superseded(told)
-    assert set(service.phases()) == {"a"}
-
-
-def test_job_that_was_terminated_by_hand_is_not_recreated_by_the_wait(service: Service) -> None:
-    job = a_job(lifecycle={"on_terminated": "recreate", "max_retries": 3})
-    service.time.at(8, lambda: service.backend.terminate(service.job("a").id))
-    told = rollout(service, job)
-    superseded(told)
-    assert set(service.phases()) == {"a"}
-
-
-def test_edit_applied_by_another_process_is_not_reverted(service: Service) -> None:
-    service.time.at(8, applies(service, a_job(**NEW)))
-    told = rollout(service, a_job(lifecycle={"on_change": "replace"}))
-    superseded(told)
-    assert service.phases() == {"a": "Terminated", "a-r2": "Creating"}
-
-
-def test_completed_job_has_reached_its_goal_whatever_follows(service: Service) -> None:
-    slow = a_job("slow", algorithm__environments={"EMULATOR_RUN_SECONDS": "100"})
-    service.time.at(60, applies(service, a_job(**NEW), slow))
-    told = rollout(service, a_job(), slow)
-    assert told.ends == {"a": "reached", "slow": "reached"}
-    assert set(service.phases()) == {"a", "a-r2", "slow"}
-
-
 def retried_elsewhere(service: Service, phase: str | None = None, job: DesiredJob | None = None) -> None:
     """The job fails, and another process tries it again; that revision ends, too, if a phase is given."""
     service.store.set_phase(service.job("a").id, "Failed")
@@ -111,54 +67,161 @@ def made_again_elsewhere(service: Service) -> None:
     service.put_job("a-r3", marker("a", 3, a_job().digest))
 
 
-@pytest.mark.parametrize("lifecycle", [RETRIED, {}], ids=["retried", "kept here"])
-def test_retry_made_by_another_process_is_followed(service: Service, lifecycle: dict[str, Any]) -> None:
-    service.time.at(8, lambda: retried_elsewhere(service))
-    told = rollout(service, a_job(**lifecycle), needing("a", key="b"))
-    assert told.ends == {"a": "reached", "b": "reached"}
-    assert told.done == [("a", Action.CREATE), ("b", Action.CREATE)]
-    assert set(service.phases()) == {"a", "a-r2", "b"}
+Deed = Callable[[Service], object]
 
 
-def test_retry_made_by_another_process_that_fails_is_retried(service: Service) -> None:
-    service.time.at(8, lambda: retried_elsewhere(service, "Failed"))
-    told = rollout(service, a_job(**RETRIED))
-    assert told.ends == {"a": "reached"}
-    assert service.phases() == {"a": "Failed", "a-r2": "Failed", "a-r3": "Completed"}
+def destroy(*jobs: DesiredJob) -> Deed:
+    return lambda service: destroys(service, *jobs)()
 
 
-def test_retry_made_by_another_process_that_fails_ends_badly_without_a_retry_left(service: Service) -> None:
-    service.time.at(8, lambda: retried_elsewhere(service, "Failed", a_job()))
-    told = rollout(service, a_job())
-    assert told.ends == {"a": "ended_badly"}
-    assert set(service.phases()) == {"a", "a-r2"}
+def apply(*jobs: DesiredJob) -> Deed:
+    return lambda service: applies(service, *jobs)()
 
 
-def test_retry_of_a_kept_job_made_by_another_process_is_followed_by_a_saved_plan(service: Service) -> None:
-    service.run(a_job())
-    plan = service.plan(a_job())
-    service.time.at(4, lambda: retried_elsewhere(service))
-    told = rollout(service, plan=plan)
-    assert told.ends == {"a": "reached"}
-    assert service.phases() == {"a": "Failed", "a-r2": "Completed"}
+def fails_and_is_deleted(service: Service) -> None:
+    service.store.set_phase(service.job("a").id, "Failed")
+    service.store.delete(PROJECT, service.job("a").id)
+    service.time.clock.advance(seconds=3600)
 
 
-@pytest.mark.parametrize(
-    "replaced",
-    [
-        lambda service: retried_elsewhere(service, job=a_job(**NEW)),
-        lambda service: retried_elsewhere(service, "Terminated"),
-        made_again_elsewhere,
-    ],
-    ids=["of another declaration", "retry ended elsewhere", "retry ended elsewhere and made again"],
-)
-def test_replacement_made_by_another_process_ends_the_wait(
-    service: Service, replaced: Callable[[Service], object]
-) -> None:
-    service.time.at(8, lambda: replaced(service))
-    told = rollout(service, a_job(**RETRIED))
-    assert "made elsewhere" in superseded(told).describe(0)
-    assert service.asked(CREATE) == 1
+def fails_and_others_are_applied(service: Service) -> None:
+    service.store.set_phase(service.job("a").id, "Failed")
+    service.time.at(4, applies(service, a_job(**RETRIED), a_job("b")))
+
+
+def runs_for(key: str, seconds: float) -> DesiredJob:
+    return a_job(key, algorithm__environments={"EMULATOR_RUN_SECONDS": str(seconds)})
+
+
+class Case(NamedTuple):
+    """What a colleague does during a wait, and how that of each key ends; `said` is said of the last."""
+
+    jobs: tuple[DesiredJob, ...]
+    deed: Deed
+    ends: dict[str, str]
+    #: The jobs that there are in the end, and so many of them we created.
+    names: str
+    created: int
+    said: str = ""
+    phases: dict[str, str] | None = None
+    at_s: float = 8
+    had: tuple[DesiredJob, ...] = ()
+    is_saved: bool = False
+
+
+A, REACHED = a_job(), "reached"
+GONE = {"a": "superseded_elsewhere"}
+MINE = marker("other", 1, A.digest, stack="other")
+RECREATED = a_job(lifecycle={"on_terminated": "recreate", "max_retries": 3})
+B_TOO = (a_job(**RETRIED), needing("a", key="b"))
+CASES = {
+    "destroys it": Case((A,), destroy(A), GONE, "a", 1, "a was ended elsewhere"),
+    "destroys one that is recreated": Case(
+        (RECREATED,), destroy(RECREATED), GONE, "a", 1, "a was ended elsewhere"
+    ),
+    "destroys one that was kept": Case((A,), destroy(A), GONE, "a", 0, at_s=5, had=(A,)),
+    "terminates it by hand": Case((RECREATED,), lambda s: s.backend.terminate(s.job("a").id), GONE, "a", 1),
+    "edits it": Case(
+        (a_job(lifecycle={"on_change": "replace"}),),
+        apply(a_job(**NEW)),
+        GONE,
+        "a a-r2",
+        2,
+        phases={"a": "Terminated", "a-r2": "Creating"},
+    ),
+    "edits it, and the plan was saved": Case((A,), apply(a_job(**NEW)), GONE, "a a-r2", 2, is_saved=True),
+    "edits one that has completed": Case(
+        (A, runs_for("slow", 100)),
+        apply(a_job(**NEW), runs_for("slow", 100)),
+        {"a": REACHED, "slow": REACHED},
+        "a a-r2 slow",
+        3,
+        at_s=60,
+    ),
+    "retries it": Case(B_TOO, retried_elsewhere, {"a": REACHED, "b": REACHED}, "a a-r2 b", 2),
+    "retries one that we keep": Case(
+        (A, needing("a", key="b")), retried_elsewhere, {"a": REACHED, "b": REACHED}, "a a-r2 b", 2
+    ),
+    "retries one that was kept, and the plan was saved": Case(
+        (A,),
+        retried_elsewhere,
+        {"a": REACHED},
+        "a a-r2",
+        0,
+        phases={"a": "Failed", "a-r2": "Completed"},
+        at_s=4,
+        had=(A,),
+        is_saved=True,
+    ),
+    "retries it in vain": Case(
+        B_TOO[:1],
+        lambda s: retried_elsewhere(s, "Failed"),
+        {"a": REACHED},
+        "a a-r2 a-r3",
+        2,
+        phases={"a": "Failed", "a-r2": "Failed", "a-r3": "Completed"},
+    ),
+    "retries it in vain, and we do not": Case(
+        (A,), lambda s: retried_elsewhere(s, "Failed", A), {"a": "ended_badly"}, "a a-r2", 1
+    ),
+    "retries another declaration": Case(
+        B_TOO[:1], lambda s: retried_elsewhere(s, job=a_job(**NEW)), GONE, "a a-r2", 1, "made elsewhere"
+    ),
+    "retries it and ends the retry": Case(
+        B_TOO[:1], lambda s: retried_elsewhere(s, "Terminated"), GONE, "a a-r2", 1, "made elsewhere"
+    ),
+    "retries it, ends the retry and makes the next": Case(
+        B_TOO[:1], made_again_elsewhere, GONE, "a a-r2 a-r3", 1, "made elsewhere"
+    ),
+    "applies beside our retries": Case(
+        B_TOO[:1],
+        fails_and_others_are_applied,
+        {"a": REACHED},
+        "a a-r2 b",
+        3,
+    ),
+    "releases it": Case(
+        (A,), lambda s: s.describe("a", "mine now"), GONE, "a", 1, "a no longer carries our marker"
+    ),
+    "adopts it": Case((A,), lambda s: s.describe("a", MINE), GONE, "a", 1, "a no longer carries our marker"),
+    "renames it": Case((A,), apply(replace(a_job("b"), formerly=("a",))), GONE, "a", 1),
+    "deletes it": Case((A,), fails_and_is_deleted, GONE, "", 1, "no longer exists"),
+    "destroys the upstream": Case(
+        PIPELINE, destroy(*PIPELINE), {**GONE, "b": "blocked", "c": "blocked"}, "a", 1
+    ),
+    "destroys what was to be replaced": Case(
+        (A, needing("a", key="b", **NEW)),
+        destroy(a_job("b")),
+        {**GONE, "b": "superseded_elsewhere"},
+        "a b",
+        0,
+        at_s=5,
+        had=(A, runs_for("b", 1000)),
+    ),
+    "starts what was deferred": Case(
+        PIPELINE[:2],
+        lambda s: s.put_job("b", marker("b", 1, a_job("b").digest)),
+        {"a": REACHED, "b": REACHED},
+        "a b",
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_wait_while_a_colleague(service: Service, case: Case) -> None:
+    if case.had:
+        service.run(*case.had)
+    plan = service.plan(*case.jobs) if case.is_saved else None
+    service.time.at(case.at_s, lambda: case.deed(service))
+    told = rollout(service, *(() if plan else case.jobs), plan=plan)
+    assert told.ends == case.ends
+    assert set(service.phases()) == set(case.names.split())
+    assert service.asked(CREATE) == case.created
+    assert case.said in told.result.waits[-1].describe(0)
+    assert case.phases is None or service.phases() == case.phases
+    last = [e for e in told.events if e.type is EventType.ACTION_PROGRESS][-1]
+    assert case.said in (last.detail or "")
 
 
 def test_deferred_rerun_started_by_another_process_is_waited_for(service: Service) -> None:
@@ -175,66 +238,6 @@ def test_deferred_rerun_started_by_another_process_is_waited_for(service: Servic
     assert set(service.phases()) == {"a", "a-r2", "b", "b-r2"}
 
 
-@pytest.mark.parametrize(
-    "text", ["mine now", marker("other", 1, a_job().digest, stack="other")], ids=["released", "adopted"]
-)
-def test_released_job_is_neither_recreated_nor_waited_for(service: Service, text: str) -> None:
-    service.time.at(8, lambda: service.describe("a", text))
-    told = rollout(service, a_job())
-    assert superseded(told).describe(0) == "a no longer carries our marker"
-    assert set(service.phases()) == {"a"}
-
-
-def test_renamed_job_is_neither_recreated_nor_waited_for(service: Service) -> None:
-    service.time.at(8, applies(service, replace(a_job("b"), formerly=("a",))))
-    told = rollout(service, a_job())
-    superseded(told)
-    assert set(service.phases()) == {"a"}
-
-
-def test_deleted_job_is_not_recreated_by_the_wait(service: Service) -> None:
-    def fails_and_is_deleted() -> None:
-        service.store.set_phase(service.job("a").id, "Failed")
-        service.store.delete(PROJECT, service.job("a").id)
-        service.time.clock.advance(seconds=3600)
-
-    service.time.at(8, fails_and_is_deleted)
-    told = rollout(service, a_job())
-    assert "no longer exists" in superseded(told).describe(0)
-    assert service.asked(CREATE) == 1
-
-
-def test_saved_plan_follows_its_own_job_only(service: Service) -> None:
-    plan = service.plan(a_job())
-    service.time.at(8, applies(service, a_job(**NEW)))
-    told = rollout(service, plan=plan)
-    superseded(told)
-    assert saved(plan).declared_keys == {"a"}
-
-
-def test_superseded_upstream_blocks_its_downstream_jobs(service: Service) -> None:
-    service.time.at(8, destroys(service, *PIPELINE))
-    told = rollout(service, *PIPELINE)
-    assert told.ends == {"a": "superseded_elsewhere", "b": "blocked", "c": "blocked"}
-    assert set(service.phases()) == {"a"}
-
-
-def test_deferred_replace_of_a_job_ended_elsewhere_is_not_carried_out(service: Service) -> None:
-    service.run(a_job("a"), a_job("b", algorithm__environments={"EMULATOR_RUN_SECONDS": "1000"}))
-    service.time.at(5, destroys(service, a_job("b")))
-    told = rollout(service, a_job("a"), needing("a", key="b", **NEW))
-    superseded(told, "b")
-    assert set(service.phases()) == {"a", "b"}
-
-
-def test_deferred_job_started_by_another_process_is_waited_for(service: Service) -> None:
-    """Whoever sent it: it is what the plan announced."""
-    service.time.at(8, lambda: service.put_job("b", marker("b", 1, a_job("b").digest)))
-    told = rollout(service, *PIPELINE[:2])
-    assert told.ends == {"a": "reached", "b": "reached"}
-    assert service.asked(CREATE) == 1
-
-
 def test_create_not_in_the_plan_is_not_started_by_the_wait(service: Service) -> None:
     """The first look cannot read the key; later it turns out that nothing is there."""
     plan = service.plan(a_job())
@@ -243,14 +246,6 @@ def test_create_not_in_the_plan_is_not_started_by_the_wait(service: Service) -> 
     told = rollout(service, a_job(), plan=plan.model_copy(update={"actions": (unknown,)}))
     assert told.ends == {"a": "blocked"}
     assert service.phases() == {}
-
-
-def test_own_retries_continue_beside_another_process(service: Service) -> None:
-    service.time.at(8, lambda: service.store.set_phase(service.job("a").id, "Failed"))
-    service.time.at(12, applies(service, a_job(**RETRIED), a_job("b")))
-    told = rollout(service, a_job(**RETRIED))
-    assert told.ends == {"a": "reached"}
-    assert set(service.phases()) == {"a", "a-r2", "b"}
 
 
 # --- the lock is held only while something is done
@@ -377,17 +372,6 @@ def test_temporarily_unreadable_history_does_not_end_the_wait(service: Service, 
     assert service.asked(CREATE) == 2
 
 
-def test_lock_held_until_the_timeout_times_out_the_step(
-    service: Service, open_recording: OpenRecording
-) -> None:
-    recording, other = (open_recording() for _ in range(2))
-    held = other.lock(Scope.of(STACK, TARGET), lambda: None)
-    service.time.at(20, held.take)
-    told = rollout_under_lock(service, recording, *PIPELINE[:2], timeout_s=40)
-    assert told.ends == {"a": "reached", "b": "timed_out"}
-    held.release()
-
-
 def test_journal_refuses_a_call_after_the_lock_was_released(
     service: Service, open_recording: OpenRecording
 ) -> None:
@@ -418,14 +402,6 @@ def test_second_lock_of_a_scope_is_refused_while_the_first_is_held(
 
 
 # --- what it says
-
-
-def test_superseded_key_is_reported_as_superseded_elsewhere(service: Service) -> None:
-    service.time.at(8, destroys(service, a_job()))
-    told = rollout(service, a_job(), goal=Goal.COMPLETED)
-    last = [e for e in told.events if e.type is EventType.ACTION_PROGRESS][-1]
-    assert last.detail == "a was ended elsewhere"
-    assert superseded(told).document()["result"] == "superseded_elsewhere"
 
 
 def test_key_superseded_by_a_job_in_the_same_phase_is_reported_while_waiting(service: Service) -> None:

@@ -14,7 +14,7 @@ from reconciler.records import process_lock
 from tests.records.locations import BOB, LEASE_S, SCOPE, Place, nothing_lost
 from tests.records.process import Process
 
-ROUNDS = 40
+ROUNDS = 20
 
 
 @pytest.fixture

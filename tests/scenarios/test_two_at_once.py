@@ -20,7 +20,7 @@ from tests.scenarios.over_http import Service, a_service, entry
 
 RecordProperty = Callable[[str, object], None]
 #: So many rounds each, in so many parts for several workers.
-ROUNDS, CHUNKS = 50, 5
+ROUNDS, CHUNKS = 30, 3
 RACES = ("CreateTrainingJob", "StopTrainingJob")
 CREATE_FIRST = {"on_change": "replace", "replace_order": "create_first"}
 
