@@ -71,7 +71,6 @@ if TYPE_CHECKING:
         TagFilter,
         UpdateBody,
     )
-    from reconciler.modelarts.models import Task
     from reconciler.modelarts.operations import (
         Engine,
         Event,
@@ -83,6 +82,7 @@ if TYPE_CHECKING:
         Quota,
         Stages,
         TaggedJob,
+        Task,
     )
     from reconciler.plan_file import StalePlan
 
@@ -91,8 +91,8 @@ if TYPE_CHECKING:
 _NAMES_BY_MODULE = {
     "api": "ApplyFailed DriftReport JobClient Plan Result Session Stack WaitFailed load load_plan",
     "modelarts.job_models": "Filter JobPage ReportedJob Search SearchBody TagFilter UpdateBody",
-    "modelarts.models": "Task",
-    "modelarts.operations": "Engine Event Events Flavor LogLines LogPreview Metric Quota Stages TaggedJob",
+    "modelarts.operations": "Engine Event Events Flavor LogLines LogPreview Metric Quota Stages TaggedJob "
+    "Task",
     "core.fields.job": "JobBody",
     "decide.outcome": "ApplyEvent",
     "errors": (

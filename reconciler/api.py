@@ -40,7 +40,7 @@ from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerE
 from reconciler.manifest import LoadedStack, load_mapping
 from reconciler.manifest import load as load_manifest
 from reconciler.modelarts import clock
-from reconciler.modelarts.backend import ModelArtsBackend
+from reconciler.modelarts.connect import ModelArtsBackend
 from reconciler.modelarts.job_models import Filter, Found, ReportedJob, TagFilter
 from reconciler.modelarts.jobs import (
     JobFilters,

@@ -11,8 +11,8 @@ import pytest
 
 import reconciler
 from reconciler.cli.main import cli, run
-from reconciler.emulator.routes import ROUTES, Route
-from reconciler.modelarts.backend import ModelArtsBackend
+from reconciler.emulator.app import ROUTES, Route
+from reconciler.modelarts.connect import ModelArtsBackend
 from reconciler.modelarts.job_models import Jobs, SearchBody
 from reconciler.modelarts.operations import Catalog, Logs, Tags
 from reconciler.modelarts.workspace import HUAWEI_ONLY

@@ -25,7 +25,7 @@ from reconciler.decide.outcome import EventType
 from reconciler.decide.plan import ACTIONS, Action, Guard, Plan, Reason, last_line
 from reconciler.decide.review import Review, ReviewSummary
 from reconciler.decide.rules import RULES
-from reconciler.emulator.routes import MORE_ROUTES, ROUTES
+from reconciler.emulator.app import MORE_ROUTES, ROUTES
 from reconciler.errors import PRECEDENCE, ExitCode
 from reconciler.manifest import load
 from reconciler.modelarts.auth import CredentialContext, find_credentials

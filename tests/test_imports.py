@@ -125,7 +125,7 @@ PUBLIC = "the public names are imported when they are used"
 LATE: Mapping[str, str] = {
     "__main__.py": "an interrupt while modules are imported ends it quietly, too",
     "modelarts/auth.py": UNUSED,
-    "modelarts/backend.py": UNUSED,
+    "modelarts/connect.py": UNUSED,
     **dict.fromkeys(
         ("cli/apply.py", "cli/drift.py", "cli/jobs.py", "cli/plan.py", "cli/project.py"), OPTIONS
     ),

@@ -13,21 +13,21 @@ jobs through the `Store` and makes requests fail with a `Fault`; `control` offer
 
 A file imports only files that stand before it::
 
-    errors schemas                             error responses; JSON bodies and their types
+    schemas                                    error responses; JSON bodies and their types
     lifecycle catalog                          the phases of a job; flavors, engines, pools
-    validation mutable responses               a create request, an update, the response about a job
+    validation responses                       a create request, an update, the response about a job
     search database store                      the jobs, in SQLite
-    settings auth control                      how it is set up, guarded, and directed by tests
-    jobs logs routes app server                the operations, and how they are called
+    auth control                               how it is set up, guarded, and directed by tests
+    jobs logs app server                       the operations, and how they are called
 """
 
 from reconciler.emulator.app import Application, create_app
+from reconciler.emulator.auth import Settings
 from reconciler.emulator.control import Effect, Fault, Faults, ResponseLost, ServedRequest, chaos
 from reconciler.emulator.database import EmulatorClock, ManualClock, StoreError
-from reconciler.emulator.errors import ApiError
 from reconciler.emulator.lifecycle import Durations
+from reconciler.emulator.schemas import ApiError
 from reconciler.emulator.server import Server, running, serve
-from reconciler.emulator.settings import Settings
 from reconciler.emulator.store import Job, Store
 
 __all__ = [

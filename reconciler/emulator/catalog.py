@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from reconciler.emulator.errors import ApiError
+from reconciler.emulator.schemas import ApiError
 
 _ATTRIBUTES = {
     "is_economic_policy_supported": "true",

@@ -38,8 +38,7 @@ from urllib.parse import urlsplit
 
 from werkzeug.datastructures import Headers
 
-from reconciler.emulator.errors import ApiError, invalid
-from reconciler.emulator.schemas import ApiResponse, json_response, read_json
+from reconciler.emulator.schemas import ApiError, ApiResponse, invalid, json_response, read_json
 from reconciler.emulator.store import Job, Store
 
 UNKNOWN_PHASE = "Hibernating"

@@ -13,12 +13,11 @@ from typing import Any
 
 from werkzeug.datastructures import Headers
 
-from reconciler.emulator import mutable, responses, schemas, validation
+from reconciler.emulator import responses, schemas, validation
+from reconciler.emulator.auth import Settings
 from reconciler.emulator.catalog import ENGINES, FLAVORS, POOL_FLAVORS, check_flavor, check_listed, flavor
-from reconciler.emulator.errors import ApiError, invalid
-from reconciler.emulator.schemas import ApiResponse, dump_json, json_response, value_at
+from reconciler.emulator.schemas import ApiError, ApiResponse, dump_json, invalid, json_response, value_at
 from reconciler.emulator.search import Condition, check_tags_differ, has_tag, name_contains, read_search
-from reconciler.emulator.settings import Settings
 from reconciler.emulator.store import USER_ID, Job, Store
 
 _TAG_KEY = re.compile(r"(?!_sys_)(?! )[\w .:=+\-@]{1,128}(?<! )")
@@ -118,15 +117,15 @@ def show(request: ApiRequest) -> ApiResponse:
 
 def update(request: ApiRequest) -> ApiResponse:
     """ChangeTrainingJobDescription: 200 without a body. A field that is absent is left alone."""
-    changes = schemas.read(request.body, mutable.UPDATE)
-    mutable.check_update(changes, request.settings.cloud)
+    changes = schemas.read(request.body, validation.UPDATE)
+    validation.check_update(changes, request.settings.cloud)
     spec = changes.get("spec") or {}
 
     def change(job: Job, body: dict[str, Any]) -> None:
         if request.strict:
             validation.check_dedicated(spec, value_at(body, "spec.resource") or {})
-        mutable.check_phase(changes, job.life.phase)
-        mutable.merge(body, changes)
+        validation.check_phase(changes, job.life.phase)
+        validation.merge(body, changes)
 
     request.store.change(request.project, request.job_id, change)
     return ApiResponse(200)

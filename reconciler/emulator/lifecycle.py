@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from reconciler.emulator.errors import ApiError, invalid
-from reconciler.emulator.schemas import value_at
+from reconciler.emulator.schemas import ApiError, invalid, value_at
 
 RUN_SECONDS = "EMULATOR_RUN_SECONDS"
 """Environment variable of a job: for how many emulated seconds it runs."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from reconciler.emulator import responses
-from reconciler.emulator.errors import ApiError
 from reconciler.emulator.jobs import ApiRequest
-from reconciler.emulator.schemas import ApiResponse, json_response
+from reconciler.emulator.schemas import ApiError, ApiResponse, json_response
 from reconciler.emulator.search import milliseconds_of
 from reconciler.emulator.store import Job
 

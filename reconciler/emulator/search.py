@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from ipaddress import IPv4Address
 from typing import Any, NamedTuple
 
-from reconciler.emulator.errors import ApiError, invalid
 from reconciler.emulator.lifecycle import SECONDARY
+from reconciler.emulator.schemas import ApiError, invalid
 from reconciler.emulator.validation import KINDS, check_workspace
 
 MAX_LIMIT = 50

@@ -22,9 +22,8 @@ from typing import Any
 
 from reconciler.emulator import catalog, lifecycle, responses
 from reconciler.emulator.database import EmulatorClock, JobDatabase, SharedClock
-from reconciler.emulator.errors import ApiError, job_not_found
 from reconciler.emulator.lifecycle import Durations, Life, LifecycleStep
-from reconciler.emulator.schemas import dump_json, value_at
+from reconciler.emulator.schemas import ApiError, dump_json, job_not_found, value_at
 from reconciler.emulator.search import Condition, SearchRequest
 
 Body = dict[str, Any]

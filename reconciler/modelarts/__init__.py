@@ -5,8 +5,7 @@ A file imports only files that stand before it::
     clock known_secrets target         any target: what it is opened with, what it is once it is open
     content errors http auth           requests: bodies read and bounded, refusals, transport, credentials
     observe workspace                  jobs read page by page; one workspace as a backend
-    models operations job_models       the further calls in groups, and their typed questions and answers
-    backend                            the workspace with all of them
+    operations job_models              the further calls in groups, and their typed questions and answers
     connect local                      the two kinds of target
     jobs                               single jobs, on a target of any kind
 """

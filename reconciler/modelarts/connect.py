@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
@@ -19,7 +21,6 @@ from reconciler.modelarts.auth import (
     NoCredentials,
     find_credentials,
 )
-from reconciler.modelarts.backend import ModelArtsBackend
 from reconciler.modelarts.clock import RateLimiter, SystemClock
 from reconciler.modelarts.http import (
     DEFAULT_OPTIONS,
@@ -31,6 +32,46 @@ from reconciler.modelarts.http import (
     WsgiApp,
 )
 from reconciler.modelarts.target import Connected, Runtime
+from reconciler.modelarts.workspace import Workspace
+
+if TYPE_CHECKING:
+    from reconciler.modelarts.job_models import Jobs
+    from reconciler.modelarts.operations import Catalog, Logs, Tags
+
+
+class ModelArtsBackend(Workspace):
+    """One workspace of one project; its groups of further calls are imported on first use."""
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """The calls about jobs, with typed questions and answers."""
+        from reconciler.modelarts.job_models import Jobs
+
+        return Jobs(self)
+
+    @cached_property
+    def logs(self) -> Logs:
+        """What jobs report: logs, events, metrics, tasks, stages."""
+        from reconciler.modelarts.operations import Logs
+
+        return Logs(self)
+
+    @cached_property
+    def tags(self) -> Tags:
+        """The tags of jobs."""
+        from reconciler.modelarts.operations import Tags
+
+        return Tags(self)
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """What the project offers: flavors, engines, pools, quotas."""
+        from reconciler.modelarts.operations import Catalog
+
+        return Catalog(self)
+
+
+# --- connect
 
 #: Where the emulator inside this process answers; nothing is ever sent there.
 INPROCESS_ENDPOINT = "http://localhost"

@@ -39,9 +39,17 @@ from reconciler.core.fields.field_types import Cloud, Mark, UpdateInPlace, type_
 from reconciler.core.fields.job import JobBody
 from reconciler.core.observed import Listing, ObservedJob, Unreadable
 from reconciler.errors import NotSupported, ServiceError, UnreadableAnswer
-from reconciler.modelarts.models import Billing, Count, FlavorInfo, Lenient, Number, Task, Texts
 from reconciler.modelarts.observe import find_invalid_value, page_of
-from reconciler.modelarts.operations import OperationGroup
+from reconciler.modelarts.operations import (
+    Billing,
+    Count,
+    FlavorInfo,
+    Lenient,
+    Number,
+    OperationGroup,
+    Task,
+    Texts,
+)
 
 # --- declared and reported
 

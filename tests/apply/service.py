@@ -16,8 +16,7 @@ from reconciler.decide.outcome import ApplyEvent, Outcome, Result
 from reconciler.decide.plan import Allowances, Plan
 from reconciler.emulator import Application, Durations, Fault, Job, ManualClock, Store, create_app
 from reconciler.manifest import LoadedStack
-from reconciler.modelarts.backend import ModelArtsBackend
-from reconciler.modelarts.connect import connect_inprocess
+from reconciler.modelarts.connect import ModelArtsBackend, connect_inprocess
 from reconciler.modelarts.http import SessionOptions
 from reconciler.modelarts.target import Connected
 from reconciler.reconcile import Context

@@ -17,7 +17,7 @@ from reconciler.cli.console import console
 from reconciler.cli.main import COMMANDS, cli, run
 from reconciler.emulator import Job, ManualClock, Store, create_app, running
 from reconciler.emulator.store import Body
-from reconciler.modelarts.backend import ModelArtsBackend
+from reconciler.modelarts.connect import ModelArtsBackend
 from tests.cli.conftest import manifest, write
 from tests.cli.test_closed_stdout import run_unread
 from tests.hostile.sizes import RecordProperty, count_tried

@@ -16,7 +16,7 @@ from reconciler.core.body import with_identity
 from reconciler.core.observed import ObservedJob
 from reconciler.core.stack import DesiredJob
 from reconciler.emulator import responses
-from reconciler.emulator.errors import ApiError
+from reconciler.emulator.schemas import ApiError
 from reconciler.emulator.validation import check_job
 from tests.builders import ENTRY, a_job, seen
 

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from werkzeug.test import Client
 
 from reconciler.emulator import Effect, Fault, ManualClock, Store, create_app, running
+from reconciler.emulator.app import MORE_ROUTES, ROUTES
 from reconciler.emulator.control import _matches
-from reconciler.emulator.routes import MORE_ROUTES, ROUTES
 from tests.hostile.sizes import RecordProperty, count_tried, size
 from tests.modelarts.building import a_body
 

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 from ruamel.yaml import YAML
 
-from reconciler.emulator.errors import ApiError
+from reconciler.emulator.schemas import ApiError
 from reconciler.emulator.validation import check_job
 from tests.manifest.conftest import HEAD, JOB, Place, marked, place_of
 

@@ -10,8 +10,7 @@ import pytest
 from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.database import ManualClock
 from reconciler.emulator.store import Store
-from reconciler.modelarts.backend import ModelArtsBackend
-from reconciler.modelarts.connect import connect_inprocess
+from reconciler.modelarts.connect import ModelArtsBackend, connect_inprocess
 from reconciler.modelarts.http import SessionOptions
 from tests.modelarts.building import PROJECT, StoppedClock
 from tests.modelarts.locations import EMULATED, Place, emulated, live, live_variables_missing

@@ -30,8 +30,7 @@ from reconciler.emulator.database import ManualClock
 from reconciler.emulator.server import running
 from reconciler.emulator.store import Store
 from reconciler.errors import NotFound, ServiceError
-from reconciler.modelarts.backend import ModelArtsBackend
-from reconciler.modelarts.connect import connect, connect_inprocess
+from reconciler.modelarts.connect import ModelArtsBackend, connect, connect_inprocess
 from reconciler.modelarts.http import ServiceResponse
 from tests.modelarts.building import ACCESS_KEY, PROJECT, SECRET_KEY, TOKEN, a_body
 

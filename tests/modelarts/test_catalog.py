@@ -11,8 +11,7 @@ import requests
 from reconciler.core.catalog import RecordQuota
 from reconciler.errors import Rejected, Throttled, Unanswered
 from reconciler.modelarts.auth import Anonymous
-from reconciler.modelarts.backend import ModelArtsBackend
-from reconciler.modelarts.connect import connect_inprocess
+from reconciler.modelarts.connect import ModelArtsBackend, connect_inprocess
 from reconciler.modelarts.http import ServiceSession, SessionOptions, WsgiAdapter
 from tests.modelarts.building import PROJECT, StoppedClock
 from tests.modelarts.serving import Canned

@@ -19,9 +19,9 @@ from reconciler.core.identity import parse_description
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import ACTIVE, Phase
 from reconciler.core.ports import Backend
-from reconciler.emulator.routes import HUAWEI, ROUTES
+from reconciler.emulator.app import HUAWEI, ROUTES
 from reconciler.errors import NameTaken, NotFound, Rejected, WrongPhase
-from reconciler.modelarts.backend import ModelArtsBackend
+from reconciler.modelarts.connect import ModelArtsBackend
 from reconciler.modelarts.job_models import Filter, Search, UpdateBody
 from reconciler.secrets import SecretText
 from tests.modelarts.building import MARKER, PROJECT, a_body
@@ -205,7 +205,7 @@ def at(body: Any, path: str) -> Any:
 def test_every_mutable_field_is_in_the_table() -> None:
     tried = {path.removeprefix("metadata.") for _, path, _ in CHANGES}
     missing = {".".join(path) for path in mutable_paths()} - tried
-    assert not missing, "each needs a row of CHANGES, and one of FIELDS in emulator/mutable.py"
+    assert not missing, "each needs a row of CHANGES, and one of FIELDS in emulator/validation.py"
 
 
 @pytest.mark.parametrize(("changes", "path", "value"), CHANGES, ids=[path for _, path, _ in CHANGES])

@@ -15,8 +15,8 @@ from reconciler.core.fields.field_types import type_of
 from reconciler.core.fields.job import JobBody
 from reconciler.core.fields.rare import NodeSelectorTerm, PreferredTerm
 from reconciler.emulator.app import Application
-from reconciler.modelarts import models, operations
-from reconciler.modelarts.backend import ModelArtsBackend
+from reconciler.modelarts import operations
+from reconciler.modelarts.connect import ModelArtsBackend
 from reconciler.modelarts.job_models import JobPage, ReportedJob
 from tests.modelarts.building import PROJECT, a_body, an_answer
 from tests.modelarts.documented import (
@@ -274,7 +274,7 @@ OTHERS: dict[str, Any] = {
     "JobActionType": MESSAGES["terminate"],
     "JobUpdateRequestBody": MESSAGES["update"],
     "ListTrainingJobEventsResponse": operations.Events,
-    "TaskIP": models.Task,
+    "TaskIP": operations.Task,
     "ListTrainingJobStagesResponse": operations.Stages,
     "ShowTrainingJobLogsPreviewResponse": operations.LogPreview,
     "ShowTrainingJobLogsFromAomResponse": operations.LogLines,

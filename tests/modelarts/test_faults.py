@@ -12,8 +12,7 @@ from reconciler.emulator.app import Application
 from reconciler.emulator.control import Effect, Fault
 from reconciler.emulator.server import running
 from reconciler.errors import ServerError, Throttled, Unanswered, Unreachable, UnreadableAnswer, WrongPhase
-from reconciler.modelarts.backend import ModelArtsBackend
-from reconciler.modelarts.connect import connect, connect_inprocess
+from reconciler.modelarts.connect import ModelArtsBackend, connect, connect_inprocess
 from reconciler.modelarts.http import SessionOptions
 from tests.modelarts.building import PROJECT, TOKEN, StoppedClock, a_body
 

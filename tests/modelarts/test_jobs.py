@@ -16,8 +16,7 @@ from reconciler.core.canonical import mutable_paths
 from reconciler.core.fields.field_types import Cloud
 from reconciler.emulator.app import Application
 from reconciler.errors import Rejected, UnreadableAnswer
-from reconciler.modelarts.backend import ModelArtsBackend
-from reconciler.modelarts.connect import connect_inprocess
+from reconciler.modelarts.connect import ModelArtsBackend, connect_inprocess
 from reconciler.modelarts.job_models import ActionBody, Jobs
 from tests.modelarts.building import PROJECT, a_body, an_answer
 from tests.modelarts.documented import has_place
@@ -219,7 +218,7 @@ def test_plan_imports_no_typed_job_models() -> None:
     probe = "import sys, reconciler.reconcile, reconciler.modelarts.connect; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True, text=True)
     loaded = set(done.stdout.split())
-    assert "reconciler.modelarts.backend" in loaded
+    assert "reconciler.modelarts.connect" in loaded
     assert (
         not {f"reconciler.modelarts.{name}" for name in ("jobs", "models", "operations", "job_models")}
         & loaded

@@ -11,8 +11,7 @@ import pytest
 
 from reconciler.emulator import Application, Effect, Fault
 from reconciler.errors import ServerError, Unauthorized
-from reconciler.modelarts.backend import ModelArtsBackend
-from reconciler.modelarts.connect import connect_inprocess
+from reconciler.modelarts.connect import ModelArtsBackend, connect_inprocess
 from reconciler.modelarts.observe import (
     ENDLESS,
     MAX_PAGES,

@@ -9,8 +9,7 @@ import pytest
 from reconciler.core.fields.field_types import Cloud
 from reconciler.emulator.app import Application
 from reconciler.errors import NotFound, Rejected, UnreadableAnswer
-from reconciler.modelarts.backend import ModelArtsBackend
-from reconciler.modelarts.connect import connect_inprocess
+from reconciler.modelarts.connect import ModelArtsBackend, connect_inprocess
 from tests.modelarts.building import PROJECT, a_body
 from tests.modelarts.serving import Canned
 

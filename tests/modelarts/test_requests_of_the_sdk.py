@@ -18,9 +18,8 @@ import pytest
 
 from reconciler.core.stack import Target
 from reconciler.emulator import ManualClock, Store, create_app, running
-from reconciler.emulator.routes import ROUTES
-from reconciler.modelarts.backend import ModelArtsBackend
-from reconciler.modelarts.connect import connect
+from reconciler.emulator.app import ROUTES
+from reconciler.modelarts.connect import ModelArtsBackend, connect
 from tests.modelarts.building import ACCESS_KEY, PROJECT, SECRET_KEY, a_body
 
 with warnings.catch_warnings():
