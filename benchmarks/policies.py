@@ -14,8 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from reconciler.core.settings import Effect, Policy
-from reconciler.core.stack import DesiredJob
+from reconciler.core.stack import DesiredJob, Effect, Policy
 from reconciler.core.values import TargetIdentity
 from reconciler.decide.plan import Action, Reason
 from reconciler.decide.policies import Surroundings, declared, judge

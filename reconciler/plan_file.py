@@ -31,7 +31,8 @@ from reconciler.core.phase import Operation, Phase, may, parse_phase
 from reconciler.core.record import Scope
 from reconciler.core.scalar import parts_of, save, unresolvable_references, variables_of, walk_texts
 from reconciler.core.schedule import spell_relative
-from reconciler.core.stack import Limits, Stack, VariableSource
+from reconciler.core.settings import VariableSource
+from reconciler.core.stack import Limits, Stack
 from reconciler.core.values import Change, Frozen, node_hours
 from reconciler.decide.actions import has_flags_before
 from reconciler.decide.cost import total_cost
@@ -68,7 +69,7 @@ from reconciler.text import format_duration
 from reconciler.version import __version__
 
 if TYPE_CHECKING:
-    from reconciler.core.stack import VariableSource
+    from reconciler.core.settings import VariableSource
     from reconciler.decide.plan import Plan
     from reconciler.secrets import Redactor
 

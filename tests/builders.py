@@ -13,9 +13,8 @@ from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase
 from reconciler.core.scalar import as_released, walk_texts
-from reconciler.core.settings import LOCAL
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.core.values import TargetIdentity
+from reconciler.core.values import LOCAL, TargetIdentity
 
 NOW = 1_800_000_000.0
 HOUR = 3600.0

@@ -17,8 +17,9 @@ from reconciler.core.canonical import mutable_paths, walk_rules
 from reconciler.core.identity import MAX_DESCRIPTION, MAX_NAME
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.phase import Phase, parse_phase
-from reconciler.core.settings import APPLY_FAILED, MODELARTS, NOTIFY_CLASSES
-from reconciler.core.stack import Limits, Manifest, Target, Variable
+from reconciler.core.settings import APPLY_FAILED, NOTIFY_CLASSES, Manifest, Variable
+from reconciler.core.stack import Limits, Target
+from reconciler.core.values import MODELARTS
 from reconciler.decide.drift_check import REMEDIES, DriftClass
 from reconciler.decide.metrics import MetricSource
 from reconciler.decide.outcome import EventType

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.record import RecordsUnavailable, RunKind, Scope
-from reconciler.core.settings import MODELARTS
-from reconciler.core.values import TargetIdentity
+from reconciler.core.values import MODELARTS, TargetIdentity
 from reconciler.records.recording import Recording
 
 

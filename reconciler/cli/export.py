@@ -18,8 +18,8 @@ from reconciler.cli.progress import reading
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import ACTIVE, Phase
 from reconciler.core.scalar import escape
-from reconciler.core.settings import MODELARTS
 from reconciler.core.stack import Target
+from reconciler.core.values import MODELARTS
 from reconciler.decide.actions import adopt_command
 from reconciler.errors import (
     Diagnostic,

@@ -19,9 +19,8 @@ from urllib.parse import urlsplit
 from reconciler.core.identity import Marker, ScheduleMark, remote_name
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase, parse_phase
-from reconciler.core.settings import LOCAL
 from reconciler.core.stack import Declared as Declared
-from reconciler.core.values import TargetIdentity
+from reconciler.core.values import LOCAL, TargetIdentity
 from reconciler.errors import ExitCode, ReconcilerError
 
 if TYPE_CHECKING:

@@ -20,17 +20,9 @@ from reconciler.core.fields.field_types import Choice, Edit, SeeAlso, Strict, fi
 from reconciler.core.identity import KEY_PATTERN, STACK_PATTERN, room_for_description
 from reconciler.core.phase import Operation
 from reconciler.core.scalar import AXIS_NAME, VARIABLE_NAME
-from reconciler.core.settings import CLOUD_ONLY, TARGET_KINDS, DriftSettings, NotifyEntry, PolicyEntry
-from reconciler.core.stack import (
-    NOT_IN_DEFAULTS,
-    NOT_IN_TEMPLATES,
-    JobEntry,
-    Limits,
-    Manifest,
-    Prices,
-    TargetEntry,
-    Variable,
-)
+from reconciler.core.settings import DriftSettings, Manifest, NotifyEntry, PolicyEntry, Variable
+from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, JobEntry, Limits, Prices, TargetEntry
+from reconciler.core.values import CLOUD_ONLY, TARGET_KINDS
 
 Schema = dict[str, Any]
 

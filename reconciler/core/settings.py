@@ -1,72 +1,27 @@
-"""What a stack says of its targets, of drift, policies and notifications."""
+"""The sections of a manifest: its variables, and what it says of drift, policies and notifications."""
 
 from __future__ import annotations
 
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
-from enum import StrEnum
-from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
+from datetime import date
+from typing import Annotated, Any, Literal, Self, get_args
 from urllib.parse import unquote
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    GetJsonSchemaHandler,
     WithJsonSchema,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from reconciler.core.fields.field_types import Choice, Strict
+from reconciler.core.fields.field_types import Choice, Edit, Flag, SeeAlso, Strict
+from reconciler.core.stack import Effect, JobEntry, Limits, Prices, TargetEntry
 from reconciler.errors import Diagnostic, Location
-
-
-class TargetKind(NamedTuple):
-    """What sort of place jobs live in.
-
-    `module` has two functions, `open_target` and `identity_of`, see `modelarts.target.KindModule`; it is
-    imported when a target of the kind is opened. `is_embedded` says that the jobs lie beside the root file,
-    and the records with them; `has_address` that a target needs a region or an endpoint.
-    """
-
-    summary: str
-    module: str
-    is_embedded: bool = False
-    has_address: bool = False
-
-
-#: What only a target that has an address may say.
-CLOUD_ONLY = ("region", "endpoint", "project_id", "cloud", "profile")
-
-LOCAL = "local"
-MODELARTS = "modelarts"
-
-#: A new kind of target is a row here.
-TARGET_KINDS: dict[str, TargetKind] = {
-    LOCAL: TargetKind("local (the embedded emulator)", "reconciler.modelarts.local", is_embedded=True),
-    MODELARTS: TargetKind("modelarts", "reconciler.modelarts.connect", has_address=True),
-}
-
-
-def _known(name: str) -> str:
-    if name not in TARGET_KINDS:
-        raise PydanticCustomError("enum", "must be one of {choices}", {"choices": tuple(TARGET_KINDS)})
-    return name
-
-
-class _Choices:
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {**handler(core), "enum": list(TARGET_KINDS)}
-
-
-#: The name of a kind of target.
-KindName = Annotated[str, AfterValidator(_known), _Choices]
-
+from reconciler.secrets import is_credential_name
 
 # --- The section `drift` of a manifest: drift that is known, and for how long it is ignored
 
@@ -125,43 +80,7 @@ class DriftSettings(Strict):
     )
 
 
-class IgnoreRule(NamedTuple):
-    """A rule as it is asked. `key` is a glob, `until` the last day (UTC), `location` its place."""
-
-    key: str
-    class_: str
-    reason: str
-    until: date | None = None
-    location: Location | None = None
-
-    @classmethod
-    def of(cls, entry: IgnoreEntry, location: Location | None = None) -> IgnoreRule:
-        """Take over an entry of a manifest."""
-        return cls(entry.key, entry.class_, entry.reason, entry.until, location)
-
-    def matches(self, key: str, class_: str) -> bool:
-        """Whether the rule is about a drift, expired or not."""
-        return class_ == self.class_ and fnmatchcase(key, self.key)
-
-    def has_expired(self, at_s: float) -> bool:
-        """Whether its last day is over."""
-        if self.until is None or self.until == date.max:
-            return False
-        end = datetime.combine(self.until + timedelta(days=1), datetime.min.time(), UTC)
-        return at_s >= end.timestamp()
-
-
 # --- A policy: an expression that warns of, or denies, what a plan would do
-
-#: The kinds of actions that policies are asked about.
-POLICY_ACTIONS = ("create", "update", "replace")
-
-
-class Effect(StrEnum):
-    """What follows if the expression of a policy is true."""
-
-    DENY = "deny"
-    WARN = "warn"
 
 
 class PolicyEntry(Strict):
@@ -203,23 +122,10 @@ class PolicyEntry(Strict):
         """Which of the two it is."""
         return Effect.WARN if self.deny is None else Effect.DENY
 
-
-class Policy(NamedTuple):
-    """A policy as it is asked. `only` are kinds of actions; `location` is the place of its expression."""
-
-    name: str
-    effect: Effect
-    expression: str
-    message: str = ""
-    only: tuple[str, ...] = POLICY_ACTIONS
-    location: Location | None = None
-
-    @classmethod
-    def of(cls, entry: PolicyEntry, location: Location | None = None) -> Policy:
-        """Take over an entry of a manifest."""
-        expression = entry.warn if entry.deny is None else entry.deny
-        only = POLICY_ACTIONS if entry.only is None else tuple(entry.only)
-        return cls(entry.name, entry.effect, expression or "", entry.message or "", only, location)
+    @property
+    def expression(self) -> str:
+        """The one that is given."""
+        return self.deny or self.warn or ""
 
 
 # --- notification_url
@@ -303,3 +209,156 @@ class Destination:
     def name(self) -> str:
         """What it is called where the URL must not be seen."""
         return f"notify at {self.place}" if self.place else "notify"
+
+
+# --- The whole of a manifest, and the variables of one
+
+
+def _not_a_credential(name: str) -> str:
+    if is_credential_name(name):
+        raise PydanticCustomError("credential", "{name} holds a credential", {"name": name})
+    return name
+
+
+#: An environment variable that may give a variable its value.
+EnvName = Annotated[str, AfterValidator(_not_a_credential)]
+
+
+#: The types that a variable may declare.
+VariableType = Literal["string", "number", "bool", "list", "mapping"]
+
+
+class Variable(Strict):
+    """A value that is given from outside."""
+
+    type: VariableType | None = Field(
+        None,
+        description="Type of the value; default: that of `default`, where a text is given from outside.",
+        examples=["number"],
+    )
+    default: Any = Field(
+        None,
+        description="Default value; it may hold ${env.X} and other variables.",
+        examples=["vision-data"],
+    )
+    allowed: Annotated[list[Any] | None, Field(min_length=1)] = Field(
+        None, description="The values that are allowed.", examples=[[1, 2, 4, 8]]
+    )
+    description: Annotated[str | None, Edit.OF_DECISION] = Field(
+        None, description="Description of the variable.", examples=["Where the code and the data are"]
+    )
+    env: EnvName | None = Field(
+        None,
+        description="Environment variable that holds the value; not one of reconciler's own credentials.",
+        examples=["HF_TOKEN"],
+    )
+    sensitive: Flag = Field(False, description="Never show the value.", examples=[True])
+
+
+class VariableSource(Strict):
+    """Where the value of a sensitive variable came from, so that it can be had again; one of the five."""
+
+    env: EnvName | None = Field(None, description="Environment variable that held the value.")
+    file: str | None = Field(None, description="File of values (--var-file) that gave it.")
+    given: bool = Field(False, description="Given by --var.")
+    default: bool = Field(False, description="Given in the manifest.")
+    text: str | None = Field(
+        None, description="Text of the manifest around other variables, as an expression."
+    )
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        texts = (self.env, self.file, self.text)
+        if sum([*(text is not None for text in texts), self.given, self.default]) != 1:
+            raise PydanticCustomError("rule", "one of env, file, given, default and text is required")
+        return self
+
+
+class Manifest(Strict):
+    """One manifest file, or the merge of a stack's files."""
+
+    apiVersion: Annotated[  # noqa: N815
+        Literal["reconciler/v1"] | None,
+        Edit.OF_DECISION,
+        SeeAlso('docs/manifest.md, "A stack and its files"'),
+    ] = Field(None, description="reconciler/v1.", examples=["reconciler/v1"])
+    stack: Annotated[str | None, Edit.OF_PLACE, SeeAlso('docs/manifest.md, "A stack and its files"')] = Field(
+        None, description="The ownership scope; in one file of a stack only.", examples=["vision"]
+    )
+    target: Annotated[str | None, Edit.OF_PLACE, SeeAlso('docs/manifest.md, "Targets"')] = Field(
+        None, description="Default target; may be omitted if there is only one.", examples=["prod"]
+    )
+    targets: Annotated[dict[str, TargetEntry], Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Targets"')] = (
+        Field(
+            default_factory=dict,
+            description="Targets, by name.",
+            examples=[{"local": {"kind": "local"}, "prod": {"kind": "modelarts", "region": "cn-north-4"}}],
+        )
+    )
+    variables: Annotated[dict[str, Variable], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Variables"')] = (
+        Field(
+            default_factory=dict,
+            description="Input variables, by name.",
+            examples=[
+                {"bucket": {"default": "vision-data"}, "hf_token": {"env": "HF_TOKEN", "sensitive": True}}
+            ],
+        )
+    )
+    limits: Annotated[Limits, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Limits"')] = Field(
+        default_factory=lambda: Limits(),
+        description="What a plan may do without confirmation.",
+        examples=[{"terminations": 5, "lost_time": "1h"}],
+    )
+    records: Annotated[str | None, Edit.OF_DECISION, SeeAlso('docs/records.md, "Where they are"')] = Field(
+        None,
+        description="URL of the record store; default: a file in .reconciler/ beside the root file.",
+        examples=["postgresql://reconciler@db.example.com/reconciler"],
+    )
+    prices: Annotated[Prices, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Prices"')] = Field(
+        default_factory=lambda: Prices(),
+        description="What compute costs, for the costs that a plan shows.",
+        examples=[{"currency": "CNY", "node_hour": {"modelarts.p3.large.public": 28.5}}],
+    )
+    policies: Annotated[list[PolicyEntry], Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Policies"')] = Field(
+        default_factory=list,
+        description="Rules that deny what a plan would do, or warn of it.",
+        examples=[[{"name": "eight-nodes-at-most", "deny": "job.spec.resource.node_count > 8"}]],
+    )
+    drift: Annotated[DriftSettings, Edit.OF_DECISION, SeeAlso('docs/drift.md, "Known drift"')] = Field(
+        default_factory=lambda: DriftSettings(),
+        description="Settings of drift checks.",
+        examples=[{"ignore": [{"key": "lr-sweep-*", "class": "failed", "reason": "known gap in the data"}]}],
+    )
+    notify: Annotated[list[NotifyEntry], Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Notifications"')] = (
+        Field(
+            default_factory=list,
+            description="Where notifications of drift and of failed applies are sent.",
+            examples=[[{"url": "${var.slack}", "on": ["failed", "missing"]}]],
+        )
+    )
+    defaults: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Defaults"')] = Field(
+        default_factory=dict,
+        description="Defaults merged into every job of the stack.",
+        examples=[{"spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}}}],
+    )
+    templates: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Templates"')] = Field(
+        default_factory=dict,
+        description="Jobs that are never made, by name; jobs take them over by extends.",
+        examples=[{"gpu": {"spec": {"resource": {"flavor_id": "modelarts.p3.large.public"}}}}],
+    )
+    jobs: Annotated[dict[str, JobEntry], Edit.OF_KEYS, SeeAlso('docs/manifest.md, "Jobs"')] = Field(
+        default_factory=dict,
+        description="The jobs, by key.",
+        examples=[
+            {
+                "resnet50": {
+                    "algorithm": {
+                        "code_dir": "obs://b/code/",
+                        "boot_file": "obs://b/code/train.py",
+                        "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
+                    },
+                    "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}},
+                }
+            }
+        ],
+    )

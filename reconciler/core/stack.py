@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Self
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
     model_validator,
@@ -24,18 +26,8 @@ from reconciler.core.lifecycle import (
     Lifecycle,
 )
 from reconciler.core.schedule import Schedule
-from reconciler.core.settings import (
-    TARGET_KINDS,
-    DriftSettings,
-    IgnoreRule,
-    KindName,
-    NotifyEntry,
-    Policy,
-    PolicyEntry,
-    TargetKind,
-)
+from reconciler.core.values import TARGET_KINDS, KindName, TargetKind
 from reconciler.errors import Diagnostic, Location
-from reconciler.secrets import is_credential_name
 
 
 def _as_list(value: Any) -> Any:
@@ -155,66 +147,6 @@ class TargetEntry(Target):
     )
 
 
-def _not_a_credential(name: str) -> str:
-    if is_credential_name(name):
-        raise PydanticCustomError("credential", "{name} holds a credential", {"name": name})
-    return name
-
-
-#: An environment variable that may give a variable its value.
-EnvName = Annotated[str, AfterValidator(_not_a_credential)]
-
-
-#: The types that a variable may declare.
-VariableType = Literal["string", "number", "bool", "list", "mapping"]
-
-
-class Variable(Strict):
-    """A value that is given from outside."""
-
-    type: VariableType | None = Field(
-        None,
-        description="Type of the value; default: that of `default`, where a text is given from outside.",
-        examples=["number"],
-    )
-    default: Any = Field(
-        None,
-        description="Default value; it may hold ${env.X} and other variables.",
-        examples=["vision-data"],
-    )
-    allowed: Annotated[list[Any] | None, Field(min_length=1)] = Field(
-        None, description="The values that are allowed.", examples=[[1, 2, 4, 8]]
-    )
-    description: Annotated[str | None, Edit.OF_DECISION] = Field(
-        None, description="Description of the variable.", examples=["Where the code and the data are"]
-    )
-    env: EnvName | None = Field(
-        None,
-        description="Environment variable that holds the value; not one of reconciler's own credentials.",
-        examples=["HF_TOKEN"],
-    )
-    sensitive: Flag = Field(False, description="Never show the value.", examples=[True])
-
-
-class VariableSource(Strict):
-    """Where the value of a sensitive variable came from, so that it can be had again; one of the five."""
-
-    env: EnvName | None = Field(None, description="Environment variable that held the value.")
-    file: str | None = Field(None, description="File of values (--var-file) that gave it.")
-    given: bool = Field(False, description="Given by --var.")
-    default: bool = Field(False, description="Given in the manifest.")
-    text: str | None = Field(
-        None, description="Text of the manifest around other variables, as an expression."
-    )
-
-    @model_validator(mode="after")
-    def _is_one(self) -> Self:
-        texts = (self.env, self.file, self.text)
-        if sum([*(text is not None for text in texts), self.given, self.default]) != 1:
-            raise PydanticCustomError("rule", "one of env, file, given, default and text is required")
-        return self
-
-
 class Limits(Strict):
     """What a plan may do without --allow."""
 
@@ -285,94 +217,11 @@ class Prices(Strict):
 NO_PRICES = Prices()
 
 
-class Manifest(Strict):
-    """One manifest file, or the merge of a stack's files."""
-
-    apiVersion: Annotated[  # noqa: N815
-        Literal["reconciler/v1"] | None,
-        Edit.OF_DECISION,
-        SeeAlso('docs/manifest.md, "A stack and its files"'),
-    ] = Field(None, description="reconciler/v1.", examples=["reconciler/v1"])
-    stack: Annotated[str | None, Edit.OF_PLACE, SeeAlso('docs/manifest.md, "A stack and its files"')] = Field(
-        None, description="The ownership scope; in one file of a stack only.", examples=["vision"]
-    )
-    target: Annotated[str | None, Edit.OF_PLACE, SeeAlso('docs/manifest.md, "Targets"')] = Field(
-        None, description="Default target; may be omitted if there is only one.", examples=["prod"]
-    )
-    targets: Annotated[dict[str, TargetEntry], Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Targets"')] = (
-        Field(
-            default_factory=dict,
-            description="Targets, by name.",
-            examples=[{"local": {"kind": "local"}, "prod": {"kind": "modelarts", "region": "cn-north-4"}}],
-        )
-    )
-    variables: Annotated[dict[str, Variable], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Variables"')] = (
-        Field(
-            default_factory=dict,
-            description="Input variables, by name.",
-            examples=[
-                {"bucket": {"default": "vision-data"}, "hf_token": {"env": "HF_TOKEN", "sensitive": True}}
-            ],
-        )
-    )
-    limits: Annotated[Limits, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Limits"')] = Field(
-        default_factory=lambda: Limits(),
-        description="What a plan may do without confirmation.",
-        examples=[{"terminations": 5, "lost_time": "1h"}],
-    )
-    records: Annotated[str | None, Edit.OF_DECISION, SeeAlso('docs/records.md, "Where they are"')] = Field(
-        None,
-        description="URL of the record store; default: a file in .reconciler/ beside the root file.",
-        examples=["postgresql://reconciler@db.example.com/reconciler"],
-    )
-    prices: Annotated[Prices, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Prices"')] = Field(
-        default_factory=lambda: Prices(),
-        description="What compute costs, for the costs that a plan shows.",
-        examples=[{"currency": "CNY", "node_hour": {"modelarts.p3.large.public": 28.5}}],
-    )
-    policies: Annotated[list[PolicyEntry], Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Policies"')] = Field(
-        default_factory=list,
-        description="Rules that deny what a plan would do, or warn of it.",
-        examples=[[{"name": "eight-nodes-at-most", "deny": "job.spec.resource.node_count > 8"}]],
-    )
-    drift: Annotated[DriftSettings, Edit.OF_DECISION, SeeAlso('docs/drift.md, "Known drift"')] = Field(
-        default_factory=lambda: DriftSettings(),
-        description="Settings of drift checks.",
-        examples=[{"ignore": [{"key": "lr-sweep-*", "class": "failed", "reason": "known gap in the data"}]}],
-    )
-    notify: Annotated[list[NotifyEntry], Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Notifications"')] = (
-        Field(
-            default_factory=list,
-            description="Where notifications of drift and of failed applies are sent.",
-            examples=[[{"url": "${var.slack}", "on": ["failed", "missing"]}]],
-        )
-    )
-    defaults: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Defaults"')] = Field(
-        default_factory=dict,
-        description="Defaults merged into every job of the stack.",
-        examples=[{"spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}}}],
-    )
-    templates: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Templates"')] = Field(
-        default_factory=dict,
-        description="Jobs that are never made, by name; jobs take them over by extends.",
-        examples=[{"gpu": {"spec": {"resource": {"flavor_id": "modelarts.p3.large.public"}}}}],
-    )
-    jobs: Annotated[dict[str, JobEntry], Edit.OF_KEYS, SeeAlso('docs/manifest.md, "Jobs"')] = Field(
-        default_factory=dict,
-        description="The jobs, by key.",
-        examples=[
-            {
-                "resnet50": {
-                    "algorithm": {
-                        "code_dir": "obs://b/code/",
-                        "boot_file": "obs://b/code/train.py",
-                        "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
-                    },
-                    "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}},
-                }
-            }
-        ],
-    )
+#: The keys of a manifest.
+SECTIONS = (
+    "apiVersion", "stack", "target", "targets", "variables", "limits", "records", "prices", "policies",
+    "drift", "notify", "defaults", "templates", "jobs",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -462,6 +311,49 @@ class Declared:
     mutable: Mapping[str, Any] = field(default_factory=dict)
     description: str = ""
     protect: bool | None = None
+
+
+class Effect(StrEnum):
+    """What follows if the expression of a policy is true."""
+
+    DENY = "deny"
+    WARN = "warn"
+
+
+#: The kinds of actions that policies are asked about.
+POLICY_ACTIONS = ("create", "update", "replace")
+
+
+class Policy(NamedTuple):
+    """A policy as it is asked. `only` are kinds of actions; `location` is the place of its expression."""
+
+    name: str
+    effect: Effect
+    expression: str
+    message: str = ""
+    only: tuple[str, ...] = POLICY_ACTIONS
+    location: Location | None = None
+
+
+class IgnoreRule(NamedTuple):
+    """A rule as it is asked. `key` is a glob, `until` the last day (UTC), `location` its place."""
+
+    key: str
+    class_: str
+    reason: str
+    until: date | None = None
+    location: Location | None = None
+
+    def matches(self, key: str, class_: str) -> bool:
+        """Whether the rule is about a drift, expired or not."""
+        return class_ == self.class_ and fnmatchcase(key, self.key)
+
+    def has_expired(self, at_s: float) -> bool:
+        """Whether its last day is over."""
+        if self.until is None or self.until == date.max:
+            return False
+        end = datetime.combine(self.until + timedelta(days=1), datetime.min.time(), UTC)
+        return at_s >= end.timestamp()
 
 
 @dataclass(frozen=True)

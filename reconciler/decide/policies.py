@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.body import manifest_form
 from reconciler.core.policy_expression import Answer, NotJudged, Question
-from reconciler.core.settings import Effect, Policy
-from reconciler.core.stack import NO_PRICES, DesiredJob, Prices, Stack
+from reconciler.core.stack import NO_PRICES, DesiredJob, Effect, Policy, Prices, Stack
 from reconciler.core.values import PlanWarning, Source, TargetIdentity
 from reconciler.decide.cost import cost_of
 from reconciler.decide.plan import Action, Denial, PlannedAction, Reason, few

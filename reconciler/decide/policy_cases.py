@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from reconciler.core.fields.field_types import Strict
-from reconciler.core.settings import Policy
-from reconciler.core.stack import NO_PRICES, DesiredJob, Prices
+from reconciler.core.stack import NO_PRICES, DesiredJob, Policy, Prices
 from reconciler.core.values import TargetIdentity
 from reconciler.decide.plan import Action, Reason
 from reconciler.decide.policies import Subject, Surroundings, declared, judge

@@ -20,8 +20,7 @@ from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
 from reconciler.core.policy_expression import fields_in, not_evaluated
 from reconciler.core.record import Call, PastChange
-from reconciler.core.settings import Effect
-from reconciler.core.stack import DesiredJob, Stack
+from reconciler.core.stack import DesiredJob, Effect, Stack
 from reconciler.core.values import (
     Frozen,
     Head,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from reconciler.core.stack import Target, VariableSource
+from reconciler.core.settings import VariableSource
+from reconciler.core.stack import Target
 from reconciler.core.values import Frozen
 
 

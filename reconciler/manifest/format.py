@@ -24,10 +24,10 @@ from reconciler.core.fields.field_types import type_of
 from reconciler.core.fields.job import Algorithm, EnvironmentItem
 from reconciler.core.fields.rare import TaskAlgorithm
 from reconciler.core.scalar import Reference, parts_of
-from reconciler.core.stack import JobEntry, Manifest, TargetEntry
+from reconciler.core.settings import Manifest
+from reconciler.core.stack import SECTIONS, JobEntry, TargetEntry
 from reconciler.errors import Diagnostic, Location, ManifestInvalid
 from reconciler.manifest import yaml as document
-from reconciler.manifest.merge import SECTIONS
 from reconciler.manifest.settings import misplaced_urls
 from reconciler.manifest.variables import declared_sensitive, marked_texts, texts_in
 from reconciler.manifest.yaml import Document, parse, parse_scalar, parser_events

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
 from reconciler.core.addresses import looks_like_passwords
-from reconciler.core.settings import Destination
-from reconciler.core.stack import NO_PRICES, DesiredJob, Limits, Stack, Target, VariableSource
+from reconciler.core.settings import VariableSource
+from reconciler.core.stack import NO_PRICES, SECTIONS, DesiredJob, Limits, Stack, Target
 from reconciler.errors import (
     Diagnostic,
     ManifestInvalid,
@@ -42,7 +42,6 @@ from reconciler.manifest.files import StackFiles, find_stack, stack_of
 from reconciler.manifest.jobs import UNKNOWN_OUTPUT, JobReader, ValueOrigin
 from reconciler.manifest.matrix import Sweeps
 from reconciler.manifest.merge import (
-    SECTIONS,
     UNKNOWN,
     Links,
     MergedEntry,
@@ -63,14 +62,11 @@ from reconciler.manifest.problems import (
     validated,
 )
 from reconciler.manifest.settings import (
-    NotifySetting,
     RecordsSetting,
     Targets,
     default_problem,
     entry_problems,
     misplaced_urls,
-    read_ignore_rules,
-    read_policies,
 )
 from reconciler.manifest.variables import (
     GivenValues,
@@ -119,7 +115,7 @@ class LoadedStack:
     checked: tuple[LoadedStack, ...] = field(default=(), repr=False, compare=False)
     _targets: Targets = field(default_factory=Targets, repr=False, compare=False)
     _records: RecordsSetting = field(default_factory=RecordsSetting, repr=False, compare=False)
-    _notify: NotifySetting = field(default_factory=NotifySetting, repr=False, compare=False)
+    _notify: NotifySetting | None = field(default=None, repr=False, compare=False)
     _on: Callable[[str | None, bool], LoadedStack] | None = field(default=None, repr=False, compare=False)
 
     def on(self, name: str | None, *, offline: bool) -> LoadedStack:
@@ -159,13 +155,13 @@ class LoadedStack:
     @property
     def notifies(self) -> bool:
         """Whether drift and failed applies are told somewhere."""
-        return bool(self._notify.entries)
+        return bool(self._notify and self._notify.entries)
 
     def destinations(self) -> tuple[Destination, ...]:
         """Return where drift and failed applies are told; an entry whose URL has no value says why."""
         return tuple(
             replace(one, problem=shown([one.problem], Redactor(self.secrets))[0]) if one.problem else one
-            for one in self._notify.destinations()
+            for one in (self._notify.destinations() if self._notify else ())
         )
 
 
@@ -194,6 +190,11 @@ def outline(paths: Sequence[Path] | StackFiles, var_files: Sequence[Path] = ()) 
     target = merged.target or (next(iter(merged.targets)) if len(merged.targets) == 1 else None)
     return Outline(merged.stack or None, target, tuple(one.file for one in found.documents))
 
+
+if TYPE_CHECKING:
+    from reconciler.core.settings import Destination
+    from reconciler.core.stack import IgnoreRule, Policy
+    from reconciler.manifest.sections import NotifySetting
 
 _Model = TypeVar("_Model", bound=BaseModel)
 #: What may be told only because a broken file does not say what it would say.
@@ -421,14 +422,7 @@ class _Loading:
         records = self._records(values)
         self._problems += records.check()
         limits, prices = self._setting("limits", Limits()), self._setting("prices", NO_PRICES)
-        policies, problems = read_policies(merged.policies)
-        self._problems += problems
-        ignored_drift, problems = read_ignore_rules(
-            merged.drift, Expander(values, environ, takes_secrets=False, budget=values.budget)
-        )
-        self._problems += problems
-        notify, problems = NotifySetting.read(merged.notify, values, environ)
-        self._problems += problems
+        policies, ignored_drift, notify = self._sections(values)
         expander = Expander(values, environ, budget=self._inputs.jobs)
         sweeps = Sweeps(expander)
         entries = sweeps.expand(merged.jobs)
@@ -445,7 +439,8 @@ class _Loading:
         jobs = {key: job for key, entry in entries.items() if (job := reader.read(entry)) is not None}
         self._take_problems(reader, sweeps, variables)
         self._note_exceeded(self._inputs.settings, self._inputs.jobs)
-        secrets = reader.secrets | variables.secrets(documents) | records.secrets() | notify.secrets()
+        secrets = reader.secrets | variables.secrets(documents) | records.secrets()
+        secrets |= notify.secrets() if notify else set()
         # They may stand in a target, and what is wrong there is told.
         secrets.update(service_credentials(environ))
         secrets.update(looks_like_passwords(environ.get("RECONCILER_RECORDS", "")))
@@ -541,6 +536,25 @@ class _Loading:
                 redact.learn(looks_like_passwords(document.text))
                 redact.learn(marked_texts(document.tree))
             raise ManifestInvalid(*shown(distinct(in_file_order(problems)), redact))
+
+    def _sections(
+        self, values: VariableValues
+    ) -> tuple[tuple[Policy, ...], tuple[IgnoreRule, ...], NotifySetting | None]:
+        """The policies, the drift that is ignored and the notifications; most stacks have none of them."""
+        merged, environ = self._merged, self._inputs.environ
+        if not merged.policies and not merged.drift and not merged.notify:
+            return (), (), None
+        from reconciler.manifest.sections import NotifySetting, read_ignore_rules, read_policies
+
+        policies, problems = read_policies(merged.policies)
+        self._problems += problems
+        ignored_drift, problems = read_ignore_rules(
+            merged.drift, Expander(values, environ, takes_secrets=False, budget=values.budget)
+        )
+        self._problems += problems
+        notify, problems = NotifySetting.read(merged.notify, values, environ)
+        self._problems += problems
+        return policies, ignored_drift, notify
 
     def _records(self, values: VariableValues) -> RecordsSetting:
         document = self._merged.records_at

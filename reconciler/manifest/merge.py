@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from reconciler.core.body import desugar
 from reconciler.core.identity import key_problem, stack_problem
 from reconciler.core.scalar import scalar_text
-from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, Manifest
+from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, SECTIONS
 from reconciler.errors import Diagnostic
 from reconciler.manifest.problems import (
     MOST_LISTED,
@@ -34,7 +34,6 @@ _MAPPINGS = ("targets", "variables", "limits", "prices", "drift", "defaults", "t
 _LISTS = ("policies", "notify")
 _TEXTS = ("apiVersion", "stack", "target", "records")
 #: What a manifest may say on its first level.
-SECTIONS = frozenset((*_MAPPINGS, *_LISTS, *_TEXTS))
 #: Sections that all files may add to.
 SETTINGS = ("limits", "prices")
 API_VERSION = "reconciler/v1"
@@ -163,7 +162,7 @@ def _entries(documents: Iterable[Document], section: str) -> Iterator[MergedEntr
 
 def _shape_problems(document: Document) -> Iterator[Diagnostic]:
     """The first level: known names only, each of its type. A section without anything below is empty."""
-    known = tuple(Manifest.model_fields)
+    known = SECTIONS
     if document.tree and not document.shows_lines and not any(did_you_mean(k, known) for k in document.tree):
         # A file that looks like no manifest at all: what each of its keys means is nobody's business.
         why = f"no key of this file is one of {', '.join(known)}"

@@ -13,7 +13,7 @@ from typing import Any
 
 from reconciler.core.addresses import looks_like_passwords, passwords_in
 from reconciler.core.scalar import Reference, parts_of, variables_of
-from reconciler.core.stack import Variable, VariableSource
+from reconciler.core.settings import Variable, VariableSource
 from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.files import NotRegular, TooLarge, read_file
 from reconciler.manifest.expressions import Expander, problems_in

@@ -28,7 +28,7 @@ from reconciler.core.scalar import (
     scalar_text,
     spelled,
 )
-from reconciler.core.stack import Variable, VariableSource, VariableType
+from reconciler.core.settings import Variable, VariableSource, VariableType
 from reconciler.errors import Diagnostic, Severity, WrongUsage
 from reconciler.manifest.expressions import Expander, ExpansionBudget, problems_in, settings_budget
 from reconciler.manifest.merge import VARIABLES, MergedEntry, cycles, variables_on

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.core.fields.field_types import Cloud
-from reconciler.core.settings import LOCAL
 from reconciler.core.stack import Target
-from reconciler.core.values import TargetIdentity
+from reconciler.core.values import LOCAL, TargetIdentity
 from reconciler.errors import Rejected
 from reconciler.files import private_file, record_directory
 from reconciler.modelarts.http import SessionOptions

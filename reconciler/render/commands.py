@@ -12,7 +12,7 @@ from reconciler.core.canonical import walk_rules
 from reconciler.core.phase import RULES as PHASE_RULES
 from reconciler.core.phase import Operation, Phase
 from reconciler.core.schema import LanguageKey, format_field, keys_below, meaning, yaml_text
-from reconciler.core.settings import Effect
+from reconciler.core.stack import Effect
 from reconciler.core.values import timestamp
 from reconciler.decide.doctor import Check, Health
 from reconciler.decide.guards import REFUSES_THE_PLAN

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.phase import Phase
-from reconciler.core.settings import TARGET_KINDS
+from reconciler.core.values import TARGET_KINDS
 from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.outcome import EventType
 from reconciler.decide.plan import Action, Reason

@@ -32,7 +32,7 @@ from reconciler.secrets import show
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.stack import VariableSource
+    from reconciler.core.settings import VariableSource
     from reconciler.decide.review import ReviewedJob
     from reconciler.decide.saved_plan import SavedOptions
 

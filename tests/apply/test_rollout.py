@@ -15,9 +15,8 @@ from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.observed import Observation
 from reconciler.core.record import PastRun, RunKind, Scope
-from reconciler.core.settings import Effect as PolicyEffect
-from reconciler.core.settings import Policy
-from reconciler.core.stack import DesiredJob, Limits, Stack
+from reconciler.core.stack import DesiredJob, Limits, Policy, Stack
+from reconciler.core.stack import Effect as PolicyEffect
 from reconciler.decide.outcome import ApplyEvent, EventType, Result, Status, Waited, WaitEnd
 from reconciler.decide.plan import EVERY_GUARD, NO_ALLOWANCES, Action, Allowances, Plan
 from reconciler.decide.wait import Goal

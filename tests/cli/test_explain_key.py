@@ -9,7 +9,8 @@ from ruamel.yaml import YAML
 
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.schema import find_key, keys_below, language_keys, manifest_schema, properties, yaml_text
-from reconciler.core.stack import JobEntry, Limits, Manifest, Prices, TargetEntry, Variable
+from reconciler.core.settings import Manifest, Variable
+from reconciler.core.stack import JobEntry, Limits, Prices, TargetEntry
 from tests.cli.conftest import Reconciler
 
 KEYS = {key.path: key for key in language_keys()}

@@ -12,7 +12,7 @@ import pytest
 import reconciler as api
 from reconciler.cli.jobs import jobs_command as jobs_command
 from reconciler.cli.main import COMMANDS
-from reconciler.core.settings import TARGET_KINDS, TargetKind
+from reconciler.core.values import TARGET_KINDS, TargetKind
 from reconciler.errors import ExitCode
 from tests.cli import memory_target
 from tests.cli.conftest import Reconciler, manifest, write

@@ -22,8 +22,9 @@ import pytest
 from reconciler import plan_file
 from reconciler.core.lifecycle import ReplaceOrder
 from reconciler.core.phase import Phase
-from reconciler.core.settings import LOCAL, TARGET_KINDS
-from reconciler.core.stack import Target, VariableSource
+from reconciler.core.settings import VariableSource
+from reconciler.core.stack import Target
+from reconciler.core.values import LOCAL, TARGET_KINDS
 from reconciler.decide.plan import Action, Plan, Reason
 from reconciler.decide.saved_plan import SavedOptions
 from reconciler.errors import Location, ManifestInvalid

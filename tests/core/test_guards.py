@@ -13,8 +13,7 @@ from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.settings import Policy
-from reconciler.core.stack import DesiredJob, Limits, Stack
+from reconciler.core.stack import DesiredJob, Limits, Policy, Stack
 from reconciler.core.values import PreflightReason
 from reconciler.decide.guards import REFUSES_THE_PLAN, WORDS, CatalogCheck, blockers
 from reconciler.decide.key_state import PlanContext, Snapshot

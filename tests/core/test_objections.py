@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.phase import Phase
-from reconciler.core.settings import Effect
-from reconciler.core.stack import Limits
+from reconciler.core.stack import Effect, Limits
 from reconciler.decide.guards import REFUSES_THE_PLAN
 from reconciler.decide.plan import Action, Guard
 from reconciler.decide.reports import Explanation

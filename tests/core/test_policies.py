@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.settings import POLICY_ACTIONS, Effect, Policy
-from reconciler.core.stack import Prices
+from reconciler.core.stack import POLICY_ACTIONS, Effect, Policy, Prices
 from reconciler.decide.guards import blockers
 from reconciler.decide.plan import Action, Plan, Reason
 from reconciler.decide.policies import Surroundings, declared, job_values, judge, judge_declared

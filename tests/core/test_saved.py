@@ -18,8 +18,9 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.scalar import spelled
-from reconciler.core.settings import LOCAL
-from reconciler.core.stack import DesiredJob, Stack, Target, VariableSource
+from reconciler.core.settings import VariableSource
+from reconciler.core.stack import DesiredJob, Stack, Target
+from reconciler.core.values import LOCAL
 from reconciler.decide.key_state import Snapshot
 from reconciler.decide.plan import Action, Plan
 from reconciler.decide.saved_plan import SavedOptions

@@ -20,9 +20,8 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.schedule import Schedule, spell_relative
-from reconciler.core.settings import LOCAL
 from reconciler.core.stack import DesiredJob, Limits, Target
-from reconciler.core.values import timestamp
+from reconciler.core.values import LOCAL, timestamp
 from reconciler.decide.drift import check_key
 from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.key_state import PlanContext, Snapshot, state_of

@@ -11,7 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from reconciler.core.schema import manifest_schema, properties, title_of
-from reconciler.core.stack import JobEntry, Manifest
+from reconciler.core.settings import Manifest
+from reconciler.core.stack import JobEntry
 
 SCHEMA = manifest_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)

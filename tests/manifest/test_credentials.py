@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reconciler.core.stack import VariableSource
+from reconciler.core.settings import VariableSource
 from reconciler.errors import ManifestInvalid
 from reconciler.manifest.saved_secrets import resolve
 from reconciler.modelarts import auth, connect

@@ -9,7 +9,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from reconciler.core.schema import find_key, manifest_schema
-from reconciler.core.settings import IgnorableClass, IgnoreRule
+from reconciler.core.settings import IgnorableClass
+from reconciler.core.stack import IgnoreRule
 from reconciler.decide.drift_check import DriftClass
 from tests.manifest.conftest import Place, place_of
 

@@ -6,7 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from reconciler.core.schema import manifest_schema
-from reconciler.core.settings import Effect
+from reconciler.core.stack import Effect
 from reconciler.manifest.load import load_mapping
 from tests.manifest.conftest import Place, marked, place_of
 

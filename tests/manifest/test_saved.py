@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from reconciler.core.scalar import Reference, escape, parts_of, save, unresolvable_references
-from reconciler.core.stack import Variable, VariableSource
+from reconciler.core.settings import Variable, VariableSource
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.manifest.expressions import Expander
 from reconciler.manifest.saved_secrets import resolve

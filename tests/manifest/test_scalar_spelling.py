@@ -12,7 +12,8 @@ from pydantic import BaseModel
 
 from reconciler.core.fields.field_types import Flag, type_of
 from reconciler.core.scalar import ScalarText, plain, scalar_text, spelled
-from reconciler.core.stack import DesiredJob, Manifest, Variable
+from reconciler.core.settings import Manifest, Variable
+from reconciler.core.stack import DesiredJob
 from reconciler.manifest.yaml import parse_scalar as parsed
 from tests.manifest.conftest import HEAD, Place
 

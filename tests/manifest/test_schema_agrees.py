@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from reconciler.core.fields.field_types import Strict
 from reconciler.core.schema import manifest_schema
-from reconciler.core.settings import CLOUD_ONLY
+from reconciler.core.values import CLOUD_ONLY
 from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.manifest.load import load_mapping
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.core.settings import LOCAL, MODELARTS
+from reconciler.core.values import LOCAL, MODELARTS
 from reconciler.errors import ManifestInvalid, WrongUsage
 from tests.manifest.conftest import Place, marked, place_of
 

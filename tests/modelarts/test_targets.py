@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.ports import Clock
-from reconciler.core.settings import LOCAL
 from reconciler.core.stack import Target
+from reconciler.core.values import LOCAL
 from reconciler.emulator import StoreError
 from reconciler.modelarts.local import LocalFileFailed, _fix_of
 from reconciler.modelarts.target import Connected, Runtime, connected

@@ -8,8 +8,7 @@ from typing import Any
 
 from reconciler.core.identity import remote_name
 from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
-from reconciler.core.settings import MODELARTS
-from reconciler.core.values import TargetIdentity
+from reconciler.core.values import MODELARTS, TargetIdentity
 from reconciler.decide.history import HistoryExcerpt, Timeline, make_timeline
 
 #: Saturday, 21 November 2026, 08:40 UTC.

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.observed import Unreadable
-from reconciler.core.settings import Effect, IgnoreRule, Policy
-from reconciler.core.stack import Stack
+from reconciler.core.stack import Effect, IgnoreRule, Policy, Stack
 from reconciler.core.values import timestamp
 from reconciler.decide.drift import DriftReport, with_comparison
 from reconciler.decide.drift_check import (

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
-from reconciler.core.settings import MODELARTS
 from reconciler.core.stack import Declared
-from reconciler.core.values import TargetIdentity
+from reconciler.core.values import MODELARTS, TargetIdentity
 from reconciler.decide.history import (
     HistoryDiff,
     HistoryExcerpt,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from reconciler.core.phase import Phase
-from reconciler.core.settings import TARGET_KINDS
+from reconciler.core.values import TARGET_KINDS
 from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.outcome import EventType
 from reconciler.decide.plan import Action, Reason

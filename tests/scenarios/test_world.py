@@ -38,8 +38,8 @@ from reconciler.core.identity import Marker, parse_description, remote_name
 from reconciler.core.lifecycle import ReplaceOrder
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision, RunKind, Scope
-from reconciler.core.settings import LOCAL
 from reconciler.core.stack import DesiredJob, Stack, Target
+from reconciler.core.values import LOCAL
 from reconciler.decide.outcome import Result, Status, WaitEnd
 from reconciler.decide.plan import (
     EVERY_GUARD,
