@@ -647,7 +647,10 @@ def apply(
     from reconciler.apply.executor import Execution
     from reconciler.decide.journal import Journal
 
-    recording = context.recording
+    checks = None
+    if context.target.checks_offers:
+        warn = context.recording.warn if context.recording else context.tell
+        checks = CreateChecks(context.catalog or context.new_catalog_reader(), warn)
     execution = Execution(
         context.target.backend,
         context.target.clock,
@@ -657,10 +660,7 @@ def apply(
         journal=journal or Journal(),
         parallelism=context.parallelism,
         timeout_s=timeout_s,
-        checks=CreateChecks(
-            (context.catalog or context.new_catalog_reader()) if context.target.checks_offers else None,
-            recording.warn if recording else context.tell,
-        ),
+        checks=checks,
     )
     return execution.run(plan)
 

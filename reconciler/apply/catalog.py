@@ -132,16 +132,15 @@ def answers_to(reader: CatalogReader, questions: CatalogQuestions) -> CatalogAns
 class CreateChecks:
     """Holds what replaces create against the catalog of one target; safe to use from several threads.
 
-    Without a reader nothing is known, and nothing is refused. A part that cannot be read refuses
-    nothing: it is reported once to `warn`, and the action goes on. The answers of pre-flight are reused.
+    A part that cannot be read refuses nothing: it is reported once to `warn`, and the action goes on. The
+    answers of pre-flight are reused.
     """
 
-    def __init__(self, reader: CatalogReader | None, warn: Callable[[str], None]) -> None:
+    def __init__(self, reader: CatalogReader, warn: Callable[[str], None]) -> None:
         self._reader, self._warn = reader, warn
         self._lock = threading.Lock()
         self._unread: set[str] = set()
-        if reader is not None:
-            reader.forget_failures()
+        reader.forget_failures()
 
     def check(self, action: PlannedAction) -> None:
         """Check that the target offers what an action is to create.
@@ -150,27 +149,19 @@ class CreateChecks:
             NotOffered: it does not; the words name field, value, the nearest offer and the manifest's place.
             Interrupted: the program is to stop.
         """
-        body = action.desired or {}
-        reader = self._reader
-        if reader is None:
-            return
+        body, reader = action.desired or {}, self._reader
         offers = Offers(
             self._known("flavors", reader.most_nodes) if needs_flavors(body) else None,
             self._known("engines", reader.engines) if needs_engines(body) else None,
         )
         if found := missing(body, offers):
-            raise NotOffered(_words(found, action))
+            raise _not_offered(found, action)
         for use in pools(body):
             refusal = self._known(str(use.choice), partial(reader.pool_refusal, use.choice))
             if refusal is not None:
                 why = f"is rejected by the service: {refusal.message}"
                 refused = Missing(PreflightReason.POOL_REJECTED, use.path, use.pool_id, why=why)
-                raise NotOffered(
-                    _words([refused], action),
-                    code=refusal.code,
-                    status=refusal.status,
-                    request_id=refusal.request_id,
-                )
+                raise _not_offered([refused], action, refusal)
 
     def _known(self, what: str, ask: Callable[[], _T | None]) -> _T | None:
         """What is known of a part; None where it could not be asked."""
@@ -190,8 +181,12 @@ class CreateChecks:
             return None
 
 
-def _words(found: list[Missing], action: PlannedAction) -> str:
-    source = action.source
-    place = f" ({source.file}:{source.line}:{source.column})" if source else ""
-    stays = f"; {action.before.name} was left unchanged" if action.before else ""
-    return "; ".join(one.describe() for one in found) + place + stays
+def _not_offered(found: list[Missing], action: PlannedAction, refusal: Rejected | None = None) -> NotOffered:
+    source, words = action.source, "; ".join(one.describe() for one in found)
+    if source:
+        words += f" ({source.file}:{source.line}:{source.column})"
+    if action.before:
+        words += f"; {action.before.name} was left unchanged"
+    if refusal is None:
+        return NotOffered(words)
+    return NotOffered(words, code=refusal.code, status=refusal.status, request_id=refusal.request_id)

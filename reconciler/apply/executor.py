@@ -77,9 +77,22 @@ class EventStream:
 
     def outcome(self, outcome: Outcome) -> None:
         """Tell what became of an action, and remember it."""
+        action = outcome.action
+        fields: dict[str, object] = {"key": action.key, "action": action.action}
+        fields |= {"job": outcome.job, "detail": outcome.detail}
         with self._lock:
-            self._remember(outcome)
-            self._tell_outcome(outcome)
+            of_key = self._outcomes.get(action.key, [])
+            if action.traits.is_executed:
+                # What was put off when it was looked at first has been done now.
+                of_key = [earlier for earlier in of_key if not earlier.action.traits.is_skipped]
+            self._outcomes[action.key] = [*of_key, outcome]
+            if outcome.status is Status.SKIPPED:
+                self.tell(EventType.ACTION_SKIPPED, **fields)
+            elif outcome.status is Status.DONE:
+                self.tell(EventType.ACTION_COMPLETED, **fields)
+            else:
+                fields |= {"code": outcome.code, "message": outcome.message or outcome.detail}
+                self.tell(EventType.ACTION_FAILED, **fields, request_id=outcome.request_id)
 
     def complete(self, result: Result | None = None, message: str | None = None) -> None:
         """Tell how it ended, by its result or else by what is known so far: nothing is told after that.
@@ -91,28 +104,6 @@ class EventStream:
             waits = [waited.document() for waited in ended.waits] or None
             self.tell(EventType.APPLY_COMPLETED, summary=ended.summary, message=message, waits=waits)
             self._is_complete = True
-
-    def _tell_outcome(self, outcome: Outcome) -> None:
-        fields: dict[str, object] = {
-            "key": outcome.action.key,
-            "action": outcome.action.action,
-            "job": outcome.job,
-            "detail": outcome.detail,
-        }
-        if outcome.status is Status.SKIPPED:
-            self.tell(EventType.ACTION_SKIPPED, **fields)
-        elif outcome.status is Status.DONE:
-            self.tell(EventType.ACTION_COMPLETED, **fields)
-        else:
-            fields |= {"code": outcome.code, "message": outcome.message or outcome.detail}
-            self.tell(EventType.ACTION_FAILED, **fields, request_id=outcome.request_id)
-
-    def _remember(self, outcome: Outcome) -> None:
-        of_key = self._outcomes.get(outcome.action.key, [])
-        if outcome.action.traits.is_executed:
-            # What was put off when it was looked at first has been done now.
-            of_key = [earlier for earlier in of_key if not earlier.action.traits.is_skipped]
-        self._outcomes[outcome.action.key] = [*of_key, outcome]
 
 
 class Execution:
@@ -268,17 +259,15 @@ def _outcome_of_interrupted(action: PlannedAction, done: Collection[Call], *, ha
     is_only_to_end = action.traits.stops_a_job and not action.traits.starts_a_job
     if is_only_to_end and Call.TERMINATE in done:
         return Outcome(action, Status.DONE, "its termination was requested", job=job)
-    detail = f"interrupted: {_how_far(action, done)}; the next apply completes it"
-    return Outcome(action, Status.INTERRUPTED, detail, job=job, message=detail)
-
-
-def _how_far(action: PlannedAction, done: Collection[Call]) -> str:
     old = action.before.name if action.before else action.key
     new = action.after.name if action.after else action.key
-    if Call.TERMINATE in done and Call.CREATE not in done:
-        return f"{old} was terminated, {new} was not created"
     if Call.CREATE in done:
-        return f"{new} was created, {old} was not terminated"
-    if action.traits.stops_a_job:
-        return f"{old} was marked as stopped, but not terminated"
-    return f"{old} was updated, but not verified"
+        how_far = f"{new} was created, {old} was not terminated"
+    elif Call.TERMINATE in done:
+        how_far = f"{old} was terminated, {new} was not created"
+    elif action.traits.stops_a_job:
+        how_far = f"{old} was marked as stopped, but not terminated"
+    else:
+        how_far = f"{old} was updated, but not verified"
+    detail = f"interrupted: {how_far}; the next apply completes it"
+    return Outcome(action, Status.INTERRUPTED, detail, job=job, message=detail)

@@ -103,34 +103,18 @@ class Steps:
         }[self.action.action]
         try:
             job, detail = do()
-            said = self.action.detail if self.action.scheduled_for is not None else ""
-            return Outcome(self.action, Status.DONE, "; ".join(filter(None, (said, detail))), job=job)
+            due = self.action.detail if self.action.scheduled_for is not None else ""
+            return Outcome(self.action, Status.DONE, "; ".join(filter(None, (due, detail))), job)
         except ActionEnded as end:
-            met = _met_before(end)
-            return Outcome(
-                self.action,
-                end.status,
-                end.detail,
-                job=end.job or self._job_id,
-                code=met.code if met else "",
-                message=end.detail,
-                request_id=met.request_id if met else "",
-            )
+            met, text = _met_before(end), end.detail
+            code, request_id = (met.code, met.request_id) if met else ("", "")
+            return Outcome(self.action, end.status, text, end.job or self._job_id, code, text, request_id)
         except Interrupted:
             raise
         except ServiceError as failure:
-            why = failure.diagnostics[0]
-            return Outcome(
-                self.action,
-                Status.DENIED if isinstance(failure, Unauthorized) else Status.FAILED,
-                f"{why.what}: {why.why}",
-                job=self._job_id,
-                code=failure.code,
-                message=failure.message,
-                request_id=failure.request_id,
-            )
+            ended, said = _end_by(failure), (failure.code, failure.message, failure.request_id)
+            return Outcome(self.action, ended.status, ended.detail, self._job_id, *said)
         except RecordsUnavailable as refusal:
-            why = refusal.diagnostics[0]
             return Outcome(self.action, Status.FAILED, f"{refusal}; nothing was sent", job=self._job_id)
 
     # --- create
@@ -142,12 +126,7 @@ class Steps:
         return self._create_next()
 
     def _wait_for_others(self) -> None:
-        """Wait until the key's other jobs that are ending have ended; a deleted one has.
-
-        Raises:
-            ActionEnded: one did not end in time.
-            Interrupted: the program is to stop.
-        """
+        """Wait until the key's other jobs that are ending have ended; a deleted one has."""
         for job_id in self.action.waits_for_jobs:
             with suppress(NotFound):
                 self._wait(self._backend.details(job_id), Goal.ENDED)
@@ -180,13 +159,13 @@ class Steps:
         return None
 
     def _create_next(self) -> tuple[str, str]:
-        name, body = self._next_name, self.action.desired or {}
+        name = self._next_name
         if found := self._settled(name):
             return found
         self._await_time()
         for attempt in range(ATTEMPTS):
             try:
-                return self._ask_to_create(body), ""
+                return self._ask_to_create(self.action.desired or {}), ""
             except Unreachable:
                 raise
             except (NameTaken, *UNCERTAIN) as failure:
@@ -242,7 +221,7 @@ class Steps:
         """Look the name up: our job has it (whoever sent it), another job has it, or none is seen."""
         found = self._backend.find(name)
         for job in found:
-            if job.name == name and is_marked(job, self.action, self._stack):
+            if job.name == name and self._is_marked(job):
                 return job.id, "already created"
         if found:
             raise ActionEnded(Status.CONFLICT, f"{name} is taken by job {found[0].id}", found[0].id)
@@ -281,7 +260,7 @@ class Steps:
         job = self._look()
         if self.action.reason is Reason.RELEASED and job.marker is None:
             return job.id, "its marker is gone already"
-        check_flags(self.action, job)
+        self._check_flags(job)
         verdict = may(Operation.UPDATE_DESCRIPTION, job.phase)
         if not verdict or job.phase is None:
             raise ActionEnded(Status.FAILED, f"{job.name} is {job.phase_text}: {verdict.why}", job.id)
@@ -293,7 +272,7 @@ class Steps:
             failure = uncertain
         job = self._backend.details(job.id)
         if missing := did_not_take(body, job):
-            check_not_taken(self.action, job, self._stack)
+            self._check_not_taken(job)
             if failure:
                 raise failure
             raise ActionEnded(Status.FAILED, f"the service did not apply {', '.join(missing)}", job.id)
@@ -327,23 +306,20 @@ class Steps:
                 return None
             except ServiceError as failure:
                 # The backend has repeated what may pass; these two it leaves to us: read again, ask again.
-                may_pass = isinstance(failure, (WrongPhase, UnreadableAnswer))
-                if not may_pass or attempt == ATTEMPTS - 1:
-                    return self._ended_all_the_same(failure)
-                self._sleep(min(failure.retry_after_s or float(attempt), self._timeout_s))
+                if isinstance(failure, (WrongPhase, UnreadableAnswer)) and attempt < ATTEMPTS - 1:
+                    self._sleep(min(failure.retry_after_s or float(attempt), self._timeout_s))
+                    continue
+                # What came too late, or had its effect without an answer, has reached its goal.
+                try:
+                    job = self._look()
+                except NotFound:
+                    return None
+                except ServiceError:
+                    raise failure from None
+                if _is_ending(job):
+                    return job
+                raise
         raise AssertionError("the last attempt returns or raises")
-
-    def _ended_all_the_same(self, failure: ServiceError) -> ObservedJob | None:
-        """What came too late, or had its effect without an answer, has reached its goal."""
-        try:
-            job = self._look()
-        except NotFound:
-            return None
-        except ServiceError:
-            raise failure from None
-        if _is_ending(job):
-            return job
-        raise failure
 
     def _mark_stopped(self, job: ObservedJob) -> None:
         if job.marker is None or job.marker.stopped:
@@ -387,29 +363,30 @@ class Steps:
         return self._create_in_place_of(old)
 
     def _create_in_place_of(self, old: ObservedJob | None) -> tuple[str, str]:
-        """Create the next revision when the one before has ended; None if its record no longer exists.
-
-        Raises:
-            Ended: that failed, so that there is none now, and the words say so.
-        """
+        """Create the next revision when the one before has ended; None if its record no longer exists."""
         try:
             return self._create_next()
-        except ActionEnded as end:
-            raise ActionEnded(end.status, _none_left(old, self.action, end), self._job_id) from _met_before(
-                end
-            )
         except Interrupted:
             raise
-        except ServiceError as failure:
-            why = failure.diagnostics[0]
-            status = Status.DENIED if isinstance(failure, Unauthorized) else Status.FAILED
-            refused = ActionEnded(status, f"{why.what}: {why.why}")
-            raise ActionEnded(status, _none_left(old, self.action, refused), self._job_id) from failure
-        except RecordsUnavailable as unavailable:
-            unsent = ActionEnded(Status.FAILED, f"{unavailable}; it was not sent")
-            raise ActionEnded(
-                unsent.status, _none_left(old, self.action, unsent), self._job_id
-            ) from unavailable
+        except (ActionEnded, ServiceError, RecordsUnavailable) as failure:
+            # There is none now, and the words say so.
+            end, cause = (
+                _end_by(failure),
+                _met_before(failure) if isinstance(failure, ActionEnded) else failure,
+            )
+            action = self.action
+            assert action.before is not None
+            assert action.after is not None
+            before, after = f"r{action.before.revision}", f"r{action.after.revision}"
+            if old is None:
+                gone = f"{before} is gone"
+            elif old.phase is Phase.TERMINATED:
+                gone = f"{before} was ended"
+            else:
+                gone = f"{before} is {old.phase_text}"
+            # An unknown create may have happened.
+            made = end.detail if end.status is Status.UNKNOWN else f"{after} could not be made: {end.detail}"
+            raise ActionEnded(end.status, f"{gone}; {made}", self._job_id) from cause
 
     def _replace_create_first(self) -> tuple[str, str]:
         with suppress(NotFound):
@@ -427,16 +404,16 @@ class Steps:
 
     def _look(self) -> ObservedJob:
         """Read the job that the action is about; it must still be the one that was planned for."""
-        before = self.action.before
-        assert before is not None
-        job = self._backend.details(before.id)
-        check_marker(self.action, job, self._stack)
+        assert self.action.before is not None
+        job = self._backend.details(self.action.before.id)
+        self._check_marker(job)
         return job
 
     def _wait(self, job: ObservedJob, goal: Goal) -> ObservedJob:
         """Look at a job until the goal is reached or out of reach; others have their turn meanwhile.
 
         Raises:
+            ActionEnded: it takes too long.
             Interrupted: the program is to stop.
         """
         waiting = WaitingForJob(self._backend, self._clock, job, goal, self._tell_progress)
@@ -457,6 +434,72 @@ class Steps:
             self._turn.pause()
             self._clock.sleep(seconds)
 
+    # --- whether the marker of a job still is what the plan saw: checked right before, and after, each call
+
+    def _is_marked(self, job: ObservedJob) -> bool:
+        """Whether a job has the very marker that the action gives it."""
+        marker, after = job.marker, self.action.after
+        return (
+            marker is not None
+            and after is not None
+            and (marker.stack, marker.key, marker.revision, marker.digest)
+            == (self._stack, self.action.key, after.revision, after.digest)
+        )
+
+    def _check_marker(self, job: ObservedJob) -> None:
+        """The job that the action is about must still be the one that was planned for."""
+        action, marker = self.action, job.marker
+        assert action.before is not None
+        if action.reason is Reason.ADOPTED:
+            self._check_not_taken(job)
+            return
+        if action.reason in _WHATEVER_FLAGS and marker is None:
+            return
+        stacks, keys = (self._stack, action.former_stack), (action.key, action.formerly)
+        if marker is None or marker.stack not in stacks or marker.key not in keys:
+            raise _conflict(job, f"{job.name} no longer carries our marker")
+        if (marker.revision, marker.digest) != (action.before.revision, action.before.digest):
+            raise _conflict(job)
+        if action.traits.stops_a_job and marker.protected:
+            raise _conflict(job, f"{job.name} has been protected in the meantime")
+
+    def _check_flags(self, job: ObservedJob) -> None:
+        """An update writes the whole marker: what was changed there since the plan would be lost."""
+        action, marker = self.action, job.marker
+        if action.reason in _WHATEVER_FLAGS:
+            return
+        if marker is None or not has_flags_before(action, marker):
+            raise _conflict(job)
+        if takes_back_the_stop(action) and job.phase is not None and job.phase.is_terminal:
+            raise _conflict(job, f"{job.name} is now {job.phase_text}, as requested")
+
+    def _check_not_taken(self, job: ObservedJob) -> None:
+        """A job that is to be adopted has no marker yet, or the very one that adopting gives it."""
+        marker = job.marker
+        if self.action.reason is Reason.ADOPTED and marker is not None and not self._is_marked(job):
+            whose = f"key {marker.key} of stack {marker.stack}"
+            raise _conflict(job, f"{job.name} was adopted in the meantime: it belongs to {whose}")
+
+
+#: Updates that put a marker where none is, or take it off, whatever flags it has.
+_WHATEVER_FLAGS = frozenset({Reason.MARKER_RESTORED, Reason.ADOPTED, Reason.RELEASED})
+
+
+def _conflict(job: ObservedJob, said: str = "") -> ActionEnded:
+    said = said or f"the marker of {job.name} has changed in the meantime"
+    return ActionEnded(Status.CONFLICT, said, job.id)
+
+
+def _end_by(failure: ActionEnded | ServiceError | RecordsUnavailable) -> ActionEnded:
+    """The end that a failure means."""
+    if isinstance(failure, ActionEnded):
+        return failure
+    if isinstance(failure, RecordsUnavailable):
+        return ActionEnded(Status.FAILED, f"{failure}; it was not sent")
+    why = failure.diagnostics[0]
+    status = Status.DENIED if isinstance(failure, Unauthorized) else Status.FAILED
+    return ActionEnded(status, f"{why.what}: {why.why}")
+
 
 def _met_before(end: ActionEnded) -> ServiceError | None:
     """The failure that led to an end: a name that is taken, say, by whom the look after it showed."""
@@ -464,96 +507,5 @@ def _met_before(end: ActionEnded) -> ServiceError | None:
     return met if isinstance(met, ServiceError) else None
 
 
-def _none_left(old: ObservedJob | None, action: PlannedAction, end: ActionEnded) -> str:
-    """What became of both revisions of a replace whose create failed."""
-    assert action.before is not None
-    assert action.after is not None
-    before, after = f"r{action.before.revision}", f"r{action.after.revision}"
-    if old is None:
-        gone = f"{before} is gone"
-    else:
-        gone = f"{before} was ended" if old.phase is Phase.TERMINATED else f"{before} is {old.phase_text}"
-    # An unknown create may have happened.
-    made = end.detail if end.status is Status.UNKNOWN else f"{after} could not be made: {end.detail}"
-    return f"{gone}; {made}"
-
-
-def _has_ended(job: ObservedJob) -> bool:
-    return job.phase is not None and job.phase.is_terminal
-
-
 def _is_ending(job: ObservedJob) -> bool:
-    return _has_ended(job) or job.phase is Phase.TERMINATING
-
-
-# --- whether the marker of a job still is what a plan saw: checked right before, and after, each call
-
-#: Updates that put a marker where none is, or take it off, whatever flags it has.
-_WHATEVER_FLAGS = frozenset({Reason.MARKER_RESTORED, Reason.ADOPTED, Reason.RELEASED})
-
-
-def is_marked(job: ObservedJob, action: PlannedAction, stack: str) -> bool:
-    """Whether a job has the very marker that an action gives it."""
-    marker, after = job.marker, action.after
-    return (
-        marker is not None
-        and after is not None
-        and (marker.stack, marker.key, marker.revision, marker.digest)
-        == (stack, action.key, after.revision, after.digest)
-    )
-
-
-def check_marker(action: PlannedAction, job: ObservedJob, stack: str) -> None:
-    """The job that an action is about must still be the one that was planned for.
-
-    Raises:
-        ActionEnded: it belongs to another stack by now, or is another revision.
-    """
-    marker, before = job.marker, action.before
-    assert before is not None
-    if action.reason is Reason.ADOPTED:
-        check_not_taken(action, job, stack)
-        return
-    if action.reason in _WHATEVER_FLAGS and marker is None:
-        return
-    stacks, keys = (stack, action.former_stack), (action.key, action.formerly)
-    if marker is None or marker.stack not in stacks or marker.key not in keys:
-        raise ActionEnded(Status.CONFLICT, f"{job.name} no longer carries our marker", job.id)
-    if (marker.revision, marker.digest) != (before.revision, before.digest):
-        raise _changed(job)
-    if action.traits.stops_a_job and marker.protected:
-        raise ActionEnded(Status.CONFLICT, f"{job.name} has been protected in the meantime", job.id)
-
-
-def check_flags(action: PlannedAction, job: ObservedJob) -> None:
-    """An update writes the whole marker: what was changed there since the plan would be lost.
-
-    Raises:
-        ActionEnded: it was changed.
-    """
-    marker = job.marker
-    if action.reason in _WHATEVER_FLAGS:
-        return
-    if marker is None or not has_flags_before(action, marker):
-        raise _changed(job)
-    has_ended = job.phase is not None and job.phase.is_terminal
-    if takes_back_the_stop(action) and has_ended:
-        raise ActionEnded(Status.CONFLICT, f"{job.name} is now {job.phase_text}, as requested", job.id)
-
-
-def check_not_taken(action: PlannedAction, job: ObservedJob, stack: str) -> None:
-    """A job that is to be adopted has no marker yet, or the very one that adopting gives it.
-
-    Raises:
-        ActionEnded: it has another one.
-    """
-    marker = job.marker
-    if action.reason is not Reason.ADOPTED or marker is None or is_marked(job, action, stack):
-        return
-    whose = f"key {marker.key} of stack {marker.stack}"
-    said = f"{job.name} was adopted in the meantime: it belongs to {whose}"
-    raise ActionEnded(Status.CONFLICT, said, job.id)
-
-
-def _changed(job: ObservedJob) -> ActionEnded:
-    return ActionEnded(Status.CONFLICT, f"the marker of {job.name} has changed in the meantime", job.id)
+    return job.phase is not None and (job.phase.is_terminal or job.phase is Phase.TERMINATING)
