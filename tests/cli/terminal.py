@@ -1,19 +1,21 @@
-"""The command line on a pseudo-terminal, and what a person sees there."""
+"""The command line as a process: its streams, or a pseudo-terminal and what a person sees there."""
 
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import select
 import signal
 import struct
+import subprocess
 import sys
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyte
 
@@ -22,6 +24,20 @@ ROOT = Path(__file__).parents[2]
 _LONGEST_S = 60
 #: A screen that nothing changes for so long is what a person would look at, and press the next key.
 _STILL_S = 0.5
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal; as stdin it holds the answers."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def start(*arguments: str, **more: Any) -> subprocess.Popen[str]:
+    """Start `reconciler` with these arguments, as a process whose output is read."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **more}
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen([sys.executable, "-m", "reconciler", *arguments], env=environ, **streams)
 
 
 class Seen(NamedTuple):

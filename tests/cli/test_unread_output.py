@@ -1,26 +1,43 @@
-"""What a command found out stays its exit code, whoever reads stdout: every command of the table."""
+"""A reader that closes stdout (`| head -1`) changes nothing of what is done, nor any exit code."""
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
 from reconciler.cli import jobs
-from reconciler.cli.console import console
+from reconciler.cli.console import Console, console
 from reconciler.cli.main import COMMANDS, cli, run
-from reconciler.emulator import Job, ManualClock, Store, create_app, running
+from reconciler.emulator import Effect, Fault, Job, ManualClock, Store, create_app, running
 from reconciler.emulator.store import Body
 from reconciler.modelarts.connect import ModelArtsBackend
-from tests.cli.conftest import manifest, write
-from tests.cli.test_closed_stdout import run_unread
+from tests.cli.conftest import Service, manifest, write
+from tests.cli.terminal import ROOT, Terminal
 from tests.hostile.sizes import RecordProperty, count_tried
+
+
+@contextmanager
+def closed_stdout() -> Iterator[TextIO]:
+    """A stdout whose reader has gone."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w", encoding="utf-8") as stream, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", stream)
+        yield stream
+
+
+def run_unread(*arguments: str) -> int:
+    """Call the command line; nobody reads what it writes to stdout."""
+    with closed_stdout():
+        return run(cli, list(arguments))
+
 
 #: Command → lines that only look, each with the code it ends with.
 LINES: dict[str, list[tuple[str, int]]] = {
@@ -118,6 +135,17 @@ def run_closed(*arguments: str) -> int:
         return run(cli, list(arguments))
 
 
+def run_full(*arguments: str) -> int:
+    """Call the command line where the disk is full that stdout goes to."""
+    full = os.fdopen(os.open("/dev/full", os.O_WRONLY), "w", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        code = run(cli, list(arguments))
+    with suppress(OSError):
+        full.close()
+    return code
+
+
 ALL = [(line, code) for lines in LINES.values() for line, code in lines]
 
 
@@ -138,47 +166,28 @@ def test_exit_code_stays_what_was_found_out(
 )
 def test_stdout_that_cannot_be_written_is_a_failure(line: str) -> None:
     """A full disk is no reader that has gone: what was asked for is lost."""
-    full = os.fdopen(os.open("/dev/full", os.O_WRONLY), "w", encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stdout", full)
-        assert run(cli, line.split()) == 1
-    with suppress(OSError):
-        full.close()
+    assert run_full(*line.split()) == 1
 
 
-@pytest.mark.parametrize(
-    "line", ["validate", "validate broken", "schema plan", "explain states", "show jobs.yaml"]
-)
+@pytest.mark.parametrize("line", ["validate broken", "schema plan", "apply --yes"])
 @pytest.mark.parametrize("redirection", ["| head -c 0", ">&-"])
-def test_exit_code_stays_in_a_shell(line: str, redirection: str) -> None:
-    code = dict(ALL)[line]
+def test_exit_code_stays_in_a_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, redirection: str
+) -> None:
+    code = dict(ALL).get(line, 0)
+    if code == 0:
+        monkeypatch.chdir(tmp_path)
+        write(manifest("a"))
     script = f"{sys.executable} -m reconciler {line} {redirection}; exit ${{PIPESTATUS[0]}}"
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         ["bash", "-c", script], env=environ, capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert "apply" not in line or run(cli, ["plan", "--detailed-exitcode"]) == 0, "it was done"
 
 
 # ── whoever has to say yes ─────────────────────────────────────────────────────────────────────────
-
-
-class Terminal(io.StringIO):
-    """Somebody who says yes to whatever is asked."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def run_full(*arguments: str) -> int:
-    """Call the command line where the disk is full that stdout goes to."""
-    full = os.fdopen(os.open("/dev/full", os.O_WRONLY), "w", encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stdout", full)
-        code = run(cli, list(arguments))
-    with suppress(OSError):
-        full.close()
-    return code
 
 
 @pytest.mark.parametrize("run_it", [run_unread, run_closed, run_full])
@@ -211,3 +220,35 @@ def test_nothing_is_done_where_the_question_could_not_be_shown(
         stream.close()
     assert code == 3
     assert changing == []
+
+
+# ── what is done ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("form", [(), ("--json",), ("-v",)])
+def test_apply_wait_and_destroy_whose_output_nobody_reads_are_done(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(manifest("a", url=service.url))
+    service.app.faults.add(Fault(Effect.ANSWER, operation="CreateTrainingJob", status=400, count=1))
+    assert run_unread("apply", "--yes", "--wait", "completed", *form) == 5
+    write(manifest("a", "b", url=service.url))
+    assert run_unread("apply", "--yes", *form) == 0
+    assert {job.name for job in service.store.jobs()} == {"a", "b"}
+    service.clock.advance(seconds=10)
+    assert run_unread("destroy", "--yes", *form) == 0
+    assert "Terminating" in {job.life.phase for job in service.store.jobs()}
+
+
+def test_other_outputs_are_written_all_the_same() -> None:
+    assert run_unread("plan", "-o", "text", "-o", "json=plan.json") == 0
+    assert Path("plan.json").stat().st_size > 0
+
+
+def test_another_stdout_has_its_own_reader() -> None:
+    console = Console()
+    with closed_stdout():
+        console.result("lost")
+        assert console.has_no_reader
+    assert not console.has_no_reader
