@@ -61,16 +61,6 @@ def _anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in _HEADING.findall(text)}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=str)
-def test_only_commands_that_exist_are_named(page: Path) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    for fence in (found[0] for found in _FENCE.finditer(text) if "```text" not in found[0]):
-        for name in re.findall(r"^ *(?:\S+=\S+ )*(?:\S*/)?reconciler ([a-z]+)", fence, re.M):
-            assert name in COMMANDS, f"{page}: reconciler {name}"
-    for name in re.findall(r"`reconciler ([a-z]+)[^`]*`", text):
-        assert name in COMMANDS, f"{page}: reconciler {name}"
-
-
 def test_every_decision_has_its_number_and_its_parts() -> None:
     decisions = sorted((ROOT / "docs/decisions").glob("*.md"))
     index = (ROOT / "docs/README.md").read_text(encoding="utf-8")

@@ -131,11 +131,6 @@ def test_exit_codes_win_in_the_order_of_the_page() -> None:
     assert tuple(map(int, found[1].split(", "))) == PRECEDENCE
 
 
-def test_the_readme_has_the_same_exit_codes() -> None:
-    readme = table("README.md", "With code review", "code")
-    assert [int(code) for row in readme for code in row[0].split(", ")] == sorted(ExitCode)
-
-
 def test_options_of_many_commands_are_described_and_exist() -> None:
     described = {
         name

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -49,13 +49,19 @@ EVERYTHING = _requirements(PROJECT["dependencies"], *EXTRAS.values(), SETTINGS["
 # ── what is imported ───────────────────────────────────────────────────────────────────────────────
 
 
-def _imported_modules(directory: str) -> Iterator[str]:
+@cache
+def _imported_modules(directory: str) -> set[str]:
+    found: set[str] = set()
     for path in (ROOT / directory).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
-                yield from (alias.name for alias in node.names)
+                found.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
-                yield node.module
+                found.add(node.module)
+    return found
+
+
+_distributions = cache(packages_distributions)
 
 
 def _imported(*directories: str) -> set[str]:
@@ -63,7 +69,7 @@ def _imported(*directories: str) -> set[str]:
     modules = {name.partition(".")[0] for directory in directories for name in _imported_modules(directory)}
     foreign = modules - sys.stdlib_module_names - ONLY_FOR_TYPES
     foreign -= {"reconciler", "tests", "docs", "benchmarks"}
-    by_module = packages_distributions()
+    by_module = _distributions()
     unknown = foreign - set(by_module)
     # What is not installed here cannot be told by its distribution; so it counts as itself.
     installed = {one for name in foreign - unknown for one in by_module[name]}

@@ -8,7 +8,6 @@ import re
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -19,8 +18,7 @@ import pytest
 
 from reconciler.emulator import Effect, Fault
 from tests.cli.conftest import Reconciler, Service, manifest, write
-
-ROOT = Path(__file__).parents[2]
+from tests.cli.terminal import start
 
 
 def test_destroy_and_drift_take_an_owned_key_that_is_declared_no_more(reconciler: Reconciler) -> None:
@@ -156,17 +154,10 @@ def test_file_name_with_spaces_in_the_environment_variable(
     assert json.loads(Path("the plan.json").read_text(encoding="utf-8"))["stack"] == "test"
 
 
-def test_sigterm_while_the_service_is_asked_is_143(service: Service, tmp_path: Path) -> None:
+def test_sigterm_while_the_service_is_asked_is_143(service: Service) -> None:
     write(manifest("a", url=service.url))
     service.app.faults.add(Fault(Effect.DELAY, operation="ListTrainingJobs", delay_s=2, count=99))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "reconciler", "plan", "-vv"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    process = start("plan", "-vv")
     while not service.app.requests:
         assert process.poll() is None
         time.sleep(0.01)
@@ -220,26 +211,12 @@ def test_file_that_cannot_be_read_is_no_absent_job(
 
 
 @pytest.mark.parametrize("closed", ["stderr", "stdout"])
-def test_reader_that_goes_away_stops_no_apply(service: Service, tmp_path: Path, closed: str) -> None:
+def test_reader_that_goes_away_stops_no_apply(service: Service, closed: str) -> None:
     write(manifest(*(f"job-{n}" for n in range(12)), url=service.url))
-    arguments = [
-        sys.executable,
-        "-m",
-        "reconciler",
-        "apply",
-        "--yes",
-        *(["--json"] if closed == "stdout" else []),
-    ]
+    arguments = ("apply", "--yes", *(["--json"] if closed == "stdout" else []))
     with Path("/dev/full").open("wb") as full:
-        process = subprocess.run(
-            arguments,
-            stdout=full if closed == "stdout" else subprocess.DEVNULL,
-            stderr=full if closed == "stderr" else subprocess.DEVNULL,
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            timeout=60,
-        )
-    assert process.returncode == 0
+        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, closed: full}
+        assert start(*arguments, **streams).wait(60) == 0
     assert len(service.store.jobs()) == 12
 
 

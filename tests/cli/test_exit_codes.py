@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import socket
 import sys
@@ -17,7 +16,7 @@ from reconciler.emulator import Effect, Fault
 from reconciler.emulator.lifecycle import Durations
 from reconciler.errors import PRECEDENCE, ExitCode, first_of
 from tests.cli.conftest import JOB, Reconciler, Service, manifest, put_finished_job, write
-from tests.cli.terminal import run_on_terminal
+from tests.cli.terminal import Terminal, run_on_terminal
 
 
 def test_precedence_of_the_contract() -> None:
@@ -286,6 +285,14 @@ def test_job_that_was_requeued_after_30_hours_counts_as_30_hours(
     assert said.out.splitlines()[-1].startswith("Plan: 0 to create, 0 to update, 1 to replace")
 
 
+@pytest.mark.parametrize("guarded", [long_running, many])
+def test_destroy_is_exempt_from_every_guard(
+    reconciler: Reconciler, service: Service, guarded: Callable[[Reconciler, Service], str]
+) -> None:
+    write(guarded(reconciler, service))
+    assert reconciler("destroy", "--yes").code == 0
+
+
 @pytest.mark.parametrize(
     ("guard", "limits"),
     [
@@ -306,11 +313,6 @@ def test_allow_empty_is_no_option_any_more(reconciler: Reconciler, service: Serv
     write(empty(reconciler, service))
     assert reconciler("apply", "--yes", "--allow-empty").code == 64
     assert reconciler("apply", "--yes", "--allow", "empty").code == 0
-
-
-def test_destroy_is_exempt_from_every_guard(reconciler: Reconciler, service: Service) -> None:
-    write(long_running(reconciler, service))
-    assert reconciler("destroy", "--yes").code == 0
 
 
 def test_first_apply_to_a_second_target_warns_and_local_targets_do_not_count(
@@ -352,21 +354,6 @@ def test_key_in_conflict_is_3_in_apply_and_only_shows_in_a_plan(
     assert reconciler("apply", "--yes").code == 3
     assert reconciler("plan", "--detailed-exitcode").code == 0
     assert "conflict" in reconciler("plan").out
-
-
-def test_apply_without_a_terminal_names_the_flag(reconciler: Reconciler) -> None:
-    write(manifest("a"))
-    said = reconciler("apply")
-    assert said.code == 3
-    assert "--yes" in said.err
-    assert reconciler("plan", "--detailed-exitcode").code == 2
-
-
-class Terminal(io.StringIO):
-    """Somebody who sits there and answers."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.parametrize(("text", "code"), [("y\n", 0), ("n\n", 3), ("\n", 3)])

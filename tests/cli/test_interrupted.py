@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from reconciler.emulator import Effect, Fault
-from tests.cli.conftest import Service, manifest, write
+from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.terminal import start
 from tests.cli.test_adopt import UPDATE, by_hand
 from tests.processes import Waited, wait_without_reaping
 
-ROOT = Path(__file__).parents[2]
 LIST, CREATE, STOP = "ListTrainingJobs", "CreateTrainingJob", "StopTrainingJob"
 EXITS = {signal.SIGHUP: 129, signal.SIGINT: 130, signal.SIGTERM: 143}
 
@@ -34,13 +31,7 @@ def asked(service: Service, operation: str) -> int:
 
 def interrupted(number: int, when: Callable[[], bool], *arguments: str) -> tuple[int, str]:
     """Run the command line, send a signal when something holds; returns the exit code and stderr."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "reconciler", *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start(*arguments, stdout=subprocess.DEVNULL)
     ends_s = time.monotonic() + 20
     while not when() and time.monotonic() < ends_s:
         time.sleep(0.02)
@@ -65,45 +56,33 @@ def test_throttled_create_is_not_sent_after_the_signal(service: Service, number:
     assert "Traceback" not in err
 
 
-def test_throttled_terminate_is_not_sent_after_the_signal(service: Service) -> None:
+def test_throttled_terminate_is_not_sent_after_the_signal(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", url=service.url))
-    subprocess.run(
-        [sys.executable, "-m", "reconciler", "apply", "--yes"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        check=True,
-    )
+    assert reconciler("apply", "--yes").code == 0
     service.app.faults.add(throttled(STOP))
     code, err = interrupted(signal.SIGINT, lambda: asked(service, STOP) == 1, "destroy", "--yes")
     assert (code, asked(service, STOP)) == (130, 1), err
     assert "a was marked as stopped, but not terminated" in err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT])
-def test_throttled_look_ends_with_the_signal_and_nothing_is_done(service: Service, number: int) -> None:
+def test_throttled_look_ends_with_the_signal_and_nothing_is_done(service: Service) -> None:
     write(manifest("a", url=service.url))
     service.app.faults.add(throttled(LIST))
-    code, err = interrupted(number, lambda: asked(service, LIST) >= 1, "apply", "--yes")
-    assert code == EXITS[signal.Signals(number)], err
-    assert asked(service, CREATE) == 0
-    assert "Traceback" not in err
+    code, err = interrupted(signal.SIGINT, lambda: asked(service, LIST) >= 1, "apply", "--yes")
+    assert (code, asked(service, CREATE), "Traceback" in err) == (130, 0, False), err
 
 
 def test_wait_ends_with_the_signal_and_no_job_with_it(service: Service) -> None:
     write(manifest("a", url=service.url))
     arguments = ("apply", "--yes", "--wait", "completed", "--timeout", "1h")
     code, err = interrupted(signal.SIGTERM, lambda: len(service.store.jobs()) == 1, *arguments)
-    assert code == 143, err
-    assert asked(service, STOP) == 0
+    assert (code, asked(service, STOP)) == (143, 0), err
 
 
-@pytest.mark.parametrize("number", EXITS)
-def test_throttled_update_of_an_adoption_is_not_sent_after_the_signal(service: Service, number: int) -> None:
+def test_throttled_update_of_an_adoption_is_not_sent_after_the_signal(service: Service) -> None:
     write(manifest("a", url=service.url))
     job = by_hand(service)
     service.app.faults.add(throttled(UPDATE))
-    code, err = interrupted(number, lambda: asked(service, UPDATE) == 1, "adopt", "a", job.id, "--yes")
-    assert code == EXITS[signal.Signals(number)], err
-    assert asked(service, UPDATE) == 1
+    code, err = interrupted(signal.SIGHUP, lambda: asked(service, UPDATE) == 1, "adopt", "a", job.id, "--yes")
+    assert (code, asked(service, UPDATE), "Traceback" in err) == (129, 1, False), err
     assert service.store.find(job.id).body["metadata"]["description"] == "by hand"
-    assert "Traceback" not in err

@@ -26,7 +26,7 @@ from reconciler.decide.outcome import ApplyEvent, EventType
 from reconciler.decide.plan import Action, Plan
 from reconciler.emulator import Store
 from tests.cli.conftest import manifest
-from tests.cli.terminal import Seen, run_on_terminal
+from tests.cli.terminal import Seen, Terminal, run_on_terminal
 
 JOBS = 60
 HEAD = re.compile(r"^ job +phase +queued +running +wait$")
@@ -140,13 +140,6 @@ def test_every_row_is_shown_or_counted(rows: list[TableRow], room: int) -> None:
     assert len(shown) <= room
     assert len(shown) + hidden == len(rows)
     assert hidden == sum(map(int, re.findall(r"(\d+) [abc]", line)))
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def test_display_is_one_however_many_draw(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,3 +135,13 @@ def test_guards_count_over_the_whole_stack(reconciler: Reconciler, others: int, 
 )
 def test_y_is_short_for_yes(reconciler: Reconciler, command: list[str]) -> None:
     assert "-y, --yes" in reconciler(*command, "--help").out
+
+
+def test_owned_key_that_is_declared_no_more_is_left_alone(reconciler: Reconciler) -> None:
+    write(manifest("a", "b", "c"))
+    assert reconciler("apply", "--yes", "--only", "a", "--only", "b*").code == 0
+    write(manifest("a", "c"))
+    said = reconciler("plan", "--only", "a")
+    assert said.out.splitlines()[-1].endswith(" 0 to terminate, 1 to keep.")
+    assert "1 key is owned but not in view; left alone" in said.out
+    assert reconciler("plan", "--only", "b").code == 0

@@ -20,3 +20,7 @@ def test_schema_is_up_to_date(name: str, reconciler: Reconciler) -> None:
 
 def test_nothing_else_lies_there() -> None:
     assert {path.name for path in SCHEMAS.iterdir()} == {f"{name}.schema.json" for name in NAMES}
+
+
+def test_manifest_is_the_schema_that_is_meant_without_a_name(reconciler: Reconciler) -> None:
+    assert reconciler("schema").out == reconciler("schema", "manifest").out
