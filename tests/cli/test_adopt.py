@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +15,9 @@ from reconciler.core.identity import parse_description
 from reconciler.emulator import Effect, Fault, Job
 from reconciler.emulator.validation import KINDS as JOB_KINDS
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write
+from tests.cli.lock_helpers import held_by
 
 SHOW, UPDATE, CREATE = "ShowTrainingJobDetails", "ChangeTrainingJobDescription", "CreateTrainingJob"
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": str(Path(__file__).parents[2]),
-    "MODELARTS_AUTH_TOKEN": "tell-nobody-1",
-}
 CHANGING = {UPDATE, CREATE, "StopTrainingJob", "DeleteTrainingJob"}
 
 
@@ -44,6 +37,13 @@ def by_hand(service: Service, name: str = "a", description: str = "by hand", **p
         "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}},
     }
     return service.store.create("p1", body)
+
+
+@pytest.fixture
+def job(service: Service) -> Job:
+    """A declared key `a`, and its job that was started by hand."""
+    write(manifest("a", url=service.url))
+    return by_hand(service)
 
 
 def descriptions(service: Service) -> dict[str, str]:
@@ -125,9 +125,9 @@ def test_adopted_job_is_replaced_by_an_edit_as_any_other(reconciler: Reconciler,
 
 
 @pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated", "Abnormal"])
-def test_job_that_has_ended_is_adopted_too(reconciler: Reconciler, service: Service, phase: str) -> None:
-    write(manifest("a", url=service.url))
-    job = by_hand(service)
+def test_job_that_has_ended_is_adopted_too(
+    reconciler: Reconciler, service: Service, job: Job, phase: str
+) -> None:
     service.store.set_phase(job.id, phase)
     assert reconciler("adopt", "a", job.id, "--yes").code == 0
     check_nothing_changes(reconciler)
@@ -179,19 +179,10 @@ def test_priority_of_a_queued_job_becomes_the_declared_one(reconciler: Reconcile
     check_nothing_changes(reconciler)
 
 
-def test_protection_that_is_declared_is_written(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url) + "    lifecycle: {protect: true}\n")
-    job = by_hand(service)
-    assert reconciler("adopt", "a", job.id, "--yes").code == 0
-    assert descriptions(service)["a"].endswith(f".id{job.id[:8]}.protected")
-
-
 HOSTILE = "\x1b[31m <b> ::error:: reconciler.test.a.r1.b000000000000 & `rm` $(x) ${var.x}"
 
 
-def test_hostile_description_steers_nothing(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    job = by_hand(service)
+def test_hostile_description_steers_nothing(reconciler: Reconciler, service: Service, job: Job) -> None:
     service.store.edit(job.id, lambda body: body["metadata"].update(description=HOSTILE))
     said = reconciler("adopt", "a", job.id, "--yes")
     assert said.code == 0
@@ -206,13 +197,6 @@ def refused(said: Said, *words: str) -> None:
     assert said.code == 3
     for word in words:
         assert word in said.out
-
-
-def test_key_with_an_active_revision_takes_no_second_job(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
-    job = by_hand(service, "other")
-    refused(reconciler("adopt", "a", job.id, "--yes"), "r1 of this key (a, ", "reconciler release a")
 
 
 def test_job_of_another_stack_is_its_own(reconciler: Reconciler, service: Service) -> None:
@@ -264,96 +248,39 @@ def test_wrong_use(
     assert changing(service) == []
 
 
-def test_who_cannot_be_asked_has_to_say_yes(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    job = by_hand(service)
-    said = reconciler("adopt", "a", job.id)
-    assert (said.code, changing(service)) == (3, [])
-    assert "fix: add --yes" in said.err
-
-
-def test_job_that_cannot_be_read_is_8(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    job = by_hand(service)
-    service.app.faults.add(Fault(Effect.MALFORMED_JOB, operation=SHOW, count=None))
-    assert reconciler("adopt", "a", job.id, "--yes").code == 8
-    assert changing(service) == []
-
-
-def test_list_with_a_job_that_cannot_be_read_is_8(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    job = by_hand(service)
-    service.app.faults.add(Fault(Effect.MALFORMED_JOB, operation="ListTrainingJobs", count=None))
-    assert reconciler("adopt", "a", job.id, "--yes").code == 8
-    assert changing(service) == []
-
-
-# --- accidents
-
-
-def test_lost_answer_is_settled_by_reading_back(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    job = by_hand(service)
-    service.app.faults.add(Fault(Effect.LOST_AFTER, operation=UPDATE))
-    said = reconciler("adopt", "a", job.id, "--yes")
-    assert said.code == 0, said.err
-    service.app.faults.clear()
-    check_nothing_changes(reconciler)
-
-
-def test_refusal_of_the_service_is_a_failed_action(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    job = by_hand(service)
-    service.app.faults.add(Fault(Effect.ANSWER, operation=UPDATE, status=400, code="ModelArts.2763"))
-    said = reconciler("adopt", "a", job.id, "--yes")
-    assert said.code == 5
-    assert "ModelArts.2763" in said.out + said.err
-    assert reconciler("adopt", "a", job.id, "--yes").code == 0
-    check_nothing_changes(reconciler)
-
-
-def test_second_adopter_is_kept_out_by_the_lock(
-    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("operation", "effect", "more", "code"),
+    [
+        (None, None, (), 3),  # there is nobody to ask
+        (SHOW, Effect.MALFORMED_JOB, ("--yes",), 8),
+        ("ListTrainingJobs", Effect.MALFORMED_JOB, ("--yes",), 8),
+    ],
+    ids=["not confirmed", "unreadable job", "unreadable list"],
+)
+def test_adoption_that_is_not_confirmed_or_rests_on_an_unreadable_job_changes_nothing(
+    reconciler: Reconciler,
+    service: Service,
+    job: Job,
+    operation: str | None,
+    effect: Effect | None,
+    more: tuple[str, ...],
+    code: int,
 ) -> None:
-    write(manifest("a", url=service.url))
-    job = by_hand(service)
-    codes = _beside(service, monkeypatch, UPDATE, "adopt", "a", job.id, "--yes")
-    assert reconciler("adopt", "a", job.id, "--yes").code == 0
-    assert codes == [6]
+    if effect is not None:
+        service.app.faults.add(Fault(effect, operation=operation, count=None))
+    said = reconciler("adopt", "a", job.id, *more)
+    assert (said.code, changing(service)) == (code, [])
+    assert ("fix: add --yes" in said.err) is (code == 3)
 
 
-def test_of_two_stacks_without_a_common_store_one_adopts_and_the_other_sees_that(
-    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("holds", ["test", "old"])
+def test_held_lock_of_either_stack_is_6(
+    reconciler: Reconciler, service: Service, job: Job, holds: str
 ) -> None:
-    text = manifest("a", url=service.url)
-    write(text, "mine/jobs.yaml")
-    write(text.replace("stack: test", "stack: rival"), "theirs/jobs.yaml")
-    job = by_hand(service)
-    codes = _beside(service, monkeypatch, SHOW, "adopt", "a", job.id, "theirs", "--yes", nth=2)
-    said = reconciler("adopt", "a", job.id, "mine", "--yes")
-    assert (codes, said.code) == ([0], 3)
-    assert "was adopted in the meantime: it belongs to key a of stack rival" in said.out
-    assert "reconciler.rival.a.r1" in descriptions(service)["a"]
-
-
-def _beside(
-    service: Service, monkeypatch: pytest.MonkeyPatch, operation: str, *arguments: str, nth: int = 1
-) -> list[int]:
-    """Run another process right before the nth request of an operation is served; its exit code."""
-    triggered, codes, met = service.app.faults.trigger, list[int](), list[str]()
-    here = Path.cwd()
-
-    def trigger(method: str, found: str, path: str, body: bytes = b"") -> Any:
-        if found == operation:
-            met.append(path)
-            if len(met) == nth:
-                command = [sys.executable, "-m", "reconciler", *arguments]
-                done = subprocess.run(command, cwd=here, env=ENVIRONMENT, capture_output=True, check=False)
-                codes.append(done.returncode)
-        return triggered(method, found, path, body)
-
-    monkeypatch.setattr(service.app.faults, "trigger", trigger)
-    return codes
+    arguments = ("a", job.id) if holds == "test" else ("--from-stack", "old")
+    with held_by("alice", place=service.url, stack=holds):
+        assert reconciler("adopt", *arguments, "--yes").code == 6
+    assert changing(service) == []
 
 
 def test_events_are_those_of_an_apply(reconciler: Reconciler, service: Service) -> None:
@@ -391,6 +318,8 @@ def test_all_that_match_are_adopted_and_one_that_is_refused_hides_no_other(
     assert "jobs:\n  c:\n    algorithm:\n      parameters:\n        lr:" in said.out
     owned = {name for name, text in descriptions(service).items() if parse_description(text).marker}
     assert owned == {"a", "b"}
+    said = reconciler("adopt", "--all", "--match", "e*")
+    assert (said.code, "nothing to do" in said.out) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -414,14 +343,6 @@ def test_of_several_jobs_of_a_key_the_one_is_adopted_that_the_conflict_names(
     assert f"{left} ({ids[left]}) stays unmanaged: {taken} is the {rank} job of this key" in said.out
     assert "reconciler.test.a.r3" in descriptions(service)[taken]
     check_nothing_changes(reconciler)
-
-
-def test_all_without_a_match_is_nothing_to_do(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    by_hand(service, "unrelated")
-    said = reconciler("adopt", "--all")
-    assert said.code == 0
-    assert "nothing to do" in said.out
 
 
 # --- with its entry
@@ -554,22 +475,6 @@ def test_keys_that_are_not_declared_stay_with_the_old_stack(reconciler: Reconcil
     check_nothing_changes(reconciler)
 
 
-def test_finished_work_that_only_the_history_knows_stays_finished(
-    reconciler: Reconciler, service: Service
-) -> None:
-    text = manifest("a", "b", url=service.url)
-    write(text)
-    assert reconciler("apply", "--yes").code == 0
-    [b] = [job for job in service.store.jobs() if job.body["metadata"]["name"] == "b"]
-    service.store.set_phase(b.id, "Completed")
-    assert reconciler("plan").code == 0
-    service.store.delete("p1", b.id)
-    service.clock.advance(minutes=10)
-    write(renamed(text))
-    assert reconciler("adopt", "--from-stack", "test", "--yes").code == 0
-    check_nothing_changes(reconciler, keep=2)
-
-
 def test_history_of_the_old_stack_is_taken_over_only_when_confirmed(
     reconciler: Reconciler, service: Service
 ) -> None:
@@ -637,19 +542,6 @@ def test_name_of_no_stack_is_a_typo(reconciler: Reconciler, service: Service) ->
     said = reconciler("adopt", "--from-stack", "tset")
     assert said.code == 64
     assert 'did you mean "test"?' in said.err
-
-
-def test_both_stacks_are_locked(
-    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text, store = manifest("a", url=service.url), f"sqlite:///{Path.cwd()}/shared.sqlite3"
-    write(text)
-    assert reconciler("apply", "--yes", "--records", store).code == 0
-    write(renamed(text))
-    write(text, "old/jobs.yaml")
-    codes = _beside(service, monkeypatch, UPDATE, "apply", "old", "--yes", "--records", store)
-    assert reconciler("adopt", "--from-stack", "test", "--yes", "--records", store).code == 0
-    assert codes == [6]
 
 
 # --- every kind of job that the service knows

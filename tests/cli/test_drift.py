@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,41 +81,6 @@ def test_edit_of_the_manifest_is_pending_until_it_is_applied(
     assert (said.code, classes(said), said.document["pending"]) == (0, [], [])
 
 
-def test_removed_entry_is_pending_until_it_is_applied_and_orphaned_in_a_fresh_checkout(
-    reconciler: Reconciler, service: Service, job: Job
-) -> None:
-    write(manifest("b", url=service.url))
-    said = reconciler("drift", "--json", "--only", "a")
-    assert (said.code, classes(said), [item["key"] for item in said.document["pending"]]) == (0, [], ["a"])
-    shutil.rmtree(".reconciler")
-    for _ in range(2):  # the first look makes a store, which knows of no apply
-        said = reconciler("drift", "--json")
-        assert (said.code, classes(said)) == (2, ["orphaned", "missing"])
-
-
-def test_job_whose_marker_was_removed_is_unowned_and_not_missing(
-    reconciler: Reconciler, service: Service, job: Job
-) -> None:
-    describe(service, job, lambda _: "mine now")
-    for is_fresh_checkout in (False, True):
-        if is_fresh_checkout:
-            shutil.rmtree(".reconciler")
-        said = reconciler("drift", "--json")
-        assert (said.code, classes(said), said.document["drift"][0]["job"]) == (2, ["unowned"], job.id)
-
-
-def test_job_whose_record_was_deleted_is_missing_and_has_no_id(
-    reconciler: Reconciler, service: Service, job: Job
-) -> None:
-    assert reconciler("drift").code == 0
-    service.store.delete(job.project, job.id)
-    service.clock.advance(seconds=60)
-    said = reconciler("drift", "--json")
-    [entry] = said.document["drift"]
-    assert (said.code, entry["class"], entry["job"]) == (2, "missing", None)
-    assert entry["detail"] == "declared, but no job exists; r1 was last seen as Running"
-
-
 def test_declared_job_that_destroy_ended_is_terminated_and_pending_once_its_record_is_gone(
     reconciler: Reconciler, service: Service, job: Job
 ) -> None:
@@ -141,19 +105,6 @@ def test_history_that_cannot_be_read_leaves_unknown_what_rests_on_it(
     said = reconciler("drift", "--json")
     assert (said.code, classes(said)) == (8, ["unknown", "unknown"])
     assert all("the history could not be read" in entry["detail"] for entry in said.document["drift"])
-
-
-def test_unexpected_step_is_a_warning_once_and_no_drift(
-    reconciler: Reconciler, service: Service, job: Job
-) -> None:
-    service.store.set_phase(job.id, "Completed")
-    assert reconciler("drift").code == 0
-    service.store.set_phase(job.id, "Running")
-    said = reconciler("drift", "--json")
-    [warning] = said.document["warnings"]
-    assert (said.code, warning["what"]) == (0, "unexpected phase")
-    assert warning["why"] == "a was Completed and is Running; expected next: Creating, Pending"
-    assert reconciler("drift", "--json").document["warnings"] == []
 
 
 @pytest.mark.usefixtures("_nobody_sleeps")

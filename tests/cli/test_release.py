@@ -9,7 +9,7 @@ import pytest
 from reconciler.core.identity import parse_description
 from reconciler.emulator import Effect, Fault
 from tests.cli.conftest import Reconciler, Service, manifest, write
-from tests.cli.test_adopt import UPDATE, by_hand, changing, check_nothing_changes, descriptions
+from tests.cli.test_adopt import UPDATE, changing, check_nothing_changes, descriptions
 
 SECRET = "variables: {token: {env: TOKEN_OF_NOBODY, sensitive: true}}\n"
 
@@ -63,15 +63,6 @@ def test_released_job_is_adopted_again_as_the_next_revision(reconciler: Reconcil
     assert all(one["declared"] for one in revisions)
 
 
-def test_every_revision_of_a_key_is_released(reconciler: Reconciler, service: Service) -> None:
-    applied(reconciler, service, "a")
-    service.store.set_phase(service.store.jobs()[0].id, "Failed")
-    write(manifest("a", url=service.url, lr="0.2"))
-    assert reconciler("apply", "--yes").code == 0
-    assert reconciler("release", "a", "--yes").code == 0
-    assert descriptions(service) == {"a": "a of the test", "a-r2": "a of the test"}
-
-
 def test_key_that_is_not_declared_any_more_is_released_without_a_warning(
     reconciler: Reconciler, service: Service
 ) -> None:
@@ -84,61 +75,12 @@ def test_key_that_is_not_declared_any_more_is_released_without_a_warning(
     check_nothing_changes(reconciler)
 
 
-def test_other_stacks_and_copies_are_left_alone(reconciler: Reconciler, service: Service) -> None:
-    applied(reconciler, service, "a")
-    own = descriptions(service)["a"]
-    by_hand(service, "copy", own)
-    by_hand(service, "a-r7", "reconciler.other.a.r7.b000000000000")
-    before = descriptions(service)
-    assert reconciler("release", "a", "--yes").code == 0
-    assert descriptions(service) == before | {"a": "a of the test"}
-
-
 def test_release_needs_no_value_of_a_secret(reconciler: Reconciler, service: Service) -> None:
     applied(reconciler, service, "a")
     text = manifest("a", url=service.url, more=SECRET)
     write(text.replace("parameters:", "environments: {T: '${var.token}'}\n      parameters:"))
     assert reconciler("plan").code == 65
     assert reconciler("release", "a", "--yes").code == 0
-
-
-def test_key_that_owns_nothing_is_nothing_to_do(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    said = reconciler("release", "a")
-    assert said.code == 0
-    assert "nothing to do: stack test owns no job of key a" in said.out
-
-
-def test_misspelt_key_is_wrong_use(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("resnet", url=service.url))
-    said = reconciler("release", "resnett")
-    assert said.code == 64
-    assert 'did you mean "resnet"?' in said.err
-
-
-def test_who_cannot_be_asked_has_to_say_yes(reconciler: Reconciler, service: Service) -> None:
-    applied(reconciler, service, "a")
-    assert reconciler("release", "a").code == 3
-    assert changing(service) == []
-
-
-def test_terminating_revision_is_blocked(reconciler: Reconciler, service: Service) -> None:
-    applied(reconciler, service, "a")
-    [job] = service.store.jobs()
-    service.store.set_phase(job.id, "Terminating")
-    service.store.hold(job.id)
-    said = reconciler("release", "a", "--yes")
-    assert said.code == 3
-    assert "wait: the job is being terminated" in said.out
-    assert changing(service) == []
-
-
-@pytest.mark.parametrize("effect", [Effect.LOST_BEFORE, Effect.LOST_AFTER])
-def test_lost_request_is_settled(reconciler: Reconciler, service: Service, effect: Effect) -> None:
-    applied(reconciler, service, "a")
-    service.app.faults.add(Fault(effect, operation=UPDATE))
-    assert reconciler("release", "a", "--yes").code == 0
-    assert descriptions(service) == {"a": "a of the test"}
 
 
 def test_release_that_the_service_refuses_leaves_the_job_ours(
@@ -157,3 +99,20 @@ def test_fresh_checkout_releases_too(reconciler: Reconciler, service: Service) -
     Path(".reconciler/records.sqlite3").unlink()
     assert reconciler("release", "a", "--yes").code == 0
     assert "1 in conflict" in reconciler("plan").out
+
+
+@pytest.mark.parametrize(
+    ("key", "code", "words"),
+    [
+        ("a", 3, "fix: add --yes"),
+        ("b", 0, "nothing to do: stack test owns no job of key b"),
+        ("ressnet", 64, 'did you mean "resnet"?'),
+    ],
+)
+def test_release_that_is_not_confirmed_or_has_nothing_to_do_changes_nothing(
+    reconciler: Reconciler, service: Service, key: str, code: int, words: str
+) -> None:
+    applied(reconciler, service, "a")
+    write(manifest("a", "b", "resnet", url=service.url))
+    said = reconciler("release", key)
+    assert (said.code, words in said.out + said.err, changing(service)) == (code, True, [])

@@ -16,8 +16,6 @@ from tests.apply.service import SharedTime
 from tests.cli.conftest import Reconciler, Said, Service, manifest, write
 from tests.cli.lock_helpers import held_by
 
-LIFECYCLE = "    lifecycle: {%s}\n"
-
 
 @pytest.fixture(autouse=True)
 def time(service: Service, monkeypatch: pytest.MonkeyPatch) -> SharedTime:
@@ -82,105 +80,6 @@ def test_running_job_shows_its_times_nodes_and_last_change(
     assert head == ["KEY", "REVISION", "PHASE", "QUEUED", "RAN", "NODES", "LAST CHANGE", "WAITS FOR"]
     assert "create by alice, 63 s ago" in text[3]
     assert "1 × modelarts.vm.cpu.2u" in text[3]
-
-
-def test_end_of_a_job_is_a_later_change_than_its_apply(
-    reconciler: Reconciler, service: Service, time: SharedTime
-) -> None:
-    write(manifest("a", url=service.url))
-    reconciler("apply", "-y")
-    time.sleep(60)
-    service.store.set_phase(job_of(service, "a").id, "Failed")
-    one = row(reconciler)
-    assert (one["last_change"]["what"], one["last_change"]["who"]) == ("Failed", None)
-    assert one["ended_at"] == one["last_change"]["at"]
-
-
-def test_termination_by_destroy_says_who_did_it(
-    reconciler: Reconciler, service: Service, time: SharedTime
-) -> None:
-    write(manifest("a", url=service.url))
-    reconciler("apply", "-y")
-    time.sleep(30)
-    reconciler("destroy", "-y")
-    time.sleep(60)
-    one = row(reconciler)
-    assert (one["phase"], one["last_change"]["what"], one["last_change"]["who"]) == (
-        "Terminated", "terminate", "alice",
-    )  # fmt: skip
-
-
-def test_without_a_history_the_creation_is_the_last_change(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    reconciler("apply", "-y")
-    Path(".reconciler/records.sqlite3").unlink()
-    one = row(reconciler)
-    assert one["last_change"] == {"at": one["created_at"], "what": "created", "who": None}
-
-
-@pytest.mark.parametrize(
-    ("phase", "kind", "said"),
-    [
-        ("Creating", "queue", "the service to create it"),
-        ("Pending", "queue", "its turn in the queue"),
-        ("Terminating", "termination", "its termination"),
-        ("Running", None, None),
-    ],
-)
-def test_job_waits_for_what_its_phase_says(
-    reconciler: Reconciler, service: Service, phase: str, kind: str | None, said: str | None
-) -> None:
-    write(manifest("a", url=service.url))
-    reconciler("apply", "-y")
-    service.store.set_phase(job_of(service, "a").id, phase)
-    waiting = row(reconciler)["waits_for"]
-    assert (waiting and waiting["kind"], waiting and waiting["detail"]) == (kind, said)
-
-
-def test_key_that_needs_another_one_waits_for_it(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", "b", url=service.url) + "    needs: [a]\n")
-    reconciler("apply", "-y")
-    waiting = row(reconciler, "b")["waits_for"]
-    assert (waiting["kind"], waiting["keys"]) == ("needs", ["a"])
-    [line] = [line for line in reconciler("status", "b").out.splitlines() if line.startswith("b ")]
-    assert line.endswith(" a")
-
-
-def test_retry_that_is_not_due_says_when_it_is(
-    reconciler: Reconciler, service: Service, time: SharedTime
-) -> None:
-    write(manifest("a", url=service.url) + LIFECYCLE % "on_failure: retry, retry_delay: 10m")
-    reconciler("apply", "-y")
-    time.sleep(5)
-    service.store.set_phase(job_of(service, "a").id, "Failed")
-    waiting = row(reconciler)["waits_for"]
-    assert (waiting["kind"], waiting["due_at"] is not None) == ("retry", True)
-    assert waiting["due_at"] in waiting["detail"]
-
-
-def test_edited_key_waits_for_an_apply(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    reconciler("apply", "-y")
-    write(manifest("a", url=service.url, lr="0.2"))
-    one = row(reconciler)
-    assert (one["revision"], one["waits_for"]["kind"], one["waits_for"]["action"]) == (1, "apply", "replace")
-
-
-def test_other_active_revisions_follow_the_newest(
-    reconciler: Reconciler, service: Service, time: SharedTime
-) -> None:
-    write(manifest("a", url=service.url))
-    reconciler("apply", "-y")
-    service.store.hold(job_of(service, "a").id)
-    order = LIFECYCLE % "on_change: replace, replace_order: create_first"
-    write(manifest("a", url=service.url, lr="0.2") + order)
-    assert reconciler("apply", "-y", "--timeout", "1s").code == 5
-    found = rows(reconciler("status", "--json"))
-    assert [(one["key"], one["revision"], one["newest"]) for one in found] == [
-        ("a", 2, True),
-        ("a", 1, False),
-    ]
-    assert found[1]["waits_for"]["kind"] == "successor"
 
 
 def test_undeclared_key_is_shown_while_it_is_active(reconciler: Reconciler, service: Service) -> None:
@@ -289,15 +188,6 @@ def test_service_is_read_once_and_nothing_is_changed(reconciler: Reconciler, ser
     service.app.requests.clear()
     assert reconciler("status").code == 0
     assert [served.operation for served in service.app.requests] == ["ListTrainingJobs"]
-
-
-def test_what_it_saw_is_remembered(reconciler: Reconciler, service: Service, time: SharedTime) -> None:
-    write(manifest("a", url=service.url))
-    reconciler("apply", "-y")
-    time.sleep(30)
-    reconciler("status")
-    [revision] = reconciler("history", "a", "--json").document["revisions"]
-    assert "Running" in [seen["phase"] for seen in revision["phases"]]
 
 
 def test_what_cannot_be_read_is_8_and_shown(reconciler: Reconciler, service: Service) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jsonschema
 
 from reconciler.cli.project import schema
+from reconciler.emulator import Effect, Fault
 from tests.cli.conftest import Reconciler, Service, manifest, write
 from tests.cli.test_saved_plans import edited
 
@@ -43,17 +44,9 @@ def test_key_that_is_no_more_in_the_manifest_is_explained(reconciler: Reconciler
     assert said.code == 0
     assert "terminate (not_in_manifest)" in said.out
     assert "nothing: no file of the stack has the key" in said.out
-
-
-def test_unknown_key_is_wrong_usage(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("train", url=service.url))
-    said = reconciler("why", "trian")
-    assert said.code == 64
-    assert 'did you mean "train"?' in said.err
-
-
-def test_service_that_cannot_be_read_is_unknown(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url="http://127.0.0.1:9"))
+    said = reconciler("why", "gonne")
+    assert (said.code, 'did you mean "gone"?' in said.err) == (64, True)
+    service.app.faults.add(Fault(Effect.ANSWER, operation="ListTrainingJobs", status=501, count=None))
     assert reconciler("why", "a").code == 8
 
 

@@ -61,11 +61,7 @@ STOPPING = a_job(spec__auto_stop={"time_unit": "HOURS", "duration": 2})
         (a_stack(NEW), [seen(NEW, phase="Terminated", stopped=True)], []),
         (a_stack(NEW), [seen(NEW, phase="Failed"), seen(NEW, revision=2)], []),
         (a_stack(NEW), [seen(OLD), seen(NEW, revision=2, phase="Failed")], ["failed"]),
-        (
-            a_stack(a_job("b")),
-            [seen(NEW), seen(NEW, revision=2), seen(a_job("b"))],
-            ["orphaned", "orphaned"],
-        ),
+        (a_stack(a_job("b")), [seen(NEW), seen(NEW, revision=2), seen(a_job("b"))], ["orphaned", "orphaned"]),
         (a_stack(NEW), [seen(NEW, description=""), seen(NEW, revision=2)], ["unowned"]),
         (a_stack(NEW), [seen(NEW, phase="Terminating", ended_s_ago=2 * HOUR, ran_s=0)], []),
         (a_stack(NEW), [seen(NEW, text="edited by hand")], ["modified"]),
@@ -196,16 +192,8 @@ def test_drift_entry_has_changes_only_when_modified() -> None:
         (a_stack(NEW), [seen(OLD)], "changed since r1 (Running)"),
         (a_stack(NEW), [seen(OLD, phase="Failed")], "changed since r1 (Failed)"),
         # back to what ended badly before
-        (
-            a_stack(NEW),
-            [seen(NEW, phase="Failed"), seen(OLD, revision=2)],
-            "changed since r2 (Running)",
-        ),
-        (
-            a_stack(NEW),
-            [seen(NEW, phase="Terminated", stopped=True)],
-            "declared again; r1 was stopped by us",
-        ),
+        (a_stack(NEW), [seen(NEW, phase="Failed"), seen(OLD, revision=2)], "changed since r2 (Running)"),
+        (a_stack(NEW), [seen(NEW, phase="Terminated", stopped=True)], "declared again; r1 was stopped by us"),
         (
             a_stack(NEW),
             [seen(NEW, phase="Terminating", stopped=True, ended_s_ago=60)],

@@ -21,6 +21,7 @@ from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, seen
 A = a_job()
 OTHER = a_job(algorithm__command="python other.py")
 CREATE_FIRST = a_job(lifecycle={"replace_order": "create_first"})
+RETRIED_LATER = a_job(lifecycle={"on_failure": "retry"})
 
 
 def status_of(
@@ -81,6 +82,25 @@ def test_status_rows_show_revision_phase_and_pending_step(
     entry: DesiredJob, jobs: list[ObservedJob], lines: list[tuple[int | None, str | None, str | None]]
 ) -> None:
     assert [line(one) for one in status_of([entry], *jobs).jobs] == lines
+
+
+@pytest.mark.parametrize(
+    ("entry", "phase", "detail", "due"),
+    [
+        (A, Phase.CREATING, "the service to create it", False),
+        (A, Phase.PENDING, "its turn in the queue", False),
+        (A, Phase.TERMINATING, "its termination", False),
+        (RETRIED_LATER, Phase.FAILED, "retry 1 of 1 at", True),
+    ],
+)
+def test_waiting_job_says_what_for_and_until_when(
+    entry: DesiredJob, phase: Phase, detail: str, due: bool
+) -> None:
+    [one] = status_of([entry], seen(entry, phase=phase, ended_s_ago=60.0)).jobs
+    assert one.waits_for is not None
+    assert detail in one.waits_for.detail
+    assert (one.waits_for.due_at is not None) is due
+    assert (one.waits_for.due_at or "") in one.waits_for.detail
 
 
 def test_unreadable_job_is_a_problem_of_its_key_only() -> None:
