@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from shutil import which
 
-from reconciler.manifest.git import git_command, git_environment
 from reconciler.records.recording import RunMetadata
 
 #: Variables in which CI systems say who started the job, and for which commit; the first that is set.
@@ -104,6 +103,8 @@ def _is_edited(git: str, root: Path) -> bool:
 
 
 def _ask_git(git: str, root: Path, *question: str, environ: Mapping[str, str] | None = None) -> str:
+    from reconciler.manifest.git import git_command, git_environment
+
     try:
         told = subprocess.run(  # noqa: S603 - a fixed program and fixed arguments
             [*git_command(git, root), *question],

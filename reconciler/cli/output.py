@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.cli.console import console
-from reconciler.decide.metrics import RunReport
 from reconciler.errors import SUCCESSES
 from reconciler.files import append_file
 from reconciler.render import FORMATS, PLAIN, Content, View, formats_of, render, render_run, step_outputs
@@ -78,6 +77,10 @@ class FinalOutputs:
         Raises:
             OSError, WrongUsage: a file cannot be written.
         """
+        if not self._specs:
+            return
+        from reconciler.decide.metrics import RunReport
+
         run = RunReport(
             command=self._command,
             stack=self._stack,

@@ -33,7 +33,6 @@ from reconciler.decide.plan import (
     lost_sum,
     spell_work,
 )
-from reconciler.decide.policies import refusals_of as denials
 from reconciler.decide.renames import SweepEntries, ways_to_keep_work
 from reconciler.errors import Diagnostic, Location
 
@@ -436,7 +435,12 @@ def blockers(plan: Plan) -> tuple[Diagnostic, ...]:
         if action.reason is Reason.GUARD:
             by_guard.setdefault(action.blocked_by[0], []).append(action)
     guards = (_of_guard(Guard(name), actions) for name, actions in by_guard.items())
-    return (*plan.refusals, *denials(plan.denied), *_findings(plan.preflight or ()), *guards)
+    denials: tuple[Diagnostic, ...] = ()
+    if plan.denied:
+        from reconciler.decide.policies import refusals_of
+
+        denials = refusals_of(plan.denied)
+    return (*plan.refusals, *denials, *_findings(plan.preflight or ()), *guards)
 
 
 def _findings(found: Iterable[PreflightFinding]) -> tuple[Diagnostic, ...]:

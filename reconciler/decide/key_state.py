@@ -21,7 +21,6 @@ from reconciler.core.lifecycle import OnFailure, OnTerminated, ReplaceOrder
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import ConflictingJob, KeyView, Ownership, OwnershipState, Revision
 from reconciler.core.phase import Operation, Phase, may
-from reconciler.core.policy_expression import not_evaluated
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastChange
 from reconciler.core.schedule import Overlap
 from reconciler.core.stack import DesiredJob, Limits, Stack
@@ -55,7 +54,7 @@ class PlanContext:
     limits: Limits = field(default_factory=Limits)
     allowances: Allowances = NO_ALLOWANCES
     destroys: bool = False
-    evaluate: EvaluateExpressions = not_evaluated
+    evaluate: EvaluateExpressions | None = None
 
 
 class Snapshot(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from graphlib import TopologicalSorter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.lifecycle import Lifecycle, OnUpstream
 from reconciler.core.mutable import unreported_paths
@@ -42,9 +42,14 @@ from reconciler.decide.key_state import (
     state_of,
 )
 from reconciler.decide.plan import EVERY_GUARD, Action, Plan, PlannedAction, PreflightFinding, Reason
-from reconciler.decide.policies import Verdicts, judge_plan
 from reconciler.decide.renames import FinishedElsewhere, SweepEntries, rename_hints
 from reconciler.decide.rules import decide, details_needed_of, made_from_older, rests_on_absence, spell_reruns
+
+if TYPE_CHECKING:
+    from reconciler.decide.policies import (
+        Verdicts,
+    )
+
 
 # --- what a key needs
 
@@ -334,7 +339,7 @@ class ProposedPlan(NamedTuple):
     decisions: Mapping[str, KeyDecision]
     decided: Sequence[PlannedAction]
     actions: Sequence[PlannedAction]
-    verdicts: Verdicts
+    verdicts: Verdicts | None
 
     def proposal(self, findings: Iterable[PreflightFinding] = ()) -> Proposal:
         """What the guards judge: what pre-flight finds is blocked before they are asked."""
@@ -355,8 +360,12 @@ def propose_plan(
     decisions = decisions_of(stack, snapshot, context)
     found = (one for key in keys_in_view(stack, snapshot.ownership) for one in decisions[key].actions)
     decided = [with_cost(action, stack, snapshot) for action in sorted(found, key=_by_key_then_revision)]
-    verdicts = judge_plan(stack, target, decided, context.evaluate)
-    actions = block(decided, blocks_of_denials(verdicts.denied), stack)
+    verdicts = None
+    if stack.policies:
+        from reconciler.decide.policies import judge_plan
+
+        verdicts = judge_plan(stack, target, decided, context.evaluate)
+    actions = block(decided, blocks_of_denials(verdicts.denied if verdicts else ()), stack)
     return ProposedPlan(stack, snapshot, context, target, decisions, decided, actions, verdicts)
 
 
@@ -396,14 +405,14 @@ def guarded_plan(
         complete=all(action.action is not Action.UNKNOWN for action in actions)
         and snapshot.ownership.problem is None
         and not snapshot.ownership.unattributed,
-        denied=proposed.verdicts.denied,
+        denied=proposed.verdicts.denied if proposed.verdicts else (),
         preflight=checked.found if checked else None,
         warnings=few_of_a_kind(
             (
                 *snapshot_warnings(stack, snapshot),
                 *guard_warnings(proposal),
                 *rename_hints(stack, snapshot),
-                *proposed.verdicts.warnings,
+                *(proposed.verdicts.warnings if proposed.verdicts else ()),
                 *(one for key in keys for one in proposed.decisions[key].warnings),
                 *(checked.warnings if checked else ()),
             )

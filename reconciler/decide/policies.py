@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.body import manifest_form
-from reconciler.core.policy_expression import Answer, NotJudged, Question
+from reconciler.core.policy_expression import Answer, NotJudged, Question, not_evaluated
 from reconciler.core.stack import NO_PRICES, DesiredJob, Effect, Policy, Prices, Stack
 from reconciler.core.values import PlanWarning, Source, TargetIdentity
 from reconciler.decide.cost import cost_of
@@ -204,14 +204,17 @@ class Verdicts:
 
 
 def judge_plan(
-    stack: Stack, target: TargetIdentity, actions: Iterable[PlannedAction], evaluate: EvaluateExpressions
+    stack: Stack,
+    target: TargetIdentity,
+    actions: Iterable[PlannedAction],
+    evaluate: EvaluateExpressions | None,
 ) -> Verdicts:
     """Ask the policies of a stack about the actions of a plan."""
     if not stack.policies:
         return Verdicts()
     subjects = (planned(action, stack.find(action.key)) for action in actions)
     around = Surroundings(stack.name, target.model_dump(mode="json"))
-    return judge(stack.policies, _there(subjects), around, evaluate)
+    return judge(stack.policies, _there(subjects), around, evaluate or not_evaluated)
 
 
 def judge_declared(stack: Stack, target: Mapping[str, object], evaluate: EvaluateExpressions) -> Verdicts:

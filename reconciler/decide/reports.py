@@ -18,7 +18,7 @@ from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
-from reconciler.core.policy_expression import fields_in, not_evaluated
+from reconciler.core.policy_expression import fields_in
 from reconciler.core.record import Call, PastChange
 from reconciler.core.stack import DesiredJob, Effect, Stack
 from reconciler.core.values import (
@@ -360,7 +360,7 @@ def policy_verdicts(
     stack: Stack,
     target: TargetIdentity,
     actions: Iterable[PlannedAction],
-    evaluate: EvaluateExpressions = not_evaluated,
+    evaluate: EvaluateExpressions | None = None,
 ) -> Iterator[PolicyVerdict]:
     """What the policies of a stack say of some actions, those that deny first, with the values they saw."""
     policies = {policy.name: policy for policy in stack.policies}

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from pydantic import BaseModel
 
 from reconciler.core.addresses import looks_like_passwords
-from reconciler.core.settings import VariableSource
 from reconciler.core.stack import NO_PRICES, SECTIONS, DesiredJob, Limits, Stack, Target
 from reconciler.errors import (
     Diagnostic,
@@ -79,6 +78,14 @@ from reconciler.manifest.variables import (
 )
 from reconciler.manifest.yaml import Document
 from reconciler.secrets import Redactor, service_credentials
+
+if TYPE_CHECKING:
+    from reconciler.core.settings import (
+        Destination,
+        VariableSource,
+    )
+    from reconciler.core.stack import IgnoreRule, Policy
+    from reconciler.manifest.sections import NotifySetting
 
 
 @dataclass(frozen=True)
@@ -190,11 +197,6 @@ def outline(paths: Sequence[Path] | StackFiles, var_files: Sequence[Path] = ()) 
     target = merged.target or (next(iter(merged.targets)) if len(merged.targets) == 1 else None)
     return Outline(merged.stack or None, target, tuple(one.file for one in found.documents))
 
-
-if TYPE_CHECKING:
-    from reconciler.core.settings import Destination
-    from reconciler.core.stack import IgnoreRule, Policy
-    from reconciler.manifest.sections import NotifySetting
 
 _Model = TypeVar("_Model", bound=BaseModel)
 #: What may be told only because a broken file does not say what it would say.

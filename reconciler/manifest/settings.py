@@ -26,9 +26,6 @@ from reconciler.core.addresses import (
     written_passwords,
 )
 from reconciler.core.scalar import Reference, escape, parts_of, scalar_text
-from reconciler.core.settings import (
-    Variable,
-)
 from reconciler.core.stack import Target, TargetEntry
 from reconciler.core.values import CLOUD_ONLY
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
@@ -67,6 +64,9 @@ from reconciler.manifest.yaml import Document
 from reconciler.secrets import SecretText, whole_url_secrets
 
 if TYPE_CHECKING:
+    from reconciler.core.settings import (
+        Variable,
+    )
     from reconciler.manifest.expressions import (
         Values,
     )

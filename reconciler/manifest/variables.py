@@ -16,7 +16,7 @@ from enum import StrEnum
 from functools import cache, cached_property, lru_cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.scalar import (
     VARIABLE_NAME,
@@ -28,7 +28,6 @@ from reconciler.core.scalar import (
     scalar_text,
     spelled,
 )
-from reconciler.core.settings import Variable, VariableSource, VariableType
 from reconciler.errors import Diagnostic, Severity, WrongUsage
 from reconciler.manifest.expressions import Expander, ExpansionBudget, problems_in, settings_budget
 from reconciler.manifest.merge import VARIABLES, MergedEntry, cycles, variables_on
@@ -53,6 +52,13 @@ from reconciler.manifest.problems import (
 )
 from reconciler.manifest.yaml import MANIFEST_MAPPING, Document, parse, parse_scalar, read, shorten
 from reconciler.secrets import SecretText, secret_parts
+
+if TYPE_CHECKING:
+    from reconciler.core.settings import (
+        Variable,
+        VariableSource,
+        VariableType,
+    )
 
 
 class _WrongType(Exception):
@@ -600,10 +606,11 @@ def unknown_names(
     return problems
 
 
-_NOT_STORED = VariableSource(default=True)
+#: The fields of a `VariableSource`.
+_Source = dict[str, Any]
 
 
-def saved_source(values: VariableValues, name: str, file_by_name: Mapping[str, str]) -> VariableSource | None:
+def _saved_source(values: VariableValues, name: str, file_by_name: Mapping[str, str]) -> _Source | None:
     """Where the value of a declared variable is found again when a plan is applied without its manifest.
 
     None if it has none. Source: docs/saved-plans.md, "Secrets".
@@ -612,23 +619,23 @@ def saved_source(values: VariableValues, name: str, file_by_name: Mapping[str, s
     """
     source, value = values.raw(name)
     if source is ValueSource.OPTION:
-        return VariableSource(given=True)
+        return {"given": True}
     if source is ValueSource.FILE:
-        return VariableSource(file=file_by_name[name])
+        return {"file": file_by_name[name]}
     if source is ValueSource.ENV:
-        return VariableSource(env=values.declared[name].env)
+        return {"env": values.declared[name].env}
     return None if source is None else _composed(values, value)
 
 
-def _composed(values: VariableValues, value: Any) -> VariableSource:
+def _composed(values: VariableValues, value: Any) -> _Source:
     """The source of a value in a file of the stack: the text around what has its value elsewhere."""
     parts = list(_parts(values, value, frozenset())) if isinstance(value, str) else []
     if len(parts) == 1 and isinstance(parts[0], Reference) and parts[0].inner.startswith("env."):
-        return VariableSource(env=parts[0].inner.removeprefix("env."))
+        return {"env": parts[0].inner.removeprefix("env.")}
     literal = "".join(part for part in parts if isinstance(part, str))
     is_composed = any(isinstance(part, Reference) for part in parts)
     # What looks like a secret itself is not written down.
-    return VariableSource(text=_joined(parts)) if is_composed and not secret_parts(literal) else _NOT_STORED
+    return {"text": _joined(parts)} if is_composed and not secret_parts(literal) else {"default": True}
 
 
 def _parts(values: VariableValues, text: str, within: frozenset[str]) -> Iterator[str | Reference]:
@@ -716,6 +723,8 @@ class VariableSection:
         )
 
     def _variable(self, name: str, entry: MergedEntry) -> Variable:
+        from reconciler.core.settings import Variable
+
         origin = Origin(((entry.document, entry.steps),))
         is_named = NAME.fullmatch(name) is not None
         if not is_named:
@@ -813,14 +822,15 @@ class VariableSection:
 
     def saved_sources(self) -> dict[str, VariableSource]:
         """Where the value of each sensitive variable comes from."""
+        sensitive = [name for name, variable in self.declared.items() if variable.sensitive]
+        if not sensitive:
+            return {}
+        from reconciler.core.settings import VariableSource
+
         files = self._outside.value_files
         file_by_name = {name: document.file for document in files for name in document.tree}
-        found = {
-            name: saved_source(self.values, name, file_by_name)
-            for name, variable in self.declared.items()
-            if variable.sensitive
-        }
-        return {name: source for name, source in found.items() if source is not None}
+        found = {name: _saved_source(self.values, name, file_by_name) for name in sensitive}
+        return {name: VariableSource(**source) for name, source in found.items() if source is not None}
 
 
 def _texts_of(value: Any, expander: Expander) -> Iterator[str]:
