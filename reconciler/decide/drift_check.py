@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import filterfalse
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, WithJsonSchema
@@ -174,10 +173,6 @@ class StandingDrift:
         """Whether it is drift that somebody has to know of; what could not be read says nothing of drift."""
         return not self.is_hidden and self.entry.class_ is not DriftClass.UNKNOWN
 
-    def is_due(self, at_s: float, remind_s: float) -> bool:
-        """Whether it has to be reported although it is not new: nobody was told, or too long ago."""
-        return self.reported_at_s is None or at_s - self.reported_at_s > remind_s
-
 
 @dataclass(frozen=True)
 class LastCheck:
@@ -293,17 +288,15 @@ class DriftComparison:
 
     def record(self, *, compared: bool, is_reported: bool) -> CheckRecord:
         """What is written down of the check; `is_reported`: everything that stands was told to somebody."""
-        standing = self.standing
-        if is_reported:
-            standing = tuple(
-                one if one.is_hidden else replace(one, reported_at_s=self.at_s) for one in standing
-            )
-        changes = (
-            (DriftChange.NEW, self.new),
-            (DriftChange.CHANGED, self.changed),
-            (DriftChange.GONE, self.gone),
+        standing = tuple(
+            replace(one, reported_at_s=self.at_s) if is_reported and not one.is_hidden else one
+            for one in self.standing
         )
-        events = tuple(DriftEvent(change, entry) for change, entries in changes for entry in entries)
+        events = (
+            *(DriftEvent(DriftChange.NEW, entry) for entry in self.new),
+            *(DriftEvent(DriftChange.CHANGED, entry) for entry in self.changed),
+            *(DriftEvent(DriftChange.GONE, entry) for entry in self.gone),
+        )
         return CheckRecord(self.at_s if compared else None, standing, self.removed, events)
 
 
@@ -323,80 +316,50 @@ def compare(
     them.
     """
     pairs = _pairs(last.standing, found, at_s)
-    seen = {pair.old.id for pair in pairs if pair.old is not None}
+    seen = {old.id for _, old in pairs if old is not None}
     over = [one for one in last.standing if one.id not in seen and is_judged(one.entry.key)]
     # A drift that is about another job by now stands under another id.
-    moved = seen.difference(pair.now.id for pair in pairs)
+    moved = seen.difference(now.id for now, _ in pairs)
     comparison = DriftComparison(
         at_s=at_s,
         compared_with_s=last.at_s,
-        standing=tuple(pair.now for pair in pairs),
+        standing=tuple(now for now, _ in pairs),
         removed=(*(one.id for one in over), *sorted(moved)),
         problem=last.problem,
     )
     if last.problem is not None:
         return comparison
-    due = [pair for pair in pairs if pair.is_due(at_s, remind_s)]
-
-    def was_shown(pair: _Pair) -> bool:
-        return pair.now.entry.class_.value in notified and pair.was_shown(last, at_s, remind_s)
-
-    return replace(
-        comparison,
-        **_by_change(pairs),
-        gone=tuple(one.entry for one in over if one.counts),
-        due=_entries(due),
-        reported=_entries(filterfalse(was_shown, due)),
+    # A check that could not judge every key had another exit code than that of drift.
+    has_told = last.at_s is not None and not any(
+        one.entry.class_ is DriftClass.UNKNOWN for one in last.standing
     )
-
-
-class _Pair(NamedTuple):
-    """A drift as it stands now, and as it stood before; None where it did not."""
-
-    now: StandingDrift
-    old: StandingDrift | None
-
-    @property
-    def change(self) -> DriftChange | None:
-        """What became of it; None: it lasts."""
-        if self.old is None:
-            return DriftChange.NEW
-        if self.now.content != self.old.content:
-            return DriftChange.CHANGED
+    entries: dict[str, list[Drift]] = {name: [] for name in ("new", "changed", "lasting", "due", "reported")}
+    for now, old in pairs:
+        if not now.counts:
+            continue
         # Nobody saw it while it was ignored or accepted.
-        return DriftChange.NEW if self.old.is_hidden else None
-
-    def is_due(self, at_s: float, remind_s: float) -> bool:
-        """Whether it has to be reported now."""
-        return self.now.counts and (self.change is not None or self.now.is_due(at_s, remind_s))
-
-    def was_shown(self, last: LastCheck, at_s: float, remind_s: float) -> bool:
-        """Whether the exit code told of it, and it is not time to remind: only a notification is missing.
-
-        A check that could not judge every key had another exit code. The exit code reminds whenever it has
-        lasted for another `remind_s`.
-        """
-        if self.change is not None or self.now.reported_at_s is not None or last.at_s is None or not remind_s:
-            return False
-        if any(one.entry.class_ is DriftClass.UNKNOWN for one in last.standing):
-            return False
-        since_s = self.now.since_s
-        return (at_s - since_s) // remind_s == (last.at_s - since_s) // remind_s
-
-
-def _entries(pairs: Iterable[_Pair]) -> tuple[Drift, ...]:
-    return tuple(pair.now.entry for pair in pairs)
+        change = DriftChange.NEW if old is None or old.is_hidden else None
+        if old is not None and now.content != old.content:
+            change = DriftChange.CHANGED
+        entries[change or "lasting"].append(now.entry)
+        reported_at_s, since_s = now.reported_at_s, now.since_s
+        if change is None and reported_at_s is not None and at_s - reported_at_s <= remind_s:
+            continue
+        entries["due"].append(now.entry)
+        # The exit code told of it, and is not to remind, which it does whenever the drift has lasted for
+        # another `remind_s`: only a notification is missing.
+        is_shown = change is None and reported_at_s is None and has_told and bool(remind_s)
+        if is_shown and last.at_s is not None:
+            is_shown = (at_s - since_s) // remind_s == (last.at_s - since_s) // remind_s
+        if not (is_shown and now.entry.class_.value in notified):
+            entries["reported"].append(now.entry)
+    lists: dict[str, Any] = {name: tuple(found) for name, found in entries.items()}
+    return replace(comparison, **lists, gone=tuple(one.entry for one in over if one.counts))
 
 
-def _by_change(pairs: Iterable[_Pair]) -> dict[str, Any]:
-    found: dict[str, list[Drift]] = {"new": [], "changed": [], "lasting": []}
-    for pair in pairs:
-        if pair.now.counts:
-            found[pair.change or "lasting"].append(pair.now.entry)
-    return {name: tuple(entries) for name, entries in found.items()}
-
-
-def _pairs(standing: Iterable[StandingDrift], found: Sequence[FoundDrift], at_s: float) -> list[_Pair]:
+def _pairs(
+    standing: Iterable[StandingDrift], found: Sequence[FoundDrift], at_s: float
+) -> list[tuple[StandingDrift, StandingDrift | None]]:
     """Each drift that was found with the one that stood before: of the same job, else of the same class."""
     left = {one.id: one for one in standing}
     exact = {one.id: left.pop(one.id, None) for one in found}
@@ -407,7 +370,7 @@ def _pairs(standing: Iterable[StandingDrift], found: Sequence[FoundDrift], at_s:
     for one in found:
         others = by_class.get(one.id[:2])
         old = exact[one.id] or (others.pop(0) if others else None)
-        pairs.append(_Pair(_stands(one, old, at_s), old))
+        pairs.append((_stands(one, old, at_s), old))
     return pairs
 
 
