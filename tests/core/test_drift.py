@@ -12,20 +12,28 @@ from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
+from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import timestamp
 from reconciler.decide.drift import DriftReport, make_drift_report
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.secrets import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
+from tests.core.history import a_memory, past
+from tests.core.test_decision_table import DONE, OLD, TD, F, P, R
 
 
-def report(stack: Stack, *jobs: ObservedJob, cloud: Cloud = Cloud.HUAWEI, **observation: Any) -> DriftReport:
-    ownership = sort_by_key(Observation(jobs, **observation), STACK, stack.declared_keys)
+def report(
+    stack: Stack,
+    *jobs: ObservedJob,
+    memory: HistorySnapshot = NO_HISTORY,
+    cloud: Cloud = Cloud.HUAWEI,
+    **observation: Any,
+) -> DriftReport:
+    names = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
+    look = Snapshot(sort_by_key(Observation(jobs, **observation), STACK, names), memory=memory)
     situation = PlanContext(STACK, cloud=cloud, at_s=NOW)
-    return make_drift_report(
-        stack, Snapshot(ownership, {}), situation, TARGET, manifest_digest="sha256:0", version="0"
-    )
+    return make_drift_report(stack, look, situation, TARGET, manifest_digest="sha256:0", version="0")
 
 
 def classes(found: DriftReport) -> list[str]:
@@ -33,7 +41,7 @@ def classes(found: DriftReport) -> list[str]:
 
 
 NEW = a_job()
-OLD = a_job(algorithm__parameters={"lr": 9})
+EDITED = a_job(algorithm__parameters={"lr": 9})
 PROTECTED = a_job(lifecycle={"protect": True})
 RETRIED = a_job(lifecycle={"on_failure": "retry"})
 STOPPING = a_job(spec__auto_stop={"time_unit": "HOURS", "duration": 2})
@@ -60,7 +68,7 @@ STOPPING = a_job(spec__auto_stop={"time_unit": "HOURS", "duration": 2})
         (a_stack(NEW), [seen(NEW, phase="Terminated")], ["terminated"]),
         (a_stack(NEW), [seen(NEW, phase="Terminated", stopped=True)], []),
         (a_stack(NEW), [seen(NEW, phase="Failed"), seen(NEW, revision=2)], []),
-        (a_stack(NEW), [seen(OLD), seen(NEW, revision=2, phase="Failed")], ["failed"]),
+        (a_stack(NEW), [seen(EDITED), seen(NEW, revision=2, phase="Failed")], ["failed"]),
         (a_stack(a_job("b")), [seen(NEW), seen(NEW, revision=2), seen(a_job("b"))], ["orphaned", "orphaned"]),
         (a_stack(NEW), [seen(NEW, description=""), seen(NEW, revision=2)], ["unowned"]),
         (a_stack(NEW), [seen(NEW, phase="Terminating", ended_s_ago=2 * HOUR, ran_s=0)], []),
@@ -179,20 +187,25 @@ def test_secret_that_differs_is_not_shown() -> None:
     assert "tell-nobody" not in json.dumps(found.document())
 
 
+FAILED_B = seen(a_job("b"), phase="Failed", ended_s_ago=HOUR)
+
+
 def test_drift_entry_has_changes_only_when_modified() -> None:
-    found = report(a_stack(NEW, a_job("b")), seen(NEW, text="edited"), seen(a_job("b"), phase="Failed"))
+    found = report(a_stack(NEW, a_job("b")), seen(NEW, text="edited"), FAILED_B)
     modified, failed = found.document()["drift"]
     assert list(failed) == ["key", "class", "job", "detail", "since", "began_at", "node_hours", "fix"]
     assert set(modified) == {*failed, "changes"}
+    assert failed["began_at"] == "2027-01-15T07:00:00Z", "when it ended"
 
 
 @pytest.mark.parametrize(
     ("stack", "jobs", "expected"),
     [
-        (a_stack(NEW), [seen(OLD)], "changed since r1 (Running)"),
-        (a_stack(NEW), [seen(OLD, phase="Failed")], "changed since r1 (Failed)"),
+        (a_stack(NEW), [], "new in the manifest"),
+        (a_stack(NEW), [seen(EDITED)], "changed since r1 (Running)"),
+        (a_stack(NEW), [seen(EDITED, phase="Failed")], "changed since r1 (Failed)"),
         # back to what ended badly before
-        (a_stack(NEW), [seen(NEW, phase="Failed"), seen(OLD, revision=2)], "changed since r2 (Running)"),
+        (a_stack(NEW), [seen(NEW, phase="Failed"), seen(EDITED, revision=2)], "changed since r2 (Running)"),
         (a_stack(NEW), [seen(NEW, phase="Terminated", stopped=True)], "declared again; r1 was stopped by us"),
         (
             a_stack(NEW),
@@ -216,6 +229,7 @@ def test_change_awaiting_an_apply_is_pending_and_no_drift(
 ) -> None:
     found = report(stack, *jobs)
     assert [item.detail for item in found.pending] == [expected]
+    assert (found.pending[0].job is None) is (not jobs)
     assert classes(found) == (["failed"] if "(Failed)" in expected else [])
 
 
@@ -229,22 +243,6 @@ def test_change_awaiting_an_apply_is_pending_and_no_drift(
 def test_failed_job_that_is_retried_is_pending_with_the_time(ended_s_ago: float, detail: str) -> None:
     found = report(a_stack(RETRIED), seen(RETRIED, phase="Failed", ended_s_ago=ended_s_ago, text="by hand"))
     assert (classes(found), [item.detail for item in found.pending]) == ([], [detail])
-
-
-def test_stack_that_was_never_applied_is_pending_and_no_drift() -> None:
-    found = report(a_stack(NEW, a_job("b")))
-    assert classes(found) == []
-    assert [(item.key, item.detail) for item in found.pending] == [
-        ("a", "new in the manifest"),
-        ("b", "new in the manifest"),
-    ]
-
-
-def test_edited_manifest_is_pending_and_no_drift() -> None:
-    found = report(a_stack(NEW), seen(OLD))
-    assert not found.has_drifted
-    [pending] = found.pending
-    assert (pending.key, pending.job) == ("a", seen(OLD).id)
 
 
 def test_change_not_possible_in_the_phase_is_deferred_and_no_drift() -> None:
@@ -273,11 +271,6 @@ def test_unreadable_list_leaves_no_key_compared() -> None:
     assert not found.has_drifted
 
 
-def test_drift_of_a_failed_job_began_at_its_end() -> None:
-    [item] = report(a_stack(NEW), seen(NEW, phase="Failed", ended_s_ago=HOUR)).drift
-    assert item.began_at == "2027-01-15T07:00:00Z"
-
-
 @pytest.mark.parametrize("phase", ["Failed", "Terminated"])
 @pytest.mark.parametrize(
     ("lifecycle", "waits"),
@@ -292,14 +285,382 @@ def test_fix_says_how_to_run_a_scheduled_key_before_its_time(
     assert ("set `lifecycle.on_change: replace` and edit" in (item.fix or "")) is waits
 
 
-def test_revision_that_runs_again_beside_the_one_that_completed_is_a_warning() -> None:
-    found = report(a_stack(NEW), seen(NEW), seen(NEW, revision=2, phase="Completed"))
+@pytest.mark.parametrize(
+    ("jobs", "what", "why"),
+    [
+        (
+            [seen(NEW), seen(NEW, revision=2, phase="Completed")],
+            "superseded revision is active",
+            "a is Running, and a-r2 is Completed",
+        ),
+        ([seen(NEW), seen(NEW, revision=2, stack="other")], "name taken", "a-r2 is held by job"),
+    ],
+)
+def test_odd_state_is_a_warning_and_no_drift(jobs: list[ObservedJob], what: str, why: str) -> None:
+    found = report(a_stack(NEW), *jobs)
     [warning] = found.warnings
-    assert (classes(found), warning.what) == ([], "superseded revision is active")
-    assert warning.why == "a is Running, and a-r2 is Completed"
+    assert (classes(found), warning.what, warning.key, why in warning.why) == ([], what, "a", True)
 
 
-def test_newer_revision_name_held_by_another_stack_is_a_warning() -> None:
-    found = report(a_stack(NEW), seen(NEW), seen(NEW, revision=2, stack="other"))
-    [warning] = found.warnings
-    assert (classes(found), warning.what, warning.key) == ([], "name taken", "a")
+# --- with a history: what was last applied, and what the stack never had
+
+APPLIED = a_job(description="applied")
+ENDS = ("Completed", "Failed", "Terminated", "Abnormal")
+OTHER = a_job("b")
+UNAVAILABLE = HistorySnapshot(problem="unavailable")
+QUEUED: dict[str, Any] = {"spec__schedule_policy": {"priority": 2}}
+
+
+def by_hand(desired: DesiredJob, **said: Any) -> ObservedJob:
+    """A job of this declaration, described otherwise by hand."""
+    return seen(desired, text="edited by hand", **said)
+
+
+# --- stuck: since the first look that saw the termination, or since the duration stands still
+
+
+@pytest.mark.parametrize(
+    ("seen_s_ago", "ended_s_ago", "ran_s", "expected"),
+    [
+        (2 * HOUR, 0.0, 5 * HOUR, ["stuck"]),  # a duration that goes on
+        (2 * HOUR, 0.0, 0.0, ["stuck"]),  # no duration at all
+        (HOUR / 2, 0.0, 5 * HOUR, []),
+        (HOUR / 2, 2 * HOUR, 60.0, ["stuck"]),  # ended before anybody looked
+    ],
+)
+def test_termination_is_stuck_an_hour_after_it_was_first_seen(
+    seen_s_ago: float, ended_s_ago: float, ran_s: float, expected: list[str]
+) -> None:
+    job = seen(APPLIED, phase="Terminating", ended_s_ago=ended_s_ago, ran_s=ran_s)
+    looks = (("Running", NOW - 9 * HOUR), ("Terminating", NOW - seen_s_ago))
+    found = report(a_stack(APPLIED), job, memory=a_memory(past(APPLIED)._replace(phases=looks)))
+    assert classes(found) == expected
+    since = timestamp(NOW - max(seen_s_ago, ended_s_ago))
+    assert [item.began_at for item in found.drift] == [since for _ in expected]
+
+
+# --- modified: other than what was last applied
+
+
+@pytest.mark.parametrize(
+    ("declared", "job", "expected"),
+    [
+        (APPLIED, seen(APPLIED), []),
+        (APPLIED, by_hand(APPLIED), ["modified"]),
+        # the manifest was edited ahead: that is no drift
+        (a_job(description="declared anew"), seen(APPLIED), []),
+        # both: what somebody did on the service is
+        (a_job(description="declared anew"), by_hand(APPLIED), ["modified"]),
+        # somebody did on the service what the manifest says by now: it is not what was applied
+        (a_job(description="edited by hand"), by_hand(APPLIED), ["modified"]),
+        (a_job(description="applied", **OLD), seen(APPLIED), []),
+        (a_job(description="applied", **OLD), by_hand(APPLIED), ["modified"]),
+    ],
+)
+def test_modified_compares_with_the_last_applied_declaration(
+    declared: DesiredJob, job: ObservedJob, expected: list[str]
+) -> None:
+    assert classes(report(a_stack(declared), job, memory=a_memory(past(APPLIED, 1, R)))) == expected
+
+
+def test_modified_without_history_compares_with_the_manifest() -> None:
+    ahead = a_stack(a_job(description="declared anew"))
+    for memory in (NO_HISTORY, a_memory(past(APPLIED, 1, R, is_declared_known=False))):
+        [item] = report(ahead, seen(APPLIED), memory=memory).drift
+        said = 'differs from what is declared: description "declared anew" -> "applied"'
+        assert (item.class_.value, item.detail) == ("modified", said)
+
+
+def test_modified_detail_names_both_sides_of_each_difference() -> None:
+    queued = a_job(description="applied", **QUEUED)
+    somebodys = a_job(spec__schedule_policy={"priority": 3})
+    job = seen(queued, text="edited by hand", phase=P, body=somebodys.body)
+    [item] = report(a_stack(APPLIED), job, memory=a_memory(past(queued, 1, P))).drift
+    assert item.detail == (
+        'differs from what was last applied: description "applied" -> "edited by hand"; '
+        'spec.schedule_policy.priority "2" -> "3"'
+    )
+
+
+@pytest.mark.parametrize("was_protected", [True, False, None])
+@pytest.mark.parametrize("is_protected", [True, False])
+@pytest.mark.parametrize("is_declared", [True, False, None])
+def test_protection_is_compared_with_the_one_that_was_applied(
+    was_protected: bool | None, is_protected: bool, is_declared: bool | None
+) -> None:
+    applied = a_job(lifecycle={"protect": was_protected})
+    declared = a_job(lifecycle={"protect": is_declared})
+    found = report(
+        a_stack(declared), seen(applied, protected=is_protected), memory=a_memory(past(applied, 1, R))
+    )
+    is_drift = was_protected is not None and was_protected != is_protected
+    assert classes(found) == (["modified"] if is_drift else [])
+
+
+@pytest.mark.parametrize("phase", [DONE, F, TD])
+def test_ended_job_with_another_description_is_not_modified(phase: Phase) -> None:
+    found = report(a_stack(APPLIED), by_hand(APPLIED, phase=phase), memory=a_memory(past(APPLIED, 1, phase)))
+    assert "modified" not in classes(found)
+
+
+AHEAD = a_job(description="declared anew")
+RENAMED = replace(APPLIED, key="new", formerly=("a",))
+SOMEBODYS = seen(APPLIED, description="", job_id="12345678-aaaa")
+URGENT = a_job(description="applied", spec__schedule_policy={"priority": 3})
+RAN = a_memory(past(APPLIED, 1, R))
+
+
+@pytest.mark.parametrize(
+    ("stack", "jobs", "memory", "drift", "pending"),
+    [
+        (a_stack(RENAMED, OTHER), [seen(OTHER)], RAN, ["missing"], []),
+        # an older failure, or somebody's job, beside one that has completed and aged out
+        (a_stack(APPLIED), [seen(APPLIED, phase=F)], a_memory(past(APPLIED, 2, DONE)), [], []),
+        (a_stack(APPLIED), [SOMEBODYS], a_memory(past(APPLIED, 2, DONE)), ["unowned"], []),
+        # a job that was deleted, and another one with its name
+        (a_stack(APPLIED), [SOMEBODYS], RAN, ["unowned", "missing"], []),
+        (a_stack(AHEAD), [by_hand(APPLIED)], RAN, ["modified"], ["description changed"]),
+        (a_stack(a_job(description="edited by hand")), [by_hand(APPLIED)], RAN, ["modified"], []),
+        (a_stack(URGENT), [seen(APPLIED)], RAN, [], []),  # cannot be changed in this phase
+        (a_stack(APPLIED), [], a_memory(past(OTHER, 1, R)), [], ["new in the manifest"]),
+        (
+            a_stack(OTHER),
+            [seen(OTHER), seen(APPLIED), seen(APPLIED, revision=2)],
+            RAN,
+            ["duplicate"],
+            ["no longer in the manifest; a (Running), a-r2 (Running) will be terminated"],
+        ),
+    ],
+)
+def test_history_tells_drift_from_what_is_pending(
+    stack: Stack, jobs: list[ObservedJob], memory: HistorySnapshot, drift: list[str], pending: list[str]
+) -> None:
+    found = report(stack, *jobs, memory=memory)
+    assert (classes(found), [item.detail for item in found.pending]) == (drift, pending)
+
+
+@pytest.mark.parametrize(
+    ("declared", "memory", "what", "why"),
+    [
+        (URGENT, RAN, "deferred", "priority"),
+        (APPLIED, HistorySnapshot(problem="no route"), "the history could not be read", "no route"),
+        (
+            APPLIED,
+            a_memory(past(APPLIED, 1, DONE)),
+            "unexpected phase",
+            "a was Completed and is Running; expected next: Creating, Pending",
+        ),
+    ],
+)
+def test_history_gives_a_warning(declared: DesiredJob, memory: HistorySnapshot, what: str, why: str) -> None:
+    [warning] = report(a_stack(declared), seen(APPLIED), memory=memory).warnings
+    assert (warning.what, why in warning.why) == (what, True)
+
+
+# --- missing, pending, or neither
+
+
+@pytest.mark.parametrize(
+    ("memory", "drift", "pending"),
+    [
+        # nobody knows whether the stack ever had it
+        (NO_HISTORY, ["missing"], []),
+        (UNAVAILABLE, ["unknown"], []),
+        (a_memory(elsewhere=("other.example",)), ["missing"], []),
+        # looks were recorded, and no apply
+        (a_memory(past(OTHER, 1, R, is_declared_known=False)), ["missing"], []),
+        # the store knows the stack, and never saw the key
+        (a_memory(past(OTHER, 1, R)), [], ["a"]),
+        # it was there, and is gone
+        (a_memory(past(APPLIED, 1, R)), ["missing"], []),
+        (a_memory(past(APPLIED, 1, F)), ["missing"], []),
+        (a_memory(past(APPLIED, 1, TD)), ["missing"], []),
+        # it has completed, and is declared otherwise by now
+        (a_memory(past(a_job(**OLD), 1, DONE)), [], ["a"]),
+        # it was there, is gone, and is declared otherwise by now
+        (a_memory(past(a_job(**OLD), 1, R)), ["missing"], ["a"]),
+        # we stopped it, and it is declared again
+        (a_memory(past(APPLIED, 1, TD, is_stopped=True)), [], ["a"]),
+        (a_memory(past(APPLIED, 1, R, is_stopped=True)), [], ["a"]),
+        (a_memory(past(APPLIED, 1, F, is_stopped=True)), ["missing"], []),
+        # it has completed, and aged out
+        (a_memory(past(APPLIED, 1, DONE)), [], []),
+        (a_memory(past(APPLIED, 1, F), past(APPLIED, 2, DONE)), [], []),
+    ],
+)
+def test_key_without_a_job_is_missing_or_pending_by_history(
+    memory: HistorySnapshot, drift: list[str], pending: list[str]
+) -> None:
+    found = report(a_stack(APPLIED, OTHER), seen(OTHER), memory=memory)
+    assert classes(found) == drift
+    assert [item.key for item in found.pending] == pending
+    assert found.has_drifted is (drift == ["missing"])
+
+
+def test_job_that_lost_its_marker_is_drift_under_any_name() -> None:
+    place: dict[str, Any] = {"name": "by-hand", "job_id": "12345678-aaaa"}
+    memory = a_memory(past(APPLIED, 1, R, id_part="12345678", **place))
+    [unowned] = report(a_stack(APPLIED), seen(description="", **place), memory=memory).drift
+    assert (unowned.class_.value, unowned.job) == ("unowned", place["job_id"])
+    assert unowned.detail == "by-hand is known from history; its marker was removed"
+
+
+# --- pending: edited in the manifest, and not applied yet
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        (a_job(description="declared anew"), "description changed"),
+        (a_job(description="applied", lifecycle={"protect": True}), "lifecycle.protect changed"),
+        (
+            a_job(description="applied", spec__schedule_policy={"priority": 3}),
+            "spec.schedule_policy.priority changed",
+        ),
+        (
+            a_job(description="applied", spec__notification={"topic_urn": "urn:x", "events": []}),
+            "spec.notification changed",
+        ),
+        (
+            a_job(description="declared anew", **OLD),
+            "changed since r1 (Pending): algorithm.parameters.lr changed; description changed",
+        ),
+    ],
+)
+def test_edit_that_was_not_applied_is_pending_and_no_drift(declared: DesiredJob, expected: str) -> None:
+    found = report(a_stack(declared), seen(APPLIED, phase=P), memory=a_memory(past(APPLIED, 1, P)))
+    assert (classes(found), [item.detail for item in found.pending]) == ([], [expected])
+
+
+@pytest.mark.parametrize(
+    ("recorded", "now", "expected"),
+    [
+        ("we (sensitive) things", "we train things", []),
+        ("(sensitive)", "we train things", []),
+        ("we (sensitive) things", "by hand", ["modified"]),
+        ("we (sensitive)", "we train things by hand", ["modified"]),
+        ("we train (sensitive) and more", "we train things", ["modified"]),
+    ],
+)
+def test_redacted_record_of_ordinary_text_is_no_drift(recorded: str, now: str, expected: list[str]) -> None:
+    desired = a_job(description="we train things")
+    memory = a_memory(past(desired, 1, R, declared=replace(desired, description=recorded)))
+    assert classes(report(a_stack(desired), seen(desired, text=now), memory=memory)) == expected
+
+
+def test_description_with_a_secret_is_compared_by_its_value() -> None:
+    secret = a_job(description=SecretText("tell-nobody-1", "${var.text}"))
+    secret = replace(secret, description=SecretText("tell-nobody-1", "${var.text}"))
+    memory = a_memory(past(secret, 1, R, declared=replace(secret, description="${var.text}")))
+    assert classes(report(a_stack(secret), seen(secret, text="tell-nobody-1"), memory=memory)) == []
+    assert classes(report(a_stack(secret), seen(secret, text="by hand"), memory=memory)) == ["modified"]
+    plain = a_job(description="plain")
+    found = report(a_stack(plain), seen(secret, text="tell-nobody-1"), memory=memory)
+    assert (classes(found), [item.detail for item in found.pending]) == ([], ["description changed"])
+
+
+# --- orphaned, or pending
+
+
+@pytest.mark.parametrize("entry", [None, absent()], ids=["removed", "state: absent"])
+@pytest.mark.parametrize(
+    ("memory", "job", "drift", "pending"),
+    [
+        # nobody knows of an apply
+        (NO_HISTORY, {}, ["orphaned"], 0),
+        (a_memory(past(a_job("b"), 1, R)), {}, ["orphaned"], 0),
+        # it was seen, and never declared by an apply that is on record
+        (a_memory(past(APPLIED, 1, R, is_declared_known=False)), {}, ["orphaned"], 0),
+        # the last apply declared it
+        (a_memory(past(APPLIED, 1, R)), {}, [], 1),
+        (a_memory(past(APPLIED, 1, R)), {"protected": True}, [], 1),
+        # the last apply ended it, and somebody started it again
+        (a_memory(past(APPLIED, 1, TD)), {"stopped": True}, ["orphaned"], 0),
+        # it has ended, or is about to
+        (a_memory(past(APPLIED, 1, R)), {"phase": "Completed"}, [], 0),
+        (a_memory(past(APPLIED, 1, R)), {"phase": "Terminating", "stopped": True, "ended_s_ago": 60}, [], 0),
+        # nobody can say
+        (UNAVAILABLE, {}, ["unknown"], 0),
+        (UNAVAILABLE, {"phase": "Completed"}, [], 0),
+    ],
+)
+def test_undeclared_job_is_orphaned_or_pending_by_history(
+    entry: DesiredJob | None, memory: HistorySnapshot, job: dict[str, Any], drift: list[str], pending: int
+) -> None:
+    stack = a_stack(OTHER, *([entry] if entry else []))
+    found = report(stack, seen(OTHER), seen(APPLIED, **job), memory=memory)
+    assert (classes(found), len(found.pending)) == (drift, pending)
+    assert found.complete is ("unknown" not in drift)
+
+
+# --- a history that cannot be read
+
+
+@pytest.mark.parametrize(
+    ("declared", "jobs", "expected"),
+    [
+        # what rests on it is unknown
+        (APPLIED, [], ["unknown"]),
+        (APPLIED, [seen(APPLIED, description="")], ["unowned", "unknown"]),
+        (APPLIED, [by_hand(APPLIED)], ["unknown"]),
+        # everything else is not
+        (APPLIED, [seen(APPLIED)], []),
+        (APPLIED, [seen(APPLIED, phase=DONE)], []),
+        (APPLIED, [seen(APPLIED, phase=F)], ["failed"]),
+        (APPLIED, [seen(APPLIED, phase=TD)], ["terminated"]),
+        (APPLIED, [seen(APPLIED), seen(APPLIED, revision=2)], ["duplicate"]),
+        (a_job(description="applied", **OLD), [seen(APPLIED)], []),
+    ],
+)
+def test_drift_that_depends_on_an_unreadable_history_is_unknown(
+    declared: DesiredJob, jobs: list[ObservedJob], expected: list[str]
+) -> None:
+    found = report(a_stack(declared), *jobs, memory=UNAVAILABLE)
+    assert classes(found) == expected
+    assert found.complete is ("unknown" not in expected)
+
+
+# --- older revisions that the service still lists
+
+
+@pytest.mark.parametrize(
+    ("newest", "expected"),
+    [
+        (past(APPLIED, 2, DONE), []),
+        (past(APPLIED, 2, F), ["failed"]),
+        (past(APPLIED, 2, TD), ["terminated"]),
+        (past(APPLIED, 2, TD, is_stopped=True), []),
+        (past(APPLIED, 2, R), ["terminated"]),
+    ],
+)
+def test_deleted_newer_revision_counts_with_its_recorded_end(
+    newest: PastRevision, expected: list[str]
+) -> None:
+    found = report(a_stack(APPLIED), seen(APPLIED, phase=F), memory=a_memory(past(APPLIED, 1, F), newest))
+    assert classes(found) == expected
+    assert [item.job for item in found.drift] == [None] * len(expected)
+
+
+# --- steps
+
+
+PROGRESS = [
+    (before, now)
+    for before in ("Creating", "Pending", "Running")
+    for now in ("Creating", "Pending", "Running", "Terminating", *ENDS)
+]
+EXPECTED = [
+    *PROGRESS,
+    *[("Terminating", now) for now in ("Terminating", *ENDS)],
+    *[(end, now) for end in ENDS for now in (end, "Creating", "Pending")],
+]
+
+
+@pytest.mark.parametrize("now", [phase.value for phase in Phase])
+@pytest.mark.parametrize("before", [phase.value for phase in Phase])
+def test_unexpected_phase_change_is_a_warning(before: str, now: str) -> None:
+    memory = a_memory(past(APPLIED, 1, before))
+    found = report(a_stack(APPLIED), seen(APPLIED, phase=now, ended_s_ago=60), memory=memory)
+    warned = [warning for warning in found.warnings if warning.what == "unexpected phase"]
+    assert (not warned) is ((before, now) in EXPECTED)
+    assert found.has_drifted is (now in ("Failed", "Abnormal", "Terminated")), "a step alone is no drift"
