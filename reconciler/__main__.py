@@ -1,27 +1,72 @@
-"""`python -m reconciler` is the command `reconciler`."""
+"""`python -m reconciler` is the command `reconciler`: its streams, its signals, and its exit code."""
 
 from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 
-def main() -> None:
-    """Run the command line. A signal while its modules are still being imported ends it by its exit code."""
+def main() -> NoReturn:
+    """Run the command line of this process.
+
+    A signal ends it at once, by its exit code, while its modules are still being imported and once all is
+    done; in between signals are raised, so that it ends in order.
+    """
     for name in ("SIGHUP", "SIGINT", "SIGTERM"):
         number = getattr(signal, name, None)
         # What is ignored from the start on (nohup, a job in the background) stays so.
         if number is not None and (number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN):
             signal.signal(number, _exit)
-    from reconciler.cli.main import main as run
+    import gc
+    import sys
 
-    run()
+    from reconciler.cli import exits
+    from reconciler.cli import main as command_line
+    from reconciler.cli.console import console
+
+    # A run is short and keeps what it reads: a collection would find nothing, and cost a tenth of it.
+    gc.disable()
+    # Looking for plugins of pydantic reads the metadata of every installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # A stream that the caller closed is a stream that nobody reads.
+    sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+        console.lose_reader()
+    sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    if sys.stdout.isatty() or sys.stderr.isatty():
+        exits.restore_on_signals()
+    args = sys.argv[1:]
+    command_line.import_command(args)
+    try:
+        with exits.handled_by(_raise):
+            code = command_line.run(command_line.cli, args)
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    except exits.Stopped as stopped:
+        code = 128 + stopped.number
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            # Python would try again at its end, complain, and exit with a code of its own.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    # Everything is written and closed; the system frees what was read faster than the interpreter does.
+    os._exit(code)
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
     """Nothing has been begun, or all is done. An exception could be lost in a callback of Python's own."""
     os._exit(128 + number)
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    from reconciler.cli import exits
+
+    raise KeyboardInterrupt if number == signal.SIGINT else exits.Stopped(number)
 
 
 if __name__ == "__main__":

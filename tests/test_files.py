@@ -219,6 +219,7 @@ SLOW_WRITER = """\
 import os, signal, sys, time
 from pathlib import Path
 from reconciler.cli import main
+from reconciler.__main__ import main as program
 from reconciler import files
 
 def write():
@@ -231,7 +232,7 @@ def write():
 target, sys.argv[1:] = sys.argv[1], []
 sys.argv.append(target)
 main.run = lambda *_: write()
-main.main()
+program()
 """
 
 

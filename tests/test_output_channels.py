@@ -32,7 +32,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/console.py", "open"): "the null device, and the file that the console writes",
     ("cli/exits.py", "open"): "the null device",
     ("cli/plan.py", "write"): "a plan file without secrets",
-    ("cli/main.py", "open"): "the null device",
+    ("__main__.py", "open"): "the null device",
     ("cli/progress.py", "print"): "what the console cleaned, above what is drawn",
     ("expressions/evaluator.py", "write"): "to the pipe of a process, which has them by name only",
     ("expressions/worker.py", "print"): "the pipe of that process",
@@ -59,7 +59,7 @@ ALLOWED: dict[tuple[str, str], str] = {
 WRITES_STREAMS = frozenset(
     {
         "cli/console.py",
-        "cli/main.py",
+        "__main__.py",
         "cli/exits.py",
         "cli/progress.py",
     }

@@ -1,16 +1,12 @@
-"""The table of commands, and running one: streams, signals and the exit code of the process."""
+"""The table of commands, and running one to its exit code."""
 
 from __future__ import annotations
 
-import gc
 import os
-import signal
 import sys
 from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
-from types import FrameType
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import click
 
@@ -122,49 +118,12 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-def main() -> NoReturn:
-    """Run the command line of this process.
-
-    Signals end it at once while nothing has been begun, and once all is done (`__main__`); in between they
-    are raised, so that it ends in order.
-    """
-    # A run is short and keeps what it reads: a collection would find nothing, and cost a tenth of it.
-    gc.disable()
-    # Looking for plugins of pydantic reads the metadata of every installed package.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    # A stream that the caller closed is a stream that nobody reads.
-    sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
-    if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-        console.lose_reader()
-    sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-    if sys.stdout.isatty() or sys.stderr.isatty():
-        exits.restore_on_signals()
-    args = sys.argv[1:]
+def import_command(args: list[str]) -> None:
+    """Import what is run before it is: an exception of a signal may be lost in an import."""
     if _names_a_command(args):
-        # Import what is run: an exception of a signal may be lost in an import.
         sys.unraisablehook = exits.not_raised
         with suppress(Exception):  # what is wrong with it is told when it is run
             any(cli.get_command(click.Context(cli), word) for word in args)
-    try:
-        with exits.handled_by(_raise):
-            code = run(cli, args)
-    except KeyboardInterrupt:
-        code = ExitCode.INTERRUPTED
-    except exits.Stopped as stopped:
-        code = 128 + stopped.number
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            # Python would try again at its end, complain, and exit with a code of its own.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    # Everything is written and closed; the system frees what was read faster than the interpreter does.
-    os._exit(code)
-
-
-def _raise(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt if number == signal.SIGINT else exits.Stopped(number)
 
 
 def _names_a_command(args: list[str]) -> bool:

@@ -17,8 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler import load
 from reconciler import watch as loop
+from reconciler.__main__ import main
 from reconciler.cli import watch
-from reconciler.cli.main import cli, main, run
+from reconciler.cli.main import cli, run
 from reconciler.emulator import Effect, Fault, Store
 from tests.cli.conftest import Service, manifest, put_finished_job, write
 from tests.cli.lock_helpers import held_by
