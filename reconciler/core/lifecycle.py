@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidatorFunctionWrapHandler, WithJsonSchema, WrapValidator
 from pydantic_core import PydanticCustomError
 
-from reconciler.core.fields.field_types import Edit, Flag, SeeAlso, Strict, Text
+from reconciler.core.fields.field_types import Edit, Flag, SeeAlso, Strict, Text, optional
 from reconciler.core.scalar import scalar_text
 from reconciler.core.schedule import CronText, Overlap, TimeZoneName
 from reconciler.text import parse_duration
@@ -91,59 +91,50 @@ SCHEDULES = SeeAlso('docs/manifest.md, "Schedules"')
 class Lifecycle(Strict):
     """When a job is replaced, retried, protected."""
 
-    on_change: Annotated[OnChange | None, Field(strict=False)] = Field(
-        None,
-        description="replace, keep or fail; default: replace, unless much work would be lost.",
-        examples=["replace"],
+    on_change: Annotated[OnChange | None, Field(strict=False)] = optional(
+        "replace, keep or fail; default: replace, unless much work would be lost.", "replace"
     )
-    on_failure: Annotated[OnFailure, Field(strict=False)] = Field(
-        OnFailure.KEEP, description="keep or retry, when the newest revision failed.", examples=["retry"]
+    on_failure: Annotated[OnFailure, Field(strict=False)] = optional(
+        "keep or retry, when the newest revision failed.", "retry", default=OnFailure.KEEP
     )
     max_retries: Annotated[
         int, Field(ge=0, description="Maximum number of consecutive retries.", examples=[2])
     ] = 1
-    retry_delay: Duration = Field(
-        120.0, description="Wait before the first retry; it doubles with each one.", examples=["5m"]
+    retry_delay: Duration = optional(
+        "Wait before the first retry; it doubles with each one.", "5m", default=120.0
     )
-    on_terminated: Annotated[OnTerminated, Field(strict=False)] = Field(
-        OnTerminated.KEEP,
-        description="keep or recreate, when the job was terminated outside reconciler.",
-        examples=["recreate"],
+    on_terminated: Annotated[OnTerminated, Field(strict=False)] = optional(
+        "keep or recreate, when the job was terminated outside reconciler.",
+        "recreate",
+        default=OnTerminated.KEEP,
     )
-    on_upstream: Annotated[OnUpstream, Field(strict=False)] = Field(
-        OnUpstream.KEEP,
-        description="keep or rerun, when a needed job completed a newer revision after this one was created.",
-        examples=["rerun"],
+    on_upstream: Annotated[OnUpstream, Field(strict=False)] = optional(
+        "keep or rerun, when a needed job completed a newer revision after this one was created.",
+        "rerun",
+        default=OnUpstream.KEEP,
     )
-    replace_order: Annotated[ReplaceOrder, Field(strict=False)] = Field(
-        ReplaceOrder.TERMINATE_FIRST,
-        description="terminate_first or create_first.",
-        examples=["create_first"],
+    replace_order: Annotated[ReplaceOrder, Field(strict=False)] = optional(
+        "terminate_first or create_first.", "create_first", default=ReplaceOrder.TERMINATE_FIRST
     )
-    protect: Annotated[Flag | None, Edit.OF_MARKER] = Field(
-        None,
-        description="true: never terminated or replaced; false: releases the protection.",
-        examples=[True],
+    protect: Annotated[Flag | None, Edit.OF_MARKER] = optional(
+        "true: never terminated or replaced; false: releases the protection.", True
     )
-    rerun: Annotated[RerunText | None, Edit.NEW_JOB] = Field(
-        None, description="Any text; edit it to run the same thing again.", examples=["2026-11-21"]
+    rerun: Annotated[RerunText | None, Edit.NEW_JOB] = optional(
+        "Any text; edit it to run the same thing again.", "2026-11-21"
     )
-    schedule: Annotated[CronText | None, Edit.OF_MARKER, SCHEDULES] = Field(
-        None,
-        description="Cron expression of five fields; at each of its times the next revision starts.",
-        examples=["0 2 * * *"],
+    schedule: Annotated[CronText | None, Edit.OF_MARKER, SCHEDULES] = optional(
+        "Cron expression of five fields; at each of its times the next revision starts.", "0 2 * * *"
     )
-    timezone: Annotated[TimeZoneName, Edit.OF_MARKER, SCHEDULES] = Field(
-        "UTC", description="Time zone that the schedule is read in.", examples=["Europe/Berlin"]
+    timezone: Annotated[TimeZoneName, Edit.OF_MARKER, SCHEDULES] = optional(
+        "Time zone that the schedule is read in.", "Europe/Berlin", default="UTC"
     )
-    overlap: Annotated[Overlap, Field(strict=False), SCHEDULES] = Field(
-        Overlap.SKIP,
-        description="If the job is active at its time: skip lets it finish first, replace ends it.",
-        examples=["replace"],
+    overlap: Annotated[Overlap, Field(strict=False), SCHEDULES] = optional(
+        "If the job is active at its time: skip lets it finish first, replace ends it.",
+        "replace",
+        default=Overlap.SKIP,
     )
-    starting_deadline: Annotated[Duration | None, Field(gt=0), SCHEDULES] = Field(
-        None,
-        description="How late a time may be started; default: half of the interval to the next time. A later "
+    starting_deadline: Annotated[Duration | None, Field(gt=0), SCHEDULES] = optional(
+        "How late a time may be started; default: half of the interval to the next time. A later "
         "start is left to the next time.",
-        examples=["2h"],
+        "2h",
     )

@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from reconciler.core.fields.field_types import Choice, Edit, Flag, SeeAlso, Strict
+from reconciler.core.fields.field_types import Choice, Edit, Flag, SeeAlso, Strict, optional
 from reconciler.core.stack import Effect, JobEntry, Limits, Prices, TargetEntry
 from reconciler.errors import Diagnostic, Location
 from reconciler.secrets import is_credential_name
@@ -60,11 +60,7 @@ class IgnoreEntry(Strict):
         description="Class of drift; unknown cannot be ignored.",
         examples=["failed"],
     )
-    until: Day | None = Field(
-        None,
-        description="Last day on which it is ignored, in UTC; default: no end.",
-        examples=["2026-12-31"],
-    )
+    until: Day | None = optional("Last day on which it is ignored, in UTC; default: no end.", "2026-12-31")
     reason: Annotated[str, Field(min_length=1)] = Field(
         description="Why it is known; shown with what it ignores.", examples=["known gap in the data"]
     )
@@ -91,25 +87,18 @@ class PolicyEntry(Strict):
     name: Annotated[str, Field(min_length=1, max_length=64)] = Field(
         description="Name of the policy; it is shown with what it denies.", examples=["eight-nodes-at-most"]
     )
-    deny: Annotated[str | None, Field(min_length=1)] = Field(
-        None,
-        description="CEL expression over job, action, stack and target; true: the key is blocked.",
-        examples=["job.spec.resource.node_count > 8"],
+    deny: Annotated[str | None, Field(min_length=1)] = optional(
+        "CEL expression over job, action, stack and target; true: the key is blocked.",
+        "job.spec.resource.node_count > 8",
     )
-    warn: Annotated[str | None, Field(min_length=1)] = Field(
-        None,
-        description="CEL expression over the same; true: the plan warns.",
-        examples=['job.description == ""'],
+    warn: Annotated[str | None, Field(min_length=1)] = optional(
+        "CEL expression over the same; true: the plan warns.", 'job.description == ""'
     )
-    message: str | None = Field(
-        None,
-        description="What people are told where the expression is true.",
-        examples=["more than 8 nodes need the platform team"],
+    message: str | None = optional(
+        "What people are told where the expression is true.", "more than 8 nodes need the platform team"
     )
-    only: Annotated[list[Literal["create", "update", "replace"]] | None, Field(min_length=1)] = Field(
-        None,
-        description="Kinds of actions that it is asked about; default: all three.",
-        examples=[["create", "replace"]],
+    only: Annotated[list[Literal["create", "update", "replace"]] | None, Field(min_length=1)] = optional(
+        "Kinds of actions that it is asked about; default: all three.", ["create", "replace"]
     )
 
     @model_validator(mode="after")
@@ -184,10 +173,8 @@ class NotifyEntry(Strict):
     url: Annotated[str, Field(min_length=1)] = Field(
         description="An Apprise URL; it is a secret, and never shown.", examples=["${var.slack}"]
     )
-    on: Annotated[list[NotifyClass] | None, Field(min_length=1)] = Field(
-        None,
-        description="What is sent there: classes of drift, and apply_failed; default: all.",
-        examples=[["failed", "missing"]],
+    on: Annotated[list[NotifyClass] | None, Field(min_length=1)] = optional(
+        "What is sent there: classes of drift, and apply_failed; default: all.", ["failed", "missing"]
     )
 
 
@@ -231,40 +218,30 @@ VariableType = Literal["string", "number", "bool", "list", "mapping"]
 class Variable(Strict):
     """A value that is given from outside."""
 
-    type: VariableType | None = Field(
-        None,
-        description="Type of the value; default: that of `default`, where a text is given from outside.",
-        examples=["number"],
+    type: VariableType | None = optional(
+        "Type of the value; default: that of `default`, where a text is given from outside.", "number"
     )
-    default: Any = Field(
-        None,
-        description="Default value; it may hold ${env.X} and other variables.",
-        examples=["vision-data"],
+    default: Any = optional("Default value; it may hold ${env.X} and other variables.", "vision-data")
+    allowed: Annotated[list[Any] | None, Field(min_length=1)] = optional(
+        "The values that are allowed.", [1, 2, 4, 8]
     )
-    allowed: Annotated[list[Any] | None, Field(min_length=1)] = Field(
-        None, description="The values that are allowed.", examples=[[1, 2, 4, 8]]
+    description: Annotated[str | None, Edit.OF_DECISION] = optional(
+        "Description of the variable.", "Where the code and the data are"
     )
-    description: Annotated[str | None, Edit.OF_DECISION] = Field(
-        None, description="Description of the variable.", examples=["Where the code and the data are"]
+    env: EnvName | None = optional(
+        "Environment variable that holds the value; not one of reconciler's own credentials.", "HF_TOKEN"
     )
-    env: EnvName | None = Field(
-        None,
-        description="Environment variable that holds the value; not one of reconciler's own credentials.",
-        examples=["HF_TOKEN"],
-    )
-    sensitive: Flag = Field(False, description="Never show the value.", examples=[True])
+    sensitive: Flag = optional("Never show the value.", True, default=False)
 
 
 class VariableSource(Strict):
     """Where the value of a sensitive variable came from, so that it can be had again; one of the five."""
 
-    env: EnvName | None = Field(None, description="Environment variable that held the value.")
-    file: str | None = Field(None, description="File of values (--var-file) that gave it.")
-    given: bool = Field(False, description="Given by --var.")
-    default: bool = Field(False, description="Given in the manifest.")
-    text: str | None = Field(
-        None, description="Text of the manifest around other variables, as an expression."
-    )
+    env: EnvName | None = optional("Environment variable that held the value.")
+    file: str | None = optional("File of values (--var-file) that gave it.")
+    given: bool = optional("Given by --var.", default=False)
+    default: bool = optional("Given in the manifest.", default=False)
+    text: str | None = optional("Text of the manifest around other variables, as an expression.")
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
@@ -281,12 +258,12 @@ class Manifest(Strict):
         Literal["reconciler/v1"] | None,
         Edit.OF_DECISION,
         SeeAlso('docs/manifest.md, "A stack and its files"'),
-    ] = Field(None, description="reconciler/v1.", examples=["reconciler/v1"])
-    stack: Annotated[str | None, Edit.OF_PLACE, SeeAlso('docs/manifest.md, "A stack and its files"')] = Field(
-        None, description="The ownership scope; in one file of a stack only.", examples=["vision"]
+    ] = optional("reconciler/v1.", "reconciler/v1")
+    stack: Annotated[str | None, Edit.OF_PLACE, SeeAlso('docs/manifest.md, "A stack and its files"')] = (
+        optional("The ownership scope; in one file of a stack only.", "vision")
     )
-    target: Annotated[str | None, Edit.OF_PLACE, SeeAlso('docs/manifest.md, "Targets"')] = Field(
-        None, description="Default target; may be omitted if there is only one.", examples=["prod"]
+    target: Annotated[str | None, Edit.OF_PLACE, SeeAlso('docs/manifest.md, "Targets"')] = optional(
+        "Default target; may be omitted if there is only one.", "prod"
     )
     targets: Annotated[dict[str, TargetEntry], Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Targets"')] = (
         Field(
@@ -309,10 +286,9 @@ class Manifest(Strict):
         description="What a plan may do without confirmation.",
         examples=[{"terminations": 5, "lost_time": "1h"}],
     )
-    records: Annotated[str | None, Edit.OF_DECISION, SeeAlso('docs/records.md, "Where they are"')] = Field(
-        None,
-        description="URL of the record store; default: a file in .reconciler/ beside the root file.",
-        examples=["postgresql://reconciler@db.example.com/reconciler"],
+    records: Annotated[str | None, Edit.OF_DECISION, SeeAlso('docs/records.md, "Where they are"')] = optional(
+        "URL of the record store; default: a file in .reconciler/ beside the root file.",
+        "postgresql://reconciler@db.example.com/reconciler",
     )
     prices: Annotated[Prices, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Prices"')] = Field(
         default_factory=lambda: Prices(),

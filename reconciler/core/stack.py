@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from reconciler.core.body import covered_by, digest_of, is_known, is_of_same_form
 from reconciler.core.canonical import Canonical
-from reconciler.core.fields.field_types import Cloud, Edit, Flag, SeeAlso, Strict, Text
+from reconciler.core.fields.field_types import Cloud, Edit, Flag, SeeAlso, Strict, Text, optional
 from reconciler.core.fields.job import JobBody
 from reconciler.core.identity import ScheduleMark
 from reconciler.core.lifecycle import (
@@ -45,15 +45,13 @@ Keys = Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str
 class JobEntry(JobBody):
     """One entry under `jobs`: the create body, and what is the reconciler's own."""
 
-    matrix: Annotated[dict[str, Any] | None, Edit.OF_KEYS, SeeAlso('docs/manifest.md, "Sweeps"')] = Field(
-        None,
-        description="Axes of a sweep, each a list of values: one job for each combination of them.",
-        examples=[{"lr": [0.1, 0.01], "batch": [64, 128]}],
+    matrix: Annotated[dict[str, Any] | None, Edit.OF_KEYS, SeeAlso('docs/manifest.md, "Sweeps"')] = optional(
+        "Axes of a sweep, each a list of values: one job for each combination of them.",
+        {"lr": [0.1, 0.01], "batch": [64, 128]},
     )
-    name: Annotated[str | None, Edit.OF_KEYS, SeeAlso('docs/manifest.md, "Sweeps"')] = Field(
-        None,
-        description="How the keys of a sweep are spelled, e.g. s-${matrix.lr}; every axis in it.",
-        examples=["s-${matrix.lr}-${matrix.batch}"],
+    name: Annotated[str | None, Edit.OF_KEYS, SeeAlso('docs/manifest.md, "Sweeps"')] = optional(
+        "How the keys of a sweep are spelled, e.g. s-${matrix.lr}; every axis in it.",
+        "s-${matrix.lr}-${matrix.batch}",
     )
     lifecycle: Annotated[Lifecycle, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Lifecycle"')] = Field(
         default_factory=lambda: Lifecycle(),
@@ -62,26 +60,23 @@ class JobEntry(JobBody):
     )
     state: Annotated[
         Literal["present", "absent"], Edit.OF_STATE, SeeAlso('docs/manifest.md, "Lifecycle"')
-    ] = Field("present", description="absent: the job must not run.", examples=["absent"])
-    extends: Annotated[Keys | None, Edit.OF_USERS, SeeAlso('docs/manifest.md, "Templates"')] = Field(
-        None,
-        description="Templates whose members the entry takes over, the later before the earlier.",
-        examples=["gpu", ["base", "gpu"]],
+    ] = optional("absent: the job must not run.", "absent", default="present")
+    extends: Annotated[Keys | None, Edit.OF_USERS, SeeAlso('docs/manifest.md, "Templates"')] = optional(
+        "Templates whose members the entry takes over, the later before the earlier.", "gpu", ["base", "gpu"]
     )
-    needs: Annotated[Keys | None, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Dependencies"')] = Field(
-        None, description="Keys of jobs that must complete before this one starts.", examples=[["prepare"]]
+    needs: Annotated[Keys | None, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Dependencies"')] = optional(
+        "Keys of jobs that must complete before this one starts.", ["prepare"]
     )
-    formerly: Annotated[Keys | None, Edit.OF_MARKER, SeeAlso('docs/manifest.md, "Renames"')] = Field(
-        None, description="Former keys of the job; their revisions count as its own.", examples=["resnet"]
+    formerly: Annotated[Keys | None, Edit.OF_MARKER, SeeAlso('docs/manifest.md, "Renames"')] = optional(
+        "Former keys of the job; their revisions count as its own.", "resnet"
     )
     raw: Annotated[
         dict[str, Any] | None,
         Edit.NEW_JOB,
         SeeAlso('docs/manifest.md, "Fields that the program does not know"'),
-    ] = Field(
-        None,
-        description="Merged into the create body last, for fields that reconciler does not know.",
-        examples=[{"spec": {"new_field": 1}}],
+    ] = optional(
+        "Merged into the create body last, for fields that reconciler does not know.",
+        {"spec": {"new_field": 1}},
     )
 
 
@@ -104,27 +99,24 @@ class Target(Strict):
         description=" or ".join(kind.summary for kind in TARGET_KINDS.values()) + ".",
         examples=["local"],
     )
-    region: Annotated[str | None, Edit.OF_PLACE] = Field(
-        None, description="Region of Huawei Cloud, e.g. cn-north-4.", examples=["cn-north-4"]
+    region: Annotated[str | None, Edit.OF_PLACE] = optional(
+        "Region of Huawei Cloud, e.g. cn-north-4.", "cn-north-4"
     )
-    endpoint: Annotated[str | None, Edit.OF_PLACE] = Field(
-        None,
-        description="URL of the service, for any cloud including private ones.",
-        examples=["https://modelarts.cn-north-4.myhuaweicloud.com"],
+    endpoint: Annotated[str | None, Edit.OF_PLACE] = optional(
+        "URL of the service, for any cloud including private ones.",
+        "https://modelarts.cn-north-4.myhuaweicloud.com",
     )
-    project_id: Annotated[str | None, Edit.OF_PLACE] = Field(
-        None, description="Project id.", examples=["${env.HUAWEICLOUD_SDK_PROJECT_ID}"]
+    project_id: Annotated[str | None, Edit.OF_PLACE] = optional(
+        "Project id.", "${env.HUAWEICLOUD_SDK_PROJECT_ID}"
     )
-    workspace_id: Annotated[Text, Edit.OF_PLACE] = Field(
-        "0", description='Workspace; "0" is the default one.', examples=["0"]
+    workspace_id: Annotated[Text, Edit.OF_PLACE] = optional(
+        'Workspace; "0" is the default one.', "0", default="0"
     )
-    cloud: Annotated[Cloud | None, Field(strict=False)] = Field(
-        None, description="huawei or otc; default: otc on that cloud's hosts, else huawei.", examples=["otc"]
+    cloud: Annotated[Cloud | None, Field(strict=False)] = optional(
+        "huawei or otc; default: otc on that cloud's hosts, else huawei.", "otc"
     )
-    profile: str | None = Field(None, description="Section of the credentials file.", examples=["team"])
-    insecure: Flag = Field(
-        False, description="Allow plain http to an address other than this machine.", examples=[True]
-    )
+    profile: str | None = optional("Section of the credentials file.", "team")
+    insecure: Flag = optional("Allow plain http to an address other than this machine.", True, default=False)
 
     @property
     def traits(self) -> TargetKind:
@@ -162,8 +154,8 @@ class Limits(Strict):
             examples=[50],
         ),
     ] = 30
-    lost_time: Duration = Field(
-        3600.0, description="A job that has run longer is not replaced without confirmation.", examples=["2h"]
+    lost_time: Duration = optional(
+        "A job that has run longer is not replaced without confirmation.", "2h", default=3600.0
     )
     lost_node_hours: float = Field(
         24.0,
@@ -184,21 +176,19 @@ class Limits(Strict):
         ),
     ] = 30
 
-    node_hours: Annotated[float | None, Field(ge=0)] = Field(
-        None, description="Node-hours that the jobs started by one apply may take at most.", examples=[500]
+    node_hours: Annotated[float | None, Field(ge=0)] = optional(
+        "Node-hours that the jobs started by one apply may take at most.", 500
     )
-    cost: Annotated[float | None, Field(ge=0)] = Field(
-        None,
-        description="What the jobs started by one apply may cost at most, in the currency of the prices.",
-        examples=[10000],
+    cost: Annotated[float | None, Field(ge=0)] = optional(
+        "What the jobs started by one apply may cost at most, in the currency of the prices.", 10000
     )
 
 
 class Prices(Strict):
     """What compute costs, so that a plan can say what it would spend."""
 
-    currency: Annotated[str | None, Field(min_length=1, max_length=16)] = Field(
-        None, description="Currency of the prices, e.g. CNY.", examples=["CNY"]
+    currency: Annotated[str | None, Field(min_length=1, max_length=16)] = optional(
+        "Currency of the prices, e.g. CNY.", "CNY"
     )
     node_hour: dict[str, Annotated[float, Field(ge=0)]] = Field(
         default_factory=dict,

@@ -18,6 +18,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     GetJsonSchemaHandler,
     TypeAdapter,
     WithJsonSchema,
@@ -164,6 +165,11 @@ class Strict(BaseModel):
 def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """The fields of a model by the names that people write: a word of Python's own has an alias."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def optional(description: str, *examples: Any, default: Any = None) -> Any:
+    """A field that may be left out: its help text, examples of its value, and its documented default."""
+    return Field(default, description=description, examples=list(examples) or None)
 
 
 def type_of(field: FieldInfo) -> Any:

@@ -38,6 +38,7 @@ from reconciler.core.fields.field_types import (
     form_error,
     given,
     is_inside,
+    optional,
     outside,
     rule_error,
 )
@@ -51,18 +52,14 @@ class Parameter(Strict):
         StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$"),
         Field(description="Name of the argument.", examples=["lr"]),
     ]
-    value: Text | None = Field(None, description="Value; always sent as text.", examples=[0.1])
-    description: Annotated[str | None, Filled] = Field(
-        None, description="What the argument means.", examples=["Learning rate"]
+    value: Text | None = optional("Value; always sent as text.", 0.1)
+    description: Annotated[str | None, Filled] = optional("What the argument means.", "Learning rate")
+    constraint: Annotated[Any, Rare("Constraint"), Filled] = optional("Rules for the value.")
+    i18n_description: Annotated[Any, Rare("I18nDescription"), Filled] = optional(
+        "Description in one language."
     )
-    constraint: Annotated[Any, Rare("Constraint"), Filled] = Field(None, description="Rules for the value.")
-    i18n_description: Annotated[Any, Rare("I18nDescription"), Filled] = Field(
-        None, description="Description in one language."
-    )
-    sensitive: Flag = Field(
-        False,
-        description="Never show the value, and start no new job when it changes (reconciler's own).",
-        examples=[True],
+    sensitive: Flag = optional(
+        "Never show the value, and start no new job when it changes (reconciler's own).", True, default=False
     )
 
 
@@ -85,12 +82,10 @@ class ObsTree(Strict):
 class InputRemote(Strict):
     """Where an input comes from: a data set, or a path in object storage."""
 
-    dataset: Annotated[Any, Rare("Dataset")] = Field(
-        None,
-        description="A data set of the service.",
-        examples=[{"id": "ak0Ft2xVgRTdMQbvbHs", "version_id": "5Hs1wGvJ7jDMB6dbQPW"}],
+    dataset: Annotated[Any, Rare("Dataset")] = optional(
+        "A data set of the service.", {"id": "ak0Ft2xVgRTdMQbvbHs", "version_id": "5Hs1wGvJ7jDMB6dbQPW"}
     )
-    obs: Obs | None = Field(None, description="A path in object storage.")
+    obs: Obs | None = optional("A path in object storage.")
 
     choices = (Choice(("dataset", "obs"), is_required=True),)
 
@@ -106,24 +101,21 @@ class Input(Strict):
     name: str = Field(
         description="Name of the input; also the argument that carries the local path.", examples=["data_url"]
     )
-    description: Annotated[str | None, Filled] = Field(
-        None, description="What the input is.", examples=["Training images"]
-    )
+    description: Annotated[str | None, Filled] = optional("What the input is.", "Training images")
     local_dir: Annotated[
         str | None, Filled, DefaultTemplate("/home/ma-user/modelarts/inputs/{name}_{index}")
-    ] = Field(
-        None,
-        description="Directory in the container; by default /home/ma-user/modelarts/inputs/NAME_INDEX.",
-        examples=["/home/ma-user/modelarts/inputs/data_url_0"],
+    ] = optional(
+        "Directory in the container; by default /home/ma-user/modelarts/inputs/NAME_INDEX.",
+        "/home/ma-user/modelarts/inputs/data_url_0",
     )
-    access_method: Literal["parameter", "env"] = Field(
-        "parameter", description="How the path is passed to the program."
+    access_method: Literal["parameter", "env"] = optional(
+        "How the path is passed to the program.", default="parameter"
     )
     remote: InputRemote = Field(
         description="Where the data comes from.",
         examples=[{"obs": {"obs_url": "obs://vision-data/imagenet/"}}],
     )
-    remote_constraint: Annotated[Any, Rare("RemoteConstraints")] = Field(None, description="What data fits.")
+    remote_constraint: Annotated[Any, Rare("RemoteConstraints")] = optional("What data fits.")
 
 
 class OutputRemote(Strict):
@@ -139,18 +131,15 @@ class Output(Strict):
         description="Name of the output; also the argument that carries the local path.",
         examples=["train_url"],
     )
-    description: Annotated[str | None, Filled] = Field(
-        None, description="What the output is.", examples=["Checkpoints"]
-    )
+    description: Annotated[str | None, Filled] = optional("What the output is.", "Checkpoints")
     local_dir: Annotated[
         str | None, Filled, DefaultTemplate("/home/ma-user/modelarts/outputs/{name}_{index}")
-    ] = Field(
-        None,
-        description="Directory in the container; by default /home/ma-user/modelarts/outputs/NAME_INDEX.",
-        examples=["/home/ma-user/modelarts/outputs/train_url_0"],
+    ] = optional(
+        "Directory in the container; by default /home/ma-user/modelarts/outputs/NAME_INDEX.",
+        "/home/ma-user/modelarts/outputs/train_url_0",
     )
-    access_method: Annotated[Literal["parameter", "env"], Filled] = Field(
-        "parameter", description="How the path is passed to the program."
+    access_method: Annotated[Literal["parameter", "env"], Filled] = optional(
+        "How the path is passed to the program.", default="parameter"
     )
     remote: OutputRemote = Field(description="Destination of the data.")
 
@@ -158,28 +147,20 @@ class Output(Strict):
 class Engine(Strict):
     """What the job runs in: a preset framework, an image of one's own, or both."""
 
-    engine_id: Annotated[str | None, Filled] = Field(
-        None,
-        description="Id of a preset framework.",
-        examples=["pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"],
+    engine_id: Annotated[str | None, Filled] = optional(
+        "Id of a preset framework.", "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
     )
-    engine_name: Annotated[str | None, Filled] = Field(
-        None, description="Name of a preset framework.", examples=["PyTorch"]
+    engine_name: Annotated[str | None, Filled] = optional("Name of a preset framework.", "PyTorch")
+    engine_version: Annotated[str | None, Filled] = optional(
+        "Version of a preset framework.", "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
     )
-    engine_version: Annotated[str | None, Filled] = Field(
-        None,
-        description="Version of a preset framework.",
-        examples=["pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"],
+    image_url: Annotated[str | None, Filled] = optional(
+        "Image: {organization}/{image}:{tag} of SWR.", "vision/resnet:1.4"
     )
-    image_url: Annotated[str | None, Filled] = Field(
-        None, description="Image: {organization}/{image}:{tag} of SWR.", examples=["vision/resnet:1.4"]
+    install_sys_packages: Annotated[Flag, Filled] = optional(
+        "Install the platform's packages into the image.", default=False
     )
-    install_sys_packages: Annotated[Flag, Filled] = Field(
-        False, description="Install the platform's packages into the image."
-    )
-    image_repo_id: str | None = Field(
-        None, description="Instance of an SWR enterprise repository.", examples=["swr-ee-7f2c"]
-    )
+    image_repo_id: str | None = optional("Instance of an SWR enterprise repository.", "swr-ee-7f2c")
 
     choices = (
         Choice(("engine_id", "image_url"), hint="for a framework on an image use engine_name + image_url"),
@@ -220,72 +201,54 @@ _NOT_BELOW = ("/home/ma-user/modelarts-dev", "/home/ma-user/infer")
 class Algorithm(Strict):
     """What the job runs."""
 
-    id: str | None = Field(
-        None,
-        description="Id of an algorithm of the service.",
-        examples=["0a1b2c3d-0000-4000-8000-000000000000"],
+    id: str | None = optional("Id of an algorithm of the service.", "0a1b2c3d-0000-4000-8000-000000000000")
+    name: Annotated[str | None, Filled] = optional("Set by the service; leave it out.", "resnet")
+    subscription_id: str | None = optional(
+        "Id of a subscribed algorithm.", "6c7d8e9f-0000-4000-8000-000000000000"
     )
-    name: Annotated[str | None, Filled] = Field(
-        None, description="Set by the service; leave it out.", examples=["resnet"]
+    item_version_id: str | None = optional("Version of a subscribed algorithm.", "1.0.0")
+    code_dir: Annotated[CodeDirectory | None, Filled] = optional(
+        "OBS directory with the code, ending in /; file:// means a directory in the image.",
+        "obs://vision-data/resnet/",
     )
-    subscription_id: str | None = Field(
-        None, description="Id of a subscribed algorithm.", examples=["6c7d8e9f-0000-4000-8000-000000000000"]
+    boot_file: Annotated[BootFile | None, Filled] = optional(
+        "The script to start, inside code_dir.", "obs://vision-data/resnet/train.py"
     )
-    item_version_id: str | None = Field(
-        None, description="Version of a subscribed algorithm.", examples=["1.0.0"]
+    autosearch_config_path: ObsPath | None = optional(
+        "YAML file of a search, in OBS.", "obs://vision-data/search.yaml"
     )
-    code_dir: Annotated[CodeDirectory | None, Filled] = Field(
-        None,
-        description="OBS directory with the code, ending in /; file:// means a directory in the image.",
-        examples=["obs://vision-data/resnet/"],
+    autosearch_framework_path: ObsDirectory | None = optional(
+        "OBS directory of the search framework.", "obs://vision-data/search/"
     )
-    boot_file: Annotated[BootFile | None, Filled] = Field(
-        None,
-        description="The script to start, inside code_dir.",
-        examples=["obs://vision-data/resnet/train.py"],
+    command: Annotated[str | None, Filled] = optional(
+        "Start command of a custom image.", "python /app/train.py"
     )
-    autosearch_config_path: ObsPath | None = Field(
-        None, description="YAML file of a search, in OBS.", examples=["obs://vision-data/search.yaml"]
+    parameters: Annotated[list[Parameter] | None, KeyedBy("name"), DISTINCT_NAMES] = optional(
+        "Arguments of the script, as a mapping or as the service's list.", {"epochs": 90, "lr": 0.1}
     )
-    autosearch_framework_path: ObsDirectory | None = Field(
-        None, description="OBS directory of the search framework.", examples=["obs://vision-data/search/"]
+    policies: Annotated[Any, Rare("Policies"), Filled] = optional("How the algorithm is run.")
+    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = optional(
+        "Data to read, as a mapping of names to OBS paths or as the service's list.",
+        {"data_url": "obs://vision-data/imagenet/"},
     )
-    command: Annotated[str | None, Filled] = Field(
-        None, description="Start command of a custom image.", examples=["python /app/train.py"]
+    outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = optional(
+        "Data to write, as a mapping of names to OBS paths or as the service's list.",
+        {"train_url": "obs://vision-data/out/"},
     )
-    parameters: Annotated[list[Parameter] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
-        None,
-        description="Arguments of the script, as a mapping or as the service's list.",
-        examples=[{"epochs": 90, "lr": 0.1}],
+    engine: Annotated[Engine | None, Filled] = optional("What the job runs in.")
+    local_code_dir: Annotated[str | None, Filled] = optional(
+        "Where the code lies in the container.",
+        "/home/ma-user/code",
+        default="/home/ma-user/modelarts/user-job-dir",
     )
-    policies: Annotated[Any, Rare("Policies"), Filled] = Field(None, description="How the algorithm is run.")
-    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
-        None,
-        description="Data to read, as a mapping of names to OBS paths or as the service's list.",
-        examples=[{"data_url": "obs://vision-data/imagenet/"}],
+    working_dir: str | None = optional(
+        "Working directory in the container.", "/home/ma-user/modelarts/user-job-dir/resnet"
     )
-    outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
-        None,
-        description="Data to write, as a mapping of names to OBS paths or as the service's list.",
-        examples=[{"train_url": "obs://vision-data/out/"}],
+    environments: Annotated[Environments | None, Mark.FREE_MEMBERS, Filled] = optional(
+        "Environment variables, as a mapping of names to values or as a list; at most 100.",
+        {"NCCL_DEBUG": "INFO"},
     )
-    engine: Annotated[Engine | None, Filled] = Field(None, description="What the job runs in.")
-    local_code_dir: Annotated[str | None, Filled] = Field(
-        "/home/ma-user/modelarts/user-job-dir",
-        description="Where the code lies in the container.",
-        examples=["/home/ma-user/code"],
-    )
-    working_dir: str | None = Field(
-        None,
-        description="Working directory in the container.",
-        examples=["/home/ma-user/modelarts/user-job-dir/resnet"],
-    )
-    environments: Annotated[Environments | None, Mark.FREE_MEMBERS, Filled] = Field(
-        None,
-        description="Environment variables, as a mapping of names to values or as a list; at most 100.",
-        examples=[{"NCCL_DEBUG": "INFO"}],
-    )
-    summary: Annotated[Any, Rare("Summary")] = Field(None, description="Summaries for visualisation.")
+    summary: Annotated[Any, Rare("Summary")] = optional("Summaries for visualisation.")
 
     choices = (Choice(("id", "subscription_id")), Choice(("id", "item_version_id")))
 
@@ -348,28 +311,24 @@ class Algorithm(Strict):
 class LogExportPath(Strict):
     """Where the log goes."""
 
-    obs_url: Annotated[ObsDirectory | None, Filled] = Field(
-        None, description="OBS directory; it ends in /.", examples=["obs://vision-data/logs/"]
+    obs_url: Annotated[ObsDirectory | None, Filled] = optional(
+        "OBS directory; it ends in /.", "obs://vision-data/logs/"
     )
-    host_path: Annotated[str | None, Filled] = Field(
-        None, description="Directory on the host.", examples=["/var/log/training"]
-    )
+    host_path: Annotated[str | None, Filled] = optional("Directory on the host.", "/var/log/training")
 
 
 class Resource(Strict):
     """Where the job runs."""
 
     # For a dedicated pool the service fills the flavor in.
-    flavor_id: Annotated[str | None, Filled] = Field(
-        None, description="Compute flavor, e.g. modelarts.vm.cpu.2u.", examples=["modelarts.vm.cpu.2u"]
+    flavor_id: Annotated[str | None, Filled] = optional(
+        "Compute flavor, e.g. modelarts.vm.cpu.2u.", "modelarts.vm.cpu.2u"
     )
     node_count: Annotated[int, Field(ge=1, description="Whole nodes.", examples=[2])] = 1
-    pool_id: str | None = Field(None, description="Dedicated pool.", examples=["pool-7d3f"])
-    pool_group_id: str | None = Field(
-        None, description="Group of pools, for federated_pool_job.", examples=["pool-group-1"]
-    )
-    main_container_customized_flavor: Annotated[Any, Rare("CustomizedFlavor")] = Field(
-        None, description="Custom size; requires pool_id."
+    pool_id: str | None = optional("Dedicated pool.", "pool-7d3f")
+    pool_group_id: str | None = optional("Group of pools, for federated_pool_job.", "pool-group-1")
+    main_container_customized_flavor: Annotated[Any, Rare("CustomizedFlavor")] = optional(
+        "Custom size; requires pool_id."
     )
 
     choices = (Choice(("pool_id", "pool_group_id")),)
@@ -400,12 +359,10 @@ class SchedulePolicy(Strict):
         Filled,
         Field(ge=1, le=3, description="1 to 3; 3 requires a permission.", examples=[2]),
     ] = 1
-    preemptible: Annotated[Flag, RESCHEDULE] = Field(False, description="Whether other jobs may preempt it.")
-    required_affinity: Annotated[Any, Rare("RequiredAffinity")] = Field(
-        None, description="Required placement rules."
-    )
-    preferred_affinity: Annotated[Any, Rare("PreferredAffinity"), Unreported] = Field(
-        None, description="Preferred placement rules."
+    preemptible: Annotated[Flag, RESCHEDULE] = optional("Whether other jobs may preempt it.", default=False)
+    required_affinity: Annotated[Any, Rare("RequiredAffinity")] = optional("Required placement rules.")
+    preferred_affinity: Annotated[Any, Rare("PreferredAffinity"), Unreported] = optional(
+        "Preferred placement rules."
     )
 
     choices = (Choice(("required_affinity", "preferred_affinity")),)
@@ -422,39 +379,31 @@ class Spec(Strict):
     resource: Resource = Field(
         description="Where the job runs.", examples=[{"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}]
     )
-    runtime_type: Annotated[Literal["production", "debug"], Filled] = Field(
-        "production", description="debug requires a dedicated pool."
+    runtime_type: Annotated[Literal["production", "debug"], Filled] = optional(
+        "debug requires a dedicated pool.", default="production"
     )
-    volumes: Annotated[Any, Rare("Volumes"), KeyedBy("local_path")] = Field(
-        None, description="Storage to mount; dedicated pools only."
+    volumes: Annotated[Any, Rare("Volumes"), KeyedBy("local_path")] = optional(
+        "Storage to mount; dedicated pools only."
     )
-    log_export_path: Annotated[LogExportPath | None, Filled] = Field(None, description="Where the log goes.")
-    log_export_config: Annotated[Any, Rare("LogExportConfig")] = Field(
-        None, description="How the log is written."
+    log_export_path: Annotated[LogExportPath | None, Filled] = optional("Where the log goes.")
+    log_export_config: Annotated[Any, Rare("LogExportConfig")] = optional("How the log is written.")
+    auto_stop: Span | None = optional(
+        "When the service stops the job by itself.", {"time_unit": "HOURS", "duration": 48}
     )
-    auto_stop: Span | None = Field(
-        None,
-        description="When the service stops the job by itself.",
-        examples=[{"time_unit": "HOURS", "duration": 48}],
+    retention: Annotated[Any, Rare("Retention"), Unreported] = optional("How long the record is kept.")
+    reserved_time: Annotated[Span | None, Unreported] = optional(
+        "How long the resources are kept after the end."
     )
-    retention: Annotated[Any, Rare("Retention"), Unreported] = Field(
-        None, description="How long the record is kept."
+    schedule_policy: Annotated[SchedulePolicy | None, Filled] = optional(
+        "How the job queues.", {"priority": 2, "preemptible": False}
     )
-    reserved_time: Annotated[Span | None, Unreported] = Field(
-        None, description="How long the resources are kept after the end."
+    notification: Annotated[Any, Rare("Notification"), WHILE_ACTIVE, Unreported] = optional(
+        "Who is notified of which events."
     )
-    schedule_policy: Annotated[SchedulePolicy | None, Filled] = Field(
-        None, description="How the job queues.", examples=[{"priority": 2, "preemptible": False}]
-    )
-    notification: Annotated[Any, Rare("Notification"), WHILE_ACTIVE, Unreported] = Field(
-        None, description="Who is notified of which events."
-    )
-    custom_metrics: Annotated[Any, Rare("CustomMetrics")] = Field(None, description="Custom metrics.")
-    output_model: Annotated[Any, Rare("OutputModel")] = Field(
-        None, description="The model that the job makes."
-    )
-    asset_model: Annotated[Any, Rare("AssetModel")] = Field(None, description="The model as an asset.")
-    asset_id: str | None = Field(None, description="Asset to fine-tune.", examples=["asset-1"])
+    custom_metrics: Annotated[Any, Rare("CustomMetrics")] = optional("Custom metrics.")
+    output_model: Annotated[Any, Rare("OutputModel")] = optional("The model that the job makes.")
+    asset_model: Annotated[Any, Rare("AssetModel")] = optional("The model as an asset.")
+    asset_id: str | None = optional("Asset to fine-tune.", "asset-1")
 
     @model_validator(mode="after")
     def _paths(self) -> Self:
@@ -467,15 +416,15 @@ class Spec(Strict):
 class Ssh(Strict):
     """Access to the job by SSH."""
 
-    key_pair_names: Annotated[list[str] | None, Mark.AS_SET, WHILE_ACTIVE] = Field(
-        None, description="Key pairs that may log in.", examples=[["alice-laptop"]]
+    key_pair_names: Annotated[list[str] | None, Mark.AS_SET, WHILE_ACTIVE] = optional(
+        "Key pairs that may log in.", ["alice-laptop"]
     )
 
 
 class Endpoints(Strict):
     """Access to the running job."""
 
-    ssh: Ssh | None = Field(None, description="SSH access.")
+    ssh: Ssh | None = optional("SSH access.")
 
 
 #: Annotations that switch something on or off, and those that count.
@@ -520,51 +469,40 @@ JobKind = Literal[
 class JobBody(Strict):
     """The part of an entry that becomes the service's create body. Names are the service's own."""
 
-    kind: JobKind = Field("job", description="Kind of job.")
-    description: Annotated[str | None, ANY_TIME] = Field(
-        None,
-        description="What the job is for; the ownership marker is appended.",
-        examples=["ResNet-50, nightly"],
+    kind: JobKind = optional("Kind of job.", default="job")
+    description: Annotated[str | None, ANY_TIME] = optional(
+        "What the job is for; the ownership marker is appended.", "ResNet-50, nightly"
     )
     annotations: Annotated[
         dict[str, Text] | None, Mark.FREE_MEMBERS, Unreported, AfterValidator(_known_annotations)
-    ] = Field(
-        None,
-        description="Settings of advanced features, e.g. fault-tolerance/job-retry-num.",
-        examples=[{"fault-tolerance/job-retry-num": "3"}],
+    ] = optional(
+        "Settings of advanced features, e.g. fault-tolerance/job-retry-num.",
+        {"fault-tolerance/job-retry-num": "3"},
     )
-    training_experiment_reference: Annotated[Any, Rare("ExperimentReference")] = Field(
-        None, description="The experiment the job belongs to."
+    training_experiment_reference: Annotated[Any, Rare("ExperimentReference")] = optional(
+        "The experiment the job belongs to."
     )
-    algorithm: Algorithm | None = Field(
-        None,
-        description="What the job runs.",
-        examples=[
-            {
-                "code_dir": "obs://vision-data/resnet/",
-                "boot_file": "obs://vision-data/resnet/train.py",
-                "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
-            }
-        ],
+    algorithm: Algorithm | None = optional(
+        "What the job runs.",
+        {
+            "code_dir": "obs://vision-data/resnet/",
+            "boot_file": "obs://vision-data/resnet/train.py",
+            "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
+        },
     )
-    tasks: Annotated[Any, Rare("Tasks")] = Field(
-        None,
-        description="Tasks of a heterogeneous job; not together with spec.",
-        examples=[
-            [{"role": "worker", "task_resource": {"flavor_id": "modelarts.p3.large.public", "node_count": 2}}]
-        ],
+    tasks: Annotated[Any, Rare("Tasks")] = optional(
+        "Tasks of a heterogeneous job; not together with spec.",
+        [{"role": "worker", "task_resource": {"flavor_id": "modelarts.p3.large.public", "node_count": 2}}],
     )
-    spec: Spec | None = Field(
-        None,
-        description="Where and how the job runs.",
-        examples=[{"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}}],
+    spec: Spec | None = optional(
+        "Where and how the job runs.", {"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}}
     )
-    endpoints: Endpoints | None = Field(None, description="Access to the running job.")
-    train_type: Annotated[Literal["SFT", "PRETRAIN", "LORA", "DPO", "RFT"] | None, Unreported] = Field(
-        None, description="Kind of fine-tuning."
+    endpoints: Endpoints | None = optional("Access to the running job.")
+    train_type: Annotated[Literal["SFT", "PRETRAIN", "LORA", "DPO", "RFT"] | None, Unreported] = optional(
+        "Kind of fine-tuning."
     )
-    ftjob_config: Annotated[Any, Rare("FineTuneConfig"), Unreported] = Field(
-        None, description="Settings of a fine-tune job."
+    ftjob_config: Annotated[Any, Rare("FineTuneConfig"), Unreported] = optional(
+        "Settings of a fine-tune job."
     )
 
     choices = (Choice(("tasks", "spec")),)

@@ -20,6 +20,7 @@ from reconciler.core.fields.field_types import (
     Unreported,
     VolumePath,
     form_error,
+    optional,
     rule_error,
 )
 from reconciler.core.fields.job import (
@@ -34,39 +35,29 @@ from reconciler.core.fields.job import (
 class Constraint(Strict):
     """The rules for a parameter's value."""
 
-    type: Literal["String", "Integer", "Float", "Boolean"] | None = Field(
-        None, description="Type of the value."
-    )
-    editable: Flag | None = Field(None, description="Whether the value may be changed.")
-    required: Flag | None = Field(None, description="Whether a value is required.")
-    sensitive: Flag | None = Field(None, description="Stored by the service, and without effect there.")
-    valid_type: Literal["None", "Choice", "Range"] | None = Field(None, description="Meaning of valid_range.")
-    valid_range: list[Text] | None = Field(
-        None, description="Choices, or the ends of the range.", examples=[["0", "1"]]
-    )
+    type: Literal["String", "Integer", "Float", "Boolean"] | None = optional("Type of the value.")
+    editable: Flag | None = optional("Whether the value may be changed.")
+    required: Flag | None = optional("Whether a value is required.")
+    sensitive: Flag | None = optional("Stored by the service, and without effect there.")
+    valid_type: Literal["None", "Choice", "Range"] | None = optional("Meaning of valid_range.")
+    valid_range: list[Text] | None = optional("Choices, or the ends of the range.", ["0", "1"])
 
 
 class I18nDescription(Strict):
     """A description of a parameter in one language."""
 
-    language: Literal["zh-cn", "en-us"] | None = Field(None, description="Language of the text.")
-    description: str | None = Field(None, description="The text.", examples=["Learning rate"])
+    language: Literal["zh-cn", "en-us"] | None = optional("Language of the text.")
+    description: str | None = optional("The text.", "Learning rate")
 
 
 class Dataset(Strict):
     """A data set of the service as input."""
 
     id: str = Field(description="Id of the data set.", examples=["ak0Ft2xVgRTdMQbvbHs"])
-    version_id: str | None = Field(
-        None, description="Version; required unless service_type is V3.", examples=["5Hs1wGvJ7jDMB6dbQPW"]
-    )
-    service_type: str | None = Field(
-        None, description="V3: a data set of the asset service.", examples=["V3"]
-    )
-    name: str | None = Field(None, description="Name of the data set.", examples=["imagenet"])
-    dataset_proportion: int | None = Field(
-        None, description="Share of the data set, for fine-tuning.", examples=[100]
-    )
+    version_id: str | None = optional("Version; required unless service_type is V3.", "5Hs1wGvJ7jDMB6dbQPW")
+    service_type: str | None = optional("V3: a data set of the asset service.", "V3")
+    name: str | None = optional("Name of the data set.", "imagenet")
+    dataset_proportion: int | None = optional("Share of the data set, for fine-tuning.", 100)
 
     @model_validator(mode="after")
     def _version(self) -> Self:
@@ -78,67 +69,59 @@ class Dataset(Strict):
 class RemoteConstraint(Strict):
     """What kind of data an input takes."""
 
-    data_type: str | None = Field(None, description="Kind of data.", examples=["obs"])
-    attributes: Literal["data_format", "data_segmentation", "dataset_type"] | None = Field(
-        None, description="Attribute: data_format, data_segmentation, dataset_type.", examples=["data_format"]
+    data_type: str | None = optional("Kind of data.", "obs")
+    attributes: Literal["data_format", "data_segmentation", "dataset_type"] | None = optional(
+        "Attribute: data_format, data_segmentation, dataset_type.", "data_format"
     )
 
 
 class RewardAttr(Strict):
     """A metric that a hyperparameter search watches."""
 
-    name: str | None = Field(None, description="Name of the metric.", examples=["accuracy"])
-    mode: Literal["max", "min"] | None = Field(None, description="Which way is better.")
-    regex: str | None = Field(
-        None, description="Pattern that finds the metric in the log.", examples=[r"accuracy=(\d+\.\d+)"]
-    )
+    name: str | None = optional("Name of the metric.", "accuracy")
+    mode: Literal["max", "min"] | None = optional("Which way is better.")
+    regex: str | None = optional("Pattern that finds the metric in the log.", r"accuracy=(\d+\.\d+)")
 
 
 class SearchParam(Strict):
     """A hyperparameter that a search varies."""
 
-    name: str | None = Field(None, description="Name of the hyperparameter.", examples=["lr"])
-    param_type: Literal["continuous", "discrete"] | None = Field(None, description="Type of range.")
-    lower_bound: Text | None = Field(None, description="Lower end of the range.", examples=[0.001])
-    upper_bound: Text | None = Field(None, description="Upper end of the range.", examples=[0.1])
-    discrete_points_num: Text | None = Field(
-        None, description="Number of points of the range to try.", examples=[5]
-    )
-    discrete_values: list[Text] | None = Field(
-        None, description="The values to try.", examples=[["32", "64"]]
-    )
+    name: str | None = optional("Name of the hyperparameter.", "lr")
+    param_type: Literal["continuous", "discrete"] | None = optional("Type of range.")
+    lower_bound: Text | None = optional("Lower end of the range.", 0.001)
+    upper_bound: Text | None = optional("Upper end of the range.", 0.1)
+    discrete_points_num: Text | None = optional("Number of points of the range to try.", 5)
+    discrete_values: list[Text] | None = optional("The values to try.", ["32", "64"])
 
 
 class AlgoParam(Strict):
     """One setting of a search algorithm."""
 
-    key: str | None = Field(None, description="Name of the setting.", examples=["num_samples"])
-    value: Text | None = Field(None, description="Value of the setting.", examples=[20])
-    type: str | None = Field(None, description="Type of the setting.", examples=["Integer"])
+    key: str | None = optional("Name of the setting.", "num_samples")
+    value: Text | None = optional("Value of the setting.", 20)
+    type: str | None = optional("Type of the setting.", "Integer")
 
 
 class AlgoConfig(Strict):
     """A search algorithm with its settings."""
 
-    name: str | None = Field(None, description="Name of the search algorithm.", examples=["bayes_opt_search"])
-    params: list[AlgoParam] | None = Field(None, description="Its settings.")
+    name: str | None = optional("Name of the search algorithm.", "bayes_opt_search")
+    params: list[AlgoParam] | None = optional("Its settings.")
 
 
 class AutoSearch(Strict):
     """A hyperparameter search."""
 
-    skip_search_params: str | None = Field(
-        None, description="Combinations to leave out.", examples=["lr=0.1"]
-    )
-    reward_attrs: list[RewardAttr] | None = Field(None, description="Metrics to optimize.")
-    search_params: list[SearchParam] | None = Field(None, description="Parameters to vary.")
-    algo_configs: list[AlgoConfig] | None = Field(None, description="Search algorithm.")
+    skip_search_params: str | None = optional("Combinations to leave out.", "lr=0.1")
+    reward_attrs: list[RewardAttr] | None = optional("Metrics to optimize.")
+    search_params: list[SearchParam] | None = optional("Parameters to vary.")
+    algo_configs: list[AlgoConfig] | None = optional("Search algorithm.")
 
 
 class Policies(Strict):
     """How the algorithm is run."""
 
-    auto_search: AutoSearch | None = Field(None, description="Search for hyperparameters.")
+    auto_search: AutoSearch | None = optional("Search for hyperparameters.")
 
 
 class Pfs(Strict):
@@ -162,22 +145,22 @@ class JobReference(Strict):
 class NfsReference(Strict):
     """A path on a file server."""
 
-    nfs_path: str | None = Field(None, description="Path on the file server.", examples=["/logs"])
+    nfs_path: str | None = optional("Path on the file server.", "/logs")
 
 
 class DataSource(Strict):
     """What a visualisation shows."""
 
-    job: JobReference | None = Field(None, description="Job whose summaries to show.")
-    nfs: NfsReference | None = Field(None, description="A path on a file server.")
+    job: JobReference | None = optional("Job whose summaries to show.")
+    nfs: NfsReference | None = optional("A path on a file server.")
 
 
 class Summary(Strict):
     """Summaries for TensorBoard or MindStudio Insight."""
 
-    log_type: Literal["tensorboard", "mindstudio-insight"] | None = Field(None, description="The tool.")
-    log_dir: LogDir | None = Field(None, description="Directory the summaries are written to.")
-    data_sources: list[DataSource] | None = Field(None, description="What is shown.")
+    log_type: Literal["tensorboard", "mindstudio-insight"] | None = optional("The tool.")
+    log_dir: LogDir | None = optional("Directory the summaries are written to.")
+    data_sources: list[DataSource] | None = optional("What is shown.")
 
     @model_validator(mode="after")
     def _directory(self) -> Self:
@@ -192,8 +175,8 @@ Positive = Annotated[float, Field(gt=0)]
 class CustomizedFlavor(Strict):
     """A size of one's own on a dedicated pool."""
 
-    cpu_core_num: Positive | None = Field(None, description="CPU cores, more than 0.", examples=[8])
-    mem_size: Positive | None = Field(None, description="Memory in GB, more than 0.", examples=[64])
+    cpu_core_num: Positive | None = optional("CPU cores, more than 0.", 8)
+    mem_size: Positive | None = optional("Memory in GB, more than 0.", 64)
     accelerator_num: Annotated[float | None, Field(ge=0, description="Accelerators.", examples=[1])] = None
 
 
@@ -229,52 +212,36 @@ ServerPath = Annotated[str, _SERVER.validator, _SERVER.schema]
 class NfsVolume(Strict):
     """A file server."""
 
-    nfs_server_path: ServerPath | None = Field(
-        None, description="host:/path of the server.", examples=["192.168.0.8:/data"]
-    )
-    local_path: MountPath | None = Field(
-        None, description="Mount path in the container.", examples=["/mnt/data"]
-    )
-    read_only: Flag = Field(False, description="Whether the mount is read-only.")
+    nfs_server_path: ServerPath | None = optional("host:/path of the server.", "192.168.0.8:/data")
+    local_path: MountPath | None = optional("Mount path in the container.", "/mnt/data")
+    read_only: Flag = optional("Whether the mount is read-only.", default=False)
 
 
 class PfsVolume(Strict):
     """A parallel file system."""
 
-    pfs_path: VolumePath | None = Field(None, description="/{bucket}/{path}.", examples=["/vision-pfs/data"])
-    local_path: MountPath | None = Field(
-        None, description="Mount path in the container.", examples=["/mnt/data"]
-    )
+    pfs_path: VolumePath | None = optional("/{bucket}/{path}.", "/vision-pfs/data")
+    local_path: MountPath | None = optional("Mount path in the container.", "/mnt/data")
 
 
 class ObsVolume(Strict):
     """A bucket."""
 
-    obs_path: VolumePath | None = Field(
-        None, description="/{bucket}/{path}.", examples=["/vision-data/imagenet"]
-    )
-    local_path: MountPath | None = Field(
-        None, description="Mount path in the container.", examples=["/mnt/data"]
-    )
+    obs_path: VolumePath | None = optional("/{bucket}/{path}.", "/vision-data/imagenet")
+    local_path: MountPath | None = optional("Mount path in the container.", "/mnt/data")
 
 
 class Volume(Strict):
     """Storage that is mounted into the container."""
 
-    nfs: NfsVolume | None = Field(
-        None,
-        description="A file server.",
-        examples=[{"nfs_server_path": "192.168.0.8:/data", "local_path": "/mnt/data"}],
+    nfs: NfsVolume | None = optional(
+        "A file server.", {"nfs_server_path": "192.168.0.8:/data", "local_path": "/mnt/data"}
     )
-    pfs: PfsVolume | None = Field(
-        None,
-        description="A parallel file system.",
-        examples=[{"pfs_path": "/vision-pfs/data", "local_path": "/mnt/data"}],
+    pfs: PfsVolume | None = optional(
+        "A parallel file system.", {"pfs_path": "/vision-pfs/data", "local_path": "/mnt/data"}
     )
-    obs: ObsVolume | None = Field(
-        None,
-        description="A bucket.",
-        examples=[{"obs_path": "/vision-data/imagenet", "local_path": "/mnt/data"}],
+    obs: ObsVolume | None = optional(
+        "A bucket.", {"obs_path": "/vision-data/imagenet", "local_path": "/mnt/data"}
     )
 
     choices = (Choice(("nfs", "pfs", "obs"), is_required=True),)
@@ -288,8 +255,8 @@ class Volume(Strict):
 class LogExportConfig(Strict):
     """How the log is written."""
 
-    version: Literal["v0", "v1"] = Field("v0", description="Layout of the log.")
-    rotation_enabled: Flag = Field(False, description="Whether the log is rotated.")
+    version: Literal["v0", "v1"] = optional("Layout of the log.", default="v0")
+    rotation_enabled: Flag = optional("Whether the log is rotated.", default=False)
 
 
 class NodeSelectorRequirement(Strict):
@@ -297,21 +264,17 @@ class NodeSelectorRequirement(Strict):
 
     key: str = Field(description="Label or field of the node.", examples=["topology.kubernetes.io/zone"])
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = Field(description="Comparison.")
-    values: list[Text] | None = Field(None, description="Values to compare with.", examples=[["zone-1"]])
+    values: list[Text] | None = optional("Values to compare with.", ["zone-1"])
 
 
 class NodeSelectorTerm(Strict):
     """Conditions on a node that must all hold."""
 
-    matchExpressions: list[NodeSelectorRequirement] | None = Field(  # noqa: N815
-        None,
-        description="On labels.",
-        examples=[[{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["zone-1"]}]],
+    matchExpressions: list[NodeSelectorRequirement] | None = optional(  # noqa: N815
+        "On labels.", [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["zone-1"]}]
     )
-    matchFields: list[NodeSelectorRequirement] | None = Field(  # noqa: N815
-        None,
-        description="On fields.",
-        examples=[[{"key": "metadata.name", "operator": "NotIn", "values": ["node-7"]}]],
+    matchFields: list[NodeSelectorRequirement] | None = optional(  # noqa: N815
+        "On fields.", [{"key": "metadata.name", "operator": "NotIn", "values": ["node-7"]}]
     )
 
 
@@ -331,19 +294,19 @@ class PreferredTerm(Strict):
 class RequiredAffinity(Strict):
     """Required placement rules."""
 
-    affinity_type: Literal["cabinet", "hyperinstance", "networkTopology"] | None = Field(
-        None, description="Unit in which nodes are grouped."
+    affinity_type: Literal["cabinet", "hyperinstance", "networkTopology"] | None = optional(
+        "Unit in which nodes are grouped."
     )
     affinity_group_size: Annotated[
         int, Filled, Field(ge=1, description="Nodes of a group.", examples=[4])
     ] = 1
-    job_level: Annotated[Literal["cluster", "hyperinstanceGroup"], Filled] = Field(
-        "cluster", description="Scope across which the job may spread."
+    job_level: Annotated[Literal["cluster", "hyperinstanceGroup"], Filled] = optional(
+        "Scope across which the job may spread.", default="cluster"
     )
-    affinity_group_level: Literal["hyperinstanceGroup", "hyperinstance", "slice"] = Field(
-        "hyperinstanceGroup", description="Scope across which a group may spread."
+    affinity_group_level: Literal["hyperinstanceGroup", "hyperinstance", "slice"] = optional(
+        "Scope across which a group may spread.", default="hyperinstanceGroup"
     )
-    node_affinity: Annotated[NodeSelector | None, Unreported] = Field(None, description="On which nodes.")
+    node_affinity: Annotated[NodeSelector | None, Unreported] = optional("On which nodes.")
 
     @model_validator(mode="after")
     def _levels(self) -> Self:
@@ -358,7 +321,7 @@ class RequiredAffinity(Strict):
 class PreferredAffinity(Strict):
     """Preferred placement rules."""
 
-    node_affinity: list[PreferredTerm] | None = Field(None, description="On which nodes.")
+    node_affinity: list[PreferredTerm] | None = optional("On which nodes.")
 
 
 JobEvent = Literal[
@@ -372,24 +335,22 @@ class Notification(Strict):
     topic_urn: str = Field(
         description="URN of the topic.", examples=["urn:smn:cn-north-4:0123456789abcdef:training"]
     )
-    events: Annotated[list[JobEvent] | None, Mark.AS_SET] = Field(
-        None, description="Events to notify about.", examples=[["JobCompleted", "JobFailed"]]
+    events: Annotated[list[JobEvent] | None, Mark.AS_SET] = optional(
+        "Events to notify about.", ["JobCompleted", "JobFailed"]
     )
 
 
 class Exec(Strict):
     """A command that prints metrics."""
 
-    command: list[str] | None = Field(
-        None, description="The command and its arguments.", examples=[["python", "/app/metrics.py"]]
-    )
+    command: list[str] | None = optional("The command and its arguments.", ["python", "/app/metrics.py"])
 
 
 class HttpGet(Strict):
     """HTTP endpoint that returns metrics."""
 
-    path: str | None = Field(None, description="Path of the HTTP endpoint.", examples=["/metrics"])
-    port: int | None = Field(None, description="Port of the HTTP endpoint.", examples=[9090])
+    path: str | None = optional("Path of the HTTP endpoint.", "/metrics")
+    port: int | None = optional("Port of the HTTP endpoint.", 9090)
 
     @model_validator(mode="after")
     def _both(self) -> Self:
@@ -401,9 +362,9 @@ class HttpGet(Strict):
 class CustomMetric(Strict):
     """Custom metrics."""
 
-    exec: Exec | None = Field(None, description="Command that prints them.")
-    http_get: HttpGet | None = Field(
-        None, description="HTTP endpoint that returns them.", examples=[{"path": "/metrics", "port": 9090}]
+    exec: Exec | None = optional("Command that prints them.")
+    http_get: HttpGet | None = optional(
+        "HTTP endpoint that returns them.", {"path": "/metrics", "port": 9090}
     )
 
     choices = (Choice(("exec", "http_get"), is_required=True),)
@@ -418,15 +379,13 @@ class ObsModel(Strict):
     """Where a model goes."""
 
     obs_path: str = Field(description="Path in object storage.", examples=["obs://vision-data/models/"])
-    local_path: str | None = Field(
-        None, description="Path in the container.", examples=["/home/ma-user/model"]
-    )
+    local_path: str | None = optional("Path in the container.", "/home/ma-user/model")
 
 
 class OutputModel(Strict):
     """The model that the job makes."""
 
-    obs: ObsModel | None = Field(None, description="Destination in object storage.")
+    obs: ObsModel | None = optional("Destination in object storage.")
 
 
 class AssetModel(Strict):
@@ -435,150 +394,123 @@ class AssetModel(Strict):
     name: str = Field(description="Name of the asset.", examples=["resnet50"])
     version: str = Field(description="Version of the asset.", examples=["1.0.0"])
     type: str = Field(description="Type of the asset.", examples=["model"])
-    code: str | None = Field(None, description="Code of the asset.", examples=["resnet50"])
-    desc: str | None = Field(
-        None, description="Description of the asset.", examples=["ResNet-50 on ImageNet"]
-    )
-    series: str | None = Field(None, description="Series of the model.", examples=["resnet"])
-    model_desc: str | None = Field(None, description="Description of the model.", examples=["Classifier"])
-    parent_asset_id: str | None = Field(None, description="Asset it was derived from.", examples=["asset-1"])
+    code: str | None = optional("Code of the asset.", "resnet50")
+    desc: str | None = optional("Description of the asset.", "ResNet-50 on ImageNet")
+    series: str | None = optional("Series of the model.", "resnet")
+    model_desc: str | None = optional("Description of the model.", "Classifier")
+    parent_asset_id: str | None = optional("Asset it was derived from.", "asset-1")
 
 
 class Retention(Strict):
     """How long the record is kept, where the platform ages records."""
 
-    policy: Literal["enabled", "disabled"] | None = Field(None, description="Whether the record expires.")
+    policy: Literal["enabled", "disabled"] | None = optional("Whether the record expires.")
 
 
 class ExperimentReference(Strict):
     """The experiment the job belongs to."""
 
-    id: Annotated[str | None, Filled] = Field(
-        None,
-        description="Id of an experiment that exists.",
-        examples=["3f2a1b0c-0000-4000-8000-000000000000"],
+    id: Annotated[str | None, Filled] = optional(
+        "Id of an experiment that exists.", "3f2a1b0c-0000-4000-8000-000000000000"
     )
-    name: Annotated[str | None, Unreported, Field(max_length=64)] = Field(
-        None, description="Name; without id the experiment is made.", examples=["resnet-sweep"]
+    name: Annotated[str | None, Unreported, Field(max_length=64)] = optional(
+        "Name; without id the experiment is made.", "resnet-sweep"
     )
-    description: Annotated[str | None, Unreported, Field(max_length=256)] = Field(
-        None, description="Description of the experiment.", examples=["Learning rates"]
+    description: Annotated[str | None, Unreported, Field(max_length=256)] = optional(
+        "Description of the experiment.", "Learning rates"
     )
 
 
 class TaskEnvironment(Strict):
     """Environment of a fine-tune job."""
 
-    envs: list[dict[str, Any]] | None = Field(
-        None, description="Its variables.", examples=[[{"name": "SEED", "value": "1"}]]
-    )
+    envs: list[dict[str, Any]] | None = optional("Its variables.", [{"name": "SEED", "value": "1"}])
 
 
 class FineTuneConfig(Strict):
     """Settings of a fine-tune job."""
 
-    ft_job_uuid: str | None = Field(
-        None, description="Id of the fine-tune job.", examples=["3f2a1b0c-0000-4000-8000-000000000000"]
-    )
-    ft_train_type: str | None = Field(None, description="Kind of fine-tuning.", examples=["LORA"])
-    model_type: str | None = Field(None, description="Kind of model.", examples=["qwen"])
-    train_output_path: str | None = Field(
-        None, description="Where the result goes.", examples=["obs://vision-data/ft/"]
-    )
-    train_process: float | None = Field(None, description="Progress.", examples=[0.5])
-    checkpoint_id: str | None = Field(None, description="Where to start from.", examples=["ckpt-1"])
-    task_env: TaskEnvironment | None = Field(None, description="Environment.")
-    checkpoint_config: dict[str, Any] | None = Field(
-        None, description="How checkpoints are kept.", examples=[{"save_steps": 500}]
-    )
+    ft_job_uuid: str | None = optional("Id of the fine-tune job.", "3f2a1b0c-0000-4000-8000-000000000000")
+    ft_train_type: str | None = optional("Kind of fine-tuning.", "LORA")
+    model_type: str | None = optional("Kind of model.", "qwen")
+    train_output_path: str | None = optional("Where the result goes.", "obs://vision-data/ft/")
+    train_process: float | None = optional("Progress.", 0.5)
+    checkpoint_id: str | None = optional("Where to start from.", "ckpt-1")
+    task_env: TaskEnvironment | None = optional("Environment.")
+    checkpoint_config: dict[str, Any] | None = optional("How checkpoints are kept.", {"save_steps": 500})
 
 
 class TaskEngine(Strict):
     """What a task of a heterogeneous job runs in."""
 
-    engine_id: str | None = Field(
-        None,
-        description="Id of a preset framework.",
-        examples=["pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"],
+    engine_id: str | None = optional(
+        "Id of a preset framework.", "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
     )
-    engine_name: str | None = Field(None, description="Name of a preset framework.", examples=["PyTorch"])
-    engine_version: str | None = Field(
-        None,
-        description="Version of a preset framework.",
-        examples=["pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"],
+    engine_name: str | None = optional("Name of a preset framework.", "PyTorch")
+    engine_version: str | None = optional(
+        "Version of a preset framework.", "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
     )
-    image_url: str | None = Field(None, description="Image of SWR.", examples=["vision/resnet:1.4"])
-    run_user: Text | None = Field(
-        None, description='User id in a custom image, "1000" by default.', examples=["1000"]
-    )
+    image_url: str | None = optional("Image of SWR.", "vision/resnet:1.4")
+    run_user: Text | None = optional('User id in a custom image, "1000" by default.', "1000")
 
 
 class TaskJobConfig(Strict):
     """Settings of a task."""
 
-    parameters: Annotated[list[Parameter] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
-        None, description="Arguments.", examples=[{"epochs": 90}]
+    parameters: Annotated[list[Parameter] | None, KeyedBy("name"), DISTINCT_NAMES] = optional(
+        "Arguments.", {"epochs": 90}
     )
-    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
-        None, description="Data to read.", examples=[{"data_url": "obs://vision-data/imagenet/"}]
+    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = optional(
+        "Data to read.", {"data_url": "obs://vision-data/imagenet/"}
     )
-    outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
-        None, description="Data to write.", examples=[{"train_url": "obs://vision-data/out/"}]
+    outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = optional(
+        "Data to write.", {"train_url": "obs://vision-data/out/"}
     )
-    engine: TaskEngine | None = Field(None, description="What the task runs in.")
+    engine: TaskEngine | None = optional("What the task runs in.")
 
 
 class TaskAlgorithm(Strict):
     """What a task of a heterogeneous job runs."""
 
-    job_config: TaskJobConfig | None = Field(None, description="Settings of the task.")
-    code_dir: TaskPath | None = Field(
-        None, description="OBS directory with the code.", examples=["obs://vision-data/rl/"]
+    job_config: TaskJobConfig | None = optional("Settings of the task.")
+    code_dir: TaskPath | None = optional("OBS directory with the code.", "obs://vision-data/rl/")
+    boot_file: TaskPath | None = optional("The script to start.", "obs://vision-data/rl/worker.py")
+    engine: TaskEngine | None = optional("What the task runs in.")
+    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = optional(
+        "Data to read, OBS only.", {"data_url": "obs://vision-data/imagenet/"}
     )
-    boot_file: TaskPath | None = Field(
-        None, description="The script to start.", examples=["obs://vision-data/rl/worker.py"]
+    outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = optional(
+        "Data to write.", {"train_url": "obs://vision-data/out/"}
     )
-    engine: TaskEngine | None = Field(None, description="What the task runs in.")
-    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
-        None, description="Data to read, OBS only.", examples=[{"data_url": "obs://vision-data/imagenet/"}]
+    local_code_dir: str | None = optional(
+        "Where the code lies in the container.", "/home/ma-user/modelarts/user-job-dir"
     )
-    outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = Field(
-        None, description="Data to write.", examples=[{"train_url": "obs://vision-data/out/"}]
+    working_dir: str | None = optional(
+        "Working directory in the container.", "/home/ma-user/modelarts/user-job-dir/rl"
     )
-    local_code_dir: str | None = Field(
-        None,
-        description="Where the code lies in the container.",
-        examples=["/home/ma-user/modelarts/user-job-dir"],
-    )
-    working_dir: str | None = Field(
-        None,
-        description="Working directory in the container.",
-        examples=["/home/ma-user/modelarts/user-job-dir/rl"],
-    )
-    environments: Annotated[Environments | None, Mark.FREE_MEMBERS] = Field(
-        None, description="Environment variables.", examples=[{"NCCL_DEBUG": "INFO"}]
+    environments: Annotated[Environments | None, Mark.FREE_MEMBERS] = optional(
+        "Environment variables.", {"NCCL_DEBUG": "INFO"}
     )
 
 
 class TaskResource(Strict):
     """Where a task runs."""
 
-    flavor_id: str | None = Field(None, description="Compute flavor.", examples=["modelarts.p3.large.public"])
+    flavor_id: str | None = optional("Compute flavor.", "modelarts.p3.large.public")
     node_count: Annotated[int, Field(ge=1, description="Whole nodes.", examples=[2])]
-    pool_id: str | None = Field(None, description="Dedicated pool.", examples=["pool-7d3f"])
+    pool_id: str | None = optional("Dedicated pool.", "pool-7d3f")
 
 
 class Task(Strict):
     """One task of a heterogeneous job."""
 
-    role: str | None = Field(None, description="Role of the task.", examples=["worker"])
-    algorithm: TaskAlgorithm | None = Field(
-        None,
-        description="What the task runs.",
-        examples=[{"code_dir": "obs://vision-data/rl/", "boot_file": "obs://vision-data/rl/worker.py"}],
+    role: str | None = optional("Role of the task.", "worker")
+    algorithm: TaskAlgorithm | None = optional(
+        "What the task runs.",
+        {"code_dir": "obs://vision-data/rl/", "boot_file": "obs://vision-data/rl/worker.py"},
     )
-    task_resource: TaskResource | None = Field(None, description="Where the task runs.")
-    log_export_path: LogExportPath | None = Field(None, description="Where the log goes.")
+    task_resource: TaskResource | None = optional("Where the task runs.")
+    log_export_path: LogExportPath | None = optional("Where the log goes.")
 
 
 # The lists that a field of `job.py` names.
