@@ -39,7 +39,7 @@ from reconciler.decide.fleet import DriftToShow, StackMessage, StackResult
 from reconciler.decide.guards import blockers
 from reconciler.decide.plan import Allowances
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, WrongUsage
-from reconciler.manifest import LoadedStack, load_files
+from reconciler.manifest import LoadedStack, load
 from reconciler.manifest.files import FileTree, StackFiles, files_digest, find_stack
 from reconciler.manifest.variables import declared_sensitive, read_value_files
 from reconciler.modelarts.clock import RateLimiter, SystemClock
@@ -346,7 +346,7 @@ class _StackCheck:
 
     def _mark_shown(self, shown: DriftToShow) -> StackResult:
         """Record that the report of the fleet has shown the drift of a check."""
-        loaded = load_files(self._files(), target=self._options.get("target"), offline=True, **self._values)
+        loaded = load(self._files(), target=self._options.get("target"), offline=True, **self._values)
         self._redact.learn(loaded.secrets)
         _, target = loaded.target(self._options.get("target"))
         url = records_url(target, self._records.url, loaded.records_url, self._runtime)
@@ -362,7 +362,7 @@ class _StackCheck:
         """Load the stack and connect to its target; keys that it does not have are no wrong use."""
         options = self._options
         name = options.get("target")
-        loaded = self._known(load_files(self._files(), target=name, offline=offline, **self._values))
+        loaded = self._known(load(self._files(), target=name, offline=offline, **self._values))
         with connect(loaded, name, self._runtime, self._records, offline=offline) as context:
             yield context._replace(
                 only=tuple(options.get("only") or ()),
@@ -388,7 +388,7 @@ class _StackCheck:
         files = find_stack([directory], var_files, FileTree(directory, task.prefix))
         # Each stack takes the variables that it declares.
         given = [name for document in read_value_files(var_files) for name in document.tree]
-        return replace(files, known_variables=frozenset([*self._values["variables"], *given]))
+        return files._replace(known_variables=frozenset([*self._values["variables"], *given]))
 
     def _known(self, loaded: LoadedStack) -> LoadedStack:
         self._redact.learn(loaded.secrets)
@@ -516,7 +516,7 @@ def check_variables(request: FleetRequest, tasks: Sequence[StackTask]) -> list[S
             continue
         if any(document.is_broken for document in documents):
             unclear.append(task)
-        elif secret := sorted(given & declared_sensitive(documents)):
+        elif secret := sorted(given & {one for one, _ in declared_sensitive(documents)}):
             why = f"{task.root} declares {secret[0]} as sensitive, and its value is never sent to a scheduler"
             fix = f"declare `env` for {secret[0]}, and set that variable in the environment of the workers"
             raise WrongUsage(Diagnostic("--var of a sensitive variable with --scheduler", why, fix))

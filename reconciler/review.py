@@ -17,7 +17,7 @@ from reconciler.core.values import PlanWarning
 from reconciler.decide.review import Review, ReviewedSide, Side, make_review
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage
 from reconciler.expressions.evaluator import evaluate
-from reconciler.manifest import load_files
+from reconciler.manifest import load
 from reconciler.manifest.files import FileTree, StackFiles, find_stack
 from reconciler.manifest.git import CommitFiles, Repository, copy_manifests, shortened
 from reconciler.modelarts.target import known_values
@@ -89,8 +89,8 @@ def _side(
     head = ReviewedSide(name=source.name, commit=source.copy.commit if source.copy else None)
     if files is None:
         return Side(head)
-    loaded = load_files(
-        replace(files, known_variables=known),
+    loaded = load(
+        files._replace(known_variables=known),
         variables=request.variables,
         var_files=request.var_files,
         environ=request.environ,

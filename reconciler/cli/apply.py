@@ -309,7 +309,7 @@ def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) 
     from reconciler.adoption import declare_job, file_to_edit
     from reconciler.cli.execution import carry_out, hold_lock, nothing_done
     from reconciler.manifest.files import find_stack
-    from reconciler.manifest.load import load_files
+    from reconciler.manifest.load import load
 
     key, job_id, *_ = request.words
     var_files = list(opening["var_files"])
@@ -321,9 +321,9 @@ def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) 
             files = find_stack([context.loaded.root], var_files)
             document = file_to_edit(files, request.file)
 
-            def load(edited: Mapping[Path, bytes], values: Mapping[str, str]) -> LoadedStack:
+            def load_edited(edited: Mapping[Path, bytes], values: Mapping[str, str]) -> LoadedStack:
                 missing = {name: value for name, value in values.items() if name not in os.environ}
-                return load_files(
+                return load(
                     files.edited(edited),
                     variables={**missing, **dict(opening["variables"])},
                     var_files=var_files,
@@ -334,7 +334,7 @@ def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) 
 
             hold = hold_lock(cleanup, context, interrupt)
             declared = declare_job(
-                context, key, job_id, files, document, load, lambda text: console.redact(text) != text
+                context, key, job_id, files, document, load_edited, lambda text: console.redact(text) != text
             )
         plan = declared.adoption.plan
         if plan.applyable:

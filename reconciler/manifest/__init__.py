@@ -12,6 +12,6 @@ A file imports only files that stand before it::
     export policy_cases                `export` and `init`; `policies test`
 """
 
-from reconciler.manifest.load import LoadedStack, load, load_files, load_mapping
+from reconciler.manifest.load import LoadedStack, load, load_mapping
 
-__all__ = ["LoadedStack", "load", "load_files", "load_mapping"]
+__all__ = ["LoadedStack", "load", "load_mapping"]

@@ -33,7 +33,6 @@ MANIFEST_FILE = "jobs.yaml"
 WORKFLOW_FILE = ".github/workflows/reconciler.yml"
 IGNORE_FILE = ".gitignore"
 
-_DEFAULT_STACK = "training"
 _DEFAULT_TARGET = "prod"
 
 _MANIFEST = """\
@@ -113,12 +112,11 @@ def head_of_export(target: str) -> tuple[str, ...]:
 def stack_name(directory: str) -> str:
     """The name of a directory as the name of a stack."""
     name = re.sub(r"[^a-z0-9]+", "-", directory.lower()).strip("-")[:32].strip("-")
-    return _DEFAULT_STACK if stack_problem(name) else name
+    return "training" if stack_problem(name) else name
 
 
 Tree = dict[str, Any]
 Learn = Callable[[Iterable[str]], None]
-_STEP = "  "
 #: What a manifest says of where a target is; all else is what a person decides.
 _ADDRESS = ("kind", "region", "endpoint", "project_id", "workspace_id", "cloud", "profile", "insecure")
 
@@ -187,12 +185,12 @@ class ExportedStack:
                 yield ""
             job = entry.job
             named = "" if job.name == entry.key else f", named {printable(job.name)}"
-            yield f"{_STEP}# job {printable(job.id)}{named}"
+            yield f"  # job {printable(job.id)}{named}"
             if entry in self.unmatched:
                 command = printable(adopt_command(entry.key, job.id))
-                yield f"{_STEP}# that is no name of this key, so apply would create it; first: {command}"
+                yield f"  # that is no name of this key, so apply would create it; first: {command}"
             for line in yaml_lines({entry.key: rest[entry.key]}, MANIFEST.member("jobs")):
-                yield _STEP + line if line else ""
+                yield f"  {line}" if line else ""
 
     def mapping(self) -> Tree:
         """The manifest as data, nothing lifted into `defaults`."""
@@ -270,7 +268,8 @@ def unique_keys(jobs: Iterable[ObservedJob]) -> dict[str, str]:
     taken: set[str] = set()
     # Where counting goes on: thousands of names may begin with the same characters.
     next_number: dict[str, int] = {}
-    for job in sorted(jobs, key=_by_revision):
+    # Owned jobs first, whose keys stand in their markers; then the newest revisions.
+    for job in sorted(jobs, key=lambda job: (job.marker is None, -_revision(job), job.name, job.id)):
         key = job_key(job)
         by_revision = () if _revision(job) == 1 else (_numbered(key, f"r{_revision(job)}"),)
         found = next((one for one in (key, *by_revision) if one.casefold() not in taken), None)
@@ -291,8 +290,3 @@ def _numbered(key: str, number: object) -> str:
 
 def _revision(job: ObservedJob) -> int:
     return job.marker.revision if job.marker else parse_remote_name(job.name).revision
-
-
-def _by_revision(job: ObservedJob) -> tuple[bool, int, str, str]:
-    """Owned jobs first, whose keys stand in their markers; then the newest revisions."""
-    return job.marker is None, -_revision(job), job.name, job.id

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from reconciler.core.scalar import (
     OutputName,
@@ -26,7 +26,6 @@ from reconciler.core.scalar import (
 )
 from reconciler.errors import Diagnostic
 from reconciler.manifest.problems import (
-    CREDENTIAL,
     ENV_NOT_SET,
     NO_VALUE,
     UNKNOWN_VARIABLE,
@@ -56,10 +55,7 @@ MAX_SETTINGS = 10_000_000
 MEMBER, LINK = 4_000, 200
 #: What a value takes beside its text.
 _VALUE = 100
-
-
-class BudgetExceeded(Exception):
-    """There is more than anybody means."""
+TOO_MUCH = "expansion too large"
 
 
 @dataclass
@@ -70,15 +66,10 @@ class ExpansionBudget:
     spent: int = 0
     _sizes: dict[int, tuple[Any, int]] = field(default_factory=dict, repr=False)
 
-    def spend(self, amount: int) -> None:
-        """Take note of so many bytes.
-
-        Raises:
-            BudgetExceeded: this is too much.
-        """
+    def allows(self, amount: int) -> bool:
+        """Take note of so many bytes; False if this is too much."""
         self.spent += amount
-        if self.spent > self.limit:
-            raise BudgetExceeded
+        return not self.is_exceeded
 
     @property
     def is_exceeded(self) -> bool:
@@ -93,6 +84,13 @@ class ExpansionBudget:
         if id(value) not in self._sizes:
             self._sizes[id(value)] = value, measure(value)
         return self._sizes[id(value)][1]
+
+    def problem(self, text: str = "") -> Problem:
+        """The words for a manifest that comes to more than anybody means."""
+        at = f", reached at {shorten(text)}" if text else ""
+        what = "variables and settings" if self.limit == MAX_SETTINGS else "expressions and defaults"
+        why = f"{what} expand to more than {self.limit / 1_000_000:g} MB in this manifest{at}"
+        return Problem(TOO_MUCH, why, None, text)
 
 
 def measure(tree: Any) -> int:
@@ -122,26 +120,11 @@ _ALLOWED = (
 )
 #: Expressions that have another value in another job.
 _OF_ONE_JOB = ("job.", "matrix.", "jobs.")
-TOO_MUCH = "expansion too large"
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-if TYPE_CHECKING:
-
-    class Values(Protocol):
-        """What `${var.NAME}` stands for."""
-
-        def get(self, name: str) -> Any:
-            """Return the value of a variable.
-
-            Raises:
-                NoValue: it has none that could be used.
-            """
 
 
 @dataclass
 class Expander:
-    """Puts values in the place of expressions.
+    """Puts values in the place of expressions; `value_of` gives that of a variable, or raises `NoValue`.
 
     `takes_secrets` is False where no sensitive variable may stand, `takes_credentials` True in `records`,
     whose password may be a credential of reconciler itself. A text that names an output of a job is kept as
@@ -149,7 +132,7 @@ class Expander:
     None allows no such expression.
     """
 
-    values: Values
+    value_of: Callable[[str], Any]
     environ: Mapping[str, str]
     job: str | None = None
     matrix: Mapping[str, Any] | None = None
@@ -213,10 +196,8 @@ class Expander:
         return text_released_as(joined, released)
 
     def _spend(self, text: str, amount: int) -> None:
-        try:
-            self.budget.spend(amount)
-        except BudgetExceeded:
-            raise NotExpanded(too_much(self.budget.limit, text)) from None
+        if not self.budget.allows(amount):
+            raise NotExpanded(*self.budget.problem(text))
 
     def _text(self, reference: Reference) -> str:
         value = self._value(reference)
@@ -224,88 +205,67 @@ class Expander:
         if not isinstance(text, str):
             kind = "nothing" if value is None else "a list or a mapping"
             why = f"{reference.text} is {kind} and cannot be embedded in text"
-            raise NotExpanded(Problem(reference.text, "wrong type", why, None))
+            raise NotExpanded("wrong type", why, text=reference.text)
         return text
 
     def _value(self, reference: Reference) -> Any:
         kind, _, name = reference.inner.partition(".")
         if not reference.is_closed:
-            raise _wrong(
-                reference,
-                f"{shorten(reference.text)} has no closing }}",
-                "add the closing }, or write $${ for a literal ${",
-            )
+            why, how = "has no closing }", "add the closing }, or write $${ for a literal ${"
+            raise _wrong(reference, why, how)
         if reference.inner == "job.key" and self.job is not None:
             return self.job
         if kind == "var" and name:
             return self._variable(reference, name)
         if kind == "matrix" and self.matrix is not None:
-            return self._axis(reference, name, self.matrix)
-        if kind == "env" and _ENV_NAME.fullmatch(name):
+            if name in self.matrix:
+                return self.matrix[name]
+            axes = sorted(self.matrix)
+            fix = did_you_mean(name, axes, "${{matrix.{}}}")
+            why = f"{shorten(reference.text)}: this job has no such axis; it has {listed(axes)}"
+            raise NotExpanded("invalid expression", why, fix, reference.text)
+        if kind == "env" and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             return self._environment(reference, name)
         if kind == "jobs":
-            return self._output(reference)
-        raise _not_an_expression(reference, in_job=self.job is not None)
-
-    def _output(self, reference: Reference) -> Any:
-        if self.outputs is None and not self.keeps_outputs:
-            why = f"{shorten(reference.text)} is available only in the values of jobs, templates and defaults"
-            raise _wrong(reference, why)
-        if reference.output is None or self.outputs is None:
-            why = f"{shorten(reference.text)} is not a valid expression"
-            raise _wrong(reference, why, "write ${jobs.KEY.outputs.NAME}")
-        return self.outputs(reference, reference.output)
-
-    def _axis(self, reference: Reference, name: str, matrix: Mapping[str, Any]) -> Any:
-        if name in matrix:
-            return matrix[name]
-        why = f"{shorten(reference.text)}: this job has no such axis; it has {listed(sorted(matrix))}"
-        raise _wrong(reference, why, did_you_mean(name, sorted(matrix), "${{matrix.{}}}"))
+            if self.outputs is None and not self.keeps_outputs:
+                raise _wrong(reference, "is available only in the values of jobs, templates and defaults")
+            if reference.output is None or self.outputs is None:
+                raise _wrong(reference, "is not a valid expression", "write ${jobs.KEY.outputs.NAME}")
+            return self.outputs(reference, reference.output)
+        if reference.inner.startswith("matrix."):
+            raise _wrong(reference, f"is available only in an entry with a matrix; {_ALLOWED}")
+        if reference.inner == "job.key":
+            why = "${job.key} is available only below jobs and defaults"
+            raise NotExpanded("invalid expression", why, text=reference.text)
+        is_near = reference.inner.startswith("job")
+        fix = did_you_mean(reference.inner, ["job.key"], "${{{}}}") if is_near else None
+        raise _wrong(reference, f"is not a valid expression; {_ALLOWED}", fix)
 
     def _variable(self, reference: Reference, name: str) -> Any:
         try:
-            value = self.values.get(name)
+            value = self.value_of(name)
         except NoValue as error:
             # What is wrong with the value itself is told once, where it comes from.
-            what = error.what if error.what == UNKNOWN_VARIABLE else NO_VALUE
-            raise NotExpanded(Problem(reference.text, what, error.why, error.fix)) from None
+            what, why, fix, _ = error.problem
+            what = what if what == UNKNOWN_VARIABLE else NO_VALUE
+            raise NotExpanded(what, why, fix, reference.text) from None
         if isinstance(value, SecretText) and not self.takes_secrets:
-            raise NotExpanded(
-                Problem(
-                    reference.text,
-                    "secret not allowed here",
-                    f'the sensitive variable "{name}" must not be used here; credentials come from the '
-                    "environment or a credentials file",
-                    None,
-                )
+            why = (
+                f'the sensitive variable "{name}" must not be used here; credentials come from the '
+                "environment or a credentials file"
             )
+            raise NotExpanded("secret not allowed here", why, text=reference.text)
         return value
 
     def _environment(self, reference: Reference, name: str) -> str:
         value = self.environ.get(name)
         if not self.takes_credentials and holds_credential(name, value or ""):
-            raise NotExpanded(Problem(reference.text, CREDENTIAL, *refused_credential(name)))
-        if value is not None and not is_utf8(value):
-            raise NotExpanded(Problem(reference.text, *not_utf8(f"the environment variable {name}")))
+            raise NotExpanded(*refused_credential(name, reference.text))
         if value is None:
-            raise NotExpanded(
-                Problem(
-                    reference.text,
-                    ENV_NOT_SET,
-                    f"{name} is not set",
-                    f"export {name}=VALUE",
-                )
-            )
+            raise NotExpanded(ENV_NOT_SET, f"{name} is not set", f"export {name}=VALUE", reference.text)
+        if not is_utf8(value):
+            raise NotExpanded(*not_utf8(f"the environment variable {name}"), reference.text)
         return value
-
-
-def too_much(limit: int, text: str = "") -> Problem:
-    """The words for a manifest that comes to more than anybody means."""
-    at = f", reached at {shorten(text)}" if text else ""
-    what = "variables and settings" if limit == MAX_SETTINGS else "expressions and defaults"
-    return Problem(
-        text, TOO_MUCH, f"{what} expand to more than {limit / 1_000_000:g} MB in this manifest{at}", None
-    )
 
 
 def _join(texts: Sequence[str]) -> str:
@@ -325,31 +285,16 @@ def _join(texts: Sequence[str]) -> str:
 
 
 def _wrong(reference: Reference, why: str, fix: str | None = None) -> NotExpanded:
-    return NotExpanded(Problem(reference.text, "invalid expression", why, fix))
-
-
-def _not_an_expression(reference: Reference, *, in_job: bool) -> NotExpanded:
-    inner = reference.inner
-    if inner.startswith("matrix."):
-        return _wrong(
-            reference, f"{shorten(reference.text)} is available only in an entry with a matrix; {_ALLOWED}"
-        )
-    if inner == "job.key" and not in_job:
-        return _wrong(reference, "${job.key} is available only below jobs and defaults")
-    fix = did_you_mean(inner, ["job.key"], "${{{}}}") if inner.startswith("job") else None
-    return _wrong(reference, f"{shorten(reference.text)} is not a valid expression; {_ALLOWED}", fix)
+    return NotExpanded("invalid expression", f"{shorten(reference.text)} {why}", fix, reference.text)
 
 
 def problems_in(
     tree: Any, expander: Expander, steps: tuple[PathStep, ...] = ()
 ) -> Iterator[tuple[tuple[PathStep, ...], Problem]]:
     """Yield every expression without a value, with the path of the text that holds it."""
-    if isinstance(tree, dict):
-        for key, value in tree.items():
-            yield from problems_in(value, expander, (*steps, key))
-    elif isinstance(tree, list):
-        for index, value in enumerate(tree):
-            yield from problems_in(value, expander, (*steps, index))
+    if isinstance(tree, dict | list):
+        for step, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from problems_in(value, expander, (*steps, step))
     elif isinstance(tree, str) and "${" in tree:
         is_open_told = False  # all that are not closed have the one problem of the whole text
         for part in parts_of(tree):
@@ -374,13 +319,14 @@ def credential_problems(documents: Iterable[Document]) -> Iterator[Diagnostic]:
     for document in documents:
         for section, value in document.tree.items():
             if section != "records":
-                for steps, found in _credentials_in(value, (section,)):
-                    yield diagnose(
-                        document, steps, *found[1:], text=found.text, show_line=section != "notify"
-                    )
+                for steps, name, text in _credentials_in(value, (section,)):
+                    problem = refused_credential(name, text)
+                    yield diagnose(document, steps, *problem, show_line=section != "notify")
 
 
-def _credentials_in(tree: Any, steps: tuple[PathStep, ...]) -> Iterator[tuple[tuple[PathStep, ...], Problem]]:
+def _credentials_in(
+    tree: Any, steps: tuple[PathStep, ...]
+) -> Iterator[tuple[tuple[PathStep, ...], str, str]]:
     if isinstance(tree, dict | list):
         for step, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
             if value.__class__ is not str or "${" in value:
@@ -388,7 +334,7 @@ def _credentials_in(tree: Any, steps: tuple[PathStep, ...]) -> Iterator[tuple[tu
     elif isinstance(tree, str):
         for part in parts_of(tree):
             if isinstance(part, Reference) and (name := credential_in(part)):
-                yield steps, Problem(part.text, CREDENTIAL, *refused_credential(name))
+                yield steps, name, part.text
 
 
 def credential_in(reference: Reference) -> str | None:
@@ -403,10 +349,8 @@ ANY_KEY = "${job.key}"
 
 def mentions_job(tree: Any) -> bool:
     """Whether an expression in it may have another value in another job."""
-    if isinstance(tree, dict):
-        return any(map(mentions_job, tree.values()))
-    if isinstance(tree, list):
-        return any(map(mentions_job, tree))
+    if isinstance(tree, dict | list):
+        return any(map(mentions_job, tree.values() if isinstance(tree, dict) else tree))
     return isinstance(tree, str) and "${" in tree and ("job." in tree or "matrix." in tree)
 
 
@@ -422,24 +366,10 @@ def expand_partly(tree: Any, expander: Expander) -> Any:
         return Unexpanded(tree)
 
 
-def mark_job_key(tree: Any) -> Any:
-    """The tree with those texts marked that depend on the job: nothing can be said of them."""
-    return _marked(tree, lambda text: type(text) is str and ANY_KEY in text)
-
-
-def mark_axes(tree: Any) -> Any:
-    """The tree with those texts marked that depend on the combination of a sweep."""
-    return _marked(tree, lambda text: "${matrix." in text)
-
-
-def mark_outputs(tree: Any) -> Any:
-    """The tree with those texts marked that name outputs of other jobs."""
-    return _marked(tree, lambda text: isinstance(text, UnresolvedText))
-
-
-def _marked(tree: Any, is_unknown: Callable[[str], bool]) -> Any:
+def mark_unknown(tree: Any, is_unknown: Callable[[str], bool]) -> Any:
+    """The tree with those texts marked of which nothing can be said."""
     if isinstance(tree, dict):
-        return {key: _marked(value, is_unknown) for key, value in tree.items()}
+        return {key: mark_unknown(value, is_unknown) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [_marked(value, is_unknown) for value in tree]
+        return [mark_unknown(value, is_unknown) for value in tree]
     return Unexpanded(tree) if isinstance(tree, str) and is_unknown(tree) else tree

@@ -12,11 +12,10 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from reconciler.errors import Diagnostic, Location, ManifestInvalid, WrongUsage
 from reconciler.manifest.problems import diagnose, listed
@@ -24,8 +23,6 @@ from reconciler.manifest.yaml import (
     DIRECTION,
     UTF_16,
     Document,
-    is_case_text,
-    is_case_tree,
     parse,
     plain_stack_name,
     read_manifest_file,
@@ -35,26 +32,27 @@ from reconciler.manifest.yaml import (
 #: So many candidates are shown; how many more there are is said.
 MOST_SHOWN = 20
 _WHAT = "no root file"
-_FIX = "add a line such as stack: my-stack to one file"
 
 
-def no_root_file(
-    where: Sequence[str], candidates: Sequence[Document], more: int, direction: str = "in, above or below"
+def _no_root_file(
+    reader: FileReader, where: Sequence[Path], candidates: Iterable[Path], direction: str
 ) -> list[Diagnostic]:
-    """Say that no file has `stack:`, of each candidate, in file order; `more` are those that are not shown.
+    """Say that no file has `stack:`, of each candidate, in file order.
 
     `where` are the paths that were searched, in that `direction`.
     """
-    places = ", ".join(where)
-    if not candidates:
-        why = f"there is no manifest file {direction} {places}"
-        return [Diagnostic(_WHAT, why, "reconciler init", Location(where[0], 1, 1))]
-    problems = [_reason(document) for document in candidates]
-    if more:
-        why = f"{more} more files {direction} {places} have no stack: either"
-        problems.append(Diagnostic(_WHAT, why, location=Location(where[0], 1, 1)))
+    names = [reader.shown(path) for path in where]
+    files = sorted(candidates, key=lambda path: path.parts)
+    begin = Location(names[0], 1, 1)
+    if not files:
+        why = f"there is no manifest file {direction} {', '.join(names)}"
+        return [Diagnostic(_WHAT, why, "reconciler init", begin)]
+    problems = [_reason(reader.document(file)) for file in files[:MOST_SHOWN]]
+    if (more := len(files) - MOST_SHOWN) > 0:
+        why = f"{more} more files {direction} {', '.join(names)} have no stack: either"
+        problems.append(Diagnostic(_WHAT, why, location=begin))
     if not any(problem.fix for problem in problems):
-        problems[0] = problems[0]._replace(fix=_FIX)
+        problems[0] = problems[0]._replace(fix="add a line such as stack: my-stack to one file")
     return problems
 
 
@@ -79,8 +77,7 @@ def _reason(document: Document) -> Diagnostic:
 SUFFIXES = (".yaml", ".yml")
 
 
-@dataclass(frozen=True)
-class StackFiles:
+class StackFiles(NamedTuple):
     """The files of one stack, in the order of their names; `in_view` are those that PATH covers.
 
     `known_variables` are the names that may be given a value although no file here declares them.
@@ -98,21 +95,14 @@ class StackFiles:
 
     def again(self) -> StackFiles:
         """The same files, parsed again from what was read; what they say may have been forgotten."""
-        return replace(self, documents=tuple(document.again() for document in self.documents))
+        return self.edited({})
 
     def edited(self, texts: Mapping[Path, bytes]) -> StackFiles:
         """The same files, parsed again, where some have another text than on disk."""
-        documents = []
-        for document in self.documents:
-            data = texts.get(document.path)
-            other = document.again() if data is None else parse(data, document.path, document.file)
-            other.relative = document.relative
-            documents.append(other)
-        return replace(self, documents=tuple(documents))
+        return self._replace(documents=tuple(one.again(texts.get(one.path)) for one in self.documents))
 
 
-@dataclass(frozen=True)
-class FileTree:
+class FileTree(NamedTuple):
     """A copy of files that lie elsewhere: nothing above `directory`, which is resolved, belongs to them.
 
     In messages the name of a file is `prefix` and its path below the directory.
@@ -129,19 +119,20 @@ class FileTree:
         return self.prefix + (path.relative_to(self.directory) if below else path).as_posix()
 
 
-@dataclass
 class FileReader:
-    """Reads files, each once. `not_manifests` are the variable files."""
+    """Reads files, each once. `not_manifests` are the variable files.
 
-    not_manifests: frozenset[Path]
-    here: Path
-    tree: FileTree | None = None
-    _read: dict[Path, Document] = field(default_factory=dict)
-    _data: dict[Path, bytes] = field(default_factory=dict)
-    unlisted: dict[Path, OSError] = field(default_factory=dict)
+    `unlisted` are the directories that could not be listed.
+    """
 
-    def __post_init__(self) -> None:
-        self._here = self.here.as_posix().rstrip("/") + "/"
+    def __init__(
+        self, not_manifests: Iterable[Path] = (), here: Path | None = None, tree: FileTree | None = None
+    ) -> None:
+        self.not_manifests, self.tree = frozenset(not_manifests), tree
+        self._here = here or Path.cwd()
+        self._read: dict[Path, Document] = {}
+        self._data: dict[Path, bytes] = {}
+        self.unlisted: dict[Path, OSError] = {}
 
     def document(self, path: Path) -> Document:
         """Return a file, read and parsed."""
@@ -155,15 +146,13 @@ class FileReader:
     def refuse(self, path: Path, target: Path) -> None:
         """Let a file that is a link leaves the stack say nothing but that."""
         shown = self.shown(path)
-        self._read[path] = Document(path, shown, b"", is_broken=True)
-        self._read[path].problems.append(
-            Diagnostic(
-                "link leaves the stack",
-                f"it points to {self.shown(target)}, outside the directory of the root file",
-                f"replace the link with the file, or pass the link as a PATH of its own: {shown}",
-                Location(shown, 1, 1),
-            )
+        problem = Diagnostic(
+            "link leaves the stack",
+            f"it points to {self.shown(target)}, outside the directory of the root file",
+            f"replace the link with the file, or pass the link as a PATH of its own: {shown}",
+            Location(shown, 1, 1),
         )
+        self._read[path] = Document(path, shown, b"", problems=[problem], is_broken=True)
 
     def content(self, path: Path) -> bytes | None:
         """The bytes of a file; None if it cannot be read."""
@@ -181,8 +170,9 @@ class FileReader:
         """The name of a file in messages: from the current directory, or from the top."""
         if self.tree is not None:
             return self.tree.shown(path)
-        text = path.as_posix()
-        return "." if path == self.here else text.removeprefix(self._here)
+        if path == self._here:
+            return "."
+        return path.as_posix().removeprefix(self._here.as_posix().rstrip("/") + "/")
 
     def upwards(self, directory: Path) -> Iterator[Path]:
         """Yield a directory and those above it, the nearest first; none above the tree."""
@@ -193,7 +183,7 @@ class FileReader:
 
     def candidates(self, directory: Path) -> list[Path]:
         """The manifest files that lie directly in a directory."""
-        return sorted(self._split(directory)[0], key=_name)
+        return sorted(self._split(directory)[0], key=lambda path: path.name)
 
     def below(
         self, top: Path, ends_at: Callable[[Path, list[Path]], bool] = lambda *_: False
@@ -220,9 +210,9 @@ class FileReader:
             files, directories, linked = self._split(directory)
             if ends_at(directory, files):
                 continue
-            yield directory, sorted(files, key=_name)
+            yield directory, sorted(files, key=lambda path: path.name)
             waiting += [(inner, real / inner.name) for inner in directories]
-            links += sorted(linked, key=_name)
+            links += sorted(linked, key=lambda path: path.name)
 
     def _split(self, directory: Path) -> tuple[list[Path], list[Path], list[Path]]:
         """The manifest files of a directory, the directories in it, and the links to directories.
@@ -273,10 +263,6 @@ def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _name(path: Path) -> str:
-    return path.name
-
-
 def find_stack(
     paths: Sequence[Path], not_manifests: Sequence[Path] = (), tree: FileTree | None = None
 ) -> StackFiles:
@@ -286,25 +272,29 @@ def find_stack(
         WrongUsage: a path does not exist, or there are several stacks to choose from.
         ManifestInvalid: there is no root file, or there are two in one directory.
     """
-    reader = FileReader(frozenset(path.resolve() for path in not_manifests), Path.cwd(), tree)
+    reader = FileReader((path.resolve() for path in not_manifests), tree=tree)
     resolved = _resolved(paths or [Path()], reader)
     directories = sorted({directory for path in resolved for directory in _root_directories(path, reader)})
     if not directories:
         raise ManifestInvalid(*_no_root(resolved, reader))
     if len(directories) > 1:
-        raise WrongUsage(_several(directories, reader))
+        names = listed([reader.shown(directory) for directory in directories])
+        why = f"PATH must select one stack; choose one of: {names}"
+        raise WrongUsage(Diagnostic("several stacks", why))
     root = directories[0]
     documents = _documents(root, reader, named=frozenset(resolved))
     files = [document.path for document in documents]
-    _check_named_files(resolved, files, reader)
+    if strays := [path for path in resolved if not path.is_dir() and path not in files]:
+        why = "manifest files end in .yaml or .yml; hidden files are skipped"
+        raise WrongUsage(*(Diagnostic("no manifest file", f"{reader.shown(path)}: {why}") for path in strays))
     whole = any(chosen == root or chosen in root.parents for chosen in resolved)
-    in_view = files if whole else [path for path in files if _is_covered(path, resolved)]
+    in_view = files if whole else [path for path in files if not {path, *path.parents}.isdisjoint(resolved)]
     return StackFiles(root, documents, frozenset(in_view))
 
 
 def has_root_file(directory: Path) -> bool:
     """Whether a file that says `stack:` lies directly in a directory."""
-    reader = FileReader(frozenset(), Path.cwd())
+    reader = FileReader()
     return bool(reader.roots_in(reader.candidates(directory.resolve())))
 
 
@@ -326,16 +316,11 @@ def case_files(paths: Sequence[Path]) -> Iterator[Document]:
     Raises:
         WrongUsage: a path does not exist.
     """
-    return _files_at(paths, is_case)
-
-
-def is_case(document: Document) -> bool:
-    """Whether a file is a case for policies: by its keys, or by its look if it cannot be parsed."""
-    return is_case_text(document.text) if document.is_broken else is_case_tree(document.tree)
+    return _files_at(paths, lambda document: document.is_case)
 
 
 def _files_at(paths: Sequence[Path], counts: Callable[[Document], bool]) -> Iterator[Document]:
-    reader = FileReader(frozenset(), Path.cwd())
+    reader = FileReader()
     met: set[Path] = set()
     for path in paths or [Path()]:
         real = existing_path(path)
@@ -348,10 +333,6 @@ def _files_at(paths: Sequence[Path], counts: Callable[[Document], bool]) -> Iter
             if file not in met:
                 met.add(file)
                 yield reader.document(file)
-
-
-def _is_covered(path: Path, chosen: Sequence[Path]) -> bool:
-    return any(path == one or one in path.parents for one in chosen)
 
 
 def _resolved(paths: Sequence[Path], reader: FileReader) -> list[Path]:
@@ -414,7 +395,7 @@ def _documents(root: Path, reader: FileReader, named: frozenset[Path]) -> tuple[
     documents = []
     for path in sorted(paths, key=lambda path: path.parts):
         document = reader.document(path)
-        if is_case(document) and path not in named:
+        if document.is_case and path not in named:
             continue
         document.relative = "/".join(path.parts[below:])
         documents.append(document)
@@ -439,14 +420,6 @@ def _links_out(root: Path, found: Sequence[tuple[Path, list[Path]]]) -> Iterator
             yield path, target
 
 
-def _check_named_files(paths: Sequence[Path], files: Sequence[Path], reader: FileReader) -> None:
-    known = set(files)
-    strays = [path for path in paths if not path.is_dir() and path not in known]
-    if strays:
-        why = "manifest files end in .yaml or .yml; hidden files are skipped"
-        raise WrongUsage(*(Diagnostic("no manifest file", f"{reader.shown(path)}: {why}") for path in strays))
-
-
 def _no_root(paths: Sequence[Path], reader: FileReader) -> list[Diagnostic]:
     """Why none of the files in, above or below the paths is a root file."""
     found: set[Path] = set()
@@ -462,20 +435,13 @@ def _no_root(paths: Sequence[Path], reader: FileReader) -> list[Diagnostic]:
             for file in reader.candidates(up)
             if reader.may_say_stack(file)
         )
-    files = sorted(found, key=lambda path: path.parts)
-    shown = [reader.document(file) for file in files[:MOST_SHOWN]]
-    return no_root_file([reader.shown(path) for path in paths], shown, len(files) - len(shown))
-
-
-def _several(directories: Sequence[Path], reader: FileReader) -> Diagnostic:
-    names = listed([reader.shown(directory) for directory in directories])
-    return Diagnostic("several stacks", f"PATH must select one stack; choose one of: {names}")
+    return _no_root_file(reader, paths, found, "in, above or below")
 
 
 #: What messages call it, and what stands for its file name in digests and plans.
 NAME = "<mapping>"
 #: JSON leaves them as they are; in a file, which it is then read as, they are forbidden.
-_NOT_IN_YAML = re.compile(f"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff{DIRECTION}]")
+_NOT_IN_YAML = f"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff{DIRECTION}]"
 
 
 def stack_of(mapping: Mapping[str, Any], root: Path) -> StackFiles:
@@ -502,8 +468,7 @@ def _yaml(mapping: Mapping[str, Any]) -> bytes:
     """The same as YAML, which JSON is."""
     try:
         text = json.dumps(mapping, indent=2, ensure_ascii=False, allow_nan=False, default=_refuse)
-        text = _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-        return text.encode()
+        return re.sub(_NOT_IN_YAML, lambda found: f"\\u{ord(found[0]):04x}", text).encode()
     except UnicodeEncodeError:
         raise _invalid("text contains an unpaired surrogate") from None
     except (ValueError, TypeError, RecursionError) as error:
@@ -520,8 +485,7 @@ def _invalid(why: str, fix: str | None = None) -> ManifestInvalid:
     return ManifestInvalid(Diagnostic("invalid manifest", why, fix))
 
 
-@dataclass(frozen=True, slots=True)
-class StackRoot:
+class StackRoot(NamedTuple):
     """The directory of a stack, absolute, and the name that its root file says; None where it says none.
 
     `problem` is why nobody knows which stacks lie in the directory.
@@ -541,8 +505,12 @@ def find_roots(paths: Sequence[Path], not_manifests: Sequence[Path] = ()) -> lis
         WrongUsage: a path does not exist, or is no directory.
         ManifestInvalid: there is no root file; the candidates are named.
     """
-    tops = _directories(paths or [Path()])
-    reader = FileReader(frozenset(path.resolve() for path in not_manifests), Path.cwd())
+    paths = paths or [Path()]
+    tops = [existing_path(path) for path in paths]
+    if strays := [path for path, top in zip(paths, tops, strict=True) if not top.is_dir()]:
+        why = "a fleet is all stacks in and below a directory"
+        raise WrongUsage(*(Diagnostic("not a directory", f"{str(path)!r}: {why}") for path in strays))
+    reader = FileReader(path.resolve() for path in not_manifests)
     roots: dict[Path, StackRoot] = {}
     others: set[Path] = set()
     for directory, found in chain.from_iterable(map(reader.below, tops)):
@@ -554,16 +522,8 @@ def find_roots(paths: Sequence[Path], not_manifests: Sequence[Path] = ()) -> lis
         problem = Diagnostic("unreadable directory", reason, location=Location(reader.shown(directory), 1, 1))
         roots[directory] = StackRoot(directory, problem=problem)
     if not roots:
-        raise ManifestInvalid(*_no_stack(tops, others, reader))
+        raise ManifestInvalid(*_no_root_file(reader, tops, others, "in or below"))
     return sorted(roots.values(), key=lambda root: root.directory.parts)
-
-
-def _directories(paths: Sequence[Path]) -> list[Path]:
-    tops = [existing_path(path) for path in paths]
-    if files := [path for path, top in zip(paths, tops, strict=True) if not top.is_dir()]:
-        why = "a fleet is all stacks in and below a directory"
-        raise WrongUsage(*(Diagnostic("not a directory", f"{str(path)!r}: {why}") for path in files))
-    return tops
 
 
 def _root_in(directory: Path, files: Sequence[Path], reader: FileReader) -> StackRoot | None:
@@ -581,19 +541,13 @@ def _root_in(directory: Path, files: Sequence[Path], reader: FileReader) -> Stac
     return StackRoot(directory, str(names[0]) if len(names) == 1 and isinstance(names[0], str) else None)
 
 
-def _no_stack(tops: Sequence[Path], found: set[Path], reader: FileReader) -> list[Diagnostic]:
-    files = sorted(found, key=lambda path: path.parts)
-    shown = [reader.document(file) for file in files[:MOST_SHOWN]]
-    return no_root_file([reader.shown(top) for top in tops], shown, len(files) - len(shown), "in or below")
-
-
 def files_digest(directory: Path, not_manifests: Sequence[Path] = ()) -> str:
     """The digest of every manifest file that may belong to the stack of a root directory, and of its name.
 
     It is the same on two machines if they see the same files. Nothing is parsed but what may be the root
     file of another stack.
     """
-    reader = FileReader(frozenset(not_manifests), directory)
+    reader = FileReader(not_manifests, directory)
 
     def is_another_stack(inner: Path, files: list[Path]) -> bool:
         return inner != directory and bool(reader.roots_in(files))

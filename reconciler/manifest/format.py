@@ -25,9 +25,8 @@ from reconciler.core.fields.job import Algorithm, EnvironmentItem
 from reconciler.core.fields.rare import TaskAlgorithm
 from reconciler.core.scalar import Reference, parts_of
 from reconciler.core.settings import Manifest
-from reconciler.core.stack import SECTIONS, JobEntry, TargetEntry
+from reconciler.core.stack import JobEntry, TargetEntry
 from reconciler.errors import Diagnostic, Location, ManifestInvalid
-from reconciler.manifest import yaml as document
 from reconciler.manifest.settings import misplaced_urls
 from reconciler.manifest.variables import declared_sensitive, marked_texts, texts_in
 from reconciler.manifest.yaml import Document, parse, parse_scalar, parser_events
@@ -37,22 +36,13 @@ from reconciler.text import COMMAND_MARK, INVISIBLE, printable_lines
 #: Keys that people look for first; all others follow in the order of their model.
 _FIRST: Mapping[type[BaseModel], tuple[str, ...]] = {
     JobEntry: (
-        "extends",
-        "matrix",
-        "name",
-        "state",
-        "kind",
-        "description",
-        "annotations",
-        "formerly",
-        "needs",
+        *("extends", "matrix", "name", "state", "kind", "description", "annotations", "formerly", "needs"),
     ),
     Algorithm: (
         *("id", "name", "subscription_id", "item_version_id"),
         *("code_dir", "boot_file", "command", "engine", "parameters", "inputs", "outputs", "environments"),
     ),
 }
-_MERGE = "<<"
 #: Mappings that are read as something else later.
 _READ_AS: Mapping[tuple[type[BaseModel], str], Any] = {
     (Manifest, "defaults"): JobEntry,
@@ -81,7 +71,7 @@ class ValueShape:
         if self._model is None:
             return {}
         names = [field.alias or name for name, field in self._model.model_fields.items()]
-        first = (_MERGE, *_FIRST.get(self._model, ()))
+        first = ("<<", *_FIRST.get(self._model, ()))
         return {name: rank for rank, name in enumerate(dict.fromkeys((*first, *names)))}
 
     def member(self, name: str) -> ValueShape:
@@ -135,38 +125,29 @@ def yaml_lines(tree: Mapping[str, Any], shape: ValueShape = MANIFEST) -> Iterato
     """The lines of a mapping, the first level without indentation."""
     ranks = shape.ranks
     for name in sorted(tree, key=lambda name: ranks.get(name, len(ranks))):
-        yield from _headed(f"{scalar_text(name)}:", tree[name], shape.member(name))
-
-
-def _headed(head: str, value: Any, shape: ValueShape) -> Iterator[str]:
-    """A value behind its key."""
-    if isinstance(value, Mapping | list) and value:
-        yield head
-        yield from (_STEP + line if line else "" for line in _lines(value, shape))
-        return
-    first, *others = _leaf(value)
-    yield f"{head} {first}"
-    yield from (_STEP + line if line else "" for line in others)
+        head, lines = f"{scalar_text(name)}:", list(_lines(tree[name], shape.member(name)))
+        if isinstance(tree[name], Mapping | list) and tree[name]:
+            lines.insert(0, "")
+        yield f"{head} {lines[0]}" if lines[0] else head
+        yield from (_STEP + line if line else "" for line in lines[1:])
 
 
 def _lines(value: Any, shape: ValueShape) -> Iterator[str]:
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and value:
         yield from yaml_lines(value, shape)
-        return
-    for item in value:
-        is_block = isinstance(item, Mapping | list) and item
-        first, *others = _lines(item, shape.item) if is_block else _leaf(item)
-        yield f"- {first}"
-        yield from (_STEP + line if line else "" for line in others)
-
-
-def _leaf(value: Any) -> list[str]:
-    if isinstance(value, Mapping | list):
-        return ["{}" if isinstance(value, Mapping) else "[]"]
-    if isinstance(value, str) and _is_block_of_text(value):
+    elif isinstance(value, list) and value:
+        for item in value:
+            first, *others = _lines(item, shape.item)
+            yield f"- {first}"
+            yield from (_STEP + line if line else "" for line in others)
+    elif isinstance(value, Mapping | list):
+        yield "{}" if isinstance(value, Mapping) else "[]"
+    elif isinstance(value, str) and _is_block_of_text(value):
         text = value.removesuffix("\n")
-        return ["|" if text != value else "|-", *text.split("\n")]
-    return [scalar_text(value)]
+        yield "|" if text != value else "|-"
+        yield from text.split("\n")
+    else:
+        yield scalar_text(value)
 
 
 def scalar_text(value: Any) -> str:
@@ -243,31 +224,36 @@ def insert_members(document: Document, sections: Mapping[str, Mapping[str, Any]]
     data = text.encode()
     # What is written replaces what people wrote: a defect here must not change what their jobs are.
     if parse(data, document.path, document.file).tree != wanted:
-        raise ManifestInvalid(_no_place(document, 1))
+        raise ManifestInvalid(_no_place(document))
     return (b"\xef\xbb\xbf" if document.data.startswith(b"\xef\xbb\xbf") else b"") + data
 
 
-def _no_place(document: Document, line: int) -> Diagnostic:
+def _no_place(document: Document) -> Diagnostic:
     why = "its layout leaves no place to insert an entry without changing something else"
     fix = "name a file in block style, or paste the entry that `reconciler export` prints"
-    return Diagnostic("cannot be edited", why, fix, Location(document.file, line, 1))
+    return Diagnostic("cannot be edited", why, fix, Location(document.file, 1, 1))
 
 
 def _inserted(document: Document, section: str, members: Mapping[str, Any], newline: str) -> str:
     root, text = document.root, document.text
-    if root is None:
-        return _appended(text, section, members, newline)
-    if root.flow_style:
-        raise ManifestInvalid(_no_place(document, 1))
-    found = document.members(root).get(section)
+    if root is not None and root.flow_style:
+        raise ManifestInvalid(_no_place(document))
+    found = None if root is None else document.members(root).get(section)
     if found is None:
         return _appended(text, section, members, newline)
     key, value = found
+    start = text.index(":", key.end_mark.index) + 1
     if not isinstance(value.value, list):  # `jobs:` without anything, `jobs: null`
-        return _in_place_of_nothing(text, key, value, members, newline)
-    if value.flow_style:
-        return _in_braces(text, value, members, newline, key.start_mark.column)
-    return _behind_the_last(text, root, value, members, newline)
+        end = max(start, value.end_mark.index) if value.value else start
+        return _in_place_of_nothing(text[:start], text[end:], key, members, newline)
+    if not value.flow_style:
+        return _behind_the_last(text, root, value, members, newline)
+    if not value.value:
+        before = text[: value.start_mark.index].rstrip(" ")
+        return _in_place_of_nothing(before, text[value.end_mark.index :], key, members, newline)
+    last = text[: value.end_mark.index - 1].rstrip()
+    flow = ", ".join(f"{json.dumps(name)}: {json.dumps(member)}" for name, member in members.items())
+    return f"{last}{' ' if last.endswith(',') else ', '}{flow}{text[len(last) :]}"
 
 
 def _member_lines(members: Mapping[str, Any], section: str, indent: int, newline: str) -> str:
@@ -286,26 +272,11 @@ def _appended(text: str, section: str, members: Mapping[str, Any], newline: str)
     return f"{before}{section}:{newline}{_member_lines(members, section, _INDENT, newline)}{after}"
 
 
-def _in_place_of_nothing(text: str, key: Any, value: Any, members: Mapping[str, Any], newline: str) -> str:
+def _in_place_of_nothing(before: str, rest: str, key: Any, members: Mapping[str, Any], newline: str) -> str:
     # Behind the colon, and whatever stands for nothing there; a comment in that line stays.
-    start = text.index(":", key.end_mark.index) + 1
-    end = max(start, value.end_mark.index) if value.value else start
-    rest = text[end:]
     line, break_, after = rest.partition("\n")
     body = _member_lines(members, key.value, key.start_mark.column + _INDENT, newline)
-    return f"{text[:start]}{line}{break_ or newline}{body}{after}"
-
-
-def _in_braces(text: str, value: Any, members: Mapping[str, Any], newline: str, column: int) -> str:
-    close = value.end_mark.index - 1
-    if not value.value:
-        rest, break_, after = text[value.end_mark.index :].partition("\n")
-        body = _member_lines(members, "jobs", column + _INDENT, newline)
-        return f"{text[: value.start_mark.index].rstrip(' ')}{rest}{break_ or newline}{body}{after}"
-    last = text[:close].rstrip()
-    comma = " " if last.endswith(",") else ", "
-    flow = ", ".join(f"{json.dumps(name)}: {json.dumps(member)}" for name, member in members.items())
-    return f"{last}{comma}{flow}{text[len(last) :]}"
+    return f"{before}{line}{break_ or newline}{body}{after}"
 
 
 def _behind_the_last(text: str, root: Any, value: Any, members: Mapping[str, Any], newline: str) -> str:
@@ -321,7 +292,10 @@ def _behind_the_last(text: str, root: Any, value: Any, members: Mapping[str, Any
     kept = text[: value.start_mark.index] + "".join(lines)
     if not kept.endswith(("\n", "\r")):
         kept += newline
-    gap = newline if _has_gaps(text, value) else ""
+    # A blank line divides the members that are there.
+    keys = [key.start_mark.index for key, _ in value.value]
+    has_gaps = any(re.search(r"\n[ \t]*\r?\n", text[one:other]) for one, other in pairwise(keys))
+    gap = newline if has_gaps else ""
     return kept + gap + _member_lines(members, "jobs", column, newline) + "".join(tail) + text[end:]
 
 
@@ -336,17 +310,10 @@ def _is_no_part(line: str, column: int, *, is_first: bool) -> bool:
     return _BLANK.fullmatch(bare) is not None and (not bare.strip() or indent < column)
 
 
-def _has_gaps(text: str, value: Any) -> bool:
-    """Whether a blank line divides the members that are there."""
-    keys = [key.start_mark.index for key, _ in value.value]
-    return any(re.search(r"\n[ \t]*\r?\n", text[one:other]) for one, other in pairwise(keys))
-
-
-BLOCK_SCALAR = re.compile(r"(?:[&!]\S*\s+)*[|>]([-+0-9]*)")
+_BLOCK_SCALAR = re.compile(r"(?:[&!]\S*\s+)*[|>]([-+0-9]*)")
 _PROPERTY = r"[&!]\S*\s*"
-_COLON = re.compile(r"[ \t]*:")
 #: What YAML takes for space; other characters that look so are part of a value.
-SPACE = " \t"
+_SPACE = " \t"
 
 
 @dataclass(eq=False)
@@ -385,13 +352,11 @@ class NodeItem:
     before: list[str] = field(default_factory=list)
 
 
-def parse_nodes(text: str, name: str) -> ValueNode:
+def _parse_nodes(text: str, name: str) -> ValueNode:
     """The values as they stand in the text; aliases stay aliases."""
-    stream = (one for one in parser_events(text) if type(one).__name__ not in _FRAME)
+    frame = ("StreamStartEvent", "DocumentStartEvent", "DocumentEndEvent", "StreamEndEvent")
+    stream = (one for one in parser_events(text) if type(one).__name__ not in frame)
     return _node(stream, next(stream), text, name)
-
-
-_FRAME = {"StreamStartEvent", "DocumentStartEvent", "DocumentEndEvent", "StreamEndEvent"}
 
 
 def _node(stream: Iterator[Any], event: Any, text: str, name: str) -> ValueNode:
@@ -412,47 +377,41 @@ def _node(stream: Iterator[Any], event: Any, text: str, name: str) -> ValueNode:
     while not type(event := next(stream)).__name__.endswith("EndEvent"):
         key = None
         if node.is_mapping:
-            key, event = _key(stream, event, text, name, node), next(stream)
+            key = _node(stream, event, text, name)
+            if not node.is_flow and _is_explicit(text, key):
+                line = text.count("\n", 0, key.start) + 1
+                why, fix = "a key is written with `?`", "write it as `key: value`"
+                raise ManifestInvalid(_not_supported(name, line, why, fix))
+            event = next(stream)
         node.items.append(NodeItem(key, _node(stream, event, text, name)))
     if node.is_flow:
         node.end = event.end_mark.index
     elif node.items:
-        node.column = _column(text, node, node.items[0])
+        # Where the items of a block stand: its first key, or its dashes.
+        first = node.items[0]
+        if first.key is not None:
+            node.column = first.key.column
+        elif node.properties:
+            dash = text.rfind("-", 0, first.value.start)
+            node.column = dash - (text.rfind("\n", 0, dash) + 1)
     return node
-
-
-def _key(stream: Iterator[Any], event: Any, text: str, name: str, mapping: ValueNode) -> ValueNode:
-    key = _node(stream, event, text, name)
-    if not mapping.is_flow and _is_explicit(text, key):
-        line = text.count("\n", 0, key.start) + 1
-        raise ManifestInvalid(
-            not_supported(name, line, "a key is written with `?`", "write it as `key: value`")
-        )
-    return key
-
-
-def _column(text: str, node: ValueNode, first: NodeItem) -> int:
-    """Where the items of a block stand: its first key, or its dashes."""
-    if first.key is not None:
-        return first.key.column
-    return _dash_column(text, first.value.start) if node.properties else node.column
 
 
 def _scalar_text(source: str) -> str:
     """A scalar without the blank lines behind it, which the parser counts to a block of text."""
-    block = BLOCK_SCALAR.match(source)
+    block = _BLOCK_SCALAR.match(source)
     if not block:
-        return source.rstrip(SPACE + "\n")
+        return source.rstrip(_SPACE + "\n")
     header, *lines = source.removesuffix("\n").split("\n")
     if "+" not in block[1]:
         # A line of spaces that reaches beyond the indentation is part of the text.
-        most = 0 if re.search(r"\d", block[1]) else indentation(lines)
+        most = 0 if re.search(r"\d", block[1]) else _indentation(lines)
         while lines and len(lines[-1]) <= most and not lines[-1].strip(" "):
             del lines[-1]
     return "\n".join([header, *lines])
 
 
-def indentation(lines: list[str]) -> int:
+def _indentation(lines: list[str]) -> int:
     """That of a block of text: of its first line that is not blank."""
     longest = max(map(len, lines), default=0)
     return next((len(line) - len(line.lstrip(" ")) for line in lines if line.strip(" ")), longest)
@@ -460,17 +419,12 @@ def indentation(lines: list[str]) -> int:
 
 def _is_explicit(text: str, key: ValueNode) -> bool:
     line = text.rfind("\n", 0, key.start) + 1
-    if "\n" in text[key.start : key.end] or not _COLON.match(text, key.end):
+    if "\n" in text[key.start : key.end] or not re.compile(r"[ \t]*:").match(text, key.end):
         return True
     return text[line : key.start].lstrip(" -").startswith("?")
 
 
-def _dash_column(text: str, before: int) -> int:
-    dash = text.rfind("-", 0, before)
-    return dash - (text.rfind("\n", 0, dash) + 1)
-
-
-def leaves(node: ValueNode) -> Iterator[ValueNode]:
+def _leaves(node: ValueNode) -> Iterator[ValueNode]:
     """Every key, and every value that is no block of others, in the order of the text."""
     if not node.is_block:
         yield node
@@ -478,10 +432,10 @@ def leaves(node: ValueNode) -> Iterator[ValueNode]:
     for item in node.items or ():
         if item.key is not None:
             yield item.key
-        yield from leaves(item.value)
+        yield from _leaves(item.value)
 
 
-def not_supported(name: str, line: int, why: str, fix: str | None) -> Diagnostic:
+def _not_supported(name: str, line: int, why: str, fix: str | None) -> Diagnostic:
     """Say that a file stays as it is."""
     return Diagnostic("cannot be formatted", why, fix, Location(name, line, 1))
 
@@ -493,17 +447,17 @@ _TRAILING = re.compile(r"[ \t]*(?:^|(?<=[ \t\ufeff]))#.*$")
 _HEAD = re.compile(r"%|---|#\s*yaml-language-server\s*:")
 
 
-def comments_of(text: str, root: ValueNode) -> list[str]:
+def _comments_of(text: str, root: ValueNode) -> list[str]:
     """Every comment between the values, sorted."""
     found: list[str] = []
     end = 0
-    for leaf in leaves(root):
+    for leaf in _leaves(root):
         found += _COMMENT.findall(text[end : leaf.start])
         end = leaf.end
     return sorted(comment.rstrip() for comment in [*found, *_COMMENT.findall(text[end:])])
 
 
-def without_trailing_space(text: str) -> str:
+def _without_trailing_space(text: str) -> str:
     """The text without space at the end of its lines, and without blank lines around it."""
     lines = "\n".join(line.rstrip() for line in text.split("\n")).strip("\n\ufeff")
     return lines + "\n" if lines else ""
@@ -521,21 +475,19 @@ class CommentAssignment:
 
     def assign(self) -> tuple[list[str], list[str]]:
         """Returns the lines at the head of the file, and those at its end."""
-        header: list[str] = []
         if self._root.is_block:
             header = self._header()
             self._collection(self._root)
         else:
-            header = without_trailing_space(self._text[: self._root.start]).split("\n")[:-1]
+            header = _without_trailing_space(self._text[: self._root.start]).split("\n")[:-1]
             self._leaf(self._root)
-        if self._last is not None:
-            tail = self._gap(len(self._text), self._last, 0)
-            return header, [line for line in tail if line not in ("...", "---")]
-        return header, []
+        tail = [] if self._last is None else self._gap(len(self._text), self._last, 0)
+        return header, [line for line in tail if line not in ("...", "---")]
 
     def _header(self) -> list[str]:
         """Directives, the start of the document, modelines, and a comment with a blank line behind it."""
-        lines = self._lines_at_head()
+        *lines, beside = [line.rstrip() for line in self._text[: self._root.start].split("\n")]
+        lines += [beside] if beside else []
         starts = [n for n, line in enumerate(lines) if _HEAD.match(line)]
         blanks = [n for n, line in enumerate(lines) if not line and any(lines[:n])]
         count = max([n + 1 for n in (*starts, *blanks)], default=0)
@@ -545,10 +497,6 @@ class CommentAssignment:
         if self._root.properties:
             self._leaf(self._root)
         return list(dropwhile(lambda line: not line, lines[:count]))
-
-    def _lines_at_head(self) -> list[str]:
-        *lines, beside = [line.rstrip() for line in self._text[: self._root.start].split("\n")]
-        return [*lines, beside] if beside else lines
 
     def _collection(self, node: ValueNode) -> None:
         self._open.append(node)
@@ -616,15 +564,12 @@ class CommentAssignment:
             # A list may stand in the column of the key that it is the value of.
             if node not in self._open and next_column <= node.column <= column:
                 found = node
-            done = [item for item in node.items if (item.key or item.value).start < self._before]
+            before = self._end if self._last is None else self._last.end + 1
+            done = [item for item in node.items if (item.key or item.value).start < before]
             if not done:
                 break
             node = done[-1].value
         return found
-
-    @property
-    def _before(self) -> int:
-        return self._end if self._last is None else self._last.end + 1
 
 
 class Printer:
@@ -632,8 +577,7 @@ class Printer:
 
     def __init__(self, text: str, root: ValueNode, sorts: bool) -> None:
         self._text, self._root = text, root
-        self._sorts = sorts
-        self._sorts = sorts and self._aliases() == self._aliases_as_written()
+        self._sorts = sorts and self._aliases(sorts=True) == self._aliases(sorts=False)
 
     def lines(self) -> list[str]:
         """The whole text, without the lines at the head and the end of the file."""
@@ -650,15 +594,11 @@ class Printer:
     def _block(self, node: ValueNode, indent: int, shape: ValueShape) -> list[str]:
         lines: list[str] = []
         space = " " * indent
-        items = self._items(node, shape)
+        items = self._items(node, shape, self._sorts)
         for item, before in zip(items, _spaced(items, node.items), strict=True):
-            inner = self._inner(shape, item)
-            made = (
-                self._member(node, item, indent, inner)
-                if item.key
-                else self._entry(node, item, indent, inner)
-            )
-            lines += [space + one if one else "" for one in before] + made
+            write = self._member if item.key else self._entry
+            lines += [space + one if one else "" for one in before]
+            lines += write(node, item, indent, self._inner(shape, item))
         return lines + [space + one if one else "" for one in node.foot]
 
     def _member(self, node: ValueNode, item: NodeItem, indent: int, shape: ValueShape) -> list[str]:
@@ -671,12 +611,10 @@ class Printer:
         first, *others = self._leaf(value, indent, node)
         if value.before or (key.trailing and first):
             inner = " " * (indent + _INDENT)
-            return [
-                head + key.trailing,
-                *(inner + one if one else "" for one in value.before),
-                *[inner + first, *others][:-1],
-                [inner + first, *others][-1] + value.trailing,
-            ]
+            before = [inner + one if one else "" for one in value.before]
+            made = [head + key.trailing, *before, inner + first, *others]
+            made[-1] += value.trailing
+            return made
         made = [f"{head} {first}" if first else head, *others]
         made[-1] += key.trailing + value.trailing
         return made
@@ -694,7 +632,7 @@ class Printer:
         # Comments of what stands first now go before the dash, where they are read again.
         count = next((n for n, line in enumerate(inner) if line.strip() and line.strip()[0] != "#"), 0)
         above = [space + line.strip() if line.strip() else "" for line in inner[:count]]
-        return [*above, f"{space}- {inner[count].lstrip(SPACE)}", *inner[count + 1 :]]
+        return [*above, f"{space}- {inner[count].lstrip(_SPACE)}", *inner[count + 1 :]]
 
     def _leaf(self, node: ValueNode, indent: int, parent: ValueNode) -> list[str]:
         """The lines of a value; the first one without its indentation."""
@@ -703,12 +641,12 @@ class Printer:
             if not others:
                 return [self._flow(node)]
             shift = indent - parent.column
-            return [first.rstrip(SPACE), *(_shifted(line, shift, indent) for line in others)]
-        if block := BLOCK_SCALAR.match(first):
+            return [first.rstrip(_SPACE), *(_shifted(line, shift, indent) for line in others)]
+        if block := _BLOCK_SCALAR.match(first):
             text = list(_block_scalar(others, block[1], indent, parent.column))
-            return [first.rstrip(), *(text if "+" in block[1] else without_blank_end(text))]
+            return [first.rstrip(), *(text if "+" in block[1] else _without_blank_end(text))]
         inner = " " * (indent + _INDENT)
-        return [first, *(inner + line.lstrip(SPACE) if line.strip(SPACE) else "" for line in others)]
+        return [first, *(inner + line.lstrip(_SPACE) if line.strip(_SPACE) else "" for line in others)]
 
     def _flow(self, node: ValueNode) -> str:
         """A collection in one line: a space behind each comma and colon, none inside the brackets."""
@@ -736,9 +674,9 @@ class Printer:
     def _source(self, node: ValueNode) -> str:
         return self._text[node.start : node.end]
 
-    def _items(self, node: ValueNode, shape: ValueShape) -> list[NodeItem]:
+    def _items(self, node: ValueNode, shape: ValueShape, sorts: bool) -> list[NodeItem]:
         items = node.items or []
-        if not self._sorts or not node.is_mapping:
+        if not sorts or not node.is_mapping:
             return items
         rank = shape.ranks
         return sorted(items, key=lambda item: rank.get(self._name(item.key), len(rank))) if rank else items
@@ -749,14 +687,7 @@ class Printer:
     def _name(self, key: ValueNode | None) -> str:
         return self._source(key).strip("\"'") if key is not None else ""
 
-    def _aliases_as_written(self) -> list[tuple[int, int]]:
-        self._sorts, sorts = False, self._sorts
-        try:
-            return self._aliases()
-        finally:
-            self._sorts = sorts
-
-    def _aliases(self) -> list[tuple[int, int]]:
+    def _aliases(self, *, sorts: bool) -> list[tuple[int, int]]:
         """Each alias with the anchor that it means, by where they stand in the source."""
         anchors: dict[str, int] = {}
         found: list[tuple[int, int]] = []
@@ -766,7 +697,7 @@ class Printer:
                 found.append((node.start, anchors.get(node.alias, -1)))
             if node.anchor is not None:
                 anchors[node.anchor] = node.start
-            for item in self._items(node, shape) if node.is_block else node.items or ():
+            for item in self._items(node, shape, sorts) if node.is_block else node.items or ():
                 if item.key is not None:
                     visit(item.key, FREE)
                 visit(item.value, self._inner(shape, item))
@@ -789,7 +720,7 @@ def _spaced(items: list[NodeItem], as_written: list[NodeItem] | None) -> Iterato
 
 
 def _shifted(line: str, shift: int, least: int) -> str:
-    content = line.lstrip(SPACE)
+    content = line.lstrip(_SPACE)
     if not content:
         return ""
     return " " * max(len(line) - len(content) + shift, least) + content
@@ -800,17 +731,14 @@ def _block_scalar(lines: list[str], header: str, indent: int, parent_column: int
     if digits:
         old, new = parent_column + int(digits), indent + int(digits)
     else:
-        old, new = indentation(lines), indent + _INDENT
+        old, new = _indentation(lines), indent + _INDENT
     for line in lines:
         yield " " * new + line[old:] if len(line) > old else ""
 
 
-def without_blank_end(lines: list[str]) -> list[str]:
+def _without_blank_end(lines: list[str]) -> list[str]:
     """The lines without the blank ones at their end."""
     return list(dropwhile(lambda line: not line, reversed(lines)))[::-1]
-
-
-_LINE_BREAK = re.compile("\r\n?")
 
 
 def format_text(text: str, name: str) -> str:
@@ -820,28 +748,28 @@ def format_text(text: str, name: str) -> str:
         ManifestInvalid: it is no valid YAML for a manifest, or has a construct without a canonical form (an
             explicit `? key`).
     """
-    lines = _LINE_BREAK.sub("\n", text.removeprefix("\ufeff"))
+    lines = re.sub("\r\n?", "\n", text.removeprefix("\ufeff"))
     before = _parsed(text, name)
     if not before.tree:
-        return without_trailing_space(lines)
-    root = parse_nodes(lines, name)
-    comments = comments_of(lines, root)
+        return _without_trailing_space(lines)
+    root = _parse_nodes(lines, name)
+    comments = _comments_of(lines, root)
     header, tail = CommentAssignment(lines, root).assign()
     for sorts in (True, False):
-        written = [*header, *Printer(lines, root, sorts).lines(), *without_blank_end(tail)]
+        written = [*header, *Printer(lines, root, sorts).lines(), *_without_blank_end(tail)]
         new = "\n".join(written).lstrip("\n\ufeff")
         # A block of text at the end of a file may have no line break at its own end.
         for ended in (new + "\n", new):
             # What is written replaces what people wrote: a defect here must not change what their jobs are.
             keeps_values = _tree_of(ended, name) == before.tree
-            if keeps_values and comments_of(ended, parse_nodes(ended, name)) == comments:
+            if keeps_values and _comments_of(ended, _parse_nodes(ended, name)) == comments:
                 return ended
     why = "the layout cannot be changed without changing a value or losing a comment"
-    raise ManifestInvalid(not_supported(name, 1, why, None))
+    raise ManifestInvalid(_not_supported(name, 1, why, None))
 
 
-def _parsed(text: str, name: str) -> document.Document:
-    parsed = document.parse(text.encode("utf-8", "surrogatepass"), Path(name), name)
+def _parsed(text: str, name: str) -> Document:
+    parsed = parse(text.encode("utf-8", "surrogatepass"), Path(name), name)
     if parsed.problems:
         raise ManifestInvalid(*parsed.problems)
     return parsed
@@ -854,23 +782,19 @@ def _tree_of(text: str, name: str) -> Any:
         return None
 
 
-#: What a variable or a parameter says of its value: the name is the one that stands above, or beside.
-_VALUES = ("default", "value")
-
-
 def written_secrets(document: Document, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield the secrets in a file that can be parsed, those in comments too.
 
     `fmt` reads files one by one and puts nothing together, so it goes by marks, names and looks.
     """
     yield from marked_texts(document.tree)
-    yield from misplaced_urls([document], SECTIONS)
+    yield from misplaced_urls([document])
     yield from looks_like_passwords(document.text)
     yield from _by_look(document.tree, "")
-    for comment in comments_of(document.text, parse_nodes(document.text, document.file)):
+    for comment in _comments_of(document.text, _parse_nodes(document.text, document.file)):
         yield from (comment[part.start : part.end] for part in secret_parts(comment))
-    for name in declared_sensitive([document]):
-        env = document.tree["variables"][name].get("env")
+    for _, entry in declared_sensitive([document]):
+        env = entry.get("env")
         if isinstance(env, str) and (value := environ.get(env)):
             yield value
 
@@ -879,7 +803,8 @@ def _by_look(tree: Any, name: str) -> Iterator[str]:
     if isinstance(tree, dict):
         beside = tree.get("name")
         for key, value in tree.items():
-            is_value = key in _VALUES
+            # What a variable or a parameter says of its value: the name is the one above, or beside.
+            is_value = key in ("default", "value")
             yield from _by_look(value, (beside if isinstance(beside, str) else name) if is_value else key)
     elif isinstance(tree, list):
         for item in tree:

@@ -16,17 +16,15 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from enum import Enum
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from shutil import which
-from typing import IO, NamedTuple
+from typing import IO, Literal, NamedTuple
 
 from reconciler.errors import Diagnostic, ReconcilerError
 from reconciler.manifest.files import SUFFIXES
 from reconciler.manifest.yaml import MAX_FILE_BYTES
 
-_OID = re.compile("[0-9a-f]{40,64}")
 #: No target of a link and no path has more bytes, no name in it.
 _MAX_PATH_BYTES, _MAX_NAME_BYTES = 4095, 255
 _MAX_DEPTH = 200
@@ -36,7 +34,7 @@ _CHUNK = 1 << 20
 _LIMIT_S = 30.0
 _FIXED = ("--no-pager", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 #: What git is told of our environment: where things are, and whose repositories are safe to read.
-_INHERITED = re.compile(
+_INHERITED = (
     "PATH|HOME|XDG_CONFIG_HOME|SYSTEMROOT|TMPDIR|GIT_(DIR|WORK_TREE|COMMON_DIR|OBJECT_DIRECTORY|EXEC_PATH|NAMESPACE"
     "|ALTERNATE_OBJECT_DIRECTORIES|QUARANTINE_PATH|CEILING_DIRECTORIES|DISCOVERY_ACROSS_FILESYSTEM"
     "|CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|KEY_[0-9]+|VALUE_[0-9]+)|TEST_ASSUME_DIFFERENT_OWNER)"
@@ -60,26 +58,19 @@ def git_command(git: str, directory: Path) -> list[str]:
 
 def git_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment that git is called in: credentials are none of its business."""
-    return {name: value for name, value in environ.items() if _INHERITED.fullmatch(name)} | _ENVIRONMENT
+    return {name: value for name, value in environ.items() if re.fullmatch(_INHERITED, name)} | _ENVIRONMENT
 
 
 class GitFailed(ReconcilerError):
     """Git could not read what the repository should hold."""
 
 
-class EntryKind(Enum):
-    """What stands at a path of a commit."""
-
-    FILE = "file"
-    LINK = "link"
-    SUBMODULE = "submodule"
-
-
-_KIND_BY_MODE = {
-    "100644": EntryKind.FILE,
-    "100755": EntryKind.FILE,
-    "120000": EntryKind.LINK,
-    "160000": EntryKind.SUBMODULE,
+#: What stands at a path of a commit, by its mode.
+_KIND_BY_MODE: dict[str, Literal["file", "link", "submodule"]] = {
+    "100644": "file",
+    "100755": "file",
+    "120000": "link",
+    "160000": "submodule",
 }
 
 
@@ -87,7 +78,7 @@ class TreeEntry(NamedTuple):
     """One path of a commit, from the top of the repository."""
 
     path: str
-    kind: EntryKind
+    kind: Literal["file", "link", "submodule"]
     oid: str
 
 
@@ -129,8 +120,9 @@ class Repository:
         return self._object(f"{found}^{{commit}}") if found else None
 
     def _object(self, revision: str) -> str | None:
-        found = self._line("rev-parse", "--verify", "--quiet", revision)
-        return found if found is not None and _OID.fullmatch(found) else None
+        done = self._run("rev-parse", "--verify", "--quiet", revision)
+        found = os.fsdecode(done.out.removesuffix(b"\n"))
+        return found if done.code == 0 and re.fullmatch("[0-9a-f]{40,64}", found) else None
 
     def entries(self, commit: str) -> list[TreeEntry]:
         """Every file, link and submodule of a commit.
@@ -142,10 +134,6 @@ class Repository:
         if done.code:
             raise _failed(f"git ls-tree {commit}", done.err)
         return [entry for line in done.out.split(b"\0") if line and (entry := _entry(line)) is not None]
-
-    def _line(self, *arguments: str) -> str | None:
-        done = self._run(*arguments)
-        return os.fsdecode(done.out.removesuffix(b"\n")) if done.code == 0 else None
 
     def _run(self, *arguments: str) -> _Done:
         with tempfile.TemporaryFile() as errors:
@@ -208,8 +196,6 @@ class Repository:
 
 
 class _Done(NamedTuple):
-    """How a call of git ended."""
-
     code: int
     out: bytes
     err: bytes
@@ -302,19 +288,25 @@ def copy_manifests(repository: Repository, commit: str, directory: Path) -> Comm
     """
     entries = repository.entries(commit)
     left_out = {entry.path: why for entry in entries if (why := _why_not_copied(entry.path, directory))}
-    left_out |= {entry.path: "it is a submodule" for entry in entries if entry.kind is EntryKind.SUBMODULE}
-    files = {
-        entry.path: entry for entry in entries if entry.kind is EntryKind.FILE and entry.path not in left_out
-    }
+    left_out |= {entry.path: "it is a submodule" for entry in entries if entry.kind == "submodule"}
+    files = {entry.path: entry for entry in entries if entry.kind == "file" and entry.path not in left_out}
     links: dict[str, str] = {}
     with repository.blobs() as blobs:
         for entry in entries:
-            if entry.kind is EntryKind.LINK and entry.path not in left_out:
-                links[entry.path] = _link_target(blobs, entry)
+            if entry.kind == "link" and entry.path not in left_out:
+                content = BytesIO()
+                blobs.copy(entry.oid, _MAX_PATH_BYTES + 1, content)
+                links[entry.path] = os.fsdecode(content.getvalue())
         wanted = {path for path in files if path.endswith(SUFFIXES)}
-        wanted |= {target for path, link in links.items() if (target := _lexical(path, link)) in files}
+        targets = (os.path.normpath(PurePosixPath(path).parent / link) for path, link in links.items())
+        wanted |= {target for target in targets if target in files}
         for path in sorted(wanted):
-            _copy(blobs, files[path], directory / path)
+            copy = directory / path
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with copy.open("xb") as file:
+                size = blobs.copy(files[path].oid, MAX_FILE_BYTES, file)
+                if size > MAX_FILE_BYTES:
+                    file.truncate(size)  # the loader says that it is too large
     # Last, so that nothing is written through one.
     left_out |= _make_links(links, directory)
     return CommitFiles(frozenset(entry.path for entry in entries), left_out)
@@ -330,24 +322,6 @@ def _why_not_copied(path: str, directory: Path) -> str | None:
     if len(os.fsencode(directory)) + 1 + len(content) > _MAX_PATH_BYTES:
         return f"its path has more than {_MAX_PATH_BYTES} bytes"
     return None
-
-
-def _link_target(blobs: BlobReader, entry: TreeEntry) -> str:
-    content = BytesIO()
-    blobs.copy(entry.oid, _MAX_PATH_BYTES + 1, content)
-    return os.fsdecode(content.getvalue())
-
-
-def _lexical(path: str, link: str) -> str:
-    return os.path.normpath(PurePosixPath(path).parent / link)
-
-
-def _copy(blobs: BlobReader, entry: TreeEntry, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("xb") as file:
-        size = blobs.copy(entry.oid, MAX_FILE_BYTES, file)
-        if size > MAX_FILE_BYTES:
-            file.truncate(size)  # the loader says that it is too large
 
 
 def _make_links(links: Mapping[str, str], directory: Path) -> dict[str, str]:

@@ -7,7 +7,7 @@ stands for it may name an output of a third job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,28 +35,15 @@ from reconciler.errors import Diagnostic, Location, Severity
 from reconciler.manifest.expressions import (
     ANY_KEY,
     LINK,
-    BudgetExceeded,
     Expander,
     expand_partly,
-    mark_axes,
-    mark_job_key,
-    mark_outputs,
+    mark_unknown,
     measure,
     mentions_job,
     problems_in,
-    too_much,
 )
 from reconciler.manifest.matrix import MATRIX, member_key, value_texts, with_member_keys
-from reconciler.manifest.merge import (
-    EXTENDS,
-    DefaultsPart,
-    Link,
-    Links,
-    MergedEntry,
-    Templates,
-    extended_by,
-    keys_in,
-)
+from reconciler.manifest.merge import EXTENDS, Link, Links, MergedEntry, Templates, extended_by, keys_in
 from reconciler.manifest.problems import (
     NotExpanded,
     Origin,
@@ -73,7 +60,7 @@ from reconciler.manifest.problems import (
     raw_problems,
     steps_of,
 )
-from reconciler.manifest.yaml import Document, shorten
+from reconciler.manifest.yaml import shorten
 from reconciler.secrets import SecretText
 
 UNKNOWN_OUTPUT = "unknown output"
@@ -102,15 +89,8 @@ class MergedJob(NamedTuple):
         return bool(self.tree.get("state") == "absent")
 
 
-class _Refused(NamedTuple):
-    """Why an output has no path; without words that is told in another place."""
-
-    what: str = ""
-    why: str = ""
-    fix: str | None = None
-
-
-_REFUSED_ELSEWHERE = _Refused()
+#: Why an output has no path; without words that is told in another place.
+_REFUSED_ELSEWHERE = Problem("")
 
 
 class _Output(NamedTuple):
@@ -197,9 +177,7 @@ class Outputs:
     def _report(self, text: UnresolvedText, job: MergedJob, owner: str | None, steps: Any) -> None:
         for _, problem in problems_in(str(text), self._expander(job, owner)):
             if problem.what:
-                self.problems.append(
-                    job.origin.diagnose(steps, problem.what, problem.why, problem.fix, text=problem.text)
-                )
+                self.problems.append(job.origin.diagnose(steps, *problem))
 
     def _names(self, text: UnresolvedText, job: MergedJob) -> Iterator[tuple[Reference, OutputName]]:
         """The outputs that a text of a job names, as far as they can be said."""
@@ -227,9 +205,14 @@ class Outputs:
             NotExpanded: it has none; without words where that is told in another place.
         """
         named = self._in_full(named, job)
-        found = _itself(named) if named.key == owner else self._find(named)
-        if isinstance(found, _Refused):
-            raise NotExpanded(Problem(reference.text, *found))
+        if named.key == owner:
+            own = shorten(named.key)
+            why = f'"{own}" is the job that refers to it; only outputs of other jobs can be named'
+            fix = "write the path, or a variable that holds it"
+            raise NotExpanded("reference to itself", why, fix, reference.text)
+        found = self._find(named)
+        if isinstance(found, Problem):
+            raise NotExpanded(*found[:3], reference.text)
         return found
 
     def _find(self, named: OutputName) -> Any:
@@ -264,33 +247,35 @@ class Outputs:
                 self._report(text, job, named.key, steps)
         if isinstance(url, Unexpanded):
             return _REFUSED_ELSEWHERE
-        if isinstance(url, _Refused) or (isinstance(url, str) and url):
+        if isinstance(url, Problem) or (isinstance(url, str) and url):
             return url
         why = f'"{shorten(named.name)}" of {self._place(named.key)} has no remote.obs.obs_url'
-        return _Refused("output without an OBS path", why)
+        return Problem("output without an OBS path", why)
 
-    def _refused(self, named: OutputName) -> _Refused | None:
+    def _refused(self, named: OutputName) -> Problem | None:
         """Why there is no such output; None if there is."""
         key, name = named
         if key not in self.links.entries:
             # That a key is unknown is told with the links, that a sweep has no members with the sweep.
-            members = self.links.members.get(key)
-            return _sweep(named, members) if members else _REFUSED_ELSEWHERE
+            if not (members := self.links.members.get(key)):
+                return _REFUSED_ELSEWHERE
+            why = f'"{key}" is a sweep of {len(members)} jobs: {few(members)}'
+            fix = f"name one job: ${{jobs.{members[0]}.outputs.{name}}}"
+            return Problem("reference to a sweep", why, fix)
         if (job := self._job(key)) is None:
             return _REFUSED_ELSEWHERE
         if job.is_absent:
             why = f"{self._place(key)} says state: absent, so nothing writes its outputs"
-            return _Refused("reference to an absent job", why)
+            return Problem("reference to an absent job", why)
         outputs = self._outputs_of(key)
         if name not in outputs:
             has = f"it has {listed(tuple(map(shorten, outputs)))}" if outputs else "it declares none"
             why = f'{self._place(key)} has no output "{shorten(name)}"; {has}'
-            return _Refused(UNKNOWN_OUTPUT, why, did_you_mean(name, tuple(outputs)))
+            return Problem(UNKNOWN_OUTPUT, why, did_you_mean(name, tuple(outputs)))
         return None
 
     def _place(self, key: str) -> str:
-        entry = self.links.entries[key]
-        return f'"{key}" at {location_of_key(entry.document, entry.steps)}'
+        return f'"{key}" at {self.links.entries[key].location}'
 
     def _job(self, key: str) -> MergedJob | None:
         if key not in self._jobs:
@@ -306,16 +291,6 @@ class Outputs:
         return self._declared[key]
 
 
-def _itself(named: OutputName) -> _Refused:
-    why = f'"{shorten(named.key)}" is the job that refers to it; only outputs of other jobs can be named'
-    return _Refused("reference to itself", why, "write the path, or a variable that holds it")
-
-
-def _sweep(named: OutputName, members: tuple[str, ...]) -> _Refused:
-    why = f'"{named.key}" is a sweep of {len(members)} jobs: {few(members)}'
-    return _Refused("reference to a sweep", why, f"name one job: ${{jobs.{members[0]}.outputs.{named.name}}}")
-
-
 def _declared_by(tree: Mapping[str, Any]) -> dict[str, _Output]:
     """The outputs of a merged entry: its own, those of its tasks, and what `raw` adds."""
     raw = tree.get("raw")
@@ -327,7 +302,7 @@ def _declared_by(tree: Mapping[str, Any]) -> dict[str, _Output]:
             for name, output in _outputs_at(tree, path):
                 if found.setdefault(name, output).url != output.url:
                     why = f'more than one task declares "{shorten(name)}", each with a path of its own'
-                    found[name] = output._replace(url=_Refused("ambiguous output", why, "write the path"))
+                    found[name] = output._replace(url=Problem("ambiguous output", why, "write the path"))
     return found | dict(_outputs_at(tree, ("algorithm",))) | dict(_outputs_at(tree, ("raw", "algorithm")))
 
 
@@ -365,7 +340,7 @@ class ValueOrigin(NamedTuple):
     sources: tuple[tuple[str, str], ...] = ()
 
 
-def origins_of(
+def _origins_of(
     merged: Mapping[str, Any], origin: Origin, source_of: Callable[[Reference], str | None]
 ) -> tuple[ValueOrigin, ...]:
     """Every value of a merged entry; `origin` knows the files that it was merged from."""
@@ -377,21 +352,13 @@ def origins_of(
             value = value[step]
         place = origin.diagnose(steps, "")
         text = origin.expression(steps)
-        sources = tuple(_sources(text or "", source_of))
+        sources = tuple(
+            (part.inner, source)
+            for part in dict.fromkeys(parts_of(text or ""))
+            if isinstance(part, Reference) and (source := source_of(part))
+        )
         found.append(ValueOrigin(format_path(steps), value, place.location, text, sources))
     return tuple(found)
-
-
-def _sources(text: str, source_of: Callable[[Reference], str | None]) -> Iterator[tuple[str, str]]:
-    for part in dict.fromkeys(parts_of(text)):
-        if isinstance(part, Reference) and (source := source_of(part)):
-            yield part.inner, source
-
-
-def implied_needs(references: Iterable[Link]) -> Iterator[ValueOrigin]:
-    """The jobs that expressions refer to: each is needed, and the expression says so."""
-    for link in references:
-        yield ValueOrigin("needs", link.key, link.diagnose("", "").location, link.text)
 
 
 def _leaves(tree: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
@@ -441,7 +408,7 @@ class JobReader:
     stack: str
     expander: Expander
     links: Links
-    defaults: tuple[DefaultsPart, ...] = ()
+    defaults: tuple[MergedEntry, ...] = ()
     templates: Templates = field(default_factory=Templates)
     traced: str | None = None
     origins: tuple[ValueOrigin, ...] = ()
@@ -458,7 +425,7 @@ class JobReader:
     def __post_init__(self) -> None:
         self.expander = replace(self.expander, keeps_outputs=True)
         self._outputs = Outputs(self.links, self._merged, self.problems)
-        self._depends_on_job = any(mentions_job(part.tree) for part in self.defaults)
+        self._depends_on_job = any(mentions_job(part.value) for part in self.defaults)
 
     def read(self, entry: MergedEntry) -> DesiredJob | None:
         """Return the desired job of an entry, or None if it has problems."""
@@ -470,29 +437,28 @@ class JobReader:
 
     def check_defaults(self) -> None:
         """Look at `defaults` on their own: what they say wrong, every job may say otherwise."""
-        for document, steps, tree in () if self.expander.budget.is_exceeded else self.defaults:
-            self._check_alone(tree, Origin(((document, steps),)), is_used=self._defaults_are_used)
+        for part in () if self.expander.budget.is_exceeded else self.defaults:
+            self._check_alone(part.value, part.origin, is_used=self._defaults_are_used)
 
     def check_templates(self) -> None:
         """Look at each template on its own, for the same reason."""
         for name, template in self.templates.entries.items():
             if isinstance(template.value, dict):
                 tree = {key: value for key, value in template.value.items() if key not in NOT_IN_TEMPLATES}
-                origin = Origin(((template.document, template.steps),))
-                self._check_alone(tree, origin, is_used=name in self.templates.used)
+                self._check_alone(tree, template.origin, is_used=name in self.templates.used)
 
     def _check_alone(self, tree: dict[str, Any], origin: Origin, *, is_used: bool) -> None:
         """Look at what jobs inherit, without a job; `is_used`: some job does."""
-        tree, _ = self._expanded(mark_axes(tree), self.expander.for_job(ANY_KEY), origin)
+        expander = self.expander.for_job(ANY_KEY)
+        tree, _ = self._expanded(mark_unknown(tree, lambda text: "${matrix." in text), expander, origin)
         tree = desugar(tree)
         self._secrets_in(tree)
         if is_used:
-            tree = mark_outputs(tree)  # They are for the jobs to resolve that do not override them.
-        self._check_part(_without_templates(tree), origin)
-
-    def _check_part(self, tree: dict[str, Any], origin: Origin) -> None:
-        """Say what is wrong with a part of an entry; what it lacks, a job may have."""
-        part = MergedJob(_without_removed(mark_job_key(tree)), origin, self.expander.for_job(ANY_KEY))
+            # They are for the jobs to resolve that do not override them.
+            tree = mark_unknown(tree, lambda text: isinstance(text, UnresolvedText))
+        # What it lacks, a job may have; nothing can be said of what depends on the job.
+        tree = mark_unknown(_without_templates(tree), lambda text: type(text) is str and ANY_KEY in text)
+        part = MergedJob(_without_removed(tree), origin, expander)
         part = self._outputs.resolve(part, None)
         self.links.needs += part.references
         tree = part.tree
@@ -512,13 +478,15 @@ class JobReader:
             return None
         self.links.take(entry, job.tree, job.references)
         if entry.name == self.traced:
-            values = origins_of(job.tree, job.origin, self._sources_for(entry, job))
-            self.origins = (*values, *implied_needs(job.references))
+            values = _origins_of(job.tree, job.origin, self._sources_for(entry, job))
+            # The jobs that expressions refer to: each is needed, and the expression says so.
+            implied = (ValueOrigin("needs", one.key, one.location, one.text) for one in job.references)
+            self.origins = (*values, *implied)
         return self._validated(entry, job)
 
     def _merged(self, entry: MergedEntry) -> MergedJob | None:
         """An entry with all that it inherits, or None where that has problems that leave nothing to see."""
-        own = self._origin(entry, with_defaults=False)
+        own = entry.origin
         if not isinstance(entry.value, dict):
             why = f"expected a mapping, got {found(entry.value)}"
             self.problems.append(own.diagnose((), "wrong type", why, at_key=entry.value is None))
@@ -542,7 +510,7 @@ class JobReader:
         if _holds_null(merged):
             merged = _without_removed(merged)
         is_whole &= inherited.is_whole
-        origin = replace(self._origin(entry, templates), parts=(own_part, *reversed(inherited.parts)))
+        origin = self._origin(entry, templates)._replace(parts=(own_part, *reversed(inherited.parts)))
         return MergedJob(merged, origin, expander, has_body, is_whole)
 
     def _sources_for(self, entry: MergedEntry, job: MergedJob) -> Callable[[Reference], str | None]:
@@ -564,13 +532,10 @@ class JobReader:
     def _is_affordable(self, size: int, origin: Origin) -> bool:
         """Whether one more job may come to so much, beside its expressions; a problem if not."""
         budget = self.expander.budget
-        try:
-            budget.spend(size)
-        except BudgetExceeded:
-            problem = too_much(budget.limit)
-            self.problems.append(origin.diagnose((), problem.what, problem.why, at_key=True))
-            return False
-        return True
+        is_allowed = budget.allows(size)
+        if not is_allowed:
+            self.problems.append(origin.diagnose((), *budget.problem(), at_key=True))
+        return is_allowed
 
     def _inherited(self, templates: Sequence[MergedEntry], expander: Expander) -> _Inherited:
         """What an entry is merged over: defaults, then its templates.
@@ -596,32 +561,23 @@ class JobReader:
         if template.name not in self._parts:
             says = template.value if isinstance(template.value, dict) else {}
             tree = {name: member for name, member in says.items() if name not in NOT_IN_DEFAULTS}
-            part, is_whole = self._expanded(tree, expander, Origin(((template.document, template.steps),)))
+            part, is_whole = self._expanded(tree, expander, template.origin)
             if mentions_job(tree):
                 return desugar(part), is_whole
             self._parts[template.name] = desugar(part), is_whole
         return self._parts[template.name]
 
-    def _origin(
-        self, entry: MergedEntry, templates: Sequence[MergedEntry] = (), *, with_defaults: bool = True
-    ) -> Origin:
-        places: list[tuple[Document, tuple[PathStep, ...]]] = [(entry.document, entry.steps)]
-        places += [(template.document, template.steps) for template in reversed(templates)]
-        if with_defaults:
-            places += self._defaults_places()
-        return Origin(tuple(places))
-
-    def _defaults_places(self) -> tuple[tuple[Document, tuple[PathStep, ...]], ...]:
-        """Where `defaults` stand, the place that overrides the others first."""
-        return tuple((part.document, part.steps) for part in reversed(self.defaults))
+    def _origin(self, entry: MergedEntry, templates: Sequence[MergedEntry] = ()) -> Origin:
+        inherited = (*reversed(templates), *reversed(self.defaults))
+        return Origin(tuple((one.document, one.steps) for one in (entry, *inherited)))
 
     def _defaults(self, expander: Expander) -> _Inherited:
         if self._shared is None or self._depends_on_job:
             under: dict[str, Any] = {}
             parts: list[dict[str, Any]] = []
             are_whole = True
-            for document, steps, tree in self.defaults:
-                part, is_whole = self._expanded(tree, expander, Origin(((document, steps),)))
+            for one in self.defaults:
+                part, is_whole = self._expanded(one.value, expander, one.origin)
                 parts.append(desugar(part))
                 under = merge(under, parts[-1])
                 are_whole = are_whole and is_whole
@@ -635,23 +591,16 @@ class JobReader:
 
         What is wrong with its lists of names is told here: merged by name, an item may hide another.
         """
-        expanded, is_whole = self._replaced(tree, expander, origin)
+        is_whole = True
+        try:
+            expanded = expander.tree(tree)
+        except NotExpanded:
+            for steps, problem in problems_in(tree, expander):
+                self.problems.append(origin.diagnose(steps, *problem))
+            expanded, is_whole = expand_partly(tree, expander), False
         expanded, problems = check_items(expanded, origin)
         self.problems += problems
         return expanded, is_whole and not problems
-
-    def _replaced(
-        self, tree: dict[str, Any], expander: Expander, origin: Origin
-    ) -> tuple[dict[str, Any], bool]:
-        try:
-            return expander.tree(tree), True
-        except NotExpanded:
-            for steps, problem in problems_in(tree, expander):
-                self.problems.append(
-                    origin.diagnose(steps, problem.what, problem.why, problem.fix, text=problem.text)
-                )
-            partly: dict[str, Any] = expand_partly(tree, expander)
-            return partly, False
 
     def _validated(self, entry: MergedEntry, job: MergedJob) -> DesiredJob | None:
         merged, origin, is_whole, has_body = job.tree, job.origin, job.is_whole, job.has_body
@@ -669,12 +618,13 @@ class JobReader:
             # What is left was no error: an absent job needs no body, and a secret may be unknown offline.
             has_body = has_body and not is_absent
             problems = list(self._rule_problems(entry.name, merged, origin, secrets))
-            lifecycle = _lifecycle({} if problems else merged)
+            lifecycle = Lifecycle.model_validate((not problems and merged.get("lifecycle")) or {})
         self.problems += problems
         self.warnings += _idle_options(lifecycle, origin)
         body = self._body(merged, origin) if has_body else None
         if has_body and body is None:
             return None
+        implied = (link.key for link in job.references)
         return DesiredJob(
             key=entry.name,
             body=body,
@@ -682,9 +632,9 @@ class JobReader:
             description=merged.get("description") or "",
             lifecycle=lifecycle,
             is_absent=is_absent,
-            needs=self._needs(job),
+            needs=self.links.members_of((*keys_in(merged.get("needs")), *implied)),
             formerly=keys_in(merged.get("formerly")),
-            location=location_of_key(entry.document, entry.steps),
+            location=entry.location,
             sweep=entry.entry,
             matrix=value_texts(entry.matrix or {}),
         )
@@ -702,11 +652,6 @@ class JobReader:
             self.problems += _number_problems(merged, body, origin)
             return None
         return body
-
-    def _needs(self, job: MergedJob) -> tuple[str, ...]:
-        """The keys that a job says it needs, and those whose outputs it refers to."""
-        implied = (link.key for link in job.references)
-        return self.links.members_of((*keys_in(job.tree.get("needs")), *implied))
 
     def _secrets_in(self, merged: dict[str, Any]) -> _Secrets:
         """The secrets in a tree with their places; from now on their values are known."""
@@ -741,10 +686,6 @@ def _idle_options(lifecycle: Lifecycle, origin: Origin) -> Iterator[Diagnostic]:
             why = f"{name} is about a schedule, and the job has none"
             problem = origin.diagnose(("lifecycle", name), "option without effect", why, at_key=True)
             yield problem._replace(severity=Severity.WARNING)
-
-
-def _lifecycle(merged: Mapping[str, Any]) -> Lifecycle:
-    return Lifecycle.model_validate(merged.get("lifecycle") or {})
 
 
 def _without_templates(value: dict[str, Any]) -> dict[str, Any]:

@@ -20,22 +20,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from pydantic import BaseModel
 
 from reconciler.core.addresses import looks_like_passwords
-from reconciler.core.stack import NO_PRICES, SECTIONS, DesiredJob, Limits, Stack, Target
-from reconciler.errors import (
-    Diagnostic,
-    ManifestInvalid,
-    Severity,
-    WrongUsage,
-    few_warnings,
-    in_file_order,
-)
+from reconciler.core.stack import NO_PRICES, Limits, Stack, Target
+from reconciler.errors import Diagnostic, ManifestInvalid, Severity, WrongUsage, few_warnings, in_file_order
 from reconciler.manifest.expressions import (
     TOO_MUCH,
     Expander,
     ExpansionBudget,
     credential_problems,
     settings_budget,
-    too_much,
 )
 from reconciler.manifest.files import StackFiles, find_stack, stack_of
 from reconciler.manifest.jobs import UNKNOWN_OUTPUT, JobReader, ValueOrigin
@@ -43,7 +35,6 @@ from reconciler.manifest.matrix import Sweeps
 from reconciler.manifest.merge import (
     UNKNOWN,
     Links,
-    MergedEntry,
     MergedManifest,
     Templates,
     defaults_on,
@@ -55,18 +46,12 @@ from reconciler.manifest.problems import (
     ENV_NOT_SET,
     NO_VALUE,
     UNKNOWN_VARIABLE,
-    Origin,
+    diagnose,
     distinct,
     shown,
     validated,
 )
-from reconciler.manifest.settings import (
-    RecordsSetting,
-    Targets,
-    default_problem,
-    entry_problems,
-    misplaced_urls,
-)
+from reconciler.manifest.settings import RecordsSetting, Targets, misplaced_urls
 from reconciler.manifest.variables import (
     GivenValues,
     VariableSection,
@@ -80,10 +65,7 @@ from reconciler.manifest.yaml import Document
 from reconciler.secrets import Redactor, service_credentials
 
 if TYPE_CHECKING:
-    from reconciler.core.settings import (
-        Destination,
-        VariableSource,
-    )
+    from reconciler.core.settings import Destination, VariableSource
     from reconciler.core.stack import IgnoreRule, Policy
     from reconciler.manifest.sections import NotifySetting
 
@@ -120,8 +102,8 @@ class LoadedStack:
     undeclared: frozenset[str] = frozenset()
     declared: Mapping[str, str] = field(default_factory=dict)
     checked: tuple[LoadedStack, ...] = field(default=(), repr=False, compare=False)
-    _targets: Targets = field(default_factory=Targets, repr=False, compare=False)
-    _records: RecordsSetting = field(default_factory=RecordsSetting, repr=False, compare=False)
+    _targets: Targets | None = field(default=None, repr=False, compare=False)
+    _records: RecordsSetting | None = field(default=None, repr=False, compare=False)
     _notify: NotifySetting | None = field(default=None, repr=False, compare=False)
     _on: Callable[[str | None, bool], LoadedStack] | None = field(default=None, repr=False, compare=False)
 
@@ -142,10 +124,9 @@ class LoadedStack:
             WrongUsage: no target has that name, or none is named and there is no default.
             ManifestInvalid: its entry is invalid, or an expression in it has no value.
         """
-        try:
+        assert self._targets is not None
+        with self._redacted():
             return self._targets.target(self.target_name if name is None else name)
-        except ManifestInvalid as invalid:
-            raise ManifestInvalid(*shown(invalid.diagnostics, Redactor(self.secrets))) from None
 
     def records_url(self) -> str | None:
         """Return where the record store is: `postgresql://…`, `sqlite:////absolute/path`, or None if no
@@ -154,15 +135,20 @@ class LoadedStack:
         Raises:
             ManifestInvalid: an expression in it has no value, or what comes out is no address of a store.
         """
+        with self._redacted():
+            return self._records.url() if self._records else None
+
+    @contextmanager
+    def _redacted(self) -> Iterator[None]:
         try:
-            return self._records.url()
+            yield
         except ManifestInvalid as invalid:
             raise ManifestInvalid(*shown(invalid.diagnostics, Redactor(self.secrets))) from None
 
     @property
     def notifies(self) -> bool:
         """Whether drift and failed applies are told somewhere."""
-        return bool(self._notify and self._notify.entries)
+        return self._notify is not None and bool(self._notify.entries)
 
     def destinations(self) -> tuple[Destination, ...]:
         """Return where drift and failed applies are told; an entry whose URL has no value says why."""
@@ -206,8 +192,17 @@ _ECHOES_OF_BROKEN = frozenset({"missing", "rule"})
 _MOST_LINK_PROBLEMS = 1000
 
 
+@dataclass(frozen=True)
+class _Inputs(GivenValues):
+    """What a stack is read with, its files aside; see `load`."""
+
+    learn: Callable[[Iterable[str]], None]
+    traced: str | None = None
+    jobs: ExpansionBudget = field(default_factory=ExpansionBudget, kw_only=True)
+
+
 def load(
-    paths: Sequence[Path],
+    paths: Sequence[Path] | StackFiles,
     *,
     variables: Mapping[str, str] = MappingProxyType({}),
     var_files: Sequence[Path] = (),
@@ -221,9 +216,10 @@ def load(
 
     Where there is no default, it is read as it is on the first target whose expressions have a value.
 
-    `variables` are the `--var` of the command line. `offline` is for commands that never send anything:
-    a sensitive variable needs no value then. `learn` is told what must not be seen before anything else is
-    done with it. `traced` is the key of a job whose values are traced to their places.
+    `paths` are PATH, or the files that were found already, see `find_stack`. `variables` are the `--var` of
+    the command line. `offline` is for commands that never send anything: a sensitive variable needs no value
+    then. `learn` is told what must not be seen before anything else is done with it. `traced` is the key of a
+    job whose values are traced to their places.
 
     Raises:
         ManifestInvalid: with all problems of all files, in file order.
@@ -231,7 +227,8 @@ def load(
     """
     with _no_garbage_collection():
         inputs = _Inputs(variables, tuple(read_value_files(var_files)), environ, offline, learn, traced)
-        return _load(find_stack(paths, var_files), inputs, target)
+        files = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
+        return _load(files, merge_files(files.documents), inputs, target)
 
 
 def check(
@@ -245,10 +242,9 @@ def check(
 ) -> tuple[LoadedStack, tuple[Diagnostic, ...]]:
     """Read a stack as it is on each of its targets, or on one, without values of sensitive variables.
 
-    `paths` are PATH, or the files that were found already, see `find_stack`. A target is skipped if an
-    environment variable that its variables or defaults use is not set. Returns the stack as on the default
-    target, else on the first that was not skipped; and a warning for each one that was. If all had to be
-    skipped, none is.
+    A target is skipped if an environment variable that its variables or defaults use is not set. Returns the
+    stack as on the default target, else on the first that was not skipped; and a warning for each one that
+    was. If all had to be skipped, none is.
 
     Raises:
         ManifestInvalid: with the problems on all targets, in file order.
@@ -259,7 +255,7 @@ def check(
         files = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
         merged = merge_files(files.documents)
         if target is not None or not any(map(differs, merged.targets.values())):
-            return _load(files, inputs, target), ()
+            return _load(files, merged, inputs, target), ()
         return _check_each(files, merged, inputs)
 
 
@@ -268,61 +264,28 @@ def _check_each(
 ) -> tuple[LoadedStack, tuple[Diagnostic, ...]]:
     default = [merged.target] if merged.target in merged.targets else []
     loaded: list[LoadedStack] = []
-    skipped: dict[str, ManifestInvalid] = {}
+    skipped: list[tuple[ManifestInvalid, Diagnostic]] = []
     problems: list[Diagnostic] = []
     for name in dict.fromkeys((*default, *merged.targets)):
         try:
             loaded.append(_Loading(files, merged, inputs, name).finish(name))
         except ManifestInvalid as invalid:
-            if any(_is_unset_on(name, problem) for problem in invalid.diagnostics):
-                skipped[name] = invalid
-                # What is wrong in its own entry is wrong whatever the environment holds.
-                problems += [one for one in invalid.diagnostics if _is_wrong_in(name, one)]
-            else:
+            # An environment variable is not set that the target's own variables or defaults use.
+            own = [one for one in invalid.diagnostics if one.path.startswith(f"targets.{name}.")]
+            unset = next((one for one in own if one.what == ENV_NOT_SET), None)
+            if unset is None:
                 problems += invalid.diagnostics
+                continue
+            why = f'the target "{name}" was not checked: {unset.why}'
+            warning = unset._replace(what="target skipped", why=why, severity=Severity.WARNING)
+            skipped.append((invalid, warning))
+            # What is wrong in its own entry is wrong whatever the environment holds.
+            problems += [one for one in own if one.what != ENV_NOT_SET]
     if len(skipped) == len(merged.targets):
-        problems += next(iter(skipped.values())).diagnostics
+        problems += skipped[0][0].diagnostics
     if problems:
         raise ManifestInvalid(*distinct(in_file_order(problems)))
-    return replace(loaded[0], checked=tuple(loaded)), tuple(
-        _skipped(name, invalid) for name, invalid in skipped.items()
-    )
-
-
-def _is_unset_on(name: str, problem: Diagnostic) -> bool:
-    """Whether an environment variable is not set that a target's own variables or defaults use."""
-    return problem.what == ENV_NOT_SET and problem.path.startswith(f"targets.{name}.")
-
-
-def _is_wrong_in(name: str, problem: Diagnostic) -> bool:
-    return problem.what != ENV_NOT_SET and problem.path.startswith(f"targets.{name}.")
-
-
-def _skipped(name: str, invalid: ManifestInvalid) -> Diagnostic:
-    first = next(problem for problem in invalid.diagnostics if _is_unset_on(name, problem))
-    why = f'the target "{name}" was not checked: {first.why}'
-    return first._replace(what="target skipped", why=why, severity=Severity.WARNING)
-
-
-def load_files(
-    files: StackFiles,
-    *,
-    variables: Mapping[str, str] = MappingProxyType({}),
-    var_files: Sequence[Path] = (),
-    environ: Mapping[str, str],
-    offline: bool = False,
-    learn: Callable[[Iterable[str]], None] = lambda _: None,
-    target: str | None = None,
-) -> LoadedStack:
-    """Read a stack whose files were found already, see `find_stack`; the rest as `load`.
-
-    Raises:
-        ManifestInvalid: with all problems of all files, in file order.
-        WrongUsage: the target does not exist.
-    """
-    with _no_garbage_collection():
-        inputs = _Inputs(variables, tuple(read_value_files(var_files)), environ, offline, learn)
-        return _load(files, inputs, target)
+    return replace(loaded[0], checked=tuple(loaded)), tuple(warning for _, warning in skipped)
 
 
 def load_mapping(
@@ -340,26 +303,15 @@ def load_mapping(
         ManifestInvalid: with all problems.
         WrongUsage: there is no such directory.
     """
-    return _load(stack_of(mapping, root), _Inputs(variables, (), environ, offline, learn), None)
+    files = stack_of(mapping, root)
+    return load(files, variables=variables, environ=environ, offline=offline, learn=learn)
 
 
-@dataclass(frozen=True)
-class _Inputs(GivenValues):
-    """What a stack is read with, its files aside; see `load`."""
-
-    learn: Callable[[Iterable[str]], None]
-    traced: str | None = None
-    jobs: ExpansionBudget = field(default_factory=ExpansionBudget, kw_only=True)
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The variables that were given a value from outside."""
-        return frozenset((*self.given, *(name for document in self.value_files for name in document.tree)))
-
-
-def _load(files: StackFiles, inputs: _Inputs, target: str | None) -> LoadedStack:
-    merged = merge_files(files.documents)
-    names = _names_to_try(merged, target)
+def _load(files: StackFiles, merged: MergedManifest, inputs: _Inputs, target: str | None) -> LoadedStack:
+    default = merged.target if target is None else target
+    names: list[str | None] = [default]
+    if default is None and any(map(differs, merged.targets.values())):
+        names = [*merged.targets]  # The first that goes is taken.
     loaded, first = None, None
     for name in names:
         try:
@@ -372,18 +324,12 @@ def _load(files: StackFiles, inputs: _Inputs, target: str | None) -> LoadedStack
         raise first
     for document in files.documents:
         document.forget()
-    return replace(
-        loaded,
-        _on=lambda name, offline: _load(files.again(), replace(inputs, offline=offline, traced=None), name),
-    )
 
+    def on(name: str | None, offline: bool) -> LoadedStack:
+        again = files.again()
+        return _load(again, merge_files(again.documents), replace(inputs, offline=offline, traced=None), name)
 
-def _names_to_try(merged: MergedManifest, target: str | None) -> tuple[str | None, ...]:
-    """The targets that a stack may be read for, the first that goes is taken."""
-    name = merged.target if target is None else target
-    if name is not None:
-        return (name,)
-    return tuple(merged.targets) if any(map(differs, merged.targets.values())) else (None,)
+    return replace(loaded, _on=on)
 
 
 @contextmanager
@@ -412,20 +358,23 @@ class _Loading:
 
     def finish(self, target: str | None) -> LoadedStack:
         """Return the stack; `target` is the one that was asked for, None for the default."""
-        merged, environ = self._merged, self._inputs.environ
-        variables = VariableSection(merged.variables, merged.targets, self._on, self._inputs)
+        merged, environ, inputs = self._merged, self._inputs.environ, self._inputs
+        variables = VariableSection(merged.variables, merged.targets, self._on, inputs)
         values = variables.values
         documents = self._files.documents
         self._problems += credential_problems(documents)
-        self._inputs.learn(variables.secrets(documents))
+        inputs.learn(variables.secrets(documents))
         targets = Targets(merged.targets, self._expanders(values, values.budget))
-        readable, literals = self._checked(targets, variables)
+        readable, problems, literals = targets.check(variables.declared)
+        self._problems += problems
         target_name = self._target_name(target, targets)
-        records = self._records(values)
-        self._problems += records.check()
+        records = None
+        if (at := merged.records_at) is not None:
+            records = RecordsSetting(at, at.tree["records"], values, environ, self._files.root)
+            self._problems += records.check()
         limits, prices = self._setting("limits", Limits()), self._setting("prices", NO_PRICES)
         policies, ignored_drift, notify = self._sections(values)
-        expander = Expander(values, environ, budget=self._inputs.jobs)
+        expander = Expander(values.get, environ, budget=inputs.jobs)
         sweeps = Sweeps(expander)
         entries = sweeps.expand(merged.jobs)
         reader = JobReader(
@@ -435,26 +384,33 @@ class _Loading:
             (*merged.defaults, *defaults_on(self._on)),
             Templates(merged.templates),
             skip=_ECHOES_OF_BROKEN if self._is_broken else frozenset(),
-            traced=self._inputs.traced,
+            traced=inputs.traced,
             source_of=variables.describe_source,
         )
         jobs = {key: job for key, entry in entries.items() if (job := reader.read(entry)) is not None}
         self._take_problems(reader, sweeps, variables)
-        self._note_exceeded(self._inputs.settings, self._inputs.jobs)
-        secrets = reader.secrets | variables.secrets(documents) | records.secrets()
+        secrets = reader.secrets | variables.secrets(documents)
         secrets |= notify.secrets() if notify else set()
+        secrets |= records.secrets() if records else set()
         # They may stand in a target, and what is wrong there is told.
         secrets.update(service_credentials(environ))
         secrets.update(looks_like_passwords(environ.get("RECONCILER_RECORDS", "")))
-        unread = misplaced_urls(documents, SECTIONS)
-        self._raise_problems(Redactor(secrets | literals | unread))
+        self._raise_problems(Redactor(secrets | literals | misplaced_urls(documents)))
         # What is not declared is terminated: a job may be left out only with a problem that says so.
         assert jobs.keys() == entries.keys()
         found = distinct(in_file_order([*variables.warnings, *reader.warnings]))
         warnings = shown(few_warnings(found), Redactor(secrets))
+        in_view = self._files.in_view
+        given = {*inputs.given, *(name for document in inputs.value_files for name in document.tree)}
+        declared = {key: job.sweep or "" for key, job in jobs.items() if not job.is_absent}
         return LoadedStack(
-            stack=replace(
-                self._stack(jobs, entries, warnings),
+            stack=Stack(
+                name=merged.stack,
+                jobs={key: job for key, job in jobs.items() if entries[key].document.path in in_view},
+                declared_keys=frozenset(declared),
+                is_partial=self._files.is_partial,
+                warnings=warnings,
+                whole=jobs,
                 limits=limits,
                 prices=prices,
                 policies=policies,
@@ -464,17 +420,17 @@ class _Loading:
             targets=readable,
             target_name=target_name,
             limits=limits,
-            manifest_digest=manifest_digest(documents),
+            manifest_digest=_manifest_digest(documents),
             secrets=tuple(sorted(secrets)),
             files=tuple(document.path for document in documents),
             file_names=tuple(document.file for document in documents),
             warnings=warnings,
-            records_reference=records.reference(),
+            records_reference=records.reference() if records else None,
             sources=variables.saved_sources(),
             origins=reader.origins,
             differs=any(map(differs, merged.targets.values())),
-            undeclared=self._inputs.names - variables.declared.keys(),
-            declared={key: job.sweep or "" for key, job in jobs.items() if not job.is_absent},
+            undeclared=frozenset(given - variables.declared.keys()),
+            declared=declared,
             _targets=Targets(merged.targets, self._expanders(values)),
             _records=records,
             _notify=notify,
@@ -489,17 +445,9 @@ class _Loading:
         def expander_on(name: str) -> Expander:
             on_target = variables_on(self._merged.targets[name])
             own = values if on_target == values.on_target else values.on(on_target)
-            return Expander(own, environ, takes_secrets=False, budget=budget or settings_budget())
+            return Expander(own.get, environ, takes_secrets=False, budget=budget or settings_budget())
 
         return expander_on
-
-    def _checked(self, targets: Targets, variables: VariableSection) -> tuple[dict[str, Target], set[str]]:
-        """The targets as far as they can be read, and literal secrets in them."""
-        readable, problems, literals = targets.check()
-        self._problems += problems
-        for entry in self._merged.targets.values():
-            self._problems += entry_problems(entry, variables.declared)
-        return readable, literals
 
     def _take_problems(self, reader: JobReader, sweeps: Sweeps, variables: VariableSection) -> None:
         inputs = self._inputs
@@ -517,14 +465,11 @@ class _Loading:
         # That a variable has no value is told where it is declared, and not wherever it is used.
         self._problems = [problem for problem in self._problems if problem.what != NO_VALUE]
         self._problems += variables.value_problems()
-
-    def _note_exceeded(self, *budgets: ExpansionBudget) -> None:
-        """Tell once that a manifest comes to too much, wherever that showed."""
-        told = [problem for problem in self._problems if problem.what == TOO_MUCH]
-        exceeded = next((one for one in budgets if one.is_exceeded), None)
+        # That a manifest comes to too much is told once, wherever it showed.
+        exceeded = next((one for one in (inputs.settings, inputs.jobs) if one.is_exceeded), None)
         if exceeded is not None:
-            _, what, why, fix = too_much(exceeded.limit)
-            first = (*in_file_order(told), Diagnostic(what, why, fix))[0]
+            told = [problem for problem in self._problems if problem.what == TOO_MUCH]
+            first = (*in_file_order(told), Diagnostic(*exceeded.problem()[:3]))[0]
             self._problems = [first, *(one for one in self._problems if one.what != TOO_MUCH)]
 
     def _raise_problems(self, redact: Redactor) -> None:
@@ -550,44 +495,19 @@ class _Loading:
 
         policies, problems = read_policies(merged.policies)
         self._problems += problems
-        ignored_drift, problems = read_ignore_rules(
-            merged.drift, Expander(values, environ, takes_secrets=False, budget=values.budget)
-        )
+        expander = Expander(values.get, environ, takes_secrets=False, budget=values.budget)
+        ignored_drift, problems = read_ignore_rules(merged.drift, expander)
         self._problems += problems
         notify, problems = NotifySetting.read(merged.notify, values, environ)
         self._problems += problems
         return policies, ignored_drift, notify
 
-    def _records(self, values: VariableValues) -> RecordsSetting:
-        document = self._merged.records_at
-        if document is None:
-            return RecordsSetting()
-        environ = self._inputs.environ
-        return RecordsSetting(document, document.tree["records"], values, environ, self._files.root)
-
-    def _stack(
-        self,
-        jobs: Mapping[str, DesiredJob],
-        entries: Mapping[str, MergedEntry],
-        warnings: tuple[Diagnostic, ...],
-    ) -> Stack:
-        in_view = self._files.in_view
-        return Stack(
-            name=self._merged.stack,
-            jobs={key: job for key, job in jobs.items() if entries[key].document.path in in_view},
-            declared_keys=frozenset(key for key, job in jobs.items() if not job.is_absent),
-            is_partial=self._files.is_partial,
-            warnings=warnings,
-            whole=jobs,
-        )
-
     def _setting(self, name: str, unset: _Model) -> _Model:
         """A section of settings, as all files say it together."""
-        section = self._merged.settings[name]
-        if not section.documents:
+        if name not in self._merged.settings:
             return unset
-        origin = Origin(tuple((document, (name,)) for document in section.documents))
-        setting, problems = validated(type(unset), section.value, origin)
+        origin, value = self._merged.settings[name]
+        setting, problems = validated(type(unset), value, origin)
         self._problems += problems
         return setting or unset
 
@@ -604,12 +524,17 @@ class _Loading:
             return name
         if merged.target is None:
             return next(iter(merged.targets)) if len(merged.targets) == 1 else None
-        if merged.target not in merged.targets and not self._is_broken:
-            self._problems.append(default_problem(merged.target, merged.target_at, targets))
+        if (
+            (at := merged.target_at) is not None
+            and merged.target not in merged.targets
+            and not self._is_broken
+        ):
+            why, fix = targets.unknown(merged.target)
+            self._problems.append(diagnose(at, ("target",), "unknown target", why, fix))
         return merged.target
 
 
-def manifest_digest(documents: Iterable[Document]) -> str:
+def _manifest_digest(documents: Iterable[Document]) -> str:
     """The digest of what the files of a stack hold, byte for byte, and of their names below the root."""
     digest = hashlib.sha256()
     for document in sorted(documents, key=lambda document: document.relative):

@@ -8,46 +8,39 @@ combination of its own where none has, as in the matrices of CI services.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from reconciler.core.identity import key_problem
 from reconciler.core.scalar import AXIS_NAME, is_boolean, plain, scalar_text
 from reconciler.errors import Diagnostic
-from reconciler.manifest.expressions import LINK, MEMBER, BudgetExceeded, Expander, problems_in, too_much
+from reconciler.manifest.expressions import LINK, MEMBER, Expander, problems_in
 from reconciler.manifest.merge import MergedEntry
-from reconciler.manifest.problems import NotExpanded, PathStep, diagnose, did_you_mean, found, location_of_key
+from reconciler.manifest.problems import NotExpanded, PathStep, did_you_mean, found
 from reconciler.manifest.yaml import shorten
 from reconciler.secrets import SecretText
-
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9]")
 
 
 def value_text(value: Any) -> str:
     """A value as it stands in the key of a member: numbers in their shortest decimal form."""
     number = plain(value)
+    text = str(scalar_text(number))
     if isinstance(number, int | float) and not is_boolean(value):
-        text = _decimal(number)
-    else:
-        text = str(scalar_text(number))
-    return _NOT_IN_NAMES.sub("_", text)
+        try:
+            text = format(Decimal(repr(number)), "f")
+            text = text.rstrip("0").rstrip(".") if "." in text else text
+        except (ArithmeticError, ValueError):  # infinite, or none at all
+            text = repr(number)
+    return re.sub(r"[^A-Za-z0-9]", "_", text)
 
 
 def value_texts(combination: Mapping[str, Any]) -> dict[str, str]:
     """The same for each value of a combination."""
     return {axis: value_text(value) for axis, value in combination.items()}
-
-
-def _decimal(number: float) -> str:
-    try:
-        text = format(Decimal(repr(number)), "f")
-    except (ArithmeticError, ValueError):  # infinite, or none at all
-        return repr(number)
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def with_member_keys(
@@ -99,11 +92,6 @@ MAX_MEMBERS = 10_000
 #: The value of an axis stands in the names of jobs.
 _LONGEST_VALUE = 1000
 _INVALID = "invalid matrix"
-_AXIS = re.compile(AXIS_NAME)
-_ALIKE = (
-    "keys spell these values alike: remove one of them, or let another axis name the jobs and give each its "
-    "value with include"
-)
 _Combination = Mapping[str, Any]
 
 
@@ -136,7 +124,12 @@ class Sweeps:
 
     def _members(self, entry: MergedEntry, taken: dict[str, MergedEntry]) -> dict[str, MergedEntry]:
         before = len(self.problems)
-        tree = self._expanded(entry, entry.value[MATRIX])
+        tree: Any = {}
+        try:
+            tree = self.expander.tree(entry.value[MATRIX])
+        except NotExpanded:
+            for steps, problem in problems_in(entry.value[MATRIX], self.expander, (MATRIX,)):
+                self._report(entry, steps, *problem)
         combinations = list(self._combinations(entry, tree)) if len(self.problems) == before else []
         value = {name: member for name, member in entry.value.items() if name not in (MATRIX, NAME)}
         members: dict[str, MergedEntry] = {}
@@ -156,25 +149,8 @@ class Sweeps:
             else:
                 taken[key.lower()] = entry
                 combination_of[key.lower()] = named_by
-                members[key] = replace(entry, name=key, value=value, entry=entry.name, matrix=combination)
+                members[key] = entry._replace(name=key, value=value, entry=entry.name, matrix=combination)
         return members if len(self.problems) == before else {}
-
-    def _expanded(self, entry: MergedEntry, tree: Any) -> Any:
-        try:
-            return self.expander.tree(tree)
-        except NotExpanded:
-            for steps, problem in problems_in(tree, self.expander, (MATRIX,)):
-                self.problems.append(
-                    diagnose(
-                        entry.document,
-                        (*entry.steps, *steps),
-                        problem.what,
-                        problem.why,
-                        problem.fix,
-                        text=problem.text,
-                    )
-                )
-            return None
 
     def _combinations(self, entry: MergedEntry, tree: Any) -> list[tuple[_Combination, _Combination]]:
         """Each combination: the values that name it, and all of its values."""
@@ -183,22 +159,21 @@ class Sweeps:
             self._report(entry, (MATRIX,), _INVALID, why, "e.g. {lr: [0.1, 0.01]}")
             return []
         axes = {name: values for name, values in tree.items() if name not in (INCLUDE, EXCLUDE)}
-        matrix = _Matrix(axes, self._listed(entry, tree, INCLUDE), self._listed(entry, tree, EXCLUDE))
+        matrix = Matrix(axes, self._listed(entry, tree, INCLUDE), self._listed(entry, tree, EXCLUDE))
         if not self._is_valid(entry, matrix):
             return []
-        if matrix.count > MAX_MEMBERS:
-            why = f"{matrix.count:,} combinations; at most {MAX_MEMBERS:,} are allowed"
+        count = prod(map(len, axes.values())) + len(matrix.includes)
+        if count > MAX_MEMBERS:
+            why = f"{count:,} combinations; at most {MAX_MEMBERS:,} are allowed"
             self._report(entry, (MATRIX,), _INVALID, why, "split it into entries of their own")
             return []
-        try:
-            self.expander.budget.spend(matrix.count * (MEMBER + LINK * len(matrix.includes)))
-        except BudgetExceeded:
-            problem = too_much(self.expander.budget.limit)
-            self._report(entry, (MATRIX,), problem.what, problem.why, "split the stack")
+        budget = self.expander.budget
+        if not budget.allows(count * (MEMBER + LINK * len(matrix.includes))):
+            self._report(entry, (MATRIX,), *budget.problem()._replace(fix="split the stack"))
             return []
         combinations = matrix.combinations()
         if not combinations:
-            self._report(entry, (MATRIX, EXCLUDE), _INVALID, "exclude leaves no combination", None)
+            self._report(entry, (MATRIX, EXCLUDE), _INVALID, "exclude leaves no combination")
         return combinations
 
     def _listed(self, entry: MergedEntry, tree: _Combination, name: str) -> list[dict[str, Any]]:
@@ -209,7 +184,7 @@ class Sweeps:
             return []
         return value
 
-    def _is_valid(self, entry: MergedEntry, matrix: _Matrix) -> bool:
+    def _is_valid(self, entry: MergedEntry, matrix: Matrix) -> bool:
         before = len(self.problems)
         for name, values in matrix.axes.items():
             self._check_axis(entry, name, values)
@@ -234,26 +209,26 @@ class Sweeps:
             why = f"expected a list of values, got {found(values)}"
             self._report(entry, steps, _INVALID, why, f"e.g. {shorten(name)}: [0.1, 0.01]")
         elif not values:
-            self._report(entry, steps, _INVALID, "an axis needs at least one value", None)
+            self._report(entry, steps, _INVALID, "an axis needs at least one value")
         else:
             for number, value in enumerate(values):
                 self._check_value(entry, (*steps, number), value)
                 if isinstance(value, str) and len(value) > _LONGEST_VALUE:
                     why = f"a value of {len(value):,} characters cannot name a job"
-                    self._report(entry, (*steps, number), "value too long", why, None)
+                    self._report(entry, (*steps, number), "value too long", why)
 
     def _check_name(self, entry: MergedEntry, steps: tuple[PathStep, ...], name: str) -> None:
-        if not _AXIS.fullmatch(name):
+        if not re.fullmatch(AXIS_NAME, name):
             why = "an axis must consist of letters, digits, _ and -, and start with a letter"
-            self._report(entry, steps, "invalid key", f'"{shorten(name)}": {why}', None)
+            self._report(entry, steps, "invalid key", f'"{shorten(name)}": {why}')
 
     def _check_value(self, entry: MergedEntry, steps: tuple[PathStep, ...], value: Any) -> None:
         if isinstance(value, SecretText):
             why = f"{value.reference} is sensitive, but the values of a matrix name jobs"
-            self._report(entry, steps, "secret not allowed here", why, None)
+            self._report(entry, steps, "secret not allowed here", why)
         elif isinstance(value, dict | list | None):
             why = f"expected text, a number, true or false, got {found(value)}"
-            self._report(entry, steps, "wrong type", why, None)
+            self._report(entry, steps, "wrong type", why)
 
     def _key(self, entry: MergedEntry, named_by: _Combination, axes: Collection[str]) -> str | None:
         template = entry.value.get(NAME)
@@ -261,23 +236,23 @@ class Sweeps:
         if template is None:
             return "-".join((entry.name, *(f"{axis}-{texts[axis]}" for axis in sorted(texts))))
         if not isinstance(template, str):
-            self._report(entry, (NAME,), "wrong type", f"expected text, got {found(template)}", None)
+            self._report(entry, (NAME,), "wrong type", f"expected text, got {found(template)}")
             return None
         missing = [axis for axis in sorted(axes) if f"${{matrix.{axis}}}" not in template]
         if missing:
             wanted = ", ".join(f"${{matrix.{axis}}}" for axis in missing)
             why = f"{_shown(named_by)}: every axis must stand in it, {wanted} does not"
-            self._report(entry, (NAME,), "invalid name", why, None)
+            self._report(entry, (NAME,), "invalid name", why)
             return None
         try:
             key = self.expander.for_job(entry.name, texts).text(template)
         except NotExpanded as error:
-            why, fix = error.problem.why, error.problem.fix
-            self._report(entry, (NAME,), error.problem.what, f"{_shown(named_by)}: {why}", fix)
+            what, why, fix, _ = error.problem
+            self._report(entry, (NAME,), what, f"{_shown(named_by)}: {why}", fix)
             return None
         if isinstance(key, SecretText):
             why = f"{key.reference} is sensitive, but everybody sees the names of jobs"
-            self._report(entry, (NAME,), "secret not allowed here", why, None)
+            self._report(entry, (NAME,), "secret not allowed here", why)
             return None
         return str(key)
 
@@ -290,90 +265,72 @@ class Sweeps:
         earlier: _Combination | None,
     ) -> None:
         fix = 'remove one of them, or set name: "…${matrix.AXIS}…", which spells the keys'
+        other = f"the entry at {first.location}"
         if first is entry and earlier is not None:
             other = _shown(earlier)
-            if _same_in_keys(named_by, earlier):
-                fix = _ALIKE
-        else:
-            other = f"the entry at {location_of_key(first.document, first.steps)}"
+            # Case is nothing to the service.
+            texts = [
+                {axis: text.lower() for axis, text in value_texts(one).items()} for one in (named_by, earlier)
+            ]
+            if texts[0] == texts[1]:
+                fix = (
+                    "keys spell these values alike: remove one of them, or let another axis name the jobs "
+                    "and give each its value with include"
+                )
         why = f'{_shown(named_by)} and {other} are both "{shorten(key)}" to the service'
         self._report(entry, (MATRIX,), "duplicate key", why, fix)
 
-    def _report(
-        self, entry: MergedEntry, steps: tuple[PathStep, ...], what: str, why: str, fix: str | None
-    ) -> None:
-        self.problems.append(diagnose(entry.document, (*entry.steps, *steps), what, why, fix))
+    def _report(self, entry: MergedEntry, steps: tuple[PathStep, ...], what: str, *words: Any) -> None:
+        self.problems.append(entry.diagnose(steps, what, *words))
 
 
-@dataclass(frozen=True)
-class _Matrix:
+class Matrix(NamedTuple):
+    """What a matrix says, its expressions replaced."""
+
     axes: Mapping[str, list[Any]]
     includes: Sequence[Mapping[str, Any]]
     excludes: Sequence[Mapping[str, Any]]
 
-    @property
-    def count(self) -> int:
-        """How many combinations there are at most."""
-        return prod(map(len, self.axes.values())) + len(self.includes)
-
     def combinations(self) -> list[tuple[_Combination, _Combination]]:
         """Each combination: the values that name it, and all of its values."""
-        whole_product = self._product()
-        excluding = _Lookup(whole_product)
-        out = {number for one in self.excludes for number in excluding.matching(one)}
+        combined = product(*self.axes.values()) if self.axes else ()
+        whole_product = [dict(zip(self.axes, values, strict=True)) for values in combined]
+        excluding = _lookup(whole_product)
+        out = {number for one in self.excludes for number in excluding(one)}
         kept = [one for number, one in enumerate(whole_product) if number not in out]
-        lookup = _Lookup(kept)
+        matching = _lookup(kept)
         whole = [dict(one) for one in kept]
         alone: list[_Combination] = []
         for include in self.includes:
-            own = {name: value for name, value in include.items() if name in self.axes}
-            matching = lookup.matching(own)
-            for number in matching:
+            numbers = matching({name: value for name, value in include.items() if name in self.axes})
+            for number in numbers:
                 whole[number] |= {**include, **kept[number]}
-            if not matching:
+            if not numbers:
                 alone.append(include)
         return [*zip(kept, whole, strict=True), *((one, one) for one in alone)]
-
-    def _product(self) -> list[_Combination]:
-        if not self.axes:
-            return []
-        return [dict(zip(self.axes, values, strict=True)) for values in product(*self.axes.values())]
 
 
 def _is_sweep(entry: MergedEntry) -> bool:
     return isinstance(entry.value, dict) and MATRIX in entry.value
 
 
-class _Lookup:
-    """Finds combinations by some of their values, all of which have the same axes."""
+def _lookup(combinations: Sequence[_Combination]) -> Callable[[_Combination], Sequence[int]]:
+    """Find combinations, all of which have the same axes, by some of their values: gives their numbers."""
+    by_axes: dict[tuple[str, ...], dict[Any, list[int]]] = {}
 
-    def __init__(self, combinations: Sequence[_Combination]) -> None:
-        self._combinations = combinations
-        self._by_axes: dict[tuple[str, ...], dict[Any, list[int]]] = {}
+    def identity(combination: _Combination, axes: Sequence[str]) -> tuple[Any, ...]:
+        # To Python true is 1.
+        return tuple((is_boolean(combination[axis]), plain(combination[axis])) for axis in axes)
 
-    def matching(self, values: _Combination) -> Sequence[int]:
-        """The numbers of the combinations that have these values."""
+    def matching(values: _Combination) -> Sequence[int]:
         axes = tuple(sorted(values))
-        if axes not in self._by_axes:
-            numbers: dict[Any, list[int]] = {}
-            for number, one in enumerate(self._combinations):
-                numbers.setdefault(_identity(one, axes), []).append(number)
-            self._by_axes[axes] = numbers
-        return self._by_axes[axes].get(_identity(values, axes), ())
+        if axes not in by_axes:
+            numbers = by_axes[axes] = {}
+            for number, one in enumerate(combinations):
+                numbers.setdefault(identity(one, axes), []).append(number)
+        return by_axes[axes].get(identity(values, axes), ())
 
-
-def _identity(combination: _Combination, axes: Sequence[str]) -> tuple[Any, ...]:
-    # To Python true is 1.
-    return tuple((is_boolean(combination[axis]), plain(combination[axis])) for axis in axes)
-
-
-def _same_in_keys(one: _Combination, other: _Combination) -> bool:
-    """Whether keys spell the values of two combinations alike; case is nothing to the service."""
-    texts = (
-        {axis: text.lower() for axis, text in value_texts(combination).items()}
-        for combination in (one, other)
-    )
-    return next(texts) == next(texts)
+    return matching
 
 
 def _shown(combination: _Combination) -> str:

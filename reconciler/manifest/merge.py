@@ -11,7 +11,7 @@ from reconciler.core.body import desugar
 from reconciler.core.identity import key_problem, stack_problem
 from reconciler.core.scalar import scalar_text
 from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, SECTIONS
-from reconciler.errors import Diagnostic
+from reconciler.errors import Diagnostic, Location
 from reconciler.manifest.problems import (
     MOST_LISTED,
     NAMED_LISTS,
@@ -19,6 +19,7 @@ from reconciler.manifest.problems import (
     Names,
     Origin,
     PathStep,
+    Steps,
     Unexpanded,
     diagnose,
     did_you_mean,
@@ -33,24 +34,27 @@ from reconciler.secrets import SecretText
 _MAPPINGS = ("targets", "variables", "limits", "prices", "drift", "defaults", "templates", "jobs")
 _LISTS = ("policies", "notify")
 _TEXTS = ("apiVersion", "stack", "target", "records")
-#: What a manifest may say on its first level.
+_KINDS = {
+    **dict.fromkeys(_MAPPINGS, (dict, "a mapping")),
+    **dict.fromkeys(_TEXTS, (str, "text")),
+    **dict.fromkeys(_LISTS, (list, "a list")),
+}
 #: Sections that all files may add to.
 SETTINGS = ("limits", "prices")
 API_VERSION = "reconciler/v1"
 
 
-@dataclass(frozen=True)
-class MergedEntry:
-    """What one file says under one name of a section.
+class MergedEntry(NamedTuple):
+    """What one file says at a path: under a name of a section, in an item of a list, or in `defaults`.
 
     A member of a sweep has its own `name`, the `entry` of the file that it comes from, and its values of the
     `matrix`.
     """
 
     document: Document
-    section: str
-    name: str
+    steps: tuple[PathStep, ...]
     value: Any
+    name: str = ""
     entry: str | None = None
     matrix: Mapping[str, Any] | None = None
 
@@ -60,40 +64,20 @@ class MergedEntry:
         return (self.name,) if self.entry is None else (self.name, self.entry)
 
     @property
-    def steps(self) -> tuple[PathStep, ...]:
-        """Its path in the file."""
-        return (self.section, self.name if self.entry is None else self.entry)
-
-
-class MergedItem(NamedTuple):
-    """What one file says in an item of a list of the first level, `policies` or `notify`."""
-
-    document: Document
-    section: str
-    position: int
-    value: Any
+    def origin(self) -> Origin:
+        """Where its value stands."""
+        return Origin(((self.document, self.steps),))
 
     @property
-    def steps(self) -> tuple[PathStep, ...]:
-        """Its path in the file."""
-        return (self.section, self.position)
+    def location(self) -> Location:
+        """Where its key stands."""
+        return location_of_key(self.document, self.steps)
 
-
-class DefaultsPart(NamedTuple):
-    """What one file says of every job, for the whole stack or for one target; `steps` is where it says it."""
-
-    document: Document
-    steps: tuple[PathStep, ...]
-    tree: dict[str, Any]
-
-
-@dataclass
-class MergedSection:
-    """What the files say together under one key of the first level."""
-
-    name: str
-    documents: tuple[Document, ...]
-    value: dict[str, Any] = field(default_factory=dict)
+    def diagnose(
+        self, steps: Steps, what: str, why: str = "", fix: str | None = None, text: str = "", **more: bool
+    ) -> Diagnostic:
+        """A problem with what stands at a path below it."""
+        return diagnose(self.document, (*self.steps, *steps), what, why, fix, text, **more)
 
 
 @dataclass
@@ -108,11 +92,12 @@ class MergedManifest:
     variables: dict[str, MergedEntry] = field(default_factory=dict)
     templates: dict[str, MergedEntry] = field(default_factory=dict)
     jobs: dict[str, MergedEntry] = field(default_factory=dict)
-    settings: dict[str, MergedSection] = field(default_factory=dict)
-    policies: tuple[MergedItem, ...] = ()
-    notify: tuple[MergedItem, ...] = ()
+    #: Each of `SETTINGS` that a file has: where it stands, and what it says.
+    settings: dict[str, tuple[Origin, dict[str, Any]]] = field(default_factory=dict)
+    policies: tuple[MergedEntry, ...] = ()
+    notify: tuple[MergedEntry, ...] = ()
     drift: tuple[Document, ...] = ()
-    defaults: tuple[DefaultsPart, ...] = ()
+    defaults: tuple[MergedEntry, ...] = ()
     problems: list[Diagnostic] = field(default_factory=list)
 
 
@@ -123,19 +108,21 @@ def merge_files(documents: Sequence[Document]) -> MergedManifest:
         merged.problems += document.problems
         merged.problems += _shape_problems(document)
     _take_texts(merged, documents)
-    for section, place in (("targets", merged.targets), ("variables", merged.variables)):
+    for section in ("targets", "variables", "templates"):
+        place: dict[str, MergedEntry] = getattr(merged, section)
         for entry in _entries(documents, section):
             first = place.setdefault(entry.name, entry)
             if first is not entry and not same(first.value, entry.value):
-                merged.problems.append(_disagreement(entry, first.document))
-    _take_templates(merged, documents)
+                merged.problems.append(_disagree(entry.document, entry.steps, [first.document]))
+            if section == "templates":
+                merged.problems += _template_problems(entry)
     _take_jobs(merged, documents)
     for name in SETTINGS:
-        merged.settings[name] = setting = MergedSection(name, tuple(_having(documents, name)))
-        for document in setting.documents:
-            merged.problems += _unite(
-                setting.value, document.tree[name], document, (name,), setting.documents
-            )
+        if having := _having(documents, name):
+            value: dict[str, Any] = {}
+            for document in having:
+                merged.problems += _unite(value, document.tree[name], document, (name,), having)
+            merged.settings[name] = Origin(tuple((document, (name,)) for document in having)), value
     merged.policies = tuple(_items(documents, "policies"))
     merged.notify = tuple(_items(documents, "notify"))
     merged.drift = tuple(_having(documents, "drift"))
@@ -143,11 +130,11 @@ def merge_files(documents: Sequence[Document]) -> MergedManifest:
     return merged
 
 
-def _items(documents: Iterable[Document], section: str) -> Iterator[MergedItem]:
+def _items(documents: Iterable[Document], section: str) -> Iterator[MergedEntry]:
     for document in documents:
         items = document.tree.get(section)
         for position, value in enumerate(items if isinstance(items, list) else ()):
-            yield MergedItem(document, section, position, value)
+            yield MergedEntry(document, (section, position), value)
 
 
 def _having(documents: Iterable[Document], section: str) -> list[Document]:
@@ -157,7 +144,7 @@ def _having(documents: Iterable[Document], section: str) -> list[Document]:
 def _entries(documents: Iterable[Document], section: str) -> Iterator[MergedEntry]:
     for document in _having(documents, section):
         for name, value in document.tree[section].items():
-            yield MergedEntry(document, section, name, value)
+            yield MergedEntry(document, (section, name), value, name)
 
 
 def _shape_problems(document: Document) -> Iterator[Diagnostic]:
@@ -171,16 +158,11 @@ def _shape_problems(document: Document) -> Iterator[Diagnostic]:
         yield problem._replace(path="")
         return
     for name, value in document.tree.items():
-        if name in _MAPPINGS:
-            if not isinstance(value, dict | None):
-                yield diagnose(document, (name,), "wrong type", f"expected a mapping, got {found(value)}")
-        elif name in _TEXTS:
-            if not isinstance(value, str | None):
-                why = f"expected text, got {found(value)}"
+        if name in _KINDS:
+            kind, words = _KINDS[name]
+            if value is not None and not isinstance(value, kind):
+                why = f"expected {words}, got {found(value)}"
                 yield diagnose(document, (name,), "wrong type", why, show_line=name != "records")
-        elif name in _LISTS:
-            if not isinstance(value, list | None):
-                yield diagnose(document, (name,), "wrong type", f"expected a list, got {found(value)}")
         else:
             why, nearest = f'"{shorten(name)}" is not one of {", ".join(known)}', did_you_mean(name, known)
             # What is no slip may stand in a file that has nothing to do with us, beside a secret.
@@ -195,8 +177,11 @@ def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> None:
     saying = {name: [one for one in documents if isinstance(one.tree.get(name), str)] for name in _TEXTS}
     for name, those in saying.items():
         # Every file that says stack: is reported as a root file of its own, see `load`.
-        if name != "stack":
-            merged.problems += _disagreements(name, those)
+        for document in those[1:] if name != "stack" else ():
+            if document.tree[name] != those[0].tree[name]:
+                # A password may stand in the URL of the records, though it should not.
+                problem = _disagree(document, (name,), those[:1], show_line=name != "records")
+                merged.problems.append(problem)
     for document in saying["apiVersion"]:
         if document.tree["apiVersion"] != API_VERSION:
             why = f"must be {API_VERSION}, got {found(document.tree['apiVersion'])}"
@@ -205,14 +190,6 @@ def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> None:
     merged.target_at = next(iter(saying["target"]), None)
     merged.target = merged.target_at.tree["target"] if merged.target_at else None
     _take_stack(merged, [document for document in documents if "stack" in document.tree])
-
-
-def _disagreements(name: str, saying: Sequence[Document]) -> Iterator[Diagnostic]:
-    for document in saying[1:]:
-        if document.tree[name] != saying[0].tree[name]:
-            entry = MergedEntry(document, name, name, None)
-            # A password may stand in the URL of the records, though it should not.
-            yield _disagreement(entry, saying[0], show_line=name != "records")
 
 
 def _take_stack(merged: MergedManifest, roots: Sequence[Document]) -> None:
@@ -239,70 +216,53 @@ def _take_jobs(merged: MergedManifest, documents: Sequence[Document]) -> None:
     by_lower: dict[str, MergedEntry] = {}
     for entry in _entries(documents, "jobs"):
         if why := key_problem(entry.name):
-            problem = diagnose(entry.document, entry.steps, "invalid key", why, at_key=True)
+            problem = entry.diagnose((), "invalid key", why, at_key=True)
             merged.problems.append(problem._replace(path=f"jobs.{shorten(entry.name)}"))
         first = by_lower.setdefault(entry.name.lower(), entry)
         if first is entry:
             merged.jobs[entry.name] = entry
             continue
-        place = location_of_key(first.document, first.steps)
         if first.name == entry.name:
-            what, why = "duplicate key", f'the job "{entry.name}" is already defined at {place}'
+            what, why = "duplicate key", f'the job "{entry.name}" is already defined at {first.location}'
         else:
             what = "keys differ only in case"
-            why = f'"{entry.name}" and "{first.name}" at {place} would be the same job to the service'
-        merged.problems.append(
-            diagnose(entry.document, entry.steps, what, why, "rename one of them", at_key=True)
-        )
+            why = (
+                f'"{entry.name}" and "{first.name}" at {first.location} would be the same job to the service'
+            )
+        merged.problems.append(entry.diagnose((), what, why, "rename one of them", at_key=True))
 
 
-def _take_templates(merged: MergedManifest, documents: Sequence[Document]) -> None:
-    for entry in _entries(documents, "templates"):
-        first = merged.templates.setdefault(entry.name, entry)
-        if first is not entry and not same(first.value, entry.value):
-            merged.problems.append(_disagreement(entry, first.document))
-        if not isinstance(entry.value, dict):
-            why = f"expected a mapping, got {found(entry.value)}"
-            merged.problems.append(diagnose(entry.document, entry.steps, "wrong type", why))
-            continue
-        for name, says in NOT_IN_TEMPLATES.items():
-            if name in entry.value:
-                steps, why = (*entry.steps, name), f"{name} says {says}"
-                merged.problems.append(
-                    diagnose(
-                        entry.document,
-                        steps,
-                        "not allowed in templates",
-                        why,
-                        "set it on the job",
-                        at_key=True,
-                    )
-                )
+def _template_problems(entry: MergedEntry) -> Iterator[Diagnostic]:
+    if not isinstance(entry.value, dict):
+        yield entry.diagnose((), "wrong type", f"expected a mapping, got {found(entry.value)}")
+        return
+    yield from _misplaced(entry, NOT_IN_TEMPLATES, "not allowed in templates")
+
+
+def _misplaced(entry: MergedEntry, names: Mapping[str, str], what: str) -> Iterator[Diagnostic]:
+    for name, says in names.items():
+        if name in entry.value:
+            yield entry.diagnose((name,), what, f"{name} says {says}", "set it on the job", at_key=True)
 
 
 def _take_defaults(merged: MergedManifest, documents: Sequence[Document]) -> None:
     having = _having(documents, "defaults")
-    found = [DefaultsPart(document, ("defaults",), document.tree["defaults"]) for document in having]
-    merged.problems += [problem for part in found for problem in problems_in_defaults(part)]
-    merged.defaults = tuple(map(allowed_in_defaults, found))
+    found = [MergedEntry(document, ("defaults",), document.tree["defaults"]) for document in having]
+    for part in found:
+        merged.problems += problems_in_defaults(part)
+    merged.defaults = tuple(map(_allowed_in_defaults, found))
     united: dict[str, Any] = {}
-    for document, steps, tree in merged.defaults:
-        merged.problems += _unite(united, desugar(tree), document, steps, having)
+    for part in merged.defaults:
+        merged.problems += _unite(united, desugar(part.value), part.document, part.steps, having)
 
 
-def problems_in_defaults(part: DefaultsPart) -> Iterator[Diagnostic]:
+def problems_in_defaults(part: MergedEntry) -> Iterator[Diagnostic]:
     """Yield what `defaults` say that only one job may."""
-    for name, says in NOT_IN_DEFAULTS.items():
-        if name in part.tree:
-            yield diagnose(
-                part.document, (*part.steps, name), "not allowed in defaults", f"{name} says {says}",
-                "set it on the job", at_key=True,
-            )  # fmt: skip
+    return _misplaced(part, NOT_IN_DEFAULTS, "not allowed in defaults")
 
 
-def allowed_in_defaults(part: DefaultsPart) -> DefaultsPart:
-    """What is left of `defaults` without that."""
-    return part._replace(tree={k: v for k, v in part.tree.items() if k not in NOT_IN_DEFAULTS})
+def _allowed_in_defaults(part: MergedEntry) -> MergedEntry:
+    return part._replace(value={k: v for k, v in part.value.items() if k not in NOT_IN_DEFAULTS})
 
 
 #: What the entry of a target says of the jobs, and not of the place where they live.
@@ -314,20 +274,21 @@ def variables_on(entry: MergedEntry | None) -> dict[str, Any]:
     return _section(entry, VARIABLES)
 
 
-def defaults_on(entry: MergedEntry | None) -> tuple[DefaultsPart, ...]:
+def defaults_on(entry: MergedEntry | None) -> tuple[MergedEntry, ...]:
     """What a target says of every job."""
     part = defaults_part(entry)
-    return () if part is None else (allowed_in_defaults(part),)
+    return () if part is None else (_allowed_in_defaults(part),)
 
 
 def differs(entry: MergedEntry) -> bool:
     """Whether a manifest may come to something else on this target."""
-    return bool(variables_on(entry) or defaults_on(entry))
+    return bool(_section(entry, VARIABLES) or _section(entry, DEFAULTS))
 
 
-def defaults_part(entry: MergedEntry | None) -> DefaultsPart | None:
+def defaults_part(entry: MergedEntry | None) -> MergedEntry | None:
+    """The same, with what only one job may say."""
     tree = _section(entry, DEFAULTS)
-    return DefaultsPart(entry.document, (*entry.steps, DEFAULTS), tree) if entry and tree else None
+    return MergedEntry(entry.document, (*entry.steps, DEFAULTS), tree) if entry and tree else None
 
 
 def _section(entry: MergedEntry | None, name: str) -> dict[str, Any]:
@@ -350,26 +311,15 @@ def _unite(
         elif isinstance(into[name], dict) and isinstance(value, Mapping):
             yield from _unite(into[name], value, document, path, earlier)
         elif name in NAMED_LISTS and _is_named(into[name]) and _is_named(value):
-            yield from _unite_named(into[name], value, document, path, earlier)
+            by_name = {item["name"]: item for item in into[name]}
+            for index, item in enumerate(value):
+                if (first := by_name.get(item["name"])) is None:
+                    into[name].append(_copy(item))
+                else:
+                    place = (*path, Member(index, item["name"]))
+                    yield from _unite(first, item, document, place, earlier)
         elif not same(into[name], value):
             yield _disagree(document, path, earlier)
-
-
-def _unite_named(
-    into: list[Any],
-    items: list[Any],
-    document: Document,
-    steps: tuple[PathStep, ...],
-    earlier: Sequence[Document],
-) -> Iterator[Diagnostic]:
-    by_name = {item["name"]: item for item in into}
-    for index, item in enumerate(items):
-        if item["name"] in by_name:
-            yield from _unite(
-                by_name[item["name"]], item, document, (*steps, Member(index, item["name"])), earlier
-            )
-        else:
-            into.append(_copy(item))
 
 
 def _is_named(value: Any) -> bool:
@@ -393,21 +343,14 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(scalar_text(one) == scalar_text(other))
 
 
-def _disagreement(entry: MergedEntry, first: Document, *, show_line: bool = True) -> Diagnostic:
-    steps: tuple[PathStep, ...] = (entry.section,) if entry.section == entry.name else entry.steps
-    return _disagree(entry.document, steps, [first], show_line=show_line)
-
-
 def _disagree(
     document: Document, steps: tuple[PathStep, ...], earlier: Sequence[Document], *, show_line: bool = True
 ) -> Diagnostic:
     others = [other for other in earlier if other is not document]
     first = next((other for other in others if find(other, steps).found == len(steps)), others[0])
     why = f"{location_of_key(first, steps)} has a different value"
-    return diagnose(
-        document, steps, "files disagree", why, "set it in one file, or the same in both", at_key=True,
-        show_line=show_line,
-    )  # fmt: skip
+    fix = "set it in one file, or the same in both"
+    return diagnose(document, steps, "files disagree", why, fix, at_key=True, show_line=show_line)
 
 
 UNKNOWN = "unknown key"
@@ -423,16 +366,16 @@ class Link(NamedTuple):
     key: str
     origin: Origin
     steps: tuple[PathStep, ...]
-    text: str | None = None
+    text: str = ""
 
     def diagnose(self, what: str, why: str, fix: str | None = None) -> Diagnostic:
         """A problem with what is named."""
-        return self.origin.diagnose(self.steps, what, why, fix, text=self.text)
+        return self.origin.diagnose(self.steps, what, why, fix, self.text)
 
     @property
-    def place(self) -> str:
-        """Where it stands, for the words of another problem."""
-        return str(self.diagnose("", "").location)
+    def location(self) -> Location | None:
+        """Where it stands."""
+        return self.diagnose("", "").location
 
 
 def keys_in(value: Any) -> tuple[str, ...]:
@@ -490,13 +433,11 @@ class Links:
                 continue
             why = f'"{shorten(link.key)}" is not declared in any file of the stack'
             if link.key in owner_of:
-                yield link.diagnose(
-                    UNKNOWN, why, f'write "{owner_of[link.key]}", which was "{link.key}" before'
-                )
+                fix: str | None = f'write "{owner_of[link.key]}", which was "{link.key}" before'
             else:
                 owner = self.entries.get(link.owner)
-                own = owner.names if owner else (link.owner,)
-                yield link.diagnose(UNKNOWN, why, nearest(link.key, but_not=own))
+                fix = nearest(link.key, but_not=owner.names if owner else (link.owner,))
+            yield link.diagnose(UNKNOWN, why, fix)
         yield from self._cycle_problems(by_key)
 
     def _cycle_problems(self, by_key: Mapping[str, Mapping[str, Link]]) -> Iterator[Diagnostic]:
@@ -504,11 +445,8 @@ class Links:
         graph = {**self.members, **{key: tuple(links) for key, links in by_key.items()}}
         told: set[tuple[object, ...]] = set()
         for cycle in cycles(graph, (*self.entries, *self.members)):
-            links = [
-                by_key[key][below]
-                for key, below in zip(cycle, (*cycle[1:], cycle[0]), strict=True)
-                if key in by_key
-            ]
+            pairs = zip(cycle, (*cycle[1:], cycle[0]), strict=True)
+            links = [by_key[key][below] for key, below in pairs if key in by_key]
             why = " needs ".join(shorten(link.key) for link in (links[-1], *links))
             if (where := (why, self.entries[cycle[0]].steps, links[0].steps)) not in told:
                 told.add(where)
@@ -524,46 +462,41 @@ class Links:
             elif (name := names.get(link.key.lower())) is not None:
                 yield self._is_declared(link, name)
             elif (first := claims.setdefault(link.key.lower(), link)) is not link:
-                yield _claimed_twice(link, first)
+                if link.key == first.key:
+                    what, fix = "former key claimed twice", "keep one of them"
+                    why = f'"{first.owner}" also lists "{link.key}" at {first.location}'
+                else:
+                    what, fix = "keys differ only in case", None
+                    why = (
+                        f'"{link.key}" and "{first.key}" at {first.location} were the same job to the service'
+                    )
+                yield link.diagnose(what, why, fix)
 
     def _is_declared(self, link: Link, name: str) -> Diagnostic:
+        there = self.entries[name].location
         if name != link.key:
-            there = self.entries[name]
-            why = (
-                f'"{link.key}" and "{name}" at {location_of_key(there.document, there.steps)} '
-                "would be the same job to the service"
-            )
+            why = f'"{link.key}" and "{name}" at {there} would be the same job to the service'
             return link.diagnose("keys differ only in case", why)
         if name == link.owner:
             return link.diagnose("former key still declared", f'"{name}" is the job\'s own key', "remove it")
-        there = self.entries[name]
-        why = f'"{name}" is declared at {location_of_key(there.document, there.steps)}'
-        return link.diagnose("former key still declared", why, f"remove that entry, or this {name}")
+        why, fix = f'"{name}" is declared at {there}', f"remove that entry, or this {name}"
+        return link.diagnose("former key still declared", why, fix)
 
 
 def _links(entry: MergedEntry, name: str, value: Any) -> Iterator[Link]:
-    origin = Origin(((entry.document, entry.steps),))
     if _is_key(value):
-        yield Link(entry.name, value, origin, (name,))
+        yield Link(entry.name, value, entry.origin, (name,))
     elif isinstance(value, list):
         met: set[str] = set()
         for index, item in enumerate(value):
             if _is_key(item) and item not in met:
                 met.add(item)
-                yield Link(entry.name, item, origin, (name, index))
+                yield Link(entry.name, item, entry.origin, (name, index))
 
 
 def _is_key(value: Any) -> bool:
     """Whether it is text of which something can be said: a secret, or what has no value, was refused."""
     return isinstance(value, str) and not isinstance(value, SecretText | Unexpanded)
-
-
-def _claimed_twice(link: Link, first: Link) -> Diagnostic:
-    if link.key != first.key:
-        why = f'"{link.key}" and "{first.key}" at {first.place} were the same job to the service'
-        return link.diagnose("keys differ only in case", why)
-    why = f'"{first.owner}" also lists "{link.key}" at {first.place}'
-    return link.diagnose("former key claimed twice", why, "keep one of them")
 
 
 def cycles(needs: Mapping[str, tuple[str, ...]], order: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -591,7 +524,7 @@ def cycles(needs: Mapping[str, tuple[str, ...]], order: tuple[str, ...]) -> Iter
                 path[below] = iter(needs[below])
 
 
-EXTENDS, TEMPLATES = "extends", "templates"
+EXTENDS = "extends"
 
 
 @dataclass
@@ -606,22 +539,23 @@ class Templates:
         found: dict[str, MergedEntry] = {}
         met: set[str] = set()
         for name in names:
-            way = self._unmet([name], met)
+            way = self._unmet(name, met)
             while way:
                 base = next(way[-1][1], None)
                 if base is None:
                     last = way.pop()[0]
                     found[last] = self.entries[last]
                 else:
-                    way += self._unmet([base], met)
+                    way += self._unmet(base, met)
         self.used.update(found)
         return tuple(found.values())
 
-    def _unmet(self, names: Iterable[str], met: set[str]) -> list[tuple[str, Iterator[str]]]:
-        """Those templates that exist and were not met yet, each with what it extends."""
-        new = [name for name in names if name in self.entries and name not in met]
-        met.update(new)
-        return [(name, iter(extended_by(self.entries[name].value))) for name in new]
+    def _unmet(self, name: str, met: set[str]) -> list[tuple[str, Iterator[str]]]:
+        """The template with what it extends, if it exists and was not met yet."""
+        if name not in self.entries or name in met:
+            return []
+        met.add(name)
+        return [(name, iter(extended_by(self.entries[name].value)))]
 
     def check(self, entry: MergedEntry, value: Any) -> Iterator[Diagnostic]:
         """Yield each template that an entry extends and the stack does not have."""
@@ -629,9 +563,9 @@ class Templates:
             if name not in self.entries:
                 steps = (EXTENDS, number) if isinstance(value[EXTENDS], list) else (EXTENDS,)
                 why = f'"{shorten(name)}" is not declared under templates in any file of the stack'
-                own = entry.names if entry.section == TEMPLATES else ()
+                own = entry.names if entry.steps[0] == "templates" else ()
                 nearest = did_you_mean(name, tuple(self.entries), but_not=own)
-                yield diagnose(entry.document, (*entry.steps, *steps), "unknown template", why, nearest)
+                yield entry.diagnose(steps, "unknown template", why, nearest)
 
     def problems(self) -> Iterator[Diagnostic]:
         """Yield what is wrong with what templates extend: names that do not exist, and cycles."""
@@ -640,9 +574,7 @@ class Templates:
         extends = {name: extended_by(entry.value) for name, entry in self.entries.items()}
         for cycle in cycles(extends, tuple(self.entries)):
             why = " extends ".join(shorten(one) for one in (*cycle, cycle[0]))
-            entry = self.entries[cycle[0]]
-            steps = (*entry.steps, EXTENDS)
-            yield diagnose(entry.document, steps, "template cycle", why, "remove one of them")
+            yield self.entries[cycle[0]].diagnose((EXTENDS,), "template cycle", why, "remove one of them")
 
 
 def extended_by(value: Any) -> tuple[str, ...]:

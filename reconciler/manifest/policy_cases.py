@@ -14,14 +14,13 @@ from reconciler.core.stack import DesiredJob, JobEntry
 from reconciler.decide.policy_cases import CaseFile, PolicyCase
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.manifest.files import case_files
-from reconciler.manifest.problems import Origin, PathStep, diagnose, diagnostics, raw_problems, validated
+from reconciler.manifest.problems import Origin, diagnose, diagnostics, raw_problems, validated
 from reconciler.manifest.yaml import Document
 
 #: What a case may lack: it says as much of a job as matters.
 _LACKING = frozenset({"missing", "rule"})
 #: What only a stack can make sense of.
 _OF_A_STACK = ("extends", "matrix", "name", "state", "needs", "formerly")
-_JOB: tuple[PathStep, ...] = ("job",)
 
 
 def read_cases(paths: Sequence[Path]) -> tuple[PolicyCase, ...]:
@@ -50,7 +49,7 @@ def read_cases(paths: Sequence[Path]) -> tuple[PolicyCase, ...]:
 def _read(document: Document) -> tuple[PolicyCase | None, list[Diagnostic]]:
     if document.problems:
         return None, document.problems
-    says, problems = validated(CaseFile, document.tree, Origin(((document, ()),)))
+    says, problems = validated(CaseFile, document.tree, Origin.at(document))
     if says is None:
         return None, problems
     job = desugar(says.job)
@@ -69,9 +68,9 @@ def _job_problems(document: Document, job: dict[str, Any]) -> Iterator[Diagnosti
     for name in _OF_A_STACK:
         if name in job:
             why = f"a case is one job that starts; {name} says more than that"
-            yield diagnose(document, (*_JOB, name), "not allowed in a case", why, at_key=True)
+            yield diagnose(document, ("job", name), "not allowed in a case", why, at_key=True)
     try:
         JobEntry.model_validate(job)
     except ValidationError as error:
-        yield from diagnostics(error, JobEntry, job, Origin(((document, _JOB),)), _LACKING)
-    yield from raw_problems(job.get("raw"), Origin(((document, _JOB),)))
+        yield from diagnostics(error, JobEntry, job, Origin.at(document, "job"), _LACKING)
+    yield from raw_problems(job.get("raw"), Origin.at(document, "job"))

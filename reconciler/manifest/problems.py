@@ -6,9 +6,9 @@ Places are looked up when a problem needs one, and never before: most runs need 
 from __future__ import annotations
 
 import difflib
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import islice, zip_longest
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
@@ -22,8 +22,117 @@ from reconciler.core.fields.job import EnvironmentItem
 from reconciler.core.scalar import UnresolvedText, is_boolean, scalar_text
 from reconciler.core.schedule import time_zones
 from reconciler.errors import Diagnostic, Location, Snippet
-from reconciler.manifest.yaml import LINE_BREAK, Document, shorten
+from reconciler.manifest.yaml import LINE_BREAK, Document, place_behind, shorten
 from reconciler.secrets import Redactor, SecretText
+
+#: Up to so many names are compared all; of more, so many neighbours on each side.
+_FEW, _NEIGHBOURS = 60, 5
+#: How many of the valid names a message lists.
+MOST_LISTED = 20
+#: Longer than any name; a longer text is no slip of one.
+_LONGEST = 100
+
+
+class Names:
+    """Valid names, to be compared with many misspelt ones. Case does not matter.
+
+    A manifest may hold names by the thousand, and comparing each with each would take minutes: of many only
+    those are compared that begin or end like the misspelt one, as a slip of one letter leaves one of the two.
+    """
+
+    def __init__(self, known: Iterable[str]) -> None:
+        self.known = tuple(known)
+        self._by_lower = {name.lower(): name for name in reversed(self.known)}
+        self._forward = sorted(self._by_lower) if len(self._by_lower) > _FEW else []
+        self._backward = sorted(name[::-1] for name in self._forward)
+
+    def did_you_mean(self, name: str, spelled: str = "{}", but_not: tuple[str, ...] = ()) -> str | None:
+        """A question that offers the nearest of the names, or None if none is near.
+
+        `but_not` are never offered: the names of whoever asks.
+        """
+        if len(name) > _LONGEST:
+            return None
+        own, name = {one.lower() for one in but_not}, name.lower()
+        candidates = list(self._by_lower)
+        if self._forward:
+            ending = (other[::-1] for other in _around(self._backward, name[::-1]))
+            candidates = list(dict.fromkeys((*_around(self._forward, name), *ending)))
+        candidates = [one for one in candidates if one not in own]
+        near = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
+        return f'did you mean "{spelled.format(self._by_lower[near[0]])}"?' if near else None
+
+
+def _around(ordered: list[str], name: str) -> list[str]:
+    at = bisect_left(ordered, name)
+    return ordered[max(0, at - _NEIGHBOURS) : at + _NEIGHBOURS]
+
+
+_cached_names = lru_cache(maxsize=64)(Names)
+
+
+def did_you_mean(
+    name: str, known: Iterable[str], spelled: str = "{}", but_not: tuple[str, ...] = ()
+) -> str | None:
+    """The same for one misspelt name."""
+    return _cached_names(tuple(known)).did_you_mean(name, spelled, but_not)
+
+
+def listed(names: Collection[str]) -> str:
+    """The names one after the other; of many the first ones, and how many more there are."""
+    more = len(names) - MOST_LISTED
+    shown = ", ".join(islice(names, MOST_LISTED))
+    return shown if more <= 0 else f"{shown} and {more} more"
+
+
+NO_VALUE = "variable without a value"
+UNKNOWN_VARIABLE = "unknown variable"
+ENV_NOT_SET = "environment variable not set"
+CREDENTIAL = "credential not allowed here"
+
+
+class Problem(NamedTuple):
+    """What is wrong, in the words of a diagnostic; `text` is the part of a value that it is about."""
+
+    what: str
+    why: str = ""
+    fix: str | None = None
+    text: str = ""
+
+
+class NoValue(Exception):
+    """A variable or an expression has no value that could be used; `problem` says why."""
+
+    def __init__(self, what: str, why: str, fix: str | None = None, text: str = "") -> None:
+        self.problem = Problem(what, why, fix, text)
+        super().__init__(why)
+
+
+class WrongValue(NoValue):
+    """A value is there, and is not what the variable declares; `why` has no subject yet."""
+
+
+class NotExpanded(NoValue):
+    """Some expression has no value; `problems_in` finds out which."""
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text can be sent: one from outside may hold bytes that are none."""
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def not_utf8(source: str) -> tuple[str, str, str]:
+    """The words for a text that cannot be sent."""
+    return "invalid text", f"{source} contains bytes that are not valid UTF-8", "use UTF-8"
+
+
+def refused_credential(name: str, text: str = "") -> Problem:
+    """Why an environment variable may not be used in a manifest, and what to do."""
+    why = (
+        f"{name} contains a credential of reconciler itself; only the password in the URL of records may "
+        f"use it, as ${{env.{name}}}"
+    )
+    return Problem(CREDENTIAL, why, "use a different environment variable", text)
 
 
 class Member(NamedTuple):
@@ -85,7 +194,10 @@ def _child(document: Document, node: Any, step: PathStep) -> tuple[Any, Any] | N
         parts = (_variable(document, item, step) for item in node.value if not _is_scalar(item))
         return next((found for found in parts if found), None)
     if isinstance(step, Member) and step.name is not None:
-        item = _named(document, node).get(step.name)
+        if id(node) not in document.items_by_name:
+            named = ((_name_of(document, item), item) for item in reversed(node.value))
+            document.items_by_name[id(node)] = {name: item for name, item in named if name is not None}
+        item = document.items_by_name[id(node)].get(step.name)
         return None if item is None else (item, item)
     index = step.position if isinstance(step, Member) else step
     return (node.value[index], node.value[index]) if index < len(node.value) else None
@@ -113,16 +225,6 @@ def _member(document: Document, node: Any, name: str | None) -> tuple[Any, Any] 
     return None
 
 
-def _named(document: Document, node: Any) -> dict[str, Any]:
-    """The items of a list by their name, the first of each."""
-    if id(node) not in document.items_by_name:
-        items = {
-            name: item for item in reversed(node.value) if (name := _name_of(document, item)) is not None
-        }
-        document.items_by_name[id(node)] = items
-    return document.items_by_name[id(node)]
-
-
 def _name_of(document: Document, item: Any) -> str | None:
     found = _member(document, item, "name") if _is_mapping(item) else None
     return found[1].value if found and _is_scalar(found[1]) else None
@@ -138,49 +240,38 @@ def format_path(steps: Steps) -> str:
     return text.removeprefix(".")
 
 
-class Token(NamedTuple):
-    """A place in a file, its path aside: 0-based, with the length of the token there."""
-
-    line: int
-    column: int
-    length: int
+#: A place in a file: line and column, 0-based, and the length of what stands there.
+_Token = tuple[int, int, int]
 
 
-def token_at(
-    place: NodePosition, *, at_key: bool = False, text: str | None = None, document: Document
-) -> Token:
+def _token_at(document: Document, place: NodePosition, *, at_key: bool = False, text: str = "") -> _Token:
     """What to point at: the key, or the value if it is one that can be seen.
 
     With `text`, the first place in the value that says just that.
     """
     node = place.value
-    if text is not None and node is not None and node.end_mark is not None:
+    if text and node is not None and node.end_mark is not None:
         offset = document.text.find(text, node.start_mark.index, node.end_mark.index)
         if offset >= 0:
-            return _at_offset(document, node, offset, len(text))
-    if place.key is not None and (at_key or node is None or not _is_scalar(node) or not _is_visible(node)):
+            return _token_inside(document, node, offset, len(text))
+    is_seen = node is not None and _is_scalar(node) and (bool(node.value) or bool(node.style))
+    if place.key is not None and (at_key or not is_seen):
         node = place.key
-    return Token(0, 0, 1) if node is None else _token_of(node, document)
+    return (0, 0, 1) if node is None else _token_of(document, node)
 
 
-def _token_of(node: Any, document: Document) -> Token:
+def _token_of(document: Document, node: Any) -> _Token:
     start, end = node.start_mark, node.end_mark
     if not _is_scalar(node):
-        return Token(start.line, start.column, 1)
+        return start.line, start.column, 1
     same_line = end is not None and end.line == start.line
     length = end.column - start.column if same_line else len(document.lines[start.line]) - start.column
-    return Token(start.line, start.column, length)
+    return start.line, start.column, length
 
 
-def _is_visible(node: Any) -> bool:
-    return bool(node.value) or bool(node.style)
-
-
-def _at_offset(document: Document, node: Any, offset: int, length: int) -> Token:
-    between = LINE_BREAK.split(document.text[node.start_mark.index : offset])
-    if len(between) == 1:
-        return Token(node.start_mark.line, node.start_mark.column + len(between[0]), length)
-    return Token(node.start_mark.line + len(between) - 1, len(between[-1]), length)
+def _token_inside(document: Document, node: Any, offset: int, length: int) -> _Token:
+    line, column = place_behind(document.text[node.start_mark.index : offset])
+    return node.start_mark.line + line, column + (0 if line else node.start_mark.column), length
 
 
 def diagnose(
@@ -189,23 +280,30 @@ def diagnose(
     what: str,
     why: str = "",
     fix: str | None = None,
+    text: str = "",
     *,
     at_key: bool = False,
-    text: str | None = None,
     show_line: bool = True,
 ) -> Diagnostic:
     """A problem with what stands at a path; where the file lacks it, at the nearest thing above."""
     place = find(document, steps)
-    is_there = place.found == len(steps)
-    line, column, length = token_at(place, at_key=at_key or not is_there, text=text, document=document)
-    snippet: Snippet | None = document.snippet(line, column, length) if show_line else None
-    location = document.location(line, column)
-    return Diagnostic(what, why, fix, location, format_path(steps), snippet)
+    token = _token_at(document, place, at_key=at_key or place.found < len(steps), text=text)
+    return _diagnostic(document, steps, token, Problem(what, why, fix), show_line=show_line)
+
+
+def _diagnostic(
+    document: Document, steps: Steps, token: _Token, problem: Problem, *, show_line: bool = True
+) -> Diagnostic:
+    what, why, fix, _ = problem
+    location = document.location(*token[:2])
+    return Diagnostic(
+        what, why, fix, location, format_path(steps), document.snippet(*token) if show_line else None
+    )
 
 
 def location_of_key(document: Document, steps: Steps) -> Location:
     """Where a key stands."""
-    line, column, _ = token_at(find(document, steps), at_key=True, document=document)
+    line, column, _ = _token_at(document, find(document, steps), at_key=True)
     return document.location(line, column)
 
 
@@ -217,11 +315,10 @@ def diagnose_inside(
     However the file spells the text, on one line or folded over several, the same characters stand there.
     """
     node = find(document, steps).value
-    line, column, length = _token_of(node, document)
+    token = _token_of(document, node)
     if node.start_mark.index < node.end_mark.index:
-        line, column, length = _at_offset(document, node, _offset_inside(document, node, place), 1)
-    snippet = document.snippet(line, column, length)
-    return Diagnostic(what, why, fix, document.location(line, column), format_path(steps), snippet)
+        token = _token_inside(document, node, _offset_inside(document, node, place), 1)
+    return _diagnostic(document, steps, token, Problem(what, why, fix))
 
 
 def _offset_inside(document: Document, node: Any, place: tuple[int, int]) -> int:
@@ -234,7 +331,7 @@ def _offset_inside(document: Document, node: Any, place: tuple[int, int]) -> int
     source = document.text[start:end]
     offset = 0
     if node.style in ("|", ">"):
-        header = LINE_BREAK.search(source)
+        header = re.search(LINE_BREAK, source)
         offset = header.end() if header else len(source)
     elif node.style in ("'", '"'):
         offset, source = 1, source[:-1]
@@ -251,123 +348,6 @@ def _offset_inside(document: Document, node: Any, place: tuple[int, int]) -> int
     return int(start + last)
 
 
-#: Up to so many names are compared all; of more, so many neighbours on each side.
-_FEW, _NEIGHBOURS = 60, 5
-#: How many of the valid names a message lists.
-MOST_LISTED = 20
-#: Longer than any name; a longer text is no slip of one.
-_LONGEST = 100
-
-
-class Names:
-    """Valid names, to be compared with many misspelt ones. Case does not matter.
-
-    A manifest may hold names by the thousand, and comparing each with each would take minutes: of many only
-    those are compared that begin or end like the misspelt one, as a slip of one letter leaves one of the two.
-    """
-
-    def __init__(self, known: Iterable[str]) -> None:
-        self.known = tuple(known)
-        self._by_lower = {name.lower(): name for name in reversed(self.known)}
-        self._forward = sorted(self._by_lower) if len(self._by_lower) > _FEW else []
-        self._backward = sorted(name[::-1] for name in self._forward)
-
-    def did_you_mean(self, name: str, spelled: str = "{}", but_not: tuple[str, ...] = ()) -> str | None:
-        """A question that offers the nearest of the names, or None if none is near.
-
-        `but_not` are never offered: the names of whoever asks.
-        """
-        if len(name) > _LONGEST:
-            return None
-        own = {one.lower() for one in but_not}
-        candidates = [one for one in self._candidates(name.lower()) if one not in own]
-        near = difflib.get_close_matches(name.lower(), candidates, n=1, cutoff=0.6)
-        return f'did you mean "{spelled.format(self._by_lower[near[0]])}"?' if near else None
-
-    def _candidates(self, name: str) -> list[str]:
-        if not self._forward:
-            return list(self._by_lower)
-        beginning = _around(self._forward, name)
-        ending = (other[::-1] for other in _around(self._backward, name[::-1]))
-        return list(dict.fromkeys((*beginning, *ending)))
-
-
-def did_you_mean(
-    name: str, known: Iterable[str], spelled: str = "{}", but_not: tuple[str, ...] = ()
-) -> str | None:
-    """The same for one misspelt name."""
-    return _cached_names(tuple(known)).did_you_mean(name, spelled, but_not)
-
-
-def listed(names: Collection[str]) -> str:
-    """The names one after the other; of many the first ones, and how many more there are."""
-    more = len(names) - MOST_LISTED
-    shown = ", ".join(islice(names, MOST_LISTED))
-    return shown if more <= 0 else f"{shown} and {more} more"
-
-
-_cached_names = lru_cache(maxsize=64)(Names)
-
-
-def _around(ordered: list[str], name: str) -> list[str]:
-    at = bisect_left(ordered, name)
-    return ordered[max(0, at - _NEIGHBOURS) : at + _NEIGHBOURS]
-
-
-NO_VALUE = "variable without a value"
-UNKNOWN_VARIABLE = "unknown variable"
-ENV_NOT_SET = "environment variable not set"
-CREDENTIAL = "credential not allowed here"
-
-
-class NoValue(Exception):
-    """A variable cannot be used. The words are those of a diagnostic."""
-
-    def __init__(self, what: str, why: str, fix: str | None = None) -> None:
-        self.what, self.why, self.fix = what, why, fix
-        super().__init__(why)
-
-
-class WrongValue(NoValue):
-    """A value is there, and is not what the variable declares; `why` has no subject yet."""
-
-
-class Problem(NamedTuple):
-    """An expression that has no value, and the words to say so."""
-
-    text: str
-    what: str
-    why: str
-    fix: str | None
-
-
-class NotExpanded(Exception):
-    """Some expression has no value; `expand.problems_in` finds out which."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        super().__init__(problem.why)
-
-
-def is_utf8(text: str) -> bool:
-    """Whether a text can be sent: one from outside may hold bytes that are none."""
-    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
-
-
-def not_utf8(source: str) -> tuple[str, str, str]:
-    """The words for a text that cannot be sent."""
-    return "invalid text", f"{source} contains bytes that are not valid UTF-8", "use UTF-8"
-
-
-def refused_credential(name: str) -> tuple[str, str]:
-    """Why an environment variable may not be used in a manifest, and what to do."""
-    why = (
-        f"{name} contains a credential of reconciler itself; only the password in the URL of records may "
-        f"use it, as ${{env.{name}}}"
-    )
-    return why, "use a different environment variable"
-
-
 _Model = TypeVar("_Model", bound=BaseModel)
 NAMED_LISTS = ("parameters", "inputs", "outputs")
 
@@ -378,8 +358,7 @@ class Unexpanded(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """Where a merged value may come from: files with the path in each, the winning one first.
 
     `parts` are the values there, desugared, as far as they are known: what an expression stands for cannot be
@@ -389,12 +368,17 @@ class Origin:
     places: tuple[tuple[Document, tuple[PathStep, ...]], ...]
     parts: tuple[Mapping[str, Any], ...] = ()
 
+    @classmethod
+    def at(cls, document: Document, *steps: PathStep) -> Origin:
+        """That of what stands in one file, at a path."""
+        return cls(((document, steps),))
+
     def diagnose(
-        self, steps: Steps, what: str, why: str = "", fix: str | None = None, **more: Any
+        self, steps: Steps, what: str, why: str = "", fix: str | None = None, text: str = "", **more: bool
     ) -> Diagnostic:
         """A problem with what stands at a path of the merged value, in the file that says it."""
         document, prefix = self._of(steps)
-        return diagnose(document, (*prefix, *steps), what, why, fix, **more)
+        return diagnose(document, (*prefix, *steps), what, why, fix, text, **more)
 
     def path(self, steps: Steps, up: int = 0) -> str:
         """A path in the file that says it, as people read it; `up` levels above."""
@@ -429,32 +413,12 @@ def _holds(part: Any, steps: Steps) -> bool:
     return part is not None
 
 
-class _Words(NamedTuple):
-    what: str
-    why: str
-    fix: str | None = None
-
-
-class _Finding(NamedTuple):
-    """One error of pydantic: what it says, the value it is about, and the model that value stands in."""
-
-    context: Mapping[str, Any]
-    value: Any
-    name: str
-    allowed: tuple[str, ...]
-
-
 _KINDS = {
-    "string_type": "text",
-    "string_sub_type": "text",
-    "int_type": "an integer",
-    "int_from_float": "an integer",
+    **dict.fromkeys(("string_type", "string_sub_type"), "text"),
+    **dict.fromkeys(("int_type", "int_from_float"), "an integer"),
     "float_type": "a number",
     "bool_type": "true or false",
-    "dict_type": "a mapping",
-    "mapping_type": "a mapping",
-    "model_type": "a mapping",
-    "model_attributes_type": "a mapping",
+    **dict.fromkeys(("dict_type", "mapping_type", "model_type", "model_attributes_type"), "a mapping"),
     "list_type": "a list",
     "keys_type": "a key or a list of keys",
 }
@@ -475,146 +439,118 @@ def found(value: Any) -> str:
     return "a mapping" if isinstance(value, Mapping) else "a list"
 
 
-def _wrong_type(kind: str, finding: _Finding) -> _Words:
-    value, fix = finding.value, None
+def _wrong_type(kind: str, value: Any) -> Problem:
+    fix = None
     if kind in ("text", _KINDS["keys_type"]) and isinstance(value, bool | int | float):
         fix = f'quote it: "{scalar_text(value)}"'
-    elif kind in ("an integer", "a number") and _reads_as_number(value):
-        fix = "remove the quotes"
-    elif kind == "true or false" and isinstance(value, str) and value.lower() in _BOOLEANS:
+    elif isinstance(value, str) and kind in ("an integer", "a number"):
+        is_number = not isinstance(value, SecretText) and value.strip().lstrip("+-").isdecimal()
+        fix = "remove the quotes" if is_number else None
+    elif isinstance(value, str) and kind == "true or false" and value.lower() in _BOOLEANS:
         fix = f"write {_BOOLEANS[value.lower()]}"
-    return _Words("wrong type", f"expected {kind}, got {found(value)}", fix)
+    return Problem("wrong type", f"expected {kind}, got {found(value)}", fix)
 
 
 _BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
 
-
-def _reads_as_number(value: Any) -> bool:
-    return (
-        isinstance(value, str)
-        and not isinstance(value, SecretText)
-        and value.strip().lstrip("+-").isdecimal()
-    )
+# What pydantic finds, in our words: of the value, and of its context. Beside what pydantic says there are the
+# `name` of the field, the `names` of its model and the `choices` of its type.
+_Context = Mapping[str, Any]
 
 
-def _unknown_field(finding: _Finding) -> _Words:
-    allowed = ", ".join(finding.allowed)
-    return _Words(
-        "unknown field",
-        f'"{shorten(finding.name)}" is not one of {allowed}',
-        did_you_mean(finding.name, finding.allowed),
-    )
+def _unknown_field(value: Any, context: _Context) -> Problem:
+    name, names = context["name"], context["names"]
+    why = f'"{shorten(name)}" is not one of {", ".join(names)}'
+    return Problem("unknown field", why, did_you_mean(name, names))
 
 
-def _not_allowed(finding: _Finding) -> _Words:
-    choices = [str(choice) for choice in finding.context["choices"]]
+def _not_a_choice(value: Any, context: _Context) -> Problem:
+    choices = [str(choice) for choice in context["choices"]]
     allowed = choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
-    why = f"must be {allowed}, got {found(finding.value)}"
-    fix = did_you_mean(finding.value, choices) if type(finding.value) is str else None
-    return _Words("value not allowed", why, fix)
+    fix = did_you_mean(value, choices) if type(value) is str else None
+    return Problem("value not allowed", f"must be {allowed}, got {found(value)}", fix)
 
 
-def _bound(key: str, words: str) -> Callable[[_Finding], _Words]:
-    def say(finding: _Finding) -> _Words:
-        why = f"must be {words} {finding.context[key]}, got {found(finding.value)}"
-        return _Words("value not allowed", why)
-
-    return say
+def _too_many(value: Any, context: _Context) -> Problem:
+    most, kind = context["max_length"], "characters" if isinstance(value, str) else "items"
+    count = len(value) if isinstance(value, str) else context.get("actual_length") or len(value)
+    return Problem("value not allowed", f"must have at most {most} {kind}, got {count}")
 
 
-def _too_many(finding: _Finding) -> _Words:
-    if isinstance(finding.value, str):
-        return _too_long(finding)
-    actual, most = finding.context.get("actual_length"), finding.context["max_length"]
-    why = f"must have at most {most} items, got {actual or len(finding.value)}"
-    return _Words("value not allowed", why)
+def _rule(value: Any, context: _Context) -> Problem:
+    message = str(context.get("message", ""))
+    return Problem("missing field" if " is required" in message else "incompatible fields", message)
 
 
-def _too_long(finding: _Finding) -> _Words:
-    most = finding.context["max_length"]
-    return _Words("value not allowed", f"must have at most {most} characters, got {len(finding.value)}")
+def _form(value: Any, context: _Context) -> Problem:
+    rule = str(context["rule"])
+    return Problem("value not allowed", rule if isinstance(value, Mapping) else f"{rule}, got {found(value)}")
 
 
-def _too_short(finding: _Finding) -> _Words:
-    least = finding.context["min_length"]
-    return _Words("value not allowed", f"must have at least {least} characters, got {found(finding.value)}")
-
-
-def _pattern(finding: _Finding) -> _Words:
-    why = f"must match {finding.context['pattern']}, got {found(finding.value)}"
-    return _Words("value not allowed", why)
-
-
-def _rule(finding: _Finding) -> _Words:
-    message = str(finding.context.get("message", ""))
-    return _Words("missing field" if " is required" in message else "incompatible fields", message)
-
-
-def _form(finding: _Finding) -> _Words:
-    rule = str(finding.context["rule"])
-    is_scalar = not isinstance(finding.value, Mapping)
-    return _Words("value not allowed", f"{rule}, got {found(finding.value)}" if is_scalar else rule)
-
-
-def _duration(finding: _Finding) -> _Words:
-    is_number = isinstance(finding.value, int | float) and not is_boolean(finding.value)
-    fix = f'write it with its unit: "{scalar_text(finding.value)}s"' if is_number else None
-    is_long = "more than" in str(finding.context.get("message"))
+def _duration(value: Any, context: _Context) -> Problem:
+    is_number = isinstance(value, int | float) and not is_boolean(value)
+    fix = f'write it with its unit: "{scalar_text(value)}s"' if is_number else None
+    is_long = "more than" in str(context.get("message"))
     rule = "must be at most 1000 years" if is_long else "must be a duration such as 90s, 2m, 1h30m or 2d"
-    return _Words("value not allowed", f"{rule}, got {found(finding.value)}", fix)
+    return Problem("value not allowed", f"{rule}, got {found(value)}", fix)
 
 
-def _day(finding: _Finding) -> _Words:
-    return _Words("value not allowed", f"must be a date such as 2026-12-31, got {found(finding.value)}")
+def _schedule(value: Any, context: _Context) -> Problem:
+    instead = context["instead"]
+    why = f"{context['rule']}; got {found(value)}"
+    return Problem("invalid schedule", why, f'write "{instead}"' if instead else None)
 
 
-def _schedule(finding: _Finding) -> _Words:
-    instead = finding.context["instead"]
-    why = f"{finding.context['rule']}; got {found(finding.value)}"
-    return _Words("invalid schedule", why, f'write "{instead}"' if instead else None)
+def _timezone(value: Any, context: _Context) -> Problem:
+    why = f"{found(value)} is not the name of a time zone, such as Europe/Berlin"
+    return Problem("unknown time zone", why, did_you_mean(value, time_zones()))
 
 
-def _timezone(finding: _Finding) -> _Words:
-    why = f"{found(finding.value)} is not the name of a time zone, such as Europe/Berlin"
-    return _Words("unknown time zone", why, did_you_mean(finding.value, time_zones()))
+def _obs_path(value: Any, context: _Context) -> Problem:
+    fix = None if isinstance(value, SecretText) else context["fix"] or None
+    return Problem("invalid OBS path", f"{context['rule']}, got {found(value)}", fix)
 
 
-def _obs_path(finding: _Finding) -> _Words:
-    fix = None if isinstance(finding.value, SecretText) else finding.context["fix"] or None
-    return _Words("invalid OBS path", f"{finding.context['rule']}, got {found(finding.value)}", fix)
+def _outside(value: Any, context: _Context) -> Problem:
+    beside = found(context["beside_value"])
+    why = f"must be below code_dir, {beside}, got {found(value)} (ModelArts.2792)"
+    return Problem("boot_file is outside code_dir", why)
 
 
-def _outside(finding: _Finding) -> _Words:
-    beside = found(finding.context["beside_value"])
-    why = f"must be below code_dir, {beside}, got {found(finding.value)} (ModelArts.2792)"
-    return _Words("boot_file is outside code_dir", why)
-
-
-#: pydantic's names of errors, and who finds the words.
-_WORDS: dict[str, Callable[[_Finding], _Words]] = {
+#: pydantic's names of errors, and who finds the words; of a value that is not allowed, what it must be.
+_WORDS: dict[str, str | Callable[[Any, _Context], Problem]] = {
     "extra_forbidden": _unknown_field,
-    "missing": lambda f: _Words("missing field", f'"{f.name}" is required'),
-    "finite_number": lambda f: _Words("number out of range", f"must be finite, got {found(f.value)}"),
-    "literal_error": _not_allowed,
-    "enum": _not_allowed,
-    "greater_than": _bound("gt", "more than"),
-    "greater_than_equal": _bound("ge", "at least"),
-    "less_than": _bound("lt", "less than"),
-    "less_than_equal": _bound("le", "at most"),
+    "missing": lambda _, context: Problem("missing field", f'"{context["name"]}" is required'),
+    "finite_number": lambda value, _: Problem("number out of range", f"must be finite, got {found(value)}"),
+    "literal_error": _not_a_choice,
+    "enum": _not_a_choice,
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
     "too_long": _too_many,
-    "string_too_long": _too_long,
-    "string_too_short": _too_short,
-    "string_pattern_mismatch": _pattern,
+    "string_too_long": _too_many,
+    "string_too_short": "must have at least {min_length} characters",
+    "string_pattern_mismatch": "must match {pattern}",
     "rule": _rule,
     "form": _form,
     "duration": _duration,
-    "day": _day,
+    "day": "must be a date such as 2026-12-31",
     "schedule": _schedule,
     "timezone": _timezone,
-    "credential": lambda f: _Words(CREDENTIAL, *refused_credential(f.context["name"])),
+    "credential": lambda _, context: refused_credential(context["name"]),
     INVALID_PATH: _obs_path,
     OUTSIDE: _outside,
 }
+
+
+def _words(kind: str, value: Any, context: _Context, message: str) -> Problem:
+    if kind in _KINDS:
+        return _wrong_type(_KINDS[kind], value)
+    find_words = _WORDS.get(kind)
+    if isinstance(find_words, str):
+        return Problem("value not allowed", f"{find_words.format(**context)}, got {found(value)}")
+    return find_words(value, context) if find_words else Problem("value not allowed", message)
 
 
 def validated(model: type[_Model], value: Any, origin: Origin) -> tuple[_Model | None, list[Diagnostic]]:
@@ -648,36 +584,20 @@ def diagnostics(
             continue
         is_key = loc[-1:] == ("[key]",)
         steps = steps_of(loc[:-1] if is_key else loc, tree)
-        field = _at(model, loc[:-1] if kind in ("extra_forbidden", "missing") else loc)
-        name = str(loc[-1]) if loc else ""
-        finding = _Finding({"choices": _choices(field), **context}, value, name, _names(field))
-        yield _diagnose(kind, steps, _words(kind, finding, one["msg"]), origin, is_key=is_key)
-
-
-def _words(kind: str, finding: _Finding, message: str) -> _Words:
-    if kind in _KINDS:
-        return _wrong_type(_KINDS[kind], finding)
-    find_words = _WORDS.get(kind)
-    return find_words(finding) if find_words else _Words("value not allowed", message)
-
-
-def _diagnose(kind: str, steps: Steps, words: _Words, origin: Origin, *, is_key: bool) -> Diagnostic:
-    if kind == "missing":
-        return origin.diagnose(steps[:-1], *words, at_key=is_key)._replace(path=origin.path(steps, 1))
-    problem = origin.diagnose(steps, *words, at_key=is_key or kind in ("extra_forbidden", "rule"))
-    return problem._replace(path=origin.path(steps, 1)) if kind == "extra_forbidden" else problem
+        is_extra, is_missing = kind == "extra_forbidden", kind == "missing"
+        field = _at(model, loc[:-1] if is_extra or is_missing else loc)
+        defaults = {"name": str(loc[-1]) if loc else "", "names": _names(field), "choices": _choices(field)}
+        words = _words(kind, value, {**defaults, **context}, one["msg"])
+        at_key = is_key or is_extra or kind == "rule"
+        problem = origin.diagnose(steps[:-1] if is_missing else steps, *words, at_key=at_key)
+        yield problem._replace(path=origin.path(steps, 1)) if is_missing or is_extra else problem
 
 
 def _is_unknown(value: Any, kind: str) -> bool:
-    """Whether nothing can be said of a value, because it has none yet."""
-    return isinstance(value, Unexpanded) or _is_placeholder(value, kind)
-
-
-def _is_placeholder(value: Any, kind: str) -> bool:
-    """Whether it is a secret that has no value offline: it is some text, and nothing else is known."""
-    if not isinstance(value, SecretText) or _KINDS.get(kind) in ("a mapping", "a list"):
-        return False
-    return not value.has_value
+    """Whether nothing can be said of a value: it has none yet, or is a secret that has none offline."""
+    if isinstance(value, SecretText):
+        return _KINDS.get(kind) not in ("a mapping", "a list") and not value.has_value
+    return isinstance(value, Unexpanded)
 
 
 def steps_of(loc: tuple[int | str, ...], tree: Any) -> tuple[PathStep, ...]:
@@ -709,15 +629,9 @@ def _at(model: type[BaseModel], loc: tuple[int | str, ...]) -> Any:
     annotation: Any = model
     for part in loc:
         annotation = _bare(annotation)
-        if get_origin(annotation) is list:
-            annotation = get_args(annotation)[0]
-        elif get_origin(annotation) is dict:
-            annotation = get_args(annotation)[1]
-        elif (
-            isinstance(annotation, type)
-            and issubclass(annotation, BaseModel)
-            and part in fields_of(annotation)
-        ):
+        if get_origin(annotation) in (list, dict):
+            annotation = get_args(annotation)[-1]
+        elif _is_model(annotation) and part in fields_of(annotation):
             annotation = type_of(fields_of(annotation)[str(part)])
         else:
             return None
@@ -735,9 +649,12 @@ def _bare(annotation: Any) -> Any:
             return annotation
 
 
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
 def _names(annotation: Any) -> tuple[str, ...]:
-    is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
-    return tuple(fields_of(annotation)) if is_model else ()
+    return tuple(fields_of(annotation)) if _is_model(annotation) else ()
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ variable had its value from was written down beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,6 @@ from reconciler.secrets import REDACTED, SecretText, show
 _MOST_BYTES = 16 * 1024 * 1024
 
 
-def _nobody(_: Iterable[str]) -> None:
-    pass
-
-
 def resolve(
     tree: Any,
     sources: Mapping[str, VariableSource],
@@ -39,7 +35,7 @@ def resolve(
     var_files: Sequence[Path] = (),
     environ: Mapping[str, str],
     base: Path,
-    learn: Callable[[Iterable[str]], None] = _nobody,
+    learn: Callable[[Iterable[str]], None] = lambda _: None,
 ) -> Any:
     """Return saved data with its secrets: the inverse of `core.scalar.save`.
 
@@ -53,8 +49,8 @@ def resolve(
     """
     again = _Again.read(sources, variables, var_files, environ, base)
     tree = show(tree)
-    values = again.values(_names_in(_texts(tree)), learn)
-    return Expander(values, {}).tree(tree)
+    values = again.values(_names_in(texts_in(tree)), learn)
+    return Expander(values.get, {}).tree(tree)
 
 
 def resolve_records(
@@ -66,7 +62,7 @@ def resolve_records(
     environ: Mapping[str, str],
     base: Path,
     root: Path,
-    learn: Callable[[Iterable[str]], None] = _nobody,
+    learn: Callable[[Iterable[str]], None] = lambda _: None,
 ) -> str:
     """Return the URL of the record store from its reference; a relative path in it is one below `root`.
 
@@ -77,14 +73,14 @@ def resolve_records(
     again = _Again.read(sources, variables, var_files, environ, base)
     parts = [part for part in parts_of(reference) if isinstance(part, Reference)]
     values = again.values([part.variable for part in parts if part.variable], learn)
-    expander = Expander(values, environ, takes_credentials=True)
+    expander = Expander(values.get, environ, takes_credentials=True)
     try:
         if problem := misplaced_credential(reference):
-            raise NotExpanded(problem)
+            raise NotExpanded(*problem)
         url = resolve_url(reference, expander, root)
     except NotExpanded as error:
         problems = [problem for _, problem in problems_in(reference, expander)] or [error.problem]
-        raise ManifestInvalid(*(Diagnostic(one.what, one.why, one.fix) for one in problems)) from None
+        raise ManifestInvalid(*(Diagnostic(*one[:3]) for one in problems)) from None
     if isinstance(url, SecretText):
         learn(passwords_in(url))
     return url
@@ -97,22 +93,9 @@ def shown_address(reference: str) -> str:
     """
     found = {*passwords_in(reference), *looks_like_passwords(reference)}
     for password in sorted(found, key=len, reverse=True):
-        if not _is_reference(password):
+        if not all(isinstance(part, Reference) for part in parts_of(password)):
             reference = reference.replace(password, REDACTED)
     return reference
-
-
-def _is_reference(text: str) -> bool:
-    return all(isinstance(part, Reference) for part in parts_of(text))
-
-
-def _texts(tree: Any) -> Iterator[str]:
-    if isinstance(tree, str):
-        if "${" in tree:
-            yield tree
-    elif isinstance(tree, dict | list):
-        for value in tree.values() if isinstance(tree, dict) else tree:
-            yield from _texts(value)
 
 
 def _names_in(texts: Iterable[str]) -> list[str]:
@@ -180,9 +163,10 @@ class _Again:
             try:
                 learn([str(values.get(name))])
             except NoValue as error:
+                what = error.problem.what
                 for missing in self._without_value(name, values) or [name]:
-                    what = self._missing(missing) if error.what == NO_VALUE else _told(error)
-                    problems.setdefault(missing, what)
+                    told = self._missing(missing) if what == NO_VALUE else Diagnostic(*error.problem[:3])
+                    problems.setdefault(missing, told)
         if problems:
             raise ManifestInvalid(*problems.values())
         return values
@@ -207,8 +191,19 @@ class _Again:
     def _file(self, file: str) -> tuple[Mapping[str, Any], str | None]:
         """What a file says that gave values before, and why it says nothing, if it cannot be read."""
         if file not in self._files:
-            self._files[file] = _values_in(self.base / file, file)
+            self._files[file] = self._values_in(file)
         return self._files[file]
+
+    def _values_in(self, file: str) -> tuple[Mapping[str, Any], str | None]:
+        """Only a regular file counts, for nobody chose it on the command line."""
+        path = self.base / file
+        try:
+            document = parse(read_file(path, _MOST_BYTES).data, path, file)
+        except OSError as error:
+            kind = "it is " if isinstance(error, NotRegular | TooLarge) else ""
+            return {}, f"{kind}{error.strerror or type(error).__name__}"
+        why = document.problems[0].why if document.problems else None
+        return ({} if why else document.tree), why
 
     def _missing(self, name: str) -> Diagnostic:
         source = self.sources.get(name)
@@ -230,18 +225,3 @@ class _Again:
         else:
             why = f'the value of "{name}" was in the manifest and is not stored'
         return Diagnostic(NO_VALUE, why, fix if source and (source.env or source.file) else f"give {fix}")
-
-
-def _values_in(path: Path, file: str) -> tuple[Mapping[str, Any], str | None]:
-    """The values in a file that a plan names: a regular one, for nobody chose it on the command line."""
-    try:
-        document = parse(read_file(path, _MOST_BYTES).data, path, file)
-    except OSError as error:
-        kind = "it is " if isinstance(error, NotRegular | TooLarge) else ""
-        return {}, f"{kind}{error.strerror or type(error).__name__}"
-    why = document.problems[0].why if document.problems else None
-    return ({} if why else document.tree), why
-
-
-def _told(error: NoValue) -> Diagnostic:
-    return Diagnostic(error.what, error.why, error.fix)

@@ -1,14 +1,15 @@
-"""The sections `policies`, `drift` and `notify`, read where a stack has one of them."""
+"""The sections `policies`, `drift` and `notify`, read where a stack has one of them.
+
+A URL of `notify` is a secret, whatever it is made of: it is put together only where something is sent, so
+that a check for drift needs no value of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reconciler.core.addresses import (
-    HOLE,
-)
+from reconciler.core.addresses import HOLE
 from reconciler.core.policy_expression import NAMES
 from reconciler.core.scalar import Reference, parts_of, scalar_text
 from reconciler.core.settings import (
@@ -22,20 +23,14 @@ from reconciler.core.settings import (
 from reconciler.core.stack import POLICY_ACTIONS, IgnoreRule, Policy
 from reconciler.errors import Diagnostic, Location
 from reconciler.expressions.evaluator import find_invalid
-from reconciler.manifest.expressions import (
-    Expander,
-    expand_partly,
-    problems_in,
-)
-from reconciler.manifest.merge import (
-    MergedItem,
-)
+from reconciler.manifest.expressions import Expander, expand_partly, problems_in
+from reconciler.manifest.merge import MergedEntry
 from reconciler.manifest.problems import (
     ENV_NOT_SET,
     NO_VALUE,
     NotExpanded,
     Origin,
-    Problem,
+    PathStep,
     diagnose,
     diagnose_inside,
     did_you_mean,
@@ -47,88 +42,84 @@ from reconciler.manifest.variables import VariableValues
 from reconciler.manifest.yaml import Document
 from reconciler.secrets import SecretText, whole_url_secrets
 
-if TYPE_CHECKING:
-    pass
-
-
-class _NotifyEntry(NamedTuple):
-    """An entry that could be read, and where it stands."""
-
-    item: MergedItem
-    entry: NotifyEntry
-
 
 @dataclass(frozen=True)
 class NotifySetting:
-    """The entries of `notify` of a stack."""
+    """The entries of `notify` of a stack that could be read, each with where it stands."""
 
-    entries: tuple[_NotifyEntry, ...] = ()
-    values: VariableValues = field(default_factory=lambda: VariableValues({}))
-    environ: Mapping[str, str] = field(default_factory=dict)
-    written: tuple[str, ...] = field(default=(), repr=False)
+    entries: tuple[tuple[MergedEntry, NotifyEntry], ...]
+    values: VariableValues
+    environ: Mapping[str, str]
+    written: tuple[str, ...] = field(repr=False)
 
     @classmethod
     def read(
-        cls, items: Sequence[MergedItem], values: VariableValues, environ: Mapping[str, str]
+        cls, items: Sequence[MergedEntry], values: VariableValues, environ: Mapping[str, str]
     ) -> tuple[NotifySetting, list[Diagnostic]]:
         """Return the setting, and what is wrong with it whatever the environment holds."""
-        entries: list[_NotifyEntry] = []
+        entries: list[tuple[MergedEntry, NotifyEntry]] = []
         problems: list[Diagnostic] = []
+        written: list[str] = []
         for item in items:
-            origin = Origin(((item.document, item.steps),))
-            read, found = validated(NotifyEntry, item.value, origin)
-            problems += found if _is_reference(item) else [one._replace(snippet=None) for one in found]
+            read, found = validated(NotifyEntry, item.value, item.origin)
+            members = item.value.values() if isinstance(item.value, dict) else (item.value,)
+            written += [str(one) for one in members if isinstance(one, str) and "://" in one]
+            url = item.value.get("url") if isinstance(item.value, dict) else None
+            parts = parts_of(url) if isinstance(url, str) else ()
+            # Where its URL is one expression, its line holds nothing of it.
+            is_reference = len(parts) == 1 and isinstance(parts[0], Reference)
+            problems += found if is_reference else [one._replace(snippet=None) for one in found]
             if read is not None:
-                entries.append(_NotifyEntry(item, read))
-        setting = cls(tuple(entries), values, environ, tuple(_written_urls(items)))
+                entries.append((item, read))
+        setting = cls(tuple(entries), values, environ, tuple(written))
         return setting, [*problems, *setting._problems()]
 
     def destinations(self) -> tuple[Destination, ...]:
         """Where something is told, in file order; a URL without a value says why it has none."""
-        expander = Expander(self.values.online(), self.environ)
-        return tuple(_destination(entry, expander) for entry in self.entries)
+        expander = Expander(self.values.online().get, self.environ)
+        return tuple(_destination(*entry, expander) for entry in self.entries)
 
     def secrets(self) -> set[str]:
         """The URLs, and what in them may be a token, as far as they are known."""
-        expander = Expander(self.values, self.environ, budget=self.values.budget)
-        found = (_destination(entry, expander).url for entry in self.entries)
+        found = (_destination(*entry, self._expander).url for entry in self.entries)
         return {part for url in (*found, *self.written) if url for part in whole_url_secrets(url)}
 
+    @property
+    def _expander(self) -> Expander:
+        return Expander(self.values.get, self.environ, budget=self.values.budget)
+
     def _problems(self) -> Iterator[Diagnostic]:
-        expander = Expander(self.values, self.environ, budget=self.values.budget)
-        for entry in self.entries:
-            for _, problem in problems_in(entry.entry.url, expander):
+        expander = self._expander
+        for item, entry in self.entries:
+            for _, problem in problems_in(entry.url, expander):
                 if problem.what not in (ENV_NOT_SET, NO_VALUE):
-                    yield _diagnosed(entry, problem)
-            if refused := _refused(_as_far_as_known(entry.entry.url, expander)):
-                yield _diagnosed(entry, refused)
+                    yield item.diagnose(("url",), *problem, show_line=False)
+            # The URL with something in place of each expression that has no value yet.
+            known = (one if isinstance(one, str) else _known(one, expander) for one in parts_of(entry.url))
+            if why := refused_url("".join(known)):
+                yield item.diagnose(("url",), _NOT_A_DESTINATION, why, show_line=False)
 
 
-def _destination(entry: _NotifyEntry, expander: Expander) -> Destination:
-    on = frozenset(entry.entry.on or NOTIFY_CLASSES)
-    place, path = _place(entry), format_path((*entry.item.steps, "url"))
+_NOT_A_DESTINATION = "notification URL not allowed"
+
+
+def _destination(item: MergedEntry, entry: NotifyEntry, expander: Expander) -> Destination:
+    on = frozenset(entry.on or NOTIFY_CLASSES)
+    steps = (*item.steps, "url")
+    place, path = location_of_key(item.document, steps), format_path(steps)
+    url: str | None = None
     try:
-        value = scalar_text(expander.text(entry.entry.url))
+        value = scalar_text(expander.text(entry.url))
+        is_known = not (isinstance(value, SecretText) and not value.has_value)
+        if not isinstance(value, str) or not is_known or not value.strip():
+            raise NotExpanded("wrong type", "the URL of a notification must be text with a value")
+        url = str.__str__(value).strip()
+        if why := refused_url(url):
+            raise NotExpanded(_NOT_A_DESTINATION, why)
     except NotExpanded as error:
-        return Destination(None, on, place, path, _diagnosed(entry, error.problem))
-    is_known = not (isinstance(value, SecretText) and not value.has_value)
-    if not isinstance(value, str) or not is_known or not value.strip():
-        problem = Problem("", "wrong type", "the URL of a notification must be text with a value", None)
-        return Destination(None, on, place, path, _diagnosed(entry, problem))
-    url = str.__str__(value).strip()
-    if refused := _refused(url):
-        return Destination(None, on, place, path, _diagnosed(entry, refused))
+        problem = item.diagnose(("url",), *error.problem, show_line=False)
+        return Destination(None, on, place, path, problem)
     return Destination(url, on, place, path)
-
-
-def _refused(url: str) -> Problem | None:
-    why = refused_url(url)
-    return None if why is None else Problem("", "notification URL not allowed", why, None)
-
-
-def _as_far_as_known(url: str, expander: Expander) -> str:
-    """The URL with something in place of each expression that has no value yet."""
-    return "".join(part if isinstance(part, str) else _known(part, expander) for part in parts_of(url))
 
 
 def _known(reference: Reference, expander: Expander) -> str:
@@ -140,76 +131,37 @@ def _known(reference: Reference, expander: Expander) -> str:
     return str.__str__(value) if is_known else HOLE
 
 
-def _place(entry: _NotifyEntry) -> Location:
-    return location_of_key(entry.item.document, (*entry.item.steps, "url"))
-
-
-def _diagnosed(entry: _NotifyEntry, problem: Problem) -> Diagnostic:
-    steps = (*entry.item.steps, "url")
-    return diagnose(
-        entry.item.document, steps, problem.what, problem.why, problem.fix, text=problem.text or None,
-        show_line=False,
-    )  # fmt: skip
-
-
-def _is_reference(item: MergedItem) -> bool:
-    """Whether its URL is one expression, so that its line holds nothing of it."""
-    url = item.value.get("url") if isinstance(item.value, dict) else None
-    parts = parts_of(url) if isinstance(url, str) else ()
-    return len(parts) == 1 and isinstance(parts[0], Reference)
-
-
-def _written_urls(items: Iterable[MergedItem]) -> Iterator[str]:
-    """What stands in the files as a URL, right or wrong."""
-    for item in items:
-        values = item.value.values() if isinstance(item.value, dict) else (item.value,)
-        yield from (str(value) for value in values if isinstance(value, str) and "://" in value)
-
-
-def read_policies(entries: Iterable[MergedItem]) -> tuple[tuple[Policy, ...], list[Diagnostic]]:
+def read_policies(entries: Iterable[MergedEntry]) -> tuple[tuple[Policy, ...], list[Diagnostic]]:
     """Return the policies that all files say together, in file order, and what is wrong with them."""
     problems: list[Diagnostic] = []
     policies: dict[str, Policy] = {}
     places: dict[str, Location] = {}
-    valid: list[tuple[MergedItem, PolicyEntry]] = []
+    valid: list[tuple[MergedEntry, PolicyEntry]] = []
     for entry in entries:
-        origin = Origin(((entry.document, entry.steps),))
-        read, found = validated(PolicyEntry, entry.value, origin)
+        read, found = validated(PolicyEntry, entry.value, entry.origin)
         problems += found
         if read is None:
             continue
         valid.append((entry, read))
         if read.name in places:
             why = f'the policy "{read.name}" is already defined at {places[read.name]}'
-            steps = (*entry.steps, "name")
-            problems.append(diagnose(entry.document, steps, "duplicate policy", why, "rename one of them"))
+            problems.append(entry.diagnose(("name",), "duplicate policy", why, "rename one of them"))
             continue
         places[read.name] = location_of_key(entry.document, (*entry.steps, "name"))
         place = location_of_key(entry.document, (*entry.steps, read.effect.value))
         only = POLICY_ACTIONS if read.only is None else tuple(read.only)
         policies[read.name] = Policy(read.name, read.effect, read.expression, read.message or "", only, place)
-    return tuple(policies.values()), [*problems, *_invalid_expressions(valid)]
-
-
-def _invalid_expressions(valid: Sequence[tuple[MergedItem, PolicyEntry]]) -> Iterator[Diagnostic]:
-    """What does not compile. Nothing is started for a stack without policies."""
-    if not valid:
-        return
-    found = find_invalid([read.expression for _, read in valid])
-    for (entry, read), problem in zip(valid, found, strict=True):
+    # Nothing is started for a stack without policies.
+    found_invalid = find_invalid([read.expression for _, read in valid]) if valid else []
+    for (entry, read), problem in zip(valid, found_invalid, strict=True):
         if problem is not None:
-            unknown = problem.unknown_name
-            yield diagnose_inside(
-                entry.document,
-                (*entry.steps, read.effect.value),
-                (problem.line, problem.column),
-                "invalid expression",
-                problem.why,
-                did_you_mean(unknown, NAMES) if unknown else None,
+            steps: tuple[PathStep, ...] = (*entry.steps, read.effect.value)
+            place_inside = (problem.line, problem.column)
+            fix = did_you_mean(problem.unknown_name, NAMES) if problem.unknown_name else None
+            problems.append(
+                diagnose_inside(entry.document, steps, place_inside, "invalid expression", problem.why, fix)
             )
-
-
-SECTION = "drift"
+    return tuple(policies.values()), problems
 
 
 def read_ignore_rules(
@@ -219,18 +171,13 @@ def read_ignore_rules(
     problems: list[Diagnostic] = []
     rules: list[IgnoreRule] = []
     for document in documents:
-        value = document.tree[SECTION]
-        problems += _not_expanded(document, value, expander)
-        section, found = validated(
-            DriftSettings, expand_partly(value, expander), Origin(((document, (SECTION,)),))
-        )
+        value = document.tree["drift"]
+        for steps, problem in problems_in(value, expander, ("drift",)):
+            problems.append(diagnose(document, steps, *problem))
+        partly = expand_partly(value, expander)
+        section, found = validated(DriftSettings, partly, Origin.at(document, "drift"))
         problems += found
         for position, entry in enumerate(section.ignore if section else ()):
-            place = location_of_key(document, (SECTION, "ignore", position))
+            place = location_of_key(document, ("drift", "ignore", position))
             rules.append(IgnoreRule(entry.key, entry.class_, entry.reason, entry.until, place))
     return tuple(rules), problems
-
-
-def _not_expanded(document: Document, value: Any, expander: Expander) -> Iterator[Diagnostic]:
-    for steps, problem in problems_in(value, expander, (SECTION,)):
-        yield diagnose(document, steps, problem.what, problem.why, problem.fix, text=problem.text)

@@ -1,15 +1,11 @@
-"""What the files of a stack say of its targets, records, notifications, policies and ignored drift.
-
-Each is read as far as the environment goes. A URL of `notify` is a secret, whatever it is made of: it is put
-together only where something is sent, so that a check for drift needs no value of it.
-"""
+"""What the files of a stack say of its targets and records, read as far as the environment goes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from pydantic import ValidationError
@@ -26,14 +22,10 @@ from reconciler.core.addresses import (
     written_passwords,
 )
 from reconciler.core.scalar import Reference, escape, parts_of, scalar_text
-from reconciler.core.stack import Target, TargetEntry
+from reconciler.core.stack import SECTIONS, Target, TargetEntry
 from reconciler.core.values import CLOUD_ONLY
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
-from reconciler.manifest.expressions import (
-    Expander,
-    credential_in,
-    problems_in,
-)
+from reconciler.manifest.expressions import Expander, credential_in, problems_in
 from reconciler.manifest.merge import (
     DEFAULTS,
     VARIABLES,
@@ -43,13 +35,10 @@ from reconciler.manifest.merge import (
     variables_on,
 )
 from reconciler.manifest.problems import (
-    CREDENTIAL,
     ENV_NOT_SET,
     Names,
     NotExpanded,
     NoValue,
-    Origin,
-    PathStep,
     Problem,
     Unexpanded,
     diagnose,
@@ -64,13 +53,7 @@ from reconciler.manifest.yaml import Document
 from reconciler.secrets import SecretText, whole_url_secrets
 
 if TYPE_CHECKING:
-    from reconciler.core.settings import (
-        Variable,
-    )
-    from reconciler.manifest.expressions import (
-        Values,
-    )
-
+    from reconciler.core.settings import Variable
 
 _CREDENTIALS = frozenset(
     {
@@ -85,12 +68,11 @@ _WHERE_CREDENTIALS_BELONG = (
 _HIDDEN_LITERAL = "credentials come from the environment or a credentials file, never from a manifest"
 
 
-@dataclass(frozen=True)
-class Targets:
+class Targets(NamedTuple):
     """The targets of a stack, by name. `expander_on` has the values that hold on one of them."""
 
-    entries: Mapping[str, MergedEntry] = field(default_factory=dict)
-    expander_on: Callable[[str], Expander] | None = None
+    entries: Mapping[str, MergedEntry]
+    expander_on: Callable[[str], Expander]
 
     def target(self, name: str | None) -> tuple[str, Target]:
         """Return one target, whole: every expression in it has a value.
@@ -106,7 +88,7 @@ class Targets:
             raise ManifestInvalid(*in_file_order(problems))
         return name, target
 
-    def check(self) -> tuple[dict[str, Target], list[Diagnostic], set[str]]:
+    def check(self, declared: Mapping[str, Variable]) -> tuple[dict[str, Target], list[Diagnostic], set[str]]:
         """Read every target, whatever the environment holds.
 
         Returns the targets that can be read so far (an expression without a value stays as it is
@@ -118,6 +100,7 @@ class Targets:
         for name, entry in self.entries.items():
             target, found_here = self._read(entry, is_used=False)
             problems += found_here
+            problems += _jobs_problems(entry, declared)
             literals |= _literals(entry.value)
             if target is not None:
                 targets[name] = target
@@ -129,10 +112,8 @@ class Targets:
         if not self.entries:
             return "the stack has no targets", "add targets: {local: {kind: local}} to the root file"
         if name is None:
-            return (
-                f"there are several targets and no default: {names}",
-                "add target: NAME to the root file, or pass --target NAME",
-            )
+            fix = "add target: NAME to the root file, or pass --target NAME"
+            return f"there are several targets and no default: {names}", fix
         return f'"{name}" is not one of {names}', did_you_mean(name, self.entries)
 
     def no_such_target(self, name: str | None) -> Diagnostic:
@@ -140,18 +121,27 @@ class Targets:
         return Diagnostic("unknown target" if name is not None else "no target", *self.unknown(name))
 
     def _read(self, entry: MergedEntry, *, is_used: bool) -> tuple[Target | None, list[Diagnostic]]:
-        value = entry.value
-        origin = Origin(((entry.document, entry.steps),))
+        value, origin = entry.value, entry.origin
         if not isinstance(value, dict):
             why = f"expected a mapping, got {found(value)}"
-            return None, [origin.diagnose((), "wrong type", why, at_key=value is None)]
-        problems = list(_literal_secrets(value, origin))
-        place, not_expanded = self._expanded(entry)
-        problems += [
-            origin.diagnose(steps, problem.what, problem.why, problem.fix, text=problem.text)
-            for steps, problem in not_expanded
-            if is_used or problem.what != ENV_NOT_SET
-        ]
+            return None, [entry.diagnose((), "wrong type", why, at_key=value is None)]
+        problems: list[Diagnostic] = []
+        expander = self.expander_on(entry.name)
+        place: dict[str, Any] = {}
+        for name, member in value.items():
+            if _is_credential(name):
+                why = f'"{name}" is not allowed here: {_HIDDEN_LITERAL}'
+                fix = _WHERE_CREDENTIALS_BELONG
+                problem = entry.diagnose((name,), "literal secret", why, fix, at_key=True, show_line=False)
+                problems.append(problem)
+            elif name not in (VARIABLES, DEFAULTS):
+                try:
+                    place[name] = expander.tree(member)
+                except NotExpanded:
+                    place[name] = Unexpanded(member) if isinstance(member, str) else member
+                    for steps, words in problems_in(member, expander, (name,)):
+                        if is_used or words.what != ENV_NOT_SET:
+                            problems.append(entry.diagnose(steps, *words))
         sections = {name: value[name] for name in (VARIABLES, DEFAULTS) if value.get(name) is not None}
         tree = {**place, **sections}
         try:
@@ -159,53 +149,24 @@ class Targets:
         except ValidationError as error:
             return None, problems + list(diagnostics(error, TargetEntry, tree, origin))
         target = Target.model_validate(place)
-        return target, problems + list(_rule_problems(target, tree, origin))
-
-    def _expanded(
-        self, entry: MergedEntry
-    ) -> tuple[dict[str, Any], list[tuple[tuple[PathStep, ...], Problem]]]:
-        """The place that a target names, and the expressions in it that have no value."""
-        assert self.expander_on is not None
-        expander = self.expander_on(entry.name)
-        place: dict[str, Any] = {}
-        problems: list[tuple[tuple[PathStep, ...], Problem]] = []
-        for name, member in entry.value.items():
-            if _is_credential(name) or name in (VARIABLES, DEFAULTS):
-                continue
-            try:
-                place[name] = expander.tree(member)
-            except NotExpanded:
-                place[name] = Unexpanded(member) if isinstance(member, str) else member
-                problems += problems_in(member, expander, (name,))
-        return place, problems
+        return target, problems + list(_rule_problems(target, tree, entry))
 
 
-def entry_problems(entry: MergedEntry, declared: Mapping[str, Variable]) -> Iterator[Diagnostic]:
-    """Yield what is wrong with the values and defaults of a target, whatever comes of their expressions."""
-    variables = variables_on(entry)
+def _jobs_problems(entry: MergedEntry, declared: Mapping[str, Variable]) -> Iterator[Diagnostic]:
+    """What is wrong with the values and defaults of a target, whatever comes of their expressions."""
     names = Names(declared)
     # Beside a name that is misspelt may stand a secret.
     show_line = not any(variable.sensitive for variable in declared.values())
-    for name in variables:
+    for name in variables_on(entry):
         if name not in declared:
-            steps = (*entry.steps, VARIABLES, name)
             words = unknown_variable(name, names)
-            yield diagnose(entry.document, steps, *words, at_key=True, show_line=show_line)
+            yield entry.diagnose((VARIABLES, name), *words, at_key=True, show_line=show_line)
     if part := defaults_part(entry):
         yield from problems_in_defaults(part)
 
 
 def _is_credential(name: str) -> bool:
     return name.lower().replace("_", "").replace("-", "") in _CREDENTIALS
-
-
-def _literal_secrets(value: Mapping[str, Any], origin: Origin) -> Iterator[Diagnostic]:
-    for name in value:
-        if _is_credential(name):
-            yield origin.diagnose(
-                (name,), "literal secret", f'"{name}" is not allowed here: {_HIDDEN_LITERAL}',
-                _WHERE_CREDENTIALS_BELONG, at_key=True, show_line=False,
-            )  # fmt: skip
 
 
 def _literals(value: Any) -> set[str]:
@@ -220,70 +181,54 @@ def _literals(value: Any) -> set[str]:
     return literals
 
 
-def _rule_problems(target: Target, tree: Mapping[str, Any], origin: Origin) -> Iterator[Diagnostic]:
+def _rule_problems(target: Target, tree: Mapping[str, Any], entry: MergedEntry) -> Iterator[Diagnostic]:
     if target.traits.is_embedded:
         for name in CLOUD_ONLY:
             if tree.get(name) is not None:
-                yield origin.diagnose(
-                    (name,), "incompatible fields", f"kind {target.kind} does not support {name}", at_key=True
-                )
+                why = f"kind {target.kind} does not support {name}"
+                yield entry.diagnose((name,), "incompatible fields", why, at_key=True)
     elif target.traits.has_address and not target.region and not target.endpoint:
         why = f'"region" or "endpoint" is required for kind {target.kind}'
-        yield origin.diagnose((), "missing field", why, "add region: cn-north-4", at_key=True)
+        yield entry.diagnose((), "missing field", why, "add region: cn-north-4", at_key=True)
     if target.endpoint is not None and not isinstance(tree["endpoint"], Unexpanded):
-        yield from _endpoint_problems(target.endpoint, target, origin)
+        if holds_credentials(target.endpoint):
+            why, fix = f"the endpoint contains a password: {_HIDDEN_LITERAL}", _WHERE_CREDENTIALS_BELONG
+            yield entry.diagnose(("endpoint",), "literal secret", why, fix, show_line=False)
+        elif problem := endpoint_problem(target.endpoint, target.insecure):
+            yield entry.diagnose(("endpoint",), "value not allowed", *problem)
     workspace = target.workspace_id
     if not isinstance(tree.get("workspace_id"), Unexpanded) and workspace != "0" and len(workspace) != 32:
         why = f'must be "0" or an id of 32 characters, got {found(tree["workspace_id"])}'
-        yield origin.diagnose(("workspace_id",), "value not allowed", why)
-
-
-def _endpoint_problems(endpoint: str, target: Target, origin: Origin) -> Iterator[Diagnostic]:
-    if holds_credentials(endpoint):
-        yield origin.diagnose(
-            ("endpoint",), "literal secret", f"the endpoint contains a password: {_HIDDEN_LITERAL}",
-            _WHERE_CREDENTIALS_BELONG, show_line=False,
-        )  # fmt: skip
-    elif problem := endpoint_problem(endpoint, target.insecure):
-        yield origin.diagnose(("endpoint",), "value not allowed", *problem)
-
-
-def default_problem(name: str, document: Any, targets: Targets) -> Diagnostic:
-    """`target:` names none of the targets."""
-    return diagnose(document, ("target",), "unknown target", *targets.unknown(name))
+        yield entry.diagnose(("workspace_id",), "value not allowed", why)
 
 
 @dataclass(frozen=True)
 class RecordsSetting:
-    """The URL of a stack's record store, as one of its files says it; empty if none does."""
+    """The URL of a stack's record store, as one of its files says it."""
 
-    document: Document | None = None
-    text: str = ""
-    values: VariableValues = field(default_factory=lambda: VariableValues({}))
-    environ: Mapping[str, str] = field(default_factory=dict)
-    root: Path = Path()
+    document: Document
+    text: str
+    values: VariableValues
+    environ: Mapping[str, str]
+    root: Path
 
-    def reference(self) -> str | None:
+    def reference(self) -> str:
         """The URL to be written down: without what is secret, or comes from the environment."""
-        return None if self.document is None else reference_of(self.text, self.values)
+        return reference_of(self.text, self.values.get)
 
     def check(self) -> list[Diagnostic]:
         """Look at the URL, whatever the environment holds; what is wrong with it in any case."""
-        if self.document is None:
-            return []
         problems, _ = self._read(self.values)
         return self._told(problem for problem in problems if problem.what != ENV_NOT_SET)
 
-    def url(self) -> str | None:
-        """Return the URL, whole, a relative path in it reckoned from the root; None if no file has one.
+    def url(self) -> str:
+        """Return the URL, whole, a relative path in it reckoned from the root.
 
         It is a `SecretText` if there is a password or a sensitive value in it.
 
         Raises:
             ManifestInvalid: it is no address of a store, or an expression in it has no value.
         """
-        if self.document is None:
-            return None
         problems, url = self._read(self.values.online())
         if problems or url is None:
             raise ManifestInvalid(*self._told(problems))
@@ -291,14 +236,15 @@ class RecordsSetting:
 
     def secrets(self) -> set[str]:
         """The passwords in the URL, as far as they are known."""
-        if self.document is None:
-            return set()
-        expander = Expander(self.values, self.environ, takes_credentials=True, budget=self.values.budget)
-        return {form for one in _passwords_of(self.text, expander) for form in (one, unquote(one)) if one}
+        passwords = _passwords_of(self.text, self._expander(self.values))
+        return {form for one in passwords for form in (one, unquote(one)) if one}
+
+    def _expander(self, values: VariableValues) -> Expander:
+        return Expander(values.get, self.environ, takes_credentials=True, budget=values.budget)
 
     def _read(self, values: VariableValues) -> tuple[list[Problem], str | None]:
         # Values that are no secret are looked at as if they were written there.
-        written = reference_of(self.text, values)
+        written = reference_of(self.text, values.get)
         if problem := (
             misplaced_credential(written)
             or _literal_password(self.text)
@@ -306,24 +252,17 @@ class RecordsSetting:
             or _url_problem(written)
         ):
             return [problem], None
-        expander = Expander(values, self.environ, takes_credentials=True, budget=values.budget)
+        expander = self._expander(values)
         try:
             return [], resolve_url(self.text, expander, self.root)
         except NotExpanded as error:
             return [problem for _, problem in problems_in(self.text, expander)] or [error.problem], None
 
-    def _told(self, problems: Iterator[Problem] | list[Problem]) -> list[Diagnostic]:
-        assert self.document is not None
+    def _told(self, problems: Iterable[Problem]) -> list[Diagnostic]:
         is_url = _literal_password(self.text) is None and _url_problem(self.text) is None
         # Who knows what stands before an @ in what is no URL.
-        is_open = skeleton_of(self.text).count("@") <= is_url
-        return [
-            diagnose(
-                self.document, ("records",), problem.what, problem.why, problem.fix,
-                text=problem.text or None, show_line=is_open,
-            )
-            for problem in problems
-        ]  # fmt: skip
+        is_open = _skeleton_of(self.text).count("@") <= is_url
+        return [diagnose(self.document, ("records",), *problem, show_line=is_open) for problem in problems]
 
 
 def resolve_url(text: str, expander: Expander, root: Path) -> str:
@@ -335,20 +274,20 @@ def resolve_url(text: str, expander: Expander, root: Path) -> str:
     value = scalar_text(expander.text(text))
     if not isinstance(value, str):
         kind = "nothing" if value is None else "a list or a mapping"
-        raise NotExpanded(Problem(text, "wrong type", f"{text} is {kind}; expected text", None))
+        raise NotExpanded("wrong type", f"{text} is {kind}; expected text", text=text)
     url = str.__str__(value)
     if problem := _url_problem(escape(url)):
-        raise NotExpanded(problem)
+        raise NotExpanded(*problem)
     url = absolute_url(url, str(root.absolute()))
     is_secret = isinstance(value, SecretText) or any(passwords_in(url))
-    return SecretText(url, reference_of(text, expander.values)) if is_secret else url
+    return SecretText(url, reference_of(text, expander.value_of)) if is_secret else url
 
 
-def reference_of(text: str, values: Values) -> str:
+def reference_of(text: str, value_of: Callable[[str], Any]) -> str:
     """The text with those expressions kept that stand for what is secret, or comes from the environment."""
     shown, literal = "", ""
     for part in parts_of(text):
-        value = part if isinstance(part, str) else _open_value(part, values)
+        value = part if isinstance(part, str) else _open_value(part, value_of)
         if value is None:
             assert isinstance(part, Reference)
             shown += escape(literal, before_expression=True) + part.text
@@ -358,12 +297,12 @@ def reference_of(text: str, values: Values) -> str:
     return shown + escape(literal)
 
 
-def _open_value(reference: Reference, values: Values) -> str | None:
+def _open_value(reference: Reference, value_of: Callable[[str], Any]) -> str | None:
     kind, _, name = reference.inner.partition(".")
     if kind != "var":
         return None
     try:
-        value = scalar_text(values.get(name))
+        value = scalar_text(value_of(name))
     except NoValue:
         return None
     return None if isinstance(value, SecretText) or not isinstance(value, str) else value
@@ -371,35 +310,32 @@ def _open_value(reference: Reference, values: Values) -> str | None:
 
 def misplaced_credential(text: str) -> Problem | None:
     """What is wrong if a credential of reconciler itself stands anywhere but in the password of a URL."""
+    mark = "\ufdd4"  # no URL holds this character
     parts = parts_of(text)
     for number, part in enumerate(parts):
         if isinstance(part, Reference) and (name := credential_in(part)):
             others = ((one if isinstance(one, str) else HOLE) for one in parts)
-            url = "".join(_MARK if at == number else one for at, one in enumerate(others))
-            if _MARK not in user_password(url):
-                return Problem(part.text, CREDENTIAL, *refused_credential(name))
+            url = "".join(mark if at == number else one for at, one in enumerate(others))
+            if mark not in user_password(url):
+                return refused_credential(name, part.text)
     return None
 
 
-#: No URL holds this character.
-_MARK = "\ufdd4"
-
-
-def skeleton_of(text: str) -> str:
+def _skeleton_of(text: str) -> str:
     """The text with something in place of each expression that stands in no URL."""
     return "".join(part if isinstance(part, str) else HOLE for part in parts_of(text))
 
 
 def _has_password(text: str) -> bool:
     """Whether a password is written in a URL with expressions."""
-    return not all(HOLE in password for password in written_passwords(skeleton_of(text)))
+    return not all(HOLE in password for password in written_passwords(_skeleton_of(text)))
 
 
 def _open_password(text: str) -> Problem | None:
     if not _has_password(text):
         return None
     why = "a variable that is not sensitive provides the password in the record store URL"
-    return Problem("", "secret not allowed here", why, "set sensitive: true on that variable")
+    return Problem("secret not allowed here", why, "set sensitive: true on that variable")
 
 
 def _literal_password(text: str) -> Problem | None:
@@ -407,20 +343,20 @@ def _literal_password(text: str) -> Problem | None:
         return None
     why = "the record store URL contains a password, where anyone can read it"
     fix = "use ${env.NAME}, as in postgresql://user:${env.PGPASSWORD}@host/database"
-    return Problem("", "literal secret", why, fix)
+    return Problem("literal secret", why, fix)
 
 
 def _url_problem(text: str) -> Problem | None:
     """What is wrong with a URL; one with expressions in it is judged as far as it goes."""
-    wrong = store_url_problem(skeleton_of(text))
-    return None if wrong is None else Problem("", wrong.what, wrong.why, wrong.fix)
+    wrong = store_url_problem(_skeleton_of(text))
+    return None if wrong is None else Problem(wrong.what, wrong.why, wrong.fix)
 
 
 def _passwords_of(text: str, expander: Expander) -> Iterator[str]:
     """The passwords in the URL that a text stands for, and the values that they are put together from."""
     # A password that was not written as URLs demand ends a URL too early: what it is made from is known.
     holes = [part for part in parts_of(text) if isinstance(part, Reference)]
-    marked = skeleton_of(text)
+    marked = _skeleton_of(text)
     for password in passwords_in(marked):
         first = marked[: marked.find(password)].count(HOLE)
         for part in holes[first : first + password.count(HOLE)]:
@@ -440,8 +376,8 @@ def _text_of(text: str, expander: Expander) -> Iterator[str]:
         yield str.__str__(value)
 
 
-def misplaced_urls(documents: Iterable[Document], known: Collection[str]) -> set[str]:
-    """URLs of `notify`, and of sections that are not `known` and so may be a misspelt one, and their parts.
+def misplaced_urls(documents: Iterable[Document]) -> set[str]:
+    """URLs of `notify`, and of unknown sections, which may be a misspelt one, and their parts.
 
     They are kept out of what is said of a manifest, whatever is wrong with it. OBS paths are no such URLs.
     """
@@ -449,7 +385,7 @@ def misplaced_urls(documents: Iterable[Document], known: Collection[str]) -> set
         text
         for document in documents
         for key, value in document.tree.items()
-        if key == "notify" or key not in known
+        if key == "notify" or key not in SECTIONS
         for text in _texts_of(value)
         if "://" in text and not text.startswith("obs://")
     )

@@ -1,4 +1,4 @@
-"""The values of variables: which source gives one, and with which type.
+"""The variables of a stack: what its files declare, which source gives a value, and with which type.
 
 First found wins: `--var`, `--var-file` (the later file), the variable's own `env:`, the target's `variables`,
 its `default:`. An environment variable that is empty counts as not there: CI systems hand a missing secret
@@ -38,7 +38,6 @@ from reconciler.manifest.problems import (
     Names,
     NotExpanded,
     NoValue,
-    Origin,
     PathStep,
     Problem,
     WrongValue,
@@ -54,11 +53,7 @@ from reconciler.manifest.yaml import MANIFEST_MAPPING, Document, parse, parse_sc
 from reconciler.secrets import SecretText, secret_parts
 
 if TYPE_CHECKING:
-    from reconciler.core.settings import (
-        Variable,
-        VariableSource,
-        VariableType,
-    )
+    from reconciler.core.settings import Variable, VariableSource, VariableType
 
 
 class _WrongType(Exception):
@@ -89,26 +84,25 @@ def typed_text(text: str, variable: Variable) -> Any:
     default = variable.default
     if variable.type is None and not variable.sensitive:
         if default is None or (isinstance(default, str) and "${" in default):
-            text = _number_or_boolean(text)
+            value = parse_scalar(text.strip()) if text.strip() else text
+            is_one = type(value) in (bool, int, float) and scalar_text(value) == text
+            text = value if is_one else text
         else:
             text = _like_default(text, variable)
     return typed(text, variable)
 
 
-def _number_or_boolean(text: str) -> Any:
-    """The number or boolean that a text is if it reads back the same, else the text."""
-    value = parse_scalar(text.strip()) if text.strip() else text
-    is_one = type(value) in (bool, int, float) and scalar_text(value) == text
-    return value if is_one else text
-
-
 def _like_default(text: str, variable: Variable) -> Any:
     default = variable.default
-    name = next((name for is_type, name in _OF_DEFAULT if is_type(default)), None)
-    if name is None:
+    if is_boolean(default) or isinstance(default, list | dict):
+        is_list = isinstance(default, list)
+        kind, convert = _TYPES["bool" if is_boolean(default) else "list" if is_list else "mapping"]
+    elif isinstance(default, int):
+        kind, convert = "an integer", _integer
+    elif isinstance(default, float):
+        kind, convert = _TYPES["number"]
+    else:
         return text
-    is_integer = name == "number" and isinstance(default, int)
-    kind, convert = (_INTEGER, _integer) if is_integer else _TYPES[name]
     value = _converted(text, convert, f"must be {kind}, like its default", variable)
     if isinstance(default, float) and isinstance(value, int):
         return spelled(float(value), scalar_text(value))
@@ -116,24 +110,14 @@ def _like_default(text: str, variable: Variable) -> Any:
 
 
 def _converted(value: Any, convert: Callable[[Any], Any], rule: str, variable: Variable) -> Any:
-    if isinstance(value, SecretText):
-        if not value.has_value:
-            return value
-        # A secret stays text, whatever it reads as: only text is kept out of sight.
-        _try(convert, str.__str__(value), rule, value, variable)
+    if isinstance(value, SecretText) and not value.has_value:
         return value
-    return _try(convert, value, rule, value, variable)
-
-
-def _try(convert: Callable[[Any], Any], value: Any, rule: str, shown: Any, variable: Variable) -> Any:
     try:
-        return convert(value)
+        read = convert(str.__str__(value) if isinstance(value, SecretText) else value)
     except _WrongType:
-        raise _wrong_value(rule, shown, variable) from None
-
-
-def _wrong_value(rule: str, value: Any, variable: Variable) -> WrongValue:
-    return WrongValue("wrong type", f"{rule}{_got(value, variable)}")
+        raise WrongValue("wrong type", f"{rule}{_got(value, variable)}") from None
+    # A secret stays text, whatever it reads as: only text is kept out of sight.
+    return value if isinstance(value, SecretText) else read
 
 
 def _got(value: Any, variable: Variable) -> str:
@@ -147,8 +131,12 @@ def _text(value: Any) -> Any:
     return text
 
 
+def _scalar(value: Any) -> Any:
+    return parse_scalar(value.strip()) if isinstance(value, str) and value.strip() else value
+
+
 def _number(value: Any) -> Any:
-    read = parse_scalar(value.strip()) if isinstance(value, str) and value.strip() else value
+    read = _scalar(value)
     if is_boolean(read) or not isinstance(read, int | float):
         raise _WrongType
     return read
@@ -162,7 +150,7 @@ def _integer(value: Any) -> Any:
 
 
 def _boolean(value: Any) -> Any:
-    read = parse_scalar(value.strip()) if isinstance(value, str) and value.strip() else value
+    read = _scalar(value)
     if not is_boolean(read):
         raise _WrongType
     return read
@@ -186,7 +174,6 @@ def _flow_value(text: str) -> Any:
     return document.tree["value"]
 
 
-_INTEGER = "an integer"
 #: Each type in words, and what makes a value of it.
 _TYPES: dict[VariableType, tuple[str, Callable[[Any], Any]]] = {
     "string": ("text", _text),
@@ -195,25 +182,21 @@ _TYPES: dict[VariableType, tuple[str, Callable[[Any], Any]]] = {
     "list": ("a list, e.g. [1, 2]", _of_kind(list)),
     "mapping": ("a mapping, e.g. {a: 1}", _of_kind(dict)),
 }
-_OF_DEFAULT: tuple[tuple[Callable[[Any], bool], VariableType], ...] = (
-    (is_boolean, "bool"),
-    (lambda default: isinstance(default, int | float), "number"),
-    (lambda default: isinstance(default, list), "list"),
-    (lambda default: isinstance(default, dict), "mapping"),
-)
 
 
 def _allowed(value: Any, allowed: list[Any], variable: Variable) -> Any:
     """The one of the allowed values that it equals, spelled as it is there."""
-    if isinstance(value, SecretText):
-        is_allowed = not value.has_value or any(_equal(str.__str__(value), one) for one in allowed)
-        if is_allowed:
-            return value
+    if isinstance(value, SecretText) and (
+        not value.has_value or any(_equal(str.__str__(value), one) for one in allowed)
+    ):
+        return value
     for one in allowed:
         if _equal(value, one):
             return one
-    shown = "" if variable.sensitive else f" {', '.join(_word(one) for one in allowed)}"
-    rule = f"must be one of{shown}" if shown else "must be one of the values under allowed"
+    shown = ", ".join(
+        found(one) if isinstance(one, dict | list) else shorten(str(scalar_text(one))) for one in allowed
+    )
+    rule = f"must be one of {'the values under allowed' if variable.sensitive else shown}"
     raise WrongValue("value not allowed", f"{rule}{_got(value, variable)}")
 
 
@@ -224,14 +207,6 @@ def _equal(value: Any, one: Any) -> bool:
     if is_boolean(value) == is_boolean(one) and plain(value) == plain(one):
         return True
     return bool(scalar_text(value) == scalar_text(one))
-
-
-def _word(value: Any) -> str:
-    return shorten(str(scalar_text(value))) if not isinstance(value, dict | list) else found(value)
-
-
-NAME = re.compile(VARIABLE_NAME)
-CYCLE = "variable cycle"
 
 
 class ValueSource(StrEnum):
@@ -254,8 +229,8 @@ class ValueProblem(NamedTuple):
 
     name: str
     source: ValueSource | None
-    steps: tuple[PathStep, ...]
     problem: Problem
+    steps: tuple[PathStep, ...] = ()
 
 
 class _Unusable(Exception):
@@ -305,7 +280,14 @@ class VariableValues:
 
     def on(self, on_target: Mapping[str, Any]) -> VariableValues:
         """The same with the values that another target gives."""
-        return replace(self, on_target=on_target, _known={}, _is_resolved=False, _problems=[])
+        return self._again(on_target=on_target)
+
+    def online(self) -> VariableValues:
+        """The same, for what is to be sent: each variable needs its value."""
+        return self._again(offline=False, budget=settings_budget())
+
+    def _again(self, **changes: Any) -> VariableValues:
+        return replace(self, **changes, _known={}, _is_resolved=False, _problems=[])
 
     def secrets(self) -> set[str]:
         """The values of the sensitive variables, those that hold a secret included."""
@@ -313,21 +295,11 @@ class VariableValues:
         found = (value for value in self._known.values() if isinstance(value, SecretText))
         return {str.__str__(value) for value in found if value.has_value}
 
-    def online(self) -> VariableValues:
-        """The same, for what is to be sent: each variable needs its value."""
-        return replace(
-            self, offline=False, budget=settings_budget(), _known={}, _is_resolved=False, _problems=[]
-        )
-
     def sources(self, name: str, env: Any) -> Iterator[Any]:
         """Yield whatever is given for a name from outside, though another source may outdo it."""
         yield self.given.get(name)
         yield self.from_files.get(name)
         yield self.environ.get(env) if isinstance(env, str) else None
-
-    def source(self, name: str) -> ValueSource | None:
-        """Which source gives a declared variable its value; None if none does."""
-        return self.raw(name)[0]
 
     @cached_property
     def _not_declared(self) -> Callable[[str], tuple[str, str | None]]:
@@ -359,9 +331,12 @@ class VariableValues:
             if source is not None and source.is_of_stack
         }
         for cycle in cycles(made_of, tuple(self.declared)):
-            self._refuse_cycle(cycle, raw[cycle[0]][0])
+            why = " uses ".join((*cycle, cycle[0]))
+            problem = Problem("variable cycle", why, "remove one of these expressions")
+            self._problems.append(ValueProblem(cycle[0], raw[cycle[0]][0], problem))
+            self._known.update(dict.fromkeys(cycle, NoValue(NO_VALUE, why)))
             made_of.update(dict.fromkeys(cycle, ()))
-        expander = Expander(self, self.environ, budget=self.budget)
+        expander = Expander(self.get, self.environ, budget=self.budget)
         order = TopologicalSorter(made_of).static_order() if any(made_of.values()) else ()
         for name in dict.fromkeys((*order, *self.declared)):
             if name not in self._known:
@@ -369,22 +344,12 @@ class VariableValues:
         for name in self.declared:
             self._check_overridden(name, raw[name][0])
 
-    def _refuse_cycle(self, cycle: tuple[str, ...], source: ValueSource | None) -> None:
-        why = " uses ".join((*cycle, cycle[0]))
-        problem = Problem("", CYCLE, why, "remove one of these expressions")
-        self._problems.append(ValueProblem(cycle[0], source, (), problem))
-        self._known.update(dict.fromkeys(cycle, NoValue(NO_VALUE, why)))
-
     def _check_overridden(self, name: str, source: ValueSource | None) -> None:
         """A value in a file of the stack that another source outdoes today has to be right all the same."""
         variable = self.declared[name]
         others = {ValueSource.TARGET: self.on_target.get(name), ValueSource.DEFAULT: variable.default}
         for other, value in others.items():
-            if (
-                other is not source
-                and value is not None
-                and not any("${" in text for text in texts_in(value))
-            ):
+            if other is not source and _is_literal(value):
                 try:
                     typed(value, variable)
                 except WrongValue as error:
@@ -399,63 +364,51 @@ class VariableValues:
             value = self._typed(name, variable, source, value, expander)
             return value if not variable.sensitive else _secret(name, value, reference)
         except (NoValue, _Unusable) as error:
-            if variable.sensitive and self.offline and _is_only_missing(error):
+            problems: Sequence[tuple[tuple[PathStep, ...], Problem]] = (
+                [((), error.problem)] if isinstance(error, NoValue) else error.problems
+            )
+            # There is nothing wrong but that somebody has not given a value yet.
+            is_missing = {one.what for _, one in problems} <= {NO_VALUE, ENV_NOT_SET}
+            if variable.sensitive and self.offline and is_missing:
                 return SecretText(reference, reference, has_value=False)
-            self._problems += _value_problems(name, variable, source, error)
-            return NoValue(NO_VALUE, f'"{name}" has no value') if isinstance(error, _Unusable) else error
+            if isinstance(error, WrongValue) and source is not None:
+                self._problems.append(_wrong(name, variable, source, error))
+            elif isinstance(error, NoValue):
+                self._problems.append(ValueProblem(name, source, error.problem))
+            else:
+                # That another variable has no value is told there.
+                own = ((steps, one) for steps, one in problems if one.what != NO_VALUE)
+                self._problems += [ValueProblem(name, source, one, steps) for steps, one in own]
+                return NoValue(NO_VALUE, f'"{name}" has no value')
+            return error
 
     def _typed(
         self, name: str, variable: Variable, source: ValueSource, value: Any, expander: Expander
     ) -> Any:
-        if source is ValueSource.OPTION:
-            return typed_text(_sendable(value, f"--var {name}"), variable)
-        if source is ValueSource.ENV:
-            return typed_text(_sendable(value, f"the environment variable {variable.env}"), variable)
+        if source in (ValueSource.OPTION, ValueSource.ENV):
+            if not is_utf8(value):
+                giver = f"--var {name}" if source is ValueSource.OPTION else _giver(variable, source)
+                raise NoValue(*not_utf8(giver))
+            return typed_text(value, variable)
         if source.is_of_stack:
-            value = _expanded(value, expander)
+            try:
+                value = expander.tree(value)
+            except NotExpanded as error:
+                raise _Unusable(*(tuple(problems_in(value, expander)) or (((), error.problem),))) from None
         return typed(value, variable)
 
 
-def _is_only_missing(error: NoValue | _Unusable) -> bool:
-    """Whether there is nothing wrong but that somebody has not given a value yet."""
-    whats = {error.what} if isinstance(error, NoValue) else {one.what for _, one in error.problems}
-    return whats <= {NO_VALUE, ENV_NOT_SET}
-
-
-def _value_problems(
-    name: str, variable: Variable, source: ValueSource | None, error: NoValue | _Unusable
-) -> Iterator[ValueProblem]:
-    if isinstance(error, _Unusable):
-        # That another variable has no value is told there.
-        own = ((steps, one) for steps, one in error.problems if one.what != NO_VALUE)
-        yield from (ValueProblem(name, source, steps, one) for steps, one in own)
-    elif isinstance(error, WrongValue) and source is not None:
-        yield _wrong(name, variable, source, error)
-    else:
-        yield ValueProblem(name, source, (), Problem("", error.what, error.why, error.fix))
+def _giver(variable: Variable, source: ValueSource) -> str:
+    if source is ValueSource.ENV:
+        return f"the environment variable {variable.env}"
+    return {ValueSource.TARGET: "the target", ValueSource.DEFAULT: "its default"}.get(source, source.value)
 
 
 def _wrong(name: str, variable: Variable, source: ValueSource, error: WrongValue) -> ValueProblem:
     """A value that is not what the variable declares, with the source that gave it."""
-    giver = f"the environment variable {variable.env}" if source is ValueSource.ENV else _GIVERS[source]
-    why = f'the value of "{name}" from {giver} {error.why}'
-    return ValueProblem(name, source, (), Problem("", error.what, why, error.fix))
-
-
-_GIVERS = {
-    ValueSource.OPTION: "--var",
-    ValueSource.FILE: "--var-file",
-    ValueSource.TARGET: "the target",
-    ValueSource.DEFAULT: "its default",
-}
-
-
-def _expanded(value: Any, expander: Expander) -> Any:
-    try:
-        return expander.tree(value)
-    except NotExpanded as error:
-        found = tuple(problems_in(value, expander)) or (((), error.problem),)
-        raise _Unusable(*found) from None
+    what, why, fix, _ = error.problem
+    why = f'the value of "{name}" from {_giver(variable, source)} {why}'
+    return ValueProblem(name, source, Problem(what, why, fix))
 
 
 def _names_in(value: Any) -> Iterator[str]:
@@ -475,12 +428,6 @@ def _secret(name: str, value: Any, reference: str) -> SecretText:
     return SecretText(str.__str__(text) if has_value else reference, reference, has_value=has_value)
 
 
-def _sendable(text: str, source: str) -> str:
-    if not is_utf8(text):
-        raise NoValue(*not_utf8(source))
-    return text
-
-
 def _not_declared(name: str, declared: Names) -> tuple[str, str | None]:
     found = f'"{shorten(name)}"'
     if not declared.known:
@@ -489,11 +436,12 @@ def _not_declared(name: str, declared: Names) -> tuple[str, str | None]:
 
 
 def _ways_to_give(name: str, variable: Variable) -> tuple[str, str]:
-    ways = [f"--var {name}=VALUE", f"a line {name}: VALUE in a --var-file"]
-    if variable.env:
-        ways.append(f"the environment variable {variable.env}")
-    else:
-        ways.append("env: NAME and that environment variable")
+    env = f"the environment variable {variable.env}" if variable.env else None
+    ways = [
+        f"--var {name}=VALUE",
+        f"a line {name}: VALUE in a --var-file",
+        env or "env: NAME and that environment variable",
+    ]
     if not variable.sensitive:
         ways += [f"variables.{name} of the target", f"default: under variables.{name}"]
     return f'"{name}" has no value', "set it with " + ", ".join(ways[:-1]) + f" or {ways[-1]}"
@@ -533,8 +481,7 @@ def marked_texts(tree: Any) -> Iterator[str]:
         for item in tree:
             yield from marked_texts(item)
     elif isinstance(tree, dict):
-        marks = [value for name, value in tree.items() if _is_mark(name)]
-        is_marked = any(plain(mark) is not False for mark in marks)
+        is_marked = any(plain(mark) is not False for name, mark in tree.items() if _is_mark(name))
         for name, member in tree.items():
             if name.lower() in _BESIDE_VALUE:
                 continue
@@ -557,21 +504,19 @@ def read_value_files(paths: Sequence[Path]) -> list[Document]:
     return [read(path, path.as_posix()) for path in paths]
 
 
-_VALUES_MAPPING = "a mapping of names to values"
-
-
 def problems_of(files: Sequence[Document]) -> list[Diagnostic]:
     """What is wrong with files of values; a line that cannot be read may hold a secret."""
+    mapping = "a mapping of names to values"
     return [
-        problem._replace(why=problem.why.replace(MANIFEST_MAPPING, _VALUES_MAPPING), snippet=None)
+        problem._replace(why=problem.why.replace(MANIFEST_MAPPING, mapping), snippet=None)
         for document in files
         for problem in document.problems
     ]
 
 
-def unknown_variable(name: str, declared: Names) -> tuple[str, str, str | None]:
+def unknown_variable(name: str, declared: Names) -> Problem:
     """The words for a name that no file of the stack declares."""
-    return (UNKNOWN_VARIABLE, *_not_declared(name, declared))
+    return Problem(UNKNOWN_VARIABLE, *_not_declared(name, declared))
 
 
 def unknown_names(
@@ -579,31 +524,19 @@ def unknown_names(
     files: Sequence[Document],
     declared: Mapping[str, Variable],
     also_known: Collection[str] = (),
-) -> list[Diagnostic]:
-    """The names in `--var` and in variable files that are neither declared nor known."""
+) -> Iterator[Diagnostic]:
+    """Yield the names in `--var` and in variable files that are neither declared nor known."""
     names = Names(declared)
     known = declared.keys() | set(also_known)
-    problems = [
-        Diagnostic(UNKNOWN_VARIABLE, f"--var {shorten(name)}: " + why, fix)
-        for name in given
-        if name not in known
-        for why, fix in [_not_declared(name, names)]
-    ]
+    for name in given:
+        if name not in known:
+            why, fix = _not_declared(name, names)
+            yield Diagnostic(UNKNOWN_VARIABLE, f"--var {shorten(name)}: " + why, fix)
     for document in files:
-        problems += [
+        for name in (one for one in document.tree if one not in known):
             # Beside a name that is misspelt may stand a secret, and nobody knows that it is one.
-            diagnose(
-                document,
-                (name,),
-                UNKNOWN_VARIABLE,
-                *_not_declared(name, names),
-                at_key=True,
-                show_line=False,
-            )
-            for name in document.tree
-            if name not in known
-        ]
-    return problems
+            problem = unknown_variable(name, names)
+            yield diagnose(document, (name,), *problem, at_key=True, show_line=False)
 
 
 #: The fields of a `VariableSource`.
@@ -635,7 +568,16 @@ def _composed(values: VariableValues, value: Any) -> _Source:
     literal = "".join(part for part in parts if isinstance(part, str))
     is_composed = any(isinstance(part, Reference) for part in parts)
     # What looks like a secret itself is not written down.
-    return {"text": _joined(parts)} if is_composed and not secret_parts(literal) else {"default": True}
+    if not is_composed or secret_parts(literal):
+        return {"default": True}
+    text = literal = ""
+    for part in parts:
+        if isinstance(part, str):
+            literal += part
+        else:
+            text += escape(literal, before_expression=True) + part.text
+            literal = ""
+    return {"text": text + escape(literal)}
 
 
 def _parts(values: VariableValues, text: str, within: frozenset[str]) -> Iterator[str | Reference]:
@@ -655,31 +597,13 @@ def _parts(values: VariableValues, text: str, within: frozenset[str]) -> Iterato
             yield str(scalar_text(value))
 
 
-def _joined(parts: Iterable[str | Reference]) -> str:
-    """The text that `parts_of` takes apart into these."""
-    result = literal = ""
-    for part in parts:
-        if isinstance(part, str):
-            literal += part
-        else:
-            result += escape(literal, before_expression=True) + part.text
-            literal = ""
-    return result + escape(literal)
-
-
-def declared_sensitive(documents: Iterable[Document]) -> set[str]:
-    """The names of all variables that a file declares as sensitive, be the declaration valid or not."""
-    return {
-        name
-        for document in documents
-        for name, entry in _entries_of(document)
-        if isinstance(entry, dict) and entry.get("sensitive", False) is not False
-    }
-
-
-def _entries_of(document: Document) -> Iterator[tuple[str, Any]]:
-    section = document.tree.get("variables")
-    yield from section.items() if isinstance(section, dict) else ()
+def declared_sensitive(documents: Iterable[Document]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the variables that a file declares as sensitive, be the declaration valid or not."""
+    for document in documents:
+        section = document.tree.get("variables")
+        for name, entry in section.items() if isinstance(section, dict) else ():
+            if isinstance(entry, dict) and entry.get("sensitive", False) is not False:
+                yield name, entry
 
 
 @dataclass(frozen=True)
@@ -710,12 +634,10 @@ class VariableSection:
         self.problems: list[Diagnostic] = []
         self.warnings: list[Diagnostic] = []
         self.declared = {name: self._variable(name, entry) for name, entry in entries.items()}
-        files = outside.value_files
-        from_files = {name: value for document in files for name, value in document.tree.items()}
         self.values = VariableValues(
             self.declared,
             outside.given,
-            from_files,
+            {name: value for document in outside.value_files for name, value in document.tree.items()},
             outside.environ,
             outside.offline,
             variables_on(target),
@@ -725,51 +647,47 @@ class VariableSection:
     def _variable(self, name: str, entry: MergedEntry) -> Variable:
         from reconciler.core.settings import Variable
 
-        origin = Origin(((entry.document, entry.steps),))
-        is_named = NAME.fullmatch(name) is not None
+        is_named = re.fullmatch(VARIABLE_NAME, name) is not None
         if not is_named:
             why = "a variable name must consist of letters, digits, _ and -, and start with a letter or _"
-            problem = origin.diagnose((), "invalid key", why, at_key=True)
+            problem = entry.diagnose((), "invalid key", why, at_key=True)
             self.problems.append(problem._replace(path=f"variables.{shorten(name)}"))
-        variable, problems = validated(Variable, entry.value, origin)
+        variable, problems = validated(Variable, entry.value, entry.origin)
         self.problems += problems
         if variable is None:
             # One that is invalid is declared all the same, and has a value, or that would be told too.
             return Variable(default="")
         if variable.sensitive:
-            self._warn_of_literals(name, entry, variable)
+            if _is_literal(variable.default):
+                self._warn_of_literal(entry, ("default",), name)
+            for target in self._targets.values():
+                if _is_literal(variables_on(target).get(name)):
+                    self._warn_of_literal(target, (VARIABLES, name), name)
         return variable if is_named else Variable(default="")
 
-    def _warn_of_literals(self, name: str, entry: MergedEntry, variable: Variable) -> None:
-        if _is_literal(variable.default):
-            self.warnings.append(_literal_secret(entry.document, (*entry.steps, "default"), name))
-        for target in self._targets.values():
-            if _is_literal(variables_on(target).get(name)):
-                steps = (*target.steps, VARIABLES, name)
-                self.warnings.append(_literal_secret(target.document, steps, name))
+    def _warn_of_literal(self, entry: MergedEntry, steps: tuple[PathStep, ...], name: str) -> None:
+        why = f'the sensitive variable "{name}" has its value in the file, where anyone can read it'
+        fix = "use env: NAME instead"
+        problem = entry.diagnose(steps, "literal secret", why, fix, at_key=True, show_line=False)
+        self.warnings.append(problem._replace(severity=Severity.WARNING))
 
     def value_problems(self) -> Iterator[Diagnostic]:
         """Yield what is wrong with the values, used or not, each where it comes from."""
         files_are_broken = any(document.is_broken for document in self._outside.value_files)
-        for problem in self.values.problems():
+        for name, source, problem, below in self.values.problems():
             # Who knows what a broken file would have given.
-            if problem.source is not None or not files_are_broken:
-                yield self._value_problem(problem, self.declared[problem.name])
-
-    def _value_problem(self, problem: ValueProblem, variable: Variable) -> Diagnostic:
-        text, what, why, fix = problem.problem
-        document, steps = self._place(problem.name, problem.source)
-        show_line = problem.source is not ValueSource.FILE
-        if problem.source in (ValueSource.OPTION, ValueSource.ENV):
-            # What gave it is no file: the declaration is shown that it does not fit.
-            rule = "allowed" if what == "value not allowed" else "type" if variable.type else "default"
-            steps = (*steps, rule)
-        elif problem.source is not None and problem.source.is_of_stack:
-            show_line = not variable.sensitive
-        return diagnose(
-            document, (*steps, *problem.steps), what, why, fix, text=text or None,
-            at_key=problem.source is None, show_line=show_line,
-        )  # fmt: skip
+            if source is None and files_are_broken:
+                continue
+            document, steps = self._place(name, source)
+            show_line = source is not ValueSource.FILE
+            if source in (ValueSource.OPTION, ValueSource.ENV):
+                # What gave it is no file: the declaration is shown that it does not fit.
+                rule = "type" if self.declared[name].type else "default"
+                steps = (*steps, "allowed" if problem.what == "value not allowed" else rule)
+            elif source is not None and source.is_of_stack:
+                show_line = not self.declared[name].sensitive
+            steps = (*steps, *below)
+            yield diagnose(document, steps, *problem, at_key=source is None, show_line=show_line)
 
     def _place(self, name: str, source: ValueSource | None) -> tuple[Document, tuple[PathStep, ...]]:
         """Where a value stands in a file; for one from outside, where the variable is declared."""
@@ -779,15 +697,13 @@ class VariableSection:
             return next(one for one in files if one.tree.get(name) is not None), (name,)
         if source is ValueSource.TARGET and self._target is not None:
             return self._target.document, (*self._target.steps, VARIABLES, name)
-        if source is ValueSource.DEFAULT:
-            return entry.document, (*entry.steps, "default")
-        return entry.document, entry.steps
+        return entry.document, (*entry.steps, "default") if source is ValueSource.DEFAULT else entry.steps
 
     def describe_source(self, name: str) -> str | None:
         """Which source gave the value of a variable, with its place where that is a file."""
         if name not in self.declared:
             return None
-        source = self.values.source(name)
+        source, _ = self.values.raw(name)
         if source is None or source is ValueSource.OPTION:
             return source
         if source is ValueSource.ENV:
@@ -800,25 +716,24 @@ class VariableSection:
 
         What another target or another source gives it counts as well: a job may take that from elsewhere.
         """
-        secrets = self.values.secrets()
-        here = Expander(self.values, self._outside.environ, budget=self.values.budget)
-        there = [
-            (variables_on(one), Expander(self._values_on(one), here.environ, budget=here.budget))
-            for one in self._targets.values()
-        ]
-        for document in documents:
-            for name, entry in _entries_of(document):
-                if isinstance(entry, dict) and entry.get("sensitive", False) is not False:
-                    secrets.update(_texts_of(entry.get("default"), here))
-                    for on_target, expander in there:
-                        secrets.update(_texts_of(on_target.get(name), expander))
-                    for value in self.values.sources(name, entry.get("env")):
-                        secrets.update(texts_in(value))
-        return secrets
+        secrets, values = self.values.secrets(), self.values
 
-    def _values_on(self, target: MergedEntry) -> VariableValues:
-        is_here = target is self._target
-        return self.values if is_here else self.values.on(variables_on(target))
+        def expander(values: VariableValues) -> Expander:
+            return Expander(values.get, self._outside.environ, budget=self.values.budget)
+
+        here = expander(values)
+        there = [
+            (on_target, expander(values if target is self._target else values.on(on_target)))
+            for target in self._targets.values()
+            for on_target in [variables_on(target)]
+        ]
+        for name, entry in declared_sensitive(documents):
+            secrets.update(_texts_of(entry.get("default"), here))
+            for on_target, there_expander in there:
+                secrets.update(_texts_of(on_target.get(name), there_expander))
+            for value in values.sources(name, entry.get("env")):
+                secrets.update(texts_in(value))
+        return secrets
 
     def saved_sources(self) -> dict[str, VariableSource]:
         """Where the value of each sensitive variable comes from."""
@@ -838,19 +753,12 @@ def _texts_of(value: Any, expander: Expander) -> Iterator[str]:
     for text in texts_in(value):
         yield text
         if "${" in text:
-            with suppress(NotExpanded, NoValue):
+            with suppress(NoValue):
                 expanded = expander.text(text)
                 if not isinstance(expanded, SecretText) or expanded.has_value:
                     yield from texts_in(expanded)
 
 
 def _is_literal(value: Any) -> bool:
-    """Whether a secret stands in the file itself."""
+    """Whether a value stands in the file itself."""
     return value is not None and not any("${" in text for text in texts_in(value))
-
-
-def _literal_secret(document: Document, steps: tuple[PathStep, ...], name: str) -> Diagnostic:
-    why = f'the sensitive variable "{name}" has its value in the file, where anyone can read it'
-    fix = "use env: NAME instead"
-    problem = diagnose(document, steps, "literal secret", why, fix, at_key=True, show_line=False)
-    return problem._replace(severity=Severity.WARNING)

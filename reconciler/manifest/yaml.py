@@ -12,11 +12,11 @@ import re
 import threading
 from bisect import bisect_right
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from reconciler.core.scalar import is_boolean, spelled
 from reconciler.errors import Diagnostic, Location, Snippet
@@ -120,15 +120,15 @@ def _events(text: str) -> Iterator[Any]:
 
 _COLON, _OPEN, _CLOSE = "\ufdd0", "\ufdd1", "\ufdd2"
 _SHIELDS = {ord(_COLON): ":", ord(_OPEN): "{", ord(_CLOSE): "}"}
-_EXPRESSION = re.compile(r"\$\{([^{}\s\"',]*)\}")
+_EXPRESSION = r"\$\{([^{}\s\"',]*)\}"
 #: A colon with no space behind it separates nothing, unless a quoted key or a collection stands before it.
-_INNER_COLON = re.compile(r"(?<=[^\s\"'\[\]{},]):(?=[^\s\[\]{},])")
+_INNER_COLON = r"(?<=[^\s\"'\[\]{},]):(?=[^\s\[\]{},])"
 
 
 def _shield(text: str) -> str:
     if any(chr(shield) in text for shield in _SHIELDS):
         return text
-    return _INNER_COLON.sub(_COLON, _EXPRESSION.sub(rf"${_OPEN}\1{_CLOSE}", text))
+    return re.sub(_INNER_COLON, _COLON, re.sub(_EXPRESSION, rf"${_OPEN}\1{_CLOSE}", text))
 
 
 #: YAML 1.1, and so libyaml, takes them for line breaks; YAML 1.2, editors and people do not.
@@ -151,17 +151,20 @@ def _without_separators(text: str) -> tuple[str, dict[int, str]]:
     return text, {ord(stand_in): char for char, stand_in in pairs}
 
 
-def quoted_spans(text: str, root: Any) -> tuple[list[tuple[int, int]], int]:
+def _quoted_spans(text: str, root: Any) -> tuple[list[tuple[int, int]], int]:
     """Where quoted text stands, and up to where that is known: all of it, if `root` is what it says."""
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+    def span(node: Any) -> tuple[int, int]:
+        return node.start_mark.index, node.end_mark.index
+
     if root is not None:
-        return [_span(node) for node in scalars(root) if node.style in _QUOTES], len(text)
+        return [span(node) for node in scalars(root) if node.style in ("'", '"')], len(text)
     spans: list[tuple[int, int]] = []
     try:
         for event in _events(_shield(_without_separators(text)[0])):
-            if type(event).__name__ == "ScalarEvent" and event.style in _QUOTES:
-                spans.append(_span(event))
+            if type(event).__name__ == "ScalarEvent" and event.style in ("'", '"'):
+                spans.append(span(event))
     except MarkedYAMLError as error:
         if "quoted" in str(error.context) and error.context_mark is not None:
             return spans, error.context_mark.index
@@ -170,13 +173,6 @@ def quoted_spans(text: str, root: Any) -> tuple[list[tuple[int, int]], int]:
     except YAMLError:
         return spans, spans[-1][1] if spans else 0  # a character that YAML forbids, somewhere behind
     return spans, len(text)
-
-
-_QUOTES = ("'", '"')
-
-
-def _span(node: Any) -> tuple[int, int]:
-    return node.start_mark.index, node.end_mark.index
 
 
 def scalars(root: Any) -> Iterator[Any]:
@@ -195,7 +191,7 @@ def scalars(root: Any) -> Iterator[Any]:
                 waiting.extend(item if isinstance(item, tuple) else (item,))
 
 
-def deepest(text: str) -> tuple[int, int]:
+def _deepest(text: str) -> tuple[int, int]:
     """Where the nesting got too deep: the composer cannot say, so the parser's events are counted."""
     from ruamel.yaml.error import YAMLError
 
@@ -218,33 +214,27 @@ def deepest(text: str) -> tuple[int, int]:
 
 #: The marks, embeddings, overrides and isolates of Unicode's bidirectional algorithm.
 DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-_HIDDEN = re.compile(f"[{DIRECTION}{SEPARATORS}]")
 
 
-class HiddenCharacter(NamedTuple):
-    """One such character: where it stands in the text, and the words of a problem."""
+def _hidden_characters(text: str, root: Any) -> Iterator[tuple[int, str, str]]:
+    """Yield the place of each one that no file may hold, and why and what to do.
 
-    at: int
-    why: str
-    fix: str
-
-
-def hidden_characters(text: str, root: Any) -> Iterator[HiddenCharacter]:
-    """Yield those that no file may hold; `root` are the nodes of the text, None if it cannot be parsed."""
-    if text.isascii() or (found := list(_HIDDEN.finditer(text))) == []:
+    `root` are the nodes of the text, None if it cannot be parsed.
+    """
+    if text.isascii() or (found := list(re.finditer(f"[{DIRECTION}{SEPARATORS}]", text))) == []:
         return
     has_separators = any(one[0] in SEPARATORS for one in found)
-    spans, known = quoted_spans(text, root) if has_separators else ([], 0)
+    spans, known = _quoted_spans(text, root) if has_separators else ([], 0)
     starts, ends = [start for start, _ in sorted(spans)], [end for _, end in sorted(spans)]
     for one in found:
         index, name = one.start(), f"U+{ord(one[0]):04X}"
         fix = f'remove it, or write it as "\\u{ord(one[0]):04x}" in double quotes'
         if one[0] not in SEPARATORS:
-            yield HiddenCharacter(index, f"{name} changes the direction of the text around it", fix)
+            yield index, f"{name} changes the direction of the text around it", fix
             continue
         before = bisect_right(starts, index) - 1
         if index < known and not (before >= 0 and index < ends[before]):
-            yield HiddenCharacter(index, f"{name} outside quotes is a line break to some readers only", fix)
+            yield index, f"{name} outside quotes is a line break to some readers only", fix
 
 
 # A file that is named like a manifest may be anything: a credentials file behind a link, the environment of a
@@ -259,29 +249,16 @@ _KEYS = frozenset(
 )
 _OURS = "reconciler/"
 _ANY_KEY = "|".join(sorted(_KEYS))
-#: On the first level of a block, or of a flow mapping that is the whole file, as JSON is.
-_SAYS_STACK = re.compile(r"""^stack[ \t]*:|\A\s*\{[^{}\[\]]*?["']?\bstack["']?\s*:""", re.MULTILINE)
-_PLAIN_KEY = re.compile(rb"[A-Za-z]+:(?:[ \t]|\Z)")
-_PLAIN_STACK = re.compile(rb"^stack:[ \t]+([a-z][a-z0-9-]*)[ \t]*(?:#[^\n]*)?\r?$", re.MULTILINE)
-_NO_NAMES = frozenset((b"true", b"false", b"null"))
-_SAYS_KEY = re.compile(
-    rf"""^(?:{_ANY_KEY})[ \t]*:(?:\s|\Z)|^apiVersion[ \t]*:[ \t]*["']?{_OURS}"""
-    rf"""|\A\s*\{{[^{{}}\[\]]*?["']?\b(?:{_ANY_KEY})["']?\s*:""",
-    re.MULTILINE,
+#: How a text looks that cannot be parsed: on the first level of a block, or of a flow mapping that is the
+#: whole file, as JSON is, it says `stack`, or any key of a manifest.
+_SAYS_STACK = r"""(?m)^stack[ \t]*:|\A\s*\{[^{}\[\]]*?["']?\bstack["']?\s*:"""
+_SAYS_KEY = (
+    rf"""(?m)^(?:{_ANY_KEY})[ \t]*:(?:\s|\Z)|^apiVersion[ \t]*:[ \t]*["']?{_OURS}"""
+    rf"""|\A\s*\{{[^{{}}\[\]]*?["']?\b(?:{_ANY_KEY})["']?\s*:"""
 )
-_SAYS_SENSITIVE = re.compile(r"\bsensitive\b")
-
-
-#: What a case for policies says on its first level, see `manifest.settings`.
-_CASE_KEYS = frozenset(("job", "expect"))
-#: What it does not say: jobs that are left out of the stack would count as absent.
+#: What a case for policies does not say: jobs that are left out of the stack would count as absent.
 _NOT_IN_CASE = (_KEYS | {"apiVersion", "templates"}) - {"target"}
-_SAYS_EXPECT = re.compile(r"^expect[ \t]*:", re.MULTILINE)
-
-
-def says_stack(text: str) -> bool:
-    """Whether a text that cannot be parsed is a root file, as far as it looks."""
-    return _SAYS_STACK.search(text) is not None
+_PLAIN_STACK = rb"(?m)^stack:[ \t]+([a-z][a-z0-9-]*)[ \t]*(?:#[^\n]*)?\r?$"
 
 
 def plain_stack_name(data: bytes) -> str | None:
@@ -291,33 +268,8 @@ def plain_stack_name(data: bytes) -> str | None:
     """
     lines = (line for line in data.splitlines() if line.strip() and not line.lstrip().startswith(b"#"))
     first = next((line for line in lines if line.rstrip() != b"---"), b"")
-    names = _PLAIN_STACK.findall(data) if _PLAIN_KEY.match(first) else []
-    return names[0].decode() if len(names) == 1 and names[0] not in _NO_NAMES else None
-
-
-def says_sensitive(text: str) -> bool:
-    """Whether a text that cannot be parsed may hold the value of something sensitive."""
-    return _SAYS_SENSITIVE.search(text) is not None
-
-
-def is_manifest_text(text: str) -> bool:
-    """Whether a text that cannot be parsed is a manifest, as far as it looks."""
-    return _SAYS_KEY.search(text) is not None
-
-
-def is_manifest_tree(tree: Mapping[str, Any]) -> bool:
-    """Whether a mapping is a manifest: one of its keys is."""
-    return not _KEYS.isdisjoint(tree) or str(tree.get("apiVersion")).startswith(_OURS)
-
-
-def is_case_tree(tree: Mapping[str, Any]) -> bool:
-    """Whether a mapping is a case for policies, which is no manifest although it may lie among them."""
-    return tree.keys() >= _CASE_KEYS and tree.keys().isdisjoint(_NOT_IN_CASE)
-
-
-def is_case_text(text: str) -> bool:
-    """Whether a text that cannot be parsed is a case for policies, as far as it looks."""
-    return _SAYS_EXPECT.search(text) is not None and not is_manifest_text(text)
+    names = re.findall(_PLAIN_STACK, data) if re.match(rb"[A-Za-z]+:(?:[ \t]|\Z)", first) else []
+    return names[0].decode() if len(names) == 1 and names[0] not in (b"true", b"false", b"null") else None
 
 
 #: A file beyond this is no manifest; what the parser makes of it takes many times as much.
@@ -344,15 +296,15 @@ MAX_ALIASED_NODES = 100_000
 #: A whole number of more digits is as good as infinite; where text is wanted it stays what it is.
 _MAX_DIGITS = 300
 #: What ends a line, to YAML 1.2 and to editors.
-LINE_BREAK = re.compile("\r\n|[\n\r]")
-_UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+LINE_BREAK = "\r\n|[\n\r]"
+_UNREADABLE = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 #: How a file begins that an editor saved as UTF-16.
 UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 #: How a file begins whose content Git LFS keeps elsewhere.
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
-_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_INT = r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"
+_FLOAT = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 _WORDS: dict[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -360,9 +312,9 @@ _WORDS: dict[str, Any] = {
     **{sign + word: float(sign + "inf") for sign in ("", "+", "-") for word in (".inf", ".Inf", ".INF")},
     **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
 }
-CHARACTER = "character not allowed"
+_CHARACTER = "character not allowed"
 #: NUL cannot stand in a file, but a text in double quotes can say it.
-_WRITES_NUL = re.compile(r"\\(?:0|x00|u0000|U00000000)")
+_WRITES_NUL = r"\\(?:0|x00|u0000|U00000000)"
 _CORE = "tag:yaml.org,2002:"
 
 
@@ -373,11 +325,11 @@ def parse_scalar(text: str) -> Any:
         return None if _WORDS[text] is None else spelled(_WORDS[text], text)
     if text[0] not in "+-.0123456789":
         return text
-    if _INT.fullmatch(text):
+    if re.fullmatch(_INT, text):
         if len(text) > _MAX_DIGITS:
             return spelled(float("-inf" if text[0] == "-" else "inf"), text)
         return spelled(int(text, 8 if text[:2] == "0o" else 16 if text[:2] == "0x" else 10), text)
-    return spelled(float(text), text) if _FLOAT.fullmatch(text) else text
+    return spelled(float(text), text) if re.fullmatch(_FLOAT, text) else text
 
 
 class InvalidNode(Exception):
@@ -406,7 +358,7 @@ class Document:
     relative: str = ""
     _nodes: Any = None
     _members: dict[int, dict[str, tuple[Any, Any]]] = field(default_factory=dict)
-    #: What `positions` has found out about the nodes of lists.
+    #: What `problems` has found out about the nodes of lists.
     items_by_name: dict[int, dict[str, Any]] = field(default_factory=dict, repr=False)
 
     @property
@@ -419,12 +371,12 @@ class Document:
     def keep(self, root: Any, tree: dict[str, Any]) -> None:
         """Take over what the file was found to say."""
         self._nodes, self.tree = root, tree
-        self.shows_lines = is_manifest_tree(tree)
+        self.shows_lines = not _KEYS.isdisjoint(tree) or str(tree.get("apiVersion")).startswith(_OURS)
 
     @cached_property
     def shows_lines(self) -> bool:
         """Whether its lines may be shown: those of a file that is no manifest are nobody's business."""
-        return is_manifest_text(self.text)
+        return re.search(_SAYS_KEY, self.text) is not None
 
     def forget(self) -> None:
         """Let go of nodes and values, ten times the file; who needs a place again parses again."""
@@ -433,9 +385,9 @@ class Document:
         self.items_by_name = {}
         self.tree = dict.fromkeys(self.tree)
 
-    def again(self) -> Document:
-        """The same file, parsed again from the bytes that were read."""
-        document = parse(self.data, self.path, self.file)
+    def again(self, data: bytes | None = None) -> Document:
+        """The same file, parsed again from the bytes that were read, or from others."""
+        document = parse(self.data if data is None else data, self.path, self.file)
         document.relative = self.relative
         return document
 
@@ -448,12 +400,23 @@ class Document:
     @cached_property
     def lines(self) -> list[str]:
         """The text, line by line, as the parser counts them."""
-        return LINE_BREAK.split(self.text)
+        return re.split(LINE_BREAK, self.text)
 
     @property
     def says_stack(self) -> bool:
         """Whether it is a root file. One that cannot be read is believed by its look."""
-        return "stack" in self.tree or (self.is_broken and says_stack(self.text))
+        return "stack" in self.tree or (self.is_broken and re.search(_SAYS_STACK, self.text) is not None)
+
+    @property
+    def is_case(self) -> bool:
+        """Whether it is a case for policies, which is no manifest although it may lie among them.
+
+        One that cannot be read is believed by its look.
+        """
+        if self.is_broken:
+            says_expect = re.search(r"(?m)^expect[ \t]*:", self.text) is not None
+            return says_expect and re.search(_SAYS_KEY, self.text) is None
+        return self.tree.keys() >= {"job", "expect"} and self.tree.keys().isdisjoint(_NOT_IN_CASE)
 
     def location(self, line: int, column: int) -> Location:
         """A place, from the 0-based one that the parser knows."""
@@ -469,13 +432,14 @@ class Document:
         text = self.lines[line]
         return Snippet(text, column, max(1, min(length, len(text) - column)))
 
-    def diagnostic(
-        self, line: int, column: int, what: str, why: str, *, fix: str | None = None, length: int = 1
-    ) -> Diagnostic:
-        """A problem at a 0-based place."""
-        return Diagnostic(
-            what, why, fix, self.location(line, column), snippet=self.snippet(line, column, length)
-        )
+    def report(
+        self, place: tuple[int, int], what: str, why: str, fix: str | None = None, length: int = 1
+    ) -> None:
+        """Take note of a problem at a 0-based place."""
+        snippet = self.snippet(*place, length)
+        if self.is_broken and re.search(r"\bsensitive\b", self.text):
+            snippet = None  # Nobody knows which line holds the value, so none is shown.
+        self.problems.append(Diagnostic(what, why, fix, self.location(*place), snippet=snippet))
 
 
 def read(path: Path, file: str) -> Document:
@@ -488,10 +452,9 @@ def read(path: Path, file: str) -> Document:
 
 def unreadable_document(path: Path, file: str, error: OSError) -> Document:
     """The document of a file that cannot be read."""
-    document = Document(path, file, b"", is_broken=True)
     reason = error.strerror or type(error).__name__
-    document.problems.append(Diagnostic("unreadable file", reason, location=Location(file, 1, 1)))
-    return document
+    problem = Diagnostic("unreadable file", reason, location=Location(file, 1, 1))
+    return Document(path, file, b"", problems=[problem], is_broken=True)
 
 
 def parse(data: bytes, path: Path, file: str) -> Document:
@@ -501,44 +464,35 @@ def parse(data: bytes, path: Path, file: str) -> Document:
         document.text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         document.text = data.decode("utf-16" if data.startswith(UTF_16) else "utf-8-sig", "replace")
-        before = LINE_BREAK.split(data[: error.start].decode("utf-8-sig", "replace"))
+        before = data[: error.start].decode("utf-8-sig", "replace")
         why = f"byte 0x{data[error.start]:02x} is not UTF-8"
-        return _broken(document, len(before) - 1, len(before[-1]), why, "save the file as UTF-8")
+        _break(document, place_behind(before), why, "save the file as UTF-8")
+        return document
     root = _compose(document)
-    _report_hidden_characters(document, root)
+    hidden = list(_hidden_characters(document.text, root))
+    for index, why, fix in hidden[:_MOST_HIDDEN]:
+        document.report(place_behind(document.text[:index]), _CHARACTER, why, fix)
+    if (more := len(hidden) - _MOST_HIDDEN) > 0:
+        before = document.text[: hidden[_MOST_HIDDEN][0]]
+        document.report(place_behind(before), _CHARACTER, f"{more:,} more like this")
     if root is not None:
         _walk(document, root)
     return document
 
 
-def _broken(document: Document, line: int, column: int, why: str, fix: str | None = None) -> Document:
-    problem = document.diagnostic(line, column, "invalid YAML", why, fix=fix)
-    if says_sensitive(document.text):
-        # Nobody knows which line holds the value, so none is shown.
-        problem = problem._replace(snippet=None)
-    document.problems.append(problem)
-    document.is_broken = True
-    return document
-
-
-#: So many characters of one file are shown, the others counted.
+#: So many hidden characters of one file are shown, the others counted.
 _MOST_HIDDEN = 20
 
 
-def _report_hidden_characters(document: Document, root: Any) -> None:
-    found = list(hidden_characters(document.text, root))
-    for one in found[:_MOST_HIDDEN]:
-        _report_character(document, one.at, one.why, one.fix)
-    if (more := len(found) - _MOST_HIDDEN) > 0:
-        _report_character(document, found[_MOST_HIDDEN].at, f"{more:,} more like this", None)
+def place_behind(text: str) -> tuple[int, int]:
+    """The 0-based place at which a text ends."""
+    lines = re.split(LINE_BREAK, text)
+    return len(lines) - 1, len(lines[-1])
 
 
-def _report_character(document: Document, index: int, why: str, fix: str | None) -> None:
-    before = LINE_BREAK.split(document.text[:index])
-    problem = document.diagnostic(len(before) - 1, len(before[-1]), CHARACTER, why, fix=fix)
-    if document.is_broken and says_sensitive(document.text):
-        problem = problem._replace(snippet=None)
-    document.problems.append(problem)
+def _break(document: Document, place: tuple[int, int], why: str, fix: str | None = None) -> None:
+    document.is_broken = True
+    document.report(place, "invalid YAML", why, fix)
 
 
 def _compose(document: Document) -> Any:
@@ -547,38 +501,28 @@ def _compose(document: Document) -> Any:
     try:
         return compose(document.text)
     except TooDeep:
-        line, column = deepest(document.text)
-        _broken(document, line, column, f"nested more than {MAX_DEPTH} levels deep")
+        _break(document, _deepest(document.text), f"nested more than {MAX_DEPTH} levels deep")
     except TooMany:
-        _broken(document, 0, 0, f"more than {MAX_NODES:,} keys and values", "split the file")
+        _break(document, (0, 0), f"more than {MAX_NODES:,} keys and values", "split the file")
     except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        _broken(document, *_inside(document, mark), *_syntax_words(document, error, mark))
+        mark, lines = error.problem_mark or error.context_mark, document.lines
+        line, column = (0, 0) if mark is None else (mark.line, mark.column)
+        if line >= len(lines):  # behind the end of the file
+            line, column = len(lines) - 1, len(lines[-1])
+        why, fix = _syntax_words(document, error, mark)
+        _break(document, (line, min(column, len(lines[line]))), why, fix)
     except YAMLError:
-        bad = _UNREADABLE.search(document.text)
-        before = LINE_BREAK.split(document.text[: bad.start()] if bad else "")
+        bad = re.search(_UNREADABLE, document.text)
         why = f"the character U+{ord(bad.group()):04X} is not allowed" if bad else "the file cannot be read"
-        _broken(document, len(before) - 1, len(before[-1]), why)
+        _break(document, place_behind(document.text[: bad.start()] if bad else ""), why)
     return None
-
-
-def _inside(document: Document, mark: Any) -> tuple[int, int]:
-    """The place of a mark; one behind the end of the file is moved to its last line."""
-    lines = document.lines
-    if mark is None:
-        return 0, 0
-    if mark.line < len(lines):
-        return mark.line, min(mark.column, len(lines[mark.line]))
-    return len(lines) - 1, len(lines[-1])
 
 
 def _syntax_words(document: Document, error: Any, mark: Any) -> tuple[str, str | None]:
     problem = str(error.problem or "").strip()
     if problem == "but found another document":
-        return (
-            "a manifest file must contain a single document; a second one starts here",
-            "split the file at ---",
-        )
+        why = "a manifest file must contain a single document; a second one starts here"
+        return why, "split the file at ---"
     if mark is not None and mark.line < len(document.lines):
         rest = document.lines[mark.line][mark.column :]
         if rest.startswith("\t"):
@@ -590,17 +534,16 @@ def _syntax_words(document: Document, error: Any, mark: Any) -> tuple[str, str |
 
 
 def _walk(document: Document, root: Any) -> None:
-    if _WRITES_NUL.search(document.text) and (
+    if re.search(_WRITES_NUL, document.text) and (
         places := [node for node in scalars(root) if "\0" in node.value]
     ):
         for node in places:
             why = "the text contains NUL (U+0000), which neither the service nor the records can store"
-            _report(document, InvalidNode(node, CHARACTER, why, "remove it"))
+            _report(document, InvalidNode(node, _CHARACTER, why, "remove it"))
         document.is_broken = True
         return
-    walk = _Walk(document)
     try:
-        tree = walk.value(root, 0)
+        tree = _Walk(document).value(root, 0)
     except InvalidNode as error:
         _report(document, error)
         document.is_broken = True
@@ -608,7 +551,6 @@ def _walk(document: Document, root: Any) -> None:
     if isinstance(tree, dict):
         document.keep(root, tree)
     elif tree is not None:
-        # What it says is nobody's business.
         document.problems.append(_no_mapping(document, root, tree))
         document.is_broken = True
 
@@ -623,17 +565,15 @@ def _no_mapping(document: Document, root: Any, tree: Any) -> Diagnostic:
         why = "Git LFS keeps the content of this file elsewhere"
         fix = "keep manifests out of Git LFS, or run git lfs pull where they are checked out"
         return Diagnostic("Git LFS pointer", why, fix, place)
+    # What it says is nobody's business.
     kind = "a list" if isinstance(tree, list) else "a single value"
-    why = f"expected {MANIFEST_MAPPING}, got {kind}"
-    return Diagnostic("wrong type", why, location=place)
+    return Diagnostic("wrong type", f"expected {MANIFEST_MAPPING}, got {kind}", location=place)
 
 
 def _report(document: Document, error: InvalidNode) -> None:
     start, end = error.node.start_mark, error.node.end_mark
     length = end.column - start.column if end is not None and end.line == start.line else 1
-    document.problems.append(
-        document.diagnostic(start.line, start.column, error.what, error.why, fix=error.fix, length=length)
-    )
+    document.report((start.line, start.column), error.what, error.why, error.fix, length)
 
 
 class _Walk:
@@ -661,7 +601,9 @@ class _Walk:
                 return node.value if node.style else parse_scalar(node.value)
             return _tagged(node)
         if node.ctag is not self._implicit:
-            _check_tag(node, "map" if cls is self._mapping else "seq")
+            kind = "map" if cls is self._mapping else "seq"
+            if str(node.ctag) not in (_CORE + kind, "!"):
+                raise _wrong_tag(node)
         if self._counts:
             return self._counted(node, depth)
         return self._collection(node, depth + 1)
@@ -674,38 +616,35 @@ class _Walk:
         result: dict[str, Any] = {}
         merged: list[Any] = []
         for key, member in node.value:
-            if key.__class__ is not scalar or key.ctag is not implicit:
-                _check_key(key, scalar)
+            if key.__class__ is not scalar:
+                raise InvalidNode(key, "invalid YAML", "a key must be text, not a list or a mapping")
+            if key.ctag is not implicit:
+                _tagged(key)
             name = key.value
             if name == "<<" and not key.style:
                 merged.append((key, member))
-                continue
-            if name in result:
+            elif name in result:
                 self._duplicate(node, key)
-                continue
-            if member.__class__ is scalar and member.ctag is implicit and not self._in_alias:
+            elif member.__class__ is scalar and member.ctag is implicit and not self._in_alias:
                 result[name] = member.value if member.style else parse_scalar(member.value)
             else:
                 result[name] = value(member, depth)
-        self._merge(result, merged, depth)
-        return result
-
-    def _merge(self, result: dict[str, Any], merged: list[Any], depth: int) -> None:
         for key, member in merged:
             sources = self.value(member, depth)
             for source in sources if isinstance(sources, list) else [sources]:
                 if not isinstance(source, dict):
                     raise InvalidNode(key, "invalid YAML", "<< takes a mapping, or a list of mappings")
-                for name, value in source.items():
-                    result.setdefault(name, value)
+                for name, one in source.items():
+                    result.setdefault(name, one)
+        return result
 
     def _duplicate(self, node: Any, second: Any) -> None:
+        if self._in_alias:
+            return
         first = next(key for key, _ in node.value if key.value == second.value)
         place = self._document.location(first.start_mark.line, first.start_mark.column)
         why = f'"{shorten(second.value)}" is already defined at {place}'
-        diagnostic = InvalidNode(second, "duplicate key", why, "keep one of them")
-        if not self._in_alias:
-            _report(self._document, diagnostic)
+        _report(self._document, InvalidNode(second, "duplicate key", why, "keep one of them"))
 
     def _counted(self, node: Any, depth: int) -> Any:
         identity = id(node)
@@ -727,27 +666,14 @@ class _Walk:
     def _count(self, node: Any) -> None:
         self._aliased += 1
         if self._aliased > MAX_ALIASED_NODES:
-            raise InvalidNode(
-                node, "invalid YAML", f"aliases expand to more than {MAX_ALIASED_NODES:,} values in this file"
-            )
-
-
-def _check_tag(node: Any, kind: str) -> None:
-    if str(node.ctag) not in (_CORE + kind, "!"):
-        raise _wrong_tag(node)
+            why = f"aliases expand to more than {MAX_ALIASED_NODES:,} values in this file"
+            raise InvalidNode(node, "invalid YAML", why)
 
 
 def _wrong_tag(node: Any) -> InvalidNode:
     tag = shorten(str(node.ctag).replace(_CORE, "!!"))
-    return InvalidNode(
-        node, "tag not allowed", f"{tag} is not one of !!str, !!int, !!float, !!bool, !!null, !!map, !!seq"
-    )
-
-
-def _check_key(key: Any, scalar: type) -> None:
-    if key.__class__ is not scalar:
-        raise InvalidNode(key, "invalid YAML", "a key must be text, not a list or a mapping")
-    _tagged(key)
+    why = f"{tag} is not one of !!str, !!int, !!float, !!bool, !!null, !!map, !!seq"
+    return InvalidNode(node, "tag not allowed", why)
 
 
 def _tagged(node: Any) -> Any:
@@ -755,11 +681,11 @@ def _tagged(node: Any) -> Any:
     tag = str(node.ctag)
     if tag in (_CORE + "str", "!"):
         return node.value
-    if not tag.startswith(_CORE) or tag.removeprefix(_CORE) not in ("int", "float", "bool", "null"):
-        raise _wrong_tag(node)
-    kind = tag.removeprefix(_CORE)
-    value = parse_scalar(node.value)
     types: dict[str, Any] = {"int": int, "float": (int, float), "bool": int, "null": type(None)}
+    kind = tag.removeprefix(_CORE)
+    if not tag.startswith(_CORE) or kind not in types:
+        raise _wrong_tag(node)
+    value = parse_scalar(node.value)
     if not isinstance(value, types[kind]) or is_boolean(value) != (kind == "bool"):
         raise InvalidNode(node, "wrong type", f"this value is not a valid {kind}")
     return spelled(float(value), node.value) if kind == "float" else value
