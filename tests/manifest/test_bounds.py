@@ -41,8 +41,7 @@ MISSPELT = {
     "values": jobs(*(f"{JOB}    lifecycle: {{on_change: replac{n}}}\n" for n in range(MANY))),
     "members of one list": jobs(
         JOB.replace(
-            "engine:",
-            f"parameters: [{', '.join(f'{{name: p{n}, valeu: 1}}' for n in range(MANY))}], engine:",
+            "engine:", f"parameters: [{', '.join(f'{{name: p{n}, valeu: 1}}' for n in range(MANY))}], engine:"
         )
     ),
     "all in one line": "jobs: {"

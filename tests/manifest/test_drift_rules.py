@@ -12,7 +12,7 @@ from reconciler.core.schema import find_key, manifest_schema
 from reconciler.core.settings import IgnorableClass
 from reconciler.core.stack import IgnoreRule
 from reconciler.decide.drift_check import DriftClass
-from tests.manifest.conftest import Place, place_of
+from tests.manifest.conftest import Place
 
 HEAD = "stack: vision\ntargets: {local: {kind: local}}\n"
 RULE = "{key: 'lr-*', class: failed, until: 2026-12-31, reason: known gap}"
@@ -44,49 +44,6 @@ def test_rule_takes_the_values_of_variables_on_its_target(place: Place) -> None:
         "a": ("lr-*", "2026-01-31"),
         "b": ("lr-*", "2027-01-31"),
     }
-
-
-@pytest.mark.parametrize(
-    ("rule", "what", "at", "why", "fix"),
-    [
-        ("{key: a, class: faild, reason: r}", "value not allowed", "5:21", "one of missing, failed",
-         'did you mean "failed"?'),
-        ("{key: a, class: unknown, reason: r}", "value not allowed", "5:21", "one of missing, failed", None),
-        ("{key: a, class: failed, reason: r, untill: 2026-01-31}", "unknown field", "5:40",
-         "key, class, until, reason", 'did you mean "until"?'),
-        ("{key: a, reason: r}", "missing field", "5:5", '"class" is required', None),
-        ("{key: a, class: failed}", "missing field", "5:5", '"reason" is required', None),
-        ("{key: a, class: failed, reason: ''}", "value not allowed", "5:37", "at least 1 characters", None),
-        ("{class: failed, reason: r}", "missing field", "5:5", '"key" is required', None),
-        ("{key: a, class: failed, reason: r, until: 31.12.2026}", "value not allowed", "5:47",
-         'a date such as 2026-12-31, got "31.12.2026"', None),
-        ("{key: a, class: failed, reason: r, until: 2026-02-30}", "value not allowed", "5:47",
-         'a date such as 2026-12-31, got "2026-02-30"', None),
-        ("{key: a, class: failed, reason: r, until: 2026}", "value not allowed", "5:47", "a date such", None),
-        ("{key: a, class: failed, reason: '${var.x}'}", "unknown variable", "5:38", "x", None),
-        ("nothing", "wrong type", "5:5", "expected a mapping", None),
-    ],
-)  # fmt: skip
-def test_rule_that_is_wrong_says_where_why_and_what_is_near(
-    place: Place, rule: str, what: str, at: str, why: str, fix: str | None
-) -> None:
-    with_rules(place, rule)
-    problem = place.problem()
-    assert (problem.what, place_of(problem)) == (what, f"main.yaml:{at}")
-    assert why in problem.why
-    assert fix is None or problem.fix == fix
-
-
-@pytest.mark.parametrize("section", ["[]", "{ignore: {}}", "{ignores: []}"])
-def test_section_of_another_shape_is_wrong(place: Place, section: str) -> None:
-    place.write(f"{HEAD}drift: {section}\n")
-    assert place.problem().what in ("wrong type", "unknown field")
-
-
-def test_secret_is_not_allowed_in_a_rule(place: Place) -> None:
-    head = f"{HEAD}variables: {{t: {{default: hush, sensitive: true}}}}\n"
-    with_rules(place, "{key: a, class: failed, reason: '${var.t}'}", head=head)
-    assert "sensitive" in place.problem().why
 
 
 @pytest.mark.parametrize(

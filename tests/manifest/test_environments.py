@@ -9,7 +9,7 @@ import pytest
 from reconciler.errors import ManifestInvalid, Severity, WrongUsage
 from reconciler.manifest.load import check
 from reconciler.secrets import SecretText
-from tests.manifest.conftest import JOB, Place, marked, place_of
+from tests.manifest.conftest import JOB, Place, place_of
 
 #: A job whose environment variable X shows the value of `v`, on the targets dev and prod.
 STACK = """\
@@ -30,11 +30,6 @@ jobs:
 """
 
 
-BODY = """
-    algorithm: {code_dir: obs://b/c/, boot_file: obs://b/c/t.py, engine: {engine_id: pt}}
-"""
-
-
 def stack(place: Place, dev: str = "", prod: str = "", declared: str = "default: d") -> None:
     place.write(STACK % (dev, prod, declared))
 
@@ -49,56 +44,9 @@ def value_on(place: Place, target: str | None, **options: Any) -> Any:
 # --- variables
 
 
-def test_target_gives_variables_their_value_there_only(place: Place) -> None:
-    stack(place, prod="variables: {v: from prod}")
-    assert [value_on(place, name) for name in (None, "dev", "prod")] == ["d", "d", "from prod"]
-
-
-@pytest.mark.parametrize(
-    ("source", "value"),
-    [
-        ({"variables": {"v": "--var"}, "environ": {"V": "env"}}, "--var"),
-        ({"var_files": ["values.yaml"], "environ": {"V": "env"}}, "--var-file"),
-        ({"environ": {"V": "env"}}, "env"),
-        ({"environ": {"V": ""}}, "target"),
-        ({}, "target"),
-    ],
-)
-def test_value_of_target_stands_between_env_and_default(
-    place: Place, source: dict[str, Any], value: str
-) -> None:
-    stack(place, "variables: {v: target}", declared="default: d, env: V")
-    place.write("v: --var-file\n", "values.yaml")
-    source = source | {"var_files": [place.root / name for name in source.get("var_files", ())]}
-    if not source["var_files"]:
-        (place.root / "values.yaml").unlink()
-    assert value_on(place, "dev", **source) == value
-
-
 def test_null_on_target_leaves_the_default(place: Place) -> None:
     stack(place, "variables: {v: null}")
     assert value_on(place, "dev") == "d"
-
-
-def test_undeclared_name_on_any_target_is_an_error(place: Place) -> None:
-    stack(place, prod="variables: {w: 1, othr: x}")
-    first, second = place.problems()
-    assert (first.what, first.path) == ("unknown variable", "targets.prod.variables.w")
-    assert (second.fix, marked(second)) == ('did you mean "other"?', "othr")
-
-
-@pytest.mark.parametrize("section", ["variables", "defaults"])
-@pytest.mark.parametrize("value", ["[v]", "text", "3"])
-def test_section_of_target_that_is_no_mapping_is_an_error(place: Place, section: str, value: str) -> None:
-    stack(place, prod=f"{section}: {value}")
-    problem = place.problem()
-    assert (problem.what, problem.path) == ("wrong type", f"targets.prod.{section}")
-
-
-def test_same_commands_on_another_target_cannot_take_the_first_ones_values(place: Place) -> None:
-    stack(place, "variables: {v: dev-data}", "variables: {v: prod-data}", "description: no default")
-    assert value_on(place, None) == "dev-data"
-    assert value_on(place, "prod") == "prod-data"
 
 
 def test_target_entry_may_use_the_values_that_hold_there(place: Place) -> None:
@@ -136,33 +84,6 @@ def test_without_a_default_target_the_first_that_has_its_values_is_read(place: P
 # --- defaults
 
 
-def test_defaults_of_target_are_merged_over_those_of_the_stack(place: Place) -> None:
-    place.write(
-        "stack: s\ntarget: dev\ntargets:\n  dev: {kind: local}\n"
-        "  prod:\n    kind: local\n    defaults:\n      spec: {resource: {node_count: 8}}\n"
-        "      algorithm: {parameters: [{name: lr, value: '0.5'}, {name: gone, value: null}]}\n"
-        "defaults:\n  description: all\n  spec: {resource: {flavor_id: gpu, node_count: 1}}\n"
-        "  algorithm: {parameters: {lr: 0.1, epochs: 3, gone: 1}}\n"
-        f"jobs:\n  a: {BODY}  b: {BODY}"
-        "    spec: {resource: {node_count: 2}}\n"
-    )
-    dev, prod = place.load().stack.jobs, place.load(target="prod").stack.jobs
-    nodes = [
-        jobs[key].body["spec"]["resource"]["node_count"]  # type: ignore[index]
-        for jobs in (dev, prod)
-        for key in "ab"
-    ]
-    assert nodes == [1, 2, 8, 2]
-    body = prod["a"].body
-    assert body is not None
-    assert body["algorithm"]["parameters"] == [
-        {"name": "lr", "value": "0.5"},
-        {"name": "epochs", "value": "3"},
-    ]
-    assert prod["a"].description == "all"
-    assert dev["a"].digest != prod["a"].digest
-
-
 def test_mistake_in_defaults_of_a_target_is_told_there(place: Place) -> None:
     stack(place, prod="defaults: {spec: {resource: {node_cout: 2}}}")
     place.load()
@@ -171,31 +92,7 @@ def test_mistake_in_defaults_of_a_target_is_told_there(place: Place) -> None:
     assert problem.fix == 'did you mean "node_count"?'
 
 
-def test_mistake_in_defaults_of_a_target_is_found_without_a_job(place: Place) -> None:
-    place.write("stack: s\ntargets: {t: {kind: local, defaults: {spec: {resource: {node_count: two}}}}}\n")
-    assert place.problem().path == "targets.t.defaults.spec.resource.node_count"
-
-
-@pytest.mark.parametrize("name", ["needs", "matrix", "formerly", "extends"])
-def test_defaults_of_any_target_say_nothing_of_one_job(place: Place, name: str) -> None:
-    stack(place, prod=f"defaults: {{{name}: b}}")
-    problem = place.problem()
-    assert (problem.what, problem.path) == ("not allowed in defaults", f"targets.prod.defaults.{name}")
-
-
 # --- expressions in values
-
-
-def test_defaults_and_values_of_targets_hold_variables_and_the_environment(place: Place) -> None:
-    stack(
-        place,
-        "variables: {v: '${var.other}-${env.HOME_DIR}'}",
-        "variables: {other: '${env.HOME_DIR}'}",
-        "default: 'x ${var.other}'",
-    )
-    environ = {"HOME_DIR": "h"}
-    assert value_on(place, "dev", environ=environ) == "o-h"
-    assert value_on(place, "prod", environ=environ) == "x h"
 
 
 def test_order_of_declaration_does_not_matter_and_depth_is_free(place: Place) -> None:
@@ -204,63 +101,10 @@ def test_order_of_declaration_does_not_matter_and_depth_is_free(place: Place) ->
     place.load()
 
 
-def test_value_that_is_one_expression_keeps_its_type(place: Place) -> None:
-    job = JOB.replace("node_count: 1", "node_count: '${var.m}'")
-    head = "stack: s\ntargets: {l: {kind: local}}\nvariables: {n: {default: 4}, m: {default: '${var.n}'}}\n"
-    place.write(f"{head}jobs:\n  a:{job}")
-    body = place.load().stack.jobs["a"].body
-    assert body is not None
-    assert body["spec"]["resource"]["node_count"] == 4
-
-
-@pytest.mark.parametrize(
-    "options", [{"variables": {"v": "${var.other}"}}, {"environ": {"V": "${var.other}"}}]
-)
-def test_text_from_outside_is_never_expanded(place: Place, options: dict[str, Any]) -> None:
-    stack(place, declared="env: V")
-    assert value_on(place, None, **options) == "${var.other}"
-
-
 def test_text_of_a_variable_file_is_never_expanded(place: Place) -> None:
     stack(place)
     file = place.write("v: a ${env.HOME} ${var.other} $${x\n", "values.yaml")
     assert value_on(place, None, var_files=[file]) == "a ${env.HOME} ${var.other} $${x"
-
-
-@pytest.mark.parametrize(
-    ("declared", "target", "said"),
-    [
-        ("default: '${var.v}'", "", "v uses v"),
-        ("default: 'x${var.other}'", "other: '${var.v}'", "v uses other uses v"),
-        ("description: none", "v: '${var.w}'", "v uses w uses v"),
-    ],
-)
-def test_cycle_is_named_once(place: Place, declared: str, target: str, said: str) -> None:
-    text = STACK % (f"variables: {{{target}}}", "", declared)
-    place.write(text.replace("other:", "w: {default: 'a ${var.v} b'}, other:", 1) if "w}" in target else text)
-    problem = place.problem()
-    assert (problem.what, problem.why) == ("variable cycle", said)
-
-
-@pytest.mark.parametrize("text", ["${job.key}", "${matrix.lr}", "${nothing}", "${var.x"])
-def test_expression_that_makes_no_sense_in_a_value_is_an_error(place: Place, text: str) -> None:
-    stack(place, f"variables: {{v: '{text}'}}")
-    problem = place.problem()
-    assert (problem.what, problem.path) == ("invalid expression", "targets.dev.variables.v")
-
-
-def test_variable_made_of_one_without_a_value_adds_no_error(place: Place) -> None:
-    stack(place, declared="default: '${var.w}'")
-    text = (place.root / "main.yaml").read_text().replace("other:", "w: {}, other:")
-    place.write(text)
-    problem = place.problem()
-    assert (problem.what, problem.path) == ("variable without a value", "variables.w")
-
-
-def test_credentials_are_refused_in_values_too(place: Place) -> None:
-    stack(place, prod="variables: {v: '${env.HUAWEICLOUD_SDK_SK}'}")
-    problem = place.problem(environ={"HUAWEICLOUD_SDK_SK": "s3cret-value"})
-    assert (problem.what, problem.path) == ("credential not allowed here", "targets.prod.variables.v")
 
 
 def test_values_that_grow_without_end_are_refused(place: Place) -> None:
@@ -319,44 +163,6 @@ def test_secret_that_a_target_takes_from_the_environment_is_no_literal(place: Pl
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "value"),
-    [
-        ("string", "3", "3"),
-        ("string", "true", "true"),
-        ("number", "3", 3),
-        ("number", "1e-3", 0.001),
-        ("bool", "false", False),
-        ("list", "[1, a]", [1, "a"]),
-        ("list", '[\n"a",\n"b"\n]', ["a", "b"]),
-        ("mapping", '{"a": {"b": 1}}', {"a": {"b": 1}}),
-        ("mapping", "{}", {}),
-    ],
-)
-@pytest.mark.parametrize("source", ["--var", "env", "file"])
-def test_text_from_outside_becomes_the_declared_type(
-    place: Place, kind: str, given: str, value: Any, source: str
-) -> None:
-    place.write(
-        f"stack: s\ntargets: {{l: {{kind: local}}}}\nvariables: {{v: {{type: {kind}, env: V}}}}\n"
-        f"jobs:\n  a:{JOB}    raw: {{x: '${{var.v}}'}}\n"
-    )
-    file = (
-        place.write(f"v: {given!r}\n".replace("'[\\n", '"[\\n'), "values.txt") if source == "file" else None
-    )
-    if source == "file" and "\n" in given:
-        return
-    options: dict[str, dict[str, Any]] = {
-        "--var": {"variables": {"v": given}},
-        "env": {"environ": {"V": given}},
-        "file": {"var_files": [file]},
-    }
-    body = place.load(**options[source]).stack.jobs["a"].body
-    assert body is not None
-    assert body["x"] == value
-    assert isinstance(body["x"], bool) == isinstance(value, bool)
-
-
-@pytest.mark.parametrize(
     ("kind", "given"),
     [
         ("number", "many"),
@@ -409,44 +215,6 @@ def test_wrong_value_in_a_variable_file_is_told_there(place: Place) -> None:
     problem = place.problem(var_files=[file])
     assert place_of(problem).endswith("values.yaml:2:4")
     assert problem.why == 'the value of "v" from --var-file must be one of 1, 2; got 3'
-
-
-@pytest.mark.parametrize(
-    ("allowed", "given", "value"),
-    [
-        ("[1, 2]", "2", "2"),
-        ("['1', '2']", "2", "2"),
-        ("[0.10, 1]", "0.1", "0.10"),
-        ("[a, 'true']", "true", "true"),
-    ],
-)
-def test_allowed_value_is_taken_as_it_is_spelled_there(
-    place: Place, allowed: str, given: str, value: Any
-) -> None:
-    stack(place, declared=f"allowed: {allowed}")
-    assert value_on(place, None, variables={"v": given}) == value
-
-
-@pytest.mark.parametrize("declared", ["type: number", "allowed: [a, b]", "type: list"])
-def test_wrong_secret_is_not_shown(place: Place, declared: str) -> None:
-    stack(place, declared=f"{declared}, env: V, sensitive: true")
-    problem = place.problem(environ={"V": "s3cret-text"})
-    assert "s3cret" not in f"{problem}"
-
-
-@pytest.mark.parametrize("declared", ["type: int", "allowed: []", "allowed: a", "type: [string]"])
-def test_declaration_that_makes_no_sense_is_refused(place: Place, declared: str) -> None:
-    stack(place, declared=f"default: a, {declared}")
-    assert place.problem().path.startswith("variables.v.")
-
-
-def test_list_may_be_the_axis_of_a_sweep(place: Place) -> None:
-    stack(place, prod="variables: {v: [3]}", declared="type: list, default: [1, 2]")
-    text = (place.root / "main.yaml").read_text().replace('"${var.v}"', '"${matrix.n}"')
-    place.write(text.replace("  a:\n", "  a:\n    matrix: {n: '${var.v}'}\n"))
-    assert set(place.load().stack.jobs) == {"a-n-1", "a-n-2"}
-    assert set(place.load(target="prod").stack.jobs) == {"a-n-3"}
-    assert set(place.load(variables={"v": "[4, 5]"}).stack.jobs) == {"a-n-4", "a-n-5"}
 
 
 # --- every target at once
@@ -553,11 +321,3 @@ def test_file_of_values_that_is_no_mapping_is_told_what_it_must_be(place: Place)
     place.write(f"stack: s\ntargets: {{l: {{kind: local}}}}\njobs:\n  a:{JOB}")
     problem = place.problem(var_files=[place.write("- a\n", "values.txt")])
     assert problem.why == "expected a mapping of names to values, got a list"
-
-
-def test_variable_without_a_value_is_told_every_source_that_may_give_it(place: Place) -> None:
-    place.write(f"stack: s\ntargets: {{l: {{kind: local}}}}\nvariables: {{v: {{}}}}\njobs:\n  a:{JOB}")
-    assert place.problem().fix == (
-        "set it with --var v=VALUE, a line v: VALUE in a --var-file, env: NAME and that environment "
-        "variable, variables.v of the target or default: under variables.v"
-    )

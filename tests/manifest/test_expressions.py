@@ -49,37 +49,6 @@ def test_the_first_source_that_has_a_value_wins(place: Place) -> None:
     assert value() == "from default"  # an empty environment variable is how CI spells a missing one
 
 
-@pytest.mark.parametrize(
-    ("declared", "given", "value"),
-    [
-        ("v: {default: 1}", None, 1),
-        ("v: {default: 1}", "2", 2),
-        ("v: {default: 1.5}", "2", 2.0),
-        ("v: {default: 1.5}", "1e-3", 0.001),
-        ("v: {default: true}", "false", False),
-        ("v: {default: '1'}", "02", "02"),
-        ("v: {default: text}", "3", "3"),
-        ("v: {}", "3", 3),
-        ("v: {}", "0.5", 0.5),
-        ("v: {}", "true", True),
-        ("v: {}", "03", "03"),  # does not read back the same
-        ("v: {}", "1e5", "1e5"),
-        ("v: {}", "nan", "nan"),
-        ("v: {}", "True", "True"),
-        ("v: {}", "", ""),
-        ("v: {default: [a, b]}", None, ["a", "b"]),
-    ],
-)
-def test_text_from_outside_takes_the_type_of_the_default(
-    place: Place, declared: str, given: str | None, value: Any
-) -> None:
-    body = JOB + "    raw: {x: '${var.v}'}"
-    job = place.job(body, head(declared), variables={} if given is None else {"v": given})
-    assert job.body is not None
-    assert job.body["x"] == value
-    assert type(job.body["x"]) is type(value)
-
-
 @pytest.mark.parametrize(("default", "given"), [("1", "one"), ("1", "1.5"), ("true", "yes"), ("0.5", "half")])
 def test_text_that_is_not_of_the_type_of_the_default_is_an_error(
     place: Place, default: str, given: str
@@ -110,13 +79,6 @@ def test_expressions(place: Place, text: str, sent: str) -> None:
     assert environment(place, text, declared, environ={"HOME_DIR": "/home"}) == sent
 
 
-def test_one_expression_keeps_the_type_of_its_value(place: Place) -> None:
-    body = JOB.replace("node_count: 1", "node_count: '${var.nodes}'")
-    job = place.job(body, head("nodes: {default: 4}"))
-    assert job.body is not None
-    assert job.body["spec"]["resource"]["node_count"] == 4
-
-
 def test_a_variable_may_hold_a_whole_mapping(place: Place) -> None:
     declared = "parameters: {default: {lr: 0.1, epochs: 3}}"
     body = JOB.replace("engine:", "parameters: '${var.parameters}', engine:")
@@ -126,57 +88,6 @@ def test_a_variable_may_hold_a_whole_mapping(place: Place) -> None:
         {"name": "lr", "value": "0.1"},
         {"name": "epochs", "value": "3"},
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "what", "said", "fix"),
-    [
-        (
-            "${var.buckt}",
-            "unknown variable",
-            'undefined variable "buckt"; declared: bucket',
-            'did you mean "bucket"?',
-        ),
-        ("x ${env.NOT_SET} y", "environment variable not set", "NOT_SET", "export NOT_SET=VALUE"),
-        ("${matrix.lr}", "invalid expression", "an entry with a matrix", None),
-        (
-            "${job.name}",
-            "invalid expression",
-            "${job.key} and ${jobs.KEY.outputs.NAME} are allowed",
-            'did you mean "${job.key}"?',
-        ),
-        ("${bucket}", "invalid expression", "${var.NAME}", None),
-        ("${}", "invalid expression", "${var.NAME}", None),
-        ("${var.}", "invalid expression", "${var.NAME}", None),
-        (
-            "a ${var.bucket",
-            "invalid expression",
-            "no closing }",
-            "add the closing }, or write $${ for a literal ${",
-        ),
-        ("a-${var.list}", "wrong type", "cannot be embedded in text", None),
-    ],
-)
-def test_what_is_no_expression_is_an_error_at_its_place(
-    place: Place, text: str, what: str, said: str, fix: str | None
-) -> None:
-    place.write(head("bucket: {default: b}, list: {default: [1]}") + f"jobs:\n  a:{BODY % repr(text)}")
-    problem = place.problem()
-    assert problem.what == what
-    assert said in problem.why
-    assert problem.fix == fix
-    assert marked(problem) in text
-    assert marked(problem).startswith("${")
-    assert problem.path == "jobs.a.algorithm.environments.X"
-
-
-def test_a_variable_without_a_value_names_every_way_to_give_one(place: Place) -> None:
-    place.write(head("v: {env: V}") + f"jobs:\n  a:{BODY % '${var.v}'}")
-    problem = place.problem()
-    assert problem.what == "variable without a value"
-    assert problem.fix is not None
-    for way in ("--var v=VALUE", "--var-file", "environment variable V", "default:"):
-        assert way in problem.fix
 
 
 def test_a_variable_without_a_value_is_told_once_whether_it_is_used_or_not(place: Place) -> None:
@@ -212,17 +123,6 @@ def test_names_that_nobody_declares_are_errors(place: Place) -> None:
         ("unknown variable", 'did you mean "bucket"?'),
     ]
     assert place_of(problems[2]) == "values.yaml:2:1"
-
-
-def test_keys_are_not_expanded(place: Place) -> None:
-    place.write(HEAD + f"jobs:\n  '${{var.v}}':{JOB}")
-    assert place.problem().what == "invalid key"
-
-
-def test_defaults_are_expanded_for_each_job(place: Place) -> None:
-    place.write(HEAD + "defaults: {description: 'about ${job.key}'}\n" + f"jobs:\n  a:{JOB}  b:{JOB}")
-    jobs = place.load().stack.jobs
-    assert [jobs[key].description for key in "ab"] == ["about a", "about b"]
 
 
 # Secrets
@@ -360,17 +260,6 @@ def test_a_long_line_is_cut_after_its_secrets_are_taken_out(place: Place, filler
         assert len(problem.snippet.text) <= 122
         assert not re.search("corr|orse|batt|apl", problem.snippet.text)
     assert marked(problems[-1]) == "jbos"
-
-
-def test_values_marked_sensitive_in_place_are_secrets_too(place: Place) -> None:
-    parameters = "parameters: {password: {value: hunter2!, sensitive: true}}, engine:"
-    place.write(HEAD + f"jobs:\n  a:{JOB.replace('engine:', parameters)}")
-    loaded = place.load()
-    assert loaded.secrets == ("hunter2!",)
-    assert loaded.stack.jobs["a"].body is not None
-    sent = loaded.stack.jobs["a"].body["algorithm"]["parameters"]
-    assert sent == [{"name": "password", "value": "hunter2!"}]
-    assert sent[0]["value"].reference == "${parameter.password}"
 
 
 def test_offline_a_secret_needs_no_value(place: Place) -> None:

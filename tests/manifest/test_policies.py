@@ -42,31 +42,6 @@ def test_second_policy_of_a_name_is_told_with_both_places(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "what", "at", "why"),
-    [
-        ("  - {name: a}\n", "missing field", "4:5", "exactly one of deny and warn is required"),
-        ("  - {name: a, deny: x, warn: x}\n", "missing field", "4:5", "exactly one of deny and warn"),
-        ("  - {deny: 'true'}\n", "missing field", "4:5", '"name" is required'),
-        ("  - {name: a, deny: true}\n", "wrong type", "4:21", "expected text, got true"),
-        ("  - {name: a, deny: ''}\n", "value not allowed", "4:21", "at least 1 characters"),
-        ("  - {name: a, deny: 'true', when: x}\n", "unknown field", "4:29", '"when" is not one of'),
-        ("  - {name: a, deny: 'true', only: [keep]}\n", "value not allowed", "4:36", "one of create, update"),
-        ("  - {name: a, deny: 'true', only: []}\n", "value not allowed", "4:29", "at least 1"),
-        ("  - nothing\n", "wrong type", "4:5", "expected a mapping"),
-        ("  name: a\n", "wrong type", "4:3", "expected a list, got a mapping"),
-    ],
-)  # fmt: skip
-def test_entry_that_is_wrong_says_where_and_why(
-    place: Place, text: str, what: str, at: str, why: str
-) -> None:
-    with_policy(place, text)
-    problem = place.problem()
-    assert (problem.what, why in problem.why) == (what, True), problem
-    if what != "wrong type" or "list" not in why:
-        assert place_of(problem) == f"main.yaml:{at}"
-
-
-@pytest.mark.parametrize(
     ("text", "at", "mark"),
     [
         ("  - name: a\n    deny: job.key == @\n", "5:22", "@"),
@@ -92,26 +67,6 @@ def test_expression_that_does_not_compile_is_marked_at_its_column(
     assert (problem.what, place_of(problem)) == ("invalid expression", f"main.yaml:{at}")
     if mark:
         assert marked(problem) == mark
-
-
-def test_text_with_escapes_is_marked_at_its_beginning(place: Place) -> None:
-    with_policy(place, '  - name: a\n    deny: "job.key == \\"a\\" @"\n')
-    assert place_of(place.problem()) == "main.yaml:5:11"
-
-
-def test_unknown_name_is_told_with_the_nearest(place: Place) -> None:
-    with_policy(place, "  - {name: a, deny: jbo.key == 'x'}\n")
-    assert place.problem().fix == 'did you mean "job"?'
-
-
-def test_all_problems_of_all_policies_are_told(place: Place) -> None:
-    with_policy(place, "  - {name: a, deny: '1 +'}\n  - {name: a, deny: '2 +'}\n  - {name: b}\n")
-    assert [(problem.what, place_of(problem)) for problem in place.problems()] == [
-        ("invalid expression", "main.yaml:4:25"),
-        ("duplicate policy", "main.yaml:5:12"),
-        ("invalid expression", "main.yaml:5:25"),
-        ("missing field", "main.yaml:6:5"),
-    ]
 
 
 def test_expression_of_a_policy_is_not_expanded(place: Place) -> None:

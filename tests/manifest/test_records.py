@@ -148,11 +148,7 @@ def test_variable_that_gives_a_password_has_to_be_sensitive(place: Place, text: 
 @pytest.mark.parametrize(
     ("text", "what", "why"),
     [
-        (
-            "oracle://db/app",
-            "not a valid record store URL",
-            '"oracle" is not one of',
-        ),
+        ("oracle://db/app", "not a valid record store URL", '"oracle" is not one of'),
         ("'${var.host}'", "not a valid record store URL", "the scheme is missing"),
         ("somewhere", "not a valid record store URL", "the scheme is missing"),
         ("''", "not a valid record store URL", "the scheme is missing"),

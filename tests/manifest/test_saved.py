@@ -135,7 +135,7 @@ def test_secrets_survive_with_value_and_reference(
         else:
             literal += piece
     text += escape(literal)
-    value = Expander(VariableValues(declared, from_files=given_values), {}).text(text)
+    value = Expander(VariableValues(declared, from_files=given_values).get, {}).text(text)
     tree = {"a": [value, {"b": value}]}
     written = json.loads(json.dumps(save(tree)))
     sources = {"token": VariableSource(env="TOKEN"), "other": VariableSource(given=True)}

@@ -39,13 +39,6 @@ def test_stack_without_targets_loads(place: Place) -> None:
         place.load().target()
 
 
-def test_default_has_to_be_one_of_the_targets(place: Place) -> None:
-    place.write("stack: s\ntarget: prd\ntargets: {prod: {kind: modelarts, region: r}}\n")
-    problem = place.problem()
-    assert (problem.what, place_of(problem)) == ("unknown target", "main.yaml:2:9")
-    assert problem.fix == 'did you mean "prod"?'
-
-
 def test_unset_environment_variable_matters_only_for_the_target_that_is_used(place: Place) -> None:
     place.write(
         """\
@@ -68,43 +61,6 @@ def test_unset_environment_variable_matters_only_for_the_target_that_is_used(pla
 
 
 @pytest.mark.parametrize(
-    ("target", "what", "path"),
-    [
-        ("{kind: local, region: r}", "incompatible fields", "targets.t.region"),
-        ("{kind: local, profile: p}", "incompatible fields", "targets.t.profile"),
-        ("{kind: modelarts}", "missing field", "targets.t"),
-        ("{region: r}", "missing field", "targets.t"),
-        ("{kind: cloud}", "value not allowed", "targets.t.kind"),
-        ("{kind: local, regoin: r}", "unknown field", "targets.t"),
-        ("{kind: modelarts, region: 3}", "wrong type", "targets.t.region"),
-        ("{kind: modelarts, region: r, workspace_id: abc}", "value not allowed", "targets.t.workspace_id"),
-        ("{kind: modelarts, endpoint: modelarts.com}", "value not allowed", "targets.t.endpoint"),
-        ("{kind: modelarts, endpoint: 'ftp://x'}", "value not allowed", "targets.t.endpoint"),
-        ("{kind: modelarts, endpoint: 'https://x/v2'}", "value not allowed", "targets.t.endpoint"),
-        ("{kind: modelarts, endpoint: 'https://x?a=b'}", "value not allowed", "targets.t.endpoint"),
-        ("{kind: modelarts, endpoint: 'https://x:port'}", "value not allowed", "targets.t.endpoint"),
-        ("{kind: modelarts, endpoint: 'http://x.com'}", "value not allowed", "targets.t.endpoint"),
-        ("{kind: modelarts, endpoint: 'https://me:hunter2@x'}", "literal secret", "targets.t.endpoint"),
-        ("{kind: modelarts, endpoint: 'https://me:hunter2@x:port'}", "literal secret", "targets.t.endpoint"),
-        ("{kind: modelarts, endpoint: 'https://a b'}", "value not allowed", "targets.t.endpoint"),
-        ("{kind: modelarts, region: r, password: hunter2}", "literal secret", "targets.t.password"),
-        ("{kind: modelarts, region: r, secret_key: hunter2}", "literal secret", "targets.t.secret_key"),
-        ("{kind: modelarts, region: r, AK: hunter2}", "literal secret", "targets.t.AK"),
-        ("{kind: modelarts, region: '${var.secret}'}", "secret not allowed here", "targets.t.region"),
-        ("{kind: modelarts, region: '${job.key}'}", "invalid expression", "targets.t.region"),
-        ("", "wrong type", "targets.t"),
-        ("[local]", "wrong type", "targets.t"),
-    ],
-)
-def test_what_a_target_may_not_say(place: Place, target: str, what: str, path: str) -> None:
-    place.write(f"stack: s\nvariables: {{secret: {{sensitive: true, env: S}}}}\ntargets:\n  t: {target}\n")
-    problem = place.problem(environ={"S": "hunter2"})
-    assert (problem.what, problem.path) == (what, path)
-    assert place_of(problem).startswith("main.yaml:4:")
-    assert "hunter2" not in repr(problem)
-
-
-@pytest.mark.parametrize(
     "target",
     [
         "{kind: modelarts, endpoint: 'https://modelarts.eu-de.otc.t-systems.com', cloud: otc}",
@@ -120,11 +76,3 @@ def test_what_a_target_may_not_say(place: Place, target: str, what: str, path: s
 def test_what_a_target_may_say(place: Place, target: str) -> None:
     place.write(f"stack: s\ntargets:\n  t: {target}\n")
     assert place.load().target("t")[1].kind == MODELARTS
-
-
-def test_credentials_are_told_where_they_belong(place: Place) -> None:
-    place.write("stack: s\ntargets: {t: {kind: modelarts, region: r, token: hunter2}}\n")
-    problem = place.problem()
-    assert problem.fix is not None
-    assert "HUAWEICLOUD_SDK_AK" in problem.fix
-    assert "MODELARTS_AUTH_TOKEN" in problem.fix
