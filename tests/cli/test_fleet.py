@@ -26,17 +26,30 @@ from reconciler.manifest import LoadedStack
 from tests.cli.conftest import JOB, Reconciler, Service, put_finished_job, write
 
 
-def stack(name: str, *keys: str, url: str | None = None, project: str = "p1", more: str = "") -> str:
-    """A manifest, on the embedded emulator or on a service."""
+def stack(name: str, keys: str = "", *, url: str | None = None, project: str = "p1", more: str = "") -> str:
+    """A manifest with a job for each of the keys, on the embedded emulator or on a service."""
     service = f"{{kind: modelarts, endpoint: '{url}', project_id: {project}}}"
     target = "{kind: local}" if url is None else service
-    jobs = "".join(JOB.format(key=key, lr="0.1") for key in keys)
+    jobs = "".join(JOB.format(key=key, lr="0.1") for key in keys.split())
     head = f"apiVersion: reconciler/v1\nstack: {name}\ntargets: {{there: {target}}}\n{more}"
     return head + (f"jobs:\n{jobs}" if keys else "jobs: {}\n")
 
 
+def put(url: str | None = None, **texts: str) -> None:
+    """Write stacks by the names of their directories: their keys, or their whole text."""
+    for name, text in texts.items():
+        write(text if "\n" in text else stack(name, text, url=url), f"{name}/stack.yaml")
+
+
 def entries(document: Any) -> dict[str, Any]:
     return {entry["root"]: entry for entry in document["stacks"]}
+
+
+def codes_of(document: Any) -> dict[str, int]:
+    return {root: entry["exit_code"] for root, entry in entries(document).items()}
+
+
+BROKEN = stack("two", "b") + "oops: 1\n"
 
 
 # ── which stacks ─────────────────────────────────────────────────────────────────────────────────────
@@ -51,15 +64,10 @@ def test_every_root_below_path_is_a_stack_of_its_own_nested_ones_too(reconciler:
     said = reconciler("validate", "--fleet", "--json", "tree")
     shown = [(one["root"], one["stack"], one["document"]["jobs"]) for one in said.document["stacks"]]
     assert shown == [("outer", "outer", 1), ("outer-b", "other", 1), ("outer/deep/inner", "inner", 1)]
-
-
-def test_root_of_path_itself_is_a_dot_and_several_paths_have_roots_from_what_they_share(
-    reconciler: Reconciler,
-) -> None:
-    write(stack("top", "a"), "x/a/stack.yaml")
-    write(stack("two", "b"), "x/b/c/stack.yaml")
-    assert list(entries(reconciler("validate", "--fleet", "--json", "x/a").document)) == ["."]
-    assert list(entries(reconciler("validate", "--fleet", "--json", "x/a", "x/b").document)) == ["a", "b/c"]
+    # The root of PATH itself is a dot; several paths have roots from what they share.
+    for paths, roots in ((["tree/outer-b"], ["."]), (["tree/outer/deep", "tree/outer-b"], None)):
+        found = list(entries(reconciler("validate", "--fleet", "--json", *paths).document))
+        assert found == (roots or ["outer-b", "outer/deep/inner"])
 
 
 def test_tree_without_a_root_file_is_a_manifest_error_with_its_candidates(reconciler: Reconciler) -> None:
@@ -68,15 +76,13 @@ def test_tree_without_a_root_file_is_a_manifest_error_with_its_candidates(reconc
     write("stak: a\njobs: {}\n", "tree/other.yaml")
     said = reconciler("validate", "--fleet", "tree")
     assert (said.code, said.out) == (65, "")
-    assert "no root file" in said.err
-    assert "tree/jobs.yaml" in said.err
-    assert 'did you mean "stack"' in said.err
+    for words in ("no root file", "tree/jobs.yaml", 'did you mean "stack"'):
+        assert words in said.err
 
 
 def test_path_that_is_a_file_or_missing_is_wrong_use(reconciler: Reconciler) -> None:
-    file = write(stack("a"))
-    assert reconciler("validate", "--fleet", str(file)).code == 64
-    assert reconciler("validate", "--fleet", "nowhere").code == 64
+    for path in (str(write(stack("a"))), "nowhere"):
+        assert reconciler("validate", "--fleet", path).code == 64
 
 
 # ── one that fails hides no other ────────────────────────────────────────────────────────────────────
@@ -85,40 +91,28 @@ def test_path_that_is_a_file_or_missing_is_wrong_use(reconciler: Reconciler) -> 
 def test_stacks_that_fail_in_every_way_hide_no_other(
     reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(stack("good", "a"), "good/stack.yaml")
-    write(stack("broken", "a") + "oops: 1\n", "broken/stack.yaml")
-    write("stack: syntax\njobs: {a\n", "syntax/stack.yaml")
-    write(stack("twice"), "twice/a.yaml")
-    write(stack("twice"), "twice/b.yaml")
-    write(stack("denied", "a", url=service.url, project="p2"), "denied/stack.yaml")
-    write(stack("unreachable", "a", url="http://127.0.0.1:1"), "unreachable/stack.yaml")
+    put(good="a", broken=stack("broken", "a") + "oops: 1\n", syntax="stack: syntax\njobs: {a\n")
+    put(denied=stack("denied", "a", url=service.url, project="p2"))
+    put("http://127.0.0.1:1", unreachable="a")
+    for file in ("a", "b"):
+        write(stack("twice"), f"twice/{file}.yaml")
     monkeypatch.setattr("reconciler.modelarts.clock.Backoff.wait_s", lambda *_: None)
     said = reconciler("plan", "--fleet", "--json")
-    codes = {root: one["exit_code"] for root, one in entries(said.document).items()}
-    assert codes == {
-        "broken": 65,
-        "denied": 7,
-        "good": 0,
-        "syntax": 65,
-        "twice": 65,
-        "unreachable": 8,
-    }
-    assert said.code == 7
+    codes = {"broken": 65, "denied": 7, "good": 0, "syntax": 65, "twice": 65, "unreachable": 8}
+    assert (said.code, codes_of(said.document)) == (7, codes)
     assert entries(said.document)["broken"]["stack"] == "broken"
     assert entries(said.document)["twice"]["stack"] is None
     assert all(("document" in one) != ("error" in one) for one in said.document["stacks"])
     Draft202012Validator(schema("fleet")).validate(said.document)
 
 
-def test_exit_code_is_the_first_by_the_order_of_the_table_over_all_stacks(
-    reconciler: Reconciler, service: Service
-) -> None:
-    write(stack("changes", "a"), "changes/stack.yaml")
+def test_exit_code_is_the_first_by_the_order_of_the_table_over_all_stacks(reconciler: Reconciler) -> None:
+    put(changes="a")
     assert reconciler("plan", "--fleet").code == 0
-    write(stack("empty"), "empty/stack.yaml")
+    put(empty="")
     assert reconciler("plan", "--fleet", "--detailed-exitcode", "--allow", "empty").code == 2
     assert reconciler("plan", "--fleet", "--detailed-exitcode").code == 3  # a manifest without jobs
-    write(stack("broken") + "oops: 1\n", "broken/stack.yaml")
+    put(two=BROKEN)
     said = reconciler("plan", "--fleet", "--detailed-exitcode", "--json")
     assert sorted(said.document["summary"]["exit_codes"]) == ["2", "3", "65"]
     assert said.code == 65
@@ -139,23 +133,22 @@ def test_internal_error_is_70_of_its_stack_without_secrets(
 
     monkeypatch.setattr(reconcile, "plan", fails_for_one)
     monkeypatch.setenv("PASSWORD_OF_TWO", "swordfish-1")
-    write(stack("one", "a"), "one/stack.yaml")
     variables = "variables: {password: {env: PASSWORD_OF_TWO, sensitive: true}}\n"
-    write(stack("two", "a", more=variables), "two/stack.yaml")
+    put(one="a", two=stack("two", "a", more=variables))
     said = reconciler("plan", "--fleet", "--json")
-    assert said.code == 70
-    assert {root: one["exit_code"] for root, one in entries(said.document).items()} == {"one": 0, "two": 70}
+    assert (said.code, codes_of(said.document)) == (70, {"one": 0, "two": 70})
     assert entries(said.document)["two"]["error"]["message"] == "internal error: KeyError: '(sensitive)'"
     [report] = re.findall(r"with the file (\S+) ", said.err)
-    assert "fails_for_one" in Path(report).read_text(encoding="utf-8")
-    assert "swordfish-1" not in said.out + said.err + Path(report).read_text(encoding="utf-8")
+    text = Path(report).read_text(encoding="utf-8")
+    assert "fails_for_one" in text
+    assert "swordfish-1" not in said.out + said.err + text
     Path(report).unlink()
 
 
 def test_directory_that_cannot_be_listed_is_an_entry(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(stack("one", "a"), "one/stack.yaml")
+    put(one="a")
     Path("locked").mkdir()
     scandir = os.scandir
 
@@ -170,113 +163,87 @@ def test_directory_that_cannot_be_listed_is_an_entry(
     assert entries(said.document)["locked"]["error"]["message"] == "unreadable directory: Permission denied"
 
 
-def test_two_stacks_that_own_the_same_jobs_are_errors_that_name_both(
-    reconciler: Reconciler, service: Service
+@pytest.mark.parametrize("command", COMMANDS)
+def test_stacks_that_cannot_be_checked_are_errors_of_their_entries(
+    reconciler: Reconciler, service: Service, command: str
 ) -> None:
-    write(stack("same", "a", url=service.url), "copy/stack.yaml")
-    write(stack("same", "b", url=service.url), "first/stack.yaml")
-    write(stack("same", "a"), "local-1/stack.yaml")  # its jobs lie beside it
-    write(stack("same", "a"), "local-2/stack.yaml")
-    for command in COMMANDS:
-        said = reconciler(command, "--fleet", "--json")
-        failed = {
-            root: one["error"]["message"] for root, one in entries(said.document).items() if "error" in one
-        }
-        assert said.code == 65
-        assert failed.keys() == {"copy", "first"}
-        assert "copy and first both declare stack same" in failed["copy"]
+    """Two that own the same jobs name both; the jobs of a local target lie beside it."""
+    put(good="a", wrong=stack("wrong", "b").replace("jobs:", "jbos:"))
+    put(copy=stack("same", "a", url=service.url), first=stack("same", "b", url=service.url))
+    put(**dict.fromkeys(("local-1", "local-2"), stack("beside", "a")))
+    said = reconciler(command, "--fleet", "--json")
+    found = entries(said.document)
+    failed = {root: one["error"]["message"] for root, one in found.items() if "error" in one}
+    assert (said.code, failed.keys()) == (65, {"copy", "first", "wrong"})
+    assert "copy and first both declare stack same" in failed["copy"]
+    assert "jbos" in failed["wrong"]
+    assert set(found["wrong"]) == {"root", "stack", "exit_code", "error"}
+    assert (found["wrong"]["stack"], found["wrong"]["exit_code"]) == ("wrong", 65)
+    assert set(found["good"]) == {"root", "stack", "exit_code", "document"}
 
 
 # ── options ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_only_narrows_the_stacks_that_have_the_key(reconciler: Reconciler) -> None:
-    write(stack("one", "a", "b"), "one/stack.yaml")
-    write(stack("two", "b", "c"), "two/stack.yaml")
+    put(one="a b", two="b c")
     said = reconciler("plan", "--fleet", "--json", "--only", "a,c*")
-    keys = {
-        root: [action["key"] for action in one["document"]["actions"]]
-        for root, one in entries(said.document).items()
-    }
+    actions = {root: one["document"]["actions"] for root, one in entries(said.document).items()}
+    keys = {root: [action["key"] for action in found] for root, found in actions.items()}
     assert (said.code, keys) == (0, {"one": ["a"], "two": ["c"]})
 
 
-@pytest.mark.parametrize("option", ["--only=nowhere", "--only=no*", "--allow=lost-work=nowhere"])
-def test_key_that_no_stack_has_is_wrong_use(reconciler: Reconciler, option: str) -> None:
-    write(stack("one", "a"), "one/stack.yaml")
-    write(stack("two", "b"), "two/stack.yaml")
-    said = reconciler("plan", "--fleet", option)
-    assert (said.code, said.out) == (64, "")
-    assert "of any stack of the fleet" in said.err
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_invalid_stack_is_an_error_of_its_entry_whatever_the_command(
-    reconciler: Reconciler, command: str
+@pytest.mark.parametrize(
+    ("arguments", "code", "why"),
+    [
+        (["--fleet", "--only=nowhere"], 64, "of any stack of the fleet"),
+        (["--fleet", "--only=no*"], 64, "of any stack of the fleet"),
+        (["--fleet", "--allow=lost-work=nowhere"], 64, "of any stack of the fleet"),
+        (["--fleet", "--var=y=1"], 65, "unknown variable"),
+        (["--fleet", "--var-file=values.yaml"], 65, "unknown variable"),
+        (["--fleet", "--out", "plan.json"], 64, "--out saves the plan of one stack"),
+        (["--fleet", "-o", "html"], 64, "use one of text, json, markdown, github, junit, sarif, prometheus"),
+        (["--scheduler", "tcp://127.0.0.1:8786", "one"], 64, "--scheduler needs --fleet"),
+    ],
+)
+def test_option_without_meaning_for_a_fleet_is_refused(
+    reconciler: Reconciler, arguments: list[str], code: int, why: str
 ) -> None:
-    write(stack("one", "a"), "one/stack.yaml")
-    write(stack("two", "b").replace("jobs:", "jbos:"), "two/stack.yaml")
-    found = entries(reconciler(command, "--fleet", "--json").document)
-    assert set(found["two"]) == {"root", "stack", "exit_code", "error"}
-    assert (found["two"]["stack"], found["two"]["exit_code"]) == ("two", 65)
-    assert "jbos" in found["two"]["error"]["message"]
-    assert set(found["one"]) == {"root", "stack", "exit_code", "document"}
+    put(one="a", two="b")
+    write("y: 1\n", "values.yaml")
+    said = reconciler("plan", *arguments)
+    assert (said.code, said.out) == (code, "")
+    assert why in said.err
 
 
 def test_variable_goes_to_the_stacks_that_declare_it(reconciler: Reconciler) -> None:
-    write(stack("one", "a", more="variables: {x: {default: '1', allowed: ['1', '2']}}\n"), "one/stack.yaml")
-    write(stack("two", "b"), "two/stack.yaml")
-    write("y: 1\n", "values.yaml")
+    put(one=stack("one", "a", more="variables: {x: {default: '1', allowed: ['1', '2']}}\n"), two="b")
     assert reconciler("validate", "--fleet", "--var", "x=2").code == 0
     wrong = reconciler("validate", "--fleet", "--json", "--var", "x=3")
-    assert {root: one["exit_code"] for root, one in entries(wrong.document).items()} == {"one": 65, "two": 0}
-    for option in ("--var=y=1", "--var-file=values.yaml"):
-        unknown = reconciler("validate", "--fleet", option)
-        assert (unknown.code, unknown.out) == (65, "")
-        assert "unknown variable" in unknown.err
+    assert codes_of(wrong.document) == {"one": 65, "two": 0}
 
 
 def test_target_is_that_of_each_stack(reconciler: Reconciler) -> None:
     targets = "targets: {here: {kind: local}, there: {kind: local}}\ntarget: here\n"
-    two = stack("two", "b").replace("targets: {there: {kind: local}}\n", targets)
-    write(stack("one", "a"), "one/stack.yaml")
-    write(two, "two/stack.yaml")
+    put(one="a", two=stack("two", "b").replace("targets: {there: {kind: local}}\n", targets))
     said = reconciler("plan", "--fleet", "--json", "-t", "here")
-    assert {root: one["exit_code"] for root, one in entries(said.document).items()} == {"one": 64, "two": 0}
+    assert codes_of(said.document) == {"one": 64, "two": 0}
     assert entries(said.document)["two"]["document"]["target"]["name"] == "here"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (["--fleet", "--out", "plan.json"], "--out saves the plan of one stack"),
-        (["--fleet", "-o", "html"], "use one of text, json, markdown, github, junit, sarif, prometheus"),
-        (["--scheduler", "tcp://127.0.0.1:8786"], "--scheduler needs --fleet"),
-    ],
-)
-def test_option_without_meaning_for_a_fleet_is_wrong_use(
-    reconciler: Reconciler, arguments: list[str], why: str
-) -> None:
-    write(stack("one", "a"), "one/stack.yaml")
-    said = reconciler("plan", *arguments)
-    assert (said.code, said.out) == (64, "")
-    assert why in said.err
-
-
 def test_preflight_is_that_of_each_stack(reconciler: Reconciler, service: Service) -> None:
-    write(stack("one", "a", url=service.url), "one/stack.yaml")
     unknown = stack("two", "a", url=service.url).replace("modelarts.vm.cpu.2u", "modelarts.nowhere")
-    write(unknown, "two/stack.yaml")
+    put(service.url, one="a", two=unknown)
     assert reconciler("plan", "--fleet").code == 0
     said = reconciler("plan", "--fleet", "--json", "--preflight")
-    assert {root: one["exit_code"] for root, one in entries(said.document).items()} == {"one": 0, "two": 3}
+    assert codes_of(said.document) == {"one": 0, "two": 3}
 
 
 def test_scheduler_of_the_environment_is_for_fleets_only(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECONCILER_SCHEDULER", "tcp://127.0.0.1:8786")
-    write(stack("one", "a"), "one/stack.yaml")
+    put(one="a")
     assert reconciler("plan").code == 0
 
 
@@ -298,13 +265,11 @@ def test_every_option_of_a_command_is_read_for_the_stacks_of_a_fleet(command: st
 
 
 def test_text_has_a_line_for_what_is_unchanged_the_rest_in_full_and_a_total(reconciler: Reconciler) -> None:
-    write(stack("kept", "a"), "kept/stack.yaml")
+    put(kept="a", new="b c")
     reconciler("apply", "--yes", "kept")
-    write(stack("new", "b", "c"), "new/stack.yaml")
-    for name in ("x", "y"):
-        write(stack("wrong").replace("{kind: local}", "{kind: nothing}"), f"{name}/stack.yaml")
-    said = reconciler("plan", "--fleet")
-    lines = said.out.splitlines()
+    wrong = stack("wrong").replace("{kind: local}", "{kind: nothing}")
+    put(x=wrong, y=wrong)
+    lines = reconciler("plan", "--fleet").out.splitlines()
     assert lines[0] == "= kept  Plan: 0 to create, 0 to update, 0 to replace, 0 to terminate, 1 to keep."
     assert lines[1:3] == ["new:", "Stack new on there (local)"]
     assert "Plan: 2 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep." in lines
@@ -316,24 +281,21 @@ def test_text_has_a_line_for_what_is_unchanged_the_rest_in_full_and_a_total(reco
 
 
 def test_stack_that_could_not_be_read_has_no_drift(reconciler: Reconciler, service: Service) -> None:
-    write(stack("one", "a", url="http://127.0.0.1:9"), "one/stack.yaml")
-    write(stack("two", "a", url=service.url), "two/stack.yaml")
+    put("http://127.0.0.1:9", one="a")
+    put(service.url, two="a")
     put_finished_job(service.store, "two", project="p1")
     said = reconciler("drift", "--fleet")
-    assert (said.code, said.out.splitlines()[-1]) == (
-        8, "Fleet: 2 stacks, 1 with drift; 1 missing, 1 unknown."
-    )  # fmt: skip
+    assert said.code == 8
+    assert said.out.splitlines()[-1] == "Fleet: 2 stacks, 1 with drift; 1 missing, 1 unknown."
     assert "Stack one on" in said.out
-    said = reconciler("drift", "--fleet", "--json")
-    assert said.document["summary"]["changed"] == 1
+    assert reconciler("drift", "--fleet", "--json").document["summary"]["changed"] == 1
 
 
 def test_stacks_that_fail_for_the_same_reason_are_shown_once(
     reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MODELARTS_AUTH_TOKEN")
-    for name in ("a", "b", "c"):
-        write(stack(name, "k", url=service.url), f"{name}/stack.yaml")
+    put(service.url, a="k", b="k", c="k")
     said = reconciler("plan", "--fleet")
     assert said.code == 7
     assert said.out.splitlines()[:2] == ["3 stacks: failed with exit code 7", "        a, b, c"]
@@ -341,99 +303,102 @@ def test_stacks_that_fail_for_the_same_reason_are_shown_once(
 
 
 def test_documents_are_those_of_the_stacks_alone(reconciler: Reconciler, service: Service) -> None:
-    write(stack("one", "a", url=service.url), "one/stack.yaml")
-    write(stack("two", "b", more="policies: [{name: no, deny: 'true', message: never}]\n"), "two/stack.yaml")
+    def timeless(document: Any) -> Any:
+        return {name: value for name, value in document.items() if name != "created_at"}
+
+    put(service.url, one="a")
+    put(two=stack("two", "b", more="policies: [{name: no, deny: 'true', message: never}]\n"))
     for command in COMMANDS:
         together = entries(reconciler(command, "--fleet", "--json").document)
         for root in ("one", "two"):
             alone = reconciler(command, "--json", root)
             assert together[root]["exit_code"] == alone.code
-            assert _timeless(together[root]["document"]) == _timeless(alone.document)
+            assert timeless(together[root]["document"]) == timeless(alone.document)
 
 
-def _timeless(document: Any) -> Any:
-    return {name: value for name, value in document.items() if name != "created_at"}
-
-
-def test_prometheus_has_each_metric_once_with_the_samples_of_all_stacks(reconciler: Reconciler) -> None:
-    write(stack("one", "a"), "one/stack.yaml")
-    write(stack("two", "b") + "oops: 1\n", "two/stack.yaml")
-    write(stack("same", "a"), "x/stack.yaml")
-    write(stack("same", "b"), "y/stack.yaml")
-    assert reconciler("plan", "--fleet", "-o", "prometheus=metrics.prom").code == 65
-    lines = Path("metrics.prom").read_text(encoding="utf-8").splitlines()
+def test_formats_show_all_stacks(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Prometheus each metric once, JUnit a suite, SARIF a run, GitHub errors first and totals."""
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "outputs"))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
+    put(one="a", two=BROKEN)
+    formats = ("prometheus=m.prom", "junit=junit.xml", "sarif=out.sarif", "github")
+    said = reconciler("plan", "--fleet", *(word for one in formats for word in ("-o", one)))
+    assert said.code == 65
+    lines = Path("m.prom").read_text(encoding="utf-8").splitlines()
     assert len([line for line in lines if line.startswith("# TYPE reconciler_plan_actions ")]) == 1
     assert 'reconciler_plan_actions{stack="one",target="there",action="create"} 1.0' in lines
     assert 'reconciler_run_success{stack="one",target="there",command="plan"} 1.0' in lines
     assert 'reconciler_run_success{stack="two",target="",command="plan"} 0.0' in lines
-    samples = [line.rpartition(" ")[0] for line in lines if not line.startswith("#")]
-    assert len(set(samples)) == len(samples)
-    assert 'reconciler_plan_actions{stack="same",target="there",action="create",root="x"} 1.0' in lines
-
-
-def test_junit_has_a_suite_per_stack_and_sarif_a_run(reconciler: Reconciler) -> None:
-    write(stack("one", "a"), "one/stack.yaml")
-    write(stack("two", "b") + "oops: 1\n", "two/stack.yaml")
-    reconciler("plan", "--fleet", "-o", "junit=junit.xml", "-o", "sarif=out.sarif")
-    suites = list(Xml.parse("junit.xml").getroot())
-    assert [(one.get("name"), one.get("failures")) for one in suites] == [
-        ("plan.one@there", "0"),
-        ("plan.two", "1"),
-    ]
+    suites = [(one.get("name"), one.get("failures")) for one in Xml.parse("junit.xml").getroot()]
+    assert suites == [("plan.one@there", "0"), ("plan.two", "1")]
     runs = json.loads(Path("out.sarif").read_text(encoding="utf-8"))["runs"]
-    assert [one["automationDetails"]["id"] for one in runs] == [
-        "reconciler/plan/one/there/",
-        "reconciler/plan/two/",
-    ]
+    ids = [one["automationDetails"]["id"] for one in runs]
+    assert ids == ["reconciler/plan/one/there/", "reconciler/plan/two/"]
     [result] = runs[1]["results"]
-    where = result["locations"][0]["physicalLocation"]
-    assert where["artifactLocation"]["uri"] == "two/stack.yaml"
-
-
-def test_github_shows_errors_first_and_hands_the_totals_on(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "outputs"))
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
-    write(stack("one", "a"), "one/stack.yaml")
-    write(stack("two", "b") + "oops: 1\n", "two/stack.yaml")
-    said = reconciler("plan", "--fleet", "-o", "github")
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "two/stack.yaml"
     assert said.out.startswith("::error file=two/stack.yaml,line=")
     assert said.out.splitlines()[-1].startswith("::notice title=fleet::Fleet: 2 stacks")
-    assert "create=1\n" in (tmp_path / "outputs").read_text(encoding="utf-8")
-    assert "failed=1\n" in (tmp_path / "outputs").read_text(encoding="utf-8")
-    summary = (tmp_path / "summary").read_text(encoding="utf-8")
+    outputs, summary = ((tmp_path / name).read_text(encoding="utf-8") for name in ("outputs", "summary"))
+    assert {"create=1", "failed=1"} <= set(outputs.splitlines())
     assert summary.startswith("<!-- reconciler: fleet -->\n**Fleet: 2 stacks, 1 with changes, 1 failed;")
     assert "- `two`: **failed** with exit code 65" in summary
     assert "### `one`" in summary
 
 
+def test_prometheus_tells_stacks_of_one_name_apart_by_their_root(reconciler: Reconciler) -> None:
+    put(x=stack("same", "a"), y=stack("same", "b"))
+    reconciler("plan", "--fleet", "-o", "prometheus=m.prom")
+    lines = Path("m.prom").read_text(encoding="utf-8").splitlines()
+    samples = [line.rpartition(" ")[0] for line in lines if not line.startswith("#")]
+    assert len(set(samples)) == len(samples)
+    assert 'reconciler_plan_actions{stack="same",target="there",action="create",root="x"} 1.0' in lines
+
+
 def test_stderr_says_which_stack_a_warning_is_of(reconciler: Reconciler) -> None:
     literal = "variables: {password: {default: swordfish, sensitive: true}}\n"
-    write(stack("one", "a", more=literal), "one/stack.yaml")
-    write(stack("two", "b"), "two/stack.yaml")
+    put(one=stack("one", "a", more=literal), two="b")
     said = reconciler("validate", "--fleet")
     assert said.err.startswith("one:\nwarning: ")
     assert "two" not in said.err
     assert "swordfish" not in said.err + said.out
 
 
-def test_verbose_says_each_stack_as_it_is_done(reconciler: Reconciler) -> None:
-    for name in ("one", "two"):
-        write(stack(name, "a"), f"{name}/stack.yaml")
+def test_progress_is_a_line_now_and_then_and_each_stack_if_verbose(
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(one="a", two="a")
+    assert reconciler("plan", "--fleet").err == ""
     said = reconciler("plan", "--fleet", "-v", "--json")
     shown = re.findall(r"debug: (\d of \d) stacks done; (\w+): Plan: 1 to create", said.err)
     assert [count for count, _ in shown] == ["1 of 2", "2 of 2"]
     assert {name for _, name in shown} == {"one", "two"}
+    monkeypatch.setattr("reconciler.cli.fleet.SAY_AFTER_S", -1.0)
+    assert reconciler("plan", "--fleet").err == "1 of 2 stacks done\n"
+
+
+def test_file_has_no_colours_beside_a_terminal_that_has(reconciler: Reconciler) -> None:
+    put(one="a")
+    said = reconciler("plan", "--fleet", "--color", "always", "-o", "text", "-o", "text=plan.txt")
+    assert "\x1b[32m" in said.out
+    assert "\x1b" not in Path("plan.txt").read_text(encoding="utf-8")
+
+
+# ── drift that is reported once ──────────────────────────────────────────────────────────────────────
+
+
+def a_failed_job(reconciler: Reconciler, service: Service) -> None:
+    put(service.url, one="a")
+    assert reconciler("apply", "--yes", "one").code == 0
+    service.store.set_phase(next(iter(service.store.jobs())).id, "Failed")
 
 
 @pytest.mark.parametrize("how", ["interrupt", "unknown variable", "two of one name"])
 def test_drift_that_no_report_has_shown_is_new_to_the_next_check(
     reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    write(stack("one", "a", url=service.url), "one/stack.yaml")
-    assert reconciler("apply", "--yes", "one").code == 0
-    service.store.set_phase(next(iter(service.store.jobs())).id, "Failed")
+    a_failed_job(reconciler, service)
     drift = ("drift", "--fleet", "--since-last")
     if how == "interrupt":
 
@@ -455,9 +420,7 @@ def test_drift_that_no_report_has_shown_is_new_to_the_next_check(
 def test_drift_that_cannot_be_marked_as_shown_is_said(
     reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(stack("one", "a", url=service.url), "one/stack.yaml")
-    assert reconciler("apply", "--yes", "one").code == 0
-    service.store.set_phase(next(iter(service.store.jobs())).id, "Failed")
+    a_failed_job(reconciler, service)
 
     def fails(*_: object) -> None:
         raise OSError(30, "Read-only file system", "records")
@@ -468,9 +431,11 @@ def test_drift_that_cannot_be_marked_as_shown_is_said(
     assert "one: warning: Read-only file system; the next check reports its drift again" in said.err
 
 
+# ── the process ──────────────────────────────────────────────────────────────────────────────────────
+
+
 def test_interrupt_ends_it_without_a_report(reconciler: Reconciler, service: Service) -> None:
-    for number in range(30):
-        write(stack(f"s{number}", "a", url=service.url), f"s{number}/stack.yaml")
+    put(service.url, **{f"s{number}": "a" for number in range(30)})
     service.app.faults.add(Fault(Effect.DELAY, delay_s=0.05, count=None))
     served = service.app.requests
 
@@ -491,8 +456,7 @@ def test_interrupt_ends_it_without_a_report(reconciler: Reconciler, service: Ser
 def test_values_of_a_stack_go_when_it_is_done(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in range(12):
-        write(stack(f"s{number}", "a", "b"), f"s{number}/stack.yaml")
+    put(**{f"s{number}": "a b" for number in range(12)})
     alive: list[int] = []
     make = FleetReport.of
 
@@ -507,18 +471,3 @@ def test_values_of_a_stack_go_when_it_is_done(
     assert reconciler("plan", "--fleet", "--json").code == 0
     # What another test has left may go meanwhile.
     assert alive <= [before]
-
-
-def test_progress_is_a_line_now_and_then(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("one", "two"):
-        write(stack(name, "a"), f"{name}/stack.yaml")
-    assert reconciler("plan", "--fleet").err == ""
-    monkeypatch.setattr("reconciler.cli.fleet.SAY_AFTER_S", -1.0)
-    assert reconciler("plan", "--fleet").err == "1 of 2 stacks done\n"
-
-
-def test_file_has_no_colours_beside_a_terminal_that_has(reconciler: Reconciler) -> None:
-    write(stack("one", "a"), "one/stack.yaml")
-    said = reconciler("plan", "--fleet", "--color", "always", "-o", "text", "-o", "text=plan.txt")
-    assert "\x1b[32m" in said.out
-    assert "\x1b" not in Path("plan.txt").read_text(encoding="utf-8")
