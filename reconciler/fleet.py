@@ -83,7 +83,6 @@ class FleetRequest:
 
     @property
     def var_files(self) -> list[Path]:
-        """The files that give values to variables."""
         return [Path(path) for path in self.options.get("var_files") or ()]
 
 
@@ -813,7 +812,6 @@ def _is_lost(error: BaseException) -> bool:
 
 
 def _problem_of(error: BaseException) -> Diagnostic:
-    """Why a worker has no result."""
     if _is_lost(error):
         why = "workers were lost again and again while they checked it"
         return Diagnostic("workers were lost", why, "check the memory of the workers, and their logs")

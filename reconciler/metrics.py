@@ -40,13 +40,10 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 class _Collector(Collector):
-    """Yields what was measured."""
-
     def __init__(self, metrics: Iterable[Measurement]) -> None:
         self._metrics = tuple(metrics)
 
     def collect(self) -> Iterator[Family]:
-        """One family for each metric."""
         for metric in self._metrics:
             names = list(metric.samples[0][0]) if metric.samples else []
             kind = CounterMetricFamily if metric.type == COUNTER else GaugeMetricFamily
@@ -57,7 +54,6 @@ class _Collector(Collector):
 
 
 def _registry(metrics: Iterable[Measurement]) -> CollectorRegistry:
-    """A registry that holds these metrics and nothing of this process."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(metrics))
     return registry
@@ -182,14 +178,12 @@ class _Requests:
         self._tasks: list[Any] = []
 
     def set_thread_count(self, count: int) -> None:
-        """There are no threads."""
+        pass
 
     def add_task(self, task: Any) -> None:
-        """Take one connection on which a request has come."""
         self._tasks.append(task)
 
     def answer_all(self) -> None:
-        """Answer what has come in."""
         while self._tasks:
             channel = self._tasks.pop(0)
             # One request for each connection: who asks for more than he reads would be waited for.
@@ -198,7 +192,6 @@ class _Requests:
                 channel.service()
 
     def shutdown(self, cancel_pending: bool = True, timeout: float = 5) -> bool:
-        """Leave what is not answered yet."""
         self._tasks.clear()
         return True
 
@@ -210,22 +203,19 @@ class _Readable:
         self._descriptor = descriptor
 
     def fileno(self) -> int:
-        """The descriptor."""
         return self._descriptor
 
     def readable(self) -> bool:
-        """It is waited for."""
         return True
 
     def writable(self) -> bool:
-        """Nothing is written there."""
         return False
 
     def handle_read_event(self) -> None:
-        """Whoever waited reads it."""
+        pass
 
     def handle_close(self) -> None:
-        """Whoever waited notices."""
+        pass
 
 
 def _bind(host: str, port: int) -> socket.socket:

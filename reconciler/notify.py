@@ -358,7 +358,6 @@ class _Capture(logging.Filter):
     """Keeps what Apprise logs in threads of ours out of every handler; others are not concerned."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let a record pass unless this thread captures it."""
         if _captured.lines is not None and record.levelno >= logging.WARNING:
             _captured.lines.append(record.getMessage())
         return _captured.lines is None

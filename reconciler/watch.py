@@ -75,11 +75,9 @@ class WatchClock:
     """The clocks of this machine: one that tells the time, and one that never jumps."""
 
     def now(self) -> float:
-        """Seconds since 1970."""
         return time.time()
 
     def elapsed(self) -> float:
-        """Seconds since the machine was started."""
         return time.monotonic()
 
 
@@ -192,7 +190,6 @@ class WatchState:
 
     @property
     def checks(self) -> int:
-        """How many checks there were."""
         return self.last.number if self.last else 0
 
     def after(self, check: CheckReport, elapsed_s: float) -> WatchState:

@@ -241,8 +241,6 @@ class Faults:
 
 
 class _CountedFault:
-    """A fault with its counters."""
-
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
         self.seen = 0

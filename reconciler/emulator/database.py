@@ -185,7 +185,6 @@ class JobDatabase:
             return self._connection.execute(sql, values).fetchone()
 
     def all(self, sql: str, values: tuple[Any, ...] = ()) -> list[Any]:
-        """Return every row."""
         with self._lock:
             return self._connection.execute(sql, values).fetchall()
 

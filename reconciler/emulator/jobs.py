@@ -50,12 +50,10 @@ class ApiRequest:
 
     @property
     def project(self) -> str:
-        """The project id of the URL."""
         return str(self.path["project_id"])
 
     @property
     def job_id(self) -> str:
-        """The job id of the URL."""
         return str(self.path["job_id"])
 
     @property

@@ -31,8 +31,6 @@ _ECHOED_ANNOTATIONS = ("jupyter-lab/", "tensorboard/", "mindstudio-insight/", "f
 
 
 class Identity(NamedTuple):
-    """The fields of a job that the service itself sets."""
-
     id: str
     create_ms: int
     user_name: str
@@ -274,12 +272,10 @@ def _fill_endpoints(response: dict[str, Any]) -> None:
 
 
 def _present(members: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the members that are not null."""
     return {key: value for key, value in (members or {}).items() if value is not None}
 
 
 def _without_scheme(path: str) -> str:
-    """Return an OBS path as the service echoes it: without obs://."""
     return path.removeprefix("obs:/") if path.startswith("obs://") else path
 
 
@@ -297,7 +293,6 @@ def nth_id(job_id: str, number: int) -> str:
 
 
 def vary_status(status: dict[str, Any]) -> dict[str, Any]:
-    """Return a status whose `start_time` is text, and whose lists are empty rather than null."""
     metrics = status["node_count_metrics"] or []
     return status | {"start_time": str(status["start_time"]), "node_count_metrics": metrics}
 

@@ -122,7 +122,6 @@ def read_json(data: bytes) -> Any:
 
 
 def dump_json(value: Any) -> str:
-    """Return compact JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -134,7 +133,6 @@ class ApiResponse(NamedTuple):
 
 
 def json_response(status: int, value: Any) -> ApiResponse:
-    """Return a response with a JSON body."""
     return ApiResponse(status, dump_json(value))
 
 

@@ -108,7 +108,6 @@ LIFE = ("phase", "secondary", "steps", "past", "started_ms", "ended_ms", "held_m
 
 
 def read_life(row: Any) -> Life:
-    """Return the life that a row holds."""
     return Life(
         phase=row["phase"],
         secondary=row["secondary"],
@@ -126,7 +125,6 @@ def _steps(text: str) -> tuple[LifecycleStep, ...]:
 
 
 def life_columns(life: Life) -> dict[str, Any]:
-    """Return the columns that hold a life."""
     return {
         "phase": life.phase,
         "secondary": life.secondary,

@@ -91,7 +91,6 @@ def check_workspace(workspace_id: str | None, *, strict: bool = False) -> None:
 
 
 def check_description(description: str | None) -> None:
-    """Refuse a description of more than 256 characters."""
     if description is not None and len(description) > MAX_DESCRIPTION:
         raise invalid(f"description must not exceed {MAX_DESCRIPTION} characters")
 
@@ -105,7 +104,6 @@ def check_priority(priority: int | None) -> None:
 
 
 def check_notification(notification: Body | None) -> None:
-    """Refuse events that do not exist."""
     _check_among("spec.notification.events", (notification or {}).get("events") or (), EVENTS)
 
 
@@ -316,7 +314,6 @@ def _check_among(where: str, values: Iterable[str], allowed: frozenset[str]) -> 
 
 
 def _path_of(path: str) -> str:
-    """Return a path without its scheme."""
     return re.sub(r"^(?:(?:obs|s3):/|file://)(?=/)", "", path)
 
 

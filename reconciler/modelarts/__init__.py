@@ -6,6 +6,6 @@ A file imports only files that stand before it::
     content errors http auth           requests: bodies read and bounded, refusals, transport, credentials
     observe workspace                  jobs read page by page; one workspace as a backend
     operations job_models              the further calls in groups, and their typed questions and answers
-    connect local                      the two kinds of target
+    connect inprocess local            the two kinds of target
     jobs                               single jobs, on a target of any kind
 """

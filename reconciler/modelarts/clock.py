@@ -25,7 +25,6 @@ class SystemClock:
         self._stop = stop
 
     def now(self) -> float:
-        """Seconds since 1970."""
         return time.time()
 
     def sleep(self, seconds: float) -> None:

@@ -22,15 +22,7 @@ from reconciler.modelarts.auth import (
     find_credentials,
 )
 from reconciler.modelarts.clock import RateLimiter, SystemClock
-from reconciler.modelarts.http import (
-    DEFAULT_OPTIONS,
-    Credentials,
-    Network,
-    ServiceSession,
-    SessionOptions,
-    WsgiAdapter,
-    WsgiApp,
-)
+from reconciler.modelarts.http import DEFAULT_OPTIONS, Credentials, Network, ServiceSession, SessionOptions
 from reconciler.modelarts.target import Connected, Runtime
 from reconciler.modelarts.workspace import Workspace
 
@@ -72,9 +64,6 @@ class ModelArtsBackend(Workspace):
 
 
 # --- connect
-
-#: Where the emulator inside this process answers; nothing is ever sent there.
-INPROCESS_ENDPOINT = "http://localhost"
 
 #: The gateway counts requests of an account, so all backends of a process share one limit.
 PROCESS_LIMITER = RateLimiter()
@@ -175,24 +164,6 @@ def connect(
     project_id = project_of(target, environ, credentials)
     session = open_session(endpoint, credentials)
     return ModelArtsBackend(session, project_id, target.workspace_id, cloud_of(target, endpoint))
-
-
-def connect_inprocess(
-    app: WsgiApp,
-    *,
-    project_id: str,
-    workspace_id: str = "0",
-    cloud: Cloud = Cloud.HUAWEI,
-    credentials: Credentials | None = None,
-    options: SessionOptions = DEFAULT_OPTIONS,
-) -> ModelArtsBackend:
-    """Return a backend that calls a WSGI application inside this process, without a socket."""
-    session = ServiceSession(
-        INPROCESS_ENDPOINT,
-        credentials or Anonymous(),
-        options._replace(make_adapter=lambda: WsgiAdapter(app)),
-    )
-    return ModelArtsBackend(session, project_id, workspace_id, cloud)
 
 
 def endpoint_of(target: Target, environ: Mapping[str, str]) -> str:

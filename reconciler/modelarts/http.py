@@ -20,9 +20,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from email.utils import mktime_tz, parsedate_tz
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote
 
 import requests
 import urllib3
@@ -251,95 +252,6 @@ class _DeadlineStream(io.RawIOBase):
         super().close()
 
 
-WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-
-
-class WsgiAdapter(BaseAdapter):
-    """Calls a WSGI application inside this process for each request, without a socket.
-
-    A `ServiceError` that the app raises goes on to the caller; any other error is a connection that broke
-    without an answer.
-    """
-
-    def __init__(self, app: WsgiApp) -> None:
-        super().__init__()
-        self._app = app
-
-    def send(self, request: requests.PreparedRequest, *_: Any, **options: Any) -> requests.Response:
-        """Return the app's answer.
-
-        Raises:
-            requests.ConnectionError: the app raised instead of answering.
-            ServiceError: the app raised it.
-        """
-        started: list[tuple[str, list[tuple[str, str]]]] = []
-
-        def start_response(status: str, headers: list[tuple[str, str]], _: Any = None) -> None:
-            started.append((status, headers))
-
-        try:
-            chunks = self._app(_environ(request), start_response)
-            try:
-                content = b"".join(chunks)
-            finally:
-                if close := getattr(chunks, "close", None):
-                    close()
-            status, headers = started[-1]
-        except ServiceError:
-            raise
-        except Exception as error:
-            raise requests.ConnectionError(f"{type(error).__name__}: {error}") from error
-        response = requests.Response()
-        response.status_code = int(status.partition(" ")[0])
-        response.reason = status.partition(" ")[2]
-        response.headers = CaseInsensitiveDict(headers)
-        response.request = request
-        response.url = request.url or ""
-        response.raw = io.BytesIO(content)
-        return response
-
-    def close(self) -> None:
-        """Do nothing: there is no connection."""
-
-
-def _environ(request: requests.PreparedRequest) -> dict[str, Any]:
-    assert request.url is not None
-    scheme, _, rest = request.url.partition("://")
-    host, _, tail = rest.partition("/")
-    path, _, query = tail.partition("?")
-    name, _, port = host.partition(":")
-    body = request.body or b""
-    assert isinstance(body, bytes)
-    headers = {
-        "HTTP_" + header.upper().replace("-", "_"): value
-        for header, value in request.headers.items()
-        if header.lower() not in {"content-type", "content-length", "host", "accept-encoding"}
-    }
-    return {
-        "REQUEST_METHOD": request.method,
-        "SCRIPT_NAME": "",
-        "PATH_INFO": unquote_to_bytes("/" + path).decode("latin-1"),
-        "QUERY_STRING": query,
-        "REQUEST_URI": "/" + tail,
-        "RAW_URI": "/" + tail,
-        "SERVER_NAME": name,
-        "SERVER_PORT": port or ("443" if scheme == "https" else "80"),
-        "SERVER_PROTOCOL": "HTTP/1.1",
-        "REMOTE_ADDR": "127.0.0.1",
-        "CONTENT_LENGTH": str(len(body)),
-        "CONTENT_TYPE": request.headers.get("Content-Type", ""),
-        "HTTP_HOST": request.headers.get("Host", host),
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": scheme,
-        "wsgi.input": io.BytesIO(body),
-        "wsgi.errors": io.StringIO(),  # what goes wrong is an answer
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": False,
-        "wsgi.run_once": False,
-        **headers,
-    }
-
-
 # --- sessions
 
 CONNECT_TIMEOUT_S = 10.0
@@ -360,14 +272,6 @@ class Network(NamedTuple):
     connect_timeout_s: float = CONNECT_TIMEOUT_S
     read_timeout_s: float = READ_TIMEOUT_S
     answer_timeout_s: float = ANSWER_TIMEOUT_S
-
-    def adapter(self) -> BaseAdapter:
-        """Return a transport whose answers end in time."""
-        return DeadlineAdapter(self.answer_timeout_s)
-
-
-def _ignore(method: str, path: str, status: int | None, seconds: float) -> None:
-    """Listen to no request."""
 
 
 class SessionOptions(NamedTuple):
@@ -408,8 +312,8 @@ class ServiceSession:
         self._prefix = slash + prefix
         self._origin = f"{scheme}://{self.host}"
         self._network = options.network
-        self._make_adapter = options.make_adapter or self._network.adapter
-        self._listener = options.listener or _ignore
+        self._make_adapter = options.make_adapter or partial(DeadlineAdapter, self._network.answer_timeout_s)
+        self._listener = options.listener
         self._clock: Clock = options.clock or SystemClock(options.stop)
         self._stop = options.stop or threading.Event()
         self._headers = {
@@ -433,7 +337,6 @@ class ServiceSession:
 
     @property
     def skew_s(self) -> float | None:
-        """How far our clock was ahead of the service's at its last answer; None if no answer had a date."""
         if self._dated is None:
             return None
         date, now_s = self._dated
@@ -582,7 +485,8 @@ class ServiceSession:
         finally:
             self._idle.append(adapter)
             seconds = max(0.0, self._clock.now() - began)
-            self._listener(request.method, request.path, status, seconds)
+            if self._listener:
+                self._listener(request.method, request.path, status, seconds)
         headers = response.headers
         if date := headers.get("Date"):
             self._dated = date, self._clock.now()
@@ -636,7 +540,6 @@ def _prepare(origin: str, request: Request, headers: Mapping[str, str]) -> reque
 
 
 def _reason(error: BaseException) -> BaseException:
-    """Dig out what happened from what wraps it."""
     while True:
         inner = getattr(error, "reason", None) or next(
             (a for a in reversed(error.args) if isinstance(a, BaseException)), None
@@ -689,7 +592,6 @@ def _unusable_proxy(proxies: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def _moment_s(date: str) -> float | None:
-    """Read a date of a header; None if there is no such moment."""
     try:
         parsed = parsedate_tz(date)
         return None if parsed is None else float(mktime_tz(parsed))

@@ -90,7 +90,6 @@ def as_declared(
 
 
 def variant_of(model: type[BaseModel]) -> type[Lenient]:
-    """The response model of a declared one; one without further fields is made here."""
     if model not in _VARIANTS:
         own = type(model.__name__, (Lenient,), {"__module__": __name__, "__doc__": model.__doc__})
         as_declared(model)(own)
@@ -593,7 +592,6 @@ class Found(tuple[ReportedJob, ...]):
     unreadable: tuple[Unreadable, ...]
 
     def __new__(cls, jobs: Iterable[ReportedJob] = (), unreadable: Iterable[Unreadable] = ()) -> Self:
-        """Put the two together."""
         found = super().__new__(cls, jobs)
         found.unreadable = tuple(unreadable)
         return found

@@ -282,7 +282,6 @@ def search_jobs(
 
 
 def _conditions(filters: JobFilters) -> list[SearchFilter]:
-    """The service's conditions, times aside."""
     given = [
         ("name", "like", [filters.name] if filters.name else []),
         ("phase", "in", list(filters.phases)),

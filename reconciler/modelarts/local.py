@@ -12,15 +12,12 @@ from reconciler.core.stack import Target
 from reconciler.core.values import LOCAL, TargetIdentity
 from reconciler.errors import Rejected
 from reconciler.files import private_file, record_directory
-from reconciler.modelarts.http import SessionOptions
 from reconciler.modelarts.target import Connected, Runtime
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
-    from reconciler.core.ports import (
-        Clock,
-    )
+    from reconciler.core.ports import Clock
     from reconciler.emulator import Store
 
 #: The local target has one project, whatever the stack.
@@ -34,7 +31,6 @@ class LocalFileFailed(Rejected):
 
 
 def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> TargetIdentity:
-    """Return the identity of the target."""
     return TargetIdentity(
         name=name,
         kind=target.kind,
@@ -52,7 +48,8 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
     """
     # Here and below: the identity of a local target is asked for without opening it.
     from reconciler.emulator import Store, create_app
-    from reconciler.modelarts.connect import connect_inprocess
+    from reconciler.modelarts.http import SessionOptions
+    from reconciler.modelarts.inprocess import connect_inprocess
 
     file = record_directory(root) / "local.sqlite3"
     private_file(file)

@@ -210,7 +210,6 @@ class SearchPage(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """Whether the list ends here."""
         return len(self.items) < PAGE_SIZE
 
 

@@ -41,7 +41,6 @@ from reconciler.modelarts.workspace import Workspace
 
 @cache
 def _fields_by_spelling(model: type[BaseModel]) -> Mapping[str, str]:
-    """The names of a model's fields, by each name that the service has for them."""
     return {
         str(spelling): name
         for name, field in model.model_fields.items()
@@ -52,8 +51,6 @@ def _fields_by_spelling(model: type[BaseModel]) -> Mapping[str, str]:
 
 
 class ResponseModel(BaseModel):
-    """An object of the service."""
-
     model_config = ConfigDict(
         extra="allow",
         frozen=True,
@@ -118,8 +115,6 @@ Texts = Annotated[dict[str, str], BeforeValidator(_one_map)]
 
 
 class Accelerators(Lenient):
-    """The cards of a node."""
-
     unit_num: Count = None
     # Some tables of the service's documents have the other spelling.
     product_name: str = Field("", validation_alias=AliasChoices("product_name", "product_nume"))

@@ -46,28 +46,24 @@ class Connected(NamedTuple):
 
     @property
     def search(self) -> SupportsSearch:
-        """The backend, as one that finds jobs by conditions."""
         if hasattr(self.backend, "search"):
             return cast("SupportsSearch", self.backend)
         raise self.not_supported("search for jobs", "reconciler status shows the jobs of the stack")
 
     @property
     def deletion(self) -> SupportsDelete:
-        """The backend, as one whose records can be deleted."""
         if hasattr(self.backend, "delete"):
             return cast("SupportsDelete", self.backend)
         raise self.not_supported("delete the records of jobs")
 
     @property
     def logs(self) -> Logs:
-        """What jobs report while they run."""
         if hasattr(self.backend, "logs"):
             return cast("Logs", self.backend.logs)
         raise self.not_supported("show logs, events and metrics of jobs")
 
     @property
     def catalog(self) -> Catalog:
-        """What the target offers."""
         if hasattr(self.backend, "catalog"):
             return cast("Catalog", self.backend.catalog)
         raise self.not_supported("list what it offers")

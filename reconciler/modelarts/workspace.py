@@ -73,7 +73,6 @@ class Workspace:
 
     @property
     def endpoint(self) -> str:
-        """The address of the service."""
         return self.session.endpoint
 
     @property
@@ -87,7 +86,6 @@ class Workspace:
         return self.session.skew_s
 
     def close(self) -> None:
-        """Close all connections."""
         self.session.close()
 
     def secrets(self) -> Secrets:

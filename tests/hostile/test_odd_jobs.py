@@ -24,9 +24,9 @@ from reconciler.decide.plan import Action, Plan
 from reconciler.emulator.server import running
 from reconciler.errors import UnreadableAnswer
 from reconciler.modelarts.auth import Anonymous
-from reconciler.modelarts.connect import connect_inprocess
 from reconciler.modelarts.content import MemoryBudget, memory_of, parse
 from reconciler.modelarts.http import ServiceSession, SessionOptions
+from reconciler.modelarts.inprocess import connect_inprocess
 from reconciler.render import Content, View, render
 from reconciler.render.commands import render_status
 from reconciler.render.json import dump
@@ -239,7 +239,7 @@ import json, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 from reconciler.modelarts import workspace
 from reconciler.modelarts import content
-from reconciler.modelarts.connect import connect_inprocess
+from reconciler.modelarts.inprocess import connect_inprocess
 workspace.MemoryBudget = lambda: content.MemoryBudget(400 << 20)
 count = [0]
 def app(environ, start):

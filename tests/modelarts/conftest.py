@@ -10,8 +10,9 @@ import pytest
 from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.database import ManualClock
 from reconciler.emulator.store import Store
-from reconciler.modelarts.connect import ModelArtsBackend, connect_inprocess
+from reconciler.modelarts.connect import ModelArtsBackend
 from reconciler.modelarts.http import SessionOptions
+from reconciler.modelarts.inprocess import connect_inprocess
 from tests.modelarts.building import PROJECT, StoppedClock
 from tests.modelarts.locations import EMULATED, Place, emulated, live, live_variables_missing
 

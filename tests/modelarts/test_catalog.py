@@ -11,8 +11,9 @@ import requests
 from reconciler.core.catalog import RecordQuota
 from reconciler.errors import Rejected, Throttled, Unanswered
 from reconciler.modelarts.auth import Anonymous
-from reconciler.modelarts.connect import ModelArtsBackend, connect_inprocess
-from reconciler.modelarts.http import ServiceSession, SessionOptions, WsgiAdapter
+from reconciler.modelarts.connect import ModelArtsBackend
+from reconciler.modelarts.http import ServiceSession, SessionOptions
+from reconciler.modelarts.inprocess import WsgiAdapter, connect_inprocess
 from tests.modelarts.building import PROJECT, StoppedClock
 from tests.modelarts.serving import Canned
 

@@ -26,14 +26,8 @@ from reconciler.modelarts.auth import (
     find_credentials,
 )
 from reconciler.modelarts.connect import connect
-from reconciler.modelarts.http import (
-    Credentials,
-    Request,
-    ServiceSession,
-    SessionOptions,
-    WsgiAdapter,
-    query_of,
-)
+from reconciler.modelarts.http import Credentials, Request, ServiceSession, SessionOptions, query_of
+from reconciler.modelarts.inprocess import WsgiAdapter
 from tests.modelarts.building import ACCESS_KEY, PROJECT, SECRET_KEY, TOKEN, StoppedClock
 from tests.modelarts.serving import Canned, Iam
 

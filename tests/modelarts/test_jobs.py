@@ -16,7 +16,8 @@ from reconciler.core.canonical import mutable_paths
 from reconciler.core.fields.field_types import Cloud
 from reconciler.emulator.app import Application
 from reconciler.errors import Rejected, UnreadableAnswer
-from reconciler.modelarts.connect import ModelArtsBackend, connect_inprocess
+from reconciler.modelarts.connect import ModelArtsBackend
+from reconciler.modelarts.inprocess import connect_inprocess
 from reconciler.modelarts.job_models import ActionBody, Jobs
 from tests.modelarts.building import PROJECT, a_body, an_answer
 from tests.modelarts.documented import has_place

@@ -11,7 +11,8 @@ import pytest
 
 from reconciler.emulator import Application, Effect, Fault
 from reconciler.errors import ServerError, Unauthorized
-from reconciler.modelarts.connect import ModelArtsBackend, connect_inprocess
+from reconciler.modelarts.connect import ModelArtsBackend
+from reconciler.modelarts.inprocess import connect_inprocess
 from reconciler.modelarts.observe import (
     ENDLESS,
     MAX_PAGES,

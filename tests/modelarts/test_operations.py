@@ -9,7 +9,8 @@ import pytest
 from reconciler.core.fields.field_types import Cloud
 from reconciler.emulator.app import Application
 from reconciler.errors import NotFound, Rejected, UnreadableAnswer
-from reconciler.modelarts.connect import ModelArtsBackend, connect_inprocess
+from reconciler.modelarts.connect import ModelArtsBackend
+from reconciler.modelarts.inprocess import connect_inprocess
 from tests.modelarts.building import PROJECT, a_body
 from tests.modelarts.serving import Canned
 

@@ -29,7 +29,8 @@ from reconciler.errors import (
 from reconciler.modelarts.auth import StaticToken
 from reconciler.modelarts.clock import Backoff, RateLimiter, RetryPolicy
 from reconciler.modelarts.connect import PROCESS_LIMITER, ModelArtsBackend, connect
-from reconciler.modelarts.http import Network, SessionOptions, WsgiAdapter
+from reconciler.modelarts.http import Network, SessionOptions
+from reconciler.modelarts.inprocess import WsgiAdapter
 from tests.modelarts.building import ACCESS_KEY, PROJECT, SECRET_KEY, TOKEN, StoppedClock, a_body
 from tests.modelarts.serving import Canned, a_request, a_session, a_socket, nobody, session_to
 

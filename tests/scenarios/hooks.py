@@ -63,7 +63,8 @@ Send = Callable[..., requests.Response]
 
 def install(accidents: Sequence[Accident], log: str | None, clock_url: str | None) -> None:
     """Watch the requests and the writes of this process, and let its clock run without waiting."""
-    from reconciler.modelarts.http import DeadlineAdapter, WsgiAdapter
+    from reconciler.modelarts.http import DeadlineAdapter
+    from reconciler.modelarts.inprocess import WsgiAdapter
     from reconciler.records.database import Database
 
     watch = _Watch(accidents, log)
