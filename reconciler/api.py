@@ -338,7 +338,9 @@ class Session:
             raise WrongUsage(Diagnostic("plan of another stack", why, f"connect stack {core.stack}"))
         if isinstance(made, ReadPlan):
             stack, runtime = self.stack, self._runtime
-            values = SecretSources(stack._variables, stack._var_files, runtime.environ, runtime.redactor)
+            values = SecretSources(
+                stack._variables, stack._var_files, runtime.environ, runtime.redactor.learn
+            )
             core, loaded, only = made.resolve(values), made.as_loaded(), made.options.only
         else:
             loaded, only, allowances = made.loaded, made.only, made.allowances

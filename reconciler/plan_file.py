@@ -14,18 +14,17 @@ import shlex
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from itertools import chain, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from pydantic import ValidationError
 
 from reconciler.core.addresses import absolute_url, passwords_in
 from reconciler.core.body import CURRENT, is_known
 from reconciler.core.mutable import overwritten_fields
-from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Revision, sort_by_key
 from reconciler.core.phase import Operation, Phase, may, parse_phase
 from reconciler.core.record import Scope
@@ -33,7 +32,7 @@ from reconciler.core.scalar import parts_of, save, unresolvable_references, vari
 from reconciler.core.schedule import spell_relative
 from reconciler.core.settings import VariableSource
 from reconciler.core.stack import Limits, Stack
-from reconciler.core.values import Change, Frozen, node_hours
+from reconciler.core.values import Frozen, node_hours
 from reconciler.decide.actions import has_flags_before
 from reconciler.decide.cost import total_cost
 from reconciler.decide.key_state import Snapshot
@@ -68,11 +67,6 @@ from reconciler.secrets import SecretText, matches_redacted
 from reconciler.text import format_duration
 from reconciler.version import __version__
 
-if TYPE_CHECKING:
-    from reconciler.core.settings import VariableSource
-    from reconciler.decide.plan import Plan
-    from reconciler.secrets import Redactor
-
 #: A plan of ten thousand jobs is a tenth of this.
 MOST_BYTES = 256 * 1024 * 1024
 #: Values take some hundred bytes of memory each, however short they are written.
@@ -99,31 +93,29 @@ def parse(data: bytes) -> Any:
     Raises:
         NotAPlanFile: it is no JSON, or ambiguous, or has more in it than any plan.
     """
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise NotAPlanFile(
-            f"byte {error.start + 1} is not valid UTF-8; another program may have rewritten the file"
-        ) from None
+
+    def constant(text: str) -> NoReturn:
+        raise NotAPlanFile(f"{text} is not a JSON number")
+
     if sum(map(data.count, (b",", b":", b"[", b"{"))) > MOST_VALUES:
         raise NotAPlanFile(f"it holds more than {MOST_VALUES:,} values")
     try:
-        return _DECODER.decode(text)
+        return json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_pairs,
+            parse_int=_integer,
+            parse_float=_number,
+            parse_constant=constant,
+        )
+    except UnicodeDecodeError as error:
+        why = f"byte {error.start + 1} is not valid UTF-8; another program may have rewritten the file"
+        raise NotAPlanFile(why) from None
     except NotAPlanFile:
         raise
     except RecursionError:
         raise NotAPlanFile("not a valid JSON document: nested too deeply") from None
     except ValueError:
         raise NotAPlanFile("not a valid JSON document; it may be truncated") from None
-
-
-def is_json(document: Mapping[str, Any]) -> bool:
-    """Whether all of a document can be written as JSON: infinity and NaN cannot."""
-    try:
-        json.dumps(document, allow_nan=False)
-    except ValueError:
-        return False
-    return True
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -148,15 +140,6 @@ def _number(text: str) -> float:
     return value
 
 
-def _constant(text: str) -> NoReturn:
-    raise NotAPlanFile(f"{text} is not a JSON number")
-
-
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_pairs, parse_int=_integer, parse_float=_number, parse_constant=_constant
-)
-
-
 def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_QUOTED else text[: _LONGEST_QUOTED - 1] + "…"
 
@@ -166,32 +149,28 @@ def unreadable_texts(document: Mapping[str, Any]) -> Iterator[str]:
 
     Names of files may hold bytes that are no UTF-8; what comes from a manifest may hold NUL.
     """
+
+    def walk(tree: Any, path: tuple[str, ...], *, is_free: bool) -> Iterator[str]:
+        if isinstance(tree, str):
+            if path[-1] in _FILE_NAMES and not is_free:
+                tree = _BYTE_OF_A_NAME.sub("", tree)
+            where = ".".join(_SURROGATE.sub("?", name) for name in path)
+            if _SURROGATE.search(tree):
+                yield f"{where}: unpaired surrogate"
+            if "\0" in tree and not is_free:
+                yield f"{where}: NUL character"
+        elif isinstance(tree, list):
+            for place, value in enumerate(tree):
+                yield from walk(value, (*path, str(place)), is_free=is_free)
+        elif isinstance(tree, Mapping):
+            for name, value in tree.items():
+                yield from walk(name, (*path, "a name"), is_free=is_free)
+                yield from walk(value, (*path, name), is_free=is_free or name in _FREE_TEXTS)
+
     # The whole text is searched first, which is quick: hardly any plan has either.
     text = json.dumps(document, ensure_ascii=False)
     if "\\u0000" in text or _SURROGATE.search(text):
-        yield from _in_tree(document, (), is_free=False)
-
-
-def _in_tree(tree: Any, path: tuple[str, ...], *, is_free: bool) -> Iterator[str]:
-    if isinstance(tree, str):
-        yield from _in_text(tree, path, is_free=is_free)
-    elif isinstance(tree, list):
-        for place, value in enumerate(tree):
-            yield from _in_tree(value, (*path, str(place)), is_free=is_free)
-    elif isinstance(tree, Mapping):
-        for name, value in tree.items():
-            yield from _in_text(name, (*path, "a name"), is_free=is_free)
-            yield from _in_tree(value, (*path, name), is_free=is_free or name in _FREE_TEXTS)
-
-
-def _in_text(text: str, path: tuple[str, ...], *, is_free: bool) -> Iterator[str]:
-    if path[-1] in _FILE_NAMES and not is_free:
-        text = _BYTE_OF_A_NAME.sub("", text)
-    where = ".".join(_SURROGATE.sub("?", name) for name in path)
-    if _SURROGATE.search(text):
-        yield f"{where}: unpaired surrogate"
-    if "\0" in text and not is_free:
-        yield f"{where}: NUL character"
+        yield from walk(document, (), is_free=False)
 
 
 # --- The preconditions of a saved plan: whether what it was made for is still there
@@ -203,17 +182,16 @@ class StalePlan(ReconcilerError):
     exit_code = ExitCode.STALE
 
 
-_ACTIVE = "active"
 #: Phase → its class. A move within a class changes no action.
-_CLASSES: dict[Phase, str] = {
-    Phase.CREATING: _ACTIVE,
-    Phase.PENDING: _ACTIVE,
-    Phase.RUNNING: _ACTIVE,
-    Phase.ABNORMAL: Phase.FAILED.value,
+_CLASSES = {
+    Phase.CREATING: "active",
+    Phase.PENDING: "active",
+    Phase.RUNNING: "active",
+    Phase.ABNORMAL: "Failed",
 }
 #: Moves from one class to another that leave a keep what it is.
 _KEPT_ALL_THE_SAME = frozenset(
-    {(_ACTIVE, Phase.COMPLETED.value), (Phase.TERMINATING.value, Phase.TERMINATED.value)}
+    {("active", Phase.COMPLETED.value), (Phase.TERMINATING.value, Phase.TERMINATED.value)}
 )
 
 
@@ -231,31 +209,26 @@ def failed_preconditions(plan: Plan, snapshot: Snapshot, at_s: float) -> tuple[s
     for key in sorted(executed | needed):
         actions = actions_by_key.get(key, [])
         view = snapshot.view_of(key, actions[0].former_keys if actions else ())
-        moved = [*_key_moved(actions, view, at_s, known)]
+        moved: list[str] = []
+        for action in actions:
+            if action.traits.is_executed or action.action is Action.KEEP:
+                moved += _moved(action, view, at_s, known)
+        if any(_has_looked_further(action) for action in actions):
+            moved += _strangers(actions, view, known)
         if key in needed and not moved:
-            moved += _unsettled(view)
+            newest = view.aged_out or (view.owned[-1] if view.owned else None)
+            if newest is None:
+                moved.append("needed, and gone")
+            elif newest.job.phase is not Phase.COMPLETED:
+                moved.append(f"needed, and {newest.job.name} is {newest.job.phase_text}")
         found += (f"{key}: {said}" for said in moved)
     return tuple(found)
 
 
-def _key_moved(
-    actions: Sequence[PlannedAction], view: KeyView, at_s: float, known: Collection[str]
-) -> Iterator[str]:
-    """What moved of a key, as far as its executed actions, or those of the keys that need it, rest on it."""
-    for action in actions:
-        if action.traits.is_executed or action.action is Action.KEEP:
-            yield from _moved(action, view, at_s, known)
-    if actions and not all(_stops_looking(action) for action in actions):
-        yield from _strangers(actions, view, known)
-
-
-def _unsettled(view: KeyView) -> Iterator[str]:
-    """Say why a needed key is not settled any more: its newest revision has to be completed."""
-    newest = view.aged_out or (view.owned[-1] if view.owned else None)
-    if newest is None:
-        yield "needed, and gone"
-    elif newest.job.phase is not Phase.COMPLETED:
-        yield f"needed, and {newest.job.name} is {newest.job.phase_text}"
+def _has_looked_further(action: PlannedAction) -> bool:
+    """Whether the action was chosen after the key's other jobs had been looked at."""
+    is_first = action.traits.stands_in_the_way or action.reason is Reason.MARKER_RESTORED
+    return not is_first and action.action is not Action.UNKNOWN
 
 
 def _is_live(revision: Revision) -> bool:
@@ -281,54 +254,64 @@ def _awaited(action: PlannedAction) -> tuple[str, ...]:
     return action.waits_for_jobs if action.follows is None else (action.follows, *action.waits_for_jobs)
 
 
-def _stops_looking(action: PlannedAction) -> bool:
-    """Whether the action may say nothing of the key's other jobs: it came before they were looked at."""
-    is_first = action.traits.stands_in_the_way or action.reason is Reason.MARKER_RESTORED
-    return is_first or action.action is Action.UNKNOWN
-
-
 def _moved(action: PlannedAction, view: KeyView, at_s: float, known: Collection[str]) -> Iterator[str]:
+    """What moved of the job and the names of an action; `known` jobs are judged for themselves."""
     if view.unreadable:
         yield f"could not be read: {view.unreadable[0].why}"
         return
-    if action.before is not None:
-        yield from _job_moved(action, action.before, view, at_s)
-    starts_a_job = action.after is not None and action.traits.starts_a_job
-    if starts_a_job:
-        yield from _name_moved(action, view)
-        yield from _awaited_moved(action, view, known)
+    before, after = action.before, action.after
+    if before is not None:
+        yield from _job_moved(action, before, view, at_s)
+    starts_a_job = action.traits.starts_a_job
+    if after is not None and starts_a_job:
+        holders = (conflicting_job.job.name for conflicting_job in view.conflicting_jobs)
+        # Whether the service tells names apart that differ in case only is not documented.
+        if taken := next((name for name in holders if name.casefold() == after.name.casefold()), None):
+            yield f"the name {taken} is taken"
+        elif view.next_revision != after.revision:
+            yield f"r{after.revision} is no longer the next revision; r{view.next_revision} is"
+        for job_id in _awaited(action):
+            last = next((r for r in view.owned if r.job.id == job_id), None)
+            if job_id not in known and last is not None and _is_live(last):
+                yield f"{last.job.name} is {last.job.phase_text} again"
+            elif job_id not in known and last is None and view.past_of(job_id) is None:
+                yield f"the previous job, {job_id}, is gone"
     if not action.traits.stands_in_the_way:
-        yield from _digests_moved(action, starts_a_job=starts_a_job)
-
-
-def _digests_moved(action: PlannedAction, *, starts_a_job: bool) -> Iterator[str]:
-    digests = [shown.digest for shown in (action.before, action.after) if shown is not None]
-    for digest in digests:
-        if not is_known(digest):
-            yield f"digest {digest} needs another version of reconciler"
-    if starts_a_job and digests[-1][:1] != CURRENT:
-        yield f"digest {digests[-1]} was computed by another version of reconciler"
+        digests = [shown.digest for shown in (before, after) if shown is not None]
+        yield from (
+            f"digest {one} needs another version of reconciler" for one in digests if not is_known(one)
+        )
+        if after is not None and starts_a_job and after.digest[:1] != CURRENT:
+            yield f"digest {after.digest} was computed by another version of reconciler"
 
 
 def _job_moved(action: PlannedAction, before: Before, view: KeyView, at_s: float) -> Iterator[str]:
+    """What moved of the job that an action found, or would end or overwrite unseen."""
+    has_no_marker = any(one.job.id == before.id for one in view.conflicting_jobs)
+    past = view.past_of(before.id)
     if action.reason is Reason.MARKER_RESTORED:
-        bears_none = before.id in {conflicting_job.job.id for conflicting_job in view.conflicting_jobs}
-        if not bears_none or view.past_of(before.id) is None:
+        if not has_no_marker or past is None:
             yield f"{before.name} ({before.id}) is no longer a known job without a marker"
         return
+    then = _class(parse_phase(before.phase), before.phase)
     revision = next((r for r in view.owned if r.job.id == before.id), None)
-    if revision is not None:
-        yield from _identity_moved(action, before, revision)
-        yield from _marker_or_field_edited(action, revision)
-        yield from _run_moved(action, before, revision.job, at_s)
-    elif not _has_aged_out(action, before, view):
-        yield f"{before.name} ({before.id}) is gone or no longer carries our marker"
-
-
-def _run_moved(action: PlannedAction, before: Before, job: ObservedJob, at_s: float) -> Iterator[str]:
-    then, now = _class_before(before), _class(job.phase, job.phase_text)
-    is_kept = action.action is Action.KEEP and (then, now) in _KEPT_ALL_THE_SAME
-    if then != now and not is_kept:
+    if revision is None:
+        # The service may have forgotten a job that is left as it is, if the history says how it ended.
+        aged_out = past is not None and not has_no_marker and not action.traits.is_executed
+        if not (aged_out and past and past.has_ended and _class(past.phase, past.phase_text) == then):
+            yield f"{before.name} ({before.id}) is gone or no longer carries our marker"
+        return
+    job, marker = revision.job, revision.marker
+    if job.name != before.name or marker.key != (action.formerly or action.key):
+        yield f"{before.name} ({before.id}) is now {job.name} of key {marker.key}"
+    if (marker.revision, marker.digest) != (before.revision, before.digest):
+        yield f"the marker of {before.name} has changed"
+    if action.traits.stops_a_job and marker.protected:
+        yield f"{job.name} is now protected"
+    if action.action is Action.UPDATE:
+        yield from _overwritten(action, revision)
+    now = _class(job.phase, job.phase_text)
+    if then != now and not (action.action is Action.KEEP and (then, now) in _KEPT_ALL_THE_SAME):
         yield f"{before.name} was {before.phase}, now {job.phase_text}"
     ran_s = job.ran_s(at_s)
     if action.lost_time is not None and ran_s > action.lost_time:
@@ -336,85 +319,28 @@ def _run_moved(action: PlannedAction, before: Before, job: ObservedJob, at_s: fl
         yield f"{before.name} has now run for {format_duration(ran_s)}, longer than limits.lost_time"
 
 
-def _has_aged_out(action: PlannedAction, before: Before, view: KeyView) -> bool:
-    """Whether the service has forgotten a job that is left as it is, and the history says how it ended."""
-    past = view.past_of(before.id)
-    is_there = any(conflicting_job.job.id == before.id for conflicting_job in view.conflicting_jobs)
-    if past is None or is_there or action.traits.is_executed:
-        return False
-    return past.has_ended and _class(past.phase, past.phase_text) == _class_before(before)
-
-
-def _marker_or_field_edited(action: PlannedAction, revision: Revision) -> Iterator[str]:
-    """Whether the action would end a job that is now protected, or overwrite what the plan did not show."""
-    job, marker = revision.job, revision.marker
-    if action.traits.stops_a_job and marker.protected:
-        yield f"{job.name} is now protected"
-    if action.action is not Action.UPDATE:
-        return
-    if not has_flags_before(action, marker):
+def _overwritten(action: PlannedAction, revision: Revision) -> Iterator[str]:
+    """What an update would overwrite although the plan did not show it."""
+    job = revision.job
+    if not has_flags_before(action, revision.marker):
         yield f"the marker of {job.name} has changed"
-    shown = {change.path: change for change in action.changes if not change.forces_new_job}
-    for change in _overwritten(action, job):
-        then = shown.get(change.path)
-        found = json.dumps(change.before, ensure_ascii=False)
-        if then is None or not (then.sensitive or _is_as_shown(then.before, found)):
+    # A text that names a variable is a secret, whose value may not have been looked up, and may be another.
+    body = walk_texts(
+        action.desired or {},
+        lambda text: SecretText(text, text) if type(text) is str and variables_of(text) else text,
+    )
+    changes = [one for one in overwritten_fields(body, job) if not one.sensitive]
+    # Without a declaration only the marker is written anew, behind the text that the job has. On a job that
+    # has ended, a plan compares only the marker.
+    if action.declared is not None and (job.phase is None or job.phase.is_terminal):
+        return
+    shown_by_path = {change.path: change for change in action.changes if not change.forces_new_job}
+    for change in changes:
+        then, found = shown_by_path.get(change.path), json.dumps(change.before, ensure_ascii=False)
+        shown = "" if then is None else json.dumps(then.before, ensure_ascii=False)
+        # A secret may have been masked in what was shown.
+        if then is None or not (then.sensitive or shown == found or matches_redacted(shown, found)):
             yield f"{change.path} of {job.name} has changed, now {found}"
-
-
-def _is_as_shown(before: Any, found: str) -> bool:
-    """Whether a value is what the plan showed, where a secret may have been masked."""
-    shown = json.dumps(before, ensure_ascii=False)
-    return shown == found or matches_redacted(shown, found)
-
-
-def _overwritten(action: PlannedAction, job: ObservedJob) -> tuple[Change, ...]:
-    """The values that an update replaces, as they are now; a secret may have another value by now."""
-    body = walk_texts(action.desired or {}, _as_secret)
-    changes = tuple(one for one in overwritten_fields(body, job) if not one.sensitive)
-    if action.declared is None:  # only the marker is written anew, behind the text that the job has
-        return changes
-    # On a job that has ended, a plan compares only the marker.
-    return () if job.phase is None or job.phase.is_terminal else changes
-
-
-def _as_secret(text: str) -> str:
-    """A saved text; one that names a variable is a secret, whose value may not have been looked up."""
-    return text if isinstance(text, SecretText) or not variables_of(text) else SecretText(text, text)
-
-
-def _identity_moved(action: PlannedAction, before: Before, revision: Revision) -> Iterator[str]:
-    if revision.job.name != before.name or revision.marker.key != (action.formerly or action.key):
-        yield f"{before.name} ({before.id}) is now {revision.job.name} of key {revision.marker.key}"
-    if (revision.marker.revision, revision.marker.digest) != (before.revision, before.digest):
-        yield f"the marker of {before.name} has changed"
-
-
-def _name_moved(action: PlannedAction, view: KeyView) -> Iterator[str]:
-    after = action.after
-    assert after is not None
-    holders = (conflicting_job.job.name for conflicting_job in view.conflicting_jobs)
-    # Whether the service tells names apart that differ in case only is not documented.
-    if taken := next((name for name in holders if name.casefold() == after.name.casefold()), None):
-        yield f"the name {taken} is taken"
-    elif view.next_revision != after.revision:
-        yield f"r{after.revision} is no longer the next revision; r{view.next_revision} is"
-
-
-def _awaited_moved(action: PlannedAction, view: KeyView, known: Collection[str]) -> Iterator[str]:
-    """Whether a job that the new one waits for runs again, or is gone; `known` are judged for themselves."""
-    for job_id in _awaited(action):
-        last = next((r for r in view.owned if r.job.id == job_id), None)
-        if job_id in known:
-            continue
-        if last is not None and _is_live(last):
-            yield f"{last.job.name} is {last.job.phase_text} again"
-        elif last is None and view.past_of(job_id) is None:
-            yield f"the previous job, {job_id}, is gone"
-
-
-def _class_before(before: Before) -> str:
-    return _class(parse_phase(before.phase), before.phase)
 
 
 def _class(phase: Phase | None, text: str) -> str:
@@ -423,11 +349,12 @@ def _class(phase: Phase | None, text: str) -> str:
 
 # --- A saved plan: the plan, the bodies to send, and what shaped it. No manifest is read to apply it
 
+
 #: What says of an action which jobs are its key's, beside its line in `plan --json`; left out where it
 #: says nothing.
 _WHOSE = ("formerly", "former_keys", "aged_out_as")
 #: What an action that is carried out needs besides.
-_MORE = (*_WHOSE, "desired", "declared", "replace_order", "follows", "waits_for_jobs", "needs", "lost_time")
+_EXECUTED = ("desired", "declared", "replace_order", "follows", "waits_for_jobs", "needs", "lost_time")
 
 #: A body is nested a dozen levels deep.
 _DEEPEST = 100
@@ -448,44 +375,47 @@ def document_of(plan: Plan, options: SavedOptions) -> dict[str, Any]:
     reference."""
     result = plan.document()
     for shown, action in zip(result["actions"], plan.actions, strict=True):
-        shown |= _more(action, _MORE if action.traits.is_executed else _WHOSE)
+        as_json = {
+            "desired": save(action.desired),
+            "declared": None if action.declared is None else asdict(action.declared),
+            "former_keys": list(action.former_keys),
+            "waits_for_jobs": list(action.waits_for_jobs),
+            "needs": list(action.needs),
+        }
+        for name in (*_WHOSE, *_EXECUTED) if action.traits.is_executed else _WHOSE:
+            value = getattr(action, name)
+            if value != PlannedAction.model_fields[name].default:
+                shown[name] = as_json.get(name, value)
     refusals = tuple(Refusal(what=r.what, why=r.why, fix=r.fix) for r in plan.refusals)
     saved_options = options.model_copy(update={"refusals": refusals})
     return {**result, "options": saved_options.model_dump(mode="json", exclude_none=True)}
 
 
 def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The same document with the seal that fits it, as the last of its options."""
+    """The same document with the seal that fits it, as the last of its options.
+
+    The seal is the digest over all names of a document, and all values but those that grow with time.
+    """
     content = _without_seal(document)
-    return {**content, "options": {**content["options"], SEAL: _seal_of(content)}}
+    parts = [
+        {
+            name: (sorted(value) if isinstance(value, Mapping) else None) if name in GROWING else value
+            for name, value in part.items()
+            if name != "actions"
+        }
+        for part in (content, *content["actions"])
+    ]
+    return {**content, "options": {**content["options"], SEAL: _sha256(parts)}}
 
 
 def is_modified(document: Mapping[str, Any], plan: Plan) -> bool:
     """Whether a document, whose values are `plan`, differs from what was written."""
-    return document["options"].get(SEAL) != _seal_of(_without_seal(document)) or not _adds_up(plan)
+    return document["options"].get(SEAL) != sealed(document)["options"][SEAL] or not _adds_up(plan)
 
 
 def digest_of_document(document: Mapping[str, Any]) -> str:
     """Name a saved plan by what it says, what grows with time aside. Source: docs/cli.md, "Saved plans"."""
     return _sha256(without_growing(document))
-
-
-def _seal_of(content: Mapping[str, Any]) -> str:
-    """The digest over all names of a document, and all values but those that grow with time."""
-    still = [_without_grown_values(part) for part in (content, *content["actions"])]
-    return _sha256(still)
-
-
-def _without_grown_values(part: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: _names_of(value) if name in GROWING else value
-        for name, value in part.items()
-        if name != "actions"
-    }
-
-
-def _names_of(value: Any) -> list[str] | None:
-    return sorted(value) if isinstance(value, Mapping) else None
 
 
 def _sha256(tree: Any) -> str:
@@ -500,19 +430,6 @@ def _without_seal(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, "options": options}
 
 
-def _more(action: PlannedAction, names: Iterable[str]) -> dict[str, Any]:
-    declared = None if action.declared is None else asdict(action.declared)
-    as_json = {
-        "desired": save(action.desired),
-        "declared": declared,
-        "former_keys": list(action.former_keys),
-        "waits_for_jobs": list(action.waits_for_jobs),
-        "needs": list(action.needs),
-    }
-    said = (n for n in names if getattr(action, n) != PlannedAction.model_fields[n].default)
-    return {name: as_json.get(name, getattr(action, name)) for name in said}
-
-
 def read_document(data: Any, file: str, version: str, *, strict: bool) -> SavedPlan:
     """Read a saved plan from plain JSON data.
 
@@ -524,16 +441,40 @@ def read_document(data: Any, file: str, version: str, *, strict: bool) -> SavedP
         StalePlan: another version of the program made it.
         ManifestInvalid: it is no saved plan, or was damaged or edited.
     """
+
+    def check(damages: Iterable[str]) -> None:
+        fix = "create a new plan: reconciler plan --out FILE"
+        if found := [Diagnostic("invalid plan file", f"{file}: {said}", fix) for said in damages]:
+            raise ManifestInvalid(*found)
+
     if not isinstance(data, Mapping) or "options" not in data or _is_too_deep(data):
-        raise ManifestInvalid(_invalid(file, "it differs from what `plan --out` wrote"))
-    _raise(file, unreadable_texts(data))
+        check(["it differs from what `plan --out` wrote"])
+    check(unreadable_texts(data))
     made_by = made_by_other(data, version)
     if strict and made_by is not None:
         why = f"{file} was created by reconciler {made_by}; this is {version}"
         raise StalePlan(Diagnostic("stale plan", why, "create a new plan"))
-    plan, options = _as_values(data, file, strict=strict)
+    content = _without_seal(data)
+    try:
+        options = _read(SavedOptions, content.pop("options"), strict=strict)
+        plan = _read(Plan, content, strict=strict)
+    except ValidationError as error:
+        problems = error.errors(include_input=False, include_url=False)
+        check(f"{'.'.join(map(str, p['loc'])) or 'the document'}: {p['msg']}" for p in problems)
+        raise
+    if "format_version" not in data:
+        check(["format_version is missing"])
+    if plan.format_version.partition(".")[0] != "1":
+        check([f"unknown format_version {plan.format_version}"])
     if strict:
-        _raise(file, _damages(data, plan))
+        missing = [
+            f"actions.{place} ({action.key}): {name} is missing"
+            for place, action in enumerate(plan.actions)
+            for name in _parts_of(action)
+            if getattr(action, name) is None
+        ]
+        is_edited = is_modified(data, plan)
+        check([*missing, *(["modified since it was written; its seal does not match"] if is_edited else [])])
     refusals = tuple(Diagnostic(r.what, r.why, r.fix) for r in options.refusals)
     actions = tuple(_with_next_run(action, plan.created_at) for action in plan.actions)
     # Another version may count other kinds.
@@ -541,42 +482,27 @@ def read_document(data: Any, file: str, version: str, *, strict: bool) -> SavedP
     return SavedPlan(plan.model_copy(update=read_now), options)
 
 
+def _parts_of(action: PlannedAction) -> Iterator[str]:
+    """What is needed to carry an action out."""
+    traits = action.traits
+    if traits.is_executed:
+        yield from () if traits.starts_a_job and not traits.stops_a_job else ("before",)
+        yield from () if traits.stops_a_job and not traits.starts_a_job else ("after", "desired")
+        yield from ("declared",) if traits.starts_a_job else ()
+
+
 def _with_next_run(action: PlannedAction, created_at: str) -> PlannedAction:
     """Say when the schedule comes next, as the plan did; another version may say what we cannot read."""
     if action.next_run_at is None or action.timezone is None:
         return action
     try:
-        time_s, made_s = (
-            datetime.fromisoformat(text).timestamp() for text in (action.next_run_at, created_at)
-        )
-        said = spell_relative(time_s, made_s, action.timezone)
+        time_s, made_s = (datetime.fromisoformat(one).timestamp() for one in (action.next_run_at, created_at))
+        return action.model_copy(update={"next_run": spell_relative(time_s, made_s, action.timezone)})
     except (LookupError, ValueError, OSError):
         return action
-    return action.model_copy(update={"next_run": said})
 
 
-def _raise(file: str, damages: Iterable[str]) -> None:
-    if found := [*damages]:
-        raise ManifestInvalid(*(_invalid(file, said) for said in found))
-
-
-def _as_values(data: Mapping[str, Any], file: str, *, strict: bool) -> tuple[Plan, SavedOptions]:
-    content = _without_seal(data)
-    try:
-        options = _validated(SavedOptions, content.pop("options"), strict=strict)
-        plan = _validated(Plan, content, strict=strict)
-    except ValidationError as error:
-        problems = error.errors(include_input=False, include_url=False)
-        said = [f"{'.'.join(map(str, p['loc'])) or 'the document'}: {p['msg']}" for p in problems]
-        raise ManifestInvalid(*(_invalid(file, one) for one in said)) from None
-    if "format_version" not in data:
-        raise ManifestInvalid(_invalid(file, "format_version is missing"))
-    if plan.format_version.partition(".")[0] != "1":
-        raise ManifestInvalid(_invalid(file, f"unknown format_version {plan.format_version}"))
-    return plan, options
-
-
-def _validated(model: type[_Model], value: Any, *, strict: bool) -> _Model:
+def _read(model: type[_Model], value: Any, *, strict: bool) -> _Model:
     """Read a part of a document; unless `strict`, without the keys that this version does not know.
 
     Raises:
@@ -597,34 +523,13 @@ def _validated(model: type[_Model], value: Any, *, strict: bool) -> _Model:
     return model.model_validate(known)
 
 
-def _damages(data: Mapping[str, Any], plan: Plan) -> Iterator[str]:
-    """Say, for people, why a document that can be read cannot be applied."""
-    for place, action in enumerate(plan.actions):
-        missing = [name for name in _parts_of(action) if getattr(action, name) is None]
-        yield from (f"actions.{place} ({action.key}): {name} is missing" for name in missing)
-    if is_modified(data, plan):
-        yield "modified since it was written; its seal does not match"
-
-
-def _parts_of(action: PlannedAction) -> tuple[str, ...]:
-    """What is needed to carry an action out."""
-    traits = action.traits
-    if not traits.is_executed:
-        return ()
-    old = () if traits.starts_a_job and not traits.stops_a_job else ("before",)
-    new = () if traits.stops_a_job and not traits.starts_a_job else ("after", "desired")
-    return (*old, *new, *(("declared",) if traits.starts_a_job else ()))
-
-
 def _adds_up(plan: Plan) -> bool:
     """Whether the sums of what grows with time, which the seal leaves out, are those of the actions."""
-    lost = all(
-        action.lost_node_hours
-        == (node_hours(action.elapsed, action.nodes) if action.traits.stops_a_job else 0)
-        for action in plan.actions
-    )
-    sums = (lost_sum(plan.actions), total_cost(plan.actions))
-    return lost and (plan.lost_node_hours, plan.cost) == sums
+    for action in plan.actions:
+        lost = node_hours(action.elapsed, action.nodes) if action.traits.stops_a_job else 0
+        if action.lost_node_hours != lost:
+            return False
+    return (plan.lost_node_hours, plan.cost) == (lost_sum(plan.actions), total_cost(plan.actions))
 
 
 def _is_too_deep(data: Any) -> bool:
@@ -650,17 +555,12 @@ def made_by_other(data: Mapping[str, Any], version: str) -> str | None:
     return made_by if made_by.split(".")[:2] != version.split(".")[:2] else None
 
 
-def _invalid(file: str, why: str) -> Diagnostic:
-    return Diagnostic("invalid plan file", f"{file}: {why}", "create a new plan: reconciler plan --out FILE")
-
-
 # --- Saved plans as files: written, read again, and made ready to be carried out without their manifest
 
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 
 
-@dataclass(frozen=True)
-class PlanFile:
+class PlanFile(NamedTuple):
     """A saved plan as it is written: its document, without secrets, and the digest that names it."""
 
     document: dict[str, Any]
@@ -699,94 +599,96 @@ def plan_file_of(
 ) -> PlanFile:
     """Make the document of a plan that is to be written to `file`, to which its paths are relative.
 
-    `records` is the URL that was given for the record store, None for what the manifest says.
+    `records` is the URL that was given for the record store, None for what the manifest says. Secrets are
+    masked where only people read them.
 
     Raises:
         Refused: a body holds a secret that nobody could find again without the manifest, or a number that
-            JSON does not know.
+            JSON does not know; a password was given on the command line; or a secret is in what the plan is
+            carried out by.
     """
-    _check_secrets(plan)
-    # A link at the file's own place is replaced by it.
-    directory = os.path.realpath(file.parent)
-    _, target = loaded.target(plan.target.name)
-    options = SavedOptions(
-        target=target,
-        root=os.path.relpath(loaded.root.resolve(), directory),
-        records=None if target.traits.is_embedded else _reference(records, loaded, environ),
-        only=only,
-        allow=allow,
-        declared=dict(loaded.declared),
-        sources={name: _seen_from(directory, source) for name, source in loaded.sources.items()},
-    )
-    document = _without_secrets(document_of(plan, options), redact)
-    return PlanFile(sealed(document))
-
-
-def _seen_from(directory: str, source: VariableSource) -> VariableSource:
-    """The same source, a file named from the plan file's directory: the plan may be applied elsewhere."""
-    if source.file is None:
-        return source
-    return source.model_copy(update={"file": os.path.relpath(Path(source.file).resolve(), directory)})
-
-
-def _reference(records: str | None, loaded: LoadedStack, environ: Mapping[str, str]) -> str | None:
-    """Where the store is, without a secret: as the manifest says, or as `--records` or its variable does.
-
-    Raises:
-        Refused: a password was given on the command line, and nobody could find it again.
-    """
-    if records is None:
-        return loaded.records_reference
-    if environ.get("RECONCILER_RECORDS") == records:
-        return "${env.RECONCILER_RECORDS}"
-    if any(passwords_in(records)):
-        why = "--records contains a password, and a plan file must not contain secrets"
-        raise Refused(Diagnostic("a secret that cannot be saved", why, "set the URL in RECONCILER_RECORDS"))
-    reference: str = save(absolute_url(records, str(loaded.root.resolve())))
-    return reference
-
-
-def _check_secrets(plan: Plan) -> None:
-    found = {
+    unresolvable = {
         (action.key, reference)
         for action in plan.to_execute
         for reference in unresolvable_references(action.desired)
     }
-    if found:
-        raise Refused(
-            *(
-                Diagnostic(
-                    "a secret that cannot be saved",
-                    f"jobs.{key}: {reference} is in the manifest, and a plan file must not contain secrets",
-                    "declare a variable with `sensitive: true` and `env: NAME`, and use ${var.…} instead",
-                )
-                for key, reference in sorted(found)
-            )
+    _refuse(
+        (
+            f"jobs.{key}: {reference} is in the manifest, and a plan file must not contain secrets",
+            "declare a variable with `sensitive: true` and `env: NAME`, and use ${var.…} instead",
         )
-
-
-#: Members of the document, of its actions and of its options that nobody but people reads: a secret in them
-#: is masked. One in any other member would make the plan another one, so such a plan is not written.
-_FOR_PEOPLE = frozenset({"detail", "changes", "source", "warnings", "denied", "preflight", "refusals"})
-
-
-def _without_secrets(document: dict[str, Any], redact: Callable[[str], str]) -> dict[str, Any]:
-    """The document as it is sealed: secrets masked where only people read them.
-
-    Raises:
-        Refused: a secret, or a number that JSON does not know, is in what the plan is carried out by.
-    """
-    if not is_json(document):
+        for key, reference in sorted(unresolvable)
+    )
+    # A link at the file's own place is replaced by it.
+    directory = os.path.realpath(file.parent)
+    _, target = loaded.target(plan.target.name)
+    reference = loaded.records_reference
+    if target.traits.is_embedded:
+        reference = None
+    elif records is not None and environ.get("RECONCILER_RECORDS") == records:
+        reference = "${env.RECONCILER_RECORDS}"
+    elif records is not None:
+        if any(passwords_in(records)):
+            why = "--records contains a password, and a plan file must not contain secrets"
+            _refuse([(why, "set the URL in RECONCILER_RECORDS")])
+        reference = save(absolute_url(records, str(loaded.root.resolve())))
+    options = SavedOptions(
+        target=target,
+        root=os.path.relpath(loaded.root.resolve(), directory),
+        records=reference,
+        only=only,
+        allow=allow,
+        declared=dict(loaded.declared),
+        sources=_sources_from(directory, loaded.sources, lambda file: Path(file).resolve()),
+    )
+    document = document_of(plan, options)
+    try:
+        json.dumps(document, allow_nan=False)
+    except ValueError:
         why = "a body contains infinity or NaN, which JSON does not allow"
-        raise Refused(Diagnostic("a value that cannot be saved", why, "use a finite number, or quoted text"))
+        fix = "use a finite number, or quoted text"
+        raise Refused(Diagnostic("a value that cannot be saved", why, fix)) from None
     shown: dict[str, Any] = redacted(document, redact)
     # Elsewhere the text of a sensitive variable is masked as a whole; here it names other variables.
     for name, source in document["options"]["sources"].items():
         if all(redact(part) == part for part in parts_of(source.get("text", "")) if isinstance(part, str)):
             shown["options"]["sources"][name] = source
-    if masked := [*_masked(document, shown)]:
-        raise Refused(*map(_not_saved, masked))
-    return shown
+    _refuse(map(_why_not_saved, _masked(document, shown)))
+    return PlanFile(sealed(shown))
+
+
+def _sources_from(
+    directory: str, sources: Mapping[str, VariableSource], path_of: Callable[[str], Path]
+) -> dict[str, VariableSource]:
+    """The same sources, files named from the plan file's directory: the plan may be applied elsewhere."""
+    return {
+        name: source
+        if source.file is None
+        else source.model_copy(update={"file": os.path.relpath(path_of(source.file), directory)})
+        for name, source in sources.items()
+    }
+
+
+def _refuse(reasons: Iterable[tuple[str, str]]) -> None:
+    """Raise Refused if there is a reason why, with its fix."""
+    if found := [Diagnostic("a secret that cannot be saved", why, fix) for why, fix in reasons]:
+        raise Refused(*found)
+
+
+def _why_not_saved(path: tuple[str, ...]) -> tuple[str, str]:
+    if path[:2] == ("options", "sources"):
+        why = f"variables.{path[2]}: its text also contains the value of a secret as plain text"
+        return why, "use ${var.…} wherever the secret is intended, or `env: NAME`"
+    if "desired" in path:
+        why = f"{'.'.join(path[:2])}: its body also contains the value of a secret as plain text"
+        return why, "use ${var.…} wherever the secret is intended, or another value"
+    why = f"{'.'.join(path)} has the letters of a secret, and a plan without it could not be carried out"
+    return why, "choose another name"
+
+
+#: Members of the document, of its actions and of its options that nobody but people reads: a secret in them
+#: is masked. One in any other member would make the plan another one, so such a plan is not written.
+_FOR_PEOPLE = frozenset({"detail", "changes", "source", "warnings", "denied", "preflight", "refusals"})
 
 
 def _masked(tree: Any, shown: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -805,24 +707,15 @@ def _masked(tree: Any, shown: Any, path: tuple[str, ...] = ()) -> Iterator[tuple
         yield path
 
 
-def _not_saved(path: tuple[str, ...]) -> Diagnostic:
-    what = "a secret that cannot be saved"
-    if path[:2] == ("options", "sources"):
-        why = f"variables.{path[2]}: its text also contains the value of a secret as plain text"
-        return Diagnostic(what, why, "use ${var.…} wherever the secret is intended, or `env: NAME`")
-    if "desired" in path:
-        why = f"{'.'.join(path[:2])}: its body also contains the value of a secret as plain text"
-        return Diagnostic(what, why, "use ${var.…} wherever the secret is intended, or another value")
-    why = f"{'.'.join(path)} has the letters of a secret, and a plan without it could not be carried out"
-    return Diagnostic(what, why, "choose another name")
+class ReadPlan(NamedTuple):
+    """A saved plan as it was read from a file: what is to be done, and what shaped it.
 
-
-@dataclass(frozen=True)
-class ReadPlan:
-    """A saved plan as it was read from a file; secrets in its bodies are references yet."""
+    Secrets in its bodies are references yet.
+    """
 
     file: Path
-    saved: SavedPlan
+    plan: Plan
+    options: SavedOptions
     document: Mapping[str, Any]
 
     @property
@@ -830,31 +723,15 @@ class ReadPlan:
         """What names it."""
         return digest_of_document(self.document)
 
-    @property
-    def plan(self) -> Plan:
-        """What is to be done."""
-        return self.saved.plan
-
-    @property
-    def options(self) -> SavedOptions:
-        """What shaped it."""
-        return self.saved.options
-
     def copied_to(self, file: Path) -> PlanFile:
         """The same plan as a file elsewhere: its paths are relative to there."""
-        directory = os.path.realpath(file.parent)
-
-        def moved(path: str) -> str:
-            return os.path.relpath(self._base / path, directory)
-
-        options = self.options
-        sources = {
-            name: one if one.file is None else one.model_copy(update={"file": moved(one.file)})
-            for name, one in options.sources.items()
+        directory, options = os.path.realpath(file.parent), self.options
+        paths = {
+            "root": os.path.relpath(self._base / options.root, directory),
+            "sources": _sources_from(directory, options.sources, self._base.joinpath),
         }
-        elsewhere = options.model_copy(update={"root": moved(options.root), "sources": sources})
-        options_there = elsewhere.model_dump(mode="json", exclude_none=True)
-        return PlanFile(sealed({**self.document, "options": options_there}))
+        there = options.model_copy(update=paths).model_dump(mode="json", exclude_none=True)
+        return PlanFile(sealed({**self.document, "options": there}))
 
     @property
     def _base(self) -> Path:
@@ -882,7 +759,7 @@ class ReadPlan:
         Raises:
             ManifestInvalid: the stack's root is not where the plan says.
         """
-        plan, options = self.saved
+        plan, options = self.plan, self.options
         keys = {key for action in plan.actions for key in (action.key, *action.former_keys, *action.needs)}
         root = (self._base / options.root).resolve()
         if not os.path.isdir(root):  # noqa: PTH112 - a name that is too long is none, and no error
@@ -909,9 +786,9 @@ class ReadPlan:
         Raises:
             ManifestInvalid: a secret has no value now.
         """
-        plan, options = self.saved
+        plan = self.plan
         bodies = [action.desired if action.traits.is_executed else None for action in plan.actions]
-        bodies = resolve(bodies, options.sources, **values.known(self._base))
+        bodies = resolve(bodies, self.options.sources, base=self._base, **values._asdict())
         pairs = zip(plan.actions, bodies, strict=True)
         actions = tuple(action.model_copy(update={"desired": body}) for action, body in pairs)
         return plan.model_copy(update={"actions": actions})
@@ -922,30 +799,22 @@ class ReadPlan:
         Raises:
             ManifestInvalid: something in it has no value now.
         """
-        if self.options.records is None:
+        records, sources = self.options.records, self.options.sources
+        if records is None:
             return None
-        known = values.known(self._base)
-        return resolve_records(self.options.records, self.options.sources, **known, root=root)
+        return resolve_records(records, sources, base=self._base, root=root, **values._asdict())
 
 
-@dataclass(frozen=True)
-class SecretSources:
-    """Where the values of a saved plan's secrets are looked for, beside where they came from."""
+class SecretSources(NamedTuple):
+    """Where the values of a saved plan's secrets are looked for, beside where they came from.
+
+    `learn` is told every value that is found.
+    """
 
     variables: Mapping[str, str]
     var_files: Sequence[Path]
     environ: Mapping[str, str]
-    redactor: Redactor
-
-    def known(self, base: Path) -> dict[str, Any]:
-        """The same for `manifest.saved_secrets`; files are named from `base`."""
-        return {
-            "variables": self.variables,
-            "var_files": self.var_files,
-            "environ": self.environ,
-            "base": base,
-            "learn": self.redactor.learn,
-        }
+    learn: Callable[[Iterable[str]], None]
 
 
 def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool) -> ReadPlan:
@@ -972,13 +841,13 @@ def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool)
     except NotAPlanFile as error:
         why = f"{file}: {error}"
         raise ManifestInvalid(Diagnostic("invalid plan file", why, "create a new plan")) from None
-    saved = read_document(document, str(file), __version__, strict=strict)
+    plan, options = read_document(document, str(file), __version__, strict=strict)
     is_ours = made_by_other(document, __version__) is None
-    if not strict and is_ours and is_modified(document, saved.plan):
+    if not strict and is_ours and is_modified(document, plan):
         why = f"{file}: its seal does not match, so it cannot be applied"
         modified = Diagnostic("plan file modified since it was written", why, "create a new plan")
         warn(modified._replace(severity=Severity.WARNING))
-    return ReadPlan(file, saved, document)
+    return ReadPlan(file, plan, options, document)
 
 
 def _check_access(

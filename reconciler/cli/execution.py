@@ -378,7 +378,9 @@ def _opened(
     read: ReadPlan, cleanup: ExitStack, interrupt: Interrupt, options: StackOptions, *, yes: bool
 ) -> tuple[Plan, Context]:
     """Find the secrets of a plan again, and connect to its target."""
-    values = SecretSources(dict(options["variables"]), list(options["var_files"]), os.environ, console.redact)
+    values = SecretSources(
+        dict(options["variables"]), list(options["var_files"]), os.environ, console.redact.learn
+    )
     plan, shaped_by, loaded = read.resolve(values), read.options, read.as_loaded()
     run_by, given = runtime(interrupt.stop), options["records"]
     url = records_url(shaped_by.target, given, lambda: read.records_url(values, loaded.root), run_by)
