@@ -16,7 +16,7 @@ from reconciler.render.sheet import Level, Row, sheet_of
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.fleet import FleetReport, StackResult
+    from reconciler.decide.fleet import FleetReport
 
 #: Notes that the rows of single jobs say, too.
 _SAID_AT_JOBS = frozenset({DENIED_BY_A_POLICY, *(reason.words for reason in PreflightReason)})
@@ -53,33 +53,30 @@ def _place(place: Place | None, view: View) -> dict[str, object]:
 
 def _command(name: str, properties: Mapping[str, object], message: str) -> str:
     """One workflow command."""
-    listed = ",".join(f"{key}={_property(str(value))}" for key, value in properties.items())
-    return f"::{name} {listed}::{_data(message)}"
 
+    def escaped(text: str) -> str:
+        return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+    listed = ",".join(
+        f"{key}={escaped(str(value)).replace(':', '%3A').replace(',', '%2C')}"
+        for key, value in properties.items()
+    )
+    return f"::{name} {listed}::{escaped(message)}"
 
 
 def render_fleet(report: FleetReport, view: View) -> str:
     """Workflow commands about all stacks, errors first, for a step shows only some; one notice for all."""
-    found = [line for result in report.results for line in _stack(result, view)]
+    found: list[str] = []
+    for result in report.results:
+        if not result.errors:
+            found += result.parts["github"].split("\n")
+        for problem in result.errors:
+            message = problem.message + (f"; fix: {problem.fix}" if problem.fix else "")
+            about = {**_place(problem.location, view), "title": printable(f"stack {result.root}")}
+            found.append(_command("error", about, printable(message)))
     lines = [line for start in ("::error ", "::warning ") for line in found if line.startswith(start)]
     lines.append(_command("notice", {"title": "fleet"}, printable(report.last_line)))
     return "".join(f"{line}\n" for line in lines)
-
-
-def _stack(result: StackResult, view: View) -> Iterator[str]:
-    if not result.errors:
-        yield from result.parts["github"].split("\n")
-    for problem in result.errors:
-        message = problem.message + (f"; fix: {problem.fix}" if problem.fix else "")
-        properties = {**_place(problem.location, view), "title": printable(f"stack {result.root}")}
-        yield _command("error", properties, printable(message))
 
 
 # ── the outputs of a step, as GITHUB_OUTPUT takes them ──────────────────────────────────────────────
@@ -87,28 +84,22 @@ def _stack(result: StackResult, view: View) -> Iterator[str]:
 
 def outputs_of(content: Content, value: Any, view: View) -> str:
     """Whether there are changes, the last line of the text, and the counts; of a result the last line."""
+    values: dict[str, object]
     if content is Content.FLEET:
-        return _outputs(_fleet_outputs(value))
-    sheet = sheet_of(content, value, view)
-    if content is Content.RESULT:  # beside those of its plan
-        return _outputs({"summary": sheet.last_line})
-    if content is Content.VALIDATION:
-        about = {"valid": "true" if value.valid else "false"}
+        values = {"has_changes": bool(value.changed), "summary": value.last_line}
+        values |= {"stacks": len(value.results), "failed": len(value.failed), **value.counts}
     else:
-        about = {"has_changes": "true" if sheet.has_changes else "false", "digest": sheet.digest}
-    return _outputs({**about, "summary": sheet.last_line, **sheet.counts})
-
-
-def _fleet_outputs(report: FleetReport) -> dict[str, object]:
-    return {
-        "has_changes": "true" if report.changed else "false",
-        "summary": report.last_line,
-        "stacks": len(report.results),
-        "failed": len(report.failed),
-        **report.counts,
-    }
-
-
-def _outputs(values: Mapping[str, object]) -> str:
+        sheet = sheet_of(content, value, view)
+        values = {"summary": sheet.last_line, **sheet.counts}
+        if content is Content.RESULT:  # beside those of its plan
+            values = {"summary": sheet.last_line}
+        elif content is Content.VALIDATION:
+            values = {"valid": value.valid, **values}
+        else:
+            values = {"has_changes": sheet.has_changes, "digest": sheet.digest, **values}
     # Each is one line, of words and numbers of ours: nothing from outside can add an output.
-    return "".join(f"{name}={printable(str(value))}\n" for name, value in values.items())
+    words = {True: "true", False: "false"}
+    return "".join(
+        f"{name}={words[one] if isinstance(one, bool) else printable(str(one))}\n"
+        for name, one in values.items()
+    )

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Environment, StrictUndefined
 
 from reconciler.render import Content, View
 from reconciler.render.sheet import NONE, sheet_of
@@ -32,18 +31,14 @@ def page(name: str, **values: Any) -> str:
 
     It allows only these two, by their hashes.
     """
-    style = "".join(_read(file) for file in dict.fromkeys(("page.css", f"{name}.css")))
-    return _template(name).render(**values, style=style, script=_read(f"{name}.js")) + "\n"
 
+    def read(file: str) -> str:
+        return (_FILES / file).read_text(encoding="utf-8")
 
-@cache
-def _template(name: str) -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["hash"] = lambda text: b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    return environment.from_string(_read(f"{name}.html"))
-
-
-def _read(name: str) -> str:
-    return (_FILES / name).read_text(encoding="utf-8")
+    style = "".join(map(read, dict.fromkeys(("page.css", f"{name}.css"))))
+    template = environment.from_string(read(f"{name}.html"))
+    return template.render(**values, style=style, script=read(f"{name}.js")) + "\n"

@@ -17,7 +17,7 @@ from reconciler.render.sheet import NONE, Level, Row, Sheet, by_file, sheet_of
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.fleet import FleetReport, StackResult
+    from reconciler.decide.fleet import FleetReport
     from reconciler.decide.policy_cases import CasesReport
 
 #: What XML 1.0 has no way to write, not even escaped; most of it was made visible before.
@@ -54,8 +54,17 @@ def _suite(sheet: Sheet) -> Xml.Element:
     suite = _new_suite(about, created_at, len(sheet.keys), len(findings))
     for key in sheet.keys:
         case = _add_case(suite, key, about)
-        if rows := findings.get(key):
-            _add_failure(case, rows)
+        if not (rows := findings.get(key)):
+            continue
+        # One failure of all that is wrong with a key: its reason, and where the manifest has it.
+        lines = []
+        for row in rows:
+            lines += [row.sentence, *([f"  --> {row.place}"] if row.place else [])]
+            lines += (f"  {one.path}: {one.before or NONE} -> {one.after or NONE}" for one in row.changes)
+        kinds = dict.fromkeys(f"{row.kind}: {row.rule}" if row.rule != row.kind else row.kind for row in rows)
+        _add_failure(
+            case, ", ".join(kinds), "; ".join(row.text or row.rule for row in rows), "\n".join(lines)
+        )
     # Also about the keys that have no failure.
     sentences = [row.sentence for row in sorted(sheet.rows, key=lambda row: row.key)]
     words = {Level.ERROR: "refused", Level.WARNING: "warning"}
@@ -77,8 +86,8 @@ def _cases(report: CasesReport, view: View) -> Xml.Element:
     for result in report.results:
         case = _add_case(suite, clean(result.name), about)
         if not result.has_passed:
-            message = _xml("; ".join(map(clean, result.problems)))
-            Xml.SubElement(case, "failure", {"type": "expectation", "message": message}).text = message
+            message = "; ".join(map(clean, result.problems))
+            _add_failure(case, "expectation", message, message)
     return _with_output(suite)
 
 
@@ -86,23 +95,18 @@ def render_fleet(report: FleetReport, view: View) -> str:
     """The suites of all stacks; a stack that failed has one testcase, which failed."""
     suites: list[Xml.Element] = []
     for one in report.results:
-        if one.errors:
-            suites.append(_failed(report.command, one))
-        else:
+        if not one.errors:
             suites += Xml.fromstring(one.parts["junit"].encode())  # noqa: S314 - a format of ours wrote it
+            continue
+        name = printable(one.root)
+        about, ended_at = f"{report.command}.{name}", timestamp(one.ended_at_s).removesuffix("Z")
+        suite = _new_suite(about, ended_at, tests=1, failures=1)
+        lines = [printable(e.message + (f" ({e.location})" if e.location else "")) for e in one.errors]
+        _add_failure(
+            _add_case(suite, name, about), f"exit code {int(one.exit_code)}", lines[0], "\n".join(lines)
+        )
+        suites.append(_with_output(suite))
     return _document(suites)
-
-
-def _failed(command: str, result: StackResult) -> Xml.Element:
-    """The one suite of a stack that has no report of its own."""
-    name = printable(result.root)
-    about = f"{command}.{name}"
-    suite = _new_suite(about, timestamp(result.ended_at_s).removesuffix("Z"), tests=1, failures=1)
-    case = _add_case(suite, name, about)
-    lines = [printable(one.message + (f" ({one.location})" if one.location else "")) for one in result.errors]
-    attributes = {"type": f"exit code {int(result.exit_code)}", "message": _xml(lines[0])}
-    Xml.SubElement(case, "failure", attributes).text = _xml("\n".join(lines))
-    return _with_output(suite)
 
 
 # ── elements ────────────────────────────────────────────────────────────────────────────────────────
@@ -129,25 +133,15 @@ def _add_case(suite: Xml.Element, name: str, about: str) -> Xml.Element:
     return Xml.SubElement(suite, "testcase", {"name": _xml(name), "classname": _xml(about), "time": "0"})
 
 
+def _add_failure(case: Xml.Element, kind: str, message: str, text: str) -> None:
+    Xml.SubElement(case, "failure", {"type": _xml(kind), "message": _xml(message)}).text = _xml(text)
+
+
 def _with_output(suite: Xml.Element, out: str = "", err: str = "") -> Xml.Element:
     """The suite with what was printed, which comes last."""
     Xml.SubElement(suite, "system-out").text = _xml(out)
     Xml.SubElement(suite, "system-err").text = _xml(err)
     return suite
-
-
-def _add_failure(case: Xml.Element, rows: Sequence[Row]) -> None:
-    """One failure of all that is wrong with a key: its reason, and where the manifest has it."""
-    kinds = dict.fromkeys(f"{row.kind}: {row.rule}" if row.rule != row.kind else row.kind for row in rows)
-    message = "; ".join(row.text or row.rule for row in rows)
-    attributes = {"type": ", ".join(kinds), "message": message}
-    failure = Xml.SubElement(case, "failure", {name: _xml(value) for name, value in attributes.items()})
-    lines = []
-    for row in rows:
-        lines.append(row.sentence)
-        lines += [f"  --> {row.place}"] if row.place else []
-        lines += [f"  {field.path}: {field.before or NONE} -> {field.after or NONE}" for field in row.changes]
-    failure.text = _xml("\n".join(lines))
 
 
 def _xml(text: str) -> str:

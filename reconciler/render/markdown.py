@@ -13,7 +13,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from reconciler.render import Content, View
-from reconciler.render.sheet import Field, Level, Note, Row, Sheet, sheet_of
+from reconciler.render.sheet import Field, Level, Note, Row, sheet_of
 from reconciler.text import printable
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ _BACKTICKS = re.compile("`+")
 def render(content: Content, value: Any, view: View) -> str:
     """A comment; what a plan keeps is listed with `view.show_keep` only, unless it ended badly."""
     sheet = sheet_of(content, value, view)
-    return _render(sheet, [row for row in sheet.folded if view.show_keep or not row.is_quiet])
-
-
-def _render(sheet: Sheet, rows: Iterable[Row]) -> str:
+    by_words: dict[str, list[Row]] = {}
+    for row in sheet.folded:
+        if view.show_keep or not row.is_quiet:
+            by_words.setdefault(row.words, []).append(row)
     stack, target, where = (_short(text, _LONGEST_NOTE) for text in (sheet.stack, sheet.target, sheet.where))
     about = (
         sheet.title
@@ -61,9 +61,6 @@ def _render(sheet: Sheet, rows: Iterable[Row]) -> str:
         *_notes(sheet.notes),
     ]
     tail = [f"Digest of the plan: {code(sheet.digest)}", ""] if sheet.digest else []
-    by_words: dict[str, list[Row]] = {}
-    for row in rows:
-        by_words.setdefault(row.words, []).append(row)
     room = MOST_CHARACTERS - _ROOM_FOR_COUNTS - _size((*head, *tail))
     sections, left_out = _fit(list(by_words.values()), room)
     lines = [*head, *sections]
@@ -163,7 +160,9 @@ def _row(row: Row, most_keys: int | None = None) -> Iterator[str]:
     below = [*_below(row, most_keys)]
     name = "" if len(row.keys) > 1 else row.key
     symbol = row.symbol or row.kind
-    behind = [text for text in (row.starts, _place_of_finding(row)) if text]
+    # A row that needs attention says where the manifest has it.
+    place = _short(row.place, _LONGEST_KEY) if row.is_finding and len(row.keys) == 1 else ""
+    behind = [text for text in (row.starts, place) if text]
     if not below:
         line = " ".join(filter(None, (code(symbol), f"**{code(name)}**", row.revision)))
         line += f": {prose(row.text)}" if row.text else ""
@@ -176,11 +175,6 @@ def _row(row: Row, most_keys: int | None = None) -> Iterator[str]:
     yield from ("", f"<details><summary>{line}</summary>", "")
     yield from below
     yield from ("</details>", "")
-
-
-def _place_of_finding(row: Row) -> str:
-    """The place in the manifest of a row that needs attention."""
-    return _short(row.place, _LONGEST_KEY) if row.is_finding and len(row.keys) == 1 else ""
 
 
 def _below(row: Row, most_keys: int | None) -> Iterator[str]:
@@ -236,7 +230,12 @@ def render_fleet(report: FleetReport, view: View) -> str:
     shown = sorted((one for one in report.results if not one.is_quiet), key=lambda one: not one.errors)
     lines, unlisted = _fitting([f"- {_stack_line(one)}" for one in shown], MOST_CHARACTERS // 2)
     room = MOST_CHARACTERS - _ROOM_FOR_COUNTS - _size((*head, *lines, ""))
-    sections, left_out = _fitting([_stack_section(one) for one in shown if not one.errors], room)
+    # The comment about one stack alone, without its mark.
+    texts = {
+        one.root: one.parts["markdown"].rstrip("\n").partition("\n")[2] for one in shown if not one.errors
+    }
+    blocks = [f"### {code(_one_line(root))}\n\n{text}\n" for root, text in texts.items()]
+    sections, left_out = _fitting(blocks, room)
     counts = [f"{unlisted} stacks"] * bool(unlisted)
     counts += [f"the details of {left_out} stacks"] * bool(left_out)
     tail = [f"**Left out, for want of room:** {', '.join(counts)}.", ""] if counts else []
@@ -252,12 +251,6 @@ def _stack_line(result: StackResult) -> str:
     more = f", and {len(result.errors) - 1} more problems" if result.errors[1:] else ""
     message = code(_one_line(result.errors[0].message))
     return f"{root}: **failed** with exit code {int(result.exit_code)}: {message}{more}"
-
-
-def _stack_section(result: StackResult) -> str:
-    """The comment about one stack alone, without its mark."""
-    _, _, text = result.parts["markdown"].rstrip("\n").partition("\n")
-    return f"### {code(_one_line(result.root))}\n\n{text}\n"
 
 
 def _fitting(blocks: Sequence[str], room: int) -> tuple[list[str], int]:

@@ -48,10 +48,25 @@ def plan_text(plan: Plan, view: View) -> str:
     groups = fold_alike(shown, look_of_action, is_folded=not view.verbose)
     width = width_of_names((name_of([one.key for one in group]) for group in groups), style)
     for group in groups:
-        lines += _group_lines(group, style, width)
-        if view.verbose and group[0].desired is not None:
+        first, keys, revisions = group[0], [one.key for one in group], [revision_of(one) for one in group]
+        # Revisions that differ stand beside the keys.
+        is_same = len(set(revisions)) == 1
+        pairs = zip(keys, revisions, strict=True)
+        lines += job_lines(
+            first,
+            keys,
+            f"{revisions[0] if is_same else '':<4} {explain_group(group)}",
+            style,
+            width,
+            starts=[what_starts(one) for one in group],
+            listed=keys if is_same else [" ".join(filter(None, pair)) for pair in pairs],
+            # Nothing is lost if a person does not read each key: no job ends, and none needs help.
+            is_cut=first.traits.is_harmless and not first.ended_badly,
+            is_sweep=is_same and is_one_sweep(one.source for one in group),
+        )
+        if view.verbose and first.desired is not None:
             # The whole body that is sent, secrets by name.
-            body = json.dumps(show(group[0].desired), indent=2, ensure_ascii=False)
+            body = json.dumps(show(first.desired), indent=2, ensure_ascii=False)
             lines += (INDENT + printable(line) for line in body.splitlines())
     if shown:
         lines.append("")
@@ -64,25 +79,6 @@ def plan_text(plan: Plan, view: View) -> str:
 
 def _is_shown(action: PlannedAction, view: View) -> bool:
     return view.show_keep or action.action is not Action.KEEP or action.ended_badly
-
-
-def _group_lines(actions: Sequence[PlannedAction], style: Style, width: int) -> Iterator[str]:
-    """One action, or several that are alike; revisions that differ stand beside the keys."""
-    keys, revisions = [one.key for one in actions], [revision_of(one) for one in actions]
-    is_same = len(set(revisions)) == 1
-    pairs = zip(keys, revisions, strict=True)
-    yield from job_lines(
-        actions[0],
-        keys,
-        f"{revisions[0] if is_same else '':<4} {explain_group(actions)}",
-        style,
-        width,
-        starts=[what_starts(one) for one in actions],
-        listed=keys if is_same else [" ".join(filter(None, pair)) for pair in pairs],
-        # Nothing is lost if a person does not read each key: no job ends, and none needs help.
-        is_cut=actions[0].traits.is_harmless and not actions[0].ended_badly,
-        is_sweep=is_same and is_one_sweep(one.source for one in actions),
-    )
 
 
 def job_lines(

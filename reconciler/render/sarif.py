@@ -12,22 +12,31 @@ from urllib.parse import quote
 
 from reconciler.render import Content, Place, View
 from reconciler.render.json import dump
-from reconciler.render.sheet import Row, Sheet, sheet_of
+from reconciler.render.sheet import sheet_of
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.fleet import FleetReport, StackResult
+    from reconciler.decide.fleet import FleetReport
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-#: The rule of a stack that failed.
-_FAILED = "stack_failed"
 
 
 def render(content: Content, value: Any, view: View) -> str:
     """A result per finding; its rule is the reason, the class, the status or the name of the policy."""
     sheet = sheet_of(content, value, view)
     rules = list(dict.fromkeys(row.rule for row in sheet.findings))
-    results = [_finding(row, rules.index(row.rule), sheet, view) for row in sheet.findings]
+    results = [
+        {
+            "ruleId": row.rule,
+            "ruleIndex": rules.index(row.rule),
+            "level": row.level.value,
+            "message": {"text": _unlinked(row.sentence)},
+            "locations": [_location(row.key, f"{sheet.name}/{row.key}", row.source, view)],
+            # So that a finding is the same one after the lines above it moved.
+            "partialFingerprints": {"reconciler/v1": f"{sheet.name}/{row.key}/{row.rule}"},
+        }
+        for row in sheet.findings
+    ]
     about = f"{sheet.command}/{sheet.stack}/{sheet.target}"
     return _document([_run(about, sheet.version, rules, results)])
 
@@ -50,23 +59,13 @@ def _run(about: str, version: str, rules: Sequence[str], results: Sequence[dict[
     }
 
 
-def _finding(row: Row, rule: int, sheet: Sheet, view: View) -> dict[str, Any]:
-    return {
-        "ruleId": row.rule,
-        "ruleIndex": rule,
-        "level": row.level.value,
-        "message": {"text": _unlinked(row.sentence)},
-        "locations": [_location(row.key, f"{sheet.name}/{row.key}", row.source, view)],
-        # So that a finding is the same one after the lines above it moved.
-        "partialFingerprints": {"reconciler/v1": f"{sheet.name}/{row.key}/{row.rule}"},
-    }
-
-
 def _location(name: str, full_name: str, place: Place | None, view: View) -> dict[str, Any]:
     location: dict[str, Any] = {"logicalLocations": [{"name": name, "fullyQualifiedName": full_name}]}
     if place is not None:
+        # A path as the reference of a URI; the colon of its first part would read as a scheme.
+        uri = quote(view.in_repository(printable(place.file)), safe="/~@!$&'()*+,;=")
         location["physicalLocation"] = {
-            "artifactLocation": {"uri": _uri(view.in_repository(printable(place.file)))},
+            "artifactLocation": {"uri": f"file://{uri}" if uri.startswith("/") else uri},
             "region": {"startLine": place.line, "startColumn": place.column},
         }
     return location
@@ -77,31 +76,24 @@ def _unlinked(text: str) -> str:
     return text.replace("](", "] (")
 
 
-def _uri(file: str) -> str:
-    """A path as the reference of a URI; the colon of its first part would read as a scheme."""
-    text = quote(file, safe="/~@!$&'()*+,;=")
-    return f"file://{text}" if text.startswith("/") else text
-
-
 def render_fleet(report: FleetReport, view: View) -> str:
     """The runs of all stacks; that of a stack which failed has a result per problem."""
     runs: list[dict[str, Any]] = []
     for one in report.results:
-        runs += [_failed(report, one, view)] if one.errors else json.loads(one.parts["sarif"])["runs"]
+        if not one.errors:
+            runs += json.loads(one.parts["sarif"])["runs"]
+            continue
+        root = printable(one.root)
+        results = [
+            {
+                "ruleId": "stack_failed",
+                "ruleIndex": 0,
+                "level": "error",
+                "message": {"text": _unlinked(printable(problem.message))},
+                "locations": [_location(root, root, problem.location, view)],
+                "partialFingerprints": {"reconciler/v1": f"{root}/{printable(problem.what)}"},
+            }
+            for problem in one.errors
+        ]
+        runs.append(_run(f"{report.command}/{root}", report.version, ["stack_failed"], results))
     return _document(runs)
-
-
-def _failed(report: FleetReport, stack: StackResult, view: View) -> dict[str, Any]:
-    root = printable(stack.root)
-    results = [
-        {
-            "ruleId": _FAILED,
-            "ruleIndex": 0,
-            "level": "error",
-            "message": {"text": _unlinked(printable(problem.message))},
-            "locations": [_location(root, root, problem.location, view)],
-            "partialFingerprints": {"reconciler/v1": f"{root}/{printable(problem.what)}"},
-        }
-        for problem in stack.errors
-    ]
-    return _run(f"{report.command}/{root}", report.version, [_FAILED], results)

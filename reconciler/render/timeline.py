@@ -7,11 +7,9 @@ is ever read as markup or script.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Any
 
 from jinja2.utils import htmlsafe_json_dumps
 
@@ -201,8 +199,4 @@ def _data(timeline: Timeline, clean: Callable[[str], str]) -> str:
         "runs": [list(run_numbers(run)) for run in timeline.runs],
         "texts": list(places),
     }
-    return htmlsafe_json_dumps(data, dumps=_compact)
-
-
-def _compact(value: Any, **_: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
+    return htmlsafe_json_dumps(data, separators=(",", ":"))
