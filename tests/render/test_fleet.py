@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,17 @@ SCHEMAS = Path(__file__).parent / "schemas"
 PARTS = formats_of(Content.FLEET)
 
 
+@cache
+def parts() -> dict[str, str]:
+    return {name: render(Content.PLAN, every_action(), name, View()) for name in PARTS}
+
+
 def planned(root: str, **changed: Any) -> StackResult:
     """A stack with a plan of every action."""
     plan = every_action()
-    parts = {name: render(Content.PLAN, plan, name, View()) for name in PARTS}
     counts = {action.value: number for action, number in plan.summary.items()}
     result = StackResult(root, "vision", ExitCode.UNKNOWN, target="prod", summary=counts)
-    result = replace(result, last_line=plan.last_line, has_changes=True, parts=parts)
+    result = replace(result, last_line=plan.last_line, has_changes=True, parts=parts())
     return replace(result, **changed)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.core.observed import Unreadable
@@ -25,6 +25,8 @@ from tests.builders import HOUR, a_job, a_stack, seen
 from tests.core.test_decision_table import OLD, plan_for
 from tests.core.test_drift import report
 
+#: Far more than fit on the lines of a list that may be cut.
+MANY = 80
 ENTRY = Location("jobs.yaml", 5, 3)
 
 
@@ -88,7 +90,7 @@ def test_sixty_jobs_with_one_shared_change_are_ten_lines(change: Mapping[str, An
 
 @pytest.mark.parametrize("action", [Action.REPLACE, Action.TERMINATE, Action.UNKNOWN, Action.CONFLICT])
 def test_list_of_keys_that_a_person_must_read_is_never_cut(action: Action) -> None:
-    names = keys(300)
+    names = keys(MANY)
     declared = {
         Action.REPLACE: [a_job(key) for key in names],
         Action.TERMINATE: [],
@@ -98,14 +100,14 @@ def test_list_of_keys_that_a_person_must_read_is_never_cut(action: Action) -> No
     unread = names if action is Action.UNKNOWN else []
     unreadable = tuple(Unreadable("x", name=key) for key in unread)
     plan = plan_for(a_stack(*declared), *(seen(a_job(key, **OLD)) for key in names), unreadable=unreadable)
-    assert plan.summary[action] == 300
+    assert plan.summary[action] == MANY
     text = text_of(plan)
     assert names_in(text, names) == names
     assert text.count(action.value) < 10
 
 
 def test_kept_jobs_that_ended_badly_are_all_named() -> None:
-    names = keys(300)
+    names = keys(MANY)
     stack = a_stack(*map(a_job, names))
     text = text_of(plan_for(stack, *(seen(a_job(key), phase="Failed") for key in names)))
     assert names_in(text, names) == names
@@ -138,14 +140,14 @@ def test_long_list_of_needed_keys_says_how_many_more_there_are() -> None:
 
 
 def test_drift_of_many_jobs_is_shown_once_and_names_every_key() -> None:
-    names = keys(300)
+    names = keys(MANY)
     found = report(a_stack(*map(a_job, names)), *(seen(a_job(key), phase="Failed") for key in names))
     text = render(Content.DRIFT, found, "text", View())
     assert names_in(text, names) == names
     assert text.count("failed") <= 3
-    assert "300 jobs  the job ended as Failed (at" in text
+    assert f"{MANY} jobs  the job ended as Failed (at" in text
     document = json.loads(render(Content.DRIFT, found, "json", View()))
-    assert len(document["drift"]) == 300
+    assert len(document["drift"]) == MANY
 
 
 def test_drift_that_differs_is_shown_one_by_one() -> None:
@@ -155,30 +157,30 @@ def test_drift_that_differs_is_shown_one_by_one() -> None:
 
 
 def test_pending_changes_of_many_jobs_are_shown_once() -> None:
-    names = keys(300)
+    names = keys(MANY)
     found = report(a_stack(*map(a_job, names)), *(seen(a_job(key, **OLD)) for key in names))
     text = render(Content.DRIFT, found, "text", View())
-    assert "pending    300 jobs  changed since r1 (Running)" in text
+    assert f"pending    {MANY} jobs  changed since r1 (Running)" in text
     assert re.search(r"and \d+ more$", text, re.MULTILINE)
 
 
 def outcomes(status: Status, detail: str = "") -> Result:
-    plan = plan_for(a_stack(*sweep(keys(300))))
+    plan = plan_for(a_stack(*sweep(keys(MANY))))
     return Result(tuple(Outcome(action, status, detail) for action in plan.actions))
 
 
 def test_what_became_of_many_jobs_is_shown_once() -> None:
     lines = render_result(outcomes(Status.DONE), View()).splitlines()
-    assert lines[0] == "  succeeded create 300 jobs"
+    assert lines[0] == f"  succeeded create {MANY} jobs"
     assert len(lines) == 4
     assert re.search(r"and \d+ more$", lines[-2])
-    assert lines[-1] == "Applied: 300 succeeded."
+    assert lines[-1] == f"Applied: {MANY} succeeded."
 
 
 def test_failures_of_many_jobs_name_every_key() -> None:
     text = render_result(outcomes(Status.FAILED, "quota exceeded"), View())
-    assert text.startswith("  failed    create 300 jobs: quota exceeded\n")
-    assert names_in(text, keys(300)) == keys(300)
+    assert text.startswith(f"  failed    create {MANY} jobs: quota exceeded\n")
+    assert names_in(text, keys(MANY)) == keys(MANY)
 
 
 # ── the mechanism ──────────────────────────────────────────────────────────────────────────────────
@@ -194,6 +196,7 @@ def test_folding_keeps_every_item_once_in_the_order_of_the_first(looks: list[str
         assert len(group) == 1 or (len(group) >= FOLDED_FROM and len({look for _, look in group}) == 1)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.from_regex(r"[A-Za-z0-9_-]{1,58}", fullmatch=True), min_size=1, max_size=200))
 def test_list_of_keys_that_is_cut_counts_the_rest(names: list[str]) -> None:
     lines = list(render_keys(names, is_cut=True))

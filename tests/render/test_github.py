@@ -42,21 +42,6 @@ def _unescaped(text: str) -> str:
     return text.replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")
 
 
-def test_annotation_for_each_job_that_needs_somebody() -> None:
-    commands = runner(render(Content.PLAN, every_action(), "github", View()))
-    assert [(c.name, c.properties.get("title")) for c in commands] == [
-        ("error", "blocked blocked"),
-        ("error", "conflict conflict"),
-        ("error", "unknown unknown"),
-        ("error", "denied denied"),
-        ("warning", "replace replace"),
-        ("warning", "replace replace-first"),
-        ("warning", "terminate terminate"),
-        ("notice", "reconciler vision@local"),
-    ]
-    assert commands[-1].message == every_action().last_line
-
-
 def test_annotation_stands_where_the_manifest_has_the_key() -> None:
     first = runner(render(Content.PLAN, every_action(), "github", View(directory="stacks/vision")))[0]
     assert first.properties == {
@@ -65,15 +50,6 @@ def test_annotation_stands_where_the_manifest_has_the_key() -> None:
         "col": "3",
         "title": "blocked blocked",
     }
-
-
-def test_drift_is_a_warning() -> None:
-    commands = runner(render(Content.DRIFT, drifted(), "github", View()))
-    assert {c.name for c in commands[:-1]} == {"warning"}
-    assert [c.properties["title"].split()[0] for c in commands[:-1]] == [
-        e.class_.value for e in drifted().drift
-    ]
-    assert commands[-1].name == "notice"
 
 
 @pytest.mark.parametrize("text", ["100 % of it, a:b", "50%0A::error::x", "%25", "a::b::c"])

@@ -179,26 +179,6 @@ def test_verbose_plan_shows_each_key_and_the_whole_body_of_what_it_starts() -> N
     check("plan-verbose.text", render(Content.PLAN, edited_sweep(), "text", View(verbose=True)))
 
 
-def test_four_jobs_with_the_same_change_are_shown_one_by_one() -> None:
-    stack = a_stack(*(a_job(str(n)) for n in range(4)))
-    text = render(
-        Content.PLAN, plan_for(stack, *(seen(a_job(str(n), **OLD)) for n in range(4))), "text", View()
-    )
-    assert text.count("-/+ replace") == 4
-
-
-def test_hostile_keys_and_bodies_steer_no_terminal() -> None:
-    evil = "\x1b[2J\u202e\n::error::x"
-    stack = a_stack(*(a_job(f"{evil}{n}", spec__resource={"flavor_id": evil}) for n in range(5)))
-    jobs = [seen(a_job(f"{evil}{n}", **OLD), name="x") for n in range(5)]
-    for jobs_seen in ([], jobs):
-        for verbose in (False, True):
-            text = render(Content.PLAN, plan_for(stack, *jobs_seen), "text", View(verbose=verbose))
-            assert "\x1b" not in text
-            assert "\u202e" not in text
-            assert "\n::error" not in text
-
-
 def test_plan_in_colour_is_as_in_the_golden_file() -> None:
     check("plan.ansi", render(Content.PLAN, every_action(), "text", View(Style(colour=True))))
 

@@ -1,12 +1,15 @@
-"""Every content in every format of the table has a golden file, and no golden file is left over."""
+"""What each content looks like in a format is a golden file, and no golden file is left over."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import reconciler.render
 from reconciler.core.values import Source
 from reconciler.decide.history import HistoryReport
 from reconciler.decide.plan import Denial
@@ -14,7 +17,7 @@ from reconciler.decide.policy_cases import CaseResult, CasesReport
 from reconciler.decide.review import Review
 from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
 from reconciler.errors import Diagnostic, Location, Severity, Snippet
-from reconciler.render import Content, View, formats_of, render
+from reconciler.render import FORMATS, Content, View, formats_of, render
 from tests.builders import a_job, a_stack
 from tests.render.test_fleet import a_fleet
 from tests.render.test_golden import (
@@ -113,11 +116,14 @@ MORE = {
     *("history.ansi", "plan.ansi", "review.ansi"),
     *("plan-folded.markdown", "plan-folded.text", "plan-verbose.text"),
 }
+#: Contents whose every format has a golden file; of the others their text and one that is made of a sheet.
+IN_FULL = (Content.PLAN, Content.DRIFT, Content.RESULT, Content.FLEET)
 FILES = [
     (content, format_, name)
     for content in Content
     for format_ in formats_of(content)
     for name in VALUES[content]
+    if content in IN_FULL or format_ in ("text", "markdown")
 ]
 
 
@@ -132,3 +138,17 @@ def test_content_is_shown_as_in_its_golden_file(content: Content, format_: str, 
 def test_golden_files_are_those_of_the_table_of_formats() -> None:
     expected = {f"{name}.{format_}" for _, format_, name in FILES}
     assert {path.name for path in GOLDEN.iterdir()} == expected | MORE
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_format_is_a_file_of_its_name(name: str) -> None:
+    module = import_module(f"reconciler.render.{name}")
+    assert callable(module.render)
+    assert hasattr(module, "render_fleet") is (Content.FLEET in FORMATS[name].renders)
+    assert hasattr(module, "render_run") is FORMATS[name].is_final
+
+
+def test_every_file_that_renders_contents_has_a_row() -> None:
+    names = {path.stem for path in Path(reconciler.render.__path__[0]).glob("*.py")} - {"__init__"}
+    renders = {one for one in names if hasattr(import_module(f"reconciler.render.{one}"), "render")}
+    assert renders == set(FORMATS)

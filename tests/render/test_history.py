@@ -173,31 +173,3 @@ def test_two_revisions_without_a_difference(digests: str, said: str) -> None:
 def test_nothing() -> None:
     assert history_text(a_report(), View()) == "Nothing is recorded yet.\n"
     assert history_text(a_report(key="a"), View()) == "Nothing is recorded of a yet.\n"
-
-
-def test_what_was_recorded_steers_no_terminal() -> None:
-    bad = "\x1b[2J\r::error::x"
-    runs = a_run(
-        1,
-        kind=bad,
-        who=bad,
-        where=bad,
-        commit=bad,
-        plan_digest=bad,
-        result=bad,
-        summary={bad: 1},
-        steps=(
-            PastStep(bad, bad, bad, bad, bad, NOW, NOW, False, bad, bad, bad),
-            PastStep(bad, bad, bad, bad, bad, NOW),
-        ),
-    )
-    more = a_run(2, actions=(PastAction(bad, bad, bad, bad, bad, bad, bad),))
-    declared = Declared({bad: bad}, {bad: [bad]}, bad)
-    one = a_revision(
-        1, name=bad, job=bad, digest=bad, phase_text=bad, phases=((bad, NOW),), declared=declared
-    )
-    for key in (None, bad):
-        text = history_text(a_report(runs=(runs, more), revisions=(one,), key=key), View(verbose=True))
-        assert "\x1b" not in text
-        assert "\r" not in text
-        assert not any(line.lstrip().startswith("::") for line in text.splitlines())

@@ -12,7 +12,7 @@ import pytest
 from reconciler.decide.plan import Action
 from reconciler.render import Content, View, formats_of, render
 from tests.render.browser import Page
-from tests.render.test_golden import drifted, every_action, interrupted_result
+from tests.render.test_golden import every_action
 from tests.render.test_golden_files import VALUES, recorded
 from tests.render.test_markdown import a_plan, an_action
 
@@ -47,26 +47,6 @@ def test_row_per_action_in_the_order_of_what_ends_work_first(page_text: str) -> 
     assert [row["data-action"] for row in rows[:5]] == [
         *("terminate", "replace", "replace", "conflict", "blocked")
     ]
-
-
-def test_row_per_drift() -> None:
-    rows = Elements(render(Content.DRIFT, drifted(), "html", View())).named("tr")
-    assert [(row["data-key"], row["data-action"]) for row in rows if "data-key" in row] == [
-        *((entry.key, entry.class_.value) for entry in drifted().drift),
-        ("ahead", "pending"),
-    ]
-
-
-def test_row_per_action_of_an_apply_has_how_it_ended_beside_it() -> None:
-    rows = Elements(render(Content.RESULT, interrupted_result(), "html", View())).named("tr")
-    assert [(row["data-action"], row["data-status"]) for row in rows if "data-status" in row] == [
-        *(("replace", "timed_out"), ("update", "failed"), ("create", "done"), ("defer", "skipped"))
-    ]
-
-
-def test_changes_unfold(page_text: str) -> None:
-    changed = [action for action in every_action().actions if action.changes]
-    assert len(Elements(page_text).named("details")) == len(changed)
 
 
 def test_page_refers_to_nothing_outside_of_it(page_text: str) -> None:

@@ -1,14 +1,24 @@
-"""JSON for programs, in which nothing steers the terminal or the CI service that shows it."""
+"""JSON for programs: nothing steers the terminal or the CI service that shows it.
+
+What programs read in a document stays, though a secret may be a word or a short number.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.render.json import dump
+from reconciler.core.phase import Phase
+from reconciler.core.values import TARGET_KINDS
+from reconciler.decide.drift_check import DriftClass
+from reconciler.decide.outcome import EventType
+from reconciler.decide.plan import Action, Reason
+from reconciler.render.json import dump, redacted
+from reconciler.secrets import REDACTED, Redactor
 
 
 @pytest.mark.parametrize(
@@ -32,3 +42,53 @@ def test_what_steers_is_escaped_and_the_value_stays(text: str, shown: str) -> No
 def test_every_text_comes_back(text: str) -> None:
     # Surrogates that make a pair are one character again; nobody can tell them apart in JSON.
     assert json.loads(dump(text)) == json.loads(json.dumps(text))
+
+
+JOB = "3faf5c03-1234-4c27-aad5-8a6a1ee96fb8"
+WORDS: dict[str, Iterable[str]] = {
+    "action": Action,
+    "reason": Reason,
+    "phase": Phase,
+    "kind": TARGET_KINDS,
+    "class": DriftClass,
+    "type": EventType,
+}
+
+
+@pytest.mark.parametrize(("field", "words"), WORDS.items())
+def test_word_of_closed_list_stays(field: str, words: Iterable[str]) -> None:
+    for word in map(str, words):
+        redact = Redactor([word])
+        assert redacted({field: word}, redact) == {field: word}
+        if len(word) > 3:
+            assert redacted({"detail": word}, redact) == {"detail": REDACTED}
+
+
+@pytest.mark.parametrize("field", WORDS)
+def test_other_word_in_such_a_field_is_redacted(field: str) -> None:
+    assert redacted({field: "tell-nobody-1"}, Redactor(["tell-nobody-1"])) == {field: REDACTED}
+
+
+def test_counted_number_stays_and_other_number_is_redacted() -> None:
+    document = {"summary": {"keep": 1234}, "sequence": 1234, "source": {"line": 1234}, "port": 1234}
+    assert redacted(document, Redactor(["1234"])) == document | {"port": REDACTED}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [JOB.replace("1234", "12f4"), "sha256:" + "0" * 60 + "12f4", "a12f40c1b7d4e", "0" * 28 + "12f4"],
+    ids=len,
+)
+def test_id_with_short_secret_in_it_by_chance_stays(name: str) -> None:
+    assert redacted([name, f"see {name}"], Redactor(["12f4"])) == [
+        name,
+        f"see {name.replace('12f4', REDACTED)}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("secret", "text"),
+    [(JOB, JOB), ("3f9a2c1b7d4e", "a3f9a2c1b7d4e"), ("0123456789", "0123456789" + "a" * 22)],
+)
+def test_secret_that_looks_like_an_id_is_redacted(secret: str, text: str) -> None:
+    assert secret not in str(redacted([text], Redactor([secret])))

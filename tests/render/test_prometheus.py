@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.metrics import RunReport
-from reconciler.decide.plan import Action
 from reconciler.render import Content, View, render, render_run
 from reconciler.text import printable
-from tests.render.test_golden import drifted, every_action
+from tests.render.test_golden import every_action
 
 RUN = RunReport("plan", "vision", "local", is_success=True, ended_at_s=1_800_000_000.5, duration_s=1.25)
 
@@ -26,18 +24,6 @@ def samples(text: str) -> dict[tuple[str, str], float]:
             ((_, value),) = labels.items()
             found[sample.name, value] = sample.value
     return found
-
-
-def test_actions_of_a_plan_are_counted_by_kind() -> None:
-    found = samples(render(Content.PLAN, every_action(), "prometheus", View()))
-    assert found == {
-        ("reconciler_plan_actions", action.value): every_action().summary[action] for action in Action
-    }
-
-
-def test_drift_is_counted_by_class() -> None:
-    found = samples(render(Content.DRIFT, drifted(), "prometheus", View()))
-    assert found == {("reconciler_drift", c.value): drifted().summary[c] for c in DriftClass}
 
 
 @pytest.mark.parametrize("is_success", [True, False])
