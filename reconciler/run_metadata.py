@@ -25,40 +25,27 @@ _REMOTE = re.compile(
 
 def origin(root: Path, environ: Mapping[str, str], command: str = "") -> RunMetadata:
     """Find it out; what cannot be found out is ""."""
-    return RunMetadata(_who(environ), _where(environ), command, _commit(root, environ))
 
+    def first(names: tuple[str, ...]) -> str:
+        return next((environ[name] for name in names if environ.get(name)), "")
 
-def _first(names: tuple[str, ...], environ: Mapping[str, str]) -> str:
-    return next((environ[name] for name in names if environ.get(name)), "")
-
-
-def _who(environ: Mapping[str, str]) -> str:
-    if found := _first(_WHO, environ):
-        return found
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a user without a name, as containers have them
-        return str(os.getuid()) if hasattr(os, "getuid") else ""
-
-
-def _where(environ: Mapping[str, str]) -> str:
-    place = f"{platform.node() or 'unknown host'}, process {os.getpid()}"
+    who = first(_WHO)
+    if not who:
+        try:
+            who = getpass.getuser()
+        except (OSError, KeyError, ImportError):  # a user without a name, as containers have them
+            who = str(os.getuid()) if hasattr(os, "getuid") else ""
+    run = first(_RUN)
     if {"GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID"} <= environ.keys():
-        run = f"{environ['GITHUB_SERVER_URL']}/{environ['GITHUB_REPOSITORY']}/actions/runs/"
-        return f"{place}, {run}{environ['GITHUB_RUN_ID']}"
-    found = _first(_RUN, environ)
-    return f"{place}, {found}" if found else place
-
-
-def _commit(root: Path, environ: Mapping[str, str]) -> str:
-    """The commit that the manifests are checked out at, with `+` where they are edited."""
+        repository = f"{environ['GITHUB_SERVER_URL']}/{environ['GITHUB_REPOSITORY']}"
+        run = f"{repository}/actions/runs/{environ['GITHUB_RUN_ID']}"
+    where = f"{platform.node() or 'unknown host'}, process {os.getpid()}" + (f", {run}" if run else "")
     git = which("git")
-    if git is None:
-        return _first(_COMMIT, environ)
-    commit = _ask_git(git, root, "rev-parse", "HEAD")
-    if not commit:
-        return _first(_COMMIT, environ)
-    return commit + "+" * _is_edited(git, root)
+    # The commit that the manifests are checked out at, with `+` where they are edited.
+    commit = "" if git is None else _ask_git(git, root, "rev-parse", "HEAD")
+    if git is not None and commit:
+        commit += "+" * _is_edited(git, root)
+    return RunMetadata(who, where, command, commit or first(_COMMIT))
 
 
 def place_of(root: Path) -> str:

@@ -98,11 +98,9 @@ def adopt(candidate: Candidate) -> Adoption:
     """Decide about a job: what stands against it, or the update that makes it ours."""
     if (refused := _refused(candidate)) is not None:
         return Adoption(refused)
-    comparison = candidate.comparison
-    if comparison.changes and not candidate.takes_as_is:
+    if candidate.comparison.changes and not candidate.takes_as_is:
         return _differs(candidate)
-    action, warnings = _adopted(candidate)
-    return Adoption(action, (*warnings, *_uncompared(candidate.desired.key, comparison)))
+    return _adopted(candidate)
 
 
 def _refused(candidate: Candidate) -> PlannedAction | None:
@@ -113,8 +111,8 @@ def _refused(candidate: Candidate) -> PlannedAction | None:
         own = Revision(job, marker)
         if marker.key == desired.key:
             detail = f"{job.name} is already r{marker.revision} of this key"
-            reason, after = Reason.ALREADY_OWNED, as_it_is(own)
-            return draft(state, Action.KEEP, reason, detail, revision=own, after=after)
+            after = as_it_is(own)
+            return draft(state, Action.KEEP, Reason.ALREADY_OWNED, detail, revision=own, after=after)
         detail = (
             f"{job.name} is r{marker.revision} of key {marker.key} of this stack; "
             f"to rename that key, write `formerly: {marker.key}`"
@@ -147,7 +145,19 @@ def _refused(candidate: Candidate) -> PlannedAction | None:
                 f"terminate it or release it first ({release_command(desired.key)})"
             )
             return candidate.refused(Action.CONFLICT, Reason.KEY_IN_USE, detail)
-    return _not_writable(state, candidate.revision) or _unmarkable(candidate)
+    if (blocked := _not_writable(state, candidate.revision)) is not None:
+        return blocked
+    # No room for the marker, or an id of which no marker can hold the beginning.
+    own_marker = candidate.revision.marker
+    written = str(Description(desired.description, own_marker))
+    if len(written) > MAX_DESCRIPTION:
+        room = MAX_DESCRIPTION - len(str(own_marker)) - 1
+        detail = f"the declared description leaves no room for the marker; it may have {room} characters"
+    elif parse_description(written).marker != own_marker:
+        detail = f"a marker cannot hold the beginning of the id {job.id}"
+    else:
+        return None
+    return candidate.refused(Action.CONFLICT, Reason.NOT_ADOPTABLE, detail)
 
 
 def _not_writable(state: KeyState, revision: Revision) -> PlannedAction | None:
@@ -159,20 +169,6 @@ def _not_writable(state: KeyState, revision: Revision) -> PlannedAction | None:
     reason = Reason.UNKNOWN_PHASE if job.phase is None else Reason.WRONG_PHASE
     detail = f"{job.name} is {job.phase_text}: {verdict.why}; legal {verdict.legal_when}"
     return draft(state, Action.BLOCKED, reason, detail, revision=revision)
-
-
-def _unmarkable(candidate: Candidate) -> PlannedAction | None:
-    """No room for the marker, or an id of which no marker can hold the beginning."""
-    marker, job = candidate.revision.marker, candidate.job
-    written = str(Description(candidate.desired.description, marker))
-    if len(written) > MAX_DESCRIPTION:
-        room = MAX_DESCRIPTION - len(str(marker)) - 1
-        detail = f"the declared description leaves no room for the marker; it may have {room} characters"
-    elif parse_description(written).marker != marker:
-        detail = f"a marker cannot hold the beginning of the id {job.id}"
-    else:
-        return None
-    return candidate.refused(Action.CONFLICT, Reason.NOT_ADOPTABLE, detail)
 
 
 # --- what it says where nothing does
@@ -202,7 +198,7 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
 
 
-def _adopted(candidate: Candidate) -> tuple[PlannedAction, list[PlanWarning]]:
+def _adopted(candidate: Candidate) -> Adoption:
     desired, job, revision = candidate.desired, candidate.job, candidate.revision
     found = mutable_changes(desired, job, revision.marker, candidate.state.context.cloud)
     changes = list(found.now)
@@ -216,27 +212,24 @@ def _adopted(candidate: Candidate) -> tuple[PlannedAction, list[PlanWarning]]:
         detail += "; taken as it is"
         warnings.append(PlanWarning(what="differs from the declaration", why=fields, key=desired.key))
     action = update(candidate.state, revision, Reason.ADOPTED, detail, (marker, *changes))
-    return action, warnings
+    return Adoption(action, (*warnings, *_uncompared(desired.key, candidate.comparison)))
 
 
 def _uncompared(key: str, comparison: JobComparison) -> tuple[PlanWarning, ...]:
-    unreported = [
-        PlanWarning(
-            what="field not compared",
-            why=f"the service does not report {path}; the job is taken to have the declared value",
-            key=key,
-        )
-        for path in comparison.unreported
-    ]
-    secrets = [
-        PlanWarning(
-            what="sensitive value differs",
-            why=f"{path} of the job is not the declared value; a rotated secret is no difference",
-            key=key,
-        )
-        for path in comparison.secrets
-    ]
-    return (*unreported, *secrets)
+    is_taken = "the job is taken to have the declared value"
+    is_rotated = "of the job is not the declared value; a rotated secret is no difference"
+    return (
+        *(
+            PlanWarning(
+                what="field not compared", why=f"the service does not report {path}; {is_taken}", key=key
+            )
+            for path in comparison.unreported
+        ),
+        *(
+            PlanWarning(what="sensitive value differs", why=f"{path} {is_rotated}", key=key)
+            for path in comparison.secrets
+        ),
+    )
 
 
 # --- release
