@@ -62,17 +62,16 @@ class SweepEntries:
         entry = recorded.get(key)
         if entry is None:
             # Of `lr` and `lr-sweep` the longer name says more.
-            entry = max((name for name in self.members if self._is_named_by(key, name)), key=len, default="")
+            named = (
+                name
+                for name, members in self.members.items()
+                if not axes_of(members).isdisjoint(values_in(key, name, axes_of(members)) or ())
+            )
+            entry = max(named, key=len, default="")
         if not entry:
             return None
         alone = self._stack.find(entry)
         return next(iter(self.members.get(entry, ())), None if alone and alone.is_absent else alone)
-
-    def _is_named_by(self, key: str, entry: str) -> bool:
-        if not key.startswith(f"{entry}-"):
-            return False
-        axes = axes_of(self.members[entry])
-        return not axes.isdisjoint(values_in(key, entry, axes) or ())
 
 
 def values_in(key: str, entry: str, axes: Collection[str]) -> Mapping[str, str] | None:
@@ -129,52 +128,45 @@ def find_renaming(
     several the one is meant that gives most of them the declaration that their job had.
     """
     new = [member for member in members if member.key in came]
+    rows: defaultdict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
+    for key in sorted(gone) if new else ():
+        if (values := values_in(key, entry, axes_of(members))) is not None:
+            rows[tuple(values)].append(tuple(values.values()))
     best: tuple[int, Renaming] | None = None
-    for axes, rows in _by_axes(gone, entry, axes_of(members)).items():
-        columns = zip(axes, zip(*rows, strict=True), strict=True)
-        for way in islice(product(*(list(_ways(axis, texts, new)) for axis, texts in columns)), _MOST_WAYS):
-            if _spelled(entry, axes, way, new[0]) not in gone:
+    for axes, values_of_axes in rows.items():
+        columns = zip(axes, zip(*values_of_axes, strict=True), strict=True)
+        for texts in islice(product(*(_ways(axis, column, new) for axis, column in columns)), _MOST_WAYS):
+            parts = (f"-{axis}-{text}" for axis, text in zip(axes, texts, strict=True))
+            expression = "".join((entry, *parts))
+            if _filled(expression, new[0]) not in gone:
                 continue
-            pairs = {member.key: _spelled(entry, axes, way, member) for member in new}
-            if not gone.keys() >= {*pairs.values()}:
+            former = {member.key: _filled(expression, member) for member in members}
+            pairs = {member.key: former.pop(member.key) for member in new}
+            kept, others = {*pairs.values()}, {*former.values()}
+            if not gone.keys() >= kept or len(kept) + len(others) < len(members):
                 continue
-            former = [_spelled(entry, axes, way, member) for member in members]
-            others = {*former} - {*pairs.values()}
-            if len({*former}) < len(former) or not others.isdisjoint({*gone, *declared}):
+            if others & kept or not others.isdisjoint({*gone, *declared}):
                 continue
             alike = sum(member.is_declared_by(gone[pairs[member.key]]) for member in new)
             if best is None or alike > best[0]:
-                parts = (f"-{axis}-{text}" for axis, text in zip(axes, way, strict=True))
-                best = alike, Renaming("".join((entry, *parts)), pairs)
+                best = alike, Renaming(expression, pairs)
     return None if best is None else best[1]
 
 
-def _by_axes(
-    gone: Collection[str], entry: str, axes: Collection[str]
-) -> Mapping[tuple[str, ...], list[tuple[str, ...]]]:
-    """The values in the keys that are gone, by the axes that they name."""
-    found: defaultdict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
-    for key in sorted(gone):
-        if (values := values_in(key, entry, axes)) is not None:
-            found[tuple(values)].append(tuple(values.values()))
-    return found
-
-
-def _ways(axis: str, column: Sequence[str], new: Sequence[DesiredJob]) -> Iterator[str]:
+def _ways(axis: str, column: Sequence[str], new: Sequence[DesiredJob]) -> list[str]:
     """What may stand for a value: that of the axis of that name, a constant, or that of another axis."""
-    axes = sorted(new[0].matrix, key=lambda name: name != axis)
     texts = set(column)
-    fitting = [f"${{matrix.{name}}}" for name in axes if all(job.matrix.get(name) in texts for job in new)]
-    same = f"${{matrix.{axis}}}"
-    yield from (one for one in fitting if one == same)
-    yield from texts if len(texts) == 1 else ()
-    yield from (one for one in fitting if one != same)
-    yield from sorted(texts)[:_MOST_CONSTANTS] if len(texts) > 1 else ()
+    fitting = [name for name in new[0].matrix if all(job.matrix.get(name) in texts for job in new)]
+    # An axis of the same name first, and a constant before other axes if there is only one.
+    axes = [f"${{matrix.{name}}}" for name in sorted(fitting, key=lambda name: name != axis)]
+    place = (axis in fitting) if len(texts) == 1 else len(axes)
+    return [*axes[:place], *sorted(texts)[:_MOST_CONSTANTS], *axes[place:]]
 
 
-def _spelled(entry: str, axes: Sequence[str], way: Sequence[str], member: DesiredJob) -> str:
-    texts = {f"${{matrix.{name}}}": text for name, text in member.matrix.items()}
-    return "".join((entry, *(f"-{axis}-{texts.get(one, one)}" for axis, one in zip(axes, way, strict=True))))
+def _filled(expression: str, member: DesiredJob) -> str:
+    for axis, text in member.matrix.items():
+        expression = expression.replace(f"${{matrix.{axis}}}", text)
+    return expression
 
 
 def axes_of(members: Sequence[DesiredJob]) -> frozenset[str]:
@@ -192,119 +184,73 @@ def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
     of their names. And it is a former member of an entry, where one expression names one for each new member.
     The members of a sweep get one hint together, for their entry is where `formerly` has to stand.
     """
-    hints = _Hints(stack, snapshot)
-    if hints.gone and hints.new:
-        yield from hints.of_entries()
-        yield from hints.of_keys()
+    entries, gone = SweepEntries(stack), _gone(stack, snapshot)
+    new = {key: job for key, job in sorted(stack.jobs.items()) if _is_new(job, snapshot)}
+    if not gone or not new:
+        return
+    digests = {key: revision.marker.digest for key, revision in gone.items()}
+    left = defaultdict[str, dict[str, str]](dict)
+    for key, digest in digests.items():
+        if (member := entries.former_entry(key, snapshot.memory.sweeps)) is not None:
+            left[member.sweep or member.key][key] = digest
 
+    def find(entry: str, keys: Mapping[str, str], former: str) -> Renaming | None:
+        members = entries.members.get(entry, [])
+        came = {job.key for job in members if _is_new(job, snapshot)}
+        return find_renaming(members, came, keys, former, stack.declared_keys)
 
-class _Hints:
-    """The keys of a stack that are new, and those that are gone."""
-
-    def __init__(self, stack: Stack, snapshot: Snapshot) -> None:
-        self._stack, self._snapshot = stack, snapshot
-        self._entries = SweepEntries(stack)
-        self._taken: set[str] = set()
-        self._told: set[str] = set()
-
-    @cached_property
-    def new(self) -> Mapping[str, DesiredJob]:
-        """The declared jobs of which nothing is owned or on record, by key."""
-        return {key: job for key, job in sorted(self._stack.jobs.items()) if self._is_new(job)}
-
-    def _is_new(self, job: DesiredJob) -> bool:
-        if job.is_absent or job.formerly or self._snapshot.ownership.view(job.key).owned:
-            return False
-        return not self._snapshot.view(job.key, job).remembered
-
-    @cached_property
-    def gone(self) -> Mapping[str, Revision]:
-        """The newest revision of each key that nobody declares, by key."""
-        stack, snapshot = self._stack, self._snapshot
-        declared = {*stack.declared_keys, *stack.whole, *stack.jobs, *stack.former_keys}
-        found = {}
-        for key in sorted({*snapshot.ownership.owned_keys, *snapshot.memory.by_key} - declared):
-            revision = newest(snapshot.view(key), None)
-            if revision is not None and is_known(revision.marker.digest):
-                found[key] = revision
-        return found
-
-    # --- former members of an entry that is still there
-
-    def of_entries(self) -> Iterator[PlanWarning]:
-        """Yield a hint for each entry whose members came and went."""
-        left = defaultdict[str, dict[str, str]](dict)
-        for key, revision in self.gone.items():
-            if (job := self._entries.former_entry(key, self._snapshot.memory.sweeps)) is not None:
-                left[job.sweep or job.key][key] = revision.marker.digest
-        for entry, gone in left.items():
-            # Where not every new member has a former one, `formerly` is no way out.
-            self._told.add(entry)
-            came = self._came(entry)
-            if renaming := self._renaming(entry, came, gone, entry):
-                self._taken |= {*renaming.pairs.values()}
-                yield renaming.hint(entry, came[0])
-
-    def _came(self, entry: str) -> list[str]:
-        return sorted(job.key for job in self._entries.members.get(entry, ()) if self._is_new(job))
-
-    def _renaming(
-        self, entry: str, came: Collection[str], gone: Mapping[str, str], former: str
-    ) -> Renaming | None:
-        members = self._entries.members.get(entry, [])
-        return find_renaming(members, came, gone, former, self._stack.declared_keys) if came else None
-
-    # --- keys that were declared alike
-
-    def of_keys(self) -> Iterator[PlanWarning]:
-        """Yield a hint for each new key that is declared as one that is gone was."""
-        waiting = self._waiting()
-        letters = sorted({digest[:1] for digest in waiting})
-        for key, job in self.new.items():
-            for digest in (_digest_by(job, letter) for letter in letters):
-                if waiting.get(digest):
-                    revision = waiting[digest].pop(0)
-                    if (job.sweep or key) not in self._told:
-                        self._told.add(job.sweep or key)
-                        yield self._hint(revision, job)
-                    break
-
-    def _waiting(self) -> dict[str, list[Revision]]:
-        """The revisions that are worth keeping, by their digests."""
-        found: defaultdict[str, list[Revision]] = defaultdict(list)
-        for key, revision in self.gone.items():
-            phase = revision.job.phase
-            is_active = revision.job.is_active and phase is not Phase.TERMINATING
-            if key not in self._taken and (is_active or phase is Phase.COMPLETED):
-                found[revision.marker.digest].append(revision)
-        return found
-
-    def _hint(self, revision: Revision, job: DesiredJob) -> PlanWarning:
-        old, new = revision.marker.key, job.key
-        has_completed = revision.job.phase is Phase.COMPLETED
-        loss = (
-            "which has completed, runs again"
-            if has_completed
-            else "which is active, starts from the beginning"
+    for entry, keys in left.items():
+        if renaming := find(entry, keys, entry):
+            for key in renaming.pairs.values():
+                digests.pop(key)
+            yield renaming.hint(entry, min(renaming.pairs))
+    waiting: defaultdict[str, list[Revision]] = defaultdict(list)
+    for key, digest in digests.items():
+        job_ = gone[key].job
+        if job_.phase is Phase.COMPLETED or (job_.is_active and job_.phase is not Phase.TERMINATING):
+            waiting[digest].append(gone[key])
+    letters = sorted({digest[:1] for digest in waiting})
+    # Where not every new member has a former one, `formerly` is no way out.
+    told = set(left)
+    for key, job in new.items():
+        known = (
+            job.digest if job.digest[:1] == one else digest_of(job.covered_by(one), one) for one in letters
         )
-        why = f"{old} is no longer declared, and {new} is new and declared alike: its work, {loss}"
-        fix = f"add `formerly: {old}` to {new} to keep its job"
-        if job.sweep is not None:
-            fix = self._fix_of_renamed_entry(old, job, job.sweep)
-        return PlanWarning(what=MAY_BE_RENAME, why=why, fix=fix, key=new)
+        if (digest := next((one for one in known if waiting.get(one)), None)) is None:
+            continue
+        revision, entry = waiting[digest].pop(0), job.sweep or key
+        if entry in told:
+            continue
+        told.add(entry)
+        old = revision.marker.key
+        fix = f"add `formerly: {old}` to {key} to keep its job"
+        if job.sweep is not None:  # the name of an entry, or all of its axes, were changed
+            names = (snapshot.memory.sweeps.get(old), old.removesuffix(key.removeprefix(entry)), entry)
+            found = (find(entry, digests, name) for name in names if name)
+            renaming = next(filter(None, found), None)
+            fix = (
+                f"add `formerly` to {entry}, with ${{matrix.AXIS}} where {old} has a value, to keep its jobs"
+            )
+            fix = renaming.fix(entry) if renaming else fix
+        has_completed = revision.job.phase is Phase.COMPLETED
+        loss = "has completed, runs again" if has_completed else "is active, starts from the beginning"
+        why = f"{old} is no longer declared, and {key} is new and declared alike: its work, which {loss}"
+        yield PlanWarning(what=MAY_BE_RENAME, why=why, fix=fix, key=key)
 
-    def _fix_of_renamed_entry(self, old: str, job: DesiredJob, entry: str) -> str:
-        """What keeps the jobs of an entry whose name, or all of whose axes, were changed."""
-        gone = {key: revision.marker.digest for key, revision in self.gone.items() if key not in self._taken}
-        recorded = self._snapshot.memory.sweeps.get(old)
-        for former in (recorded, old.removesuffix(job.key.removeprefix(entry)), entry):
-            if former and (renaming := self._renaming(entry, self._came(entry), gone, former)):
-                return renaming.fix(entry)
-        return f"add `formerly` to {entry}, with ${{matrix.AXIS}} where {old} has a value, to keep its jobs"
+
+def _is_new(job: DesiredJob, snapshot: Snapshot) -> bool:
+    """Whether nothing of a declared job is owned or on record."""
+    if job.is_absent or job.formerly or snapshot.ownership.view(job.key).owned:
+        return False
+    return not snapshot.view(job.key, job).remembered
 
 
-def _digest_by(job: DesiredJob, letter: str) -> str:
-    return job.digest if job.digest[:1] == letter else digest_of(job.covered_by(letter), letter)
+def _gone(stack: Stack, snapshot: Snapshot) -> Mapping[str, Revision]:
+    """The newest revision of each key that nobody declares, by key."""
+    declared = {*stack.declared_keys, *stack.whole, *stack.jobs, *stack.former_keys}
+    keys = sorted({*snapshot.ownership.owned_keys, *snapshot.memory.by_key} - declared)
+    found = {key: newest(snapshot.view(key), None) for key in keys}
+    return {key: one for key, one in found.items() if one is not None and is_known(one.marker.digest)}
 
 
 # --- keys of a review that look renamed
@@ -344,15 +290,15 @@ def _nearly_equal(removed: Sequence[DesiredJob], added: Sequence[DesiredJob]) ->
         return
     leaves = {id(job): frozenset(_leaves(job.covered_by(CURRENT))) for job in (*removed, *added)}
     scored = [
-        (-_likeness(leaves[id(one)], leaves[id(other)]), one.key, other.key, one, other)
+        (_difference(leaves[id(one)], leaves[id(other)]), one.key, other.key, one, other)
         for one in removed
         for other in added
         # Members of sweeps are alike by nature: another value is another job.
         if not (one.sweep and other.sweep)
     ]
     taken: set[int] = set()
-    for score, _, _, one, other in sorted(scored, key=lambda row: row[:3]):
-        if -score < _ALIKE:
+    for difference, _, _, one, other in sorted(scored, key=lambda row: row[:3]):
+        if -difference < _ALIKE:
             return
         if id(one) not in taken and id(other) not in taken:
             taken |= {id(one), id(other)}
@@ -360,8 +306,8 @@ def _nearly_equal(removed: Sequence[DesiredJob], added: Sequence[DesiredJob]) ->
             yield RenamePair(one, other, tuple(change.path for change in edit))
 
 
-def _likeness(one: frozenset[Any], other: frozenset[Any]) -> float:
-    return 2 * len(one & other) / (len(one) + len(other) or 1)
+def _difference(one: frozenset[Any], other: frozenset[Any]) -> float:
+    return -2 * len(one & other) / (len(one) + len(other) or 1)
 
 
 def _leaves(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -395,28 +341,22 @@ def hints(pairs: Iterable[RenamePair]) -> Iterator[PlanWarning]:
         groups[sweeps if all(sweeps) else pair.added.key].append(pair)
     for group in groups.values():
         if len(group) >= FOLDED_FROM:
-            yield _hint_of_sweep(group)
-        else:
-            yield from map(_hint, group)
-
-
-def _hint(pair: RenamePair) -> PlanWarning:
-    old, new = pair.removed.key, pair.added.key
-    how = f"nearly the same declaration ({few(pair.differing)})" if pair.differing else "the same declaration"
-    why = f"{old} is removed, {new} is added with {how}; apply ends the one and starts the other"
-    return PlanWarning(
-        what=MAY_BE_RENAME, why=why, fix=f"if it is the same job, add `formerly: {old}` to {new}", key=new
-    )
-
-
-def _hint_of_sweep(group: Sequence[RenamePair]) -> PlanWarning:
-    sweep = group[0].added.sweep
-    names = few([f"{pair.removed.key} -> {pair.added.key}" for pair in group])
-    why = f"{len(group)} jobs are removed, and as many are added with the same declarations: {names}"
-    fix = (
-        'if they are the same jobs, keep their keys with name: "…${matrix.AXIS}…", or add `formerly` to each'
-    )
-    return PlanWarning(what=MAY_BE_RENAME, why=why, fix=fix, key=sweep)
+            names = few([f"{pair.removed.key} -> {pair.added.key}" for pair in group])
+            why = f"{len(group)} jobs are removed, and as many are added with the same declarations: {names}"
+            fix = (
+                'if they are the same jobs, keep their keys with name: "…${matrix.AXIS}…", '
+                "or add `formerly` to each"
+            )
+            yield PlanWarning(what=MAY_BE_RENAME, why=why, fix=fix, key=group[0].added.sweep)
+            continue
+        for pair in group:
+            old, new = pair.removed.key, pair.added.key
+            how = "the same declaration"
+            if pair.differing:
+                how = f"nearly the same declaration ({few(pair.differing)})"
+            why = f"{old} is removed, {new} is added with {how}; apply ends the one and starts the other"
+            fix = f"if it is the same job, add `formerly: {old}` to {new}"
+            yield PlanWarning(what=MAY_BE_RENAME, why=why, fix=fix, key=new)
 
 
 # --- finished work that a new key would run again
@@ -485,9 +425,6 @@ def digests_of_form(digest: str) -> frozenset[str]:
 
 def digests_to_start(stack: Stack, snapshot: Snapshot) -> frozenset[str]:
     """The digests of the declared jobs of which nothing is owned or on record: they are about to be new."""
-    new = (
-        job
-        for key, job in stack.jobs.items()
-        if not (job.is_absent or snapshot.view(key, job).owned or snapshot.view(key, job).remembered)
-    )
+    views = ((job, snapshot.view(key, job)) for key, job in stack.jobs.items() if not job.is_absent)
+    new = (job for job, view in views if not (view.owned or view.remembered))
     return frozenset(digest for job in new for digest in digests_of_form(job.digest))
