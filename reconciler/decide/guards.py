@@ -7,11 +7,10 @@ what it found, which names what `--allow` takes for it. Policies and pre-flight 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from reconciler.core.lifecycle import OnChange, ReplaceOrder
+from reconciler.core.lifecycle import Lifecycle, OnChange, ReplaceOrder
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.schedule import Overlap
 from reconciler.core.stack import DesiredJob, Stack
@@ -39,46 +38,26 @@ from reconciler.errors import Diagnostic, Location
 # --- what the manifest says in words
 
 
-def _on_change_replace(action: PlannedAction, desired: DesiredJob | None) -> bool:
-    if desired is None or desired.lifecycle.on_change is not OnChange.REPLACE:
-        return False
-    # A member that its entry no longer produces is an edit of the entry.
-    is_edited = action.reason in (Reason.IMMUTABLE_CHANGED, Reason.NOT_IN_MANIFEST)
-    has_declared_digest = action.before is not None and desired.is_declared_by(action.before.digest)
-    return is_edited or (_is_rest_of_replace(action, desired) and not has_declared_digest)
-
-
-def _overlap_replace(action: PlannedAction, desired: DesiredJob | None) -> bool:
-    if desired is None or desired.schedule is None or desired.lifecycle.overlap is not Overlap.REPLACE:
-        return False
-    is_due = action.action is Action.REPLACE and action.scheduled_for is not None
-    return is_due or _is_rest_of_replace(action, desired)
-
-
-def _is_rest_of_replace(action: PlannedAction, desired: DesiredJob) -> bool:
-    """Whether it ends the job that an interrupted replace has left beside the one that it created first."""
-    return action.reason is Reason.SUPERSEDED and desired.lifecycle.replace_order is ReplaceOrder.CREATE_FIRST
-
-
-def _rerun_edited(action: PlannedAction, desired: DesiredJob | None) -> bool:
-    """The earlier text may be on no record; where nothing else differs, it was this one that was edited."""
-    if action.reason is not Reason.IMMUTABLE_CHANGED:
-        return False
-    has_rerun = desired is not None and desired.lifecycle.rerun is not None
-    is_edited = any(change.path == "lifecycle.rerun" for change in action.changes)
-    return is_edited or (has_rerun and not action.changes)
-
-
-#: What the manifest says, and whether what an action ends or runs again follows from it; one notion for all
-#: guards.
-WORDS: Mapping[str, Callable[[PlannedAction, DesiredJob | None], bool]] = {
-    "on_change: replace": _on_change_replace,
-    "overlap: replace": _overlap_replace,
-    "state: absent": lambda action, _: action.reason is Reason.STATE_ABSENT,
-    "schedule": lambda action, _: action.action is Action.CREATE and action.scheduled_for is not None,
-    "on_upstream: rerun": lambda action, _: action.reason is Reason.UPSTREAM_NEWER,
-    "rerun": _rerun_edited,
-}
+def is_said_in_words(action: PlannedAction, desired: DesiredJob | None) -> bool:
+    """Whether the manifest asks for what an action ends or runs again; one notion for all guards."""
+    reason, lifecycle = action.reason, desired.lifecycle if desired else Lifecycle()
+    replaces = lifecycle.on_change is OnChange.REPLACE
+    overlaps = lifecycle.overlap is Overlap.REPLACE and desired is not None and desired.schedule is not None
+    is_edited = reason is Reason.IMMUTABLE_CHANGED
+    # What an interrupted replace has left beside the job that it created first.
+    is_rest = reason is Reason.SUPERSEDED and lifecycle.replace_order is ReplaceOrder.CREATE_FIRST
+    was_declared = bool(desired and action.before and desired.is_declared_by(action.before.digest))
+    # The earlier `rerun` may be on no record; where nothing else differs, it was this one that was edited.
+    reruns = any(change.path == "lifecycle.rerun" for change in action.changes)
+    reruns = reruns or (lifecycle.rerun is not None and not action.changes)
+    return (
+        reason in (Reason.STATE_ABSENT, Reason.UPSTREAM_NEWER)
+        or (action.scheduled_for is not None and (action.action is Action.CREATE or overlaps))
+        # A member that its entry no longer produces is an edit of the entry.
+        or (replaces and (is_edited or reason is Reason.NOT_IN_MANIFEST or (is_rest and not was_declared)))
+        or (overlaps and is_rest)
+        or (is_edited and reruns)
+    )
 
 
 # --- blocking keys
@@ -122,9 +101,19 @@ def block(
     actions: Iterable[PlannedAction], blocks: Mapping[str, Sequence[Block]], stack: Stack
 ) -> list[PlannedAction]:
     """Return the actions with these keys blocked, whole, and what needs one of them deferred."""
-    if not blocks:
-        return [*actions]
-    return [_held(_blocked(action, blocks.get(action.key, ())), blocks, stack) for action in actions]
+    found = []
+    for action in actions:
+        by = blocks.get(action.key, ())
+        if by and action.traits.is_executed:
+            names = tuple(dict.fromkeys(one.by for one in by))
+            action = action.block(by[0].reason, names, "; ".join(one.detail for one in by))
+        desired = stack.find(action.key) if blocks and action.traits.starts_a_job else None
+        if needed := tuple(key for key in (desired.needs if desired else ()) if key in blocks):
+            said = f"waiting for {', '.join(needed)}, which is blocked; then"
+            held = action.instead(Action.DEFER, Reason.NEEDS_PENDING, said)
+            action = held.model_copy(update={"waits_for": needed, "follows": None})
+        found.append(action)
+    return found
 
 
 def sums_of(actions: Sequence[PlannedAction], refusals: Sequence[Diagnostic]) -> dict[str, Any]:
@@ -139,24 +128,6 @@ def sums_of(actions: Sequence[PlannedAction], refusals: Sequence[Diagnostic]) ->
     }
 
 
-def _blocked(action: PlannedAction, blocks: Sequence[Block]) -> PlannedAction:
-    if not blocks or not action.traits.is_executed:
-        return action
-    names = tuple(dict.fromkeys(one.by for one in blocks))
-    return action.block(blocks[0].reason, names, "; ".join(one.detail for one in blocks))
-
-
-def _held(action: PlannedAction, blocks: Mapping[str, Sequence[Block]], stack: Stack) -> PlannedAction:
-    """The action; a create or replace that needs a blocked key waits for it."""
-    desired = stack.find(action.key)
-    needed = [key for key in desired.needs if key in blocks] if desired else []
-    if not needed or not action.traits.starts_a_job:
-        return action
-    said = f"waiting for {', '.join(needed)}, which is blocked; then"
-    held = action.instead(Action.DEFER, Reason.NEEDS_PENDING, said)
-    return held.model_copy(update={"waits_for": tuple(needed), "follows": None})
-
-
 # --- the guards
 
 
@@ -166,8 +137,7 @@ _MOST_NAMES = 5
 REVIEW = "review the plan, then "
 
 
-@dataclass(frozen=True)
-class Proposal:
+class Proposal(NamedTuple):
     """What the guards judge: the actions of a stack, and what of it was found on the target.
 
     `active_jobs` counts the whole stack, also where the plan is a partial view of it. `owns_nothing`
@@ -197,11 +167,7 @@ class Proposal:
         """
         sweeps, recorded = SweepEntries(self.stack), self.memory.sweeps
         entries = (self.stack.find(one.key) or sweeps.former_entry(one.key, recorded) for one in actions)
-        return [
-            one
-            for one, entry in zip(actions, entries, strict=True)
-            if not any(asks(one, entry) for asks in WORDS.values())
-        ]
+        return [one for one, entry in zip(actions, entries, strict=True) if not is_said_in_words(one, entry)]
 
 
 class GuardFinding(NamedTuple):
@@ -265,7 +231,7 @@ def guard(proposal: Proposal, allowances: Allowances = NO_ALLOWANCES) -> Guarded
             fix = way_out(name, finding.before.removesuffix(REVIEW))
             block_ = Block(Reason.GUARD, name.value, f"guard {name.value}: {finding.limit}; {fix}")
             keys = {action.key: [block_] for action in finding.because_of if action.traits.is_executed}
-            proposal = replace(proposal, actions=block(proposal.actions, keys, proposal.stack))
+            proposal = proposal._replace(actions=block(proposal.actions, keys, proposal.stack))
     return GuardedPlan([*proposal.actions], found)
 
 
@@ -434,45 +400,36 @@ def blockers(plan: Plan) -> tuple[Diagnostic, ...]:
     for action in plan.blocked:
         if action.reason is Reason.GUARD:
             by_guard.setdefault(action.blocked_by[0], []).append(action)
-    guards = (_of_guard(Guard(name), actions) for name, actions in by_guard.items())
-    denials: tuple[Diagnostic, ...] = ()
+    found = [*plan.refusals]
     if plan.denied:
         from reconciler.decide.policies import refusals_of
 
-        denials = refusals_of(plan.denied)
-    return (*plan.refusals, *denials, *_findings(plan.preflight or ()), *guards)
+        found += refusals_of(plan.denied)
+    found += _findings(plan.preflight or ())
+    for name, actions in by_guard.items():
+        guard = Guard(name)
+        # The figures are those of the actions that were blocked, so that a saved plan says the same.
+        figures = "they would run finished work again"
+        if guard is Guard.LOST_WORK:
+            work = sum(node_hours(action.elapsed, action.nodes) for action in actions)
+            figures = f"{spell_work(work)} of running work would be discarded"
+        elif guard is Guard.BUDGET:
+            figures = f"{spell_cost(sum_of(one.cost for one in actions if one.cost))} would be started"
+        keys = few(list(dict.fromkeys(action.key for action in actions)), _MOST_KEYS)
+        fix = way_out(guard, _keeping(actions) + REVIEW)
+        found.append(Diagnostic(GUARDS[guard].title, f"blocks {keys}: {figures}", fix))
+    return tuple(found)
 
 
-def _findings(found: Iterable[PreflightFinding]) -> tuple[Diagnostic, ...]:
+def _findings(found: Iterable[PreflightFinding]) -> Iterator[Diagnostic]:
     """Why keys are blocked: each finding at its place; the same of many jobs once."""
     groups: dict[Hashable, list[PreflightFinding]] = {}
     for one in found:
         groups.setdefault(one.model_copy(update={"key": "", "source": None}), []).append(one)
-    told = [
-        group
-        for alike in groups.values()
-        for group in ([alike] if len(alike) >= FOLDED_FROM else [[one] for one in alike])
-    ]
-    return tuple(map(_finding, told))
-
-
-def _finding(alike: Sequence[PreflightFinding]) -> Diagnostic:
-    first = alike[0]
-    place = first.source
-    location = None if place is None else Location(place.file, place.line, place.column)
-    keys = few([one.key for one in alike], _MOST_FINDINGS)
-    path = ".".join(filter(None, ("jobs", first.key, first.path))) if len(alike) == 1 else ""
-    return Diagnostic(first.reason.words, f"{keys}: {first.detail}", first.fix, location, path)
-
-
-def _of_guard(guard: Guard, actions: Sequence[PlannedAction]) -> Diagnostic:
-    """The figures are those of the actions that were blocked, so that a saved plan says the same."""
-    keys = few(list(dict.fromkeys(action.key for action in actions)), _MOST_KEYS)
-    figures = "they would run finished work again"
-    if guard is Guard.LOST_WORK:
-        work = sum(node_hours(action.elapsed, action.nodes) for action in actions)
-        figures = f"{spell_work(work)} of running work would be discarded"
-    elif guard is Guard.BUDGET:
-        figures = f"{spell_cost(sum_of(one.cost for one in actions if one.cost))} would be started"
-    why = f"blocks {keys}: {figures}"
-    return Diagnostic(GUARDS[guard].title, why, way_out(guard, _keeping(actions) + REVIEW))
+    for alike in groups.values():
+        for group in [alike] if len(alike) >= FOLDED_FROM else [[one] for one in alike]:
+            first, place = group[0], group[0].source
+            location = None if place is None else Location(place.file, place.line, place.column)
+            keys = few([one.key for one in group], _MOST_FINDINGS)
+            path = ".".join(filter(None, ("jobs", first.key, first.path))) if len(group) == 1 else ""
+            yield Diagnostic(first.reason.words, f"{keys}: {first.detail}", first.fix, location, path)

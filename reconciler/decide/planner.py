@@ -50,6 +50,9 @@ if TYPE_CHECKING:
         Verdicts,
     )
 
+#: The warning that not all of a stack is in view.
+PARTIAL_VIEW = "partial view"
+
 
 # --- what a key needs
 
@@ -109,7 +112,11 @@ def held_back(
     failed = [key for key, is_so in settled.items() if is_so is False]
     waiting = [key for key, is_so in settled.items() if is_so is None]
     if failed:
-        said = ", ".join(_how_it_failed(key, action_by_key.get(key)) for key in failed)
+        ends = {key: one.phase_before for key in failed if (one := action_by_key.get(key))}
+        said = ", ".join(
+            f"{key}, which ended as {ends[key]}" if ends.get(key) else f"{key}, which is absent"
+            for key in failed
+        )
         return action.instead(Action.BLOCKED, Reason.NEEDS_FAILED, f"needs {said}; blocks")
     if not waiting:
         return action
@@ -121,17 +128,7 @@ def held_back(
     return held.model_copy(update={"waits_for": tuple(waiting)})
 
 
-def _how_it_failed(key: str, upstream: PlannedAction | None) -> str:
-    if upstream is None or not upstream.phase_before:
-        return f"{key}, which is absent"
-    return f"{key}, which ended as {upstream.phase_before}"
-
-
 # --- all keys together
-
-
-#: The warning that not all of a stack is in view.
-PARTIAL_VIEW = "partial view"
 
 
 def details_needed(stack: Stack, snapshot: Snapshot) -> tuple[str, ...]:
@@ -161,19 +158,16 @@ def rests_on_memory(
     for key, number in recorded:
         newest_recorded[key] = max(number, newest_recorded.get(key, 0))
     context = PlanContext(stack.name, at_s=service_s + snapshot.skew_s)
-    return not all(
-        _is_as_declared(state_of(key, stack.find(key), snapshot, context), newest_recorded.get(key, 0))
-        and not _may_be_former_member(key, stack, snapshot)
-        for key in keys_with_upstream(stack, snapshot.ownership)
-    )
-
-
-def _may_be_former_member(key: str, stack: Stack, snapshot: Snapshot) -> bool:
-    """Whether an active job may have been a member of an entry: the store knows better than its name."""
-    if stack.find(key) or not any(revision.job.is_active for revision in snapshot.view(key).owned):
-        return False
-    entries = (stack.whole or stack.jobs).items()
-    return any(job.sweep is not None or key.startswith(f"{name}-") for name, job in entries)
+    entries = stack.whole or stack.jobs
+    for key in keys_with_upstream(stack, snapshot.ownership):
+        state = state_of(key, stack.find(key), snapshot, context)
+        if not _is_as_declared(state, newest_recorded.get(key, 0)):
+            return True
+        # Whether an active job was a member of an entry, the store knows better than its name.
+        is_active = state.entry is None and any(one.job.is_active for one in state.view.owned)
+        if is_active and any(one.sweep or key.startswith(f"{name}-") for name, one in entries.items()):
+            return True
+    return False
 
 
 def _is_as_declared(state: KeyState, newest_recorded: int) -> bool:
@@ -285,23 +279,20 @@ def _decided(
     if desired is None or not actions:
         return KeyDecision(state, None, actions, warnings, rule)
     chosen, *more = actions
-    chosen = _with_next_run(finished.marked(chosen, desired), state)
+    chosen, schedule = finished.marked(chosen, desired), desired.schedule
+    if schedule is not None and (time_s := schedule.next_after(state.service_s)) is not None:
+        said = spell_relative(time_s, state.at_s, schedule.timezone)
+        next_run = {"next_run_at": timestamp(time_s), "timezone": schedule.timezone, "next_run": said}
+        chosen = chosen.model_copy(update=next_run)
     own = _held_by_protected(held_back(chosen, desired, needed), more)
     if state.is_there and (older := upstream_warning(own, state)):
         warnings = [*warnings, older]
     if not rests_on_absence(own, state) or state.ownership.proves_absence:
         return KeyDecision(state, own, more, warnings, rule, chosen)
-    return KeyDecision(state, _unproven(own), [], warnings, rule, chosen, is_proven=False)
-
-
-def _with_next_run(action: PlannedAction, state: KeyState) -> PlannedAction:
-    """Say when the schedule starts the key next, if it has one."""
-    schedule = state.desired.schedule
-    if schedule is None or (time_s := schedule.next_after(state.service_s)) is None:
-        return action
-    said = spell_relative(time_s, state.at_s, schedule.timezone)
-    more = {"next_run_at": timestamp(time_s), "timezone": schedule.timezone, "next_run": said}
-    return action.model_copy(update=more)
+    why = "not everything could be read, so it is unknown whether a newer job of this key exists"
+    unknown = own.not_carried_out(Action.UNKNOWN, Reason.UNREADABLE, why)
+    unknown = unknown.model_copy(update={"changes": (), "follows": None})
+    return KeyDecision(state, unknown, [], warnings, rule, chosen, is_proven=False)
 
 
 def _held_by_protected(action: PlannedAction, more: Sequence[PlannedAction]) -> PlannedAction:
@@ -309,20 +300,12 @@ def _held_by_protected(action: PlannedAction, more: Sequence[PlannedAction]) -> 
 
     A replace has as many jobs run as before.
     """
-    if action.action is not Action.CREATE:
-        return action
     kept = [one for one in more if one.reason in (Reason.PROTECTED, Reason.PROTECTION_RELEASED)]
-    if not kept:
+    if action.action is not Action.CREATE or not kept:
         return action
     names = ", ".join(one.before.name for one in kept if one.before)
     why = f"{names} is active, and {PROTECTED}"
     return action.not_carried_out(Action.BLOCKED, Reason.PROTECTED, why).model_copy(update={"follows": None})
-
-
-def _unproven(action: PlannedAction) -> PlannedAction:
-    why = "not everything could be read, so it is unknown whether a newer job of this key exists"
-    unknown = action.not_carried_out(Action.UNKNOWN, Reason.UNREADABLE, why)
-    return unknown.model_copy(update={"changes": (), "follows": None})
 
 
 class ProposedPlan(NamedTuple):
@@ -358,8 +341,9 @@ def propose_plan(
 ) -> ProposedPlan:
     """Decide every key, and ask the policies."""
     decisions = decisions_of(stack, snapshot, context)
-    found = (one for key in keys_in_view(stack, snapshot.ownership) for one in decisions[key].actions)
-    decided = [with_cost(action, stack, snapshot) for action in sorted(found, key=_by_key_then_revision)]
+    found = [one for key in keys_in_view(stack, snapshot.ownership) for one in decisions[key].actions]
+    found.sort(key=lambda one: (one.key, shown.revision if (shown := one.before or one.after) else 0))
+    decided = [with_cost(action, stack, snapshot) for action in found]
     verdicts = None
     if stack.policies:
         from reconciler.decide.policies import judge_plan
@@ -441,9 +425,20 @@ def make_destroy_plan(
     version: str,
 ) -> Plan:
     """Terminate what the stack owns, in view: as if every key said `state: absent`."""
-    absent = {
-        key: _as_absent(key, stack.jobs.get(key)) for key in keys_owned_in_view(stack, snapshot.ownership)
-    }
+    absent = {}
+    for key in keys_owned_in_view(stack, snapshot.ownership):
+        declared = stack.jobs.get(key)
+        # Only a protection survives it, and it is not released on the way.
+        is_protected = declared is not None and declared.lifecycle.protect is True
+        absent[key] = DesiredJob(
+            key=key,
+            body=None,
+            digest="",
+            lifecycle=Lifecycle(protect=True if is_protected else None),
+            is_absent=True,
+            formerly=declared.formerly if declared else (),
+            location=declared.location if declared else None,
+        )
     emptied = replace(
         stack,
         jobs=absent,
@@ -464,43 +459,22 @@ def make_destroy_plan(
     return plan.model_copy(update={"warnings": few_of_a_kind(snapshot_warnings(stack, snapshot))})
 
 
-def _as_absent(key: str, declared: DesiredJob | None) -> DesiredJob:
-    """What destroy makes of an entry: only a protection survives it, and it is not released on the way."""
-    is_protected = declared is not None and declared.lifecycle.protect is True
-    return DesiredJob(
-        key=key,
-        body=None,
-        digest="",
-        lifecycle=Lifecycle(protect=True if is_protected else None),
-        is_absent=True,
-        formerly=declared.formerly if declared else (),
-        location=declared.location if declared else None,
-    )
-
-
-def _by_key_then_revision(action: PlannedAction) -> tuple[str, int]:
-    shown = action.before or action.after
-    return action.key, shown.revision if shown else 0
-
-
 def snapshot_warnings(stack: Stack, snapshot: Snapshot) -> tuple[PlanWarning, ...]:
-    """Say what is not in view, and what could not be read or asked."""
-    warnings = [*partial_view(stack, snapshot.ownership), *unread(snapshot.ownership)]
-    if snapshot.memory.problem is not None:
-        why = f"{snapshot.memory.problem}; whatever depends on it is unknown"
-        warnings.append(PlanWarning(what="the history could not be read", why=why, fix=snapshot.memory.fix))
+    """Say what is not in view, and what could not be read or asked and belongs to no key of the plan."""
+    ownership, memory = snapshot.ownership, snapshot.memory
+    warnings = []
+    if stack.is_partial:
+        left_alone = sum(key not in stack.jobs for key in ownership.owned_keys)
+        told = [(left_alone, "owned but not in view; left alone")]
+        if stack.chosen is not None:
+            told.insert(0, (stack.left_out, "declared but not in view"))
+        keys = ((f"{count} key is" if count == 1 else f"{count} keys are", said) for count, said in told)
+        warnings += [PlanWarning(what=PARTIAL_VIEW, why=f"{count} {said}") for count, said in keys]
+    warnings += unread(ownership)
+    if memory.problem is not None:
+        why = f"{memory.problem}; whatever depends on it is unknown"
+        warnings.append(PlanWarning(what="the history could not be read", why=why, fix=memory.fix))
     return tuple(warnings)
-
-
-def partial_view(stack: Stack, ownership: Ownership) -> list[PlanWarning]:
-    """Say how much a partial view leaves out: declared keys, and keys that the stack owns."""
-    if not stack.is_partial:
-        return []
-    left_alone = sum(key not in stack.jobs for key in ownership.owned_keys)
-    told = [f"{_keys(left_alone)} owned but not in view; left alone"]
-    if stack.chosen is not None:
-        told.insert(0, f"{_keys(stack.left_out)} declared but not in view")
-    return [PlanWarning(what=PARTIAL_VIEW, why=said) for said in told]
 
 
 def unread(ownership: Ownership) -> list[PlanWarning]:
@@ -509,7 +483,3 @@ def unread(ownership: Ownership) -> list[PlanWarning]:
     if ownership.problem is not None:
         warnings.insert(0, PlanWarning(what="the list could not be read", why=ownership.problem))
     return warnings
-
-
-def _keys(count: int) -> str:
-    return "1 key is" if count == 1 else f"{count} keys are"

@@ -184,10 +184,12 @@ def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
     of their names. And it is a former member of an entry, where one expression names one for each new member.
     The members of a sweep get one hint together, for their entry is where `formerly` has to stand.
     """
-    entries, gone = SweepEntries(stack), _gone(stack, snapshot)
-    new = {key: job for key, job in sorted(stack.jobs.items()) if _is_new(job, snapshot)}
-    if not gone or not new:
+    if not (gone := _gone(stack, snapshot)):
         return
+    new = {key: job for key, job in sorted(stack.jobs.items()) if _is_new(job, snapshot)}
+    if not new:
+        return
+    entries = SweepEntries(stack)
     digests = {key: revision.marker.digest for key, revision in gone.items()}
     left = defaultdict[str, dict[str, str]](dict)
     for key, digest in digests.items():
@@ -216,9 +218,9 @@ def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
         known = (
             job.digest if job.digest[:1] == one else digest_of(job.covered_by(one), one) for one in letters
         )
-        if (digest := next((one for one in known if waiting.get(one)), None)) is None:
+        if (equal := next((waiting[one] for one in known if waiting[one]), None)) is None:
             continue
-        revision, entry = waiting[digest].pop(0), job.sweep or key
+        revision, entry = equal.pop(0), job.sweep or key
         if entry in told:
             continue
         told.add(entry)
