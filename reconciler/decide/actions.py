@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -234,9 +234,9 @@ def update(
 
 def renamed(state: KeyState, revision: Revision) -> PlannedAction:
     """Write the key's new name on a revision that bears the old one; nothing else of it is touched."""
-    marker = _as_own(state, revision.marker, revision)
-    change = Change(path="marker.key", before=revision.marker.key, after=marker.key)
-    return _rewrite(state, revision, marker, Reason.RENAMED, f"formerly {revision.marker.key}", (change,))
+    old = revision.marker.key
+    change = Change(path="marker.key", before=old, after=state.key)
+    return _rewrite(state, revision, revision.marker, Reason.RENAMED, f"formerly {old}", (change,))
 
 
 def restored(state: KeyState, job: ConflictingJob, past: PastRevision) -> PlannedAction:
@@ -248,12 +248,6 @@ def restored(state: KeyState, job: ConflictingJob, past: PastRevision) -> Planne
     return action if past.key == state.key else action.model_copy(update={"formerly": past.key})
 
 
-def _as_own(state: KeyState, marker: Marker, revision: Revision) -> Marker:
-    if marker.key == state.key:
-        return marker
-    return marker._replace(key=state.key).for_job(revision.job.name, revision.job.id)
-
-
 def _rewrite(
     state: KeyState,
     revision: Revision,
@@ -262,7 +256,9 @@ def _rewrite(
     detail: str,
     changes: tuple[Change, ...] = (),
 ) -> PlannedAction:
-    """Write another marker behind the text that the job has."""
+    """Write another marker, with the key's name, behind the text that the job has."""
+    if marker.key != state.key:
+        marker = marker._replace(key=state.key).for_job(revision.job.name, revision.job.id)
     return draft(
         state,
         Action.UPDATE,
@@ -288,7 +284,7 @@ def end(
     declared = entry or state.entry
     protect = declared.lifecycle.protect if declared else None
     if revision.marker.protected and protect is False:
-        marker = _as_own(state, revision.marker._replace(protected=False), revision)
+        marker = revision.marker._replace(protected=False)
         detail = "protection released; the next plan terminates it"
         return _rewrite(state, revision, marker, Reason.PROTECTION_RELEASED, detail)
     if revision.marker.protected or protect:
@@ -343,25 +339,35 @@ def completed(state: KeyState, decision: Decision) -> Decision:
         # The longest keys run out of digits.
         why = f"{name} has {len(name)} characters, the service allows {MAX_NAME}; shorten the key"
         action = draft(state, Action.BLOCKED, Reason.NAME_TOO_LONG, why)
-    more = _superseded(state)
+    latest, more = state.latest, []
+    is_starting = latest is not None and latest.job.phase in (Phase.CREATING, Phase.PENDING)
+    for one in state.live:
+        if one is latest:
+            continue
+        # A key has one active job. But the old one stays until the new one has shown that it runs, also where
+        # an apply stopped waiting for that.
+        if latest and is_starting and state.creates_first:
+            detail = f"terminated once r{latest.number} is running (replace_order: create_first)"
+            more.append(draft(state, Action.DEFER, Reason.SUPERSEDED, detail, revision=one))
+        else:
+            more.append(end(state, one, Reason.SUPERSEDED, "superseded"))
     if action.traits.starts_a_job:
         action = _after_others(action, state, more)
-    touched = {one.before.id for one in (action, *more) if one.before and _writes_the_marker(one)}
-    return decision._replace(actions=[action, *more, *_following(state, touched)])
-
-
-def _superseded(state: KeyState) -> list[PlannedAction]:
-    """Every other active revision ends: a key has one.
-
-    With `create_first` the old job stays until the new one has shown that it runs, also where an apply
-    stopped waiting for that.
-    """
-    latest = state.latest
-    others = [revision for revision in state.live if revision is not latest]
-    if latest and state.creates_first and latest.job.phase in (Phase.CREATING, Phase.PENDING):
-        detail = f"terminated once r{latest.number} is running (replace_order: create_first)"
-        return [draft(state, Action.DEFER, Reason.SUPERSEDED, detail, revision=one) for one in others]
-    return [end(state, revision, Reason.SUPERSEDED, "superseded") for revision in others]
+    # A marker follows a renaming with what is done about its job. Where the new job is created first that
+    # would be too late: a crash after that would leave both keys with revisions of their own.
+    touched = {
+        one.before.id
+        for one in (action, *more)
+        if one.before and one.traits.is_executed
+        if not (one.traits.stops_a_job and one.replace_order is ReplaceOrder.CREATE_FIRST)
+    }
+    following = [
+        renamed(state, one)
+        for one in state.view.owned
+        if one.marker.key != state.key and one.job.id not in touched
+        if may(Operation.UPDATE_DESCRIPTION, one.job.phase)
+    ]
+    return decision._replace(actions=[action, *more, *following])
 
 
 def _after_others(action: PlannedAction, state: KeyState, more: Iterable[PlannedAction]) -> PlannedAction:
@@ -371,10 +377,9 @@ def _after_others(action: PlannedAction, state: KeyState, more: Iterable[Planned
     """
     superseded = {one.before.id for one in more if one.before and one.traits.stops_a_job}
     others = [
-        revision
-        for revision in state.view.owned
-        if revision is not state.latest
-        and (revision.job.phase is Phase.TERMINATING or revision.job.id in superseded)
+        one
+        for one in state.view.owned
+        if one is not state.latest and (one.job.phase is Phase.TERMINATING or one.job.id in superseded)
     ]
     if not others:
         return action
@@ -387,85 +392,30 @@ def _after_others(action: PlannedAction, state: KeyState, more: Iterable[Planned
     )
 
 
-def _writes_the_marker(action: PlannedAction) -> bool:
-    """Whether the marker of the job that is there follows a renaming on the way.
-
-    Where the new job is created first it would not do so in time: a crash after that would leave both
-    keys with revisions of their own.
-    """
-    creates_first = action.replace_order is ReplaceOrder.CREATE_FIRST
-    return action.traits.is_executed and not (action.traits.stops_a_job and creates_first)
-
-
-def _following(state: KeyState, touched: Collection[str]) -> list[PlannedAction]:
-    """Every further revision that still bears the old key: its marker follows."""
-    return [
-        renamed(state, revision)
-        for revision in state.view.owned
-        if revision.marker.key != state.key
-        and revision.job.id not in touched
-        and may(Operation.UPDATE_DESCRIPTION, revision.job.phase)
-    ]
-
-
 # --- the flags of a marker, as a plan saw them: an update that writes the whole marker must not undo others
 
 
-class Flags(NamedTuple):
-    """What a marker says beside whose job it is."""
-
-    protected: bool
-    stopped: bool
-    schedule: str = ""
-
-    @classmethod
-    def of(cls, marker: Marker) -> Flags:
-        """The flags of a marker."""
-        return cls(marker.protected, marker.stopped, str(marker.schedule or ""))
-
-
-def flags_before(action: PlannedAction) -> Flags | None:
-    """The flags that the plan saw on the job: those that the update writes, with its changes taken back."""
-    written = _written(action)
-    if written is None:
-        return None
-    is_flipped = "lifecycle.protect" in _changed(action) or action.reason is Reason.PROTECTION_RELEASED
-    schedule = next((one for one in action.changes if one.path == MARKER_SCHEDULE), None)
-    return Flags(
-        written.protected != is_flipped,
-        written.stopped or takes_back_the_stop(action),
-        str((written.schedule if schedule is None else schedule.before) or ""),
-    )
-
-
 def has_flags_before(action: PlannedAction, marker: Marker) -> bool:
-    """Whether a marker has the flags that the plan saw.
+    """Whether a marker has the flags that the plan saw: those that the action writes, its changes taken back.
 
     That another runner has meanwhile written the schedule that the action writes changes nothing.
     """
-    then, now = flags_before(action), Flags.of(marker)
-    if then is None or now == then:
-        return now == then
-    written = _written(action)
-    is_same = written is not None and _digest_of(written) == _digest_of(marker)
-    return is_same and now._replace(schedule=then.schedule) == then
+    written = parse_description(str((action.desired or {}).get("description", ""))).marker
+    if written is None:
+        return False
+    changed = {change.path: change.before for change in action.changes}
+    is_flipped = "lifecycle.protect" in changed or action.reason is Reason.PROTECTION_RELEASED
+    was_stopped = written.stopped or takes_back_the_stop(action)
+    if (marker.protected, marker.stopped) != (written.protected != is_flipped, was_stopped):
+        return False
+    schedules = [one.schedule.digest if one.schedule else "" for one in (written, marker)]
+    before = changed.get(MARKER_SCHEDULE, written.schedule)
+    return schedules[0] == schedules[1] or str(marker.schedule or "") == str(before or "")
 
 
 def takes_back_the_stop(action: PlannedAction) -> bool:
     """Whether an update says of a job that we had marked as stopped that it goes on."""
-    return "marker.stopped" in _changed(action)
-
-
-def _written(action: PlannedAction) -> Marker | None:
-    return parse_description(str((action.desired or {}).get("description", ""))).marker
-
-
-def _digest_of(marker: Marker) -> str:
-    return marker.schedule.digest if marker.schedule else ""
-
-
-def _changed(action: PlannedAction) -> set[str]:
-    return {change.path for change in action.changes}
+    return any(change.path == "marker.stopped" for change in action.changes)
 
 
 # --- commands, to be pasted into a shell

@@ -176,8 +176,7 @@ def adoption_order(
 # --- what was edited
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """What changed of a declaration whose digest is not the marker's; empty: only the marker is behind.
 
     `unreported` are the fields that details do not show, in which it may have changed, or has.
@@ -212,11 +211,6 @@ def declared_then(view: KeyView, revision: Revision) -> Canonical | None:
     return then if digest_of(then, marker.digest[:1]) == marker.digest else None
 
 
-def _as_sent(desired: DesiredJob, compared: Canonical, digest: str) -> Canonical:
-    """What is compared with a job of that digest, with the texts that a new job would get."""
-    return compared if digest[:1] == CURRENT else desired.covered_by(CURRENT)
-
-
 def difference(desired: DesiredJob, details: ObservedJob, digest: str) -> Difference:
     """Compare what was declared for a job with what is declared now: docs/semantics.md, "Comparison".
 
@@ -225,7 +219,8 @@ def difference(desired: DesiredJob, details: ObservedJob, digest: str) -> Differ
     compared, as far as it goes.
     """
     wanted = desired.covered_by(digest[:1])
-    shown = _as_sent(desired, wanted, digest)
+    # What changed is shown with the texts that a new job would get.
+    shown = wanted if digest[:1] == CURRENT else desired.covered_by(CURRENT)
     reported = split(canonical(one_spelling(manifest_form(details.body)))).immutable
     if (then := declared_for(reported, wanted, digest)) is not None:
         changes = changes_between(then, wanted, forces_new_job=True, shown=shown)
@@ -238,8 +233,7 @@ def difference(desired: DesiredJob, details: ObservedJob, digest: str) -> Differ
 # --- retries
 
 
-@dataclass(frozen=True)
-class Attempt:
+class Attempt(NamedTuple):
     """Whether a retry is due (RETRY), not yet (RETRY_LATER), or none is left (RETRIES_EXHAUSTED)."""
 
     reason: Literal[Reason.RETRY, Reason.RETRY_LATER, Reason.RETRIES_EXHAUSTED]
@@ -283,7 +277,8 @@ def bad_run(revisions: Iterable[Revision], desired: DesiredJob) -> list[Revision
     """
     run: list[Revision] = []
     for revision in sorted(revisions, key=lambda r: r.number, reverse=True):
-        if not desired.is_declared_by(revision.marker.digest) or not _ended_badly(revision, desired):
+        is_declared = desired.is_declared_by(revision.marker.digest)
+        if not is_declared or not bad_end_of(revision, desired):
             break
         if run and _was_scheduled(run[-1], revision, desired):
             break
@@ -300,12 +295,15 @@ def _was_scheduled(revision: Revision, before: Revision, desired: DesiredJob) ->
     return desired.schedule.due(max(since_s, counts_from_s), started_s) is not None
 
 
-def _ended_badly(revision: Revision, desired: DesiredJob) -> bool:
+def bad_end_of(revision: Revision, desired: DesiredJob) -> str:
+    """How a job ended, if it ended badly, for people; else ""."""
     phase = revision.job.phase
     if phase is None or stopped_itself(desired, revision.job):
-        return False
+        return ""
+    if phase.ended_badly:
+        return phase.value.lower()
     was_ended = phase in (Phase.TERMINATED, Phase.TERMINATING) and not revision.marker.stopped
-    return phase.ended_badly or was_ended
+    return "terminated outside the manifest" if was_ended else ""
 
 
 # --- what a key is made from
@@ -481,7 +479,7 @@ class KeyState:
         digest, then = self.revision.marker.digest, self.declared_then
         if then is not None:
             now = self.desired.covered_by(digest[:1])
-            shown = _as_sent(self.desired, now, digest)
+            shown = now if digest[:1] == CURRENT else self.desired.covered_by(CURRENT)
             found = Difference(changes_between(then, now, forces_new_job=True, shown=shown))
         elif self.details is None:
             found = Difference(is_known=False)
@@ -526,13 +524,7 @@ class KeyState:
 
     @property
     def bad_end(self) -> str:
-        """How the job ended, if it ended badly, for people; else ""."""
-        if stopped_itself(self.desired, self.revision.job):
-            return ""
-        if self.phase.ended_badly:
-            return self.phase.value.lower()
-        was_ended = self.phase in (Phase.TERMINATED, Phase.TERMINATING) and not self.revision.marker.stopped
-        return "terminated outside the manifest" if was_ended else ""
+        return bad_end_of(self.revision, self.desired)
 
     # --- its schedule and its upstream
 

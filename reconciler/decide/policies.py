@@ -8,11 +8,11 @@ Source: docs/policies.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.body import manifest_form
-from reconciler.core.policy_expression import Answer, NotJudged, Question, not_evaluated
+from reconciler.core.policy_expression import NotJudged, Question, not_evaluated
 from reconciler.core.stack import NO_PRICES, DesiredJob, Effect, Policy, Prices, Stack
 from reconciler.core.values import PlanWarning, Source, TargetIdentity
 from reconciler.decide.cost import cost_of
@@ -32,23 +32,19 @@ if TYPE_CHECKING:
 _NAMED_LISTS = ("inputs", "outputs")
 #: Numbers beyond these are no integers in CEL.
 _INTEGERS = range(-(2**63), 2**63)
-#: What of an action only the service knows, where a job of the key is there already.
-_OF_THE_SERVICE = frozenset({"lost_node_hours"})
 
 
-@dataclass(frozen=True)
-class Subject:
+class Subject(NamedTuple):
     """One action and its job; `withheld` are fields that nobody can know where it is asked about."""
 
     key: str
     kind: str
     job: Mapping[str, Any]
     action: Mapping[str, Any]
-    withheld: frozenset[str] = field(default_factory=frozenset)
+    withheld: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class Surroundings:
+class Surroundings(NamedTuple):
     """What is the same for all actions; `target` is the plan's, as far as it is known."""
 
     stack: str
@@ -62,12 +58,11 @@ class Surroundings:
 
 def planned(action: PlannedAction, desired: DesiredJob | None) -> Subject | None:
     """An action of a plan; None if it is none that policies are asked about, or declares no job."""
+    is_started, cost = action.traits.starts_a_job, action.cost
     if desired is None or desired.body is None or desired.is_absent:
         return None
-    if not (action.traits.starts_a_job or action.action is Action.UPDATE):
+    if not (is_started or action.action is Action.UPDATE):
         return None
-    cost = action.cost
-    is_started = action.traits.starts_a_job
     values = {
         "kind": action.action.value,
         "reason": action.reason.value,
@@ -92,37 +87,28 @@ def declared(
     """
     if desired.body is None or desired.is_absent:
         return None
-    cost = cost_of(desired.body, (), prices)
-    is_update = kind is Action.UPDATE
+    cost, is_update = cost_of(desired.body, (), prices), kind is Action.UPDATE
     values: dict[str, Any] = {
         "kind": kind.value,
         "reason": reason.value,
         "node_hours": 0.0 if is_update else cost.node_hours_max,
         "cost": 0.0 if is_update else cost.cost_max,
-        "lost_node_hours": 0.0,
     }
-    withheld: frozenset[str] = frozenset()
     if kind is Action.REPLACE:
-        withheld = _OF_THE_SERVICE
-        values = {name: value for name, value in values.items() if name not in withheld}
-    return Subject(desired.key, kind.value, job_values(desired), values, withheld)
+        return Subject(desired.key, kind.value, job_values(desired), values, frozenset({"lost_node_hours"}))
+    return Subject(desired.key, kind.value, job_values(desired), {**values, "lost_node_hours": 0.0})
 
 
 def job_values(desired: DesiredJob) -> dict[str, Any]:
     """A job as policies see it: its key, the create body in the manifest's words, and its lifecycle."""
     job: dict[str, Any] = _plain(show(manifest_form(desired.body or {})))
-    for algorithm in _algorithms(job):
-        _list_members(algorithm)
+    tasks = [task.get("algorithm") for task in job.get("tasks") or () if isinstance(task, Mapping)]
+    for algorithm in (job.get("algorithm"), *tasks):
+        if isinstance(algorithm, dict):
+            _list_members(algorithm)
     lifecycle = desired.lifecycle.model_dump(mode="json", exclude_none=True)
     lifecycle["retry_delay"] = f"{desired.lifecycle.retry_delay:g}s"
     return {**job, "key": desired.key, "description": str(desired.description), "lifecycle": lifecycle}
-
-
-def _algorithms(job: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The algorithm of a job, and those of its tasks."""
-    tasks = job.get("tasks")
-    inside = [task.get("algorithm") for task in tasks or () if isinstance(task, Mapping)]
-    return [one for one in (job.get("algorithm"), *inside) if isinstance(one, dict)]
 
 
 def _list_members(algorithm: dict[str, Any]) -> None:
@@ -131,8 +117,7 @@ def _list_members(algorithm: dict[str, Any]) -> None:
     if isinstance(environments, Mapping):
         algorithm["environments"] = [{"name": name, "value": value} for name, value in environments.items()]
     for kind in _NAMED_LISTS:
-        items = algorithm.get(kind)
-        if isinstance(items, list):
+        if isinstance(items := algorithm.get(kind), list):
             algorithm[kind] = [_with_value(item) for item in items]
     # Whoever asks whether one of them is of some kind must not deny the jobs that have none.
     for kind in ("parameters", *_NAMED_LISTS, "environments"):
@@ -141,9 +126,9 @@ def _list_members(algorithm: dict[str, Any]) -> None:
 
 def _with_value(item: Any) -> Any:
     """An input or output, and the path that it stands for as its value."""
-    remote = item.get("remote") if isinstance(item, Mapping) else None
-    place = remote.get("obs") if isinstance(remote, Mapping) else None
-    url = place.get("obs_url") if isinstance(place, Mapping) else None
+    url = item
+    for name in ("remote", "obs", "obs_url"):
+        url = url.get(name) if isinstance(url, Mapping) else None
     return {**item, "value": url} if isinstance(url, str) else item
 
 
@@ -177,8 +162,7 @@ class PolicyWarning(NamedTuple):
     message: str
 
 
-@dataclass(frozen=True)
-class Verdicts:
+class Verdicts(NamedTuple):
     """What was denied and warned of, by key, then in the order of the policies.
 
     `unasked` are policies, by name, that could not be asked of every job without the service, with the
@@ -187,7 +171,7 @@ class Verdicts:
 
     denied: tuple[Denial, ...] = ()
     warned: tuple[PolicyWarning, ...] = ()
-    unasked: Mapping[str, str] = field(default_factory=dict)
+    unasked: Mapping[str, str] = MappingProxyType({})
 
     @property
     def warnings(self) -> tuple[PlanWarning, ...]:
@@ -212,9 +196,9 @@ def judge_plan(
     """Ask the policies of a stack about the actions of a plan."""
     if not stack.policies:
         return Verdicts()
-    subjects = (planned(action, stack.find(action.key)) for action in actions)
+    subjects = [one for action in actions if (one := planned(action, stack.find(action.key)))]
     around = Surroundings(stack.name, target.model_dump(mode="json"))
-    return judge(stack.policies, _there(subjects), around, evaluate or not_evaluated)
+    return judge(stack.policies, subjects, around, evaluate or not_evaluated)
 
 
 def judge_declared(stack: Stack, target: Mapping[str, object], evaluate: EvaluateExpressions) -> Verdicts:
@@ -222,12 +206,8 @@ def judge_declared(stack: Stack, target: Mapping[str, object], evaluate: Evaluat
 
     `target` is the plan's, as far as it is known.
     """
-    subjects = (declared(job, stack.prices) for _, job in sorted(stack.jobs.items()))
-    return judge(stack.policies, _there(subjects), Surroundings(stack.name, target), evaluate)
-
-
-def _there(subjects: Iterable[Subject | None]) -> list[Subject]:
-    return [subject for subject in subjects if subject is not None]
+    subjects = [one for _, job in sorted(stack.jobs.items()) if (one := declared(job, stack.prices))]
+    return judge(stack.policies, subjects, Surroundings(stack.name, target), evaluate)
 
 
 def judge(
@@ -237,33 +217,6 @@ def judge(
     evaluate: EvaluateExpressions,
 ) -> Verdicts:
     """Ask each policy about each action of the kinds that it is for."""
-    answers = _answers(policies, subjects, around, evaluate)
-    denied: list[Denial] = []
-    warned: list[PolicyWarning] = []
-    unasked: dict[str, str] = {}
-    for place, subject in enumerate(subjects):
-        withheld = subject.withheld | around.withheld
-        for policy, by_place in zip(policies, answers, strict=True):
-            answer = by_place.get(place, False)
-            if isinstance(answer, NotJudged):
-                if answer.missing in withheld:
-                    unasked.setdefault(policy.name, str(answer.missing))
-                else:
-                    denied.append(_denial(policy, subject.key, answer.why))
-            elif answer and policy.effect is Effect.DENY:
-                denied.append(_denial(policy, subject.key))
-            elif answer:
-                warned.append(PolicyWarning(subject.key, policy.name, policy.message))
-    return Verdicts(tuple(denied), tuple(warned), unasked)
-
-
-def _answers(
-    policies: Sequence[Policy],
-    subjects: Sequence[Subject],
-    around: Surroundings,
-    evaluate: EvaluateExpressions,
-) -> list[dict[int, Answer]]:
-    """What the expression of each policy gives, by the place of the action that it was asked about."""
     questions = [
         Question(policy.expression, [place for place, one in enumerate(subjects) if one.kind in policy.only])
         for policy in policies
@@ -272,15 +225,28 @@ def _answers(
         {"job": one.job, "action": one.action, "stack": around.stack, "target": around.target}
         for one in subjects
     ]
-    found = evaluate(questions, values)
-    return [
-        dict(zip(one.places, answers, strict=True)) for one, answers in zip(questions, found, strict=True)
-    ]
-
-
-def _denial(policy: Policy, key: str, problem: str | None = None) -> Denial:
-    source = Source.of(policy.location)
-    return Denial(key=key, policy=policy.name, message=policy.message, problem=problem, source=source)
+    answered = zip(policies, questions, evaluate(questions, values), strict=True)
+    answers = [(policy, dict(zip(one.places, found, strict=True))) for policy, one, found in answered]
+    denied: list[Denial] = []
+    warned: list[PolicyWarning] = []
+    unasked: dict[str, str] = {}
+    for place, subject in enumerate(subjects):
+        withheld = subject.withheld | around.withheld
+        for policy, by_place in answers:
+            answer, problem = by_place.get(place, False), None
+            if isinstance(answer, NotJudged):
+                if answer.missing in withheld:
+                    unasked.setdefault(policy.name, str(answer.missing))
+                    continue
+                problem = answer.why
+            if problem is not None or (answer and policy.effect is Effect.DENY):
+                source, said = Source.of(policy.location), policy.message
+                denied.append(
+                    Denial(key=subject.key, policy=policy.name, message=said, problem=problem, source=source)
+                )
+            elif answer:
+                warned.append(PolicyWarning(subject.key, policy.name, policy.message))
+    return Verdicts(tuple(denied), tuple(warned), unasked)
 
 
 def refusals_of(denied: Iterable[Denial]) -> tuple[Diagnostic, ...]:
@@ -288,11 +254,10 @@ def refusals_of(denied: Iterable[Denial]) -> tuple[Diagnostic, ...]:
     keys_by_reason: dict[Denial, list[str]] = {}
     for one in denied:
         keys_by_reason.setdefault(one.model_copy(update={"key": ""}), []).append(one.key)
-    return tuple(_refusal(reason, keys) for reason, keys in keys_by_reason.items())
-
-
-def _refusal(reason: Denial, keys: Sequence[str]) -> Diagnostic:
-    why = f"{reason.policy} denies {few(keys, _MOST_KEYS)}: {reason.explanation}"
-    source = reason.source
-    location = None if source is None else Location(source.file, source.line, source.column)
-    return Diagnostic(DENIED_BY_A_POLICY, why, _FIX, location, f"policies.{reason.policy}")
+    found = []
+    for reason, keys in keys_by_reason.items():
+        why = f"{reason.policy} denies {few(keys, _MOST_KEYS)}: {reason.explanation}"
+        source = reason.source
+        location = None if source is None else Location(source.file, source.line, source.column)
+        found.append(Diagnostic(DENIED_BY_A_POLICY, why, _FIX, location, f"policies.{reason.policy}"))
+    return tuple(found)

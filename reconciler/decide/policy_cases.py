@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,7 +12,7 @@ from reconciler.core.fields.field_types import Strict
 from reconciler.core.stack import NO_PRICES, DesiredJob, Policy, Prices
 from reconciler.core.values import TargetIdentity
 from reconciler.decide.plan import Action, Reason
-from reconciler.decide.policies import Subject, Surroundings, declared, judge
+from reconciler.decide.policies import Subject, Surroundings, Verdicts, declared, judge
 
 if TYPE_CHECKING:
     from reconciler.core.ports import (
@@ -107,45 +107,43 @@ def run_cases(
     prices: Prices = NO_PRICES,
 ) -> CasesReport:
     """Ask the policies about each case, and compare what they say with what is expected."""
-    results = (CaseResult(case.name, _problems(case, policies, around, evaluate, prices)) for case in cases)
+    known, results = {policy.name for policy in policies}, []
+    for case in cases:
+        expected = (*case.says.expect.deny, *case.says.expect.warn)
+        unknown = [name for name in expected if name not in known]
+        problems = [f"expects {name}, which is not a policy of the stack" for name in unknown]
+        if not unknown:
+            target = around.target
+            if case.says.target is not None:
+                target = dict.fromkeys(TargetIdentity.model_fields, "") | case.says.target
+            where = Surroundings(around.stack, target)
+            problems = [
+                *_problems(case.says.expect, judge(policies, [_subject(case, prices)], where, evaluate))
+            ]
+        results.append(CaseResult(case.name, tuple(problems)))
     return CasesReport(around.stack, tuple(results))
 
 
-def _problems(
-    case: PolicyCase,
-    policies: Sequence[Policy],
-    around: Surroundings,
-    evaluate: EvaluateExpressions,
-    prices: Prices,
-) -> tuple[str, ...]:
-    expected, known = case.says.expect, {policy.name for policy in policies}
-    unknown = [name for name in (*expected.deny, *expected.warn) if name not in known]
-    if unknown:
-        return tuple(f"expects {name}, which is not a policy of the stack" for name in unknown)
-    if case.says.target is not None:
-        target = dict.fromkeys(TargetIdentity.model_fields, "") | case.says.target
-        around = Surroundings(around.stack, target)
-    verdicts = judge(policies, [_subject(case, prices)], around, evaluate)
+def _problems(expected: Expectation, verdicts: Verdicts) -> Iterator[str]:
+    """What the policies said otherwise than expected."""
     failed = {one.policy: one.problem for one in verdicts.denied if one.problem is not None}
-    denied = {one.policy for one in verdicts.denied} - failed.keys()
-    warned = {one.policy for one in verdicts.warned}
-    return (
-        *(f"{name} could not be evaluated: {problem}" for name, problem in sorted(failed.items())),
-        *_differences("deny", "denies", set(expected.deny) - failed.keys(), denied),
-        *_differences("warn", "warns", set(expected.warn) - failed.keys(), warned),
-        *(f"{name} needs {field}, which the case does not say" for name, field in verdicts.unasked.items()),
-    )
-
-
-def _differences(word: str, says: str, expected: Set[str], found: Set[str]) -> Iterator[str]:
-    yield from (f"{name} is expected to {word}, and does not" for name in sorted(expected - found))
-    yield from (f"{name} {says}, which is not expected" for name in sorted(found - expected))
+    for name, problem in sorted(failed.items()):
+        yield f"{name} could not be evaluated: {problem}"
+    for word, names, found in (
+        ("deny", expected.deny, {one.policy for one in verdicts.denied} - failed.keys()),
+        ("warn", expected.warn, {one.policy for one in verdicts.warned}),
+    ):
+        says = {"deny": "denies", "warn": "warns"}[word]
+        meant = set(names) - failed.keys()
+        yield from (f"{name} is expected to {word}, and does not" for name in sorted(meant - found))
+        yield from (f"{name} {says}, which is not expected" for name in sorted(found - meant))
+    for name, field in verdicts.unasked.items():
+        yield f"{name} needs {field}, which the case does not say"
 
 
 def _subject(case: PolicyCase, prices: Prices) -> Subject:
     says = case.says.action
-    kind = Action(says.kind)
-    subject = declared(case.job, prices, kind=kind, reason=says.reason)
+    subject = declared(case.job, prices, kind=Action(says.kind), reason=says.reason)
     assert subject is not None  # a case has a body, and is not absent
     own = {name: getattr(says, name) for name in says.model_fields_set}
     action = {**subject.action, "lost_node_hours": 0.0, **own, "reason": says.reason.value}
