@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from reconciler.core.observed import ObservedJob
 from reconciler.core.record import Call
 from reconciler.decide.journal import Journal, Step, StepEnd
-from reconciler.decide.plan import PlannedAction, Reason, rank
+from reconciler.decide.plan import PlannedAction, Reason
 from reconciler.errors import UNCERTAIN, Interrupted, ServiceError
 
 if TYPE_CHECKING:
@@ -35,12 +35,11 @@ class Scheduler:
     """
 
     def __init__(self, at_once: int, actions: Sequence[PlannedAction]) -> None:
-        ranks = [rank(action) for action in actions]
         self._free = at_once
-        self._has_begun = [False] * len(ranks)
+        self._has_begun = [False] * len(actions)
         self._first = 0  # the first that has not begun
-        self._to_free = {place for place, one in enumerate(ranks) if one.frees_capacity}
-        self._needs_capacity = [one.needs_capacity for one in ranks]
+        self._to_free = {place for place, one in enumerate(actions) if one.frees_capacity}
+        self._needs_capacity = [one.needs_capacity for one in actions]
         self._taken: set[int] = set()
         self._changed = threading.Condition()
 

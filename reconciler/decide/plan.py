@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
@@ -383,6 +383,17 @@ class PlannedAction(Frozen):
         """The sign that stands before the action in a text."""
         return symbol_of(self.action, self.replace_order)
 
+    @property
+    def needs_capacity(self) -> bool:
+        """Whether it is sent after what frees capacity; `create_first` needs it before it frees any."""
+        frees_first = self.traits.stops_a_job and self.replace_order is ReplaceOrder.TERMINATE_FIRST
+        return self.traits.starts_a_job and not frees_first
+
+    @property
+    def frees_capacity(self) -> bool:
+        """Whether what needs capacity is sent only after its termination was."""
+        return self.traits.stops_a_job and not self.needs_capacity
+
     def not_carried_out(self, action: Action, reason: Reason, detail: str) -> PlannedAction:
         """The same key with nothing done about it: what would be sent, made or discarded goes."""
         cleared = {name: PlannedAction.model_fields[name].default for name in _CARRIED_OUT}
@@ -611,39 +622,14 @@ def last_line(summary: dict[Action, int], *, ended_badly: int = 0, reruns: int =
 # --- the order in which a plan is carried out
 
 
-class Rank(IntEnum):
-    """What an action does to the capacity that others want; the lower begins first."""
-
-    ENDS = 0
-    IN_PLACE = 1
-    ENDS_AND_STARTS = 2
-    STARTS = 3
-
-    @property
-    def frees_capacity(self) -> bool:
-        """Whether what needs capacity is sent only after its termination was."""
-        return self in (Rank.ENDS, Rank.ENDS_AND_STARTS)
-
-    @property
-    def needs_capacity(self) -> bool:
-        """Whether it is not sent before what frees capacity was."""
-        return self is Rank.STARTS
-
-
-def rank(action: PlannedAction) -> Rank:
-    """The rank of an action. With `create_first` a replace needs capacity before it frees any."""
-    traits = action.traits
-    if not traits.starts_a_job:
-        return Rank.ENDS if traits.stops_a_job else Rank.IN_PLACE
-    frees_first = traits.stops_a_job and action.replace_order is ReplaceOrder.TERMINATE_FIRST
-    return Rank.ENDS_AND_STARTS if frees_first else Rank.STARTS
-
-
 def in_order(actions: Iterable[PlannedAction]) -> list[PlannedAction]:
     """The actions that are executed, in the order in which they begin; of one key each waits for the last."""
-    executed = [action for action in actions if action.traits.is_executed]
-    # Of those that start a job a replace, which ends one, too, comes first.
-    return sorted(executed, key=lambda action: (rank(action), not action.traits.stops_a_job))
+    return sorted(
+        (action for action in actions if action.traits.is_executed),
+        # What ends a job, what changes one, what ends one first and starts another, what only starts one; of
+        # those that start a job a replace, which ends one, too, comes first.
+        key=lambda one: (one.needs_capacity, one.traits.starts_a_job, not one.traits.stops_a_job),
+    )
 
 
 # --- words for people

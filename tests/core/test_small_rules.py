@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.core.selection import narrow
-from reconciler.decide.plan import Action, in_order, rank
+from reconciler.decide.plan import Action, in_order
 from reconciler.errors import WrongUsage
 from reconciler.text import format_duration, parse_duration, printable
 from tests.builders import a_job, a_stack, seen
@@ -117,15 +117,15 @@ def test_actions_that_free_capacity_are_ordered_before_those_that_need_it() -> N
     )
     actions = in_order(plan.actions)
     assert [a.action for a in actions] == [Action.TERMINATE, Action.UPDATE, Action.REPLACE, Action.CREATE]
-    assert [a.action for a in actions if rank(a).frees_capacity] == [Action.TERMINATE, Action.REPLACE]
-    assert [a.action for a in actions if rank(a).needs_capacity] == [Action.CREATE]
+    assert [a.action for a in actions if a.frees_capacity] == [Action.TERMINATE, Action.REPLACE]
+    assert [a.action for a in actions if a.needs_capacity] == [Action.CREATE]
 
 
 def test_replace_that_creates_first_needs_capacity_before_it_frees_any() -> None:
     creates_first = {"lifecycle": {"replace_order": "create_first"}}
     stack = a_stack(a_job("replace", **creates_first), a_job("create"))
     actions = in_order(plan_for(stack, seen(a_job("replace", **OLD))).actions)
-    assert [(a.action, rank(a).needs_capacity) for a in actions] == [
+    assert [(a.action, a.needs_capacity) for a in actions] == [
         (Action.REPLACE, True),
         (Action.CREATE, True),
     ]
