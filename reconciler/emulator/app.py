@@ -10,7 +10,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.http import http_date
@@ -18,7 +18,7 @@ from werkzeug.routing import Map, MapAdapter, Rule
 from werkzeug.wrappers import Request, Response
 
 from reconciler.emulator import jobs, logs
-from reconciler.emulator.auth import CLOUDS, Authenticator, Settings, SettingsArguments
+from reconciler.emulator.auth import CLOUDS, Authenticator, Settings
 from reconciler.emulator.control import (
     CONTROL_CALLS,
     KEPT_REQUESTS,
@@ -253,7 +253,7 @@ def create_app(
     *,
     faults: Iterable[Fault] = (),
     offset_counts: str = "pages",
-    **settings: Unpack[SettingsArguments],
+    **settings: Any,
 ) -> Application:
     """Return the emulated service on a store, as a WSGI application; `Settings` says what can be set.
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 from urllib.parse import parse_qsl, quote
 
 from werkzeug.wrappers import Request
@@ -65,24 +65,6 @@ class Settings:
             raise ValueError("security_token goes with access_key and secret_key")
         if self.strict_catalogue and (self.flavors or self.engines):
             raise ValueError("a strict catalogue has its own flavors and engines only")
-
-
-class SettingsArguments(TypedDict, total=False):
-    """The fields of `Settings` as keyword arguments, for the type checker."""
-
-    project_id: str | None
-    token: str | None
-    access_key: str | None
-    secret_key: str | None
-    security_token: str | None
-    cloud: str
-    strict_catalogue: bool
-    flavors: tuple[str, ...]
-    engines: tuple[str, ...]
-    control: bool
-    tells_time: bool
-    now: Callable[[], datetime]
-    sleep: Callable[[float], None]
 
 
 # --- signatures and tokens

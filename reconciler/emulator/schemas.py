@@ -187,77 +187,56 @@ Schema = Any
 
 _WORDS: dict[Any, str] = {str: "string", int: "integer", bool: "boolean", NUMBER: "number", dict: "object"}
 
+
+def _texts(names: str) -> dict[str, Any]:
+    return dict.fromkeys(names.split(), str)
+
+
 _DATA = {
-    "name": str,
-    "description": str,
-    "local_dir": str,
-    "access_method": str,
-    "remote": {
-        "obs": {"obs_url": str},
-        "dataset": {"id": str, "version_id": str, "service_type": str, "name": str},
-    },
-}
-_ENGINE = {
-    "engine_id": str,
-    "engine_name": str,
-    "engine_version": str,
-    "image_url": str,
-    "image_repo_id": str,
-    "install_sys_packages": bool,
+    **_texts("name description local_dir access_method"),
+    "remote": {"obs": {"obs_url": str}, "dataset": _texts("id version_id service_type name")},
 }
 _HOURS = {"time_unit": str, "duration": int}
 
 JOB: Schema = {
-    "kind": str,
+    **_texts("kind train_type"),
     "metadata": {
-        "name": str,
-        "workspace_id": str,
-        "description": str,
+        **_texts("name workspace_id description"),
         "annotations": TEXT_MAP,
-        "training_experiment_reference": {"id": str, "name": str, "description": str},
+        "training_experiment_reference": _texts("id name description"),
     },
     "algorithm": {
-        "id": str,
-        "name": str,
-        "subscription_id": str,
-        "item_version_id": str,
-        "code_dir": str,
-        "boot_file": str,
-        "autosearch_config_path": str,
-        "autosearch_framework_path": str,
-        "command": str,
-        "parameters": [{"name": str, "value": str, "description": str, "constraint": dict}],
+        **_texts("id name subscription_id item_version_id code_dir boot_file local_code_dir working_dir"),
+        **_texts("command autosearch_config_path autosearch_framework_path"),
+        "parameters": [{**_texts("name value description"), "constraint": dict}],
         "policies": {"auto_search": dict},
         "inputs": [_DATA],
         "outputs": [_DATA],
-        "engine": _ENGINE,
-        "local_code_dir": str,
-        "working_dir": str,
+        "engine": {
+            **_texts("engine_id engine_name engine_version image_url image_repo_id"),
+            "install_sys_packages": bool,
+        },
         "environments": TEXT_MAP,
         "summary": {"log_type": str, "log_dir": dict, "data_sources": [dict]},
     },
     "tasks": [{"role": str, "algorithm": dict, "task_resource": {"flavor_id": str, "node_count": int}}],
     "spec": {
+        **_texts("runtime_type asset_id"),
         "resource": {
-            "flavor_id": str,
+            **_texts("flavor_id pool_id pool_group_id"),
             "node_count": int,
-            "pool_id": str,
-            "pool_group_id": str,
-            "main_container_customized_flavor": {
-                "cpu_core_num": NUMBER,
-                "mem_size": NUMBER,
-                "accelerator_num": NUMBER,
-            },
+            "main_container_customized_flavor": dict.fromkeys(
+                ("cpu_core_num", "mem_size", "accelerator_num"), NUMBER
+            ),
         },
-        "runtime_type": str,
         "volumes": [
             {
-                "nfs": {"nfs_server_path": str, "local_path": str, "read_only": bool},
-                "pfs": {"pfs_path": str, "local_path": str},
-                "obs": {"obs_path": str, "local_path": str},
+                "nfs": {**_texts("nfs_server_path local_path"), "read_only": bool},
+                "pfs": _texts("pfs_path local_path"),
+                "obs": _texts("obs_path local_path"),
             }
         ],
-        "log_export_path": {"obs_url": str, "host_path": str},
+        "log_export_path": _texts("obs_url host_path"),
         "log_export_config": {"version": str, "rotation_enabled": bool},
         "auto_stop": _HOURS,
         "retention": {"policy": str},
@@ -272,39 +251,32 @@ JOB: Schema = {
         "custom_metrics": [{"exec": {"command": [str]}, "http_get": {"path": str, "port": int}}],
         "output_model": dict,
         "asset_model": dict,
-        "asset_id": str,
     },
     "endpoints": {"ssh": {"key_pair_names": [str]}},
-    "train_type": str,
     "ftjob_config": dict,
 }
 
+_TAGS = [{"key": str, "values": [str]}]
 SEARCH: Schema = {
-    "offset": int,
-    "limit": int,
-    "sort_by": str,
-    "order": str,
-    "group_by": str,
-    "workspace_id": str,
-    "train_type": str,
+    **_texts("sort_by order group_by workspace_id train_type"),
+    **dict.fromkeys(("offset", "limit"), int),
     "unified_jobs": bool,
-    "filters": [{"key": str, "operator": str, "value": [str]}],
-    "tags": [{"key": str, "values": [str]}],
+    "filters": [{**_texts("key operator"), "value": [str]}],
+    "tags": _TAGS,
     "host_ips": [str],
 }
-
 ACTION: Schema = {"action_type": str}
 BATCH: Schema = {"jobs": [{"kind": str, "metadata": {"id": str}}]}
 QUOTAS: Schema = {
     "user_id": str,
-    "quotas": [{"resource": str, "quota": int, "used": int, "extra_info": str}],
+    "quotas": [{**_texts("resource extra_info"), "quota": int, "used": int}],
 }
-TAGS: Schema = {"tags": [{"key": str, "value": str}]}
+TAGS: Schema = {"tags": [_texts("key value")]}
 TAG_QUERY: Schema = {
     "workspace_id": str,
-    "tags": [{"key": str, "values": [str]}],
+    "tags": _TAGS,
     "without_any_tag": bool,
-    "matches": [{"key": str, "value": str}],
+    "matches": [_texts("key value")],
 }
 
 

@@ -39,15 +39,11 @@ KEYS = {
     "algorithm_name": FilterKey("algorithm_name", _TEXT),
     "user_name": FilterKey("user_name", _TEXT),
     "create_time": FilterKey("create_ms", frozenset({"between"})),
-    "id": FilterKey("id", _EXACT),
-    "phase": FilterKey("phase", _EXACT),
-    "kind": FilterKey("kind", _EXACT),
-    "user_id": FilterKey("user_id", _EXACT),
-    "runtime_type": FilterKey("runtime_type", _EXACT),
-    "algorithm_id": FilterKey("algorithm_id", _EXACT),
-    "pool_id": FilterKey("pool_id", _EXACT),
     "training_experiment_id": FilterKey("experiment_id", _EXACT),
-    "priority": FilterKey("priority", _EXACT),
+    **{
+        key: FilterKey(key, _EXACT)
+        for key in ("id", "phase", "kind", "user_id", "runtime_type", "algorithm_id", "pool_id", "priority")
+    },
 }
 VALUES = {
     "phase": frozenset(SECONDARY),

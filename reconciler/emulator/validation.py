@@ -16,27 +16,14 @@ from reconciler.emulator.schemas import TEXT_MAP, ApiError, Schema, invalid, put
 Body = Mapping[str, Any]
 
 KINDS = frozenset(
-    {
-        "job",
-        "hetero_job",
-        "autosearch_job",
-        "mrs_job",
-        "edge_job",
-        "federated_pool_job",
-        "diag_job",
+    (
+        *("job", "hetero_job", "autosearch_job", "mrs_job", "edge_job", "federated_pool_job", "diag_job"),
         "visualization_job",
-    }
+    )
 )
 EVENTS = frozenset(
-    {
-        "JobStarted",
-        "JobCompleted",
-        "JobFailed",
-        "JobTerminated",
-        "JobRestarted",
-        "JobHanged",
-        "JobPreempted",
-    }
+    f"Job{what}"
+    for what in ("Started", "Completed", "Failed", "Terminated", "Restarted", "Hanged", "Preempted")
 )
 DEDICATED_ONLY = ("volumes", "schedule_policy")
 """Members of the spec that public pools refuse. Source: the Terraform provider's documents alone."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,11 +26,12 @@ from reconciler.modelarts.auth import (
     StaticToken,
     find_credentials,
 )
+from reconciler.modelarts.clock import RetryPolicy
 from reconciler.modelarts.connect import connect
 from reconciler.modelarts.http import Credentials, Request, ServiceSession, SessionOptions, query_of
 from reconciler.modelarts.inprocess import WsgiAdapter
 from tests.modelarts.building import ACCESS_KEY, PROJECT, SECRET_KEY, TOKEN, StoppedClock
-from tests.modelarts.serving import Canned, Iam
+from tests.modelarts.serving import Canned, Iam, a_session
 
 PASSWORD = "S3cretPassword"
 KEYS = {"HUAWEICLOUD_SDK_AK": "AK1", "HUAWEICLOUD_SDK_SK": "secret-1"}
@@ -85,20 +87,13 @@ def test_credentials_file_is_read_last(file: Path, tmp_path: Path) -> None:
     assert credentials.project_id() == "p9"
     assert list(credentials.secrets()) == ["sec%ret-9"]
     assert found({"HOME": str(tmp_path), "OS_TOKEN": TOKEN}).source == "OS_TOKEN"
-
-
-def test_credentials_file_and_profile_can_be_chosen(file: Path) -> None:
     environ = {"HUAWEICLOUD_SDK_CREDENTIALS_FILE": str(file)}
     assert list(found(environ, "prod").secrets()) == ["secret-p", "st"]
     with pytest.raises(NoCredentials, match=r"no section \[test\]"):
         found(environ, "test")
-
-
-def test_invalid_credentials_file_is_not_quoted(tmp_path: Path) -> None:
-    path = tmp_path / "credentials"
-    path.write_text("sk: topsecret\nsk topsecret")
+    file.write_text("sk: topsecret\nsk topsecret")
     with pytest.raises(NoCredentials) as problem:
-        found({"HUAWEICLOUD_SDK_CREDENTIALS_FILE": str(path)})
+        found(environ)
     assert "topsecret" not in str(problem.value)
 
 
@@ -167,16 +162,13 @@ def test_request_has_the_documented_signature(request_: Request, token: str | No
     assert headers["X-Sdk-Date"] == "20260821T120000Z"
 
 
-def test_rejected_signature_is_not_retried() -> None:
+@pytest.mark.parametrize("credentials", [AccessKey("AK", "secret-key", "T"), StaticToken(f" {TOKEN}\n", "T")])
+def test_credentials_that_cannot_be_renewed_are_sent_once(credentials: Credentials) -> None:
     app = Canned((401, '{"error_code": "APIG.0301", "error_msg": "verify ak sk signature fail"}'))
-    session = ServiceSession(
-        "http://localhost",
-        AccessKey("AK", "secret-key", "T"),
-        SessionOptions(make_adapter=lambda: WsgiAdapter(app), clock=StoppedClock()),
-    )
     with pytest.raises(Unauthorized):
-        session.call("GET", "/v2/p/x")
-    assert len(app.environs) == 1
+        a_session(app, credentials=credentials).call("GET", "/v2/p/x", repeat=RetryPolicy.SAFE)
+    [environ] = app.environs
+    assert environ.get("HTTP_X_AUTH_TOKEN", TOKEN) == TOKEN, "without the space around it"
 
 
 def test_signer_is_imported_only_for_signing() -> None:
@@ -188,81 +180,55 @@ def test_signer_is_imported_only_for_signing() -> None:
 # ── user name and password ─────────────────────────────────────────────────────────────────────────
 
 
-def a_password_token(iam: Iam, clock: StoppedClock) -> PasswordToken:
-    session = ServiceSession(
-        "http://localhost/v3", Anonymous(), SessionOptions(make_adapter=lambda: WsgiAdapter(iam), clock=clock)
-    )
-    return PasswordToken(
-        Login("me", PASSWORD, "ACCOUNT", project_name="eu-de"), session, clock, "OS_USERNAME"
-    )
+class LoggedIn:
+    """A service that answers so, and a session to it with a login to an IAM."""
+
+    def __init__(self, clock: StoppedClock, *answers: Any, iam: Iam | None = None) -> None:
+        self.iam, self.app = iam or Iam(), Canned(*answers or [(200, "{}")])
+        to_iam = SessionOptions(make_adapter=lambda: WsgiAdapter(self.iam), clock=clock)
+        session = ServiceSession("http://localhost/v3", Anonymous(), to_iam)
+        login = Login("me", PASSWORD, "ACCOUNT", project_name="eu-de")
+        self.credentials = PasswordToken(login, session, clock, "OS_USERNAME")
+        self.session = a_session(self.app, credentials=self.credentials, clock=clock)
+
+    @property
+    def tokens(self) -> list[str]:
+        return [environ["HTTP_X_AUTH_TOKEN"] for environ in self.app.environs]
 
 
-def a_session(app: Canned, credentials: Credentials, clock: StoppedClock) -> ServiceSession:
-    return ServiceSession(
-        "http://localhost", credentials, SessionOptions(make_adapter=lambda: WsgiAdapter(app), clock=clock)
-    )
-
-
-def tokens(app: Canned) -> list[str]:
-    return [environ["HTTP_X_AUTH_TOKEN"] for environ in app.environs]
-
-
-def test_token_is_fetched_once_and_kept(clock: StoppedClock) -> None:
-    iam, app = Iam(), Canned((200, "{}"))
-    session = a_session(app, a_password_token(iam, clock), clock)
-    session.call("GET", "/x")
-    session.call("GET", "/x")
-    assert tokens(app) == ["token-1", "token-1"]
-    assert iam.logins == [
-        {
-            "auth": {
-                "identity": {
-                    "methods": ["password"],
-                    "password": {"user": {"name": "me", "password": PASSWORD, "domain": {"name": "ACCOUNT"}}},
-                },
-                "scope": {"project": {"name": "eu-de"}},
-            }
-        }
-    ]
-
-
-def test_token_is_renewed_before_it_ends(clock: StoppedClock) -> None:
+def test_token_is_fetched_once_and_renewed_before_it_ends(clock: StoppedClock) -> None:
     ends_at = datetime.fromtimestamp(clock.now() + 3600, UTC).isoformat().replace("+00:00", "Z")
-    app = Canned((200, "{}"))
-    session = a_session(app, a_password_token(Iam(ends_at), clock), clock)
-    session.call("GET", "/x")
-    clock.now_s += 3000
-    session.call("GET", "/x")
-    clock.now_s += 400
-    session.call("GET", "/x")
-    assert tokens(app) == ["token-1", "token-1", "token-2"]
+    logged_in = LoggedIn(clock, iam=Iam(ends_at))
+    for later_s in (0, 3000, 400):
+        clock.now_s += later_s
+        logged_in.session.call("GET", "/x")
+    assert logged_in.tokens == ["token-1", "token-1", "token-2"]
+    user = {"name": "me", "password": PASSWORD, "domain": {"name": "ACCOUNT"}}
+    identity = {"methods": ["password"], "password": {"user": user}}
+    asked = {"auth": {"identity": identity, "scope": {"project": {"name": "eu-de"}}}}
+    assert logged_in.iam.logins == [asked] * 2
 
 
-def test_token_is_renewed_once_on_a_401_even_for_a_create(clock: StoppedClock) -> None:
-    app = Canned((401, '{"error_code": "APIG.0307"}'), (201, "{}"))
-    credentials = a_password_token(Iam(), clock)
-    a_session(app, credentials, clock).call("POST", "/x", body={})
-    assert tokens(app) == ["token-1", "token-2"]
-    assert set(credentials.secrets()) == {PASSWORD, "token-1", "token-2"}
-
-
-def test_second_401_raises_unauthorized(clock: StoppedClock) -> None:
-    app = Canned((401, '{"error_code": "APIG.0301"}'))
-    with pytest.raises(Unauthorized):
-        a_session(app, a_password_token(Iam(), clock), clock).call("GET", "/x")
-    assert tokens(app) == ["token-1", "token-2"]
-
-
-def test_forbidden_answer_renews_no_token(clock: StoppedClock) -> None:
-    app = Canned((403, '{"error_code": "ModelArts.0112"}'))
-    with pytest.raises(Unauthorized):
-        a_session(app, a_password_token(Iam(), clock), clock).call("GET", "/x")
-    assert tokens(app) == ["token-1"]
+@pytest.mark.parametrize(
+    ("answers", "tokens", "is_refused"),
+    [
+        ([(401, '{"error_code": "APIG.0307"}'), (201, "{}")], ["token-1", "token-2"], False),
+        ([(401, '{"error_code": "APIG.0301"}')], ["token-1", "token-2"], True),
+        ([(403, '{"error_code": "ModelArts.0112"}')], ["token-1"], True),
+    ],
+)
+def test_token_is_renewed_once_on_a_401_even_for_a_create(
+    clock: StoppedClock, answers: list[Any], tokens: list[str], is_refused: bool
+) -> None:
+    logged_in = LoggedIn(clock, *answers)
+    with pytest.raises(Unauthorized) if is_refused else nullcontext():
+        logged_in.session.call("POST", "/x", body={})
+    assert logged_in.tokens == tokens
+    assert set(logged_in.credentials.secrets()) == {PASSWORD, *tokens}
 
 
 def test_token_renewed_by_another_thread_is_used(clock: StoppedClock) -> None:
-    iam = Iam()
-    credentials = a_password_token(iam, clock)
+    credentials = LoggedIn(clock).credentials
     request = Request("GET", "h", "/x")
     first = credentials.headers(request, clock.now())
     assert credentials.renew(first)
@@ -276,25 +242,20 @@ def test_token_renewed_by_another_thread_is_used(clock: StoppedClock) -> None:
     [(401, LoginRefused), (403, LoginRefused), (400, LoginRefused), (503, IamUnreachable)],
 )
 def test_failed_login_sends_no_request(clock: StoppedClock, status: int, failure: type[Exception]) -> None:
-    app = Canned((200, "{}"))
-    session = a_session(app, a_password_token(Iam(status=status), clock), clock)
+    logged_in = LoggedIn(clock, iam=Iam(status=status))
     with pytest.raises(failure) as problem:
-        session.call("POST", "/x", body={})
-    assert app.environs == []
+        logged_in.session.call("POST", "/x", body={})
+    assert logged_in.app.environs == []
     assert PASSWORD not in str(problem.value)
 
 
-@pytest.fixture
-def iam_url() -> Iterator[str]:
-    with running(Iam()) as url:
-        yield f"{url}/v3"
-
-
-def test_project_comes_from_the_token(iam_url: str) -> None:
+def test_project_comes_from_the_token() -> None:
     learnt: list[str] = []
     target = Target.model_validate({"kind": "modelarts", "endpoint": "https://private.example"})
-    with connect(target, {**LOGIN, "OS_AUTH_URL": iam_url}, SessionOptions(learn=learnt.extend)) as backend:
-        assert backend.project_id == "p1"
+    with running(Iam()) as url:
+        environ = {**LOGIN, "OS_AUTH_URL": f"{url}/v3"}
+        with connect(target, environ, SessionOptions(learn=learnt.extend)) as backend:
+            assert backend.project_id == "p1"
     assert {PASSWORD, "token-1"} <= set(learnt)
 
 
@@ -302,7 +263,3 @@ def test_password_is_not_sent_unencrypted() -> None:
     target = Target.model_validate({"kind": "modelarts", "region": "cn-north-4"})
     with pytest.raises(NoCredentials, match="unencrypted"):
         connect(target, {**LOGIN, "OS_AUTH_URL": "http://iam.example/v3"})
-
-
-def test_static_token_is_stripped_of_whitespace() -> None:
-    assert StaticToken(f" {TOKEN}\n", "T").headers(Request("GET", "h", "/"), 0.0) == {"X-Auth-Token": TOKEN}
