@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
 import socket
 import ssl
-import subprocess
 import threading
 import time
 import traceback
@@ -36,6 +34,7 @@ from reconciler.modelarts.auth import StaticToken
 from reconciler.modelarts.connect import connect
 from reconciler.modelarts.http import Network, ServiceSession, SessionOptions, json_bytes, query_of
 from reconciler.secrets import Redactor
+from tests.hostile.wire import make_certificate
 from tests.modelarts.building import PROJECT, TOKEN, StoppedClock, a_body
 from tests.modelarts.serving import Canned, a_request, a_session, a_socket, session_to
 
@@ -204,15 +203,7 @@ HASTY = Network(answer_timeout_s=0.3)
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate of 127.0.0.1 that nobody knows, and its key."""
-    if not (openssl := shutil.which("openssl")):
-        pytest.skip("no openssl to make a certificate with")
-    directory = tmp_path_factory.mktemp("tls")
-    certificate, key = directory / "cert.pem", directory / "key.pem"
-    asked = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test"
-    files = ["-keyout", str(key), "-out", str(certificate), "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run([openssl, *asked.split(), *files], check=True, capture_output=True)
-    return certificate, key
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 def secured(

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+from bisect import bisect_left
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from distributed.protocol.core import dumps, loads
+from distributed.protocol.serialize import Serialize, ToPickle
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from reconciler.errors import ExitCode, WrongUsage
+from reconciler.core.record import Scope
+from reconciler.decide.drift_check import DriftId
+from reconciler.decide.fleet import DriftToShow, StackMessage, StackResult
+from reconciler.errors import Diagnostic, ExitCode, Location, WrongUsage
 from reconciler.fleet import (
     BATCH,
+    RESULTS,
     FleetBatch,
     FleetRequest,
+    InvalidAnswer,
     StackRunner,
     StackTask,
     _answer,
@@ -21,10 +34,15 @@ from reconciler.fleet import (
     as_plain,
     check_batch,
     check_variables,
+    limiter_of,
+    no_unpickling,
     results_from,
     sent,
     with_digest,
 )
+from reconciler.modelarts.clock import RateLimiter
+from reconciler.modelarts.connect import PROCESS_LIMITER
+from tests.cli.dask_cluster import HostileValue
 
 MANIFEST = "apiVersion: reconciler/v1\nstack: a\ntargets: {here: {kind: local}}\njobs: {}\n"
 VALIDATE = FleetRequest("validate")
@@ -136,3 +154,114 @@ def test_address_of_the_records_is_sent_without_a_password_only(
 ) -> None:
     request = FleetRequest("plan", {"records": url})
     assert sent(request, is_records_from_environment=from_environment).options["records"] == shown
+
+
+# ── docs/fleets.md, "On a cluster": what comes back is data ─────────────────────────────────────────
+
+SCOPE = Scope("vision", "host", "p1", "0")
+RESULT = StackResult(
+    "teams/a",
+    "vision",
+    ExitCode.CHANGES,
+    errors=(Diagnostic("what", "why", "fix", Location("jobs.yaml", 1, 2), "jobs.a"),),
+    summary={"create": 1},
+    parts={"text": "a\x1b[0m \u65e5\u672c", "json": "{}"},
+    messages=(StackMessage("said", 1, Diagnostic("what", "why")),),
+    scopes=(SCOPE,),
+    unmatched=frozenset({"k"}),
+    to_show=DriftToShow(SCOPE, (DriftId("a", "failed", "j1"),), 1.5),
+)
+
+JSON = RESULTS.dump_json([RESULT]).decode()
+
+
+def test_result_is_the_same_after_the_journey() -> None:
+    assert results_from(JSON, ["teams/a"]) == [RESULT]
+
+
+@pytest.mark.parametrize(
+    ("text", "roots"),
+    [
+        (7, ["a"]),
+        (None, ["a"]),
+        ("", ["a"]),
+        ("null", ["a"]),
+        ('[{"root": "a"}]', ["a"]),
+        (JSON, ["teams/b"]),
+        (RESULTS.dump_json([RESULT, RESULT]).decode(), ["teams/a"]),
+        ("[]", ["teams/a"]),
+    ],
+)
+def test_answer_that_is_not_what_was_asked_for_is_invalid(text: Any, roots: list[str]) -> None:
+    with pytest.raises(InvalidAnswer):
+        results_from(text, roots)
+
+
+def test_pickle_runs_nothing_while_a_cluster_is_connected(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    hostile, plain = pickle.dumps(HostileValue(trace)), pickle.dumps({"a": [1, b"2"]})
+    with no_unpickling():
+        with pytest.raises(TypeError, match="leave_trace is not read"):
+            pickle.loads(hostile)
+        assert pickle.loads(plain) == {"a": [1, b"2"]}
+    assert not trace.exists()
+    pickle.loads(hostile)
+    assert trace.read_text(encoding="utf-8").split() == [str(os.getpid())]
+
+
+def test_message_of_a_scheduler_that_holds_a_pickle_is_not_read(tmp_path: Path) -> None:
+    """Whoever controls a worker controls the scheduler, which reads pickles itself."""
+    trace = tmp_path / "trace"
+    frames = [
+        dumps({"op": "warn", "message": wrapped(HostileValue(trace))}) for wrapped in (Serialize, ToPickle)
+    ]
+    with no_unpickling():
+        for one in frames:
+            with pytest.raises(TypeError, match="is not read"):
+                loads(one)  # type: ignore[no-untyped-call]
+    assert not trace.exists()
+
+
+# ── the workers of a cluster together send no more requests than one process may ─────────────────────
+
+RATE = PROCESS_LIMITER.per_second
+NOW = 1_000_000.0
+
+
+def _send(limiter: RateLimiter, at_s: float, requests: int, answer_s: float) -> list[float]:
+    """When the requests of one batch are sent, each as soon as it may be."""
+    times = []
+    for _ in range(requests):
+        at_s += limiter.reserve(at_s)
+        times.append(at_s)
+        at_s += answer_s
+    return times
+
+
+def _most_in_a_second(times: list[float]) -> int:
+    ordered = sorted(times)
+    return max(bisect_left(ordered, one + 1) - place for place, one in enumerate(ordered))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    batches=st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12), min_size=1, max_size=8),
+    answer_s=st.sampled_from([0.0, 0.001, 0.05]),
+)
+def test_batches_side_by_side_and_one_after_the_other_keep_to_the_rate_of_one_process(
+    batches: list[list[int]], answer_s: float
+) -> None:
+    """Each inner list is what one worker does, batch by batch; the workers share the rate."""
+    times: list[float] = []
+    for of_worker in batches:
+        at_s = NOW
+        for requests in of_worker:
+            sent = _send(limiter_of(1 / len(batches), at_s), at_s, requests, answer_s)
+            times += sent
+            at_s = sent[-1] + answer_s
+    assert _most_in_a_second(times) <= RATE + len(batches)
+
+
+def test_workers_that_are_busy_use_the_whole_rate() -> None:
+    times = [time for _ in range(4) for time in _send(limiter_of(1 / 4, NOW), NOW, 250, 0.0)]
+    assert (max(times) - NOW) * RATE <= 1.01 * len(times)
