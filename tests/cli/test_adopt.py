@@ -283,22 +283,16 @@ def test_held_lock_of_either_stack_is_6(
     assert changing(service) == []
 
 
-def test_events_are_those_of_an_apply(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    job = by_hand(service)
+def test_events_are_those_of_an_apply(reconciler: Reconciler, service: Service, job: Job) -> None:
+    path = write(manifest("a", url=service.url, lr="0.5"))
+    said = reconciler("adopt", "a", job.id, "--json")
+    assert (said.code, said.events[-1]["type"]) == (3, "apply_completed")
+    assert "    algorithm:\n      parameters:\n        lr:" in said.err, "the YAML is apart"
+    path.write_text(manifest("a", url=service.url))
     events = reconciler("adopt", "a", job.id, "--yes", "--json").events
-    assert [event["type"] for event in events] == [
-        *("version", "planned", "action_started", "action_completed", "apply_completed"),
-    ]
+    types = ["version", "planned", "action_started", "action_completed", "apply_completed"]
+    assert [event["type"] for event in events] == types
     assert {event["job"] for event in events if event.get("key")} == {job.id}
-
-
-def test_refusal_as_events_keeps_the_yaml_apart(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url, lr="0.5"))
-    said = reconciler("adopt", "a", by_hand(service).id, "--json")
-    assert said.code == 3
-    assert said.events[-1]["type"] == "apply_completed"
-    assert "    algorithm:\n      parameters:\n        lr:" in said.err
 
 
 # --- many jobs
@@ -374,47 +368,38 @@ def test_entry_goes_to_the_file_that_is_named(reconciler: Reconciler, service: S
     assert other.read_text().startswith("# of the team\njobs:\n  new:\n")
 
 
-def test_entry_takes_away_what_the_defaults_would_add(reconciler: Reconciler, service: Service) -> None:
-    defaults = "defaults:\n  algorithm: {environments: {TEAM: x}, parameters: {lr: 9, seed: 1}}\n"
-    path = write(manifest(url=service.url, more=defaults))
+@pytest.mark.parametrize(
+    ("defaults", "nulls"),
+    [
+        ("{algorithm: {environments: {TEAM: x}, parameters: {lr: 9, seed: 1}}}", ["seed", "environments"]),
+        # What excludes what the job has.
+        ("{algorithm: {id: someones, parameters: {seed: 1}}}", ["seed"]),
+        ("{algorithm: {engine: {image_url: 'swr/i:1', engine_name: pt}, command: run}}", []),
+    ],
+)
+def test_entry_takes_away_what_the_defaults_would_add(
+    reconciler: Reconciler, service: Service, defaults: str, nulls: list[str]
+) -> None:
+    path = write(manifest(url=service.url, more=f"defaults: {defaults}\n"))
     job = by_hand(service, "experiment-7")
     said = reconciler("adopt", "new", job.id, "--write", "--yes")
     assert said.code == 0, said.out + said.err
-    assert "seed: null" in path.read_text()
-    assert "environments: null" in path.read_text()
+    assert all(f"{name}: null" in path.read_text() for name in nulls)
     check_nothing_changes(reconciler)
 
 
 @pytest.mark.parametrize(
-    "more",
-    [
-        "defaults: {algorithm: {id: someones, parameters: {seed: 1}}}\n",
-        "defaults: {algorithm: {engine: {image_url: 'swr/i:1', engine_name: pt}, command: run}}\n",
-    ],
+    ("description", "more"),
+    [("by hand", ()), ("reconciler.other.a.r1.b000000000000", ("--yes",))],
+    ids=["not confirmed", "of another stack"],
 )
-def test_entry_takes_away_what_excludes_what_the_job_has(
-    reconciler: Reconciler, service: Service, more: str
+def test_file_stays_as_it_was_where_nothing_is_adopted(
+    reconciler: Reconciler, service: Service, description: str, more: tuple[str, ...]
 ) -> None:
-    write(manifest(url=service.url, more=more))
-    job = by_hand(service, "experiment-7")
-    said = reconciler("adopt", "new", job.id, "--write", "--yes")
-    assert said.code == 0, said.out + said.err
-    check_nothing_changes(reconciler)
-
-
-def test_no_is_no_for_the_file_too(reconciler: Reconciler, service: Service) -> None:
     path = write(manifest("a", url=service.url))
     before = path.read_text()
-    job = by_hand(service, "experiment-7")
-    assert reconciler("adopt", "new", job.id, "--write").code == 3
-    assert path.read_text() == before
-
-
-def test_job_that_cannot_be_adopted_leaves_the_file_alone(reconciler: Reconciler, service: Service) -> None:
-    path = write(manifest("a", url=service.url))
-    before = path.read_text()
-    job = by_hand(service, description="reconciler.other.a.r1.b000000000000")
-    assert reconciler("adopt", "new", job.id, "--write", "--yes").code == 3
+    job = by_hand(service, description=description)
+    assert reconciler("adopt", "new", job.id, "--write", *more).code == 3
     assert path.read_text() == before
 
 
@@ -468,6 +453,8 @@ def test_keys_that_are_not_declared_stay_with_the_old_stack(reconciler: Reconcil
     write(manifest("a", "b", url=service.url))
     assert reconciler("apply", "--yes").code == 0
     write(renamed(manifest("a", url=service.url)))
+    said = reconciler("adopt", "--from-stack", "tset")
+    assert (said.code, 'did you mean "test"?' in said.err) == (64, True)
     said = reconciler("adopt", "--from-stack", "test", "--yes")
     assert said.code == 0
     assert "not declared here, so still owned by stack test: b" in said.out
@@ -535,15 +522,6 @@ def test_list_that_cannot_be_read_is_not_called_nothing_to_do(
     assert "warning: the list could not be read" in said.err
 
 
-def test_name_of_no_stack_is_a_typo(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
-    write(renamed(manifest("a", url=service.url)))
-    said = reconciler("adopt", "--from-stack", "tset")
-    assert said.code == 64
-    assert 'did you mean "test"?' in said.err
-
-
 # --- every kind of job that the service knows
 
 _CODE = {"code_dir": "obs://b/code/", "boot_file": "obs://b/code/train.py"}
@@ -600,22 +578,6 @@ KINDS: dict[str, dict[str, Any]] = {
         "endpoints": {"ssh": {"key_pair_names": ["mine"]}},
     },
 }
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_job_is_declared_adopted_and_kept(
-    reconciler: Reconciler, service: Service, kind: str
-) -> None:
-    body = {"kind": "job", **copy.deepcopy(KINDS[kind])}
-    for number in range(2):  # answers have two forms, by the last digit of the id
-        metadata = {"name": f"job-{number}", "workspace_id": "0", "description": "by hand"}
-        job = service.store.create("p1", {**copy.deepcopy(body), "metadata": metadata})
-        running(service)
-        if number == 0:
-            write(manifest(url=service.url))
-        said = reconciler("adopt", f"job-{number}", job.id, "--write", "--yes")
-        assert said.code == 0, said.out + said.err
-    check_nothing_changes(reconciler, keep=2)
 
 
 _TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz012345"

@@ -187,101 +187,81 @@ def test_declared_rerun_is_no_difference_for_adoption() -> None:
 A = a_job()
 FREE_JOB = unmanaged(reported(A))
 OTHER_DIGEST = "b" + "0" * 12
+LR_9, LONG = a_job(algorithm__parameters={"lr": 9}), a_job(description="x" * 230)
+
+
+def in_phase(phase: str) -> ObservedJob:
+    return replace(FREE_JOB, phase_text=phase)
+
+
+CONFLICT, BLOCKED, UNKNOWN = Action.CONFLICT, Action.BLOCKED, Action.UNKNOWN
+ELSEWHERE = replace(FREE_JOB, body={**FREE_JOB.body, "metadata": {"workspace_id": "7"}})
+IN_USE, NOT_ADOPTABLE, UNREADABLE = Reason.KEY_IN_USE, Reason.NOT_ADOPTABLE, Reason.UNREADABLE
+ODD_NAME, ODD = (Unreadable("odd", name="a-r2"),), (Unreadable("odd"),)
 
 
 @pytest.mark.parametrize(
-    ("adoption", "action", "reason", "said"),
+    ("desired", "jobs", "more", "action", "reason", "said"),
     [
+        (LR_9, [FREE_JOB], {}, CONFLICT, Reason.DIFFERS, "parameters.lr; edit the entry, or add --accept"),
+        (A, [seen(A)], {}, Action.KEEP, Reason.ALREADY_OWNED, "a is already r1 of this key"),
         (
-            lambda: taken(a_job(algorithm__parameters={"lr": 9}), FREE_JOB),
-            Action.CONFLICT,
-            Reason.DIFFERS,
-            "differs from the declaration in algorithm.parameters.lr; edit the entry, or add --accept",
-        ),
-        (lambda: taken(A, seen(A)), Action.KEEP, Reason.ALREADY_OWNED, "a is already r1 of this key"),
-        (
-            lambda: taken(A, seen(A, key="b")),
-            Action.CONFLICT,
+            A,
+            [seen(A, key="b")],
+            {},
+            CONFLICT,
             Reason.ALREADY_OWNED,
-            "b is r1 of key b of this stack; to rename that key, write `formerly: b`",
+            "of key b of this stack; to rename that key",
         ),
+        (A, [seen(A, stack="other")], {}, CONFLICT, Reason.NAME_TAKEN, "first (there: reconciler release a)"),
+        (absent(), [FREE_JOB], {}, CONFLICT, Reason.STATE_ABSENT, "state: absent"),
+        (A, [ELSEWHERE], {}, CONFLICT, NOT_ADOPTABLE, "is in workspace 7, and the target in workspace 0"),
         (
-            lambda: taken(A, seen(A, stack="other")),
-            Action.CONFLICT,
-            Reason.NAME_TAKEN,
-            "owned by key a of stack other, which must release it first (there: reconciler release a)",
+            A,
+            [FREE_JOB, seen(A, digest=OTHER_DIGEST)],
+            {},
+            CONFLICT,
+            IN_USE,
+            "is Running; terminate it or release",
         ),
-        (lambda: taken(absent(), FREE_JOB), Action.CONFLICT, Reason.STATE_ABSENT, "state: absent"),
+        (A, [FREE_JOB, seen(A, phase=Phase.TERMINATING)], {}, CONFLICT, IN_USE, "is Terminating"),
+        (A, [FREE_JOB, seen(A, phase="Dreaming")], {}, CONFLICT, IN_USE, "Dreaming"),
         (
-            lambda: taken(A, replace(FREE_JOB, body={**FREE_JOB.body, "metadata": {"workspace_id": "7"}})),
-            Action.CONFLICT,
-            Reason.NOT_ADOPTABLE,
-            "is in workspace 7, and the target in workspace 0",
-        ),
-        (
-            lambda: taken(A, FREE_JOB, seen(A, digest=OTHER_DIGEST)),
-            Action.CONFLICT,
-            Reason.KEY_IN_USE,
-            "is Running; terminate it or release it first (reconciler release a)",
-        ),
-        (
-            lambda: taken(A, FREE_JOB, seen(A, phase=Phase.TERMINATING)),
-            Action.CONFLICT,
-            Reason.KEY_IN_USE,
-            "is Terminating",
-        ),
-        (
-            lambda: taken(A, FREE_JOB, seen(A, phase="Dreaming")),
-            Action.CONFLICT,
-            Reason.KEY_IN_USE,
-            "Dreaming",
-        ),
-        (
-            lambda: taken(A, replace(FREE_JOB, phase_text="Terminating")),
-            Action.BLOCKED,
+            A,
+            [in_phase("Terminating")],
+            {},
+            BLOCKED,
             Reason.WRONG_PHASE,
-            "by-hand is Terminating: wait: the job is being terminated; legal once the job has ended",
+            "terminated; legal once the job has ended",
         ),
+        (A, [in_phase("Dreaming")], {}, BLOCKED, Reason.UNKNOWN_PHASE, "by-hand is Dreaming"),
+        (LONG, [FREE_JOB], {}, CONFLICT, NOT_ADOPTABLE, "leaves no room for the marker; it may have"),
         (
-            lambda: taken(A, replace(FREE_JOB, phase_text="Dreaming")),
-            Action.BLOCKED,
-            Reason.UNKNOWN_PHASE,
-            "by-hand is Dreaming",
+            A,
+            [replace(FREE_JOB, id="no-hex")],
+            {},
+            CONFLICT,
+            NOT_ADOPTABLE,
+            "hold the beginning of the id no-hex",
         ),
+        (A, [FREE_JOB], {"problem": "gone"}, UNKNOWN, UNREADABLE, "could not be read"),
         (
-            lambda: taken(a_job(description="x" * 230), FREE_JOB),
-            Action.CONFLICT,
-            Reason.NOT_ADOPTABLE,
-            "leaves no room for the marker; it may have",
-        ),
-        (
-            lambda: taken(A, replace(FREE_JOB, id="not-hexadecimal")),
-            Action.CONFLICT,
-            Reason.NOT_ADOPTABLE,
-            "a marker cannot hold the beginning of the id not-hexadecimal",
-        ),
-        (lambda: taken(A, FREE_JOB, problem="gone"), Action.UNKNOWN, Reason.UNREADABLE, "could not be read"),
-        (
-            lambda: taken(A, FREE_JOB, unreadable=(Unreadable("odd", name="a-r2"),)),
-            Action.UNKNOWN,
-            Reason.UNREADABLE,
+            A,
+            [FREE_JOB],
+            {"unreadable": ODD_NAME},
+            UNKNOWN,
+            UNREADABLE,
             "odd; it may be a revision of this key",
         ),
-        (
-            lambda: taken(A, FREE_JOB, unreadable=(Unreadable("odd"),)),
-            Action.UNKNOWN,
-            Reason.UNREADABLE,
-            "odd; it may be a revision of this key",
-        ),
+        (A, [FREE_JOB], {"unreadable": ODD}, UNKNOWN, UNREADABLE, "odd; it may be a revision of this key"),
     ],
 )
 def test_adoption_is_refused_with_action_and_reason(
-    adoption: Any, action: Action, reason: Reason, said: str
+    desired: DesiredJob, jobs: list[ObservedJob], more: Any, action: Action, reason: Reason, said: str
 ) -> None:
-    found = adoption().action
-    assert (found.action, found.reason) == (action, reason)
+    found = taken(desired, *jobs, **more).action
+    assert (found.action, found.reason, found.desired) == (action, reason, None)
     assert said in found.detail
-    assert found.desired is None
 
 
 def test_job_with_a_copied_marker_can_be_adopted() -> None:
