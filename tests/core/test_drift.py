@@ -264,6 +264,13 @@ def test_unreadable_job_is_unknown_and_hides_no_other_drift() -> None:
     assert found.compared == 1
 
 
+def test_key_out_of_a_partial_view_or_unknown_is_not_judged() -> None:
+    whole, partial = report(a_stack(NEW), seen(NEW)), report(a_stack(NEW, is_partial=True), seen(NEW))
+    unknown = report(a_stack(NEW), seen(NEW, phase="Frozen"))
+    judged = [[found.has_judged(key) for key in ("a", "gone")] for found in (whole, partial, unknown)]
+    assert judged == [[True, True], [True, False], [False, True]]
+
+
 def test_unreadable_list_leaves_no_key_compared() -> None:
     found = report(a_stack(NEW), problem="timeout", is_whole=False)
     assert classes(found) == ["unknown"]

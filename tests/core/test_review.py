@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.core.stack import DesiredJob, Limits, Stack, Target
+from reconciler.core.stack import DesiredJob, Effect, IgnoreRule, Limits, Policy, Stack, Target
 from reconciler.decide.plan import Action, Reason
 from reconciler.decide.review import ChangeKind, Review, ReviewedSide, Side, make_review
 from reconciler.secrets import SecretText
@@ -87,6 +87,7 @@ def test_change_in_the_manifest_has_an_action_and_a_reason(
     found = reviewed([before] if before else [], [after] if after else [])
     [job] = found.jobs
     assert (job.key, job.change, job.action, job.reason) == ("a", change, action, reason)
+    assert (job.starts != "") is (change is ADDED)
     assert getattr(found.summary, change) == 1
     assert found.actions[action] == (0 if action is KEPT else 1)
 
@@ -113,6 +114,7 @@ def test_equivalent_declaration_is_no_change(before: DesiredJob, after: DesiredJ
 
 def test_changed_fields_say_which_force_a_new_job() -> None:
     [job] = reviewed([a_job()], [a_job(description="new", lifecycle={"max_retries": 3}, **EDITED)]).jobs
+    assert job.detail.startswith("algorithm.parameters.lr changed; replaced"), "what forces it"
     assert [(change.path, change.forces_new_job) for change in job.changes] == [
         ("algorithm.parameters.lr", True),
         ("description", False),
@@ -144,7 +146,7 @@ def test_renamed_job_is_an_update() -> None:
     found = reviewed([a_job("old")], [formerly("new", "old")])
     [job] = found.jobs
     assert (job.key, job.formerly, job.change) == ("new", "old", ChangeKind.RENAMED)
-    assert (job.action, job.reason) == (Action.UPDATE, Reason.RENAMED)
+    assert (job.action, job.reason, job.changes) == (Action.UPDATE, Reason.RENAMED, ())
     assert found.warnings == ()
 
 
@@ -280,12 +282,19 @@ def target(**more: Any) -> Target:
 def test_changed_settings_are_named_by_their_paths() -> None:
     before = side(targets={"prod": target(), "dev": target()}, default_target="prod")
     limits = Limits.model_validate({"terminations": 9})
-    after = side(stack=a_stack(limits=limits), targets={"prod": target(insecure=True)}, default_target="prod")
+    policies = (Policy("big", Effect.DENY, "job.nodes > 8", "ask first"), Policy("new", Effect.WARN, "true"))
+    rules = (IgnoreRule("a*", "failed", "known"),)
+    stack = a_stack(limits=limits, policies=policies, ignored_drift=rules)
+    after = side(stack=stack, targets={"prod": target(insecure=True)}, default_target="prod")
     found = make_review(before, after, target=None, version="1")
     paths = {change.path: (change.before, change.after) for change in found.settings}
     assert paths["limits.terminations"] == (5, 9)
     assert paths["targets.prod.insecure"] == (False, True)
     assert paths["targets.dev.project_id"] == ("p", None)
+    assert paths["policies.big.deny"] == (None, "job.nodes > 8")
+    assert paths["policies.big.message"] == (None, "ask first")
+    assert "policies.new.message" not in paths
+    assert paths["drift.ignore.failed.a*"] == (None, {"until": None, "reason": "known"})
     assert found.warnings == ()
 
 

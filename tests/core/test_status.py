@@ -159,6 +159,7 @@ def test_nodes_and_flavors_of_every_task_are_shown() -> None:
     tasks = [
         {"task_resource": {"flavor_id": "cpu", "node_count": 1}},
         {"task_resource": {"flavor_id": "gpu", "node_count": 4}},
+        {"task_resource": {"pool_id": "mine", "node_count": 2}},
     ]
     [one] = status_of([replace(A, body={"metadata": {}, "tasks": tasks})]).jobs
-    assert (one.nodes, one.flavor) == (5, "cpu + gpu")
+    assert (one.nodes, one.flavor) == (7, "cpu + gpu")
