@@ -52,6 +52,20 @@ from reconciler.records.schema import KEYS, LARGEST, LINES, OUTCOMES, REVISIONS,
 _AT_ONCE = 500
 #: A look that is older than the one recorded by less than this came late, by more by a wrong clock; seconds.
 _LATE_S = 3600.0
+#: The columns of a past run, in the order of its fields.
+_RUN = (
+    "id",
+    "kind",
+    "who",
+    "place",
+    "command",
+    "commit_id",
+    "plan_digest",
+    "at_s",
+    "ended_at_s",
+    "result",
+    "summary",
+)
 #: The columns of a past revision, step and action, by the names of their fields.
 _PAST = [c.label("phase_text") if c is REVISIONS.c.phase else c for c in REVISIONS.c if c.name != "scope_id"]
 _STEP = ("key", "action", "call", "name", "job", "at_s", "ended_at_s", "ok", "code", "message", "request_id")
@@ -94,7 +108,25 @@ class History(Locks):
             return
         with self.reading() as connection:
             past = read_past(connection, _revisions(scope))
-        found = _compare(past, [self._observed(one) for one in seen], at_s)
+        observed = [
+            {
+                "key": one.marker.key,
+                "number": one.number,
+                "name": storable(one.job.name),
+                "job": storable(one.job.id),
+                "digest": one.marker.digest,
+                "phase": self.text(one.job.phase_text) if one.job.phase is None else one.job.phase_text,
+                "created_at_s": one.job.created_at_s,
+                "started_at_s": one.job.started_at_s,
+                "duration_s": one.job.duration_s,
+                "node_count": max(0, min(one.job.node_count, LARGEST)),
+                "stopped": one.marker.stopped,
+                "schedule": one.marker.schedule,
+                "released_at_s": None,
+            }
+            for one in seen
+        ]
+        found = _compare(past, observed, at_s)
         if not found.rows:
             return
         scope_id = self.scope_id(scope)
@@ -105,25 +137,6 @@ class History(Locks):
                 place = (row["key"], row["number"], row["digest"])
                 row |= {"scope_id": scope_id, "declared": declared.get(place)}
             connection.execute(self._upsert_revisions(), sorted(found.rows, key=write_order))
-
-    def _observed(self, one: Revision) -> _Observed:
-        job = one.job
-        columns = {
-            "key": one.marker.key,
-            "number": one.number,
-            "name": storable(job.name),
-            "job": storable(job.id),
-            "digest": one.marker.digest,
-            "phase": self.text(job.phase_text) if job.phase is None else job.phase_text,
-            "created_at_s": job.created_at_s,
-            "started_at_s": job.started_at_s,
-            "duration_s": job.duration_s,
-            "node_count": max(0, min(job.node_count, LARGEST)),
-            "stopped": one.marker.stopped,
-            "schedule": one.marker.schedule,
-            "released_at_s": None,
-        }
-        return _Observed(columns, job.is_active)
 
     def take_over(self, scope: Scope, old: Scope, jobs: Collection[str]) -> int:
         """Write for a scope what is known of these jobs in another one; return how many revisions were new.
@@ -237,21 +250,13 @@ class History(Locks):
             rows = connection.execute(look).all()
             alive = self.running(connection, [row for row in rows if row.ended_at_s is None])
         return [
-            PastRun(
-                id=row.id,
-                kind=row.kind,
-                who=row.who,
-                where=row.place,
-                command=row.command,
-                commit=row.commit_id,
-                plan_digest=row.plan_digest,
-                at_s=row.at_s,
-                ended_at_s=row.ended_at_s,
-                result=row.result,
-                summary=row.summary,
-                actions=tuple(actions[row.id]),
-                steps=tuple(steps[row.id]),
-                is_running=row.id in alive,
+            PastRun._make(
+                (
+                    *(getattr(row, name) for name in _RUN),
+                    tuple(actions[row.id]),
+                    tuple(steps[row.id]),
+                    row.id in alive,
+                )
             )
             for row in rows
         ]
@@ -280,9 +285,9 @@ class History(Locks):
         scope_id = self.find_scope(scope)
         if scope_id is None:
             return Prunable(runs=0, revisions=0)
-        is_old = _is_old(scope_id, before_s)
         with self.reading() as connection:
-            runs = connection.execute(select(func.count()).select_from(RUNS).where(is_old)).scalar_one()
+            old = select(func.count()).select_from(RUNS).where(_is_old(scope_id, before_s))
+            runs = connection.execute(old).scalar_one()
             return Prunable(runs=runs, revisions=len(_old_revisions(connection, scope_id, before_s)))
 
     def prune(self, scope: Scope, before_s: float) -> int:
@@ -359,13 +364,6 @@ def _check_ids(past: Iterable[PastRevision]) -> None:
 # --- what a look at the service adds
 
 
-class _Observed(NamedTuple):
-    """A revision as a look shows it: the columns that it fills, and whether its job is active."""
-
-    columns: dict[str, Any]
-    is_active: bool
-
-
 class _Changes(NamedTuple):
     """Rows to write, rows to move first, and keys of which the journal may know what was declared."""
 
@@ -374,21 +372,21 @@ class _Changes(NamedTuple):
     undeclared: set[str]
 
 
-def _compare(past: Iterable[PastRevision], seen: Iterable[_Observed], at_s: float) -> _Changes:
+def _compare(past: Iterable[PastRevision], seen: Iterable[dict[str, Any]], at_s: float) -> _Changes:
     """Compare a look with what is known."""
     known = {RevisionId(one.key, one.number): one for one in past}
     # Of two jobs that claim one revision the younger is meant.
     by_place = {
-        RevisionId(one.columns["key"], one.columns["number"]): one
-        for one in sorted(seen, key=lambda one: one.columns["created_at_s"] or 0.0)
+        RevisionId(one["key"], one["number"]): one
+        for one in sorted(seen, key=lambda one: one["created_at_s"] or 0.0)
     }
     # A row of a job that was released stays what it is: the job is another revision if it was adopted since.
     place_by_job = {
         row.job: place for place, row in known.items() if place not in by_place and row.released_at_s is None
     }
     found = _Changes([], [], set())
-    for place, one in by_place.items():
-        row, now = known.get(place), one.columns
+    for place, now in by_place.items():
+        row = known.get(place)
         was = place_by_job.get(now["job"])
         earlier = [row]
         if was is not None:
@@ -396,7 +394,7 @@ def _compare(past: Iterable[PastRevision], seen: Iterable[_Observed], at_s: floa
             earlier.insert(0, row)
             to = {"to_key": place.key, "to_number": place.number}
             found.moves.append({"of_job": now["job"], "at_key": was.key, "at_number": was.number, **to})
-        elif row is not None and not _is_change(row, one, at_s):
+        elif row is not None and not _is_change(row, now, at_s):
             continue
         found.rows.append({**now, "seen_at_s": at_s, "phases": _phases(earlier, now, at_s)})
         if row is None or row.digest != now["digest"]:
@@ -404,15 +402,15 @@ def _compare(past: Iterable[PastRevision], seen: Iterable[_Observed], at_s: floa
     return found
 
 
-def _is_change(row: PastRevision, one: _Observed, at_s: float) -> bool:
+def _is_change(row: PastRevision, now: Mapping[str, Any], at_s: float) -> bool:
     """Whether the look shows something new. That an active job runs on is nothing new."""
-    now = one.columns
     if row.job == now["job"]:
         if row.seen_at_s is not None and 0 < row.seen_at_s - at_s < _LATE_S:
             return False
         if row.released_at_s is not None and at_s <= row.released_at_s:
             return False  # the marker has been taken off since
-    passed_over = {"duration_s"} if one.is_active else set()
+    phase = parse_phase(now["phase"])
+    passed_over = {"duration_s"} if phase is not None and phase.is_active else set()
     return any(
         getattr(row, "phase_text" if name == "phase" else name) != value
         for name, value in now.items()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.fields.field_types import Cloud
+from reconciler.core.identity import Marker, parse_description
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.outcome import ApplyEvent, Outcome, Result
 from reconciler.decide.plan import Allowances, Plan
@@ -232,3 +235,9 @@ def the_only(result: Result) -> Outcome:
 def marker(key: str, revision: int, digest: str, *flags: str, stack: str = STACK) -> str:
     """The text of a marker."""
     return ".".join([f"reconciler.{stack}.{key}.r{revision}.{digest}", *flags])
+
+
+@lru_cache(maxsize=4096)
+def marker_in(body_text: str) -> Marker | None:
+    """The marker in a stored body."""
+    return parse_description(str(json.loads(body_text)["metadata"]["description"])).marker

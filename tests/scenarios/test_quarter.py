@@ -24,7 +24,6 @@ import pytest
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.fields.field_types import Cloud
-from reconciler.core.identity import parse_description
 from reconciler.core.record import RunKind
 from reconciler.core.schedule import Schedule
 from reconciler.core.stack import DesiredJob, Stack
@@ -34,7 +33,7 @@ from reconciler.emulator import Durations, Job, ManualClock, Store
 from reconciler.manifest import load_mapping
 from reconciler.records.recording import Recording
 from reconciler.rollout import Rollout
-from tests.apply.service import PROJECT, Service
+from tests.apply.service import PROJECT, Service, marker_in
 
 HOUR, DAY = 3600.0, 86400.0
 DAYS, TICK_S = 90, 12 * HOUR
@@ -123,7 +122,7 @@ class Log:
         """Look at the service; returns the jobs that were not there before."""
         made = []
         for job in jobs:
-            marker = parse_description(str(json.loads(job.body_text)["metadata"]["description"])).marker
+            marker = marker_in(job.body_text)
             if marker is None:
                 continue
             if job.id not in self.jobs:
@@ -192,12 +191,12 @@ class Quarter:
     def apply(self, goal: Goal | None = None) -> None:
         """Apply the main branch, as everybody does, and see that each start and each end has its reason."""
         self.log.update(self.service.store.jobs())
-        before = copy.deepcopy(self.log)
+        before = dict(self.log.jobs)
         stack, began_s = self.stack, self.now_s
         with self.context(is_applied=True) as context:
             plan = reconcile.plan(context)
             stream = EventStream(self.service.time, lambda _: None)
-            rollout = Rollout(context, RunKind.APPLY, stream, self.service.stop, goal=goal)
+            rollout = Rollout(context, RunKind.APPLY, stream, self.service.stop, 120, goal=goal)
             rollout.run(plan)
         made = self.log.update(self.service.store.jobs())
         if not plan.refusals:
@@ -205,7 +204,7 @@ class Quarter:
         for job in sorted(made, key=lambda job: job.created_s):
             self.told[f"start: {self._rule_for(job, stack)}"] += 1
         for job in self.log.jobs.values():
-            known = before.jobs.get(job.id)
+            known = before.get(job.id)
             if job.stopped and known is not None and not known.stopped:
                 self.told[f"end: {self._why_ended(job, known, stack)}"] += 1
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,7 +34,7 @@ from hypothesis.stateful import (
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.fields.field_types import Cloud
-from reconciler.core.identity import Marker, parse_description, remote_name
+from reconciler.core.identity import Marker, remote_name
 from reconciler.core.lifecycle import ReplaceOrder
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision, RunKind, Scope
@@ -67,7 +67,7 @@ from reconciler.records.recording import Recording
 from reconciler.rollout import Rollout
 from reconciler.version import __version__
 from tests.apply.kill_helpers import killed_at
-from tests.apply.service import CREATE, PROJECT, STOP, UPDATE, Service, a_service, marker
+from tests.apply.service import CREATE, PROJECT, STOP, UPDATE, Service, a_service, marker, marker_in
 from tests.builders import STACK, TARGET, a_job, a_stack, absent
 from tests.core.plan_and_drift import contradictions
 
@@ -797,19 +797,14 @@ class World(RuleBasedStateMachine):
 
 
 def _owner(job: Job) -> str | None:
-    found = _marker_in(job.body_text)
+    found = marker_in(job.body_text)
     return found.stack if found and found.is_on_its_own_job(job.name, job.id) else None
 
 
 def _marker(job: Job) -> Marker:
-    found = _marker_in(job.body_text)
+    found = marker_in(job.body_text)
     assert found is not None
     return found
-
-
-@lru_cache(maxsize=4096)
-def _marker_in(body_text: str) -> Marker | None:
-    return parse_description(str(json.loads(body_text)["metadata"]["description"])).marker
 
 
 def _runs(job: Job) -> bool:

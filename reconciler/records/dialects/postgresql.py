@@ -65,7 +65,6 @@ class StoreDialect(Dialect):
     )
 
     def create_engine(self) -> Engine:
-        """Make the connections."""
         # The driver is imported here: one that is missing is reported like any other failure.
         import psycopg
 
@@ -111,12 +110,10 @@ class StoreDialect(Dialect):
         return engine
 
     def now(self, clock_s: float) -> ColumnElement[float]:
-        """The server's time."""
         return cast(extract("epoch", func.clock_timestamp()), Double)
 
     @contextmanager
     def migrating(self, engine: Engine) -> Iterator[Connection]:
-        """A transaction that excludes others who make or change the tables."""
         with engine.begin() as connection:
             connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
             yield connection

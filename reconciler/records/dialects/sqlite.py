@@ -105,11 +105,9 @@ class StoreDialect(Dialect):
 
     @property
     def place(self) -> str:
-        """The file."""
         return str(self.file)
 
     def create_engine(self) -> Engine:
-        """Make the connections."""
         engine = create_engine(
             URL.create("sqlite+shared", database=self.place),
             connect_args={"timeout": BUSY_S},
@@ -138,7 +136,6 @@ class StoreDialect(Dialect):
         return engine
 
     def now(self, clock_s: float) -> ColumnElement[float]:
-        """This machine's time."""
         return literal(clock_s, Double)
 
     @contextmanager
@@ -172,7 +169,6 @@ class StoreDialect(Dialect):
                 connection.exec_driver_sql(f"CREATE INDEX {name} ON {table.name} ({columns})")
 
     def has_store(self) -> bool:
-        """Whether there is a file with something in it."""
         return has_content(self.file)
 
     def make_store(self) -> None:
