@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-from click.core import ParameterSource
 
 from reconciler.cli.console import confirm, console
 from reconciler.cli.context import load_stack, opened, runtime
-from reconciler.cli.exits import Interrupt, abortable
+from reconciler.cli.exits import Interrupt, handled_by
 from reconciler.cli.options import (
     GUARDS,
     LOCK,
@@ -26,6 +25,7 @@ from reconciler.cli.options import (
     WAIT,
     YES,
     allowances,
+    is_typed,
     keys,
     option,
     output,
@@ -37,12 +37,9 @@ from reconciler.render import Content
 from reconciler.text import format_duration, printable, printable_lines
 
 if TYPE_CHECKING:
-    from reconciler.adoption import JobDeclaration
     from reconciler.cli.context import StackOptions
     from reconciler.cli.execution import ApplyRequest
-    from reconciler.connection import RecordedStack
     from reconciler.core.entry import EntryPatch
-    from reconciler.core.record import Holder
     from reconciler.decide.plan import Plan
     from reconciler.decide.wait import Goal
     from reconciler.manifest import LoadedStack
@@ -110,8 +107,11 @@ def apply_command(
 
     asked = ApplyRequest("Apply this plan?", RunKind.APPLY, outputs, yes, timeout_s, goal)
     if plan_file is not None:
+        said = [name for option_, name in _OF_THE_PLAN.items() if is_typed(option_)]
         with nothing_done(asked):
-            _check_nothing_is_said_twice()
+            if said:  # a variable of the environment may be there for the plan as well
+                why = f"{', '.join(said)}: already set in the saved plan"
+                raise WrongUsage(Diagnostic("not with --plan", why, "omit it, or create a new plan"))
         # An empty variable is no option to click, and here an approval that went missing.
         approved = os.environ.get("RECONCILER_APPROVE") if approved is None else approved
         return apply_saved(plan_file, asked, approved=approved, **options)
@@ -123,15 +123,6 @@ def apply_command(
     return change(
         asked, lambda context: limited(reconcile.plan(context, allowed), max_actions), allowed, **options
     )
-
-
-def _check_nothing_is_said_twice() -> None:
-    # A variable of the environment may be there for the plan as well.
-    source = click.get_current_context().get_parameter_source
-    said = [name for option_, name in _OF_THE_PLAN.items() if source(option_) is ParameterSource.COMMANDLINE]
-    if said:
-        why = f"{', '.join(said)}: already set in the saved plan"
-        raise WrongUsage(Diagnostic("not with --plan", why, "omit it, or create a new plan"))
 
 
 @click.command("destroy")
@@ -191,36 +182,30 @@ class AdoptRequest(NamedTuple):
         """What is asked before anything is done."""
         if self.old is not None:
             return f"Take over what stack {self.old} owns?"
-        if self.written_to is not None:
-            return f"Write the entry, and adopt this job as {self.words[0]}?"
-        return f"Adopt this job as {self.words[0]}?" if self.is_of_one_job else "Adopt these jobs?"
+        if not self.is_of_one_job:
+            return "Adopt these jobs?"
+        verb = "Adopt" if self.written_to is None else "Write the entry, and adopt"
+        return f"{verb} this job as {self.words[0]}?"
 
     def check(self) -> None:
-        """See that the options fit one another.
+        """Check that the options fit one another.
 
         Raises:
             WrongUsage: they do not.
         """
-        if self.every and self.old is not None:
-            raise _wrong("--all and --from-stack are two ways to choose jobs")
-        if self.pattern is not None and not self.every:
-            raise _wrong("--match chooses among the jobs of --all")
-        if self.old is not None and self.accept:
-            raise _wrong("--from-stack compares nothing, so there is nothing for --accept")
-        if self.written_to is not None:
-            self._check_it_can_be_written()
-        if self.is_of_one_job and len(self.words) < 2:
-            raise _wrong("a key and the id of a job are needed")
-
-    def _check_it_can_be_written(self) -> None:
-        if self.accept or not self.is_of_one_job:
-            raise _wrong("--write declares one job as it is")
-        if self.file is not None and self.file.suffix not in (".yaml", ".yml"):
-            raise _wrong(f"--write {self.file}: no manifest file; without FILE it stands last")
-
-
-def _wrong(why: str) -> WrongUsage:
-    return WrongUsage(Diagnostic("wrong arguments", why, f"reconciler adopt {_USAGE}"))
+        writes = self.written_to is not None
+        is_manifest = self.file is None or self.file.suffix in (".yaml", ".yml")
+        wrong = {
+            "--all and --from-stack are two ways to choose jobs": self.every and self.old is not None,
+            "--match chooses among the jobs of --all": self.pattern is not None and not self.every,
+            "--from-stack compares nothing, so there is nothing for --accept": self.old is not None
+            and self.accept,
+            "--write declares one job as it is": writes and (self.accept or not self.is_of_one_job),
+            f"--write {self.file}: no manifest file; without FILE it stands last": not is_manifest,
+            "a key and the id of a job are needed": self.is_of_one_job and len(self.words) < 2,
+        }
+        for why in (why for why, is_wrong in wrong.items() if is_wrong):
+            raise WrongUsage(Diagnostic("wrong arguments", why, f"reconciler adopt {_USAGE}"))
 
 
 @click.command("adopt")
@@ -287,6 +272,7 @@ def adopt_command(
 def _adopt(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) -> int:
     from reconciler.adoption import adopt_all_plan, adopt_plan
     from reconciler.cli.execution import change
+    from reconciler.manifest.format import yaml_text
 
     patches: Sequence[EntryPatch] = ()
 
@@ -301,7 +287,11 @@ def _adopt(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) ->
         return adoption.plan
 
     code = change(asked, make_plan, **opening)
-    _show_patches(patches, asked)
+    for patch in patches:  # the YAML that would make entries equal to their jobs
+        head = f"To declare the job of {patch.key} as it is, merge this into its entry"
+        if patch.says_null:
+            head += " (null: leave the field out)"
+        _show(f"\n{printable(head)}:\n\n{printable_lines(yaml_text(patch.tree))}", asked)
     return code
 
 
@@ -309,13 +299,14 @@ def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) 
     from reconciler.adoption import declare_job, file_to_edit
     from reconciler.cli.execution import carry_out, hold_lock, nothing_done
     from reconciler.manifest.files import find_stack
+    from reconciler.manifest.format import yaml_text
     from reconciler.manifest.load import load
 
     key, job_id, *_ = request.words
     var_files = list(opening["var_files"])
     interrupt = Interrupt()
     with ExitStack() as cleanup:
-        with nothing_done(asked), abortable(interrupt):
+        with nothing_done(asked), handled_by(interrupt.abort):
             context = cleanup.enter_context(opened(stop=interrupt.stop, **opening))
             context = context._replace(is_applied=True)
             files = find_stack([context.loaded.root], var_files)
@@ -338,19 +329,18 @@ def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) 
             )
         plan = declared.adoption.plan
         if plan.applyable:
-            _show_entry(declared, asked)
+            text = printable_lines(yaml_text(declared.tree))
+            _show(f"{printable(declared.document.file)} gets:\n\n{text}\n", asked)
             asked = asked._replace(on_confirmed=declared.write)
         return carry_out(declared.context, plan, asked, hold)
 
 
-def _show_entry(declared: JobDeclaration, asked: ApplyRequest) -> None:
-    from reconciler.manifest.format import yaml_text
-
-    shown = f"{printable(declared.document.file)} gets:\n\n{printable_lines(yaml_text(declared.tree))}\n"
+def _show(text: str, asked: ApplyRequest) -> None:
+    """Write a text to stdout, or to stderr beside JSON."""
     if asked.tells_events:
-        console.say(shown)
+        console.say(text)
     else:
-        console.result(shown)
+        console.result(text)
 
 
 def _rename_stack(old: str, asked: ApplyRequest, opening: StackOptions) -> int:
@@ -359,7 +349,7 @@ def _rename_stack(old: str, asked: ApplyRequest, opening: StackOptions) -> int:
 
     interrupt = Interrupt()
     with ExitStack() as cleanup:
-        with nothing_done(asked), abortable(interrupt):
+        with nothing_done(asked), handled_by(interrupt.abort):
             context = cleanup.enter_context(opened(offline=True, stop=interrupt.stop, **opening))
             context = context._replace(is_applied=True)
             check_old_name(context, old)
@@ -368,22 +358,6 @@ def _rename_stack(old: str, asked: ApplyRequest, opening: StackOptions) -> int:
         if move.forgotten:
             asked = asked._replace(on_confirmed=lambda: take_over_history(context, move))
         return carry_out(context, move.plan, asked, hold)
-
-
-def _show_patches(patches: Sequence[EntryPatch], asked: ApplyRequest) -> None:
-    """Show the YAML that would make entries equal to their jobs: below the plan, or on stderr beside JSON."""
-    from reconciler.manifest.format import yaml_text
-
-    for patch in patches:
-        head = f"To declare the job of {patch.key} as it is, merge this into its entry"
-        if patch.says_null:
-            head += " (null: leave the field out)"
-        text = yaml_text(patch.tree)
-        shown = f"\n{printable(head)}:\n\n{printable_lines(text)}"
-        if asked.tells_events:
-            console.say(shown)
-        else:
-            console.result(shown)
 
 
 @click.command("release")
@@ -427,6 +401,7 @@ def unlock_command(records: str | None, yes: bool, **stack: Any) -> int:
     The service is not contacted.
     """
     from reconciler.connection import open_records_of
+    from reconciler.core.values import timestamp
 
     loaded = load_stack(**stack, offline=True)
     with open_records_of(loaded, stack["target"], records, runtime()) as place:
@@ -435,33 +410,19 @@ def unlock_command(records: str | None, yes: bool, **stack: Any) -> int:
         if store is None or holder is None:
             console.result("No lock is held.\n")
             return 0
-        console.say(_told(place, holder))
+        left = format_duration(max(0, round(holder.expires_s - place.clock.now())))
+        told = (
+            f"Stack {place.scope.stack} on {place.scope.place} is locked by {holder.who} "
+            f"({holder.command}) since {timestamp(holder.since_s)}, from {holder.where}; "
+            f"the lease expires in {left} unless renewed."
+        )
+        console.say(printable(told))
         if not yes:
             confirm("Break the lock?")
         broken = store.break_lock(place.scope, holder)
-        if broken is None:
-            _check_nobody_else_does(store.holder(place.scope))
+        if broken is None and (now := store.holder(place.scope)) is not None:
+            # Only the lock that was shown may be broken.
+            why = printable(f"it is now held by {now.who} from {now.where}; nothing was changed")
+            raise Refused(Diagnostic("the lock has changed", why, "run it again"))
     console.result("The lock is broken.\n" if broken else "The lock is no longer held.\n")
     return 0
-
-
-def _told(place: RecordedStack, holder: Holder) -> str:
-    from reconciler.core.values import timestamp
-
-    left = format_duration(max(0, round(holder.expires_s - place.clock.now())))
-    return printable(
-        f"Stack {place.scope.stack} on {place.scope.place} is locked by {holder.who} "
-        f"({holder.command}) since {timestamp(holder.since_s)}, from {holder.where}; "
-        f"the lease expires in {left} unless renewed."
-    )
-
-
-def _check_nobody_else_does(now: Holder | None) -> None:
-    """Only the lock that was shown may be broken.
-
-    Raises:
-        Refused: another one holds the lock by now.
-    """
-    if now is not None:
-        why = printable(f"it is now held by {now.who} from {now.where}; nothing was changed")
-        raise Refused(Diagnostic("the lock has changed", why, "run it again"))

@@ -6,7 +6,6 @@ import gc
 import os
 import re
 import sys
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -19,7 +18,7 @@ from reconciler.apply.executor import EventStream
 from reconciler.cli import exits
 from reconciler.cli.console import confirm, console, has_terminal
 from reconciler.cli.context import StackOptions, opened, record_options, runtime
-from reconciler.cli.exits import Interrupt, abortable, in_flight_words, interruptible
+from reconciler.cli.exits import Interrupt, handled_by, in_flight_words, interruptible
 from reconciler.cli.job_actions import end_of_log, say_log
 from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show_plan, show_result
 from reconciler.cli.progress import BusyLine, can_draw, display, live_table
@@ -56,25 +55,17 @@ PROGRESS_EVERY_S = 60.0
 _SPAN = re.compile(r"\d+(\.\d+)? (s|min|h|d)\b")
 
 
-class Listener(ABC):
-    """Takes events; `begin` says that nobody is asked any more, so that nothing drawn hides a question."""
-
-    def begin(self) -> None:  # noqa: B027 - most listeners have nothing to prepare
-        """Actions are about to begin."""
-
-    @abstractmethod
-    def __call__(self, event: ApplyEvent) -> None:
-        """Take one event."""
-
-
-class JsonLines(Listener):
+class JsonLines:
     """One JSON object per line on stdout."""
+
+    def begin(self) -> None:
+        """Nobody is asked any more, so that nothing drawn hides a question."""
 
     def __call__(self, event: ApplyEvent) -> None:
         console.document(event.document(), indent=None)
 
 
-class Lines(Listener):
+class Lines(JsonLines):
     """One line per event on stderr. Waiting is told where something changed, once a minute at most."""
 
     def __init__(self) -> None:
@@ -105,7 +96,7 @@ class Lines(Listener):
             console.say(_event_line(changed[0]) + (f", and {len(changed) - 1} more" if changed[1:] else ""))
 
 
-class _Counting(Listener):
+class _Counting(JsonLines):
     """A line on the terminal that counts jobs, with what is being done beside it."""
 
     def __init__(self, plan: Plan, drawn: ExitStack) -> None:
@@ -151,7 +142,7 @@ def _event_line(event: ApplyEvent) -> str:
 
 
 @contextmanager
-def progress(plan: Plan) -> Iterator[Listener]:
+def progress(plan: Plan) -> Iterator[JsonLines]:
     """Events for people: drawn on a terminal only, and where it is text that is wanted."""
     if not can_draw(sys.stderr):
         yield Lines()
@@ -191,14 +182,11 @@ def nothing_done(asked: ApplyRequest) -> Iterator[None]:
         if asked.tells_events:
             stream = EventStream(clock.SystemClock(), JsonLines())
             stream.tell(EventType.VERSION, reconciler_version=__version__, format_version=FORMAT_VERSION)
-            stream.complete(message=_words_of(error))
+            words = "a system error" if isinstance(error, Exception) else "interrupted"
+            if isinstance(error, ReconcilerError):
+                words = "; ".join(diagnostic.what for diagnostic in error.diagnostics)
+            stream.complete(message=words)
         raise
-
-
-def _words_of(error: BaseException) -> str:
-    if isinstance(error, ReconcilerError):
-        return "; ".join(diagnostic.what for diagnostic in error.diagnostics)
-    return "interrupted" if not isinstance(error, Exception) else "a system error"
 
 
 class HeldLock(NamedTuple):
@@ -239,7 +227,7 @@ def change(
     """Open the stack, take its lock, make a plan under it, and carry that out. Returns the exit code."""
     interrupt = Interrupt()
     with ExitStack() as cleanup:
-        with nothing_done(asked), abortable(interrupt):
+        with nothing_done(asked), handled_by(interrupt.abort):
             context = cleanup.enter_context(opened(offline=offline, stop=interrupt.stop, **options))
             context = context.to_apply()
             hold = hold_lock(cleanup, context, interrupt)
@@ -271,10 +259,27 @@ def carry_out(
         try:
             show_plan(plan, specs, digest=asked.digest)
             if asked.tells_events:
-                _say_warnings(plan)
+                for line in render_warnings(plan.warnings, console.style(sys.stderr)):
+                    console.say(line, "warning")  # no event says it
             _confirm(plan, asked)
             listener.begin()
-            result = _execute(context, plan, asked, stream, hold, allowances)
+            if asked.goal is not None:
+                gc.enable()  # a run is spared it while it is short; a wait may last for days
+            # Where the events are on the terminal, a table would be in their way.
+            is_drawn = not (asked.tells_events and sys.stdout.isatty())
+            clock_ = context.target.clock
+            with interruptible(interrupt), live_table(clock_, asked.goal, is_drawn=is_drawn) as show:
+                result = Rollout(
+                    context,
+                    asked.kind,
+                    stream,
+                    interrupt.stop,
+                    asked.timeout_s,
+                    allowances,
+                    asked.goal,
+                    show,
+                    hold.lock,
+                ).run(plan)
         except ReconcilerError as error:
             if interrupt.exit not in exits.SIGNALS.values():
                 raise
@@ -285,54 +290,14 @@ def carry_out(
     if result is not None:
         if plan.applyable or result.waits:
             show_result(result, plan, specs, context.target.clock.now(), digest=asked.digest)
-        _show_what_became(context, result)
+        for waited in result.waits if not result.interrupted else ():
+            if waited.end is WaitEnd.ENDED_BADLY and waited.job is not None:
+                say_log(waited.job, end_of_log(context.target, waited.job))
+        for fault in result.faults[:1]:
+            exits.report_fault(fault)
         if asked.kind is RunKind.APPLY:
             final_outputs.notifications_failed += notify_apply(context, plan, result)
     return exit_code_of(plan, result, interrupt.exit)
-
-
-def _say_warnings(plan: Plan) -> None:
-    """Say on stderr what no event says."""
-    for line in render_warnings(plan.warnings, console.style(sys.stderr)):
-        console.say(line, "warning")
-
-
-def _show_what_became(context: Context, result: Result) -> None:
-    """Show how the logs of jobs that ended badly end, and an internal error, if there is any."""
-    if not result.interrupted:
-        for waited in result.waits:
-            if waited.end is WaitEnd.ENDED_BADLY and waited.job is not None:
-                say_log(waited.job, end_of_log(context.target, waited.job))
-    for fault in result.faults[:1]:
-        exits.report_fault(fault)
-
-
-def _execute(
-    context: Context,
-    plan: Plan,
-    asked: ApplyRequest,
-    stream: EventStream,
-    hold: HeldLock,
-    allowances: Allowances,
-) -> Result:
-    interrupt = hold.interrupt
-    if asked.goal is not None:
-        gc.enable()  # a run is spared it while it is short; a wait may last for days
-    # Where the events are on the terminal, a table would be in their way.
-    is_drawn = not (asked.tells_events and sys.stdout.isatty())
-    with interruptible(interrupt), live_table(context.target.clock, asked.goal, is_drawn=is_drawn) as show:
-        rollout = Rollout(
-            context,
-            asked.kind,
-            stream,
-            interrupt.stop,
-            asked.timeout_s,
-            allowances,
-            asked.goal,
-            show,
-            hold.lock,
-        )
-        return rollout.run(plan)
 
 
 def _confirm(plan: Plan, asked: ApplyRequest) -> None:
@@ -362,7 +327,7 @@ def apply_saved(
     """
     interrupt = Interrupt()
     with ExitStack() as cleanup:
-        with nothing_done(asked), abortable(interrupt):
+        with nothing_done(asked), handled_by(interrupt.abort):
             read = read_plan(file, lambda warning: console.diagnostics([warning]), strict=True)
             final_outputs.about(read.plan.stack, read.plan.target.name)
             read.check_approved(approved)
