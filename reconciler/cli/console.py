@@ -36,26 +36,24 @@ LEAST_COLUMNS = 20
 
 
 def screen_columns(stream: TextIO) -> int | None:
-    """How many screen_columns there are: COLUMNS, or what the terminal says; None if nobody knows."""
-    found = _of_environment("COLUMNS") or _size(stream)[0]
+    """How many columns there are: COLUMNS, or what the terminal says; None if nobody knows."""
+    found = _size("COLUMNS", stream)
     return max(LEAST_COLUMNS, found) if found else None
 
 
 def screen_rows(stream: TextIO) -> int | None:
     """How many lines there are: LINES, or what the terminal says; None if nobody knows."""
-    return _of_environment("LINES") or _size(stream)[1] or None
+    return _size("LINES", stream) or None
 
 
-def _of_environment(name: str) -> int:
+def _size(name: str, stream: TextIO) -> int:
     text = os.environ.get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0
-
-
-def _size(stream: TextIO) -> tuple[int, int]:
+    if text.isascii() and text.isdecimal() and len(text) < 6 and int(text):
+        return int(text)
     with suppress(OSError, ValueError, AttributeError):
         found = os.get_terminal_size(stream.fileno())
-        return found.columns, found.lines
-    return 0, 0
+        return found.columns if name == "COLUMNS" else found.lines
+    return 0
 
 
 _TERMINALS_WITHOUT_LINKS = ("dumb", "unknown", "linux", "cons25", "vt100", "vt220", "emacs")
@@ -72,11 +70,6 @@ def links_are_shown(environ: Mapping[str, str]) -> bool:
         return False
     vte = environ.get("VTE_VERSION", "")
     return not vte.isdecimal() or int(vte) >= _LEAST_VTE
-
-
-def new_link_id() -> str:
-    """What tells links of ours from those in text from elsewhere: nobody can know it beforehand."""
-    return os.urandom(8).hex()
 
 
 def url_of(place: Place) -> str | None:
@@ -104,6 +97,7 @@ class Console:
         #: Takes what would go to stderr while something is drawn there.
         self.divert: Callable[[str], object] | None = None
         self._unread: TextIO | None = None
+        #: What tells links of ours from those in text from elsewhere: nobody can know it beforehand.
         self._link_id = ""
         #: Whether a long text may be shown by a pager.
         self.may_page = True
@@ -124,7 +118,7 @@ class Console:
         style = Style(is_coloured, width=screen_columns(stream))
         if not is_coloured or not links_are_shown(os.environ):
             return style
-        self._link_id = self._link_id or new_link_id()
+        self._link_id = self._link_id or os.urandom(8).hex()
         return style._replace(url_of=url_of, link_id=self._link_id)
 
     def clean(self, text: str, *, is_redacted: bool = False) -> str:
@@ -355,7 +349,13 @@ def _show_by_pager(text: str, command: str) -> bool:
     """Show a text that is longer than the screen; False if it was not shown."""
     from subprocess import PIPE, Popen
 
-    if not _is_longer_than_screen(text):
+    from reconciler.render.text import cell_len
+
+    rows, columns = screen_rows(sys.stdout), screen_columns(sys.stdout)
+    if rows is None or columns is None:
+        return False
+    needed = sum(max(1, -(-cell_len(line) // columns)) for line in text.rstrip("\n").split("\n"))
+    if needed < rows:  # the shell's prompt takes a line, too
         return False
     if _LINK_END.search(text) and not _has_links(command):
         text = _LINK_END.sub("", text)
@@ -366,16 +366,6 @@ def _show_by_pager(text: str, command: str) -> bool:
     except OSError:
         return False
     return _run_pager(pager, text) not in _CANNOT_RUN
-
-
-def _is_longer_than_screen(text: str) -> bool:
-    from reconciler.render.text import cell_len
-
-    rows, columns = screen_rows(sys.stdout), screen_columns(sys.stdout)
-    if rows is None or columns is None:
-        return False
-    needed = sum(max(1, -(-cell_len(line) // columns)) for line in text.rstrip("\n").split("\n"))
-    return needed >= rows  # the shell's prompt takes a line, too
 
 
 def _has_links(command: str) -> bool:

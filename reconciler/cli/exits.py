@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import NoReturn
 
 import click
 
@@ -23,10 +23,6 @@ from reconciler.errors import Diagnostic, ExitCode, ReconcilerError
 from reconciler.files import remove_temporary_files, write_file
 from reconciler.text import printable, printable_lines
 from reconciler.version import __version__
-
-if TYPE_CHECKING:
-    from logging import LogRecord
-
 
 #: The signals that end a run in order; not every system has each.
 SIGNALS: dict[int, ExitCode] = {
@@ -119,37 +115,38 @@ def report_fault(error: BaseException) -> ExitCode:
 
 
 def report_traceback(text: str, why: str) -> None:
-    """The same for an error that came as the text of its traceback."""
-    file = _write_report(f"reconciler {__version__}, Python {sys.version}\n\n{console.clean(text)}")
-    if file is None:
-        fix = "please report it; the report could not be written: run again with a TMPDIR that has free space"
-    else:
-        fix = f"please report it with the file {file} (it contains no secrets)"
-    console.diagnostics([Diagnostic("internal error", why, fix)])
-
-
-def _write_report(text: str) -> Path | None:
-    """Write a report that only its owner may read; None if that cannot be done."""
+    """The same for an error that came as the text of its traceback. Only its owner may read the report."""
     import tempfile
 
+    report = f"reconciler {__version__}, Python {sys.version}\n\n{console.clean(text)}"
     try:
         file = Path(tempfile.gettempdir(), f"reconciler-report-{os.urandom(8).hex()}.txt")
-        write_file(file, text.encode("utf-8", "backslashreplace"), 0o600)
+        write_file(file, report.encode("utf-8", "backslashreplace"), 0o600)
+        fix = f"please report it with the file {file} (it contains no secrets)"
     except OSError:
-        return None
-    return file
+        fix = "please report it; the report could not be written: run again with a TMPDIR that has free space"
+    console.diagnostics([Diagnostic("internal error", why, fix)])
 
 
 def redirect() -> None:
     """Have everything said through the console from now on."""
-    threading.excepthook = _thread_failed
+    import logging
+
+    def thread_failed(failed: threading.ExceptHookArgs) -> None:
+        _say_failure(failed.exc_value, f"in the thread {failed.thread.name if failed.thread else '?'}")
+
+    def warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+        console.detail(console.redact(f"{category.__name__}: {message}"))
+
+    class ToConsole(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            console.detail(console.redact(f"{record.name}: {record.getMessage()}"))
+
+    threading.excepthook = thread_failed
     sys.unraisablehook = not_raised
-    warnings.showwarning = _warn
-    _redirect_loggers()
-
-
-def _thread_failed(failed: threading.ExceptHookArgs) -> None:
-    _say_failure(failed.exc_value, f"in the thread {failed.thread.name if failed.thread else '?'}")
+    warnings.showwarning = warn
+    # A logger that nobody listens to is heard by this one.
+    logging.lastResort = ToConsole(logging.WARNING)
 
 
 def not_raised(failed: sys.UnraisableHookArgs) -> None:
@@ -168,29 +165,6 @@ def _say_failure(error: BaseException | None, where: str) -> None:
     if console.verbosity:
         said = console.redact("".join(traceback.format_exception(error)))
         console.say(printable_lines(said.rstrip("\n")), "debug")
-
-
-def _warn(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    console.detail(console.redact(f"{category.__name__}: {message}"))
-
-
-def _redirect_loggers() -> None:
-    import logging
-
-    class _ToConsole(logging.Handler):
-        def emit(self, record: LogRecord) -> None:
-            said: Any = record.getMessage()
-            console.detail(console.redact(f"{record.name}: {said}"))
-
-    # A logger that nobody listens to is heard by this one.
-    logging.lastResort = _ToConsole(logging.WARNING)
 
 
 _FATAL = (
@@ -217,22 +191,21 @@ def _handle_default(name: str, handler: signal._HANDLER) -> None:
 
 
 def _end_by_signal(number: int, frame: FrameType | None) -> None:
-    display.pause(_DRAWN_LIMIT_S)
-    show_cursor()
     remove_temporary_files()
-    _as_the_system_has_it(number)
+    _stop_drawing(number)
 
 
 def _stop_by_signal(number: int, frame: FrameType | None) -> None:
-    display.pause(_DRAWN_LIMIT_S)
-    show_cursor()
-    _as_the_system_has_it(number)
+    _stop_drawing(number)
     # Somebody has let us go on.
     signal.signal(number, _stop_by_signal)
     display.resume()
 
 
-def _as_the_system_has_it(number: int) -> None:
+def _stop_drawing(number: int) -> None:
+    """Take away what is drawn, and let the signal do what it does by default."""
+    display.pause(_DRAWN_LIMIT_S)
+    show_cursor()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
@@ -271,7 +244,8 @@ class Interrupt:
         self.exit = code
         self.stop.set()
         # From a thread of its own: the signal may have come in the middle of a line, or of a table.
-        self._being_said.append(_in_thread(_say_that_it_stops))
+        said = "interrupted: finishing the actions in flight; interrupt again to stop immediately"
+        self._being_said.append(_in_thread(lambda: console.say(said)))
 
     def abort(self, number: int, frame: FrameType | None) -> None:
         """Take a signal while nothing has been begun: threads that wait end, and nothing is done.
@@ -345,11 +319,6 @@ def _in_thread(say: Callable[[], None]) -> _thread.LockType:
     return is_said
 
 
-def _say_that_it_stops() -> None:
-    with suppress(Exception):
-        console.say("interrupted: finishing the actions in flight; interrupt again to stop immediately")
-
-
 @contextmanager
 def interruptible(interrupt: Interrupt) -> Iterator[None]:
     """Handle the signals while actions are carried out."""
@@ -358,13 +327,6 @@ def interruptible(interrupt: Interrupt) -> Iterator[None]:
             yield
         finally:
             interrupt.finish_speaking()
-
-
-@contextmanager
-def abortable(interrupt: Interrupt) -> Iterator[None]:
-    """Handle the signals while everything is only looked at."""
-    with handled_by(interrupt.abort):
-        yield
 
 
 @contextmanager

@@ -237,8 +237,7 @@ def _set(attribute: str) -> Callable[[click.Context, click.Parameter, Any], None
 
 
 def _no_colour(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value:
-        console.colour = "never"
+    console.colour = "never" if value else console.colour
 
 
 def _no_pager(ctx: click.Context, param: click.Parameter, value: bool) -> None:

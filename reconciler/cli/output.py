@@ -26,14 +26,6 @@ class OutputSpec(NamedTuple):
     file: Path | None
 
 
-class _Shown(NamedTuple):
-    """The last value that was shown."""
-
-    content: Content
-    value: object
-    view: View
-
-
 class FinalOutputs:
     """What a run has to write at its end."""
 
@@ -44,7 +36,7 @@ class FinalOutputs:
         """A run begins: forget the one before."""
         self._started_s = time.monotonic()
         self._specs: dict[OutputSpec, None] = {}
-        self._shown: _Shown | None = None
+        self._shown: tuple[Content, object, View] | None = None
         self._command = self._stack = self._target = ""
         self.notifications_failed = 0
 
@@ -59,7 +51,7 @@ class FinalOutputs:
 
     def show(self, content: Content, value: object, view: View) -> None:
         """Note what there is to show; what comes later counts."""
-        self._shown = _Shown(content, value, view)
+        self._shown = (content, value, view)
 
     def take(self) -> list[OutputSpec]:
         """Hand over what was asked for to a command that writes it itself, more than once."""

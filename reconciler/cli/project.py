@@ -7,8 +7,9 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from difflib import unified_diff
+from importlib import import_module
 from math import isfinite
 from pathlib import Path
 from types import FrameType
@@ -45,7 +46,6 @@ from reconciler.render.text import fit
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.doctor import Check
     from reconciler.emulator import Server
     from reconciler.manifest.yaml import Document
     from reconciler.render import Style
@@ -263,42 +263,32 @@ def test(paths: Sequence[Path], outputs: Sequence[OutputSpec], **options: Any) -
     return ExitCode.FAILED if report.failed else ExitCode.DONE
 
 
-NAMES = ("manifest", "plan", "drift", "events", "history", "status", "review", "validate", "why", "fleet")
+#: Each document with the module and the model that write it; a manifest has a schema of its own.
+_DOCUMENTS = {
+    "plan": ("plan", "Plan"),
+    "drift": ("drift", "DriftReport"),
+    "events": ("outcome", "ApplyEvent"),
+    "history": ("history", "HistoryReport"),
+    "status": ("reports", "StatusReport"),
+    "review": ("review", "Review"),
+    "validate": ("validation", "Validation"),
+    "why": ("reports", "Explanation"),
+    "fleet": ("fleet", "FleetDocument"),
+}
+NAMES = ("manifest", *_DOCUMENTS)
 
 
 def schema(name: str) -> dict[str, Any]:
     """The JSON Schema of a document, made from the models that write and read it."""
     from reconciler.core.schema import manifest_schema
-    from reconciler.decide.drift import DriftReport
-    from reconciler.decide.fleet import FleetDocument
-    from reconciler.decide.history import HistoryReport
-    from reconciler.decide.outcome import ApplyEvent
-    from reconciler.decide.plan import Plan
-    from reconciler.decide.reports import Explanation, StatusReport
-    from reconciler.decide.review import Review
-    from reconciler.decide.validation import Validation
 
-    match name:
-        case "plan":
-            return Plan.published_schema()
-        case "drift":
-            return DriftReport.published_schema()
-        case "events":
-            return ApplyEvent.published_schema()
-        case "history":
-            return HistoryReport.published_schema()
-        case "status":
-            return StatusReport.published_schema()
-        case "why":
-            return Explanation.published_schema()
-        case "fleet":
-            return FleetDocument.published_schema()
-        case "review":
-            return Review.published_schema()
-        case "validate":
-            return Validation.published_schema()
-        case _:
-            return manifest_schema()
+    if name not in _DOCUMENTS:
+        return manifest_schema()
+    module, model = _DOCUMENTS[name]
+    published: dict[str, Any] = getattr(
+        import_module(f"reconciler.decide.{module}"), model
+    ).published_schema()
+    return published
 
 
 @click.command("schema")
@@ -387,38 +377,30 @@ def doctor_command(records: str | None, as_json: bool, **stack: Any) -> int:
     and permissions, 8 if the service cannot be reached, and 1 otherwise.
     """
     from reconciler.cli.doctor import Examination
+    from reconciler.decide.doctor import Health, Trouble
     from reconciler.render.commands import checks_document, render_checks
 
     loaded = load_stack(**stack, offline=True)
     name, chosen = loaded.target(stack["target"])
     examination = Examination(loaded, name, chosen, SystemClock(), records)
     checks = list(examination.checks())
+    place = examination.place
     if as_json:
-        head: dict[str, object] = {"stack": loaded.stack.name, "target": examination.place}
+        head: dict[str, object] = {"stack": loaded.stack.name, "target": place}
         console.document(checks_document(head, checks))
     else:
-        head_line = f"Stack {loaded.stack.name} on {_spelled(examination.place)}"
+        where = ""
+        if place["project_id"] is not None:
+            where = f", {place['endpoint']}, project {place['project_id']}, workspace {place['workspace_id']}"
+        head_line = f"Stack {loaded.stack.name} on {place['name']} ({place['kind']}{where})"
         console.result(render_checks(head_line, checks, console.style(sys.stdout)))
-    return _exit(checks)
-
-
-def _spelled(place: Mapping[str, str | None]) -> str:
-    if place["project_id"] is None:
-        return f"{place['name']} ({place['kind']})"
-    where = f"project {place['project_id']}, workspace {place['workspace_id']}"
-    return f"{place['name']} ({place['kind']}, {place['endpoint']}, {where})"
-
-
-def _exit(checks: Sequence[Check]) -> ExitCode:
-    from reconciler.decide.doctor import Health, Trouble
-
     troubles = {check.trouble for check in checks if check.health is Health.WRONG}
-    table = {
+    codes = {
         Trouble.ACCESS: ExitCode.UNAUTHORIZED,
         Trouble.UNREACHABLE: ExitCode.UNKNOWN,
         Trouble.OTHER: ExitCode.FAILED,
     }
-    return next((code for trouble, code in table.items() if trouble in troubles), ExitCode.DONE)
+    return next((code for trouble, code in codes.items() if trouble in troubles), ExitCode.DONE)
 
 
 SHELLS = ("bash", "zsh", "fish")
