@@ -74,48 +74,20 @@ for _ in range(80):
     _DEEP = [_DEEP]
 ODD: tuple[Any, ...] = (
     *(None, True, 0, -1, 2**31, 2**63, 2**64, 10**400, -(10**17), 0.5, 1e308, float("nan"), float("inf")),
-    *(
-        "",
-        " ",
-        "x" * 70_000,
-        "\x00",
-        "\n",
-        "\ud800",
-        "\U0001f600",
-        "\u202e",
-        "0",
-        "-1",
-        "'; DROP TABLE jobs; --",
-    ),
+    *("", " ", "x" * 70_000, "\x00", "\n", "\ud800", "\U0001f600", "\u202e", "0"),
+    *("-1", "'; DROP TABLE jobs; --"),
     *([], {}, [None], [[]], [{}], {"": {}}, {"\ud800": 1}, {"x" * 9000: "y"}, _DEEP, [0] * 3000),
     *("2026-01-01T00:00:00Z", "9999-99-99", "%s", "../..", "obs://", "HOURS", "Running", "terminate"),
 )
 QUERIES = (
     *("", "a", "=", "&&&", "limit=-1", "limit=999999999999999999999", "offset=1e9", "limit=%00", "limit=½"),
-    *(
-        "order=x",
-        "level=%ff%fe",
-        "job_name=%ud800",
-        "job_name=" + "x" * 9000,
-        "limit=1&limit=2",
-        "start_time=0",
-    ),
+    *("order=x", "level=%ff%fe", "job_name=%ud800", "job_name=" + "x" * 9000),
+    *("limit=1&limit=2", "start_time=0"),
     *("offset=-9223372036854775809", "schedule_count=NaN", "base_line=%F0%9F%98%80", "lines=0x10", ";=;"),
 )
 SEGMENTS = (
-    *(
-        b"",
-        b"..",
-        b".",
-        b"\x00",
-        b"\xff\xfe",
-        b"%2e%2e",
-        b"x" * 5000,
-        b"a/b",
-        b"\xf0\x9f\x98\x80",
-        b"*",
-        b"?x",
-    ),
+    *(b"", b"..", b".", b"\x00", b"\xff\xfe", b"%2e%2e", b"x" * 5000, b"a/b", b"\xf0\x9f\x98\x80"),
+    *(b"*", b"?x"),
     *(b"batch-delete", b"0", b"' OR 1=1", b"\xed\xa0\x80", b"<x>", b"worker-0", b"\r\nX: y"),
 )
 METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "TRACE", "get", "\x00", "X" * 300)
@@ -354,13 +326,8 @@ def test_arbitrary_bytes_never_cause_a_server_error(
 # ── over a socket ──────────────────────────────────────────────────────────────────────────────────
 
 RAW = (
-    *(
-        b"\x00" * 50,
-        b"GET\r\n\r\n",
-        b"GET / HTTP/9.9\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01",
-        b"PRI * HTTP/2.0\r\n\r\n",
-    ),
+    *(b"\x00" * 50, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"),
+    *(b"\x16\x03\x01\x02\x00\x01", b"PRI * HTTP/2.0\r\n\r\n"),
     b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
     b"GET / HTTP/1.1\r\nA : b\r\n\r\n",
     b"GET / HTTP/1.1\r\nX: \x00\r\n\r\n",
