@@ -249,11 +249,7 @@ class _RequestHandler:
 
 
 def create_app(
-    store: Store,
-    *,
-    faults: Iterable[Fault] = (),
-    offset_counts: str = "pages",
-    **settings: Any,
+    store: Store, *, faults: Iterable[Fault] = (), offset_counts: str = "pages", **settings: Any
 ) -> Application:
     """Return the emulated service on a store, as a WSGI application; `Settings` says what can be set.
 

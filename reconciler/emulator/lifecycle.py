@@ -109,13 +109,7 @@ class Life:
             started, ended = 0, 0
         past = (*self.past, LifecycleStep(at_ms, phase, secondary))
         return dataclasses.replace(
-            self,
-            phase=phase,
-            secondary=secondary,
-            steps=steps,
-            started_ms=started,
-            ended_ms=ended,
-            past=past,
+            self, phase=phase, secondary=secondary, steps=steps, started_ms=started, ended_ms=ended, past=past
         )
 
     def since(self, phase: str) -> int:

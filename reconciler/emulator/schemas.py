@@ -267,10 +267,7 @@ SEARCH: Schema = {
 }
 ACTION: Schema = {"action_type": str}
 BATCH: Schema = {"jobs": [{"kind": str, "metadata": {"id": str}}]}
-QUOTAS: Schema = {
-    "user_id": str,
-    "quotas": [{**_texts("resource extra_info"), "quota": int, "used": int}],
-}
+QUOTAS: Schema = {"user_id": str, "quotas": [{**_texts("resource extra_info"), "quota": int, "used": int}]}
 TAGS: Schema = {"tags": [_texts("key value")]}
 TAG_QUERY: Schema = {
     "workspace_id": str,

@@ -341,10 +341,7 @@ FIELDS = (
     ),
     MutableField("spec.schedule_policy.preemptible", "spec.schedule_policy.preemptible", bool),
     MutableField(
-        "spec.notification",
-        "spec.notification",
-        {"topic_urn": str, "events": [str]},
-        check_notification,
+        "spec.notification", "spec.notification", {"topic_urn": str, "events": [str]}, check_notification
     ),
     MutableField("endpoints.ssh.key_pair_names", "endpoints.ssh.key_pair_names", [str]),
     MutableField("metadata.annotation", "metadata.annotations", TEXT_MAP, _check_annotations),

@@ -19,10 +19,7 @@ from reconciler.modelarts.known_secrets import FILE_VARIABLE, credentials_file
 from reconciler.secrets import ACCESS_KEYS, PASSWORD, TOKENS, AccessKeyNames
 
 if TYPE_CHECKING:
-    from reconciler.core.ports import (
-        Clock,
-        Secrets,
-    )
+    from reconciler.core.ports import Clock, Secrets
 
 
 class NoCredentials(Unauthorized):

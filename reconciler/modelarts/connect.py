@@ -15,12 +15,7 @@ from reconciler.core.fields.field_types import Cloud
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
 from reconciler.errors import Diagnostic, ManifestInvalid
-from reconciler.modelarts.auth import (
-    Anonymous,
-    CredentialContext,
-    NoCredentials,
-    find_credentials,
-)
+from reconciler.modelarts.auth import Anonymous, CredentialContext, NoCredentials, find_credentials
 from reconciler.modelarts.clock import RateLimiter, SystemClock
 from reconciler.modelarts.http import DEFAULT_OPTIONS, Credentials, Network, ServiceSession, SessionOptions
 from reconciler.modelarts.target import Connected, Runtime
@@ -183,9 +178,7 @@ def endpoint_of(target: Target, environ: Mapping[str, str]) -> str:
         endpoint = environ.get(variable, "").strip().rstrip("/")
         if not endpoint and not (region.isascii() and region.replace("-", "").isalnum()):
             raise _invalid(
-                "invalid endpoint",
-                f"{region!r} is not a valid region",
-                "use a region id such as cn-north-4",
+                "invalid endpoint", f"{region!r} is not a valid region", "use a region id such as cn-north-4"
             )
         endpoint = endpoint or _ENDPOINTS.get(region) or f"https://modelarts.{region}.myhuaweicloud.com"
     if problem := endpoint_problem(endpoint, target.insecure):

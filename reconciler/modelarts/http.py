@@ -47,11 +47,7 @@ from reconciler.secrets import Redactor, user_info_secrets
 from reconciler.text import format_duration
 
 if TYPE_CHECKING:
-    from reconciler.core.ports import (
-        Clock,
-        RequestListener,
-        Secrets,
-    )
+    from reconciler.core.ports import Clock, RequestListener, Secrets
 
 
 # --- requests and responses as plain data

@@ -83,11 +83,7 @@ def _is_text(value: Any) -> TypeGuard[str]:
 
 def _unreadable(metadata: dict[str, Any], status: dict[str, Any]) -> Unreadable:
     job_id, name, description = (_text(metadata.get(key)) for key in ("id", "name", "description"))
-    needed = {
-        "metadata.id": job_id,
-        "metadata.name": name,
-        "status.phase": _text(status.get("phase")),
-    }
+    needed = {"metadata.id": job_id, "metadata.name": name, "status.phase": _text(status.get("phase"))}
     wrong = [path for path, value in needed.items() if not value]
     if not (metadata.get("description") is None or isinstance(metadata["description"], str)):
         wrong.append("metadata.description")

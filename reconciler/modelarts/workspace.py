@@ -30,10 +30,7 @@ from reconciler.modelarts.observe import (
 )
 
 if TYPE_CHECKING:
-    from reconciler.core.ports import (
-        ReadingListener,
-        Secrets,
-    )
+    from reconciler.core.ports import ReadingListener, Secrets
 
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
@@ -57,11 +54,7 @@ class Workspace:
     reading: ReadingListener = staticmethod(_no_listener)
 
     def __init__(
-        self,
-        session: ServiceSession,
-        project_id: str,
-        workspace_id: str = "0",
-        cloud: Cloud = Cloud.HUAWEI,
+        self, session: ServiceSession, project_id: str, workspace_id: str = "0", cloud: Cloud = Cloud.HUAWEI
     ) -> None:
         self.session = session
         self.project_id = project_id

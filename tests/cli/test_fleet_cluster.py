@@ -230,10 +230,7 @@ def wire(cluster: DaskCluster) -> Iterator[Wire]:
 
 
 def test_nothing_of_the_environment_is_sent_and_values_of_variables_are(
-    reconciler: Reconciler,
-    wire: Wire,
-    slow_service: tuple[str, SlowService],
-    monkeypatch: pytest.MonkeyPatch,
+    reconciler: Reconciler, wire: Wire, slow_service: tuple[str, SlowService], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secrets = {
         "MODELARTS_AUTH_TOKEN": "token-of-the-client",

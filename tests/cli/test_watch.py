@@ -232,8 +232,7 @@ def test_manifest_that_is_invalid_from_the_start_ends_it(watching: Watching) -> 
 @pytest.mark.usefixtures("stack")
 def test_manifest_is_read_anew_and_an_invalid_one_is_a_failed_check(watching: Watching) -> None:
     said = watching(
-        "--json",
-        between=[lambda: write("stack: test\njobs: {a: {n: 1}}\n"), lambda: write(manifest("a"))],
+        "--json", between=[lambda: write("stack: test\njobs: {a: {n: 1}}\n"), lambda: write(manifest("a"))]
     )
     assert [check["exit_code"] for check in said.checks] == [2, 65, 2]
     assert (said.checks[1]["summary"], said.checks[1]["new"]) == ({}, [])

@@ -292,8 +292,7 @@ def test_slow_list_is_read_without_a_pause() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "alone"),
-    [(SLOW_S, 9), (2 * SLOW_S, 2), (SLOW_START_S, 2), (2 * SLOW_START_S, 1)],
+    ("seconds", "alone"), [(SLOW_S, 9), (2 * SLOW_S, 2), (SLOW_START_S, 2), (2 * SLOW_START_S, 1)]
 )
 def test_threads_are_used_for_a_slow_service_only(seconds: float, alone: int) -> None:
     """A first page that took long may only have had to connect; a second one says more."""

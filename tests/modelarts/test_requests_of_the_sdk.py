@@ -263,7 +263,7 @@ PAIRS: dict[str, tuple[Request, Callable[[ModelArtsBackend, str], object]]] = {
 
 #: Training-job operations of one side only.
 NOT_IN_THE_SDK = {
-    "ShowObsUrlOfTrainingJobLogs": "documented for OTC and by the service's own tools, missing in the SDK",
+    "ShowObsUrlOfTrainingJobLogs": "documented for OTC and by the service's own tools, missing in the SDK"
 }
 NOT_OURS = {
     "modify_training_quotas": "for administrators of an account, not for jobs",
@@ -277,9 +277,7 @@ SDK_SENDS = {
     "content-length": "0, on a DELETE without a body",
     "connection": "keep-alive, which HTTP/1.1 does without being asked",
 }
-WE_SEND = {
-    "x-language": "the service's messages in English, whatever the account's language",
-}
+WE_SEND = {"x-language": "the service's messages in English, whatever the account's language"}
 OTHER_VALUE = {
     "user-agent": "names the program; we do not sign it, for a proxy may change it",
     "accept": "we take JSON only",

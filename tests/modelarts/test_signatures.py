@@ -252,8 +252,7 @@ def test_malformed_authorization_is_refused_without_an_error(old: str, new: str)
 
 
 @pytest.mark.parametrize(
-    ("minutes", "fix"),
-    [(-20, "behind"), (-14, None), (0, None), (14, None), (20, "ahead of")],
+    ("minutes", "fix"), [(-20, "behind"), (-14, None), (0, None), (14, None), (20, "ahead of")]
 )
 def test_signature_with_a_clock_20_minutes_off_is_refused(minutes: int, fix: str | None) -> None:
     real = datetime.now(UTC).timestamp()

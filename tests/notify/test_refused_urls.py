@@ -11,12 +11,7 @@ from pathlib import Path
 import apprise
 import pytest
 
-from reconciler.core.settings import (
-    FILE_PARAMETERS,
-    REFUSED_SCHEMES,
-    TEMPLATES_BY_ID,
-    refused_url,
-)
+from reconciler.core.settings import FILE_PARAMETERS, REFUSED_SCHEMES, TEMPLATES_BY_ID, refused_url
 
 PLUGINS = Path(apprise.__file__).parent / "plugins"
 #: How a plugin gets at something of this machine. What it does with attachments, of which we send none, and

@@ -9,13 +9,7 @@ import pytest
 from reconciler.decide.drift_check import Drift, DriftComparison
 from reconciler.decide.outcome import Outcome, Status
 from reconciler.decide.plan import Action, Plan
-from reconciler.notify import (
-    MOST_BYTES,
-    MOST_TITLE,
-    apply_notification,
-    drift_notification,
-    plain_text,
-)
+from reconciler.notify import MOST_BYTES, MOST_TITLE, apply_notification, drift_notification, plain_text
 from tests.builders import a_job, a_stack
 from tests.core.test_decision_table import plan_for
 
