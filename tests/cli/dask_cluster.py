@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 ROOT = Path(__file__).parents[2]
-WORKERS = 3
 #: A stack with such a file ends the worker that checks it.
 FATAL_FILE = "fatal.txt"
 #: One with this file ends it too, once, after the check and before anybody knows of the result.
@@ -129,7 +128,7 @@ class DaskCluster:
 
 
 @contextmanager
-def dask_cluster(environ: Mapping[str, str], workers: int = WORKERS) -> Iterator[DaskCluster]:
+def dask_cluster(environ: Mapping[str, str], workers: int) -> Iterator[DaskCluster]:
     """Run a cluster whose workers have this environment."""
     cluster = DaskCluster(environ, workers)
     try:

@@ -462,11 +462,11 @@ def test_values_of_a_stack_go_when_it_is_done(
 
     def counted(command: str, results: Any, version: str) -> FleetReport:
         gc.collect()
-        alive.append(sum(isinstance(one, Plan | LoadedStack) for one in gc.get_objects()))
+        alive.append(sum(type(one) in (Plan, LoadedStack) for one in gc.get_objects()))
         return make(command, results, version)
 
     gc.collect()
-    before = sum(isinstance(one, Plan | LoadedStack) for one in gc.get_objects())
+    before = sum(type(one) in (Plan, LoadedStack) for one in gc.get_objects())
     monkeypatch.setattr(FleetReport, "of", counted)
     assert reconciler("plan", "--fleet", "--json").code == 0
     # What another test has left may go meanwhile.

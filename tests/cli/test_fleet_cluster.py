@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import distributed
@@ -54,11 +54,22 @@ JOB = """\
 """
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[DaskCluster]:
+def a_cluster(workers: int) -> AbstractContextManager[DaskCluster]:
     """The workers have credentials of their own, and the value of a secret that the client does not have."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("RECONCILER_")}
-    with dask_cluster({**environ, "MODELARTS_AUTH_TOKEN": TOKEN, "FLEET_TOKEN": SECRET}) as running_cluster:
+    return dask_cluster({**environ, "MODELARTS_AUTH_TOKEN": TOKEN, "FLEET_TOKEN": SECRET}, workers)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[DaskCluster]:
+    with a_cluster(3) as running_cluster:
+        yield running_cluster
+
+
+@pytest.fixture(scope="module")
+def hostile_cluster() -> Iterator[DaskCluster]:
+    """Workers that somebody else controls where they are told to."""
+    with a_cluster(2) as running_cluster:
         yield running_cluster
 
 
@@ -140,16 +151,6 @@ def test_stack_that_ends_every_worker_is_an_error_of_that_stack_alone(
     assert said.code == 8
     assert by_root["team-0/s00"]["error"]["message"].startswith("workers were lost: workers were lost again")
     assert [entry["exit_code"] for entry in by_root.values()].count(0) == 3
-
-
-@pytest.fixture
-def hostile_cluster() -> Iterator[DaskCluster]:
-    """A worker that somebody else controls, and one that nobody does."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("RECONCILER_")}
-    with dask_cluster(
-        {**environ, "MODELARTS_AUTH_TOKEN": TOKEN, "FLEET_TOKEN": SECRET}, 2
-    ) as running_cluster:
-        yield running_cluster
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

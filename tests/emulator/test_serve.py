@@ -66,21 +66,16 @@ def test_emulator_on_a_public_address_has_no_control_api() -> None:
 PAGE = (Path(__file__).parents[2] / "docs" / "emulator.md").read_text(encoding="utf-8")
 
 
-def test_strict_service_refuses_an_unknown_flavor(a_job: MakeJob) -> None:
-    with served("--strict") as url, requests.Session() as session:
+def test_strict_service_with_item_offsets_refuses_unknown_flavors_and_counts_items(a_job: MakeJob) -> None:
+    with served("--strict", "--item-offsets") as url, requests.Session() as session:
         body = a_job(edits={"spec.resource.flavor_id": "my.flavor"})
         refused = session.post(f"{url}{JOBS}", json=body, timeout=10).json()
         assert refused["error_code"] == "ModelArts.2781"
-        assert session.post(f"{url}{JOBS}", json=a_job(), timeout=10).status_code == 201
-
-
-def test_item_offsets_option_makes_offsets_count_items(a_job: MakeJob) -> None:
-    with served("--item-offsets") as url, requests.Session() as session:
         for name in ("a", "b", "c"):
-            session.post(f"{url}{JOBS}", json=a_job(name), timeout=10)
+            assert session.post(f"{url}{JOBS}", json=a_job(name), timeout=10).status_code == 201
         search = {"offset": 1, "limit": 2, "order": "asc"}
         items = session.post(f"{url}{SEARCH}", json=search, timeout=10).json()["items"]
-        settings = session.get(f"{url}/emulator/settings", timeout=10).json()
+        settings = session.get(f"{url}{SETTINGS}", timeout=10).json()
     assert [job["metadata"]["name"] for job in items] == ["b", "c"]
     assert settings == {"offset_counts": "items"}
 
