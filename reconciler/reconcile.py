@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from reconciler.apply.executor import EventStream
     from reconciler.core.policy_expression import Answer, Question
     from reconciler.decide.drift import DriftReport
-    from reconciler.decide.journal import Journal
-    from reconciler.decide.outcome import Result
+    from reconciler.decide.outcome import Journal, Result
     from reconciler.decide.preflight import CatalogAnswers
     from reconciler.decide.reports import Explanation, StatusReport
     from reconciler.manifest import LoadedStack
@@ -461,7 +460,7 @@ def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
     """
     from reconciler.decide.drift import compared, make_drift_report  # a plan needs none of it
     from reconciler.decide.drift_check import NO_CHECK
-    from reconciler.decide.journal import RunEnd
+    from reconciler.decide.outcome import RunEnd
 
     plan_context, recording = context.plan_context(), context.recording
     # Before the service: what somebody else finds and records meanwhile would look as if it were gone.
@@ -645,7 +644,7 @@ def apply(
     """Carry a plan out, each call between two lines of the journal, if there is one."""
     from reconciler.apply.catalog import CreateChecks  # a plan needs none of it
     from reconciler.apply.executor import Execution
-    from reconciler.decide.journal import Journal
+    from reconciler.decide.outcome import Journal
 
     checks = None
     if context.target.checks_offers:

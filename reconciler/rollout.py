@@ -19,9 +19,8 @@ from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.record import LockHeld, RecordsUnavailable, RunKind
 from reconciler.decide.actions import before_of
-from reconciler.decide.journal import RunEnd
 from reconciler.decide.key_state import Snapshot
-from reconciler.decide.outcome import EventType, Result, Status, Waited, WaitEnd, skipped
+from reconciler.decide.outcome import EventType, Result, RunEnd, Status, Waited, WaitEnd, skipped
 from reconciler.decide.plan import NO_ALLOWANCES, Action, Allowances, Plan, PlannedAction, Reason, count, few
 from reconciler.decide.wait import (
     Followed,
@@ -38,7 +37,7 @@ from reconciler.records.recording import plan_digest
 
 if TYPE_CHECKING:
     from reconciler.core.ports import Clock
-    from reconciler.decide.journal import Journal
+    from reconciler.decide.outcome import Journal
     from reconciler.records.recording import StackLock
 
 Show = Callable[[tuple[Waited, ...]], None]

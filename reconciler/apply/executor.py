@@ -19,8 +19,7 @@ from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import ObservedJob
 from reconciler.core.record import Call, LockLost
 from reconciler.core.values import timestamp
-from reconciler.decide.journal import Journal
-from reconciler.decide.outcome import ApplyEvent, EventType, Outcome, Result, Status, skipped
+from reconciler.decide.outcome import ApplyEvent, EventType, Journal, Outcome, Result, Status, skipped
 from reconciler.decide.plan import Plan, PlannedAction, in_order
 from reconciler.errors import Interrupted
 from reconciler.version import __version__

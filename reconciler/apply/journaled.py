@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from reconciler.core.observed import ObservedJob
 from reconciler.core.record import Call
-from reconciler.decide.journal import Journal, Step, StepEnd
+from reconciler.decide.outcome import Journal, Step, StepEnd
 from reconciler.decide.plan import PlannedAction, Reason
 from reconciler.errors import UNCERTAIN, Interrupted, ServiceError
 

@@ -8,7 +8,7 @@ A file imports only files that stand before it::
     renames guards preflight                     keys that come and go, and what holds one back
     planner adoption                             all keys together
     drift_check drift                            what changed behind the manifest's back
-    journal saved_plan                           what is written down, and saved
+    saved_plan                                   what is saved of a plan
     reports history doctor                       what is said of it
     review                                       HEAD planned against BASE
     fleet                                        what stacks come to

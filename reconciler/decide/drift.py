@@ -305,7 +305,7 @@ class _KeyCheck:
                 if self.state.view.past_of(job.id) is not None:
                     detail = f"{job.name} is known from history; its marker was removed"
                 work = self._work_of([job]) if job.is_active else None
-                yield self._entry(DriftClass.UNOWNED, job.id, detail, work=work)
+                yield self.entry(DriftClass.UNOWNED, job, detail, work=work)
 
     def _missing(self, declared: DesiredJob) -> Drift | None:
         """The key is declared, and nothing of it is there."""
@@ -500,15 +500,10 @@ class _KeyCheck:
         """What jobs have used so far, in node-hours."""
         return round(sum(node_hours(job.ran_s(self.state.at_s), job.node_count) for job in jobs), 6)
 
-    def entry(self, class_: DriftClass, revision: Revision | None, detail: str, **more: Any) -> Drift:
-        """One entry of the report about a revision; `more` as below."""
-        job = None if revision is None or revision.is_aged_out else revision.job.id
-        return self._entry(class_, job, detail, **more)
-
-    def _entry(
+    def entry(
         self,
         class_: DriftClass,
-        job: str | None,
+        of: Revision | ObservedJob | None,
         detail: str,
         *,
         began_at_s: float | None = None,
@@ -518,6 +513,9 @@ class _KeyCheck:
     ) -> Drift:
         """One entry of the report; `work` are the node-hours that it has cost, `others` further jobs."""
         state, fix = self.state, REMEDIES[class_]
+        if isinstance(of, Revision):
+            of = None if of.is_aged_out else of.job
+        job = of.id if of else None
         if state.declared and state.declared.edits_wait:
             # An edit alone does nothing before the next time of the schedule.
             edit = "edit `lifecycle.rerun`"

@@ -14,8 +14,7 @@ from sqlalchemy.sql.dml import Insert
 
 from reconciler.core.identity import parse_description
 from reconciler.core.record import Call, Declared, RecordsUnavailable, RunKind
-from reconciler.decide.journal import Journal, Run, RunEnd, Step, StepEnd
-from reconciler.decide.outcome import Outcome, Status
+from reconciler.decide.outcome import Journal, Outcome, Run, RunEnd, Status, Step, StepEnd
 from reconciler.decide.plan import After, Before, Reason
 from reconciler.records.database import storable
 from reconciler.records.history import History, declared_now, move

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     )
     from reconciler.core.record import FinishedWork, PastChange
     from reconciler.decide.drift_check import Acceptance, CheckRecord, DriftId, LastCheck
-    from reconciler.decide.journal import Journal, Run, RunEnd
+    from reconciler.decide.outcome import Journal, Run, RunEnd
     from reconciler.records.lock import ScopeLock
     from reconciler.records.store import Records
 
@@ -280,7 +280,7 @@ class Recording:
             RecordsUnavailable: the store cannot be reached, read or written.
         """
         from reconciler.decide.drift_check import Acceptance
-        from reconciler.decide.journal import RunEnd
+        from reconciler.decide.outcome import RunEnd
 
         run = self._run(scope, RunKind.ACCEPT, digest)
         acceptance = None if reason is None else Acceptance(run.at_s, run.who, reason)
@@ -302,12 +302,12 @@ class Recording:
         if store := self.writing():
             warn = self.warn if self.goes_on_without else None
             return store.begin(self._run(scope, kind, plan_digest), warn)
-        from reconciler.decide.journal import Journal
+        from reconciler.decide.outcome import Journal
 
         return Journal()
 
     def _run(self, scope: Scope, kind: RunKind, digest: str) -> Run:
-        from reconciler.decide.journal import Run
+        from reconciler.decide.outcome import Run
 
         origin, at_s = self._origin, self.clock.now()
         return Run(scope, kind, origin.who, origin.where, origin.command, origin.commit, digest, at_s)
@@ -320,7 +320,7 @@ class Recording:
 
     def note_termination(self, scope: Scope, job: ObservedJob) -> None:
         """Write that a job of the stack was terminated by hand, if there is a store."""
-        from reconciler.decide.journal import RunEnd, Step, StepEnd
+        from reconciler.decide.outcome import RunEnd, Step, StepEnd
 
         marker = job.marker
         if marker is None or marker.stack != scope.stack:

@@ -32,7 +32,7 @@ from reconciler.decide.drift_check import (
     LastCheck,
     StandingDrift,
 )
-from reconciler.decide.journal import Run, RunEnd
+from reconciler.decide.outcome import Run, RunEnd
 from reconciler.records.database import HasNow, unavailable
 from reconciler.records.dialects import Dialect, dialect_of
 from reconciler.records.history import read_past

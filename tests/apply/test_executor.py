@@ -13,8 +13,7 @@ import pytest
 from reconciler import reconcile
 from reconciler.apply.executor import INTERRUPTED, EventStream
 from reconciler.core.record import LockLost
-from reconciler.decide.journal import Journal, Step
-from reconciler.decide.outcome import ApplyEvent, EventType, Outcome, Status
+from reconciler.decide.outcome import ApplyEvent, EventType, Journal, Outcome, Status, Step
 from reconciler.decide.plan import Action, in_order
 from reconciler.emulator import Effect, Fault
 from reconciler.errors import Diagnostic

@@ -14,8 +14,7 @@ import pytest
 from reconciler import reconcile
 from reconciler.core.record import Call, LockHeld, LockLost, RecordsUnavailable, RunKind, Scope
 from reconciler.core.stack import DesiredJob
-from reconciler.decide.journal import Step
-from reconciler.decide.outcome import EventType, Waited, WaitEnd
+from reconciler.decide.outcome import EventType, Step, Waited, WaitEnd
 from reconciler.decide.plan import EVERY_GUARD, Action
 from reconciler.emulator import Effect, Fault
 from reconciler.errors import Diagnostic

@@ -9,8 +9,7 @@ from typing import Any
 
 from reconciler.core.ownership import Revision
 from reconciler.core.record import Call, Declared, Holder, RunKind, Scope
-from reconciler.decide.journal import Run, Step
-from reconciler.decide.outcome import Outcome, Status
+from reconciler.decide.outcome import Outcome, Run, Status, Step
 from reconciler.decide.plan import Action, After, Before, PlannedAction, Reason
 from reconciler.records.store import Records, open_records
 from reconciler.secrets import Redactor

@@ -24,7 +24,7 @@ from reconciler.decide.drift_check import (
     StandingDrift,
     content_of,
 )
-from reconciler.decide.journal import Run, RunEnd
+from reconciler.decide.outcome import Run, RunEnd
 from reconciler.records.database import Database
 from reconciler.records.dialects import dialect_of
 from reconciler.records.store import KEPT_CHECKS, Records

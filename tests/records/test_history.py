@@ -11,8 +11,7 @@ from sqlalchemy import event
 
 from reconciler.core.phase import Phase
 from reconciler.core.record import Call, HistorySnapshot, Prunable
-from reconciler.decide.journal import Journal, RunEnd, Step, StepEnd
-from reconciler.decide.outcome import Outcome, Status
+from reconciler.decide.outcome import Journal, Outcome, RunEnd, Status, Step, StepEnd
 from reconciler.decide.plan import Action, Reason
 from reconciler.records.store import Records
 from tests.builders import HOUR, NOW

@@ -17,8 +17,7 @@ from reconciler.core.record import (
     RecordsUnavailable,
     RunKind,
 )
-from reconciler.decide.journal import RunEnd, StepEnd
-from reconciler.decide.outcome import Outcome, Status
+from reconciler.decide.outcome import Outcome, RunEnd, Status, StepEnd
 from reconciler.decide.plan import Action
 from reconciler.records.database import unavailable
 from reconciler.records.journal import StoredJournal
