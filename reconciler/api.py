@@ -212,7 +212,9 @@ class Stack:
         options = RecordOptions(
             records or environ.get("RECONCILER_RECORDS") or None, without_records=without_records
         )
-        return Session(stack, target, runtime, options, _parallelism(parallelism))
+        if not isinstance(parallelism, int) or isinstance(parallelism, bool) or parallelism < 1:
+            raise _invalid("parallelism", f"must be a whole number, at least 1, got {parallelism!r}")
+        return Session(stack, target, runtime, options, parallelism)
 
 
 class Session:
@@ -285,7 +287,10 @@ class Session:
             ServiceError: the target does not let us read at all.
         """
         context = self._context._replace(only=_names("keys", only))
-        allowances = _allowances(allow, force=force)
+        try:
+            allowances = Allowances.of(_names("guards", allow), force=force)
+        except ValueError as error:
+            raise WrongUsage(Diagnostic("unknown guard", str(error))) from None
         return self._plan(context, allowances, with_preflight=preflight)
 
     def _plan(self, context: Context, allowances: Allowances, *, with_preflight: bool = False) -> Plan:
@@ -319,7 +324,9 @@ class Session:
             RecordsUnavailable: the record store cannot be used.
             ServiceError: the workspace could not be read.
         """
-        goal, limit_s = _goal(wait), _seconds(timeout_s)
+        if wait not in (None, Goal.RUNNING, Goal.COMPLETED):
+            raise _invalid("wait", f'"{wait}" is not running or completed')
+        goal, limit_s = None if wait is None else Goal(wait), _seconds(timeout_s)
         if plan is None:
             context = self._context.to_apply()
             return self._run(
@@ -620,7 +627,11 @@ class JobClient:
         shown = self._shown(watch.job)
         if end is WaitEnd.REACHED:
             return shown
-        code, why = _ENDS[end]
+        code, why = {
+            WaitEnd.ENDED_BADLY: (ExitCode.ENDED_BADLY, "it ended badly"),
+            WaitEnd.TIMED_OUT: (ExitCode.TIMED_OUT, "timed out"),
+            WaitEnd.GONE: (ExitCode.UNKNOWN, "its record no longer exists"),
+        }[end]
         raise WaitFailed(
             shown, code, Diagnostic("the wait failed", f"{watch.job.name} is {watch.job.phase_text}: {why}")
         )
@@ -637,13 +648,6 @@ class JobClient:
         body, values = self._secrets.hide(job, without_tokens(job.body))
         self._redactor.learn(values)
         return ReportedJob.model_validate(redacted(body, self._redactor))
-
-
-_ENDS = {
-    WaitEnd.ENDED_BADLY: (ExitCode.ENDED_BADLY, "it ended badly"),
-    WaitEnd.TIMED_OUT: (ExitCode.TIMED_OUT, "timed out"),
-    WaitEnd.GONE: (ExitCode.UNKNOWN, "its record no longer exists"),
-}
 
 
 def _several(value: str | Iterable[str]) -> list[str]:
@@ -982,30 +986,9 @@ def _names(what: str, values: str | Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def _allowances(allow: str | Sequence[str], *, force: bool) -> Allowances:
-    try:
-        return Allowances.of(_names("guards", allow), force=force)
-    except ValueError as error:
-        raise WrongUsage(Diagnostic("unknown guard", str(error))) from None
-
-
-def _goal(wait: str | None) -> Goal | None:
-    if wait is None:
-        return None
-    if wait not in (Goal.RUNNING, Goal.COMPLETED):
-        raise _invalid("wait", f'"{wait}" is not running or completed')
-    return Goal(wait)
-
-
 def _seconds(value: object) -> float:
     if isinstance(value, Real) and not isinstance(value, bool):
         seconds = float(value)
         if isfinite(seconds) and seconds >= 0:
             return seconds
     raise _invalid("timeout", f"expected a number of seconds, got {value!r}")
-
-
-def _parallelism(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise _invalid("parallelism", f"must be a whole number, at least 1, got {value!r}")
-    return value

@@ -82,13 +82,8 @@ class LiveTable:
             table.add_column(name, no_wrap=True, overflow="ellipsis", width=width)
         for row in cells:
             table.add_row(*map(Text, row[: len(widths)]))
-        if self.title:
-            yield _line(self.title)
-        yield table
-        if hidden:
-            yield _line(hidden)
-        if self.foot:
-            yield _line(self.foot)
+        lines = [_line(Text(_safe(text))) if text else None for text in (self.title, hidden, self.foot)]
+        yield from (part for part in (lines[0], table, *lines[1:]) if part is not None)
 
 
 def column_widths(natural: Sequence[int], width: int) -> list[int]:
@@ -275,16 +270,10 @@ class BusyLine:
 
         self._spinner = self._spinner or Spinner("dots")
         sign = self._spinner.render(terminal.get_time())
-        yield _line_of(Text.assemble(sign, " ", _safe(self.text)))
+        yield _line(Text.assemble(sign, " ", _safe(self.text)))
 
 
-def _line(text: str) -> Any:
-    from rich.text import Text
-
-    return _line_of(Text(_safe(text)))
-
-
-def _line_of(text: Any) -> Any:
+def _line(text: Any) -> Any:
     text.no_wrap, text.overflow = True, "ellipsis"
     return text
 
@@ -320,18 +309,14 @@ def live_table(clock: Clock, goal: Goal | None, *, is_drawn: bool = True) -> Ite
         def show(waits: tuple[Waited, ...]) -> None:
             at_s = clock.now()
             table.rows = [_row(waited, at_s) for waited in waits]
-            table.title = _count(waits, goal)
+            ends = Counter(waited.end.value for waited in waits)
+            bad = sum(ends[end] for end in ("ended_badly", "superseded_elsewhere", "timed_out", "blocked"))
+            failed = f", {bad} failed" if bad else ""
+            table.title = f"{ends['reached']} of {len(waits)} jobs {goal.value}{failed}"
             display.refresh()
 
         with display.part(table, sys.stderr):
             yield show
-
-
-def _count(waits: Sequence[Waited], goal: Goal) -> str:
-    ends = Counter(waited.end.value for waited in waits)
-    bad = sum(ends[end] for end in ("ended_badly", "superseded_elsewhere", "timed_out", "blocked"))
-    failed = f", {bad} failed" if bad else ""
-    return f"{ends['reached']} of {len(waits)} jobs {goal.value}{failed}"
 
 
 def _row(waited: Waited, at_s: float) -> TableRow:
@@ -401,25 +386,18 @@ class _OneReading:
         return "reading the workspace" + (f", {self._jobs} jobs so far" if self._jobs else "")
 
     def watch(self) -> None:
-        if can_draw(sys.stderr):
-            self._draw()
-        else:
-            self._say()
-
-    def _draw(self) -> None:
-        if self.is_over.wait(DRAW_AFTER_S):
-            return
-        line = BusyLine()
-        with display.part(line, sys.stderr):
-            while not self.is_over.is_set():
-                line.text = self._text
-                self.is_over.wait(0.1)
-
-    def _say(self) -> None:
-        wait_s = SAY_AFTER_S
-        while not self.is_over.wait(wait_s):
-            console.say(self._text)
-            wait_s = SAY_EVERY_S
+        """Draw it on a terminal; elsewhere say it now and then."""
+        if not can_draw(sys.stderr):
+            wait_s = SAY_AFTER_S
+            while not self.is_over.wait(wait_s):
+                console.say(self._text)
+                wait_s = SAY_EVERY_S
+        elif not self.is_over.wait(DRAW_AFTER_S):
+            line = BusyLine()
+            with display.part(line, sys.stderr):
+                while not self.is_over.is_set():
+                    line.text = self._text
+                    self.is_over.wait(0.1)
 
 
 #: The one of this process.

@@ -205,8 +205,11 @@ class _Supervisor:
         """
         from reconciler.metrics import MetricsServer, metrics_app
 
+        def is_healthy() -> bool:
+            return self._watch.state.is_healthy(self.clock.elapsed(), self.request.every_s)
+
         try:
-            server = MetricsServer(metrics_app(self._metrics, self._is_healthy), host, port)
+            server = MetricsServer(metrics_app(self._metrics, is_healthy), host, port)
         except OSError as error:
             fix = "stop what uses the port, or choose another one; 0 picks a free one"
             why = f"{host}:{port}: {error.strerror or error}"
@@ -220,9 +223,6 @@ class _Supervisor:
         finally:
             self.wait = sleep
             server.close()
-
-    def _is_healthy(self) -> bool:
-        return self._watch.state.is_healthy(self.clock.elapsed(), self.request.every_s)
 
     def _metrics(self) -> list[Measurement]:
         return watch_figures(self._watch.state, self.where, self.request.every_s)
