@@ -18,7 +18,7 @@ from reconciler.errors import ManifestInvalid
 from reconciler.manifest import LoadedStack
 from reconciler.modelarts.target import Runtime, connected, identity_of
 from reconciler.reconcile import Context
-from reconciler.records.recording import Recording
+from reconciler.records.recording import Recording, RunMetadata
 
 if TYPE_CHECKING:
     from reconciler.core.ports import Clock
@@ -117,8 +117,6 @@ def open_recording(
     options: RecordOptions = DEFAULT_RECORDS,
 ) -> Recording:
     """The records of the stack whose root file is in `root`. The store is opened when it is first asked."""
-    from reconciler.run_metadata import origin, place_of
-
     if url is not None:
         runtime.redactor.learn(passwords_in(url))
         url = absolute_url(url, str(root.resolve()))
@@ -127,13 +125,25 @@ def open_recording(
         root,
         runtime.clock,
         runtime.redactor,
-        partial(origin, root, runtime.environ, runtime.command),
-        place_of,
+        partial(_origin, root, runtime),
+        _place_of,
         lease_s=options.lease_s,
         goes_on_without=options.without_records,
         warn=runtime.warn,
         tell=runtime.tell,
     )
+
+
+def _origin(root: Path, runtime: Runtime) -> RunMetadata:
+    from reconciler.run_metadata import origin
+
+    return origin(root, runtime.environ, runtime.command)
+
+
+def _place_of(root: Path) -> str:
+    from reconciler.run_metadata import place_of
+
+    return place_of(root)
 
 
 class RecordedStack(NamedTuple):
