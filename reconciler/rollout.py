@@ -21,7 +21,7 @@ from reconciler.core.record import LockHeld, RecordsUnavailable, RunKind
 from reconciler.decide.actions import before_of
 from reconciler.decide.key_state import Snapshot
 from reconciler.decide.outcome import EventType, Result, RunEnd, Status, Waited, WaitEnd, skipped
-from reconciler.decide.plan import NO_ALLOWANCES, Action, Allowances, Plan, PlannedAction, Reason, count, few
+from reconciler.decide.plan import NO_ALLOWANCES, Action, Allowances, Plan, PlannedAction, Reason, count
 from reconciler.decide.wait import (
     Followed,
     Goal,
@@ -34,6 +34,7 @@ from reconciler.decide.wait import (
 from reconciler.errors import NotFound, ReconcilerError, ServiceError
 from reconciler.reconcile import Context, observe
 from reconciler.records.recording import plan_digest
+from reconciler.text import few
 
 if TYPE_CHECKING:
     from reconciler.core.ports import Clock

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 #: What is not seen, or reorders what is, as the inside of a character class: C1 controls, marks of direction,
 #: characters without width (fillers, joiners, selectors, tags), and halves of a pair, which nobody can write.
@@ -95,3 +96,9 @@ def format_duration(seconds: float) -> str:
 
 def _short(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0")
+
+
+def few(names: Sequence[str], most: int = 3) -> str:
+    """Name the first of several, and say how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.core.values import Source, few_of_a_kind
-from reconciler.decide.plan import Denial
-from reconciler.decide.policies import Verdicts, judge_declared, refusals_of
+from reconciler.core.values import Denial, Source, few_of_a_kind
 from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, Severity
-from reconciler.expressions.evaluator import Evaluator
 from reconciler.manifest import LoadedStack
 from reconciler.manifest.files import StackFiles
 from reconciler.manifest.load import check, outline
-from reconciler.modelarts.target import known_values
 from reconciler.version import __version__
+
+if TYPE_CHECKING:
+    from reconciler.decide.policies import (
+        Verdicts,
+    )
 
 
 class ValidatedStack(NamedTuple):
@@ -121,6 +122,10 @@ def _ask_policies(
     """
     if not loaded.stack.policies:
         return {}
+    from reconciler.decide.policies import judge_declared
+    from reconciler.expressions.evaluator import Evaluator
+    from reconciler.modelarts.target import known_values
+
     on_targets = {one.target_name: one for one in loaded.checked}
     if not on_targets:
         is_one = target is not None or len(loaded.targets) < 2
@@ -138,6 +143,10 @@ def _ask_policies(
 
 def _refusals(denied: Mapping[Denial, tuple[str, ...]], targets: int) -> Iterator[Diagnostic]:
     """Why apply would refuse the stack; targets are named where it would not on all of them."""
+    if not denied:
+        return
+    from reconciler.decide.policies import refusals_of
+
     by_targets: dict[tuple[str, ...], list[Denial]] = {}
     for denial, names in denied.items():
         by_targets.setdefault(names, []).append(denial)

@@ -122,6 +122,26 @@ class TargetIdentity(Frozen):
     workspace_id: str
 
 
+class Denial(Frozen):
+    """What a policy does not let pass: one action of a plan."""
+
+    key: str = Field(description="Name of the job in the manifest.")
+    policy: str = Field(description="Name of the policy.")
+    message: str = Field("", description="Message of the policy.")
+    problem: str | None = Field(
+        None, description="Why the expression could not be evaluated; null: it is true."
+    )
+    source: Source | None = Field(None, description="Location of the expression in the manifest.")
+
+    @property
+    def explanation(self) -> str:
+        """Why, for people."""
+        if self.problem is None:
+            return self.message or "its expression is true"
+        about = f" ({self.message})" if self.message else ""
+        return f"the expression could not be evaluated: {self.problem}{about}"
+
+
 class PlanWarning(Frozen):
     """Something that does not stop the plan, and that a person should know."""
 

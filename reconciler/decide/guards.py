@@ -14,26 +14,25 @@ from reconciler.core.lifecycle import Lifecycle, OnChange, ReplaceOrder
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.schedule import Overlap
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.core.values import PlanWarning, node_hours
+from reconciler.core.values import Denial, PlanWarning, node_hours
 from reconciler.decide.cost import spell_cost, sum_of, total_cost, unpriced
 from reconciler.decide.plan import (
     FOLDED_FROM,
     NO_ALLOWANCES,
     Action,
     Allowances,
-    Denial,
     Guard,
     Plan,
     PlannedAction,
     PreflightFinding,
     Reason,
     count,
-    few,
     lost_sum,
     spell_work,
 )
 from reconciler.decide.renames import SweepEntries, ways_to_keep_work
 from reconciler.errors import Diagnostic, Location
+from reconciler.text import few
 
 # --- what the manifest says in words
 

@@ -6,7 +6,7 @@ Source of the format: docs/cli.md, "Plan document".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
@@ -23,6 +23,7 @@ from reconciler.core.values import (
     OF_BLOCKED,
     OF_SCHEDULES,
     Change,
+    Denial,
     Frozen,
     Head,
     PlanWarning,
@@ -457,26 +458,6 @@ class PlannedAction(Frozen):
         return summarize(self.desired) if self.action is Action.CREATE and self.desired else ""
 
 
-class Denial(Frozen):
-    """What a policy does not let pass: one action of a plan."""
-
-    key: str = Field(description="Name of the job in the manifest.")
-    policy: str = Field(description="Name of the policy.")
-    message: str = Field("", description="Message of the policy.")
-    problem: str | None = Field(
-        None, description="Why the expression could not be evaluated; null: it is true."
-    )
-    source: Source | None = Field(None, description="Location of the expression in the manifest.")
-
-    @property
-    def explanation(self) -> str:
-        """Why, for people."""
-        if self.problem is None:
-            return self.message or "its expression is true"
-        about = f" ({self.message})" if self.message else ""
-        return f"the expression could not be evaluated: {self.problem}{about}"
-
-
 class PreflightFinding(Frozen):
     """What the target would refuse of one job that a plan starts."""
 
@@ -636,12 +617,6 @@ def in_order(actions: Iterable[PlannedAction]) -> list[PlannedAction]:
 
 #: The same about so many jobs is shown once (docs/cli.md, "Text output").
 FOLDED_FROM = 5
-
-
-def few(names: Sequence[str], most: int = 3) -> str:
-    """Name the first of several, and say how many more there are."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def spell_work(hours: float) -> str:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from reconciler.core.body import manifest_form
 from reconciler.core.policy_expression import NotJudged, Question, not_evaluated
 from reconciler.core.stack import NO_PRICES, DesiredJob, Effect, Policy, Prices, Stack
-from reconciler.core.values import PlanWarning, Source, TargetIdentity
+from reconciler.core.values import Denial, PlanWarning, Source, TargetIdentity
 from reconciler.decide.cost import cost_of
-from reconciler.decide.plan import Action, Denial, PlannedAction, Reason, few
+from reconciler.decide.plan import Action, PlannedAction, Reason
 from reconciler.errors import Diagnostic, Location
 from reconciler.secrets import show
+from reconciler.text import few
 
 if TYPE_CHECKING:
     from reconciler.core.ports import (

@@ -23,7 +23,8 @@ from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import PlanWarning
 from reconciler.decide.actions import rename_command
 from reconciler.decide.key_state import Snapshot, newest
-from reconciler.decide.plan import FOLDED_FROM, Action, PlannedAction, Reason, few
+from reconciler.decide.plan import FOLDED_FROM, Action, PlannedAction, Reason
+from reconciler.text import few
 
 # --- members of sweeps
 

@@ -45,7 +45,8 @@ from reconciler.decide.key_state import (
     next_attempt,
     stopped_itself,
 )
-from reconciler.decide.plan import LOSS_WAY_OUT, Action, Guard, PlannedAction, Reason, few
+from reconciler.decide.plan import LOSS_WAY_OUT, Action, Guard, PlannedAction, Reason
+from reconciler.text import few
 
 
 class RuleScope(Enum):

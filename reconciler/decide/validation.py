@@ -9,8 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from reconciler.core.values import FORMAT_VERSION, Frozen, Source
-from reconciler.decide.plan import Denial
+from reconciler.core.values import FORMAT_VERSION, Denial, Frozen, Source
 from reconciler.errors import Diagnostic, Severity
 from reconciler.secrets import show
 from reconciler.text import format_count

@@ -30,7 +30,6 @@ from reconciler.core.scalar import (
     scalar_text,
 )
 from reconciler.core.stack import NOT_IN_DEFAULTS, NOT_IN_TEMPLATES, DesiredJob, JobEntry
-from reconciler.decide.plan import few
 from reconciler.errors import Diagnostic, Location, Severity
 from reconciler.manifest.expressions import (
     ANY_KEY,
@@ -62,6 +61,7 @@ from reconciler.manifest.problems import (
 )
 from reconciler.manifest.yaml import shorten
 from reconciler.secrets import SecretText
+from reconciler.text import few
 
 UNKNOWN_OUTPUT = "unknown output"
 #: Where an output has its path.

@@ -16,7 +16,7 @@ from reconciler.core.stack import Effect
 from reconciler.core.values import timestamp
 from reconciler.decide.doctor import Check, Health
 from reconciler.decide.guards import REFUSES_THE_PLAN
-from reconciler.decide.plan import BLOCKERS, few
+from reconciler.decide.plan import BLOCKERS
 from reconciler.decide.reports import JobStatus, StatusReport, WaitKind
 from reconciler.decide.rules import RULES
 from reconciler.render import PLAIN, Style
@@ -34,7 +34,7 @@ from reconciler.render.text import (
     table,
 )
 from reconciler.secrets import show
-from reconciler.text import format_count, format_duration, printable
+from reconciler.text import few, format_count, format_duration, printable
 
 if TYPE_CHECKING:
     from reconciler.core.observed import ObservedJob

@@ -13,16 +13,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from reconciler.core.values import Change, node_hours
-from reconciler.decide.plan import (
-    ACTIONS,
-    FOLDED_FROM,
-    Action,
-    PlannedAction,
-    Reason,
-    few,
-    lost_sum,
-    spell_work,
-)
+from reconciler.decide.plan import ACTIONS, FOLDED_FROM, Action, PlannedAction, Reason, lost_sum, spell_work
+from reconciler.text import few
 
 _Item = TypeVar("_Item")
 #: The parts of a name between hyphens, each with all that stands there in some name.

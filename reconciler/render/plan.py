@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.core.scalar import Reference, parts_of
 from reconciler.decide.cost import spell_cost
-from reconciler.decide.plan import FOLDED_FROM, Action, Plan, PlannedAction, few, spell_work
+from reconciler.decide.plan import FOLDED_FROM, Action, Plan, PlannedAction, spell_work
 from reconciler.render import Style, View
 from reconciler.render.groups import (
     explain_group,
@@ -29,7 +29,7 @@ from reconciler.render.text import (
     width_of_names,
 )
 from reconciler.secrets import show
-from reconciler.text import printable
+from reconciler.text import few, printable
 
 if TYPE_CHECKING:
     from reconciler.core.settings import VariableSource

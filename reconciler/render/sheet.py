@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from reconciler.core.values import Source
 from reconciler.decide.drift_check import Drift, DriftClass, Pending
 from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd, spell_status
-from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, few
+from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
 from reconciler.decide.policies import refusals_of
 from reconciler.errors import Severity
 from reconciler.render import Content, View
@@ -56,13 +56,12 @@ from reconciler.render.reports import (
 )
 from reconciler.render.text import render_tree
 from reconciler.secrets import show
-from reconciler.text import format_count, printable
+from reconciler.text import few, format_count, printable
 
 if TYPE_CHECKING:
-    from reconciler.core.values import Change, Head, PlanWarning
+    from reconciler.core.values import Change, Denial, Head, PlanWarning
     from reconciler.decide.drift import DriftReport
     from reconciler.decide.history import HistoryReport, HistoryRevision, HistoryRun
-    from reconciler.decide.plan import Denial
     from reconciler.decide.review import Review, ReviewedJob
     from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
     from reconciler.errors import Diagnostic

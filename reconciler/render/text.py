@@ -20,9 +20,8 @@ from reconciler.render import PLAIN, Content, Place, Style, View
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.values import Change, PlanWarning, Source, TargetIdentity
+    from reconciler.core.values import Change, Denial, PlanWarning, Source, TargetIdentity
     from reconciler.decide.fleet import FleetReport, StackResult
-    from reconciler.decide.plan import Denial
 
 #: A colour, or one end of a link.
 _ESCAPE = r"\x1b\[[0-9;]*m|\x1b\]8;[^\x1b]*\x1b\\"

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import reconciler.render
-from reconciler.core.values import Source
+from reconciler.core.values import Denial, Source
 from reconciler.decide.history import HistoryReport
-from reconciler.decide.plan import Denial
 from reconciler.decide.policy_cases import CaseResult, CasesReport
 from reconciler.decide.review import Review
 from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation

@@ -19,14 +19,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.core.record import PastAction, PastStep
 from reconciler.core.stack import Declared
-from reconciler.core.values import PreflightReason, Source
+from reconciler.core.values import Denial, PreflightReason, Source
 from reconciler.decide.drift import DriftReport
 from reconciler.decide.drift_check import Drift, DriftClass, DriftComparison, IgnoredBy, IgnoredDrift
 from reconciler.decide.fleet import FleetReport, StackResult
 from reconciler.decide.history import HistoryReport
 from reconciler.decide.metrics import RunReport
 from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd
-from reconciler.decide.plan import Action, Denial, Plan, PreflightFinding
+from reconciler.decide.plan import Action, Plan, PreflightFinding
 from reconciler.decide.policy_cases import CaseResult, CasesReport
 from reconciler.decide.review import NodeCount, Review
 from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
