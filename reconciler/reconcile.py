@@ -172,6 +172,8 @@ class _SnapshotReader:
         self._context, self._plan_context = context, plan_context
         self._stack, self._backend = context.loaded.stack, context.target.backend
         self._with_details, self._reports_drift = with_details, reports_drift
+        # The keys whose jobs are looked for, active or not.
+        self._names = self._stack.declared_keys | frozenset(self._stack.jobs) | self._stack.former_keys
         self._history = StackHistory(context)
         self._asked: set[str] = set()
         self._details: dict[str, ObservedJob] = {}
@@ -180,8 +182,6 @@ class _SnapshotReader:
     def read(self, needs_whole_list: Callable[[Observation], bool]) -> tuple[Observation, Snapshot]:
         """Read the service, and record how the owned revisions were seen."""
         self._history.open()
-        # The keys whose jobs are looked for, active or not.
-        self._names = self._stack.declared_keys | frozenset(self._stack.jobs) | self._stack.former_keys
         seen = self._backend.observe(self._names, needs_whole_list)
         requests = format_count(seen.requests, "request")
         self._context.tell(f"read {len(seen.jobs)} jobs: {seen.strategy}, {requests}")

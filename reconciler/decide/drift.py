@@ -149,13 +149,8 @@ def _modified(changes: Iterable[Change]) -> tuple[Change, ...]:
     )
 
 
-def spell_changes(changes: Iterable[Change]) -> str:
-    """Each field with its value before and after, on one line."""
-
-    def spell(value: Any) -> str:
-        return "(none)" if value is None else json.dumps(show(value), ensure_ascii=False)
-
-    return "; ".join(f"{one.path} {spell(one.before)} -> {spell(one.after)}" for one in changes)
+def _spell(value: Any) -> str:
+    return "(none)" if value is None else json.dumps(show(value), ensure_ascii=False)
 
 
 # --- one key
@@ -185,17 +180,13 @@ def check_key(state: KeyState, rerun: str = "") -> Findings:
     drift = (*(check.of_declared() if state.declared else check.of_undeclared()), *check.stuck())
     pending = None
     if said := "; ".join(check.pending()):
-        latest = state.latest
-        job = latest.job.id if latest and not latest.is_aged_out else None
-        pending = Pending(key=state.key, job=job, detail=said)
+        is_there = state.latest is not None and not state.latest.is_aged_out
+        pending = Pending(key=state.key, job=state.revision.job.id if is_there else None, detail=said)
     return Findings(drift, pending, tuple(check.warnings()))
 
 
 def rests_on_absence(state: KeyState) -> bool:
-    """Whether the key may be missing: nothing owned is seen, and nothing says where it is.
-
-    Searches are not enough then.
-    """
+    """Whether the key may be missing, so that searches are not enough: nothing says where its job is."""
     view = state.view
     if not state.declared or view.owned or _is_hidden(state):
         return False
@@ -264,8 +255,10 @@ class _KeyCheck:
         if not (fields and fields.modified and latest) or self.rerun or self._retry(latest):
             return
         if ended is None or ended.job != latest.job.id:
-            detail = f"differs from what {fields.basis}: {spell_changes(fields.modified)}"
-            yield self.entry(DriftClass.MODIFIED, latest, detail, changes=fields.modified)
+            changes = fields.modified
+            spelt = "; ".join(f"{one.path} {_spell(one.before)} -> {_spell(one.after)}" for one in changes)
+            detail = f"differs from what {fields.basis}: {spelt}"
+            yield self.entry(DriftClass.MODIFIED, latest, detail, changes=changes)
 
     def of_undeclared(self) -> Iterator[Drift]:
         """What runs although nothing declares it, unless that is what the next apply will change."""
@@ -389,27 +382,23 @@ class _KeyCheck:
             yield self.entry(DriftClass.MISSED, latest, detail, began_at_s=time_s)
 
     def stuck(self) -> Iterator[Drift]:
-        """Terminations that do not come to an end."""
-        for revision in self.state.view.owned:
-            since_s = self._terminating_since_s(revision)
-            if since_s is not None and self.state.at_s - since_s > STUCK_AFTER_S:
-                detail = f"{revision.job.name} has been terminating for more than an hour"
-                work = node_hours(self.state.at_s - since_s, revision.job.node_count)
-                yield self.entry(DriftClass.STUCK, revision, detail, began_at_s=since_s, work=work)
+        """Terminations that do not come to an end.
 
-    def _terminating_since_s(self, revision: Revision) -> float | None:
-        """When the termination that is under way began, in seconds since 1970; None if nothing says so.
-
-        The service shows it by a duration that has come to a halt. Where the duration goes on, or there is
-        none, the history has the first look that saw the job terminating.
+        The service shows when one began by a duration that has come to a halt. Where the duration goes on,
+        or there is none, the history has the first look that saw the job terminating.
         """
-        if revision.job.phase is not Phase.TERMINATING:
-            return None
-        began = [revision.job.ended_at_s()] if revision.job.duration_s else []
-        past = self.state.view.past_of(revision.job.id)
-        if past is not None and past.phases and past.phases[-1][0] == Phase.TERMINATING:
-            began.append(past.phases[-1][1])
-        return min((at_s for at_s in began if at_s is not None), default=None)
+        for revision in self.state.view.owned:
+            job, past = revision.job, self.state.view.past_of(revision.job.id)
+            if job.phase is not Phase.TERMINATING:
+                continue
+            began = [job.ended_at_s()] if job.duration_s else []
+            if past is not None and past.phases and past.phases[-1][0] == Phase.TERMINATING:
+                began.append(past.phases[-1][1])
+            since_s = min((at_s for at_s in began if at_s is not None), default=self.state.at_s)
+            if self.state.at_s - since_s > STUCK_AFTER_S:
+                detail = f"{job.name} has been terminating for more than an hour"
+                work = node_hours(self.state.at_s - since_s, job.node_count)
+                yield self.entry(DriftClass.STUCK, revision, detail, began_at_s=since_s, work=work)
 
     # --- pending
 
@@ -789,8 +778,8 @@ def with_acceptance(
     """The report once these drifts are taken for known."""
     drift = tuple(entry for entry in report.drift if DriftId.of(entry) not in accepted)
     known = [_accepted(entry, acceptance) for entry in report.drift if DriftId.of(entry) in accepted]
-    ignored = sorted((*report.ignored, *known), key=lambda entry: entry.key)
-    return report.model_copy(update={"drift": drift, "ignored": tuple(ignored), "summary": _summary(drift)})
+    ignored = tuple(sorted((*report.ignored, *known), key=lambda entry: entry.key))
+    return report.model_copy(update={"drift": drift, "ignored": ignored, "summary": _summary(drift)})
 
 
 def _summary(drift: Iterable[Drift]) -> dict[DriftClass, int]:
