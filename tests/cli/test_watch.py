@@ -326,14 +326,6 @@ def test_check_that_could_read_nothing_says_why(watching: Watching, monkeypatch:
 
 
 @pytest.mark.usefixtures("stack")
-def test_checks_come_less_often_after_failures(watching: Watching) -> None:
-    spoil = [lambda: write("stack: test\njobs: {a: {n: 1}}\n")]
-    said = watching("--every", "1h", "--json", between=[*spoil, nothing, nothing, nothing])
-    assert [check["exit_code"] for check in said.checks] == [2, 65, 65, 65, 65]
-    assert [round(wait_s / 3600) for wait_s in said.waits_s] == [1, 1, 2, 4]
-
-
-@pytest.mark.usefixtures("stack")
 def test_metrics_file_is_written_after_each_check_and_left_as_it_is(watching: Watching) -> None:
     watching("-o", "prometheus=m.prom", between=[lambda: Path("m.prom").unlink()])
     families = text_string_to_metric_families(Path("m.prom").read_text(encoding="utf-8"))

@@ -50,11 +50,6 @@ def test_fault_hits_the_matching_requests_only(
     assert statuses(client, 4) == struck
 
 
-def test_faults_can_be_given_to_the_application(store: Store) -> None:
-    client = Client(create_app(store, faults=[Fault(Effect.ANSWER)]))
-    assert statuses(client, 2) == [500, 200]
-
-
 def test_throttled_answer_says_how_long_to_wait(app: Application, client: Client) -> None:
     app.faults.add(Fault(Effect.ANSWER, status=429, code="APIGW.0308", message="Slow.", retry_after_s=7))
     response = client.post(SEARCH, json={})

@@ -198,10 +198,6 @@ class Gate:
         return search(self._client, headers)
 
 
-def test_five_wrong_signatures_do_not_lock_the_key(store: Store) -> None:
-    assert Gate(store).knock(*[WRONG] * 5, RIGHT) == [401] * 5 + [200]
-
-
 def test_six_wrong_signatures_in_a_row_lock_the_key_for_five_minutes(store: Store) -> None:
     gate = Gate(store)
     assert gate.knock(*[WRONG] * 6, RIGHT) == [401] * 7

@@ -193,31 +193,23 @@ def test_duration_of_a_terminating_job_stands_still(
     assert status(client, job_id)["duration"] == 297_000  # 5 min without the 3 s before its start
 
 
+@pytest.mark.parametrize(
+    ("ends", "held", "then"), [(False, "Pending", "Running"), (True, "Terminating", "Terminated")]
+)
 def test_held_job_stays_until_it_is_released(
-    client: Client, create: Create, store: Store, clock: ManualClock
+    client: Client, create: Create, store: Store, clock: ManualClock, ends: bool, held: str, then: str
 ) -> None:
     job_id = create()
     clock.advance(seconds=2)
     store.hold(job_id)
+    if ends:
+        store.terminate("project", job_id)
     clock.advance(hours=10)
-    assert status(client, job_id)["phase"] == "Pending"
+    assert status(client, job_id)["phase"] == held
     store.release(job_id)
-    assert status(client, job_id)["phase"] == "Pending"
+    assert status(client, job_id)["phase"] == held
     clock.advance(seconds=1)
-    assert status(client, job_id)["phase"] == "Running"
-
-
-def test_held_job_that_is_terminated_stays_terminating(
-    client: Client, create: Create, store: Store, clock: ManualClock
-) -> None:
-    job_id = create()
-    store.hold(job_id)
-    store.terminate("project", job_id)
-    clock.advance(hours=1)
-    assert status(client, job_id)["phase"] == "Terminating"
-    store.release(job_id)
-    clock.advance(seconds=1)
-    assert status(client, job_id)["phase"] == "Terminated"
+    assert status(client, job_id)["phase"] == then
 
 
 def test_time_never_runs_backwards(clock: ManualClock) -> None:

@@ -134,14 +134,6 @@ def test_every_second_job_is_a_variant(client: Client, create: Create, store: St
     assert len(set(ids)) == 6
 
 
-@pytest.mark.parametrize("cloud", ["huawei", "otc"])
-def test_jobs_without_noise_are_reported_as_sent(a_job: MakeJob, clock: ManualClock, cloud: str) -> None:
-    with Store(clock=clock, noise=False) as store:
-        for job in both(store, a_job, cloud):
-            assert job["algorithm"] == a_job(edits=EVERYTHING)["algorithm"]
-            assert job["status"]["start_time"] == 0
-
-
 # ── what `reconciler` makes of it ──────────────────────────────────────────────────────────────────
 
 MANIFEST = """\

@@ -11,7 +11,7 @@ from reconciler.core.stack import Target
 from reconciler.emulator.app import Application
 from reconciler.emulator.control import Effect, Fault
 from reconciler.emulator.server import running
-from reconciler.errors import ServerError, Throttled, Unanswered, Unreachable, UnreadableAnswer, WrongPhase
+from reconciler.errors import ServerError, Unanswered, Unreachable, UnreadableAnswer, WrongPhase
 from reconciler.modelarts.connect import ModelArtsBackend, connect
 from reconciler.modelarts.http import SessionOptions
 from reconciler.modelarts.inprocess import connect_inprocess
@@ -59,15 +59,6 @@ def test_create_is_sent_once_whatever_fails(
     assert len(emulator.requests) == 1
 
 
-def test_throttled_create_is_not_retried_by_the_backend(
-    emulator: Application, place: ModelArtsBackend
-) -> None:
-    emulator.faults.add(Fault(Effect.ANSWER, status=429, code="APIG.0308", retry_after_s=5))
-    with pytest.raises(Throttled) as failure:
-        place.create(a_body())
-    assert failure.value.retry_after_s == 5
-
-
 @pytest.mark.parametrize("effect", [Effect.LOST_BEFORE, Effect.LOST_AFTER, Effect.ANSWER])
 def test_failed_search_is_retried(emulator: Application, place: ModelArtsBackend, effect: Effect) -> None:
     place.create(a_body())
@@ -113,29 +104,3 @@ def test_find_raises_for_an_unreadable_job_of_that_name(
     assert len(place.find("resnet50")) == 1, "the other one hides nothing"
     with pytest.raises(UnreadableAnswer, match="may be resnet50-r2"):
         place.find("resnet50-r2")
-
-
-def test_unreadable_job_hides_no_other(emulator: Application, place: ModelArtsBackend) -> None:
-    for name in ("a", "b"):
-        place.create(a_body(name))
-    emulator.faults.add(Fault(Effect.MALFORMED_JOB, operation="ListTrainingJobs"))
-    seen = place.observe()
-    assert [job.name for job in seen.jobs] == ["b"]
-    assert [entry.name for entry in seen.unreadable] == ["a"]
-    assert seen.is_whole
-
-
-def test_unknown_phase_is_kept_as_text(emulator: Application, place: ModelArtsBackend) -> None:
-    place.create(a_body())
-    emulator.faults.add(Fault(Effect.UNKNOWN_PHASE, operation="ListTrainingJobs"))
-    (job,) = place.observe().jobs
-    assert (job.phase, job.phase_text) == (None, "Hibernating")
-
-
-def test_unreadable_page_makes_the_observation_incomplete(
-    emulator: Application, place: ModelArtsBackend
-) -> None:
-    emulator.faults.add(Fault(Effect.UNREADABLE, operation="ListTrainingJobs", count=None))
-    seen = place.observe()
-    assert not seen.is_whole
-    assert "not JSON" in (seen.problem or "")

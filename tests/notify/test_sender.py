@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
 
-from reconciler.notify import Message, NotInstalled, knows, send_all
+from reconciler.notify import Message, knows, send_all
 from tests.notify.receiver import Receiver, receiving
 
 SECRET = "tell-nobody-4711"
@@ -65,12 +64,6 @@ def test_log_of_others_who_use_apprise_goes_where_it_went(caplog: pytest.LogCapt
     assert knows("json://localhost/")
     logging.getLogger("apprise").warning("somebody else's")
     assert "somebody else's" in caplog.text
-
-
-def test_without_apprise_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "apprise", None)
-    with pytest.raises(NotInstalled):
-        send_all([("json://localhost/", Message("title", "text"))])
 
 
 @pytest.mark.parametrize(
