@@ -553,11 +553,7 @@ class InvalidAnswer(ValueError):
 
 
 class _FailedThere(Exception):
-    """A call failed on a worker: the name of its exception, and of the module that is missing, if one is."""
-
-    def __init__(self, kind: str, module: str, why: str) -> None:
-        self.kind, self.module = kind, module
-        super().__init__(why)
+    """A call failed on a worker; its arguments are the name of the exception, the missing module, and why."""
 
 
 @contextmanager
@@ -801,7 +797,7 @@ def _version(found: object) -> str:
     try:
         return _answer(found)
     except _FailedThere as failed:
-        return "none" if failed.module == "reconciler" else "none that knows --fleet"
+        return "none" if failed.args[1] == "reconciler" else "none that knows --fleet"
     except InvalidAnswer as invalid:
         return f"an answer that cannot be read ({invalid})"
 
@@ -816,9 +812,10 @@ def _problem_of(error: BaseException) -> Diagnostic:
         why = "workers were lost again and again while they checked it"
         return Diagnostic("workers were lost", why, "check the memory of the workers, and their logs")
     if isinstance(error, _FailedThere):
-        if error.kind == "ModuleNotFoundError" and error.module.startswith("reconciler"):
+        kind, module, why = error.args
+        if kind == "ModuleNotFoundError" and module.startswith("reconciler"):
             return Diagnostic("the worker has no reconciler", "it cannot import reconciler", _INSTALL)
-        return Diagnostic("the worker failed", printable(f"{error.kind}: {_reason(error)}"))
+        return Diagnostic("the worker failed", printable(f"{kind}: {why.splitlines()[0] if why else kind}"))
     if isinstance(error, InvalidAnswer):
         return Diagnostic("the worker's answer cannot be read", printable(str(error)))
     return Diagnostic("the worker failed", "it could not run the check", "read the logs of the workers")
