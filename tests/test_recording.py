@@ -50,19 +50,6 @@ def test_unavailable_records_stop_no_run_that_goes_on_without_them(blocked: Path
     assert "continuing without lock, journal and history" in warning
 
 
-def test_file_that_is_a_link_to_itself_is_not_an_empty_store(tmp_path: Path) -> None:
-    (tmp_path / ".reconciler").mkdir()
-    (tmp_path / ".reconciler" / "records.sqlite3").symlink_to("records.sqlite3")
-    recording = Recording(None, tmp_path, Now())
-    assert recording.recorded_revisions(scope()) is None
-    assert "cannot be reached" in (recording.memory(scope()).problem or "")
-    with (
-        pytest.raises(RecordsUnavailable, match="cannot be reached"),
-        recording.lock(scope(), lambda: None),
-    ):
-        pass
-
-
 @pytest.mark.parametrize(
     ("one", "other"), [("https://here", "https://HERE:443"), ("http://127.0.0.1", "http://127.0.0.1:80")]
 )

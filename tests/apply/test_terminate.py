@@ -20,21 +20,21 @@ CHANGED = Fault(
 
 
 @pytest.fixture
-def ending(either: Service) -> Plan:
+def ending(service: Service) -> Plan:
     """The plan to terminate a job that runs."""
-    either.run(a_job())
-    plan = either.plan(absent())
+    service.run(a_job())
+    plan = service.plan(absent())
     assert [action.action for action in plan.actions] == [Action.TERMINATE]
-    either.forget_requests()
+    service.forget_requests()
     return plan
 
 
-def test_stopped_flag_is_written_before_the_terminate(either: Service, ending: Plan) -> None:
-    outcome = the_only(either.carry_out(ending))
-    assert either.changes == [UPDATE, STOP]
-    assert (outcome.status, outcome.job) == (Status.DONE, either.job("a").id)
-    assert either.description("a") == marker("a", 1, a_job().digest, "stopped")
-    assert either.plan(a_job()).actions[0].reason is Reason.WAITS_FOR_TERMINATION
+def test_stopped_flag_is_written_before_the_terminate(service: Service, ending: Plan) -> None:
+    outcome = the_only(service.carry_out(ending))
+    assert service.changes == [UPDATE, STOP]
+    assert (outcome.status, outcome.job) == (Status.DONE, service.job("a").id)
+    assert service.description("a") == marker("a", 1, a_job().digest, "stopped")
+    assert service.plan(a_job()).actions[0].reason is Reason.WAITS_FOR_TERMINATION
 
 
 def test_stopped_flag_keeps_the_description_text(service: Service) -> None:
@@ -55,50 +55,50 @@ def test_description_without_room_for_the_stopped_flag_is_cut(service: Service) 
 @pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated", "Abnormal", "Terminating"])
 @pytest.mark.parametrize("when", ["before the look", "before the mark", "between mark and terminate"])
 def test_terminate_of_a_job_that_has_ended_meanwhile_is_done(
-    either: Service, ending: Plan, phase: str, when: str
+    service: Service, ending: Plan, phase: str, when: str
 ) -> None:
     def end() -> None:
-        either.store.set_phase(either.job("a").id, phase)
-        either.store.hold(either.job("a").id)
+        service.store.set_phase(service.job("a").id, phase)
+        service.store.hold(service.job("a").id)
 
     at = {"before the look": SHOW, "before the mark": UPDATE, "between mark and terminate": STOP}[when]
-    either.gate.before(at, end)
-    outcome = the_only(either.carry_out(ending))
+    service.gate.before(at, end)
+    outcome = the_only(service.carry_out(ending))
     assert (outcome.status, outcome.detail) == (Status.DONE, f"now {phase}")
-    assert either.phases() == {"a": phase}
-    is_marked = either.description("a").endswith(".stopped")
+    assert service.phases() == {"a": phase}
+    is_marked = service.description("a").endswith(".stopped")
     if when == "before the look":
         assert not is_marked, "it was not us"
 
 
 def test_terminate_refused_for_a_changed_status_is_read_again_and_retried(
-    either: Service, ending: Plan
+    service: Service, ending: Plan
 ) -> None:
-    either.fail(CHANGED, CHANGED)
-    assert the_only(either.carry_out(ending)).status is Status.DONE
-    assert either.changes == [UPDATE, STOP, STOP, STOP], "it is marked once"
-    assert either.asked(SHOW) == 4
-    assert either.phases() == {"a": "Terminating"}
+    service.fail(CHANGED, CHANGED)
+    assert the_only(service.carry_out(ending)).status is Status.DONE
+    assert service.changes == [UPDATE, STOP, STOP, STOP], "it is marked once"
+    assert service.asked(SHOW) == 4
+    assert service.phases() == {"a": "Terminating"}
 
 
-def test_terminate_refused_for_a_changed_status_every_time_fails(either: Service, ending: Plan) -> None:
-    either.fail(Fault(Effect.ANSWER, operation=STOP, status=409, code="ModelArts.2878", count=None))
-    outcome = the_only(either.carry_out(ending))
+def test_terminate_refused_for_a_changed_status_every_time_fails(service: Service, ending: Plan) -> None:
+    service.fail(Fault(Effect.ANSWER, operation=STOP, status=409, code="ModelArts.2878", count=None))
+    outcome = the_only(service.carry_out(ending))
     assert (outcome.status, outcome.code) == (Status.FAILED, "ModelArts.2878")
-    assert either.phases() == {"a": "Running"}
+    assert service.phases() == {"a": "Running"}
 
 
-def test_last_attempt_on_a_job_that_has_ended_meanwhile_is_done(either: Service, ending: Plan) -> None:
-    either.fail(CHANGED, CHANGED, CHANGED)
+def test_last_attempt_on_a_job_that_has_ended_meanwhile_is_done(service: Service, ending: Plan) -> None:
+    service.fail(CHANGED, CHANGED, CHANGED)
     asked: list[str] = []
 
     def complete_before_the_fourth() -> None:
         asked.append("")
         if len(asked) == 4:
-            either.store.set_phase(either.job("a").id, "Completed")
+            service.store.set_phase(service.job("a").id, "Completed")
 
-    either.gate.before(STOP, complete_before_the_fourth, always=True)
-    outcome = the_only(either.carry_out(ending))
+    service.gate.before(STOP, complete_before_the_fourth, always=True)
+    outcome = the_only(service.carry_out(ending))
     assert (outcome.status, outcome.detail) == (Status.DONE, "now Completed")
 
 
@@ -107,47 +107,47 @@ def test_last_attempt_on_a_job_that_has_ended_meanwhile_is_done(either: Service,
 )
 @pytest.mark.parametrize("operation", [STOP, UPDATE, SHOW])
 def test_lost_answer_to_any_request_does_not_fail_the_terminate(
-    either: Service, ending: Plan, operation: str, effect: Effect
+    service: Service, ending: Plan, operation: str, effect: Effect
 ) -> None:
     if (operation, effect) == (SHOW, Effect.UNREADABLE):
         effect = Effect.TRUNCATED
-    either.fail(Fault(effect, operation=operation, status=503))
-    assert the_only(either.carry_out(ending)).status is Status.DONE
-    assert either.phases() == {"a": "Terminating"}
-    assert either.description("a").endswith(".stopped")
+    service.fail(Fault(effect, operation=operation, status=503))
+    assert the_only(service.carry_out(ending)).status is Status.DONE
+    assert service.phases() == {"a": "Terminating"}
+    assert service.description("a").endswith(".stopped")
 
 
 @pytest.mark.parametrize("operation", [STOP, UPDATE])
 def test_failing_request_of_a_terminate_is_retried_by_the_backend_only(
-    either: Service, ending: Plan, operation: str
+    service: Service, ending: Plan, operation: str
 ) -> None:
-    either.fail(Fault(Effect.ANSWER, operation=operation, status=503, code="ModelArts.4302", count=None))
-    outcome = the_only(either.carry_out(ending))
+    service.fail(Fault(Effect.ANSWER, operation=operation, status=503, code="ModelArts.4302", count=None))
+    outcome = the_only(service.carry_out(ending))
     assert (outcome.status, outcome.code) == (Status.FAILED, "ModelArts.4302")
-    assert either.asked(operation) == Backoff().attempts
-    assert either.phases() == {"a": "Running"}
+    assert service.asked(operation) == Backoff().attempts
+    assert service.phases() == {"a": "Running"}
 
 
 @pytest.mark.parametrize("operation", [STOP, UPDATE])
-def test_terminate_whose_answers_are_all_lost_is_done(either: Service, ending: Plan, operation: str) -> None:
-    either.fail(Fault(Effect.LOST_AFTER, operation=operation, count=None))
-    assert the_only(either.carry_out(ending)).status is Status.DONE
-    assert either.phases()["a"] in ("Terminating", "Terminated")
-    assert either.description("a").endswith(".stopped")
+def test_terminate_whose_answers_are_all_lost_is_done(service: Service, ending: Plan, operation: str) -> None:
+    service.fail(Fault(Effect.LOST_AFTER, operation=operation, count=None))
+    assert the_only(service.carry_out(ending)).status is Status.DONE
+    assert service.phases()["a"] in ("Terminating", "Terminated")
+    assert service.description("a").endswith(".stopped")
 
 
 @pytest.mark.parametrize("at", [SHOW, UPDATE, STOP])
-def test_terminate_of_a_deleted_job_is_done(either: Service, ending: Plan, at: str) -> None:
-    either.gate.before(at, lambda: either.store.delete(PROJECT, either.job("a").id))
-    outcome = the_only(either.carry_out(ending))
+def test_terminate_of_a_deleted_job_is_done(service: Service, ending: Plan, at: str) -> None:
+    service.gate.before(at, lambda: service.store.delete(PROJECT, service.job("a").id))
+    outcome = the_only(service.carry_out(ending))
     assert (outcome.status, outcome.detail) == (Status.DONE, "its record no longer exists")
 
 
-def test_refused_stopped_flag_fails_the_action_without_a_terminate(either: Service, ending: Plan) -> None:
-    either.fail(Fault(Effect.ANSWER, operation=UPDATE, status=400, code="ModelArts.2788", count=None))
-    outcome = the_only(either.carry_out(ending))
+def test_refused_stopped_flag_fails_the_action_without_a_terminate(service: Service, ending: Plan) -> None:
+    service.fail(Fault(Effect.ANSWER, operation=UPDATE, status=400, code="ModelArts.2788", count=None))
+    outcome = the_only(service.carry_out(ending))
     assert (outcome.status, outcome.code) == (Status.FAILED, "ModelArts.2788")
-    assert either.changes == [UPDATE]
+    assert service.changes == [UPDATE]
 
 
 # --- killed between the mark and the terminate
@@ -163,14 +163,14 @@ def kill() -> None:
 
 
 @pytest.fixture
-def half_stopped(either: Service, ending: Plan) -> Service:
+def half_stopped(service: Service, ending: Plan) -> Service:
     """A job that was marked and not terminated, since we were killed."""
-    either.gate.before(STOP, kill)
+    service.gate.before(STOP, kill)
     with pytest.raises(Killed):
-        either.carry_out(ending)
-    assert either.description("a").endswith(".stopped")
-    assert either.phases() == {"a": "Running"}
-    return either
+        service.carry_out(ending)
+    assert service.description("a").endswith(".stopped")
+    assert service.phases() == {"a": "Running"}
+    return service
 
 
 def test_terminate_killed_after_the_stopped_flag_is_finished_by_the_next_apply(half_stopped: Service) -> None:
@@ -208,29 +208,29 @@ def wipe(service: Service) -> None:
 
 @pytest.mark.parametrize("move", [protect, give_away, renew, wipe])
 def test_job_protected_or_remarked_since_the_plan_is_not_terminated(
-    either: Service, ending: Plan, move: Callable[[Service], None]
+    service: Service, ending: Plan, move: Callable[[Service], None]
 ) -> None:
-    move(either)
-    said = either.description("a")
-    outcome = the_only(either.carry_out(ending))
-    assert (outcome.status, either.changes) == (Status.CONFLICT, [])
-    assert either.description("a") == said
-    assert either.phases() == {"a": "Running"}
+    move(service)
+    said = service.description("a")
+    outcome = the_only(service.carry_out(ending))
+    assert (outcome.status, service.changes) == (Status.CONFLICT, [])
+    assert service.description("a") == said
+    assert service.phases() == {"a": "Running"}
 
 
 def test_job_protected_before_the_terminate_is_retried_is_not_terminated(
-    either: Service, ending: Plan
+    service: Service, ending: Plan
 ) -> None:
-    either.fail(CHANGED)
-    either.gate.after(
-        UPDATE, lambda: either.describe("a", marker("a", 1, a_job().digest, "protected", "stopped"))
+    service.fail(CHANGED)
+    service.gate.after(
+        UPDATE, lambda: service.describe("a", marker("a", 1, a_job().digest, "protected", "stopped"))
     )
-    assert the_only(either.carry_out(ending)).status is Status.CONFLICT
-    assert either.phases() == {"a": "Running"}
+    assert the_only(service.carry_out(ending)).status is Status.CONFLICT
+    assert service.phases() == {"a": "Running"}
 
 
-def test_job_in_an_unknown_phase_is_not_terminated(either: Service, ending: Plan) -> None:
-    either.store.set_phase(either.job("a").id, "Hibernating")
-    outcome = the_only(either.carry_out(ending))
-    assert (outcome.status, either.changes) == (Status.FAILED, [])
+def test_job_in_an_unknown_phase_is_not_terminated(service: Service, ending: Plan) -> None:
+    service.store.set_phase(service.job("a").id, "Hibernating")
+    outcome = the_only(service.carry_out(ending))
+    assert (outcome.status, service.changes) == (Status.FAILED, [])
     assert "Hibernating" in outcome.detail

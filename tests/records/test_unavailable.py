@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sqlite3
-import tempfile
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -57,18 +54,6 @@ def test_non_database_file_is_refused_with_a_fix(sqlite: Place) -> None:
     )
 
 
-def test_damaged_file_raises_unavailable(sqlite: Place) -> None:
-    records = sqlite.open()
-    records.begin(a_run())
-    records.close()
-    assert sqlite.path is not None
-    content = sqlite.path.read_bytes()
-    sqlite.path.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
-    with pytest.raises(RecordsUnavailable) as unavailable:
-        sqlite.open().runs(SCOPE)
-    assert unavailable.value.diagnostics[0].what == "the record store cannot be read"
-
-
 @pytest.mark.parametrize("create", [False, True], ids=["read", "write"])
 @pytest.mark.parametrize(
     "damage",
@@ -102,59 +87,10 @@ def test_file_with_a_revision_without_a_number_cannot_be_read(sqlite: Place, num
     assert not read_revisions(sqlite.path, SCOPE)
 
 
-def test_directory_at_the_store_path_is_refused(sqlite: Place) -> None:
-    assert sqlite.path is not None
-    sqlite.path.mkdir()
-    assert _refusal(sqlite.url, sqlite.clock).what == "the record store cannot be reached"
-
-
 def test_file_at_the_store_directory_is_refused(sqlite: Place) -> None:
     told = _refusal(f"sqlite://{sqlite.clock.path}/records.db", sqlite.clock)
     assert told.what == "the record store cannot be reached"
     assert "Not a directory" in told.why or "File exists" in told.why
-
-
-@contextmanager
-def _as_somebody_else() -> Iterator[Path]:
-    """A directory that we may read and not write to; root may do everything."""
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        directory.chmod(0o755)
-        yield directory
-        os.seteuid(os.getuid())
-
-
-def _stop_being_root(directory: Path) -> None:
-    if os.geteuid() == 0:
-        os.seteuid(65534)
-    else:
-        directory.chmod(0o555)
-
-
-@pytest.mark.parametrize("mode", [0o644, 0o000])
-def test_unreadable_or_unwritable_file_raises_unavailable_with_a_fix(clock: FileClock, mode: int) -> None:
-    with _as_somebody_else() as directory:
-        path = directory / "records.db"
-        place = Place("sqlite", f"sqlite://{path}", clock, path)
-        records = place.open()
-        place.close()
-        path.chmod(mode)
-        if os.geteuid() != 0 and mode:
-            path.chmod(0o444)
-        now = clock.now()
-        _stop_being_root(directory)
-        try:
-            clock.now = lambda: now  # type: ignore[method-assign]
-            with pytest.raises(RecordsUnavailable) as unavailable:
-                place.open().begin(a_run())
-            place.close()
-        finally:
-            if os.getuid() == 0:
-                os.seteuid(0)
-            directory.chmod(0o755)
-        assert str(path) in str(unavailable.value)
-        assert unavailable.value.diagnostics[0].fix
-        records.close()
 
 
 def test_file_locked_by_another_writer_raises_unavailable(

@@ -27,9 +27,11 @@ from zlib import crc32
 
 import pytest
 
+from reconciler.errors import ExitCode
 from tests.apply.service import CREATE
 from tests.scenarios.every_action import (
     APPLY,
+    APPLY_SAVED,
     KEPT,
     MET,
     NOT_OURS,
@@ -37,6 +39,7 @@ from tests.scenarios.every_action import (
     Place,
     World,
     a_world,
+    check_it_ended_well,
     check_none_is_there_twice,
     check_the_next_apply_does_the_rest,
 )
@@ -191,6 +194,48 @@ def test_create_arriving_after_its_sender_was_killed_makes_one_job(
         assert has_arrived.wait(20)
         assert service.jobs_of_each_revision() == {("a", 1): 1}
         assert service.changes(home) == []
+
+
+# --- a saved plan
+
+
+def test_killed_saved_plan_is_stale_or_unchanged_and_a_fresh_apply_does_the_rest(
+    fork_server: ForkServer, tmp_path: Path, record_property: RecordProperty
+) -> None:
+    """Every other moment right after a call that changes something, and a few of the others."""
+    world = a_world(tmp_path, fork_server, apply=APPLY_SAVED)
+    after_a_change = tuple(f"{AFTER} {operation}" for operation in CALLS)
+    some = [moment for moment in world.moments if moment.startswith(after_a_change)][::2]
+    chosen, stale = [*world.moments[::72], *some, world.moments[-1]], 0
+    for number, moment in enumerate(chosen):
+        place = world.place.copy(tmp_path / str(number))
+        killed = fork_server.run(place.home, *APPLY_SAVED, accidents=[Accident(moment, KILL)])
+        assert killed.code in (-signal.SIGKILL, 0), killed.err
+        check_none_is_there_twice(place)
+        left = place.fates()
+        again = fork_server.run(place.home, *APPLY_SAVED)
+        assert again.code in (0, ExitCode.STALE), (moment, again.err)
+        if again.code == ExitCode.STALE:
+            stale += 1
+            assert "stale plan" in again.err
+            assert place.fates() == left, "nothing is changed by a plan that does not hold any more"
+        else:
+            lives, before = (
+                {name: fate.past for name, fate in fates.items()} for fates in (left, world.place.fates())
+            )
+            assert lives == before, "it holds where no job came or went"
+        check_the_next_apply_does_the_rest(world, place, fork_server, moment, with_plan=number % 3 == 0)
+        shutil.rmtree(place.home)
+    assert len(chosen) // 2 < stale < len(chosen)
+    record_property("figure", ["kill points of a saved plan, each repaired by a fresh one", len(chosen)])
+    place = world.place.copy(tmp_path / "applied")
+    assert fork_server.run(place.home, *APPLY_SAVED).code == 0
+    assert fork_server.run(place.home, *APPLY_SAVED).code == ExitCode.STALE
+    place.let_pass(60)
+    check_it_ended_well(world, place)
+
+
+# --- how it is killed
 
 
 @dataclass
