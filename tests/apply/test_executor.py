@@ -226,6 +226,19 @@ def test_interrupted_replace_sends_no_further_call_and_reports_its_progress(
     assert told.message == detail
 
 
+def test_interrupted_terminate_that_was_sent_is_done(service: Service) -> None:
+    service.run(a_job())
+    plan = service.plan(absent())
+
+    def interrupt() -> None:
+        service.stop.set()
+        service.fail(Fault(Effect.ANSWER, operation=SHOW, status=503, count=None))
+
+    service.gate.after(STOP, interrupt)
+    outcome = the_only(service.carry_out(plan))
+    assert (outcome.status, outcome.detail) == (Status.DONE, "its termination was requested")
+
+
 @pytest.mark.parametrize(("how", "operation"), [(how, operation) for how, operation, *_ in CUT_SHORT])
 def test_interrupted_replace_is_completed_by_the_next_apply(
     service: Service, how: dict[str, Any], operation: str

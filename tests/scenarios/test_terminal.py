@@ -175,14 +175,6 @@ def test_second_interrupt_stops_at_once_names_calls_in_flight_and_leaves_a_clean
     check_the_terminal_is_usable(terminal)
 
 
-def test_double_interrupt_during_the_wait_leaves_a_clean_terminal(waiting: Terminal) -> None:
-    waiting.type(CTRL_C + CTRL_C)
-    assert waiting.end() == 130
-    assert not waiting.screen.cursor.hidden
-    assert waiting.flags_now == waiting.flags
-    assert not has_table(waiting)
-
-
 def test_hangup_ends_the_wait_with_exit_code_129(waiting: Terminal) -> None:
     waiting.hang_up()
     assert waiting.process.wait(PATIENCE_S) == 129
@@ -199,11 +191,16 @@ def test_fatal_signal_leaves_a_clean_terminal(waiting: Terminal, name: str) -> N
     check_the_terminal_is_usable(waiting)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_sigterm_and_sighup_exit_in_order_and_leave_a_clean_terminal(
-    waiting: Terminal, number: signal.Signals, code: int
+@pytest.mark.parametrize(
+    ("told", "code"), [(CTRL_C + CTRL_C, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str
+)
+def test_waiting_apply_that_is_told_to_end_leaves_a_clean_terminal(
+    waiting: Terminal, told: bytes | signal.Signals, code: int
 ) -> None:
-    waiting.process.send_signal(number)
+    if isinstance(told, bytes):
+        waiting.type(told)
+    else:
+        waiting.process.send_signal(told)
     assert waiting.end() == code
     assert not waiting.screen.cursor.hidden
     assert waiting.flags_now == waiting.flags
