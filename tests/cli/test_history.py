@@ -7,12 +7,9 @@ import os
 import re
 import shutil
 import sqlite3
-import subprocess
 import sys
-import threading
 import time
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -208,37 +205,6 @@ def test_run_that_died_says_so_and_its_open_call_is_shown(
     assert run["ended_at"] is run["duration_s"] is None
     assert run["result"] == "interrupted"
     assert run["steps"][-1]["ok"] is None
-
-
-def test_killed_apply_is_in_the_history(
-    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(manifest("a", url=service.url))
-    is_over = threading.Event()
-
-    def stand(_: float) -> None:
-        is_over.wait(60)
-
-    settings = replace(service.app.settings, sleep=stand)
-    monkeypatch.setattr(service.app, "settings", settings)
-    service.app.faults.add(Fault(Effect.DELAY, operation="CreateTrainingJob"))
-    command = [sys.executable, "-m", "reconciler", "apply", "--yes"]
-    with subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=-3, stdout=-3
-    ) as other:
-        try:
-            ends_s = time.monotonic() + 60
-            while not (found := runs(reconciler("history", "--json"))) or not found[0]["steps"]:
-                assert time.monotonic() < ends_s
-                time.sleep(0.02)
-            assert found[0]["result"] == "running"
-        finally:
-            other.kill()
-    assert "#1 apply: interrupted" in reconciler("history").out
-    assert reconciler("apply", "--yes").code == 0
-    assert reconciler("history", "a").out.count("\nr1  a  ") == 1
-    assert len(service.store.jobs()) == 1
-    is_over.set()
 
 
 # ── a key ──────────────────────────────────────────────────────────────────────────────────────────

@@ -156,15 +156,6 @@ def test_word_that_is_neither_key_nor_path_is_wrong_use(
     assert said in found.err
 
 
-def test_directory_of_a_keys_name_is_the_key_before_another_path(
-    reconciler: Reconciler, service: Service
-) -> None:
-    write(manifest("a", "b", url=service.url))
-    write("import torch\n", "a/train.py")
-    assert [one["key"] for one in rows(reconciler("status", "--json", "a", "."))] == ["a"]
-    assert "for the key use: reconciler status a ." in reconciler("status", "a").err
-
-
 # ── what it needs, and what it leaves alone ────────────────────────────────────────────────────────
 
 
