@@ -44,11 +44,6 @@ def value_on(place: Place, target: str | None, **options: Any) -> Any:
 # --- variables
 
 
-def test_null_on_target_leaves_the_default(place: Place) -> None:
-    stack(place, "variables: {v: null}")
-    assert value_on(place, "dev") == "d"
-
-
 def test_target_entry_may_use_the_values_that_hold_there(place: Place) -> None:
     place.write(
         "stack: s\ntarget: dev\nvariables: {region: {default: cn-north-1}}\ntargets:\n"
@@ -82,14 +77,6 @@ def test_without_a_default_target_the_first_that_has_its_values_is_read(place: P
 
 
 # --- defaults
-
-
-def test_mistake_in_defaults_of_a_target_is_told_there(place: Place) -> None:
-    stack(place, prod="defaults: {spec: {resource: {node_cout: 2}}}")
-    place.load()
-    problem = place.problem(target="prod")
-    assert problem.path == "targets.prod.defaults.spec.resource"
-    assert problem.fix == 'did you mean "node_count"?'
 
 
 # --- expressions in values
@@ -162,53 +149,6 @@ def test_secret_that_a_target_takes_from_the_environment_is_no_literal(place: Pl
 # --- types and allowed values
 
 
-@pytest.mark.parametrize(
-    ("kind", "given"),
-    [
-        ("number", "many"),
-        ("number", "true"),
-        ("number", ""),
-        ("bool", "yes"),
-        ("bool", "1"),
-        ("list", "a"),
-        ("list", "{a: 1}"),
-        ("list", "[1"),
-        ("list", "1}, {value: [1]"),
-        ("mapping", "[1]"),
-        ("mapping", "a: 1"),
-        ("mapping", "!!python/object:os.system {}"),
-    ],
-)
-def test_value_of_another_type_is_told_with_its_source(place: Place, kind: str, given: str) -> None:
-    stack(place, declared=f"type: {kind}, env: V")
-    by_option = place.problem(variables={"v": given})
-    assert (by_option.what, by_option.path) == ("wrong type", "variables.v.type")
-    assert 'the value of "v" from --var must be' in by_option.why
-    if given:
-        by_env = place.problem(environ={"V": given})
-        assert 'the value of "v" from the environment variable V must be' in by_env.why
-
-
-@pytest.mark.parametrize(
-    ("target", "declared", "path", "source"),
-    [
-        ("variables: {v: many}", "type: number, default: 1", "targets.dev.variables.v", "the target"),
-        ("", "type: number, default: many", "variables.v.default", "its default"),
-        ("", "type: list, default: {a: 1}", "variables.v.default", "its default"),
-        ("variables: {v: [1]}", "type: string, default: a", "targets.dev.variables.v", "the target"),
-        ("", "allowed: [a, b], default: c", "variables.v.default", "its default"),
-        ("variables: {v: c}", "allowed: [a, b], default: a", "targets.dev.variables.v", "the target"),
-    ],
-)
-def test_wrong_value_in_a_file_of_the_stack_is_told_at_its_place(
-    place: Place, target: str, declared: str, path: str, source: str
-) -> None:
-    stack(place, target, declared=declared)
-    for options in ({}, {"variables": {"v": "1" if "number" in declared else "a"}}):
-        problem = next(one for one in place.problems(**options) if one.path == path)
-        assert f'the value of "v" from {source} must be' in problem.why
-
-
 def test_wrong_value_in_a_variable_file_is_told_there(place: Place) -> None:
     stack(place, declared="allowed: [1, 2]")
     file = place.write("other: x\nv: 3\n", "values.yaml")
@@ -277,37 +217,6 @@ def test_stack_on_another_target_is_that_of_the_bytes_that_were_read(place: Plac
     job = loaded.on("prod", offline=False).stack.jobs["a"]
     assert job.body is not None
     assert job.body["algorithm"]["environments"]["X"] == "p"
-
-
-SECRET_C = "c: {env: B, sensitive: true}"
-
-
-@pytest.mark.parametrize(
-    ("declared", "others", "options", "source"),
-    [
-        ("'${var.b}'", "b: {env: B, sensitive: true}", {}, {"text": "${var.b}"}),
-        ("'${env.B}'", "", {}, {"env": "B"}),
-        ("'Bearer ${var.b}!'", "b: {env: B, sensitive: true}", {}, {"text": "Bearer ${var.b}!"}),
-        ("'Bearer ${env.B}'", "", {}, {"text": "Bearer ${env.B}"}),
-        ("'${var.b}'", "b: {env: B}", {}, {"env": "B"}),
-        ("'${var.b}'", f"b: {{default: 'for ${{var.c}}'}}, {SECRET_C}", {}, {"text": "for ${var.c}"}),
-        ("'${var.b} $${x} $${var.c}'", f"b: {{default: 7}}, {SECRET_C}", {}, {"default": True}),
-        ("'${var.b}@${var.c}'", f"b: {{default: 'h$${{x}}$'}}, {SECRET_C}", {}, {"text": "h$${x}$@${var.c}"}),
-        ("'${var.b}${var.c}'", f"b: {{default: 'a$'}}, {SECRET_C}", {}, {"text": "a${$}${var.c}"}),
-        ("'${var.b}${var.c}'", f"b: {{}}, {SECRET_C}", {"variables": {"b": "h-"}}, {"text": "h-${var.c}"}),
-        ("'a text'", "", {}, {"default": True}),
-        ("'password=hunter2-xK9vQ2mZ7 ${var.b}'", "b: {env: B, sensitive: true}", {}, {"default": True}),
-    ],
-)  # fmt: skip
-def test_source_of_a_composed_secret_is_the_text_around_what_has_its_value_elsewhere(
-    place: Place, declared: str, others: str, options: dict[str, Any], source: dict[str, Any]
-) -> None:
-    """A saved plan is applied without the manifest; what looks like a secret is not written into it."""
-    stack(place, declared=f"sensitive: true, default: {declared}")
-    text = (place.root / "main.yaml").read_text().replace("other:", f"{others}{', ' if others else ''}other:")
-    place.write(text)
-    loaded = place.load(environ={"B": "s3cret"}, **options)
-    assert loaded.sources["v"].model_dump(exclude_defaults=True) == source
 
 
 def test_secret_whose_environment_is_not_set_needs_no_value_offline(place: Place) -> None:

@@ -49,57 +49,6 @@ def test_the_first_source_that_has_a_value_wins(place: Place) -> None:
     assert value() == "from default"  # an empty environment variable is how CI spells a missing one
 
 
-@pytest.mark.parametrize(("default", "given"), [("1", "one"), ("1", "1.5"), ("true", "yes"), ("0.5", "half")])
-def test_text_that_is_not_of_the_type_of_the_default_is_an_error(
-    place: Place, default: str, given: str
-) -> None:
-    place.write(head(f"v: {{default: {default}}}") + f"jobs:\n  a:{BODY % '${var.v}'}")
-    problem = place.problem(variables={"v": given})
-    assert problem.what == "wrong type"
-    assert 'the value of "v" from --var must be' in problem.why
-    assert (problem.path, marked(problem)) == ("variables.v.default", default)
-
-
-@pytest.mark.parametrize(
-    ("text", "sent"),
-    [
-        ("'${job.key}'", "a"),
-        ("'x-${job.key}-${var.n}'", "x-a-3"),
-        ("'$${var.n}'", "${var.n}"),
-        ("'$$${var.n}'", "$${var.n}"),
-        ("'a $ b $HOME {x}'", "a $ b $HOME {x}"),
-        ("'${env.HOME_DIR}'", "/home"),
-        ("'${ var.n }'", "3"),
-        ("'${var.t}'", "true"),
-        ("'is ${var.t}'", "is true"),
-    ],
-)
-def test_expressions(place: Place, text: str, sent: str) -> None:
-    declared = "n: {default: 3}, t: {default: true}"
-    assert environment(place, text, declared, environ={"HOME_DIR": "/home"}) == sent
-
-
-def test_a_variable_may_hold_a_whole_mapping(place: Place) -> None:
-    declared = "parameters: {default: {lr: 0.1, epochs: 3}}"
-    body = JOB.replace("engine:", "parameters: '${var.parameters}', engine:")
-    job = place.job(body, head(declared))
-    assert job.body is not None
-    assert job.body["algorithm"]["parameters"] == [
-        {"name": "lr", "value": "0.1"},
-        {"name": "epochs", "value": "3"},
-    ]
-
-
-def test_a_variable_without_a_value_is_told_once_whether_it_is_used_or_not(place: Place) -> None:
-    jobs = "".join(f"  {key}:{BODY % '${var.v}'}" for key in "abc")
-    place.write(head("v: {}, unused: {}, secret: {sensitive: true}") + f"jobs:\n{jobs}")
-    problems = place.problems()
-    assert {problem.what for problem in problems} == {"variable without a value"}
-    assert [problem.path for problem in problems] == [f"variables.{n}" for n in ("v", "unused", "secret")]
-    assert [marked(problem) for problem in problems] == ["v", "unused", "secret"]
-    assert [problem.path for problem in place.problems(offline=True)] == ["variables.v", "variables.unused"]
-
-
 def test_a_variable_that_only_a_target_uses_needs_a_value_too(place: Place) -> None:
     place.write("stack: s\nvariables: {r: {}}\ntargets: {t: {kind: modelarts, region: '${var.r}'}}\n")
     problem = place.problem()
@@ -184,60 +133,12 @@ def test_a_value_that_another_one_outdoes_is_still_a_secret(place: Place) -> Non
     assert set(loaded.secrets) == {"hunter2!", "battery staple", "correct horse"}
 
 
-@pytest.mark.parametrize(
-    "declared",
-    [
-        "token: {sensitive: true, default: hunter2!, defualt: x}",
-        "token: {sensitive: 'yes', default: hunter2!}",
-        "token: {sensitive: true, default: [hunter2!], defualt: x}",
-    ],
-)
-def test_the_secret_of_a_declaration_that_is_wrong_is_not_shown(place: Place, declared: str) -> None:
-    place.write(head(declared))
-    assert "hunter2!" not in repr(place.problem())
-
-
 def test_the_secrets_of_files_that_disagree_are_not_shown(place: Place) -> None:
     place.write(head("token: {sensitive: true, default: correct horse}"))
     place.write("variables: {token: {sensitive: true, default: hunter2!}}\n", "more.yaml")
     problem = place.problem()
     assert problem.what == "files disagree"
     assert "hunter2!" not in repr(problem)
-
-
-def test_a_value_marked_sensitive_is_not_shown_where_its_job_is_wrong(place: Place) -> None:
-    parameters = "parameters: {p: {value: hunter2!, sensitive: true}, q: {valeu: 1}}, engine:"
-    place.write(HEAD + f"jobs:\n  a:{JOB.replace('engine:', parameters)}")
-    problem = place.problem()
-    assert problem.what == "unknown field"
-    assert "hunter2!" not in repr(problem)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "environments: {p: {value: hunter2!, sensitive: true, foo: 1}}",
-        "environments: {p: {value: hunter2!, sensitive: yes}}",
-        "environments: {p: {value: hunter2!, Sensitive: true}}",
-        "environments: {p: {value: hunter2!, ensitive: true}}",
-        "environments: {p: {value: hunter2!, sensitve: true}}",
-        "environments: {p: {value: hunter2!, is_sensitive: true}}",
-        "environments: [{name: p, value: hunter2!, sensitive: true, foo: 1}]",
-        "environments: [{name: p, value: hunter2!, sensitive: yes}]",
-        "environments: [{name: p, value: hunter2!, sensitve: true}]",
-        "environments: [{name: p-q, value: hunter2!, sensitive: true}]",
-        "environments: [{name: p, value: [hunter2!], sensitive: true}]",
-        "parameters: {p: {value: hunter2!, sensitive: 'true'}}",
-        "parameters: {p: {vale: hunter2!, sensitive: true}}",
-        "parameters: {p: {value: [hunter2!], sensitive: true}}",
-        "parameters: {p: {value: 'hunter2!${var.none}', sensitive: true}}",
-    ],
-)
-def test_value_that_was_meant_to_be_sensitive_is_not_shown(place: Place, wrong: str) -> None:
-    place.write(HEAD + f"jobs:\n  a:{JOB.replace('engine:', f'{wrong}, engine:')}")
-    for problem in place.problems():
-        assert problem.snippet is not None
-        assert "hunter2!" not in repr(problem)
 
 
 def test_line_of_a_file_that_cannot_be_read_and_says_sensitive_is_not_shown(place: Place) -> None:
@@ -267,60 +168,6 @@ def test_offline_a_secret_needs_no_value(place: Place) -> None:
     assert place.load(offline=True).secrets == ()
     place.write(head("v: {}") + f"jobs:\n  a:{BODY % '${var.v}'}")
     assert place.problem(offline=True).what == "variable without a value"
-
-
-@pytest.mark.parametrize("field", ["kind", "spec", "algorithm", "lifecycle", "tasks", "raw", "annotations"])
-@pytest.mark.parametrize("offline", [True, False])
-def test_a_secret_is_text_and_nothing_else(place: Place, field: str, offline: bool) -> None:
-    place.write(head(SECRET) + f"defaults:{JOB}jobs:\n  a: {{{field}: '${{var.token}}'}}\n")
-    environ = {} if offline else {"TOKEN": "hunter2!"}
-    problem = place.problem(offline=offline, environ=environ)
-    assert problem.what in ("wrong type", "value not allowed", "secret not allowed here")
-    assert "hunter2!" not in repr(problem)
-
-
-@pytest.mark.parametrize("member", ["on_change", "max_retries", "retry_delay", "protect"])
-def test_offline_a_secret_in_lifecycle_is_refused_too(place: Place, member: str) -> None:
-    place.write(head(SECRET) + f"jobs:\n  a:{JOB}    lifecycle: {{{member}: '${{var.token}}'}}\n")
-    problem = place.problem(offline=True)
-    assert problem.location is not None
-    assert "${var.token}" in problem.why + problem.path
-
-
-@pytest.mark.parametrize(
-    ("text", "marked_text"),
-    [
-        ("description: 'x ${var.token}'", "'x ${var.token}'"),
-        ("lifecycle: {rerun: '${var.token}'}", "'${var.token}'"),
-    ],
-)
-def test_a_secret_may_not_stand_where_it_would_be_shown(place: Place, text: str, marked_text: str) -> None:
-    place.write(head(SECRET) + f"jobs:\n  a:{JOB}    {text}\n")
-    problem = place.problem(environ={"TOKEN": "hunter2!"})
-    assert problem.what == "secret not allowed here"
-    assert marked(problem) == marked_text
-
-
-def test_a_secret_may_not_name_a_member(place: Place) -> None:
-    parameters = "parameters: [{name: '${var.token}', value: 1}], engine:"
-    place.write(head(SECRET) + f"jobs:\n  a:{JOB.replace('engine:', parameters)}")
-    problem = place.problem(environ={"TOKEN": "hunter2"})
-    assert (problem.what, problem.path) == (
-        "secret not allowed here",
-        "jobs.a.algorithm.parameters.${var.token}.name",
-    )
-
-
-def test_no_secret_stands_in_a_diagnostic(place: Place) -> None:
-    body = JOB.replace("node_count: 1", "node_count: '${var.token}', flavour: '${var.token}'")
-    place.write(
-        head("token: {env: TOKEN, sensitive: true, default: hunter2!}")
-        + f"jobs:\n  a:{body}    kind: 'x-${{var.token}}'\n    state: '${{var.token}}'\n"
-        + "    nonsense: hunter2!\n"
-    )
-    problems = place.problems()
-    assert len(problems) >= 4
-    assert "hunter2!" not in repr(problems)
 
 
 def test_a_default_of_a_sensitive_variable_is_a_warning(place: Place) -> None:

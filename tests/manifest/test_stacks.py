@@ -1,0 +1,130 @@
+"""What is loaded of manifests, and what is said of those that are refused: `loaded.txt` and `refused.txt`.
+
+A section begins with what all of its manifests end with. Behind a manifest `$` gives options and environment
+variables as a shell does, `=` names what is loaded and its value, and `>` is a line that is said.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.errors import Diagnostic
+from reconciler.manifest import LoadedStack
+from reconciler.secrets import show
+from tests.manifest.conftest import Place, marked
+
+#: The environment where no line says another one; what is secret in it is said nowhere.
+ENVIRON = {"TOKEN": "hunter2-hunter2", "HUAWEICLOUD_SDK_SK": "hunter2-hunter2"}
+OF_STACK = ("keys", "declared", "secrets", "source")
+
+
+def cases(file: str) -> Iterator[Any]:
+    """Each manifest of a file with the lines behind it."""
+    text = Path(__file__).with_name(file).read_text(encoding="utf-8")
+    for section in text.split("\n## ")[1:]:
+        head, _, body = section.partition("\n\n")
+        title, _, end = head.partition("\n")
+        manifest: list[str] = []
+        behind: list[str] = []
+        for line in [*body.rstrip().split("\n"), ""]:
+            is_behind = line.startswith(("= ", "$ ", "> "))
+            if behind and not is_behind:
+                identity = f"{title}: {' '.join(manifest)}"
+                yield pytest.param("\n".join([*manifest, end, ""]), behind, id=identity)
+                manifest, behind = [], []
+            (behind if is_behind else manifest).append(line)
+
+
+def by_options(lines: list[str]) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """The lines of values and words, by the options that stand before them."""
+    options: dict[str, Any] = {"environ": ENVIRON}
+    found: list[str] = []
+    for line in lines:
+        if not line.startswith("$ "):
+            found.append(line)
+            continue
+        if found:
+            yield options, found
+        options, found = {"variables": {}, "environ": {}}, []
+        words = iter(shlex.split(line[2:]))
+        for word in words:
+            if word == "--offline":
+                options["offline"] = True
+            elif word == "--target":
+                options["target"] = next(words)
+            else:
+                kind = "variables" if word == "--var" else "environ"
+                name, _, value = (next(words) if word == "--var" else word).partition("=")
+                options[kind][name] = value
+    yield options, found
+
+
+def line_of(problem: Diagnostic, root: Path) -> str:
+    """`1:30 jobs.a.spec [spce] unknown field: "spce" is not one of …; did you mean "spec"?`."""
+    assert problem.location is not None
+    mark = f" [{marked(problem)}]" if problem.snippet else ""
+    place = f"{problem.location.line}:{problem.location.column} {problem.path}{mark}"
+    fix = f"; {problem.fix}" if problem.fix else ""
+    return f"{place} {problem.what}: {problem.why}{fix}".replace(f"{root}/", "")
+
+
+def value_of(loaded: LoadedStack, subject: str, name: str) -> Any:
+    """What is loaded of a job, or of the stack, as JSON has it."""
+    if subject == "source":
+        return loaded.sources[name].model_dump(exclude_defaults=True)
+    if subject in OF_STACK:
+        secrets = [one for one in loaded.secrets if one not in ENVIRON.values()]
+        found = {"keys": loaded.stack.jobs, "declared": sorted(loaded.stack.declared_keys)}
+        return list(found.get(subject, secrets))
+    job = loaded.stack.jobs[subject]
+    if name == "lifecycle":
+        return [job.lifecycle.on_change, job.lifecycle.max_retries, job.lifecycle.protect]
+    if name in ("needs", "formerly", "description", "is_absent", "body"):
+        value = getattr(job, name)
+        return list(value) if isinstance(value, tuple) else value
+    assert job.body is not None
+    algorithm = job.body.get("algorithm", {})
+    listed = {"parameters": ("value",), "inputs": ("remote", "obs", "obs_url")}
+    if name == "environments":
+        return algorithm.get(name, {})
+    if name in listed:
+        return {one["name"]: _below(one, listed[name]) for one in algorithm.get(name, [])}
+    return _below(job.body, name.split("."))
+
+
+def _below(tree: Any, steps: Any) -> Any:
+    for step in steps:
+        tree = tree[int(step)] if isinstance(tree, list) else tree[step]
+    return tree
+
+
+def check_value(loaded: LoadedStack, line: str) -> None:
+    subject, rest = line[2:].split(" ", 1)
+    if subject in ("same", "differ"):
+        digests = [loaded.stack.jobs[key].digest for key in rest.split()]
+        assert len(set(digests)) == (1 if subject == "same" else len(digests)), line
+        return
+    is_named = subject not in OF_STACK or subject == "source"
+    name, _, value = rest.partition(" ") if is_named else ("", "", rest)
+    # JSON tells true from 1, and 2 from 2.0.
+    assert json.dumps(show(value_of(loaded, subject, name))) == json.dumps(json.loads(value)), line
+
+
+@pytest.mark.parametrize(("manifest", "behind"), [*cases("loaded.txt"), *cases("refused.txt")])
+def test_stack_is_loaded_or_refused_as_is_said(place: Place, manifest: str, behind: list[str]) -> None:
+    place.write(manifest, "jobs.yaml")
+    for options, lines in by_options(behind):
+        if lines[0].startswith("= "):
+            loaded = place.load(**options)
+            for line in lines:
+                check_value(loaded, line)
+        else:
+            told = [f"> {line_of(problem, place.root)}" for problem in place.problems(**options)]
+            assert told == lines
+            assert "hunter2" not in " ".join(told)
