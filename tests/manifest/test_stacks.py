@@ -1,7 +1,8 @@
 """What is loaded of manifests, and what is said of those that are refused: `loaded.txt` and `refused.txt`.
 
-A section begins with what all of its manifests end with. Behind a manifest `$` gives options and environment
-variables as a shell does, `=` names what is loaded and its value, and `>` is a line that is said.
+A section begins with what all of its manifests end with; `@` begins another file. Behind a manifest `$` gives
+options and environment variables as a shell does, `=` names what is loaded and its value, and `>` is a line
+that is said.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def cases(file: str) -> Iterator[Any]:
             is_behind = line.startswith(("= ", "$ ", "> "))
             if behind and not is_behind:
                 identity = f"{title}: {' '.join(manifest)}"
-                yield pytest.param("\n".join([*manifest, end, ""]), behind, id=identity)
+                at = next((n for n, one in enumerate(manifest) if one.startswith("@ ")), len(manifest))
+                texts = "\n".join([*manifest[:at], end, *manifest[at:], ""])
+                yield pytest.param(texts, behind, id=identity)
                 manifest, behind = [], []
             (behind if is_behind else manifest).append(line)
 
@@ -69,7 +72,8 @@ def line_of(problem: Diagnostic, root: Path) -> str:
     """`1:30 jobs.a.spec [spce] unknown field: "spce" is not one of …; did you mean "spec"?`."""
     assert problem.location is not None
     mark = f" [{marked(problem)}]" if problem.snippet else ""
-    place = f"{problem.location.line}:{problem.location.column} {problem.path}{mark}"
+    location = str(problem.location).removeprefix(f"{root}/").removeprefix("jobs.yaml:")
+    place = f"{location} {problem.path}{mark}"
     fix = f"; {problem.fix}" if problem.fix else ""
     return f"{place} {problem.what}: {problem.why}{fix}".replace(f"{root}/", "")
 
@@ -118,7 +122,9 @@ def check_value(loaded: LoadedStack, line: str) -> None:
 
 @pytest.mark.parametrize(("manifest", "behind"), [*cases("loaded.txt"), *cases("refused.txt")])
 def test_stack_is_loaded_or_refused_as_is_said(place: Place, manifest: str, behind: list[str]) -> None:
-    place.write(manifest, "jobs.yaml")
+    for file in f"jobs.yaml\n{manifest}".split("\n@ "):
+        name, _, text = file.partition("\n")
+        place.write(text, name)
     for options, lines in by_options(behind):
         if lines[0].startswith("= "):
             loaded = place.load(**options)
