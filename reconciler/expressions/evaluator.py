@@ -70,19 +70,58 @@ class Evaluator:
         """Answer each question about each of its values.
 
         Each expression has an equal share of the time first. Those for which that is not enough are asked
-        again, one after the other, while there is time left.
+        again, one after the other, while there is time left. One that exceeds a limit is not judged for any
+        of its values.
 
         Raises:
             Interrupted: the program is to stop.
         """
         worker = self._worker
+        worker.loaded = None  # Those of another call, if any.
+        answers: list[dict[int, Answer]] = [{} for _ in questions]
+        failed: dict[int, str] = {}
+
+        def ask(numbers: Sequence[int], share_s: float) -> list[int]:
+            """Ask some of them, each for so many seconds; returns those for which that is too short."""
+            left_s, slow = dict.fromkeys(numbers, share_s), []
+            for begin in range(0, len(values), _BATCH):
+                batch = range(begin, min(begin + _BATCH, len(values)))
+                for number in tuple(left_s):
+                    places = [
+                        one for one in questions[number].places if one in batch and one not in answers[number]
+                    ]
+                    if not places:
+                        continue
+                    try:
+                        worker.load(batch, values)
+                        began_s = time.monotonic()
+                        request = {
+                            "ask": questions[number].expression,
+                            "places": [at - begin for at in places],
+                        }
+                        found = worker.ask(request, left_s[number])
+                    except _Failed as error:
+                        failed[number] = str(error)
+                        del left_s[number]
+                        if isinstance(error, _TooSlow):
+                            slow.append(number)
+                        continue
+                    judged = (one if isinstance(one, bool) else NotJudged(*one) for one in found)
+                    answers[number].update(zip(places, judged, strict=True))
+                    left_s[number] -= time.monotonic() - began_s
+            for number in left_s:
+                failed.pop(number, None)
+            return slow
+
         asked = [number for number, question in enumerate(questions) if question.places]
-        evaluation = _Evaluation(worker, questions, values)
-        slow = evaluation.ask(asked, worker.left_s / max(1, len(asked)))
+        slow = ask(asked, worker.left_s / max(1, len(asked)))
         while slow and worker.left_s:
             first, *slow = slow
-            evaluation.ask([first], worker.left_s / (1 + len(slow)))
-        return [evaluation.answers_of(number) for number in range(len(questions))]
+            ask([first], worker.left_s / (1 + len(slow)))
+        return [
+            [NotJudged(failed[number]) if number in failed else answers[number][at] for at in question.places]
+            for number, question in enumerate(questions)
+        ]
 
 
 def evaluate(
@@ -110,68 +149,18 @@ def find_invalid(expressions: Sequence[str]) -> list[InvalidExpression | None]:
     return found
 
 
-class _Evaluation:
-    """The questions of a plan, and what is known of their answers."""
-
-    def __init__(
-        self, worker: _Worker, questions: Sequence[Question], values: Sequence[Mapping[str, Any]]
-    ) -> None:
-        self._worker, self._questions, self._values = worker, questions, values
-        worker.unload()
-        self._answers: list[dict[int, Answer]] = [{} for _ in questions]
-        self._failed: dict[int, str] = {}
-
-    def ask(self, numbers: Sequence[int], share_s: float) -> list[int]:
-        """Ask some of the questions, each for so many seconds; returns those for which that is too short."""
-        left_s, slow = dict.fromkeys(numbers, share_s), []
-        for begin in range(0, len(self._values), _BATCH):
-            for number in tuple(left_s):
-                batch = range(begin, min(begin + _BATCH, len(self._values)))
-                try:
-                    left_s[number] -= self._ask(number, batch, left_s[number])
-                except _Failed as failed:
-                    self._failed[number] = str(failed)
-                    del left_s[number]
-                    if isinstance(failed, _TooSlow):
-                        slow.append(number)
-        for number in left_s:
-            self._failed.pop(number, None)
-        return slow
-
-    def _ask(self, number: int, batch: range, limit_s: float) -> float:
-        """Ask a question about a batch; returns how long the answers took, in seconds."""
-        question, answers = self._questions[number], self._answers[number]
-        places = [place for place in question.places if place in batch and place not in answers]
-        if not places:
-            return 0.0
-        self._worker.load(batch, self._values)
-        began_s = time.monotonic()
-        request = {"ask": question.expression, "places": [place - batch.start for place in places]}
-        found = self._worker.ask(request, limit_s)
-        answers.update(zip(places, (_answer(one) for one in found), strict=True))
-        return time.monotonic() - began_s
-
-    def answers_of(self, number: int) -> list[Answer]:
-        """The answers to a question: one that exceeds a limit is not judged for any of its values."""
-        question = self._questions[number]
-        if number in self._failed:
-            return [NotJudged(self._failed[number])] * len(question.places)
-        return [self._answers[number][place] for place in question.places]
-
-
-def _answer(found: Any) -> Answer:
-    return found if isinstance(found, bool) else NotJudged(*found)
-
-
 class _Worker:
-    """The process, started when something is asked, and again when it had to be ended."""
+    """The process, started when something is asked, and again when it had to be ended.
+
+    `loaded` are the values that it has.
+    """
 
     def __init__(self, stop: threading.Event | None = None) -> None:
         self._stop = stop
         self._ends_s = time.monotonic() + TIME_LIMIT_S
         self._process: subprocess.Popen[bytes] | None = None
         self._lines: SimpleQueue[bytes] = SimpleQueue()
-        self._loaded: range | None = None
+        self.loaded: range | None = None
 
     @property
     def left_s(self) -> float:
@@ -184,13 +173,9 @@ class _Worker:
         Raises:
             _Failed: it ended.
         """
-        if self._process is None or self._loaded != batch:
+        if self._process is None or self.loaded != batch:
             self.ask({"values": [values[place] for place in batch]}, self.left_s)
-            self._loaded = batch
-
-    def unload(self) -> None:
-        """Take no values of before for those of now."""
-        self._loaded = None
+            self.loaded = batch
 
     def ask(self, request: Mapping[str, Any], limit_s: float) -> Any:
         """The answer of the process to a request.
@@ -200,30 +185,25 @@ class _Worker:
             Interrupted: the program is to stop.
         """
         process = self._process or self._start()
-        return self._exchange(process, request, limit_s)
-
-    def _exchange(self, process: subprocess.Popen[bytes], request: Mapping[str, Any], limit_s: float) -> Any:
         ends_s = min(self._ends_s, time.monotonic() + limit_s)
         assert process.stdin is not None
         with suppress(BrokenPipeError):  # why it ended is found out below
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
-        if line := self._line(ends_s):
-            return json.loads(line)
-        self.end()
-        raise _Failed(_TOO_LARGE)
-
-    def _line(self, ends_s: float) -> bytes:
-        """The next line of the process, empty at its end."""
         while True:
             if self._stop is not None and self._stop.is_set():
                 raise Interrupted("while policies were evaluated")
             left_s = ends_s - time.monotonic()
             with suppress(Empty):
-                return self._lines.get(timeout=max(0.0, min(left_s, _PIECE_S)))
+                line = self._lines.get(timeout=max(0.0, min(left_s, _PIECE_S)))
+                break
             if left_s <= 0:
                 self.end()
                 raise _TooSlow(_TOO_SLOW)
+        if line:
+            return json.loads(line)
+        self.end()
+        raise _Failed(_TOO_LARGE)
 
     def _start(self) -> subprocess.Popen[bytes]:
         """Start it, and wait until it is ready.
@@ -248,10 +228,10 @@ class _Worker:
             )
         except OSError as error:
             raise _Failed(f"{_NO_PROCESS}: {error.strerror or error}") from None
-        self._process, self._lines, self._loaded = process, SimpleQueue(), None
+        self._process, self._lines, self.loaded = process, SimpleQueue(), None
         threading.Thread(target=_read, args=(process, self._lines), name="expressions", daemon=True).start()
         try:
-            self._exchange(process, {"values": []}, self.left_s)
+            self.ask({"values": []}, self.left_s)
         except _TooSlow:
             raise
         except _Failed:
