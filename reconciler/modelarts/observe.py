@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import isfinite
@@ -456,9 +456,15 @@ def observe(
         raise
     except ServiceError as failure:
         return _observation(Listing(problem=failure, requests=1), "full scan")
-    if names is None or first.is_last:
+    searches = _searches(names or ())
+    # As many names as there are cannot be found on fewer pages.
+    search_cost = 1 + sum(1 + covered // PAGE_SIZE for covered in searches.values())
+    # `total` ends nothing, but is a hint for the cost of the rest of the scan.
+    scan_cost = None if first.total is None else first.total // PAGE_SIZE
+    is_scan_cheaper = scan_cost is not None and search_cost > scan_cost // 2
+    if names is None or first.is_last or is_scan_cheaper:
         return _observation(reader.read(scan, first), "full scan")
-    searched = _cheaper(fetch, reader, first, _searches(names))
+    searched = _cheaper(fetch, reader, first, list(searches), search_cost, scan_cost)
     if searched.is_whole or searched.problem is not None or not (needs_absence and needs_absence(searched)):
         return searched
     whole = _observation(reader.read(scan), "full scan")
@@ -473,14 +479,15 @@ def observe(
     )
 
 
-def _cheaper(fetch: Fetch, reader: PageReader, first: SearchPage, searches: Mapping[str, int]) -> Observation:
-    """Scan or search, whichever takes fewer requests; what turns out to cost more is given up."""
-    # As many names as there are cannot be found on fewer pages.
-    search_cost = 1 + sum(1 + covered // PAGE_SIZE for covered in searches.values())
-    # `total` ends nothing, but is a hint for the cost of the rest of the scan.
-    scan_cost = None if first.total is None else first.total // PAGE_SIZE
-    if scan_cost is not None and search_cost > scan_cost // 2:
-        return _observation(reader.read(partial(fetch, filters=()), first), "full scan")
+def _cheaper(
+    fetch: Fetch,
+    reader: PageReader,
+    first: SearchPage,
+    searches: Sequence[str],
+    search_cost: int,
+    scan_cost: int | None,
+) -> Observation:
+    """Search, or scan if that takes fewer requests; what turns out to cost more is given up."""
     abandoned, used = "full scan, abandoned; then ", 0
     if scan_cost is None:
         # As far as the searches would cost, a scan costs no more than twice the better choice.
@@ -493,7 +500,7 @@ def _cheaper(fetch: Fetch, reader: PageReader, first: SearchPage, searches: Mapp
     limit = None if scan_cost is None else scan_cost // 2
     budget = _RequestBudget(fetch, limit, first.total, least=1 + len(searches))
     try:
-        found = _filtered(budget, reader, list(searches), is_slow=first.seconds > SLOW_START_S)
+        found = _filtered(budget, reader, searches, is_slow=first.seconds > SLOW_START_S)
     except (_BudgetExceeded, Rejected):
         abandoned, used = "filtered searches, abandoned; then ", used + budget.used
         found = _observation(reader.read(partial(fetch, filters=()), first), "full scan")
