@@ -231,7 +231,7 @@ class _Wait:
             if outcome.status not in (Status.DONE, Status.SKIPPED):
                 self.failed.add(action.key)
             if action.traits.starts_a_job and action.key in self._followed:
-                followed = replace(self._followed[action.key], after=action.after)
+                followed = self._followed[action.key]._replace(after=action.after)
                 if outcome.status is Status.DONE:
                     followed = Followed(outcome.job, after=action.after)
                 self._followed[action.key] = followed

@@ -24,10 +24,19 @@ _MONEY, _WORK = 4, 6
 
 def cost_of(body: Mapping[str, Any], revisions: Iterable[Revision], prices: Prices = NO_PRICES) -> Cost:
     """Return what a job with this create body costs, whose key had these revisions."""
-    used = resources(body)
-    most = node_hours_max(body)
-    expected = _expected_node_hours(revisions)
-    price = _price_of_node_hour(used, prices)
+    most, expected, price = node_hours_max(body), None, None
+    done = [
+        node_hours(one.job.duration_s, one.job.node_count)
+        for one in revisions
+        if one.job.phase is Phase.COMPLETED and one.job.duration_s is not None
+    ]
+    if done:
+        expected = round(median(done), _WORK)
+    used = [(one.nodes or 0, prices.node_hour.get(one.name)) for one in resources(body)]
+    nodes = _nodes(resources(body))
+    if nodes and all(of_node is not None for _, of_node in used):
+        # The mean price of an hour of one of the nodes; none where one of them has none.
+        price = sum(count * (of_node or 0.0) for count, of_node in used) / nodes
     return Cost(
         node_hours_max=most,
         node_hours_expected=expected,
@@ -80,25 +89,6 @@ def unpriced(bodies: Iterable[Mapping[str, Any]], prices: Prices) -> tuple[str, 
     """The flavors that create bodies name and that have no price, sorted; a pool counts by its id."""
     used = {one.name for body in bodies for one in resources(body)}
     return tuple(sorted(used - prices.node_hour.keys())) or ("jobs that name neither flavor nor pool",)
-
-
-def _expected_node_hours(revisions: Iterable[Revision]) -> float | None:
-    done = [
-        node_hours(one.job.duration_s, one.job.node_count)
-        for one in revisions
-        if one.job.phase is Phase.COMPLETED and one.job.duration_s is not None
-    ]
-    return round(median(done), _WORK) if done else None
-
-
-def _price_of_node_hour(used: Iterable[UsedNodes], prices: Prices) -> float | None:
-    """The mean price of an hour of one of the nodes; None if one of them has none."""
-    used = list(used)
-    nodes = _nodes(used)
-    prices_of_nodes = [((one.nodes or 0), prices.node_hour.get(one.name)) for one in used]
-    if not nodes or any(price is None for _, price in prices_of_nodes):
-        return None
-    return sum(count * (price or 0.0) for count, price in prices_of_nodes) / nodes
 
 
 def _nodes(used: Iterable[UsedNodes]) -> int | None:

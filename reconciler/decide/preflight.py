@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from reconciler.core.catalog import (
     Missing,
@@ -35,6 +35,8 @@ from reconciler.decide.plan import (
 _MOST_KEYS = 20
 INCOMPLETE = "pre-flight is incomplete"
 _DEFERRED = "for a job that is deferred"
+#: The command that lists what is offered.
+_COMMANDS = {PreflightReason.FLAVOR_NOT_OFFERED: "flavors", PreflightReason.ENGINE_NOT_OFFERED: "engines"}
 _DELETE = "delete records that are no longer needed (reconciler jobs delete), or ask for a larger quota"
 
 
@@ -116,12 +118,27 @@ def find(
 ) -> tuple[PreflightFinding, ...]:
     """What a target would refuse of a plan's actions, sorted by key, then in the order of the body.
 
-    A job that is refused for its body takes no record of the quota.
+    A job that is refused for its body takes no record of the quota. Where the quota does not suffice for all
+    that draw on it, it stops all of them; a negative one is none.
     """
     found = [*find_in_bodies(checked, answers, target)]
     refused = {one.key for one in found}
     starting = [action for action in jobs_to_start(actions) if action.key not in refused]
-    return tuple(sorted((*found, *_over_quota(starting, answers.quota)), key=lambda one: one.key))
+    quota = answers.quota
+    if quota is not None and quota.quota is not None and quota.used is not None and quota.quota >= 0:
+        left = max(0, quota.quota - quota.used)
+        left_of = f"{left} of {quota.quota} job records are left in the project"
+        found += (
+            PreflightFinding(
+                key=action.key,
+                reason=PreflightReason.QUOTA_EXCEEDED,
+                detail=f"{left_of}, and {len(starting)} would be created",
+                fix=_DELETE,
+                source=action.source,
+            )
+            for action in (starting if len(starting) > left else ())
+        )
+    return tuple(sorted(found, key=lambda one: one.key))
 
 
 def find_in_bodies(
@@ -129,52 +146,23 @@ def find_in_bodies(
 ) -> Iterator[PreflightFinding]:
     """What the bodies of some actions name and the target does not take."""
     for action in checked:
-        for one in refused_of(action.desired, answers):
+        body = action.desired or {}
+        refused = [*missing(body, answers.offers)]
+        for use in pools(body):
+            if (said := answers.refused_pools.get(use.choice)) is not None:
+                why = f"is rejected by the service: {said}"
+                refused.append(Missing(PreflightReason.POOL_REJECTED, use.path, use.pool_id, why=why))
+        for one in refused:
+            command = _COMMANDS.get(one.reason)
+            listed = f"use one of: reconciler {command} --target {target}" if command else None
             yield PreflightFinding(
                 key=action.key,
                 reason=one.reason,
                 path=one.path,
                 detail=one.detail,
-                fix=one.hint or _list_of(one.reason, target),
+                fix=one.hint or listed,
                 source=action.source,
             )
-
-
-def refused_of(body: Mapping[str, Any] | None, answers: CatalogAnswers) -> Iterator[Missing]:
-    """What a create body names and the target does not take."""
-    body = body or {}
-    yield from missing(body, answers.offers)
-    for use in pools(body):
-        if (said := answers.refused_pools.get(use.choice)) is not None:
-            why = f"is rejected by the service: {said}"
-            yield Missing(PreflightReason.POOL_REJECTED, use.path, use.pool_id, why=why)
-
-
-def _list_of(reason: PreflightReason, target: str) -> str | None:
-    """The command that lists what is offered."""
-    commands = {PreflightReason.FLAVOR_NOT_OFFERED: "flavors", PreflightReason.ENGINE_NOT_OFFERED: "engines"}
-    command = commands.get(reason)
-    return f"use one of: reconciler {command} --target {target}" if command else None
-
-
-def _over_quota(starting: Sequence[PlannedAction], quota: RecordQuota | None) -> Iterator[PreflightFinding]:
-    """All jobs that draw on the quota, where it does not suffice for all of them; a negative one is none."""
-    if quota is None or quota.quota is None or quota.used is None or quota.quota < 0:
-        return
-    left = max(0, quota.quota - quota.used)
-    if len(starting) <= left:
-        return
-    detail = (
-        f"{left} of {quota.quota} job records are left in the project, and {len(starting)} would be created"
-    )
-    for action in starting:
-        yield PreflightFinding(
-            key=action.key,
-            reason=PreflightReason.QUOTA_EXCEEDED,
-            detail=detail,
-            fix=_DELETE,
-            source=action.source,
-        )
 
 
 def with_check(plan: Plan, checked: CatalogCheck, stack: Stack) -> Plan:

@@ -6,7 +6,6 @@ Source: docs/semantics.md, "Waiting".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import NamedTuple
 
@@ -50,8 +49,7 @@ def judge(goal: Goal, phase: Phase | None) -> WaitEnd:
 _ENDED_BY_SOMEBODY = frozenset({Phase.TERMINATING, Phase.TERMINATED})
 
 
-@dataclass(frozen=True)
-class Followed:
+class Followed(NamedTuple):
     """The revision that a wait follows, and what the wait announced.
 
     `job` is the id of the revision that the plan kept or made, None where there is none yet; `had_ended`
@@ -108,8 +106,9 @@ def judge_followed(
     """
     if action.action is Action.UNKNOWN or action.reason is Reason.AGED_OUT or action.aged_out_as is not None:
         return Replacement(ReplacementState.CURRENT)
-    newest = _with_id(owned, action.before.id if action.before else action.follows)
-    mine = _with_id(owned, followed.job)
+    by_id = {revision.job.id: revision for revision in owned}
+    newest = by_id.get((action.before.id if action.before else action.follows) or "")
+    mine = by_id.get(followed.job or "")
     if newest is not None and newest is not mine:
         is_newer = mine is None or newest.number > mine.number
         if is_newer and (_is_announced(followed, newest, digest) or _is_retry(mine, newest, owned)):
@@ -118,13 +117,11 @@ def judge_followed(
             return Replacement(ReplacementState.SUPERSEDED, newest, f"{newest.job.name} was made elsewhere")
     if mine is None:
         return Replacement(ReplacementState.UNSEEN if followed.job else ReplacementState.CURRENT)
-    if _was_ended_elsewhere(followed, action, mine):
+    # Without our mark it may be a platform's doing: a bad end, but for rules that would start it again.
+    was_ended = mine.marker.stopped or (action.traits.starts_a_job and action.scheduled_for is None)
+    if was_ended and not followed.had_ended and mine.job.phase in _ENDED_BY_SOMEBODY:
         return Replacement(ReplacementState.SUPERSEDED, mine, f"{mine.job.name} was ended elsewhere")
     return Replacement(ReplacementState.CURRENT, mine)
-
-
-def _with_id(owned: Sequence[Revision], job_id: str | None) -> Revision | None:
-    return next((revision for revision in owned if revision.job.id == job_id), None)
 
 
 def _is_announced(followed: Followed, revision: Revision, digest: str | None) -> bool:
@@ -146,13 +143,6 @@ def _is_retry(mine: Revision | None, newest: Revision, owned: Sequence[Revision]
     tries = [revision for revision in owned if mine.number <= revision.number < newest.number]
     are_the_same = all(one.marker.digest == newest.marker.digest for one in tries)
     return are_the_same and all(one.job.phase and one.job.phase.ended_badly for one in tries)
-
-
-def _was_ended_elsewhere(followed: Followed, action: PlannedAction, mine: Revision) -> bool:
-    if followed.had_ended or mine.job.phase not in _ENDED_BY_SOMEBODY:
-        return False
-    # Without our mark it may be a platform's doing: a bad end, but for rules that would start it again.
-    return mine.marker.stopped or (action.traits.starts_a_job and action.scheduled_for is None)
 
 
 def may_start(followed: Followed, action: PlannedAction) -> bool:
