@@ -244,8 +244,7 @@ def test(paths: Sequence[Path], outputs: Sequence[OutputSpec], **options: Any) -
     other commands; default: the current directory. Neither the service nor credentials are needed.
     Exits 1 if a case fails.
     """
-    from reconciler.decide.policies import Surroundings
-    from reconciler.decide.policy_cases import run_cases
+    from reconciler.decide.policies import Surroundings, run_cases
     from reconciler.expressions.evaluator import Evaluator
     from reconciler.manifest.policy_cases import read_cases
     from reconciler.modelarts.target import known_values

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from reconciler.core.body import create_body, desugar
 from reconciler.core.lifecycle import Lifecycle
 from reconciler.core.stack import DesiredJob, JobEntry
-from reconciler.decide.policy_cases import CaseFile, PolicyCase
+from reconciler.decide.policies import CaseFile, PolicyCase
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
 from reconciler.manifest.files import case_files
 from reconciler.manifest.problems import Origin, diagnose, diagnostics, raw_problems, validated

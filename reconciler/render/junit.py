@@ -18,7 +18,7 @@ from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.decide.fleet import FleetReport
-    from reconciler.decide.policy_cases import CasesReport
+    from reconciler.decide.policies import CasesReport
 
 #: What XML 1.0 has no way to write, not even escaped; most of it was made visible before.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

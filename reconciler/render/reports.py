@@ -40,7 +40,7 @@ from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.decide.drift import DriftReport
-    from reconciler.decide.policy_cases import CasesReport
+    from reconciler.decide.policies import CasesReport
     from reconciler.decide.review import NodeCount, Review, ReviewedJob, ReviewedSide
     from reconciler.decide.validation import Validation
 

@@ -12,7 +12,7 @@ import pytest
 import reconciler.render
 from reconciler.core.values import Denial, Source
 from reconciler.decide.history import HistoryReport
-from reconciler.decide.policy_cases import CaseResult, CasesReport
+from reconciler.decide.policies import CaseResult, CasesReport
 from reconciler.decide.review import Review
 from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
 from reconciler.errors import Diagnostic, Location, Severity, Snippet

@@ -27,7 +27,7 @@ from reconciler.decide.history import HistoryReport
 from reconciler.decide.metrics import RunReport
 from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd
 from reconciler.decide.plan import Action, Plan, PreflightFinding
-from reconciler.decide.policy_cases import CaseResult, CasesReport
+from reconciler.decide.policies import CaseResult, CasesReport
 from reconciler.decide.review import NodeCount, Review
 from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
 from reconciler.errors import Diagnostic, ExitCode, Location, Severity, Snippet
