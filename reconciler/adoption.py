@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from reconciler.core.entry import EntryPatch, NotDeclarable, manifest_entry
 from reconciler.core.identity import key_problem, stack_problem
+from reconciler.core.masking import IsSecret, SecretVariables
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.record import NO_HISTORY, PastRevision, RecordsUnavailable, Scope
-from reconciler.core.secret_variables import IsSecret, SecretVariables
-from reconciler.core.selection import suggest_key, unknown_key
+from reconciler.core.stack import suggest_key, unknown_key
 from reconciler.core.values import PlanWarning, few_of_a_kind, timestamp
 from reconciler.decide.actions import adopt_command
 from reconciler.decide.adoption import Adoption, Candidate, RenamedStack, adopt, release, release_warnings

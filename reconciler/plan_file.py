@@ -24,12 +24,12 @@ from pydantic import ValidationError
 
 from reconciler.core.addresses import absolute_url, passwords_in
 from reconciler.core.body import CURRENT, is_known
+from reconciler.core.lifecycle import spell_relative
 from reconciler.core.mutable import overwritten_fields
 from reconciler.core.ownership import KeyView, Revision, sort_by_key
 from reconciler.core.phase import Operation, Phase, may, parse_phase
 from reconciler.core.record import Scope
 from reconciler.core.scalar import parts_of, save, unresolvable_references, variables_of, walk_texts
-from reconciler.core.schedule import spell_relative
 from reconciler.core.settings import VariableSource
 from reconciler.core.stack import Limits, Stack
 from reconciler.core.values import Frozen, node_hours

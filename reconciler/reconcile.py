@@ -25,8 +25,7 @@ from reconciler.core.record import (
     RevisionId,
     Scope,
 )
-from reconciler.core.selection import TakeUnmatched, check_keys, is_glob, narrow
-from reconciler.core.stack import Stack
+from reconciler.core.stack import Stack, TakeUnmatched, check_keys, is_glob, narrow
 from reconciler.decide import planner
 from reconciler.decide.guards import CatalogCheck
 from reconciler.decide.key_state import PlanContext, Snapshot, newest
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 class Context(NamedTuple):
     """One stack on one target.
 
-    `only` narrows the view, see `core.selection`; `tell` takes what `-v` shows. `recording` are its
+    `only` narrows the view, see `core.stack`; `tell` takes what `-v` shows. `recording` are its
     records, if it has any; what is seen is written down there. `is_applied` says that what is planned is
     to be carried out, which a history that cannot be read forbids; `catalog` then keeps what pre-flight was
     answered for the checks before each replace. `unmatched` takes the keys of `only`, and the allowed ones,

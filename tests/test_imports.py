@@ -139,7 +139,7 @@ LATE: Mapping[str, str] = {
     "cli/watch.py": UNUSED,
     "connection.py": UNUSED,
     "core/diff.py": UNUSED,
-    "core/schedule.py": UNUSED,
+    "core/lifecycle.py": UNUSED,
     "core/addresses.py": UNUSED,
     "decide/guards.py": UNUSED,
     "decide/planner.py": UNUSED,

@@ -65,7 +65,7 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "apprise": ("notify.py",),
     "cel": ("expressions/worker.py",),
     "click": ("cli/",),
-    "cronsim": ("core/schedule.py",),
+    "cronsim": ("core/lifecycle.py",),
     "distributed": ("fleet.py",),
     "deepdiff": ("core/diff.py",),
     "huaweicloudsdkcore": ("modelarts/",),

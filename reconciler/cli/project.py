@@ -354,7 +354,7 @@ def _explain_key(name: str, others: Sequence[str], style: Style) -> str:
 
 
 def _explain_origin(words: Sequence[str], **options: Any) -> None:
-    from reconciler.core.selection import unknown_key
+    from reconciler.core.stack import unknown_key
     from reconciler.render.commands import render_origins
 
     if not words:

@@ -7,24 +7,21 @@ A file imports only files that stand before it::
     phase              The phases of a training job, and what may be done in each, as data
     policy_expression  What is asked of the expressions of policies, and what they answer
     scalar             Expressions in texts: where `${…}` stands in a manifest or in saved data
-    schedule           The times at which a schedule starts a job: a cron expression in a time zone
     values             The small values that every room needs: a change, a warning, a source, a target
     catalog            What a target offers to jobs, and what of a create body it does not
     fields             The fields of a job, as the service documents them
     observed           A job as the service shows it: its details, a page of the list, its log and its events
-    secret_variables   Variables for the secrets of jobs that become manifest entries: a file names a secret
     canonical          The canonical form of a job: two jobs that mean the same have the same one
     lifecycle          The lifecycle of a job as its manifest declares it: when it is replaced, retried
     ports              What an edge is handed: the protocols of a service, its clock, its catalog and its logs
     body               The create body of a job: made of what is declared, summed up, and its digest
     diff               Which fields differ between two canonical forms
-    stack              A stack: what its manifest files say once they are merged, and the jobs they declare
-    entry              An entry that is written for a job that exists, and what of it is written where
-    masking            Secrets in jobs: in the old values of changes, in what the service answers
+    stack              A stack: what its manifest files say once they are merged, its jobs
+    masking            Secrets in jobs: masked in changes and answers
     mutable            What can be changed on a job that exists, for which cloud and in which phase
     record             What is written down of a stack: who holds its lock, what was done
-    selection          A partial view of a stack, by key or by glob: `--only`
     settings           The sections of a manifest: its variables, and what it says of drift
+    entry              An entry that is written for a job that exists, and what of it is written where
     ownership          Which observed job belongs to which key of which stack
     schema             The published JSON Schema of a manifest: its keys, with titles, defaults and examples
 """

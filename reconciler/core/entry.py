@@ -30,9 +30,9 @@ from reconciler.core.identity import (
     parse_remote_name,
     room_for_description,
 )
+from reconciler.core.masking import IsSecret, SecretHider, SecretVariables, texts_in
 from reconciler.core.observed import ObservedJob
 from reconciler.core.scalar import holds_odd_number, save
-from reconciler.core.secret_variables import IsSecret, SecretHider, SecretVariables, texts_in
 from reconciler.core.stack import DesiredJob, JobEntry
 from reconciler.core.values import Change
 from reconciler.errors import Diagnostic, ReconcilerError

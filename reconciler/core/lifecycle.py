@@ -1,17 +1,297 @@
-"""The lifecycle of a job as its manifest declares it: when it is replaced, retried, protected, scheduled."""
+"""The lifecycle of a job as its manifest declares it: when it is replaced, retried, and started on schedule.
+
+Every function is given the time that it is asked about; times are seconds since 1970. What a change of
+daylight saving does to a time is decided by `cronsim`, as Debian's cron does: docs/manifest.md, "Schedules".
+"""
 
 from __future__ import annotations
 
+import math
+import re
+from collections import deque
+from collections.abc import Iterator
+from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
-from typing import Annotated, Any
+from functools import lru_cache
+from hashlib import sha256
+from itertools import takewhile
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import BeforeValidator, Field, ValidatorFunctionWrapHandler, WithJsonSchema, WrapValidator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+)
 from pydantic_core import PydanticCustomError
 
 from reconciler.core.fields.field_types import Edit, Flag, SeeAlso, Strict, Text, optional
 from reconciler.core.scalar import scalar_text
-from reconciler.core.schedule import CronText, Overlap, TimeZoneName
 from reconciler.text import parse_duration
+
+UTC_NAME = "UTC"
+NAME_PATTERN = r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*"
+_NAME = re.compile(NAME_PATTERN, re.ASCII)
+#: Longer than any name.
+_LONGEST_NAME = 256
+#: Names that mean another zone on each machine, and trees that only some machines have.
+_OF_ONE_MACHINE = re.compile(r"(?:localtime|posixrules|Factory)|(?:posix|right)/.*")
+
+
+class UnknownTimeZone(LookupError):
+    """There is no time zone of that name."""
+
+
+def time_zone(name: str) -> tzinfo:
+    """The zone of a name.
+
+    Raises:
+        UnknownTimeZone: there is none.
+    """
+    if name == UTC_NAME:
+        return UTC
+    from zoneinfo import ZoneInfo  # only where there is a schedule or a window
+
+    if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name) or _OF_ONE_MACHINE.fullmatch(name):
+        raise UnknownTimeZone(name)
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise UnknownTimeZone(name) from None
+
+
+def time_zones() -> list[str]:
+    """The names of the time zones that may be given, sorted."""
+    from zoneinfo import available_timezones  # only to suggest one
+
+    return sorted(name for name in available_timezones() if not _OF_ONE_MACHINE.fullmatch(name))
+
+
+# --- The times at which a schedule starts a job: a cron expression in a time zone
+
+#: Longer than any schedule that says something; every item of a list is looked at by itself.
+_LONGEST = 256
+#: What stands in the fields of an expression, in their order.
+_FIELDS = (
+    ("minute", "0 to 59"),
+    ("hour", "0 to 23"),
+    ("day of the month", "1 to 31, L (the last) or LW (the last working day)"),
+    ("month", "1 to 12, or JAN to DEC"),
+    ("day of the week", "0 to 7 (Sunday is both), or SUN to SAT, with #1 to #5 the first to the fifth"),
+)
+_MACROS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+#: Any time; whether an expression ever comes does not depend on it.
+_SOME_TIME_S = 1_767_225_600.0
+#: Up to here calendars go; a service that says otherwise is not believed.
+_LATEST_S = 250_000_000_000.0
+_MINUTE_S = 60.0
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+class Overlap(StrEnum):
+    """What becomes of a job that is still active when the next time of its schedule comes."""
+
+    SKIP = "skip"
+    REPLACE = "replace"
+
+
+class Schedule(NamedTuple):
+    """A valid cron expression of five fields, and the name of the time zone that it is read in.
+
+    `starting_deadline_s` is how late one of its times may be started; None: half of the interval to the next.
+    """
+
+    expression: str
+    timezone: str = UTC_NAME
+    starting_deadline_s: float | None = None
+
+    @property
+    def digest(self) -> str:
+        """The first 4 hex digits of SHA-256 over the fields of the expression and the time zone.
+
+        They are separated by one space each. Source: docs/semantics.md, "Ownership".
+        """
+        text = " ".join((*self.expression.split(), self.timezone))
+        return sha256(text.encode()).hexdigest()[:4]
+
+    def next_after(self, at_s: float) -> float | None:
+        """The first time after `at_s`, or None where the calendar ends before it."""
+        return next(self._after(at_s), None)
+
+    def due(self, since_s: float, now_s: float) -> float | None:
+        """The first time after `since_s` that is to be started at `now_s`; None if there is none.
+
+        It has come, and is not late by more than the starting deadline.
+        """
+        if now_s <= since_s:
+            return None
+        if self.starting_deadline_s is None:
+            # Any earlier one is late by more than its whole interval.
+            time_s = self._last(since_s, now_s)
+            return None if time_s is None or now_s > self.start_by(time_s) else time_s
+        earliest_s = now_s - self.starting_deadline_s
+        times = self._from(max(since_s, earliest_s - _MINUTE_S))
+        time_s = next((time_s for time_s in times if time_s > since_s and time_s >= earliest_s), None)
+        return None if time_s is None or time_s > now_s else time_s
+
+    def missed(self, since_s: float, now_s: float) -> float | None:
+        """The first time after `since_s` that is too late to be started at `now_s`; None if there is none."""
+        time_s = self.next_after(since_s)
+        return None if time_s is None or now_s <= self.start_by(time_s) else time_s
+
+    def start_by(self, time_s: float) -> float:
+        """Until when one of its times may be started."""
+        if self.starting_deadline_s is not None:
+            return time_s + self.starting_deadline_s
+        next_s = self.next_after(time_s)
+        return math.inf if next_s is None else time_s + (next_s - time_s) / 2
+
+    def _last(self, since_s: float, now_s: float) -> float | None:
+        """The last time after `since_s` and not after `now_s`, or None if there is none."""
+        since_s, now_s, span_s = max(since_s, 0.0), min(now_s, _LATEST_S), _MINUTE_S
+        last = None
+        while last is None and now_s > since_s:
+            # A wider look each time: of a schedule that comes every minute not all times are walked.
+            from_s = max(since_s, now_s - span_s)
+            times = takewhile(lambda time_s: time_s <= now_s, self._after(from_s))
+            last = next(iter(deque(times, maxlen=1)), None)
+            if from_s <= since_s:
+                break
+            span_s *= 2
+        return last
+
+    def _after(self, at_s: float) -> Iterator[float]:
+        return (time_s for time_s in self._from(at_s) if time_s > at_s)
+
+    def spell(self, time_s: float) -> str:
+        """Say one of its times: `2026-03-29T03:00 Europe/Berlin`.
+
+        With its offset from UTC, where the clock shows that time twice.
+        """
+        local = _local(time_s, self.timezone)
+        is_repeated = local.utcoffset() != local.replace(fold=1 - local.fold).utcoffset()
+        text = local.isoformat(timespec="minutes") if is_repeated else f"{local:%Y-%m-%dT%H:%M}"
+        return f"{text} {self.timezone}"
+
+    def _from(self, at_s: float) -> Iterator[float]:
+        """Its times from about `at_s` on.
+
+        In an hour that comes twice the first of them may be before it: such a time counts in the first pass.
+        """
+        if at_s < _LATEST_S:
+            yield from (time.timestamp() for time in _times(self.expression, _local(at_s, self.timezone)))
+
+
+def spell_relative(time_s: float, now_s: float, timezone: str) -> str:
+    """Say a time as seen from `now_s`: `02:00 tomorrow Europe/Berlin`; UTC is not named.
+
+    Raises:
+        UnknownTimeZone: there is no zone of that name.
+    """
+    local = _local(time_s, timezone)
+    zone = "" if timezone == UTC_NAME else f" {timezone}"
+    return f"{local:%H:%M} {_day(local, _local(now_s, timezone))}{zone}"
+
+
+def _local(time_s: float, timezone: str) -> datetime:
+    return datetime.fromtimestamp(min(max(time_s, 0.0), _LATEST_S), time_zone(timezone))
+
+
+def _day(day: datetime, today: datetime) -> str:
+    days = (day.date() - today.date()).days
+    if days in (0, 1):
+        return ("today", "tomorrow")[days]
+    return f"on {_WEEKDAYS[day.weekday()] if 1 < days < 7 else day.date().isoformat()}"
+
+
+def _times(expression: str, after: datetime) -> Iterator[datetime]:
+    """The times of an expression after one in its zone; none any more where there is none for fifty years.
+
+    Raises:
+        CronSimError: it is no cron expression.
+    """
+    from cronsim import CronSim  # only where a job has a schedule
+
+    return iter(CronSim(expression, after))
+
+
+# --- what may be written
+
+
+@lru_cache(maxsize=256)
+def schedule_problem(text: str) -> str | None:
+    """What is wrong with a cron expression, as the rule that it breaks; None if nothing is.
+
+    The members of a sweep all say the same, so it is looked at once.
+    """
+    if len(text) > _LONGEST:
+        return f"must have at most {_LONGEST} characters"
+    fields = text.split()
+    if len(fields) != len(_FIELDS):
+        return "must have five fields: minute, hour, day of the month, month and day of the week"
+    for place, (field, (name, allowed)) in enumerate(zip(fields, _FIELDS, strict=True)):
+        alone = ["*"] * len(_FIELDS)
+        alone[place] = field
+        if not _is_expression(" ".join(alone)):
+            return f'"{field}" is not a valid {name}, which is {allowed}'
+    if not _is_expression(text) or Schedule(text).next_after(_SOME_TIME_S) is None:
+        return "must come at some time, and no date is ever like this"
+    return None
+
+
+def _check_schedule(text: str) -> str:
+    if (rule := schedule_problem(text)) is not None:
+        macro = _MACROS.get(text.strip().lower(), "")
+        raise PydanticCustomError("schedule", "{rule}", {"rule": rule, "instead": macro})
+    return text
+
+
+def _is_expression(text: str) -> bool:
+    from cronsim import CronSimError  # only where a job has a schedule
+
+    try:
+        _times(text, datetime.fromtimestamp(_SOME_TIME_S, UTC))
+    except CronSimError:
+        return False
+    return True
+
+
+def _check_timezone(name: str) -> str:
+    """See that a text is the name of a time zone, on every machine."""
+    try:
+        time_zone(name)
+    except UnknownTimeZone:
+        raise PydanticCustomError("timezone", "unknown time zone") from None
+    return name
+
+
+_CRON_SCHEMA: dict[str, Any] = {
+    "type": "string",
+    "pattern": r"^\s*\S+(\s+\S+){4}\s*$",
+    "maxLength": _LONGEST,
+    "$comment": "five cron fields: minute, hour, day of the month, month, day of the week",
+}
+CronText = Annotated[str, AfterValidator(_check_schedule), WithJsonSchema(_CRON_SCHEMA)]
+TimeZoneName = Annotated[
+    str,
+    AfterValidator(_check_timezone),
+    WithJsonSchema(
+        {"type": "string", "pattern": f"^{NAME_PATTERN}$", "$comment": "a name of the IANA database"}
+    ),
+]
+
+
+# --- lifecycle
 
 
 def _seconds(value: Any) -> Any:

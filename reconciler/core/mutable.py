@@ -20,9 +20,9 @@ from reconciler.core.canonical import (
 from reconciler.core.diff import changes_between
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import Description, Marker, parse_description
+from reconciler.core.lifecycle import Schedule
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase, may
-from reconciler.core.schedule import Schedule
 from reconciler.core.stack import Declared, DesiredJob
 from reconciler.core.values import MARKER_SCHEDULE, Change, PlanWarning
 from reconciler.secrets import REDACTED, SecretText, holds_secret, show

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from reconciler.core.identity import Marker, ScheduleMark, remote_name
@@ -22,9 +22,6 @@ from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.stack import Declared as Declared
 from reconciler.core.values import LOCAL, TargetIdentity
 from reconciler.errors import ExitCode, ReconcilerError
-
-if TYPE_CHECKING:
-    pass
 
 #: How long a lock is held without a sign of life.
 LEASE_S = 60.0

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from reconciler.core.lifecycle import Lifecycle, OnChange, ReplaceOrder
+from reconciler.core.lifecycle import Lifecycle, OnChange, Overlap, ReplaceOrder
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.schedule import Overlap
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import Denial, PlanWarning, node_hours
 from reconciler.decide.cost import spell_cost, sum_of, total_cost, unpriced

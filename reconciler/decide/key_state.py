@@ -17,12 +17,11 @@ from reconciler.core.canonical import Canonical, canonical, split
 from reconciler.core.diff import changes_between, comparable_with_details, declared_for, unreported_among
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import parse_remote_name
-from reconciler.core.lifecycle import OnFailure, OnTerminated, ReplaceOrder
+from reconciler.core.lifecycle import OnFailure, OnTerminated, Overlap, ReplaceOrder
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import ConflictingJob, KeyView, Ownership, OwnershipState, Revision
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastChange
-from reconciler.core.schedule import Overlap
 from reconciler.core.stack import DesiredJob, Limits, Stack
 from reconciler.core.values import Change, timestamp
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Reason

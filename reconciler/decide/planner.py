@@ -10,12 +10,11 @@ from dataclasses import replace
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.core.lifecycle import Lifecycle, OnUpstream
+from reconciler.core.lifecycle import Lifecycle, OnUpstream, spell_relative
 from reconciler.core.mutable import unreported_paths
 from reconciler.core.ownership import Ownership
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.record import RecordedRevision, RevisionId
-from reconciler.core.schedule import spell_relative
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import PlanWarning, TargetIdentity, few_of_a_kind, timestamp
 from reconciler.decide.actions import PROTECTED

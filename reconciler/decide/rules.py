@@ -11,11 +11,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from reconciler.core.body import is_known
-from reconciler.core.lifecycle import OnChange, OnUpstream
+from reconciler.core.lifecycle import OnChange, OnUpstream, Overlap
 from reconciler.core.ownership import ConflictingJob, OwnershipState
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.record import PastRevision
-from reconciler.core.schedule import Overlap
 from reconciler.core.values import PlanWarning, timestamp
 from reconciler.decide.actions import (
     PROTECTED,

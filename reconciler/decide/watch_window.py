@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from difflib import get_close_matches
 
-from reconciler.core.schedule import UTC_NAME, UnknownTimeZone, time_zone, time_zones
+from reconciler.core.lifecycle import UTC_NAME, UnknownTimeZone, time_zone, time_zones
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _WHOLE_NAMES = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")

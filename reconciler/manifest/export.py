@@ -17,9 +17,9 @@ from reconciler.core.entry import (
     manifest_entry,
 )
 from reconciler.core.identity import MAX_KEY, parse_remote_name, stack_problem
+from reconciler.core.masking import IsSecret, SecretVariables
 from reconciler.core.observed import ObservedJob
 from reconciler.core.scalar import save
-from reconciler.core.secret_variables import IsSecret, SecretVariables
 from reconciler.core.stack import Target
 from reconciler.decide.actions import adopt_command
 from reconciler.errors import ManifestInvalid

@@ -19,8 +19,8 @@ from reconciler.core.body import HOISTED, RAW_FORBIDDEN, is_named_environment
 from reconciler.core.canonical import FieldRule, rules
 from reconciler.core.fields.field_types import INVALID_PATH, OUTSIDE, fields_of, type_of
 from reconciler.core.fields.job import EnvironmentItem
+from reconciler.core.lifecycle import time_zones
 from reconciler.core.scalar import UnresolvedText, is_boolean, scalar_text
-from reconciler.core.schedule import time_zones
 from reconciler.errors import Diagnostic, Location, Snippet
 from reconciler.manifest.yaml import LINE_BREAK, Document, place_behind, shorten
 from reconciler.secrets import Redactor, SecretText

@@ -17,7 +17,7 @@ from reconciler.core.observed import named as name_filter
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Operation, may
 from reconciler.core.ports import SupportsSearch
-from reconciler.core.selection import suggest_key
+from reconciler.core.stack import suggest_key
 from reconciler.decide.key_state import Snapshot, newest
 from reconciler.errors import (
     Diagnostic,

@@ -13,8 +13,7 @@ from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.selection import narrow
-from reconciler.core.stack import DesiredJob, Stack
+from reconciler.core.stack import DesiredJob, Stack, narrow
 from reconciler.decide.drift import make_drift_report
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, in_order

@@ -14,9 +14,9 @@ from reconciler.core.diff import changes_between, comparable_with_details
 from reconciler.core.entry import ManifestEntry, NotDeclarable, job_key, manifest_entry
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import key_problem
+from reconciler.core.masking import SecretVariables
 from reconciler.core.mutable import mutable_changes
 from reconciler.core.observed import ObservedJob
-from reconciler.core.secret_variables import SecretVariables
 from reconciler.core.stack import DesiredJob, JobEntry
 from reconciler.core.values import Change
 from tests.builders import a_job, seen

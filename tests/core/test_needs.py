@@ -13,8 +13,7 @@ import pytest
 from reconciler.core.observed import ObservedJob, Unreadable
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.selection import narrow
-from reconciler.core.stack import DesiredJob, Stack
+from reconciler.core.stack import DesiredJob, Stack, narrow
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, last_line
 from reconciler.decide.planner import propose_plan, with_cost
 from reconciler.decide.reports import WaitKind, explain, make_status

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.core.identity import ScheduleMark
+from reconciler.core.lifecycle import Schedule, spell_relative
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.schedule import Schedule, spell_relative
 from reconciler.core.stack import DesiredJob, Limits, Target
 from reconciler.core.values import LOCAL, timestamp
 from reconciler.decide.drift import check_key

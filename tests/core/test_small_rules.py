@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.selection import narrow
+from reconciler.core.stack import narrow
 from reconciler.decide.plan import Action, in_order
 from reconciler.errors import WrongUsage
 from reconciler.text import format_duration, parse_duration, printable

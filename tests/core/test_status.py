@@ -11,8 +11,7 @@ from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import PastChange
-from reconciler.core.selection import narrow
-from reconciler.core.stack import DesiredJob
+from reconciler.core.stack import DesiredJob, narrow
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.planner import make_plan
 from reconciler.decide.reports import JobStatus, StatusReport, make_status

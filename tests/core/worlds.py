@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from reconciler.core.identity import ScheduleMark
+from reconciler.core.lifecycle import Schedule
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.scalar import spelled
-from reconciler.core.schedule import Schedule
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.drift import DriftReport, make_drift_report
 from reconciler.decide.key_state import PlanContext, Snapshot

@@ -24,8 +24,8 @@ import pytest
 from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.fields.field_types import Cloud
+from reconciler.core.lifecycle import Schedule
 from reconciler.core.record import RunKind
-from reconciler.core.schedule import Schedule
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.plan import Action
 from reconciler.decide.wait import Goal
