@@ -154,7 +154,7 @@ def move_plan(context: Context, old: str) -> MovePlan:
     seen, snapshot = survey(context)
     names = frozenset({*stack.jobs, *stack.former_keys})
     ownership = sort_by_key(seen, old, names)
-    scope = old_scope(context, old)
+    scope = context.scope._replace(stack=old)
     memory = context.recording.memory(scope) if context.recording else NO_HISTORY
     if memory.problem is not None:
         raise RecordsUnavailable(Diagnostic("the history could not be read", memory.problem, memory.fix))
@@ -185,11 +185,6 @@ def take_over_history(context: Context, move: MovePlan) -> None:
         jobs = {past.job for past in move.forgotten}
         count_ = context.recording.take_over(context.scope, move.old, jobs)
         context.tell(f"took over {count_} revisions of the history of stack {move.old.stack}")
-
-
-def old_scope(context: Context, old: str) -> Scope:
-    """What lock and records of the stack under its old name are about."""
-    return context.scope._replace(stack=old)
 
 
 def check_old_name(context: Context, old: str) -> None:

@@ -344,7 +344,7 @@ def _show(text: str, asked: ApplyRequest) -> None:
 
 
 def _rename_stack(old: str, asked: ApplyRequest, opening: StackOptions) -> int:
-    from reconciler.adoption import check_old_name, move_plan, old_scope, take_over_history
+    from reconciler.adoption import check_old_name, move_plan, take_over_history
     from reconciler.cli.execution import carry_out, hold_lock, nothing_done
 
     interrupt = Interrupt()
@@ -353,7 +353,7 @@ def _rename_stack(old: str, asked: ApplyRequest, opening: StackOptions) -> int:
             context = cleanup.enter_context(opened(offline=True, stop=interrupt.stop, **opening))
             context = context._replace(is_applied=True)
             check_old_name(context, old)
-            hold = hold_lock(cleanup, context, interrupt, old_scope(context, old))
+            hold = hold_lock(cleanup, context, interrupt, context.scope._replace(stack=old))
             move = move_plan(context, old)
         if move.forgotten:
             asked = asked._replace(on_confirmed=lambda: take_over_history(context, move))
