@@ -119,9 +119,7 @@ WRONG_USAGES: dict[str, Wrong] = {
     "a root that does not exist": lambda root: Stack.from_dict(manifest("a"), root / "none"),
     "a target that does not exist": lambda root: Stack.from_dict(manifest("a"), root).connect("prod"),
     "a store that is none": lambda root: Stack.from_dict(manifest("a"), root).connect(records="nonsense"),
-    "no call at once": lambda root: Stack.from_dict(manifest("a"), root).connect(parallelism=0),
     "a key that does not exist": lambda root: planned(root, only="b"),
-    "a guard that does not exist": lambda root: planned(root, allow=["everything"]),
     "a format that does not exist": lambda root: planned(root).render("docx"),
     "a plan file that does not exist": lambda root: reconciler.load_plan(root / "none"),
 }

@@ -17,6 +17,7 @@ from reconciler.cli.main import COMMANDS, cli
 from tests.cli.conftest import Reconciler, manifest
 
 BROKEN = {
+    "none": b"",
     "no YAML": b"stack: [\n",
     "no manifest": b"hello: world\n",
     "no stack": b"jobs: {a: {}}\n",
@@ -43,22 +44,6 @@ def test_script_names_the_program_and_is_accepted_by_its_shell(reconciler: Recon
         subprocess.run([found, "-n"], input=said.out, text=True, check=True, timeout=30)
 
 
-def test_unknown_shell_is_wrong_usage(reconciler: Reconciler) -> None:
-    assert reconciler("completion", "tcsh").code == 64
-
-
-def test_commands_are_offered() -> None:
-    assert offered(incomplete="pl") == ["plan"]
-
-
-def test_targets_and_keys_of_the_manifest_are_offered(tmp_path: Path, reconciler: Reconciler) -> None:
-    (tmp_path / "jobs.yaml").write_text(manifest("train", "test", "other"), encoding="utf-8")
-    assert offered("plan", "--only", incomplete="t") == ["test", "train"]
-    assert offered("apply", "--only", incomplete="other,tr") == ["other,train"]
-    assert offered("plan", "--target") == ["there"]
-    assert offered("history", incomplete="tr") == ["train"]
-
-
 SWEEP = """
 variables: {bucket: {default: b}, token: {env: TOKEN, sensitive: true}}
 jobs:
@@ -80,6 +65,11 @@ def test_members_of_a_sweep_are_offered_in_place_of_its_entry(tmp_path: Path, re
 @pytest.mark.parametrize(
     ("words", "incomplete", "names"),
     [
+        ([], "pl", ["plan"]),
+        (["plan", "--only"], "t", ["test", "train"]),
+        (["apply", "--only"], "other,tr", ["other,train"]),
+        (["plan", "--target"], "", ["there"]),
+        (["history"], "tr", ["train"]),
         (["explain"], "limits.lost", ["limits.lost_time", "limits.lost_node_hours"]),
         (["explain"], "or", ["origin"]),
         (["explain", "origin"], "tr", ["train"]),
@@ -153,11 +143,13 @@ def test_every_parameter_that_wants_a_file_offers_files() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(BROKEN))
-def test_broken_manifest_says_nothing(
+def test_broken_or_missing_manifest_offers_and_says_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "jobs.yaml").write_bytes(BROKEN[name])
+    if name != "none":
+        (tmp_path / "jobs.yaml").write_bytes(BROKEN[name])
+    assert name not in ("none", "no YAML") or offered("plan", "--only") == offered("plan", "-t") == []
     for words in (["plan", "--only"], ["plan", "-t"], ["plan", "--var"], ["status"]):
         offered(*words)
     assert capfd.readouterr() == ("", "")
@@ -168,11 +160,3 @@ def test_keys_of_a_thousand_jobs_are_offered_at_once(tmp_path: Path, reconciler:
     started = time.process_time()
     assert len(offered("plan", "--only")) == 1000
     assert time.process_time() - started < 2
-
-
-def test_nothing_is_offered_where_there_is_no_manifest_or_a_broken_one(
-    tmp_path: Path, reconciler: Reconciler
-) -> None:
-    assert offered("plan", "--only") == []
-    (tmp_path / "jobs.yaml").write_text("stack: [\n", encoding="utf-8")
-    assert offered("plan", "--target") == []

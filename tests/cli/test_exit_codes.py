@@ -49,7 +49,7 @@ def test_precedence_of_the_contract() -> None:
         ["explain", "nonsense"],
         ["emulator"],
         ["emulator", "serve", "--access-key", "only-half"],
-        *(["emulator", "serve", "--host", host] for host in ("a..b", "x" * 70, "", "\udc80")),
+        *(["emulator", "serve", "--host", host] for host in ("a..b", "", "\udc80")),
         *(["emulator", "serve", "--speed", speed] for speed in ("nan", "inf", "-1", "0", "1e7", "fast")),
         ["emulator", "serve", "--chaos", "nan"],
         ["jobs"],
