@@ -27,7 +27,6 @@ from reconciler.fleet import (
     FleetRequest,
     StackRunner,
     StackTask,
-    TakeResult,
     as_plain,
     check_on_cluster,
     check_variables,
@@ -54,7 +53,6 @@ def check_fleet() -> int:
     context = click.get_current_context()
     command, options = context.info_name or "", context.params
     scheduler: str | None = context.meta["scheduler"]
-    is_records_from_environment = context.get_parameter_source("records") is ParameterSource.ENVIRONMENT
     specs = requested_outputs(options.get("outputs") or ())
     _check_options(options, specs)
     # A fleet is many short runs: what one leaves behind has to go.
@@ -63,6 +61,8 @@ def check_fleet() -> int:
     var_files = [Path(path).resolve() for path in options.get("var_files") or ()]
     roots = find_roots(options["paths"], var_files)
     request = _request(command, {**options, "var_files": var_files}, specs)
+    is_from_environment = context.get_parameter_source("records") is ParameterSource.ENVIRONMENT
+    to_send = request if scheduler is None else sent(request, is_records_from_environment=is_from_environment)
     top = Path(os.path.commonpath([Path(path).resolve() for path in options["paths"] or [Path()]]))
     results = [_unreadable(root, top) for root in roots if root.problem is not None]
     tasks = [_task(root, top) for root in roots if root.problem is None]
@@ -75,34 +75,26 @@ def check_fleet() -> int:
         for result in tuple(results):
             tell(result)
         try:
-            _run(request, tasks, take, scheduler, is_records_from_environment)
+            here = StackRunner(os.environ, threading.Event(), learn=console.redact.learn)
+            if scheduler is None:
+                here.check_all(request, tasks, take)
+            else:
+                unclear = check_variables(request, tasks)
+                here.check_all(request, unclear, take)
+                there = [with_digest(task, request) for task in tasks if task not in unclear]
+                check_on_cluster(scheduler, to_send, there, take)
         except (KeyboardInterrupt, Stopped, ReconcilerError):
-            _say_what_was_found(results)
+            for result in results:  # there will be no report of it
+                if not result.is_quiet:
+                    said = result.errors[0].message if result.errors else result.last_line
+                    console.say(printable(f"{result.root}: {said}"))
             raise
     report = FleetReport.of(command, results, __version__)
     _check_names(report, options)
     _show_messages(report)
     show(Content.FLEET, report, specs, is_redacted=True)
-    _mark_shown(request, report, tasks, scheduler, is_records_from_environment)
+    _mark_shown(to_send, report, tasks, scheduler)
     return report.exit_code
-
-
-def _run(
-    request: FleetRequest,
-    tasks: Sequence[StackTask],
-    take: TakeResult,
-    scheduler: str | None,
-    is_records_from_environment: bool,
-) -> None:
-    here = StackRunner(os.environ, threading.Event(), learn=console.redact.learn)
-    if scheduler is None:
-        here.check_all(request, tasks, take)
-        return
-    to_send = sent(request, is_records_from_environment=is_records_from_environment)
-    unclear = check_variables(request, tasks)
-    here.check_all(request, unclear, take)
-    there = [with_digest(task, request) for task in tasks if task not in unclear]
-    check_on_cluster(scheduler, to_send, there, take)
 
 
 def _mark_shown(
@@ -110,7 +102,6 @@ def _mark_shown(
     report: FleetReport,
     tasks: Sequence[StackTask],
     scheduler: str | None,
-    is_records_from_environment: bool,
 ) -> None:
     """Write down that the drift was shown. Where that is not possible the next check shows it again."""
     to_show = {one.root: one.to_show for one in report.results if one.to_show and one.to_show.drift}
@@ -123,8 +114,7 @@ def _mark_shown(
             here = StackRunner(os.environ, learn=console.redact.learn)
             marked = [here.check(request, task) for task in shown]
         else:
-            to_send = sent(request, is_records_from_environment=is_records_from_environment)
-            marked = mark_on_cluster(scheduler, to_send, shown)
+            marked = mark_on_cluster(scheduler, request, shown)
     except ReconcilerError as error:
         console.say(printable(f"warning: {error}; the next check reports this drift again"), "warning")
     for result in marked:
@@ -188,14 +178,6 @@ def _unreadable(root: StackRoot, top: Path) -> StackResult:
     assert root.problem is not None
     name = root.directory.relative_to(top).as_posix()
     return StackResult(name, None, ExitCode.INVALID, errors=(root.problem,))
-
-
-def _say_what_was_found(results: Sequence[StackResult]) -> None:
-    """Say what there will be no report of."""
-    for result in results:
-        if not result.is_quiet:
-            said = result.errors[0].message if result.errors else result.last_line
-            console.say(printable(f"{result.root}: {said}"))
 
 
 def _check_names(report: FleetReport, options: Mapping[str, Any]) -> None:
