@@ -39,7 +39,6 @@ from reconciler.text import format_count
 
 if TYPE_CHECKING:
     from reconciler.decide.plan import Allowances, Plan
-    from reconciler.decide.saved_plan import SavedOptions
     from reconciler.plan_file import PlanFile
     from reconciler.reconcile import Context
 
@@ -85,7 +84,11 @@ def plan_command(
         allowed = allowances(allow, force=force)
         plan = reconcile.plan(context, allowed, with_preflight=preflight)
         if preflight:
-            _say_that_it_passed(plan)
+            from reconciler.decide.preflight import has_passed, jobs_to_start
+
+            if has_passed(plan):
+                jobs = format_count(len(jobs_to_start(plan.actions)), "job")
+                console.say(f"pre-flight: {jobs} checked, nothing found")
         specs = requested_outputs(outputs)
         digest = ""
         if plan_file is not None:
@@ -98,7 +101,7 @@ def plan_command(
                 digest = _as_file(plan, context, context.loaded.root / "plan.json", allowed, records).digest
     with paged(is_wanted=not outputs):
         if plan_file is not None:
-            _show_digest(digest, specs)
+            _show_beside(digest, specs)
         show_plan(plan, specs, show_keep=show_keep, digest=digest)
     return plan.exit_code(detailed=detailed_exitcode)
 
@@ -118,20 +121,12 @@ def _as_file(plan: Plan, context: Context, file: Path, allowed: Allowances, reco
     )
 
 
-def _show_digest(digest: str, outputs: Sequence[OutputSpec]) -> None:
-    """Write a saved plan's digest on a line of its own: to stdout if that is text, else to stderr."""
+def _show_beside(text: str, outputs: Sequence[OutputSpec]) -> None:
+    """Write what stands above a plan: to stdout if that is text, else to stderr."""
     if OutputSpec("text", None) in outputs:
-        console.result(f"{digest}\n")
+        console.result(f"{text}\n")
     else:
-        console.say(digest)
-
-
-def _say_that_it_passed(plan: Plan) -> None:
-    from reconciler.decide.preflight import has_passed, jobs_to_start
-
-    if has_passed(plan):
-        jobs = format_count(len(jobs_to_start(plan.actions)), "job")
-        console.say(f"pre-flight: {jobs} checked, nothing found")
+        console.say(text.rstrip("\n"))
 
 
 @click.command("show")
@@ -143,29 +138,20 @@ def show_command(file: Path, outputs: Sequence[OutputSpec], show_keep: bool) -> 
     If applying it would look up values, or use another record store than the stack's own, that is
     shown first.
     """
-    from reconciler.plan_file import read_plan
-
-    read = read_plan(file, lambda warning: console.diagnostics([warning]), strict=False)
-    specs = requested_outputs(outputs)
-    with paged(is_wanted=not outputs):
-        _show_sources(read.plan, read.options, specs)
-        _show_digest(read.digest, specs)
-        show_plan(read.plan, specs, show_keep=show_keep, digest=read.digest)
-    return 0
-
-
-def _show_sources(plan: Plan, options: SavedOptions, specs: Sequence[OutputSpec]) -> None:
-    """Write to stdout if that is text, else to stderr: other formats have their own form."""
     from reconciler.manifest.saved_secrets import shown_address
+    from reconciler.plan_file import read_plan
     from reconciler.render.plan import render_sources
 
-    records = None if options.records is None else shown_address(options.records)
-    if not (text := render_sources(plan, options, records)):
-        return
-    if OutputSpec("text", None) in specs:
-        console.result(text + "\n")
-    else:
-        console.say(text.rstrip("\n"))
+    read = read_plan(file, lambda warning: console.diagnostics([warning]), strict=False)
+    records = read.options.records
+    sources = render_sources(read.plan, read.options, None if records is None else shown_address(records))
+    specs = requested_outputs(outputs)
+    with paged(is_wanted=not outputs):
+        if sources:
+            _show_beside(sources, specs)
+        _show_beside(read.digest, specs)
+        show_plan(read.plan, specs, show_keep=show_keep, digest=read.digest)
+    return 0
 
 
 @click.command("why")
