@@ -102,27 +102,11 @@ def test_events_of_a_denied_apply_say_that_all_was_skipped(reconciler: Reconcile
     assert said.events[1]["applyable"] is False
 
 
-def test_kept_job_is_not_asked_about(reconciler: Reconciler, service: Service) -> None:
-    write(stack("a", two_nodes="a", more="", url=service.url))
-    assert reconciler("apply", "--yes").code == ExitCode.DONE
-    write(stack("a", two_nodes="a", url=service.url))
-    assert reconciler("plan", "--detailed-exitcode").code == ExitCode.DONE
-
-
 def test_destroy_is_not_asked_about(reconciler: Reconciler, service: Service) -> None:
     write(stack("a", more="", url=service.url))
     reconciler("apply", "--yes")
     write(stack("a", more="policies: [{name: never, deny: 'true'}]\n", url=service.url))
     assert reconciler("destroy", "--yes").code == ExitCode.DONE
-
-
-def test_warning_does_not_stop_apply(reconciler: Reconciler, service: Service) -> None:
-    more = "policies: [{name: hint, warn: 'true', message: think twice}]\n"
-    write(stack("a", more=more, url=service.url))
-    said = reconciler("apply", "--yes")
-    assert said.code == ExitCode.DONE
-    assert "warning: a: policy hint: think twice" in said.out
-    assert started(service) == ["a"]
 
 
 def test_policies_are_asked_again_under_the_lock(

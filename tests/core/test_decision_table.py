@@ -463,13 +463,16 @@ def test_decision_with_history(
 # --- what an action is made of
 
 
-def test_create_sends_name_and_marker() -> None:
-    action = decided(a_job())
+@pytest.mark.parametrize(
+    ("protect", "flag"), [(None, ""), (False, ""), (True, ".protected")], ids=["unset", "false", "true"]
+)
+def test_create_sends_name_and_marker(protect: bool | None, flag: str) -> None:
+    action = decided(a_job(lifecycle={"protect": protect}))
     assert action.before is None
     assert action.after is not None
     assert action.after.name == "a"
     assert action.desired is not None
-    assert action.desired["metadata"]["description"] == f"reconciler.vision.a.r1.{a_job().digest}"
+    assert action.desired["metadata"]["description"] == f"reconciler.vision.a.r1.{a_job().digest}{flag}"
 
 
 def test_change_is_shown_with_both_values() -> None:

@@ -387,9 +387,6 @@ def test_guard_stops_from_its_limit_on(case: Case, guard: Guard | None) -> None:
     assert fixes == ([guard] if guard in REFUSES_THE_PLAN else [])
 
 
-# --- terminations
-
-
 # --- lost work
 
 
@@ -491,9 +488,6 @@ def test_reruns_are_counted_without_the_allowed_keys() -> None:
     assert not plan_for(stack, *jobs, allow=("reruns=edited-0", "reruns=edited-1")).blocked
 
 
-# --- nothing found
-
-
 # --- budget
 
 
@@ -552,9 +546,6 @@ def test_budget_stops_no_end_of_a_job() -> None:
         ("big", Action.BLOCKED),
         ("gone", Action.TERMINATE),
     ]
-
-
-# --- an empty manifest
 
 
 # --- what may be allowed
