@@ -64,8 +64,13 @@ class Rollout:
 
     def run(self, plan: Plan) -> Result:
         """Carry a plan out, wait for the goal if there is one, and close the record."""
-        self._declare(plan)
-        journal = self._begin(plan) if plan.applyable or (self.goal and not plan.refusals) else None
+        recording, scope = self.context.recording, self.context.scope
+        if self.kind is RunKind.APPLY and recording is not None and not plan.refusals:
+            # Also where nothing is to be done: a key may have moved elsewhere.
+            recording.declare(scope, self.context.loaded.declared)
+        journal = None
+        if recording is not None and (plan.applyable or (self.goal and not plan.refusals)):
+            journal = recording.begin(scope, self.kind, plan_digest(plan))
         result = self._apply(plan, journal)
         if self.goal is not None and not (result.interrupted or plan.refusals):
             if self.lock is not None:
@@ -77,10 +82,10 @@ class Rollout:
                 self._end(journal, wait.result)
                 raise
         self._end(journal, result)
-        if journal is None and (recording := self.context.recording):
+        if journal is None and recording is not None:
             word = "refused" if plan.refusals or plan.blocked else "nothing to do"
             ended = RunEnd(recording.clock.now(), word, result.summary, result.outcomes)
-            recording.note(self.context.scope, self.kind, ended, plan_digest(plan))
+            recording.note(scope, self.kind, ended, plan_digest(plan))
         return result
 
     def _end(self, journal: Journal | None, result: Result) -> None:
@@ -92,30 +97,10 @@ class Rollout:
             if journal.problem and recording:
                 recording.warn(f"not everything could be recorded: {journal.problem}")
 
-    def _declare(self, plan: Plan) -> None:
-        """Write down what is applied, also where nothing is to be done: a key may have moved elsewhere."""
-        recording = self.context.recording
-        if self.kind is RunKind.APPLY and recording is not None and not plan.refusals:
-            recording.declare(self.context.scope, self.context.loaded.declared)
-
-    def _begin(self, plan: Plan) -> Journal | None:
-        recording = self.context.recording
-        if recording is None:
-            return None
-        return recording.begin(self.context.scope, self.kind, plan_digest(plan))
-
     def _apply(self, plan: Plan, journal: Journal | None) -> Result:
         return reconcile.apply(
             self.context, plan, self.stream, self.stop, timeout_s=self.timeout_s, journal=journal
         )
-
-
-@dataclass
-class _Timer:
-    """How long a key has been waited for, as what it is: another job or another hindrance starts it anew."""
-
-    what: object
-    since_s: float
 
 
 @dataclass
@@ -133,7 +118,8 @@ class _Wait:
     goal: Goal
     result: Result
     failed: set[str] = field(default_factory=set)
-    _timers: dict[str, _Timer] = field(default_factory=dict)
+    #: Since when a key is waited for, as what: another job or another hindrance starts its time anew.
+    _timers: dict[str, tuple[object, float]] = field(default_factory=dict)
     _told: dict[str, tuple[tuple[str, WaitEnd], float]] = field(default_factory=dict)
     _over: dict[str, Waited] = field(default_factory=dict)
     _unseen: set[str] = field(default_factory=set)
@@ -303,8 +289,8 @@ class _Wait:
         for action in actions:
             if action.due_s is not None and action.due_s > now_s:
                 yield action.due_s - now_s
-        for timer in self._timers.values():
-            if (until_s := timer.since_s + self.rollout.timeout_s) > now_s:
+        for _, since_s in self._timers.values():
+            if (until_s := since_s + self.rollout.timeout_s) > now_s:
                 yield until_s - now_s
 
     # --- how each wait stands
@@ -348,7 +334,8 @@ class _Wait:
         if not is_kept or not self._followed[action.key].is_deferred or job is None or job.is_active:
             return action
         desired = self.rollout.context.loaded.stack.find(action.key)
-        missing = [key for key in (desired.needs if desired else ()) if not _is_reached(judge_key(key))]
+        needed = {key: judge_key(key) for key in (desired.needs if desired else ())}
+        missing = [key for key, one in needed.items() if one is None or one.end is not WaitEnd.REACHED]
         if not missing:
             return action
         why = f"not run again, since {few(missing)} did not complete; {job.name} stays {job.phase_text}"
@@ -390,20 +377,17 @@ class _Wait:
             return WaitEnd.WAITING
         if action.action is not Action.DEFER or not self._has_manifest:
             return WaitEnd.BLOCKED
-        return WaitEnd.BLOCKED if self._is_hopeless(action, upstream) else WaitEnd.WAITING
-
-    def _is_hopeless(self, action: PlannedAction, upstream: Sequence[Waited | None]) -> bool:
-        """Whether nothing that a key needs may be settled yet; what is not in view may, all the same."""
-        in_view = len(upstream) == len(self._needs(action))
-        return bool(upstream) and in_view and not any(map(_goes_on, upstream))
+        # Nothing that it needs may be settled yet; what is not in view may, all the same.
+        in_view = bool(upstream) and len(upstream) == len(self._needs(action))
+        return WaitEnd.BLOCKED if in_view and not any(map(_goes_on, upstream)) else WaitEnd.WAITING
 
     def _is_late(self, action: PlannedAction, job: ObservedJob | None) -> bool:
         what = (job.id if job else None, action.action)
         timer = self._timers.get(action.key)
         # That a look failed gives nobody more time.
-        if timer is None or (timer.what != what and action.action is not Action.UNKNOWN):
-            timer = self._timers[action.key] = _Timer(what, self._clock.now())
-        return self._clock.now() - timer.since_s >= self.rollout.timeout_s
+        if timer is None or (timer[0] != what and action.action is not Action.UNKNOWN):
+            timer = self._timers[action.key] = what, self._clock.now()
+        return self._clock.now() - timer[1] >= self.rollout.timeout_s
 
     def _tell(self, waits: Iterable[Waited], pause_s: float) -> None:
         """Say of each key how it is: when that changes, when its wait ends, and every ten seconds."""
@@ -430,10 +414,6 @@ def _is_for_the_next_apply(action: PlannedAction, job: ObservedJob) -> bool:
     if action.reason is Reason.UPSTREAM_NEWER or action.scheduled_for is not None:
         return True
     return action.action is Action.CREATE and job.phase is Phase.COMPLETED
-
-
-def _is_reached(waited: Waited | None) -> bool:
-    return waited is not None and waited.end is WaitEnd.REACHED
 
 
 def _goes_on(waited: Waited | None) -> bool:
