@@ -6,8 +6,9 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
 from functools import cache
 from html.parser import HTMLParser
 from typing import Any
@@ -16,29 +17,21 @@ from xml.etree import ElementTree as Xml
 import pytest
 from markdown_it import MarkdownIt
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import BaseModel
 
-from reconciler.core.record import PastAction, PastStep
-from reconciler.core.stack import Declared
-from reconciler.core.values import Denial, PreflightReason, Source
-from reconciler.decide.drift import DriftReport
-from reconciler.decide.drift_check import Drift, DriftClass, DriftComparison, IgnoredBy, IgnoredDrift
+from reconciler.core.values import Change, Denial, PreflightReason, Source, TargetIdentity
 from reconciler.decide.fleet import FleetReport, StackResult
-from reconciler.decide.history import HistoryReport
 from reconciler.decide.metrics import RunReport
 from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd
 from reconciler.decide.plan import Action, Plan, PreflightFinding
-from reconciler.decide.policies import CaseResult, CasesReport
-from reconciler.decide.review import NodeCount, Review
-from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
-from reconciler.errors import Diagnostic, ExitCode, Location, Severity, Snippet
+from reconciler.errors import Diagnostic, ExitCode, Location
 from reconciler.render import PLAIN, Content, Style, View, formats_of, render, render_run, step_outputs
 from reconciler.render.markdown import MOST_CHARACTERS
 from reconciler.secrets import REDACTED, Redactor
 from reconciler.text import INVISIBLE, visible
-from tests.builders import NOW
-from tests.render.test_golden import drifted, every_action
-from tests.render.test_history import a_report, a_revision, a_run
-from tests.render.test_review import every_change
+from tests.render.test_golden import compared, every_action
+from tests.render.test_golden_files import denied, problems, reviewed, tried
+from tests.render.test_history import REVISIONS, RUNS, a_report
 
 CORPUS = {
     "script": "<script>alert(1)</script>",
@@ -75,92 +68,48 @@ CORPUS = {
 HARMLESS = "word"
 
 
+#: What no manifest and no service says, nor times, which end in `_at`.
+OURS = frozenset({"reconciler_version", "format_version", "summary", "status"})
+
+
+def spoilt(value: Any, text: str, name: str = "") -> Any:
+    """The value in which each text from outside is this one, and names of data are, too; keys stay apart."""
+    if isinstance(value, Enum) or name in OURS or name.endswith("_at"):
+        return value
+    if isinstance(value, str):
+        return f"{value}{text}" if name in ("key", "stack") else text
+    if isinstance(value, BaseModel):
+        # What is compared is known to be Unicode: jobs and manifests that hold anything else are refused.
+        text = text.encode("utf-8", "replace").decode() if isinstance(value, Change) else text
+        names = type(value).model_fields.keys() - ({"kind"} if isinstance(value, TargetIdentity) else set())
+        return value.model_copy(update={one: spoilt(getattr(value, one), text, one) for one in names})
+    if is_dataclass(value) and not isinstance(value, type):
+        names = {one.name for one in fields(value) if one.init}
+        return replace(value, **{one: spoilt(getattr(value, one), text, one) for one in names})
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(spoilt(getattr(value, one), text, one) for one in value._fields))
+    if isinstance(value, Mapping):
+        is_body = name == "desired"
+        keeps = [isinstance(key, Enum) or is_body for key in value]
+        return {
+            key if kept else text: spoilt(member, text, "desired" if is_body else "")
+            for (key, member), kept in zip(value.items(), keeps, strict=True)
+        }
+    return type(value)(spoilt(one, text) for one in value) if isinstance(value, list | tuple) else value
+
+
 @cache
 def plan_with(text: str) -> Plan:
-    """The plan of every action, in which each text from outside is this one."""
-    plan = every_action()
-    actions = []
-    # What is compared is known to be Unicode: jobs and manifests that hold anything else are refused.
-    value = text.encode("utf-8", "replace").decode()
-    for number, action in enumerate(plan.actions):
-        changes = [
-            change.model_copy(update={"path": f"a.{value}", "before": {value: value}, "after": [value, 1]})
-            for change in action.changes
-        ]
-        source = action.source and action.source.model_copy(update={"file": f"{text}.yaml"})
-        changed: dict[str, Any] = {"key": f"{number}{text}", "detail": text, "changes": tuple(changes)}
-        if action.desired is not None:
-            changed["desired"] = {"spec": {"resource": {"flavor_id": text}}}
-        for name in ("before", "after"):
-            shown = getattr(action, name)
-            changed[name] = shown and shown.model_copy(update={"name": text})
-        actions.append(action.model_copy(update={**changed, "source": source}))
-    warnings = [
-        one.model_copy(update={"what": f"a{text}", "why": text, "fix": text, "key": text})
-        for one in plan.warnings
-    ]
-    target = {"name": f"t{text}", "endpoint": f"https://{text}", "project_id": text}
+    """The plan of every action, which is refused, and in which pre-flight found everything."""
+    plan: Plan = spoilt(every_action(), text)
+    key, source = plan.actions[0].key, Source(file=f"{text}.yaml", line=1, column=1)
+    found = tuple(
+        PreflightFinding(key=key, reason=reason, path=text, detail=text, fix=text, source=source)
+        for reason in PreflightReason
+    )
+    refusals = (Diagnostic(f"refused{text}", text, text),)
     return plan.model_copy(
-        update={
-            "actions": tuple(actions),
-            "warnings": tuple(warnings),
-            "target": plan.target.model_copy(update=target),
-            "denied": denied_with(text, actions[0].key),
-            "preflight": findings_with(text, actions[0].key),
-            "refusals": (Diagnostic(f"refused{text}", text, text),),
-        }
-    )
-
-
-@cache
-def drift_with(text: str) -> DriftReport:
-    report = drifted()
-    drift = []
-    value = text.encode("utf-8", "replace").decode()
-    for number, entry in enumerate(report.drift):
-        changes = [
-            change.model_copy(update={"path": f"a.{value}", "before": value, "after": value})
-            for change in entry.changes
-        ]
-        source = entry.source and entry.source.model_copy(update={"file": f"{text}.yaml"})
-        changed = {"key": f"{number}{text}", "detail": text, "since": text, "changes": tuple(changes)}
-        more = {"source": source, **({} if number else {"began_at": text, "fix": text})}
-        drift.append(entry.model_copy(update={**changed, **more}))
-    pending = [one.model_copy(update={"key": f"p{text}", "detail": text}) for one in report.pending]
-    target = report.target.model_copy(update={"name": f"t{text}"})
-    changed_report = {"drift": tuple(drift), "pending": tuple(pending), "target": target}
-    new, *lasting = drift
-    lists: dict[str, Any] = {"new": (new,), "gone": tuple(gone_with(text)), "ignored": ignored_with(text)}
-    comparison = DriftComparison(0.0, 0.0, lasting=tuple(lasting), new=lists["new"], gone=lists["gone"])
-    return report.model_copy(
-        update={
-            **changed_report,
-            **lists,
-            "since_last": True,
-            "comparison": comparison,
-            "keys": tuple(entry.key for entry in drift),
-        }
-    )
-
-
-def gone_with(text: str) -> Iterator[Drift]:
-    yield Drift.model_construct(key=f"g{text}", class_=DriftClass.FAILED, job=text, detail=text, since=text)
-
-
-def ignored_with(text: str) -> tuple[IgnoredDrift, ...]:
-    entry: dict[str, Any] = {
-        "class_": DriftClass.FAILED,
-        "job": text,
-        "detail": text,
-        "since": text,
-        "reason": text,
-    }
-    place = Source(file=f"{text}.yaml", line=1, column=1)
-    return (
-        IgnoredDrift.model_construct(**entry, key=f"i{text}", by=IgnoredBy.RULE, until=text, rule=place),
-        IgnoredDrift.model_construct(
-            **entry, key=f"j{text}", by=IgnoredBy.ACCEPT, who=text, accepted_at=text
-        ),
+        update={"denied": denied_with(text, key), "preflight": found, "refusals": refusals}
     )
 
 
@@ -174,32 +123,6 @@ def result_with(text: str) -> Result:
     return Result(outcomes, waits=(Waited(f"w{text}", Action.CREATE, WaitEnd.BLOCKED, text),))
 
 
-@cache
-def review_with(text: str) -> Review:
-    review = every_change()
-    value = text.encode("utf-8", "replace").decode()
-    jobs = []
-    for number, job in enumerate(review.jobs):
-        changes = [
-            change.model_copy(update={"path": f"a.{value}", "before": value, "after": {value: value}})
-            for change in job.changes
-        ]
-        source = job.source and job.source.model_copy(update={"file": f"{text}.yaml"})
-        # Each says something of its own, so that the same ones are folded whatever the text.
-        said = {"key": f"{number}{text}", "detail": f"{number}{text}", "starts": text and job.starts and text}
-        jobs.append(job.model_copy(update={**said, "changes": tuple(changes), "source": source}))
-    setting = review.settings[0].model_copy(update={"path": value, "before": value, "after": [value]})
-    nodes = review.nodes.model_copy(update={"flavors": {text: NodeCount(before=1, after=2)}})
-    sides = {
-        name: getattr(review, name).model_copy(update={"name": f"s{text}", "commit": None})
-        for name in ("base", "head")
-    }
-    warnings = [one.model_copy(update={"what": text, "why": text, "fix": text}) for one in review.warnings]
-    more = {"jobs": tuple(jobs), "settings": (setting,), "nodes": nodes, "warnings": tuple(warnings)}
-    denied = denied_with(text, jobs[0].key)
-    return review.model_copy(update={**more, **sides, "target": f"t{text}", "denied": denied})
-
-
 def denied_with(text: str, key: str) -> tuple[Denial, ...]:
     source = Source(file=f"{text}.yaml", line=1, column=1)
     return (
@@ -208,17 +131,21 @@ def denied_with(text: str, key: str) -> tuple[Denial, ...]:
     )
 
 
-def findings_with(text: str, key: str) -> tuple[PreflightFinding, ...]:
-    source = Source(file=f"{text}.yaml", line=1, column=1)
-    return tuple(
-        PreflightFinding(key=key, reason=reason, path=text, detail=text, fix=text, source=source)
-        for reason in PreflightReason
-    )
-
-
 @cache
-def cases_with(text: str) -> CasesReport:
-    return CasesReport("stack", (CaseResult(text), CaseResult(f"{text}.yaml", (text, text))))
+def value_with(content: Content, text: str) -> Any:
+    if content is Content.PLAN:
+        return plan_with(text)
+    if content is Content.RESULT:
+        return result_with(text)
+    if content is Content.REVIEW:
+        jobs = tuple({(job.symbol, job.action): job for job in reviewed().jobs}.values())
+        review = spoilt(reviewed().model_copy(update={"jobs": jobs}), text)
+        return review.model_copy(update={"denied": denied_with(text, review.jobs[0].key)})
+    if content is Content.VALIDATION:
+        return spoilt(denied().model_copy(update={"diagnostics": problems().diagnostics}), text)
+    if content is Content.HISTORY:
+        return spoilt(a_report(key="a", runs=RUNS, revisions=REVISIONS[1:2]), text)
+    return spoilt(compared() if content is Content.DRIFT else tried(), text)
 
 
 def fleet_with(text: str, format_: str, redact: Any = str) -> FleetReport:
@@ -228,7 +155,7 @@ def fleet_with(text: str, format_: str, redact: Any = str) -> FleetReport:
     hidden = redact(text)
     whole = StackResult(
         root=f"a/{hidden}",
-        stack=plan.stack,
+        stack=every_action().stack,
         exit_code=ExitCode.DONE,
         target=f"t{hidden}",
         summary={action.value: number for action, number in plan.summary.items()},
@@ -242,44 +169,6 @@ def fleet_with(text: str, format_: str, redact: Any = str) -> FleetReport:
     return FleetReport.of("plan", [whole, failed, replace(whole, root=f"c/{hidden}", has_changes=False)])
 
 
-@cache
-def validation_with(text: str) -> Validation:
-    found = [
-        Diagnostic(text, text, text, Location(f"{text}.yaml", 1, 1), text, Snippet(text, 0, 1)),
-        Diagnostic(text, path=text),
-        Diagnostic(f"w{text}", text, severity=Severity.WARNING),
-    ]
-    report = Validation(
-        reconciler_version="0.0.0",
-        valid=False,
-        stack=f"s{text}",
-        target=f"t{text}",
-        targets=(text,),
-        files=(f"{text}.yaml",),
-        diagnostics=tuple(map(ManifestProblem.of, found[:2])),
-    )
-    denied = tuple(
-        DeniedJob(**dict(one), targets=(f"t{text}",), job=Source(file=f"{text}.yaml", line=1, column=1))
-        for one in denied_with(text, f"k{text}")
-    )
-    warnings = (ManifestProblem.of(found[2]),)
-    return report.model_copy(update={"denied": denied, "warnings": warnings})
-
-
-@cache
-def history_with(text: str) -> HistoryReport:
-    value = text.encode("utf-8", "replace").decode()
-    step = PastStep(text, text, text, text, text, NOW, NOW, False, text, text, text)
-    action = PastAction(text, text, text, "failed", text, text, text)
-    said = dict.fromkeys(("who", "where", "command", "commit", "plan_digest", "result"), text)
-    run = a_run(1, kind=text, summary={"failed": 1}, actions=(action,), steps=(step,), **said)
-    declared = Declared({value: value}, {}, text)
-    names = dict.fromkeys(("name", "job", "digest", "phase_text"), text)
-    revision = a_revision(1, key=f"k{text}", phases=((text, NOW),), declared=declared, **names)
-    report = a_report(key=f"k{text}", runs=(run,), revisions=(revision,))
-    return report.model_copy(update={"stack": f"s{text}", "target": plan_with(text).target})
-
-
 def rendered(
     content: Content,
     format_: str,
@@ -291,19 +180,10 @@ def rendered(
 ) -> str:
     if content is Content.FLEET:
         return render(content, fleet_with(text, format_, redact), format_, View(style=style))
-    values = {
-        Content.VALIDATION: validation_with,
-        Content.HISTORY: history_with,
-        Content.PLAN: plan_with,
-        Content.DRIFT: drift_with,
-        Content.RESULT: result_with,
-        Content.REVIEW: review_with,
-        Content.CASES: cases_with,
-    }
     view = View(
         style, show_keep=True, redact=redact, verbose=verbose, plan=plan_with(text), digest="sha256:0"
     )
-    return render(content, values[content](text), format_, view)
+    return render(content, value_with(content, text), format_, view)
 
 
 @cache
@@ -459,9 +339,13 @@ def test_no_output_of_a_step_and_no_metric_of_a_run_is_added(text: str) -> None:
         return step_outputs(content, value, View()).splitlines()
 
     assert outputs(Content.PLAN, plan_with(text)) == outputs(Content.PLAN, plan_with(HARMLESS))
-    assert outputs(Content.DRIFT, drift_with(text)) == outputs(Content.DRIFT, drift_with(HARMLESS))
+    assert outputs(Content.DRIFT, value_with(Content.DRIFT, text)) == outputs(
+        Content.DRIFT, value_with(Content.DRIFT, HARMLESS)
+    )
     # The summary of a check names the stack, which the schema of names keeps harmless; here it is not.
-    shown, expected = (outputs(Content.VALIDATION, validation_with(one)) for one in (text, HARMLESS))
+    shown, expected = (
+        outputs(Content.VALIDATION, value_with(Content.VALIDATION, one)) for one in (text, HARMLESS)
+    )
     assert [line.partition("=")[0] for line in shown] == [line.partition("=")[0] for line in expected]
     run = RunReport("plan", text, text, is_success=False, ended_at_s=0, duration_s=0)
     plain = replace(run, stack="a", target="b")
