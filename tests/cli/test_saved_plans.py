@@ -28,7 +28,6 @@ from tests.modelarts.building import a_body
 SECRET = "tell nobody/ever+2?"
 TOKEN = "variables: {token: {env: A_TOKEN, sensitive: true}}\n"
 CHANGING = {"CreateTrainingJob", "ChangeTrainingJobDescription", "StopTrainingJob", "DeleteTrainingJob"}
-EXECUTED = ("create", "update", "replace")
 PLAN = Path("saved.plan")
 PAGE = Path(__file__).parents[2] / "docs/saved-plans.md"
 
@@ -407,15 +406,6 @@ def test_records_are_where_they_were(
     assert not Path(".reconciler").exists()
 
 
-def test_nothing_to_do_is_nothing_to_ask(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    reconciler("apply", "--yes")
-    save(reconciler)
-    service.app.requests.clear()
-    assert reconciler("apply", "--plan", str(PLAN)).code == 0
-    assert changes(service) == []
-
-
 def test_what_the_plan_does_not_execute_may_move(
     reconciler: Reconciler, service: Service, every_action: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -467,15 +457,6 @@ def test_secret_is_found_again(
     assert said.code == 0, said.err
     assert environments(service) == {"TOKEN": f"Bearer {sent}"}
     assert SECRET not in said.out + said.err
-
-
-def test_file_of_values_is_looked_for_again(reconciler: Reconciler, service: Service) -> None:
-    write("variables: {token: {sensitive: true}}\n" + with_token(manifest("a", url=service.url)))
-    write(f"token: '{SECRET}'\n", "secrets/values.yml")
-    save(reconciler, "--var-file", "secrets/values.yml")
-    assert SECRET not in PLAN.read_text(encoding="utf-8")
-    assert carry_out(reconciler).code == 0
-    assert environments(service) == {"TOKEN": f"Bearer {SECRET}"}
 
 
 def test_composed_secret_is_put_together_again_from_its_parts(
@@ -632,14 +613,6 @@ def test_page_shows_what_is_said(
     assert f"```text\n{carry_out(reconciler, '--var', f'hf_token={SECRET}').err}```" in page
 
 
-def test_output_of_plan_json_is_no_saved_plan(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    reconciler("plan", "-o", f"json={PLAN}")
-    for said in (carry_out(reconciler), reconciler("show", str(PLAN))):
-        assert said.code == 65
-        assert "it differs from what `plan --out` wrote" in said.err
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -694,13 +667,6 @@ def test_conflict_is_skipped_and_the_rest_is_done(reconciler: Reconciler, servic
     assert said.code == 3
     assert "succeeded create b" in said.out
     assert "skipped   conflict a" in said.out
-
-
-def test_only_is_kept_to(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", "b", url=service.url))
-    save(reconciler, "--only", "b")
-    assert carry_out(reconciler).code == 0
-    assert only(service).body["metadata"]["name"] == "b"
 
 
 def test_variables_of_the_environment_that_shaped_the_plan_do_not_stand_in_its_way(

@@ -83,37 +83,34 @@ TAKEN_FIRST: dict[str, Any] = {"algorithm__parameters": {"lr": spelled(1.1, "1.1
 TAKEN_NOW: dict[str, Any] = {"algorithm__parameters": {"lr": spelled(1.2, "1.20")}}
 
 
+RELEASED = made_by_0_1_0(a_job(**TAKEN_FIRST))
+
+
+def policed(**said: Any) -> DesiredJob:
+    return a_job(spec__schedule_policy=said)
+
+
+#: What is declared now, then, and the phase of the job.
+EDITS: dict[str, tuple[DesiredJob, DesiredJob, Phase]] = {
+    "update of a job whose change is ignored": (a_job(lifecycle=KEPT, description="new"), BEFORE, R),
+    "the same of one that an earlier version made": (
+        a_job(lifecycle=KEPT, description="new", **TAKEN_NOW), RELEASED, R
+    ),
+    "replace of such a job, with a number that it spelt otherwise": (a_job(**TAKEN_NOW), RELEASED, R),
+    "create after such a job": (a_job(**TAKEN_NOW), RELEASED, DONE),
+    "removal of such a number": (a_job(algorithm__command=["python", "x"]), RELEASED, R),
+    "priority that was not declared": (policed(priority=2), a_job(), P),
+    "another priority": (policed(priority=2), policed(priority=1), P),
+    "another preemptible": (
+        policed(priority=2, preemptible=True), policed(priority=2, preemptible=False), P
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("is_recorded", [True, False])
-@pytest.mark.parametrize(
-    ("now", "then", "phase"),
-    [
-        (a_job(lifecycle=KEPT, description="new"), BEFORE, R),
-        (a_job(lifecycle=KEPT, description="new", **TAKEN_NOW), made_by_0_1_0(a_job(**TAKEN_FIRST)), R),
-        (a_job(**TAKEN_NOW), made_by_0_1_0(a_job(**TAKEN_FIRST)), R),
-        (a_job(**TAKEN_NOW), made_by_0_1_0(a_job(**TAKEN_FIRST)), DONE),
-        (a_job(algorithm__command=["python", "x"]), made_by_0_1_0(a_job(**TAKEN_FIRST)), R),
-        (a_job(spec__schedule_policy={"priority": 2}), a_job(), P),
-        (a_job(spec__schedule_policy={"priority": 2}), a_job(spec__schedule_policy={"priority": 1}), P),
-        (
-            a_job(spec__schedule_policy={"priority": 2, "preemptible": True}),
-            a_job(spec__schedule_policy={"priority": 2, "preemptible": False}),
-            P,
-        ),
-    ],
-    ids=[
-        "update of a job whose change is ignored",
-        "the same of one that an earlier version made",
-        "replace of a job of an earlier version, with a number that it spelt otherwise",
-        "create after such a job",
-        "removal of such a number",
-        "priority that was not declared",
-        "another priority",
-        "another preemptible",
-    ],
-)
-def test_saved_plan_of_an_edit_holds_when_nothing_changed(
-    now: DesiredJob, then: DesiredJob, phase: Phase, is_recorded: bool
-) -> None:
+@pytest.mark.parametrize("edit", EDITS)
+def test_saved_plan_of_an_edit_holds_when_nothing_changed(edit: str, is_recorded: bool) -> None:
+    now, then, phase = EDITS[edit]
     stack, job = a_stack(now), seen(then, phase=phase)
     memory = a_memory(past(then, 1, phase, job=job)) if is_recorded else NO_HISTORY
     assert plan_for(stack, job, memory=memory).to_execute
