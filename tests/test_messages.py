@@ -27,7 +27,7 @@ _MENTION = re.compile(r"(?<![\w./`-])`?reconciler((?: +[a-z][a-z-]*)+)([^`\n;]*)
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 #: The program as a noun: "a reconciler that knows it".
 _PROSE = frozenset(
-    {
+    [
         "and",
         "can",
         "cannot",
@@ -42,28 +42,28 @@ _PROSE = frozenset(
         "or",
         "that",
         "to",
-    }
+    ]
 )
 _IMPORT = re.compile(r"from reconciler import .*")
 #: Options of git and pip.
-_OF_GIT = {
-    "--no-optional-locks",
-    "--porcelain",
-    "--no-pager",
-    "--git-common-dir",
-    "--show-prefix",
-    "--verify",
-}
-_OF_GIT |= {
-    "--quiet",
-    "--full-tree",
-    "--batch",
-    "--get",
-    "--get-regexp",
-    "--name-only",
-    "--ignore-submodules",
-}
-_OF_OTHERS = frozenset({*_OF_GIT, "--upgrade"})
+_OF_OTHERS = frozenset(
+    [
+        "--no-optional-locks",
+        "--porcelain",
+        "--no-pager",
+        "--git-common-dir",
+        "--show-prefix",
+        "--verify",
+        "--quiet",
+        "--full-tree",
+        "--batch",
+        "--get",
+        "--get-regexp",
+        "--name-only",
+        "--ignore-submodules",
+        "--upgrade",
+    ]
+)
 
 
 class Text(NamedTuple):

@@ -40,15 +40,9 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("records/file.py", "open"): "a database file, to be read",
     ("records/dialects/sqlite.py", "open"): "the database file, made empty",
     ("reconcile.py", "open"): "the record store",
-    (
-        "manifest/git.py",
-        "open",
-    ): "a copy of a manifest in a directory of its owner's, for as long as it is read",
+    ("manifest/git.py", "open"): "a copy of a manifest in its owner's directory, for as long as it is read",
     ("manifest/git.py", "write"): "the same, and the names of objects to git",
-    (
-        "notify.py",
-        "getLogger",
-    ): "the logs of Apprise and its libraries, made silent while it sends",
+    ("notify.py", "getLogger"): "the logs of Apprise and its libraries, made silent while it sends",
     ("metrics.py", "getLogger"): "the log of the server's queue, made silent",
     ("fleet.py", "getLogger"): "the log of dask, led to where that of any library goes",
     ("files.py", "open"): "the file that the console writes",
@@ -56,14 +50,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("files.py", "write"): "the file that the console writes",
 }
 #: Streams are named where a style or a terminal is asked for; only here are they written to, or replaced.
-WRITES_STREAMS = frozenset(
-    {
-        "cli/console.py",
-        "__main__.py",
-        "cli/exits.py",
-        "cli/progress.py",
-    }
-)
+WRITES_STREAMS = frozenset({"cli/console.py", "cli/main.py", "cli/exits.py", "cli/progress.py"})
 
 
 def _calls() -> Iterator[tuple[str, str, int]]:
