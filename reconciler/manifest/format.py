@@ -596,9 +596,9 @@ class Printer:
         space = " " * indent
         items = self._items(node, shape, self._sorts)
         for item, before in zip(items, _spaced(items, node.items), strict=True):
-            write = self._member if item.key else self._entry
+            lines_of = self._member if item.key else self._entry
             lines += [space + one if one else "" for one in before]
-            lines += write(node, item, indent, self._inner(shape, item))
+            lines += lines_of(node, item, indent, self._inner(shape, item))
         return lines + [space + one if one else "" for one in node.foot]
 
     def _member(self, node: ValueNode, item: NodeItem, indent: int, shape: ValueShape) -> list[str]:
