@@ -188,7 +188,12 @@ class _SnapshotReader:
         # What other stacks finished of what is about to be new may have been renamed.
         if self._with_details and (digests := digests_to_start(self._in_view(snapshot)[0], snapshot)):
             snapshot = snapshot._replace(memory=self._history.with_finished_work(snapshot.memory, digests))
-        self._record(snapshot)
+        owned = [revision for view in snapshot.ownership.views.values() for revision in view.owned]
+        if self._context.is_applied:
+            owned += self._begun_schedules(snapshot)
+        recording = self._context.recording
+        if recording and not is_recorded(owned, self._history.recorded):
+            recording.remember(self._context.scope, owned, self._plan_context.at_s)
         return seen, snapshot
 
     def needs_whole_list(self, partial: Observation) -> bool:
@@ -256,15 +261,6 @@ class _SnapshotReader:
         unmatched: list[str] = []
         owned = snapshot.ownership.owned_keys
         return narrow(self._stack, self._context.only, owned, unmatched.extend), unmatched
-
-    def _record(self, snapshot: Snapshot) -> None:
-        """Write down how the owned revisions were seen, if the store does not have it yet."""
-        seen = [revision for view in snapshot.ownership.views.values() for revision in view.owned]
-        if self._context.is_applied:
-            seen += self._begun_schedules(snapshot)
-        recording = self._context.recording
-        if recording and not is_recorded(seen, self._history.recorded):
-            recording.remember(self._context.scope, seen, self._plan_context.at_s)
 
 
 class StackHistory:

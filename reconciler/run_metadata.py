@@ -18,9 +18,7 @@ _WHO = ("GITHUB_ACTOR", "GITLAB_USER_LOGIN", "BUILD_REQUESTEDFOR", "BUILD_USER_I
 _COMMIT = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILD_SOURCEVERSION", "GIT_COMMIT")
 _RUN = ("CI_JOB_URL", "BUILD_URL")
 #: `https://user@host:443/path.git`, `ssh://git@host/path` or `git@host:path`.
-_REMOTE = re.compile(
-    r"(?:[a-z+]+://(?:[^/@]*@)?(?P<host>[^/:@]+)(?::\d+)?/|(?:[^/@:]*@)?(?P<scp>[^/:@]{2,}):(?!//))(?P<path>.+)"
-)
+_REMOTE = r"(?:[a-z+]+://(?:[^/@]*@)?(?P<host>[^/:@]+)(?::\d+)?/|(?:[^/@:]*@)?(?P<scp>[^/:@]{2,}):(?!//))(?P<path>.+)"
 
 
 def origin(root: Path, environ: Mapping[str, str], command: str = "") -> RunMetadata:
@@ -64,7 +62,7 @@ def place_of(root: Path) -> str:
 
 def repository_name(remote: str) -> str:
     """A repository by host and path, however it is reached, and without credentials."""
-    found = _REMOTE.fullmatch(remote)
+    found = re.fullmatch(_REMOTE, remote)
     if found is None:
         return remote
     path = found["path"].strip("/").removesuffix(".git")
