@@ -7,7 +7,6 @@ Source of the format: docs/cli.md, "Plan document".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
@@ -180,19 +179,11 @@ class Guard(StrEnum):
 _BY_KEY = (Guard.LOST_WORK, Guard.RERUNS)
 
 
-class AllowedKey(NamedTuple):
-    """One key that a guard does not count."""
-
-    guard: Guard
-    key: str
-
-
-@dataclass(frozen=True)
-class Allowances:
+class Allowances(NamedTuple):
     """What was allowed: whole guards, and keys that a guard does not count (`lost-work=KEY`)."""
 
     guards: frozenset[Guard] = frozenset()
-    keys: frozenset[AllowedKey] = frozenset()
+    keys: frozenset[tuple[Guard, str]] = frozenset()
 
     @classmethod
     def of(cls, words: Iterable[str] = (), *, force: bool = False) -> Allowances:
@@ -205,11 +196,15 @@ class Allowances:
         keys = set()
         for word in words:
             name, equals, key = word.partition("=")
-            guard = _guard(name, word)
+            if name not in list(Guard):
+                near = get_close_matches(name, list(Guard), n=1)
+                hint = f'; did you mean "{near[0]}"?' if near else ""
+                raise ValueError(f'"{word}" is not one of {", ".join(Guard)}{hint}')
+            guard = Guard(name)
             if not equals:
                 guards.add(guard)
             elif guard in _BY_KEY and key:
-                keys.add(AllowedKey(guard, key))
+                keys.add((guard, key))
             else:
                 forms = " or ".join(f"{one.value}=KEY" for one in _BY_KEY)
                 raise ValueError(f'"{word}" takes no value; write the guard alone, or {forms}')
@@ -224,7 +219,7 @@ class Allowances:
     @property
     def named_keys(self) -> frozenset[str]:
         """The keys that were allowed by name."""
-        return frozenset(one.key for one in self.keys)
+        return frozenset(key for _, key in self.keys)
 
     def permits(self, guard: Guard) -> bool:
         """Whether a whole guard is allowed to pass."""
@@ -232,16 +227,7 @@ class Allowances:
 
     def permits_key(self, guard: Guard, key: str) -> bool:
         """Whether a guard does not count a key."""
-        return self.permits(guard) or AllowedKey(guard, key) in self.keys
-
-
-def _guard(name: str, word: str) -> Guard:
-    names = [guard.value for guard in Guard]
-    if name in names:
-        return Guard(name)
-    near = get_close_matches(name, names, n=1)
-    hint = f'; did you mean "{near[0]}"?' if near else ""
-    raise ValueError(f'"{word}" is not one of {", ".join(names)}{hint}')
+        return self.permits(guard) or (guard, key) in self.keys
 
 
 NO_ALLOWANCES = Allowances()
