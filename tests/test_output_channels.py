@@ -50,7 +50,9 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("files.py", "write"): "the file that the console writes",
 }
 #: Streams are named where a style or a terminal is asked for; only here are they written to, or replaced.
-WRITES_STREAMS = frozenset({"cli/console.py", "cli/main.py", "cli/exits.py", "cli/progress.py"})
+WRITES_STREAMS = frozenset(
+    {"__main__.py", "cli/console.py", "cli/main.py", "cli/exits.py", "cli/progress.py"}
+)
 
 
 def _calls() -> Iterator[tuple[str, str, int]]:
