@@ -88,31 +88,18 @@ def test_format_that_is_added_by_a_row_is_offered(reconciler: Reconciler, comman
 
 
 @pytest.mark.parametrize("command", TAKES_FORMATS)
-def test_help_names_the_formats(reconciler: Reconciler, command: str) -> None:
-    words = " ".join(reconciler(command, "--help").out.split())
-    known = ", ".join(formats_of(ARGUMENTS[command][1][0]))
-    assert f"Output format ({known}), and file unless stdout" in words
-
-
-@pytest.mark.usefixtures("stack", "shout")
-@pytest.mark.parametrize("command", TAKES_FORMATS)
-def test_unknown_format_is_refused_with_the_list(reconciler: Reconciler, command: str) -> None:
-    said = reconciler(command, *ARGUMENTS[command][0], "-o", "shot")
-    assert (said.code, said.out) == (64, "")
-    known = ", ".join(formats_of(ARGUMENTS[command][1][0]))
-    assert f"'shot' is not one of {known}" in said.err
-
-
-@pytest.mark.usefixtures("stack")
-@pytest.mark.parametrize("command", TAKES_FORMATS)
-def test_format_that_cannot_render_a_content_is_not_offered_for_it(
+def test_help_and_refusal_list_the_formats_that_can_render_the_content(
     reconciler: Reconciler, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(FORMATS, "counts", Format(frozenset({Content.RESULT})))
-    said = reconciler(command, *ARGUMENTS[command][0], "-o", "counts")
-    assert said.code == 64
-    known = ", ".join(formats_of(ARGUMENTS[command][1][0]))
-    assert f"'counts' is not one of {known}" in said.err
+    arguments, contents = ARGUMENTS[command]
+    known = ", ".join(formats_of(contents[0]))
+    words = " ".join(reconciler(command, "--help").out.split())
+    assert f"Output format ({known}), and file unless stdout" in words
+    for unknown in ("shot", "counts"):
+        said = reconciler(command, *arguments, "-o", unknown)
+        assert (said.code, said.out) == (64, "")
+        assert f"'{unknown}' is not one of {known}" in said.err
 
 
 @pytest.mark.usefixtures("stack")
