@@ -336,7 +336,8 @@ def plan(context: Context, allowances: Allowances = NO_ALLOWANCES, *, with_prefl
 
     The catalog is asked about what is about to be carried out, and `with_preflight` about any plan.
     """
-    proposed = _propose(context, allowances)
+    plan_context = context.plan_context(allowances)
+    proposed = _propose(context, plan_context, *observe(context, plan_context, with_details=True))
     checked = _check_catalog(context, proposed.actions, proposed.stack, is_wanted=with_preflight)
     return _guarded(context, proposed, checked)
 
@@ -392,17 +393,16 @@ def _catalog_answers(
     return answers_to(context.catalog or context.new_catalog_reader(), questions)
 
 
-def _propose(context: Context, allowances: Allowances) -> ProposedPlan:
-    """Observe, decide every key, and ask the policies."""
-    plan_context = context.plan_context(allowances)
-    stack, snapshot = observe(context, plan_context, with_details=True)
-    check_keys(allowances.named_keys, stack, snapshot.ownership.owned_keys, context.unmatched)
+def _propose(context: Context, plan_context: PlanContext, stack: Stack, snapshot: Snapshot) -> ProposedPlan:
+    """Decide every key, and ask the policies."""
+    check_keys(plan_context.allowances.named_keys, stack, snapshot.ownership.owned_keys, context.unmatched)
     return propose_plan(stack, snapshot, plan_context, context.target.identity)
 
 
 def plan_with_snapshot(context: Context, allowances: Allowances = NO_ALLOWANCES) -> tuple[Plan, Snapshot]:
     """What apply would do, with what that rests on; the catalog is not asked."""
-    proposed = _propose(context, allowances)
+    plan_context = context.plan_context(allowances)
+    proposed = _propose(context, plan_context, *observe(context, plan_context, with_details=True))
     return _guarded(context, proposed), proposed.snapshot
 
 
