@@ -116,9 +116,9 @@ _ESCAPED = re.compile(f'["\\\\\x00-\x1f\ufdd0-\ufdef\ufffe\uffff{INVISIBLE}]')
 _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
-def yaml_text(tree: Mapping[str, Any], shape: ValueShape = MANIFEST) -> str:
+def yaml_text(tree: Mapping[str, Any]) -> str:
     """A mapping as text, keys in the order of `fmt`. Its values are mappings, lists, and plain values."""
-    return "".join(f"{line}\n" for line in yaml_lines(tree, shape))
+    return "".join(f"{line}\n" for line in yaml_lines(tree))
 
 
 def yaml_lines(tree: Mapping[str, Any], shape: ValueShape = MANIFEST) -> Iterator[str]:
@@ -153,7 +153,10 @@ def _lines(value: Any, shape: ValueShape) -> Iterator[str]:
 def scalar_text(value: Any) -> str:
     """One plain value, or a key, on one line."""
     if isinstance(value, str):
-        return value if _is_plain(value) else _quoted(value)
+        if _is_plain(value):
+            return value
+        escaped = _ESCAPED.sub(lambda found: _escape(found[0]), value)
+        return f'"{COMMAND_MARK.sub(lambda _: _escape("#"), escaped)}"'
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return repr(value)
@@ -169,11 +172,6 @@ def _is_plain(text: str) -> bool:
         and not COMMAND_MARK.search(text)
         and isinstance(parse_scalar(text), str)
     )
-
-
-def _quoted(text: str) -> str:
-    escaped = _ESCAPED.sub(lambda found: _escape(found[0]), text)
-    return f'"{COMMAND_MARK.sub(lambda _: _escape("#"), escaped)}"'
 
 
 def _escape(char: str) -> str:

@@ -42,14 +42,22 @@ from reconciler.manifest.expressions import (
     problems_in,
 )
 from reconciler.manifest.matrix import MATRIX, member_key, value_texts, with_member_keys
-from reconciler.manifest.merge import EXTENDS, Link, Links, MergedEntry, Templates, extended_by, keys_in
+from reconciler.manifest.merge import (
+    EXTENDS,
+    Link,
+    Links,
+    MergedEntry,
+    Templates,
+    check_items,
+    extended_by,
+    keys_in,
+)
 from reconciler.manifest.problems import (
     NotExpanded,
     Origin,
     PathStep,
     Problem,
     Unexpanded,
-    check_items,
     diagnostics,
     did_you_mean,
     format_path,
