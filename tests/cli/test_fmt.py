@@ -107,18 +107,19 @@ COMMANDS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
     "text", ["x: '@'", "x: |\n  @\n  y", "# @", '"@": 1', "x: 'a\n\n  @'", "x: 'a\x85@\u2028@'"]
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_diff_of_check_holds_no_workflow_command_and_no_hidden_line_break(
-    reconciler: Reconciler, tmp_path: Path, command: str, text: str, end: str
+    reconciler: Reconciler, tmp_path: Path, text: str, end: str
 ) -> None:
-    text = f"{text}\nstack:   test\n".replace("@", command).replace("\n", end)
-    (tmp_path / "jobs.yaml").write_bytes(text.encode())
+    for number, command in enumerate(COMMANDS):
+        written = f"{text}\nstack:   test\n".replace("@", command).replace("\n", end)
+        (tmp_path / f"{number}.yaml").write_bytes(written.encode())
     said = reconciler("fmt", "--check")
     assert said.code == 1, said.err
+    assert said.out.count("+++") == len(COMMANDS)
     lines = said.out.split("\n")
     assert said.out.splitlines() == lines[:-1]
     assert not [line for line in lines if line.lstrip().startswith("::")]
