@@ -37,13 +37,6 @@ def local(emulator: Application, clock: StoppedClock) -> Iterator[ModelArtsBacke
         yield backend
 
 
-@pytest.fixture(params=EMULATED)
-def backend(request: pytest.FixtureRequest) -> Iterator[ModelArtsBackend]:
-    """One backend on the emulator after the other."""
-    with emulated(request.param) as place:
-        yield place.backend
-
-
 @pytest.fixture(params=EMULATED if live_variables_missing(os.environ) else [*EMULATED, "live"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     """One place after the other, the live service last: what is true of all of them is the contract."""

@@ -23,8 +23,6 @@ from tests.modelarts.building import PROJECT, a_body, an_answer
 from tests.modelarts.documented import has_place
 from tests.modelarts.serving import Canned
 
-NAMED = Filter(key="name", operator="like", value=["job-12"])
-
 
 def answering(*answers: object, cloud: Cloud = Cloud.HUAWEI) -> tuple[Jobs, Canned]:
     """The jobs of a service that answers so, whatever it is asked."""
