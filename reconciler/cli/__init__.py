@@ -7,5 +7,5 @@ imports only files that stand before it::
     job_actions execution export doctor        what commands do
     fleet watch
     plan apply jobs drift project              the commands, by topic
-    main                                       their table, and the process
+    main                                       their table, and running one
 """
