@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from reconciler.core.stack import DesiredJob, Limits, Target
@@ -33,6 +34,7 @@ def side(name: str, *jobs: DesiredJob, **more: Any) -> Side:
     return Side(head, a_stack(*placed, **more), TARGETS, "prod", file_prefix=f"{name}:")
 
 
+@cache
 def every_change() -> Review:
     """One of each kind, and a sweep that grows."""
     protected = {"protect": True}
