@@ -170,6 +170,8 @@ def _is_text(value: Any) -> bool:
 
 
 TEXT = Kind("a text")
+#: A text that is short enough for an index, in databases that limit what an index holds.
+KEY = Kind("a text")
 NAME = Kind("a name", lambda value: _is_text(value) and value != "")
 #: A part of a scope: one word, of a length that an address can have.
 PLACE = Kind(
@@ -260,7 +262,7 @@ LINES = Table(
     METADATA,
     Column("run_id", Cell(ID), ForeignKey(RUNS.c.id, ondelete="CASCADE"), primary_key=True),
     Column("line", Cell(NUMBER), primary_key=True),
-    _text("key"),
+    _text("key", KEY),
     Column("number", Cell(NUMBER, nullable=True)),
     _text("digest"),
     _text("action"),
@@ -283,7 +285,7 @@ OUTCOMES = Table(
     METADATA,
     Column("run_id", Cell(ID), ForeignKey(RUNS.c.id, ondelete="CASCADE"), primary_key=True),
     Column("position", Cell(NUMBER), primary_key=True),
-    _text("key"),
+    _text("key", KEY),
     _text("action"),
     _text("reason"),
     _text("status"),
@@ -333,7 +335,7 @@ DRIFT = Table(
     Column("scope_id", Cell(ID), ForeignKey(SCOPES.c.id), primary_key=True),
     Column("key", Cell(NAME), primary_key=True),
     Column("class", Cell(NAME), primary_key=True),
-    Column("job", Cell(TEXT), primary_key=True, server_default=""),
+    Column("job", Cell(KEY), primary_key=True, server_default=""),
     _text("entry", DOCUMENT),
     _text("content"),
     Column("since_s", Cell(SECONDS), nullable=False),
