@@ -353,6 +353,7 @@ def test_what_is_said_in_words_is_counted_by_no_guard(word: str, is_active: bool
         (ending(1, 100, terminations=1, terminations_percent=0), Guard.TERMINATIONS),
         (ending(50, 100, terminations=60), None),
         (ending(50, 100, terminations_percent=51), None),
+        (ending(5, 8, terminations_percent=62.6), None),
         # replaces count, and jobs that have ended are not among the active ones
         (Case(a_stack(*FIVE), [seen(a_job(job.key, **OLD)) for job in FIVE]), Guard.TERMINATIONS),
         (with_ended(ending(5, 5), 50), Guard.TERMINATIONS),
