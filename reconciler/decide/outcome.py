@@ -38,7 +38,10 @@ class Status(StrEnum):
 
 def spell_status(status: str) -> str:
     """The word for a status in texts for people; records and JSON have the status itself."""
-    return "succeeded" if status == Status.DONE else status.replace("_", " ")
+    if status == Status.DONE:
+        return "succeeded"
+    # A word that is none of ours stays as it is: a secret that was spelled anew would not be found.
+    return "timed out" if status == Status.TIMED_OUT else status
 
 
 @dataclass(frozen=True)

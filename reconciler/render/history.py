@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from reconciler.decide.outcome import spell_status
@@ -62,7 +62,7 @@ def history_text(report: HistoryReport, view: View) -> str:
     parts = [head]
     if key is not None:
         parts += [list(_revision_lines(one, style)) for one in report.revisions]
-    parts += [list(_run_lines(run, style, with_steps=view.verbose)) for run in report.runs]
+    parts += [list(_run_lines(run, view)) for run in report.runs]
     found = fit("\n\n".join("\n".join(lines) for lines in parts) + "\n", style, names)
     table = "" if key is not None else _table(report, style)
     return f"{found}\n{table}" if table else found
@@ -85,11 +85,12 @@ def _table(report: HistoryReport, style: Style) -> str:
     return render_table(head, rows, style)
 
 
-def _run_lines(run: HistoryRun, style: Style, *, with_steps: bool) -> Iterator[str]:
+def _run_lines(run: HistoryRun, view: View) -> Iterator[str]:
+    style = view.style
     word = run.result or ""
     painted = style.paint(printable(word), COLOURS.get(word, "red"))
     yield f"#{run.id} {printable(run.kind)}: {painted}, {run.began_at}{took(run.duration_s)}"
-    yield from _wrapped("    ", f"by {origin_of(run)}", style)
+    yield from _wrapped("    ", f"by {origin_of(run, view.redact)}", style)
     # Each action, or where none was recorded how many ended how; of a check both.
     counts = ", ".join(f"{n} {spell_status(name)}" for name, n in run.summary.items() if n)
     if counts and (run.kind in _CHECKS or not run.actions):
@@ -101,7 +102,7 @@ def _run_lines(run: HistoryRun, style: Style, *, with_steps: bool) -> Iterator[s
         status = printable(f"{spell_status(action.status):<9}")
         yield f"      {style.paint(status, COLOURS.get(action.status, 'red'))} {next(lines).lstrip()}"
         yield from lines
-    if with_steps:
+    if view.verbose:
         for step in run.steps:
             yield from _wrapped(" " * 6, call_of(step), style)
     elif lost := sum(step.ok is None for step in run.steps):
@@ -114,14 +115,15 @@ def what_was_done(run: HistoryRun, action: HistoryAction) -> str:
     return action.reason if run.kind in _CHECKS else action.action
 
 
-def origin_of(run: HistoryRun) -> str:
-    """Who did it, where, and from what."""
+def origin_of(run: HistoryRun, redact: Callable[[str], str]) -> str:
+    """Who did it, where, and from what; `redact` would not find a secret that was shortened before."""
     parts = [" on ".join(filter(None, (run.who or "somebody", run.where)))]
     if run.commit:
-        parts.append(f"commit {run.commit.removesuffix('+')[:_SHORT]}{'+' * run.commit.endswith('+')}")
+        commit = redact(run.commit.removesuffix("+"))[:_SHORT]
+        parts.append(f"commit {commit}{'+' * run.commit.endswith('+')}")
     if run.plan_digest:
         what = "manifest" if run.kind in _CHECKS else "plan"
-        parts.append(f"{what} {run.plan_digest.removeprefix('sha256:')[:_SHORT]}")
+        parts.append(f"{what} {redact(run.plan_digest.removeprefix('sha256:'))[:_SHORT]}")
     return "; ".join(filter(None, parts))
 
 

@@ -621,7 +621,7 @@ def _history_sheet(report: HistoryReport, view: View, clean: Clean) -> Sheet:
 def _run_row(run: HistoryRun, view: View, clean: Clean, is_only: bool) -> Row:
     result = run.result or "unknown"
     counts = ", ".join(f"{number} {spell_status(name)}" for name, number in run.summary.items() if number)
-    facts = (run.began_at + took(run.duration_s), f"by {origin_of(run)}", counts)
+    facts = (run.began_at + took(run.duration_s), f"by {origin_of(run, view.redact)}", counts)
     lines = [
         f"{spell_status(one.status)} {what_was_done(run, one)} {one.key}{detail_of(one)}"
         for one in run.actions
