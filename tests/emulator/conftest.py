@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from werkzeug.test import Client
 
-from reconciler.emulator import Application, ManualClock, Store, create_app
+from reconciler.emulator import ManualClock, Store, create_app
 
 _JOB: dict[str, Any] = {
     "kind": "job",
@@ -26,25 +26,35 @@ _JOB: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def a_job() -> Callable[..., dict[str, Any]]:
+def a_job(name: str = "resnet50-r1", edits: dict[str, Any] | None = None) -> dict[str, Any]:
     """Make the smallest create request. `edits` maps dotted paths to values, `...` drops the field."""
+    body = copy.deepcopy(_JOB)
+    body["metadata"]["name"] = name
+    for path, value in (edits or {}).items():
+        *parents, last = path.split(".")
+        place = body
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        if value is ...:
+            del place[last]
+        else:
+            place[last] = value
+    return body
 
-    def build(name: str = "resnet50-r1", edits: dict[str, Any] | None = None) -> dict[str, Any]:
-        body = copy.deepcopy(_JOB)
-        body["metadata"]["name"] = name
-        for path, value in (edits or {}).items():
-            *parents, last = path.split(".")
-            place = body
-            for parent in parents:
-                place = place.setdefault(parent, {})
-            if value is ...:
-                del place[last]
-            else:
-                place[last] = value
-        return body
 
-    return build
+class Api(Client):
+    """A client of the emulator in the same process, and what is behind it."""
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        self.app = create_app(store, control=True)
+        self.store, self.clock = store, clock
+        super().__init__(self.app)
+
+    def create(self, name: str = "resnet50-r1", edits: dict[str, Any] | None = None) -> str:
+        """Create a job; return its id."""
+        response = self.post("/v2/project/training-jobs", json=a_job(name, edits))
+        assert response.status_code == 201, response.text
+        return str(response.json["metadata"]["id"])
 
 
 @pytest.fixture
@@ -59,22 +69,5 @@ def store(clock: ManualClock) -> Iterator[Store]:
 
 
 @pytest.fixture
-def app(store: Store) -> Application:
-    return create_app(store, control=True)
-
-
-@pytest.fixture
-def client(app: Application) -> Client:
-    return Client(app)
-
-
-@pytest.fixture
-def create(client: Client, a_job: Callable[..., dict[str, Any]]) -> Callable[..., str]:
-    """Create a job; return its id."""
-
-    def send(name: str = "resnet50-r1", edits: dict[str, Any] | None = None) -> str:
-        response = client.post("/v2/project/training-jobs", json=a_job(name, edits))
-        assert response.status_code == 201, response.text
-        return str(response.json["metadata"]["id"])
-
-    return send
+def api(store: Store, clock: ManualClock) -> Api:
+    return Api(store, clock)

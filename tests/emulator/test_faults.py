@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from werkzeug.test import Client
 
-from reconciler.emulator import Application, Effect, Fault, Faults, ResponseLost, Store, chaos, create_app
+from reconciler.emulator import Effect, Fault, Faults, ResponseLost, Store, chaos, create_app
+from tests.emulator.conftest import Api, a_job
 
 JOBS = "/v2/project/training-jobs"
 SEARCH = "/v2/project/training-job-searches"
-Create = Callable[..., str]
-MakeJob = Callable[..., dict[str, Any]]
 
 
 def statuses(client: Client, times: int, path: str = SEARCH) -> list[int]:
@@ -43,16 +41,14 @@ def statuses(client: Client, times: int, path: str = SEARCH) -> list[int]:
         (Fault(Effect.ANSWER, probability=0, count=None), [200, 200, 200, 200]),
     ],
 )
-def test_fault_hits_the_matching_requests_only(
-    app: Application, client: Client, fault: Fault, struck: list[int]
-) -> None:
-    app.faults.add(fault)
-    assert statuses(client, 4) == struck
+def test_fault_hits_the_matching_requests_only(api: Api, fault: Fault, struck: list[int]) -> None:
+    api.app.faults.add(fault)
+    assert statuses(api, 4) == struck
 
 
-def test_throttled_answer_says_how_long_to_wait(app: Application, client: Client) -> None:
-    app.faults.add(Fault(Effect.ANSWER, status=429, code="APIGW.0308", message="Slow.", retry_after_s=7))
-    response = client.post(SEARCH, json={})
+def test_throttled_answer_says_how_long_to_wait(api: Api) -> None:
+    api.app.faults.add(Fault(Effect.ANSWER, status=429, code="APIGW.0308", message="Slow.", retry_after_s=7))
+    response = api.post(SEARCH, json={})
     assert response.headers["Retry-After"] == "7"
     assert response.json == {
         "error_msg": "Slow.",
@@ -72,65 +68,56 @@ def test_throttled_answer_says_how_long_to_wait(app: Application, client: Client
         (Effect.UNREADABLE, 1),
     ],
 )
-def test_failed_create_makes_the_job_only_if_the_effect_says_so(
-    app: Application, store: Store, a_job: MakeJob, effect: Effect, made: int
-) -> None:
-    app.faults.add(Fault(effect, status=504, code="APIGW.0201"))
-    client = Client(app)
+def test_failed_create_makes_the_job_only_if_the_effect_says_so(api: Api, effect: Effect, made: int) -> None:
+    api.app.faults.add(Fault(effect, status=504, code="APIGW.0201"))
     if effect in {Effect.LOST_BEFORE, Effect.LOST_AFTER}:
         with pytest.raises(ResponseLost):
-            client.post(JOBS, json=a_job())
-        assert app.requests[-1].status == 0
+            api.post(JOBS, json=a_job())
+        assert api.app.requests[-1].status == 0
     else:
-        client.post(JOBS, json=a_job())
-    assert store.count("project") == made
+        api.post(JOBS, json=a_job())
+    assert api.store.count("project") == made
 
 
-def test_truncated_answer_is_shorter_than_announced(app: Application, client: Client) -> None:
-    app.faults.add(Fault(Effect.TRUNCATED))
-    response = client.post(SEARCH, json={})
+def test_truncated_answer_is_shorter_than_announced(api: Api) -> None:
+    api.app.faults.add(Fault(Effect.TRUNCATED))
+    response = api.post(SEARCH, json={})
     assert len(response.data) == int(response.headers["Content-Length"]) // 2
 
 
-def test_unreadable_answer_has_the_right_length(app: Application, client: Client) -> None:
-    app.faults.add(Fault(Effect.UNREADABLE))
-    response = client.post(SEARCH, json={})
+def test_unreadable_answer_has_the_right_length(api: Api) -> None:
+    api.app.faults.add(Fault(Effect.UNREADABLE))
+    response = api.post(SEARCH, json={})
     assert (response.status_code, len(response.data)) == (200, int(response.headers["Content-Length"]))
     with pytest.raises(json.JSONDecodeError):
         json.loads(response.data)
 
 
-def test_malformed_job_fault_spoils_the_first_job_only(
-    app: Application, client: Client, create: Create
-) -> None:
-    create("one")
-    create("two")
-    app.faults.add(Fault(Effect.MALFORMED_JOB))
-    items = client.post(SEARCH, json={}).json["items"]
+def test_malformed_job_fault_spoils_the_first_job_only(api: Api) -> None:
+    api.create("one")
+    api.create("two")
+    api.app.faults.add(Fault(Effect.MALFORMED_JOB))
+    items = api.post(SEARCH, json={}).json["items"]
     assert [type(job["status"]["phase"]) for job in items] == [list, str]
 
 
 @pytest.mark.parametrize("path", ["search", "details"])
-def test_unknown_phase_is_reported_as_it_is(
-    app: Application, client: Client, create: Create, path: str
-) -> None:
-    job_id = create()
-    app.faults.add(Fault(Effect.UNKNOWN_PHASE))
+def test_unknown_phase_is_reported_as_it_is(api: Api, path: str) -> None:
+    job_id = api.create()
+    api.app.faults.add(Fault(Effect.UNKNOWN_PHASE))
     if path == "search":
-        job = client.post(SEARCH, json={}).json["items"][0]
+        job = api.post(SEARCH, json={}).json["items"][0]
     else:
-        job = client.get(f"{JOBS}/{job_id}").json
+        job = api.get(f"{JOBS}/{job_id}").json
     assert job["status"]["phase"] == "Hibernating"
-    assert client.get(f"{JOBS}/{job_id}").json["status"]["phase"] == "Creating"
+    assert api.get(f"{JOBS}/{job_id}").json["status"]["phase"] == "Creating"
 
 
 @pytest.mark.parametrize("effect", [Effect.MALFORMED_JOB, Effect.UNKNOWN_PHASE, Effect.UNREADABLE])
-def test_job_fault_leaves_an_answer_without_a_job_unchanged(
-    app: Application, client: Client, effect: Effect
-) -> None:
-    app.faults.add(Fault(effect, count=2))
-    assert client.post(SEARCH, json={}).status_code == 200
-    assert client.put(f"{JOBS}/nowhere", json={}).status_code == 400
+def test_job_fault_leaves_an_answer_without_a_job_unchanged(api: Api, effect: Effect) -> None:
+    api.app.faults.add(Fault(effect, count=2))
+    assert api.post(SEARCH, json={}).status_code == 200
+    assert api.put(f"{JOBS}/nowhere", json={}).status_code == 400
 
 
 # ── a list that moves ──────────────────────────────────────────────────────────────────────────────
@@ -158,30 +145,28 @@ def pages(client: Client, count: int, **body: Any) -> list[tuple[int, list[str]]
         ({"operation": "CreateTrainingJob"}, [(5, ["a", "b"]), (5, ["c", "d"]), (5, ["e"])]),
     ],
 )
-def test_moved_list_fault_shifts_a_page(
-    app: Application, client: Client, create: Create, fault: dict[str, Any], read: list[Any]
-) -> None:
+def test_moved_list_fault_shifts_a_page(api: Api, fault: dict[str, Any], read: list[Any]) -> None:
     for name in "abcde":
-        create(name)
-    app.faults.add(Fault(Effect.MOVED_LIST, **fault))
-    assert pages(client, 3) == read
+        api.create(name)
+    api.app.faults.add(Fault(Effect.MOVED_LIST, **fault))
+    assert pages(api, 3) == read
 
 
-def test_moved_list_fault_shifts_item_offsets(app: Application, client: Client, create: Create) -> None:
+def test_moved_list_fault_shifts_item_offsets(api: Api) -> None:
     for name in "abcde":
-        create(name)
-    app.control_settings.offset_counts = "items"
-    app.faults.add(Fault(Effect.MOVED_LIST))
-    assert [names for _, names in pages(client, 2)] == [["a", "b"], ["c", "d"]]
+        api.create(name)
+    api.app.control_settings.offset_counts = "items"
+    api.app.faults.add(Fault(Effect.MOVED_LIST))
+    assert [names for _, names in pages(api, 2)] == [["a", "b"], ["c", "d"]]
 
 
-def test_moved_list_fault_affects_no_other_request(app: Application, client: Client, create: Create) -> None:
-    app.faults.add(Fault(Effect.MOVED_LIST, count=None))
-    job_id = create()
-    assert client.get(f"{JOBS}/{job_id}").status_code == 200
-    assert client.post(SEARCH, data=b"?").json["error_code"] == "ModelArts.2787"
-    assert client.post(SEARCH, json={"offset": "1"}).json["error_code"] == "ModelArts.2825"
-    assert client.post(SEARCH, json={"offset": 3}).json["total"] == 0
+def test_moved_list_fault_affects_no_other_request(api: Api) -> None:
+    api.app.faults.add(Fault(Effect.MOVED_LIST, count=None))
+    job_id = api.create()
+    assert api.get(f"{JOBS}/{job_id}").status_code == 200
+    assert api.post(SEARCH, data=b"?").json["error_code"] == "ModelArts.2787"
+    assert api.post(SEARCH, json={"offset": "1"}).json["error_code"] == "ModelArts.2825"
+    assert api.post(SEARCH, json={"offset": 3}).json["total"] == 0
 
 
 # ── codes that the emulator never answers by itself ────────────────────────────────────────────────
@@ -196,10 +181,10 @@ def test_documentation_lists_the_fault_codes() -> None:
 
 
 @pytest.mark.parametrize(("code", "status"), ONLY_AS_A_FAULT)
-def test_fault_can_answer_any_code(client: Client, code: str, status: str) -> None:
+def test_fault_can_answer_any_code(api: Api, code: str, status: str) -> None:
     fault = {"effect": "answer", "status": int(status), "code": code, "message": "So it is."}
-    assert client.post("/emulator/faults", json=fault).status_code == 200
-    response = client.post(SEARCH, json={})
+    assert api.post("/emulator/faults", json=fault).status_code == 200
+    response = api.post(SEARCH, json={})
     assert (response.status_code, response.json["error_code"]) == (int(status), code)
     assert response.json["error_msg"] == "So it is."
     assert ("request_id" in dict(response.json or {})) is code.startswith("APIG")

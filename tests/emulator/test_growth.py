@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from reconciler.emulator import Durations, ManualClock, Store
 from reconciler.emulator.search import SearchRequest, read_search
+from tests.emulator.conftest import Api, a_job
 
-MakeJob = Callable[..., dict[str, Any]]
 FEW, MANY = 100, 1500
 #: Trees grow a level, lists do not grow at all.
 MOST = 1.5
@@ -122,41 +122,39 @@ def test_search_by_name_finds_every_name_containing_the_text(
     assert page.count == len(wanted)
 
 
-def test_counts_follow_every_change(store: Store, a_job: MakeJob, clock: ManualClock) -> None:
-    ids = [store.create("project", a_job(f"job-{number}")).id for number in range(4)]
-    clock.advance(seconds=5)
-    store.terminate("project", ids[0])
-    store.set_phase(ids[1], "Failed")
-    store.delete("project", ids[2])
+def test_counts_follow_every_change(api: Api) -> None:
+    ids = [api.store.create("project", a_job(f"job-{number}")).id for number in range(4)]
+    api.clock.advance(seconds=5)
+    api.store.terminate("project", ids[0])
+    api.store.set_phase(ids[1], "Failed")
+    api.store.delete("project", ids[2])
     for phase in ("Running", "Terminating", "Failed", "Terminated", "Completed"):
-        page = store.search("project", search(store, ("phase", "in", [phase])))
+        page = api.store.search("project", search(api.store, ("phase", "in", [phase])))
         assert page.count == len(page.jobs)
-        others = store.search("project", search(store, ("phase", "not", [phase])))
+        others = api.store.search("project", search(api.store, ("phase", "not", [phase])))
         assert others.count == len(others.jobs) == 3 - page.count
-    assert store.count("project") == 3
-    assert store.count("elsewhere") == 0
+    assert api.store.count("project") == 3
+    assert api.store.count("elsewhere") == 0
 
 
-def test_phase_follows_the_clock_in_details_and_search(
-    store: Store, a_job: MakeJob, clock: ManualClock
-) -> None:
-    job_id = store.create("project", a_job()).id
+def test_phase_follows_the_clock_in_details_and_search(api: Api) -> None:
+    job_id = api.store.create("project", a_job()).id
     for seconds, phase in ((0, "Creating"), (1, "Pending"), (2, "Running"), (600, "Completed")):
-        clock.advance(seconds=seconds)
-        assert store.get("project", job_id).life.phase == phase
-        assert [job.life.phase for job in store.search("project", search(store)).jobs] == [phase]
-        assert store.search("project", search(store, ("phase", "in", [phase]))).count == 1
+        api.clock.advance(seconds=seconds)
+        assert api.store.get("project", job_id).life.phase == phase
+        assert [job.life.phase for job in api.store.search("project", search(api.store)).jobs] == [phase]
+        assert api.store.search("project", search(api.store, ("phase", "in", [phase]))).count == 1
 
 
-def test_write_applies_to_the_phase_at_that_moment(store: Store, a_job: MakeJob, clock: ManualClock) -> None:
-    job_id = store.create("project", a_job()).id
-    clock.advance(seconds=4)
-    store.hold(job_id)
-    clock.advance(hours=1)
-    assert store.get("project", job_id).life.phase == "Running"
+def test_write_applies_to_the_phase_at_that_moment(api: Api) -> None:
+    job_id = api.store.create("project", a_job()).id
+    api.clock.advance(seconds=4)
+    api.store.hold(job_id)
+    api.clock.advance(hours=1)
+    assert api.store.get("project", job_id).life.phase == "Running"
 
 
-def test_search_updates_the_stored_phases(tmp_path: Path, a_job: MakeJob) -> None:
+def test_search_updates_the_stored_phases(tmp_path: Path) -> None:
     clock = ManualClock()
     with Store(tmp_path / "jobs.sqlite3", clock=clock, durations=Durations(running=1)) as store:
         store.create("project", a_job())
@@ -166,7 +164,7 @@ def test_search_updates_the_stored_phases(tmp_path: Path, a_job: MakeJob) -> Non
     assert row["phase"] == "Completed"
 
 
-def test_file_of_an_older_version_is_brought_up_to_date(tmp_path: Path, a_job: MakeJob) -> None:
+def test_file_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> None:
     path, clock = tmp_path / "jobs.sqlite3", ManualClock()
     with Store(path, clock=clock) as store:
         for number in range(3):

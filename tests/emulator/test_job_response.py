@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from werkzeug.test import Client
 
 from reconciler.emulator import ManualClock, Store, create_app
+from tests.emulator.conftest import Api, a_job
 
-Create = Callable[..., str]
-MakeJob = Callable[..., dict[str, Any]]
 ENGINE = "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
 
 
@@ -138,22 +136,22 @@ def obs(name: str, url: str) -> dict[str, Any]:
     ],
 )
 def test_job_response_has_the_documented_value(
-    client: Client, create: Create, edits: dict[str, Any], path: str, answered: Any
+    api: Api, edits: dict[str, Any], path: str, answered: Any
 ) -> None:
-    job = client.get(f"/v2/project/training-jobs/{create(edits=edits)}").json
+    job = api.get(f"/v2/project/training-jobs/{api.create(edits=edits)}").json
     assert at(job, path) == answered
 
 
-def test_job_response_has_the_tokens_of_the_web_tools(client: Client, create: Create) -> None:
-    job_id = create(edits={"metadata.annotations": {"jupyter-lab/enable": "true"}})
-    tool = client.get(f"/v2/project/training-jobs/{job_id}").json["endpoints"]["jupyter_lab"]
+def test_job_response_has_the_tokens_of_the_web_tools(api: Api) -> None:
+    job_id = api.create(edits={"metadata.annotations": {"jupyter-lab/enable": "true"}})
+    tool = api.get(f"/v2/project/training-jobs/{job_id}").json["endpoints"]["jupyter_lab"]
     assert tool.keys() == {"url", "token"}
 
 
-def test_experiment_is_reported_by_id_without_its_name(client: Client, create: Create) -> None:
+def test_experiment_is_reported_by_id_without_its_name(api: Api) -> None:
     def reference(job_name: str, **asked: str) -> dict[str, str]:
-        job_id = create(job_name, {"metadata.training_experiment_reference": asked})
-        metadata = client.get(f"/v2/project/training-jobs/{job_id}").json["metadata"]
+        job_id = api.create(job_name, {"metadata.training_experiment_reference": asked})
+        metadata = api.get(f"/v2/project/training-jobs/{job_id}").json["metadata"]
         return dict(metadata["training_experiment_reference"])
 
     made = reference("one", name="mine")
@@ -162,28 +160,28 @@ def test_experiment_is_reported_by_id_without_its_name(client: Client, create: C
     assert reference("four", name="another")["id"] != made["id"]
 
 
-def test_missing_experiment_is_refused(client: Client, create: Create, a_job: MakeJob) -> None:
-    create("one", {"metadata.training_experiment_reference": {"name": "mine"}})
+def test_missing_experiment_is_refused(api: Api) -> None:
+    api.create("one", {"metadata.training_experiment_reference": {"name": "mine"}})
     body = a_job("two", {"metadata.training_experiment_reference": {"id": "e1"}})
-    response = client.post("/v2/project/training-jobs", json=body)
+    response = api.post("/v2/project/training-jobs", json=body)
     assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2842")
 
 
-def test_tasks_are_reported_with_single_inputs(client: Client, create: Create) -> None:
+def test_tasks_are_reported_with_single_inputs(api: Api) -> None:
     task = {
         "role": "worker",
         "algorithm": {"inputs": [obs("d", "/b/")], "outputs": []},
         "task_resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 2},
     }
-    job_id = create(edits={"kind": "hetero_job", "tasks": [task], "spec": ..., "algorithm": ...})
-    job = client.get(f"/v2/project/training-jobs/{job_id}").json
+    job_id = api.create(edits={"kind": "hetero_job", "tasks": [task], "spec": ..., "algorithm": ...})
+    job = api.get(f"/v2/project/training-jobs/{job_id}").json
     assert job["tasks"][0]["algorithm"] == {"inputs": obs("d", "/b/"), "outputs": None}
     assert job["tasks"][0]["task_resource"]["flavor_type"] == "CPU"
     assert job["metadata"]["annotations"]["job_template"] == "Template RL"
     assert job["status"]["tasks"] == ["worker-0", "worker-1"]
 
 
-def test_job_without_noise_is_reported_as_sent(a_job: MakeJob, clock: ManualClock) -> None:
+def test_job_without_noise_is_reported_as_sent(clock: ManualClock) -> None:
     with Store(clock=clock, noise=False) as store:
         client, sent = Client(create_app(store)), a_job()
         answer = client.post("/v2/project/training-jobs", json=sent).json
@@ -192,7 +190,7 @@ def test_job_without_noise_is_reported_as_sent(a_job: MakeJob, clock: ManualCloc
     assert answer == sent | {"metadata": sent["metadata"] | given}
 
 
-def test_stored_body_equals_the_sent_body(store: Store, client: Client, a_job: MakeJob) -> None:
+def test_stored_body_equals_the_sent_body(api: Api) -> None:
     sent = a_job(edits={"algorithm.inputs": [obs("d", "obs://b/in/")], "metadata.annotations": {"mine": "1"}})
-    job_id = client.post("/v2/project/training-jobs", json=sent).json["metadata"]["id"]
-    assert store.find(job_id).body == sent
+    job_id = api.post("/v2/project/training-jobs", json=sent).json["metadata"]["id"]
+    assert api.store.find(job_id).body == sent

@@ -6,27 +6,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from werkzeug.test import Client
 
-from reconciler.emulator import ManualClock, Store, create_app
+from reconciler.emulator import Store, create_app
+from tests.emulator.conftest import Api, a_job
 
 JOBS = "/v2/project/training-jobs"
 NOWHERE = "66ff6991-fd66-40b6-8101-0829a46d3731"
-MakeJob = Callable[..., dict[str, Any]]
-Create = Callable[..., str]
 
 
-def test_create_returns_the_whole_job(client: Client, a_job: MakeJob, clock: ManualClock) -> None:
-    response = client.post(JOBS, json=a_job("first"))
+def test_create_returns_the_whole_job(api: Api) -> None:
+    response = api.post(JOBS, json=a_job("first"))
 
     assert response.status_code == 201
     assert response.json["metadata"]["name"] == "first"
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", response.json["metadata"]["id"])
-    assert response.json["metadata"]["create_time"] == clock.now_ms()
+    assert response.json["metadata"]["create_time"] == api.clock.now_ms()
     assert response.json["metadata"]["user_name"] == ""
     assert response.json["status"] == {
         "phase": "Creating",
@@ -38,19 +36,17 @@ def test_create_returns_the_whole_job(client: Client, a_job: MakeJob, clock: Man
     }
 
 
-def test_answers_have_distinct_request_ids(client: Client) -> None:
-    ids = {client.get(path).headers["X-Request-Id"] for path in ("/nowhere", JOBS, f"{JOBS}/{NOWHERE}")}
+def test_answers_have_distinct_request_ids(api: Api) -> None:
+    ids = {api.get(path).headers["X-Request-Id"] for path in ("/nowhere", JOBS, f"{JOBS}/{NOWHERE}")}
     assert len(ids) == 3
 
 
 @pytest.mark.parametrize("second", ["first", "FIRST"])
-def test_name_is_taken_until_its_job_is_deleted(
-    client: Client, create: Create, a_job: MakeJob, store: Store, second: str
-) -> None:
-    job_id = create("first")
-    store.set_phase(job_id, "Completed")
+def test_name_is_taken_until_its_job_is_deleted(api: Api, second: str) -> None:
+    job_id = api.create("first")
+    api.store.set_phase(job_id, "Completed")
 
-    response = client.post(JOBS, json=a_job(second))
+    response = api.post(JOBS, json=a_job(second))
     assert response.status_code == 400
     assert response.json == {
         "error_msg": f"The training job name {second} already exists.",
@@ -58,20 +54,18 @@ def test_name_is_taken_until_its_job_is_deleted(
         "error_solution": "Use another training job name.",
     }
 
-    client.delete(f"{JOBS}/{job_id}")
-    assert client.post(JOBS, json=a_job(second)).status_code == 201
+    api.delete(f"{JOBS}/{job_id}")
+    assert api.post(JOBS, json=a_job(second)).status_code == 201
 
 
-def test_name_is_free_in_another_workspace_and_project(
-    client: Client, create: Create, a_job: MakeJob
-) -> None:
-    create("first")
-    create("first", {"metadata.workspace_id": "w" * 32})
-    assert client.post("/v2/other/training-jobs", json=a_job("first")).status_code == 201
+def test_name_is_free_in_another_workspace_and_project(api: Api) -> None:
+    api.create("first")
+    api.create("first", {"metadata.workspace_id": "w" * 32})
+    assert api.post("/v2/other/training-jobs", json=a_job("first")).status_code == 201
 
 
-def test_details_of_another_project_are_not_found(client: Client, create: Create) -> None:
-    response = client.get(f"/v2/other/training-jobs/{create()}")
+def test_details_of_another_project_are_not_found(api: Api) -> None:
+    response = api.get(f"/v2/other/training-jobs/{api.create()}")
     assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2775")
 
 
@@ -90,60 +84,60 @@ def test_details_of_another_project_are_not_found(client: Client, create: Create
     ],
 )
 def test_phase_decides_which_actions_are_accepted(
-    client: Client, create: Create, store: Store, phase: str, terminate: str | None, restart: str | None
+    api: Api, phase: str, terminate: str | None, restart: str | None
 ) -> None:
     for action, code, then in (("terminate", terminate, "Terminating"), ("restart", restart, "Creating")):
-        job_id = create(action)
-        store.set_phase(job_id, phase)
-        response = client.post(f"{JOBS}/{job_id}/actions", json={"action_type": action})
+        job_id = api.create(action)
+        api.store.set_phase(job_id, phase)
+        response = api.post(f"{JOBS}/{job_id}/actions", json={"action_type": action})
         refused = (409, f"ModelArts.{code}")
         assert (response.status_code, response.json.get("error_code")) == (refused if code else (202, None))
         assert code or response.json["metadata"]["id"] == job_id
-        assert client.get(f"{JOBS}/{job_id}").json["status"]["phase"] == (phase if code else then)
-        deleted = client.delete(f"{JOBS}/{job_id}")
+        assert api.get(f"{JOBS}/{job_id}").json["status"]["phase"] == (phase if code else then)
+        deleted = api.delete(f"{JOBS}/{job_id}")
         assert (deleted.status_code, deleted.data) == (202, b""), "in any phase"
-        assert client.get(f"{JOBS}/{job_id}").json["error_code"] == "ModelArts.2775"
+        assert api.get(f"{JOBS}/{job_id}").json["error_code"] == "ModelArts.2775"
 
 
-def test_restarted_job_runs_again(client: Client, create: Create, clock: ManualClock) -> None:
-    job_id = create()
-    clock.advance(hours=1)
+def test_restarted_job_runs_again(api: Api) -> None:
+    job_id = api.create()
+    api.clock.advance(hours=1)
     path = f"{JOBS}/{job_id}"
-    assert client.get(path).json["status"]["running_records"][0]["start_type"] == "init_or_rescheduled"
-    client.post(f"{path}/actions", json={"action_type": "restart"})
-    clock.advance(seconds=30)
-    status = client.get(path).json["status"]
+    assert api.get(path).json["status"]["running_records"][0]["start_type"] == "init_or_rescheduled"
+    api.post(f"{path}/actions", json={"action_type": "restart"})
+    api.clock.advance(seconds=30)
+    status = api.get(path).json["status"]
     assert (status["phase"], status["duration"]) == ("Running", 27_000)
     assert status["running_records"][0]["start_type"] == "restarted"
-    clock.advance(hours=1)
-    assert client.get(path).json["status"]["phase"] == "Completed"
+    api.clock.advance(hours=1)
+    assert api.get(path).json["status"]["phase"] == "Completed"
 
 
 @pytest.mark.parametrize("action", ["pause", "", None])
-def test_unknown_action_is_refused(client: Client, create: Create, action: str | None) -> None:
-    response = client.post(f"{JOBS}/{create()}/actions", json={"action_type": action})
+def test_unknown_action_is_refused(api: Api, action: str | None) -> None:
+    response = api.post(f"{JOBS}/{api.create()}/actions", json={"action_type": action})
     assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2788")
 
 
-def test_batch_delete_is_all_or_nothing(client: Client, create: Create) -> None:
-    ids = [create(f"job-{number}") for number in range(3)]
+def test_batch_delete_is_all_or_nothing(api: Api) -> None:
+    ids = [api.create(f"job-{number}") for number in range(3)]
 
     def delete(*job_ids: str) -> int:
         jobs = [{"kind": "job", "metadata": {"id": job_id}} for job_id in job_ids]
-        return client.post(f"{JOBS}/batch-delete", json={"jobs": jobs}).status_code
+        return api.post(f"{JOBS}/batch-delete", json={"jobs": jobs}).status_code
 
     assert delete(ids[0], NOWHERE) == 400
-    assert client.get(f"{JOBS}/{ids[0]}").status_code == 200
+    assert api.get(f"{JOBS}/{ids[0]}").status_code == 200
     assert delete(ids[0], ids[2]) == 202
-    assert [client.get(f"{JOBS}/{job_id}").status_code for job_id in ids] == [400, 200, 400]
+    assert [api.get(f"{JOBS}/{job_id}").status_code for job_id in ids] == [400, 200, 400]
     assert delete() == 400
     assert delete(*[ids[1]] * 101) == 400
 
 
-def test_batch_delete_stays_in_one_workspace(client: Client, create: Create) -> None:
-    ids = [create("one"), create("two", {"metadata.workspace_id": "w" * 32})]
+def test_batch_delete_stays_in_one_workspace(api: Api) -> None:
+    ids = [api.create("one"), api.create("two", {"metadata.workspace_id": "w" * 32})]
     jobs = [{"kind": "job", "metadata": {"id": job_id}} for job_id in ids]
-    assert client.post(f"{JOBS}/batch-delete", json={"jobs": jobs}).json["error_code"] == "ModelArts.2788"
+    assert api.post(f"{JOBS}/batch-delete", json={"jobs": jobs}).json["error_code"] == "ModelArts.2788"
 
 
 # ── update ─────────────────────────────────────────────────────────────────────────────────────────
@@ -160,12 +154,10 @@ UPDATE_ALL: dict[str, Any] = {
     ("update", "description"),
     [({"description": "new"}, "new"), ({"description": ""}, ""), ({}, "old"), ({"description": None}, "old")],
 )
-def test_update_leaves_an_absent_field_alone(
-    client: Client, create: Create, update: dict[str, Any], description: str
-) -> None:
-    job_id = create(edits={"metadata.description": "old"})
-    assert client.put(f"{JOBS}/{job_id}", json=update).status_code == 200
-    assert client.get(f"{JOBS}/{job_id}").json["metadata"]["description"] == description
+def test_update_leaves_an_absent_field_alone(api: Api, update: dict[str, Any], description: str) -> None:
+    job_id = api.create(edits={"metadata.description": "old"})
+    assert api.put(f"{JOBS}/{job_id}", json=update).status_code == 200
+    assert api.get(f"{JOBS}/{job_id}").json["metadata"]["description"] == description
 
 
 @pytest.mark.parametrize(
@@ -180,13 +172,13 @@ def test_update_leaves_an_absent_field_alone(
     ],
 )
 def test_description_and_priority_can_be_changed_by_phase(
-    client: Client, create: Create, store: Store, phase: str, description: int, priority: int
+    api: Api, phase: str, description: int, priority: int
 ) -> None:
-    job_id = create()
-    store.set_phase(job_id, phase)
+    job_id = api.create()
+    api.store.set_phase(job_id, phase)
     more = {"spec": {"schedule_policy": {"priority": 3}}}
-    assert client.put(f"{JOBS}/{job_id}", json={"description": "x"}).status_code == description
-    assert client.put(f"{JOBS}/{job_id}", json=more).status_code == priority
+    assert api.put(f"{JOBS}/{job_id}", json={"description": "x"}).status_code == description
+    assert api.put(f"{JOBS}/{job_id}", json=more).status_code == priority
 
 
 @pytest.mark.parametrize(
@@ -200,24 +192,24 @@ def test_description_and_priority_can_be_changed_by_phase(
         ({"metadata": {"annotation": {"tensorboard/enable": "true"}}}, "ModelArts.2788"),
     ],
 )
-def test_invalid_update_is_refused(client: Client, create: Create, update: dict[str, Any], code: str) -> None:
-    response = client.put(f"{JOBS}/{create()}", json=update)
+def test_invalid_update_is_refused(api: Api, update: dict[str, Any], code: str) -> None:
+    response = api.put(f"{JOBS}/{api.create()}", json=update)
     assert (response.status_code, response.json["error_code"]) == (400, code)
 
 
-def test_refused_update_changes_nothing(client: Client, create: Create, store: Store) -> None:
-    job_id = create(edits={"metadata.description": "old"})
-    store.set_phase(job_id, "Running")
-    client.put(f"{JOBS}/{job_id}", json={"description": "new", "spec": {"schedule_policy": {"priority": 2}}})
-    assert client.get(f"{JOBS}/{job_id}").json["metadata"]["description"] == "old"
+def test_refused_update_changes_nothing(api: Api) -> None:
+    job_id = api.create(edits={"metadata.description": "old"})
+    api.store.set_phase(job_id, "Running")
+    api.put(f"{JOBS}/{job_id}", json={"description": "new", "spec": {"schedule_policy": {"priority": 2}}})
+    assert api.get(f"{JOBS}/{job_id}").json["metadata"]["description"] == "old"
 
 
 # ── catalogue, quota, cloud ────────────────────────────────────────────────────────────────────────
 
 
-def test_flavors_and_engines_include_the_documented_ones(client: Client) -> None:
-    flavors = client.get("/v2/project/training-job-flavors").json["flavors"]
-    engines = client.get("/v2/project/training-job-engines").json
+def test_flavors_and_engines_include_the_documented_ones(api: Api) -> None:
+    flavors = api.get("/v2/project/training-job-flavors").json["flavors"]
+    engines = api.get("/v2/project/training-job-engines").json
     assert {
         "modelarts.vm.cpu.2u",
         "modelarts.vm.cpu.8u",
@@ -226,34 +218,30 @@ def test_flavors_and_engines_include_the_documented_ones(client: Client) -> None
     } <= {flavor["flavor_id"] for flavor in flavors}
     assert engines["total"] == len(engines["items"])
     assert "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64" in {e["engine_id"] for e in engines["items"]}
-    assert (
-        client.get("/v2/project/training-job-flavors?flavor_type=TPU").json["error_code"] == "ModelArts.2764"
-    )
+    assert api.get("/v2/project/training-job-flavors?flavor_type=TPU").json["error_code"] == "ModelArts.2764"
 
 
-def test_quota_counts_finished_jobs_until_they_are_deleted(
-    client: Client, create: Create, a_job: MakeJob, store: Store
-) -> None:
-    store.quota = 2
-    first = create("one")
-    store.set_phase(create("two"), "Completed")
+def test_quota_counts_finished_jobs_until_they_are_deleted(api: Api) -> None:
+    api.store.quota = 2
+    first = api.create("one")
+    api.store.set_phase(api.create("two"), "Completed")
 
-    refused = client.post(JOBS, json=a_job("three"))
+    refused = api.post(JOBS, json=a_job("three"))
     assert (refused.status_code, refused.json["error_code"]) == (400, "ModelArts.2815")
-    quota = client.get("/v2/project/training-quotas").json["quotas"][0]
+    quota = api.get("/v2/project/training-quotas").json["quotas"][0]
     assert quota == {"resource": "job-num", "quota": 2, "used": 2}
 
-    client.delete(f"{JOBS}/{first}")
-    assert client.post(JOBS, json=a_job("three")).status_code == 201
+    api.delete(f"{JOBS}/{first}")
+    assert api.post(JOBS, json=a_job("three")).status_code == 201
 
 
-def test_quota_can_be_changed(client: Client, store: Store, a_job: MakeJob) -> None:
+def test_quota_can_be_changed(api: Api) -> None:
     quotas = [{"resource": "job-num", "quota": 1}, {"resource": "visual-job-num", "quota": 5}]
-    response = client.put("/v2/project/training-quotas", json={"user_id": "u", "quotas": quotas})
+    response = api.put("/v2/project/training-quotas", json={"user_id": "u", "quotas": quotas})
     assert (response.status_code, response.json) == (200, {"user_id": "u", "quotas": quotas})
-    shown = client.get("/v2/project/training-quotas").json["quotas"]
+    shown = api.get("/v2/project/training-quotas").json["quotas"]
     assert shown == [{"resource": "job-num", "quota": 1, "used": 0}]
-    assert [client.post(JOBS, json=a_job(name)).status_code for name in ("one", "two")] == [201, 400]
+    assert [api.post(JOBS, json=a_job(name)).status_code for name in ("one", "two")] == [201, 400]
 
 
 @pytest.mark.parametrize(
@@ -267,13 +255,11 @@ def test_quota_can_be_changed(client: Client, store: Store, a_job: MakeJob) -> N
         ({"resource": "job-retention-enabled", "quota": 2}, "ModelArts.2816"),
     ],
 )
-def test_invalid_quota_item_refuses_the_whole_update(
-    client: Client, store: Store, item: dict[str, Any], code: str
-) -> None:
+def test_invalid_quota_item_refuses_the_whole_update(api: Api, item: dict[str, Any], code: str) -> None:
     quotas = [{"resource": "job-num", "quota": 7}, item]
-    response = client.put("/v2/project/training-quotas", json={"quotas": quotas})
+    response = api.put("/v2/project/training-quotas", json={"quotas": quotas})
     assert (response.status_code, response.json["error_code"]) == (400, code)
-    assert store.quota == 10_000, "all or nothing"
+    assert api.store.quota == 10_000, "all or nothing"
 
 
 @pytest.mark.parametrize(
@@ -289,19 +275,17 @@ def test_invalid_quota_item_refuses_the_whole_update(
         ("GET", "/modelarts-training-job/tags"),
     ],
 )
-def test_operations_of_huawei_only_are_missing_on_otc(
-    store: Store, create: Create, method: str, path: str
-) -> None:
-    job_id = create()
-    otc, huawei = Client(create_app(store, cloud="otc")), Client(create_app(store))
+def test_operations_of_huawei_only_are_missing_on_otc(api: Api, method: str, path: str) -> None:
+    job_id = api.create()
+    otc, huawei = Client(create_app(api.store, cloud="otc")), Client(create_app(api.store))
     url = f"/v2/project{path.format(id=job_id)}"
     missing = otc.open(url, method=method)
     assert (missing.status_code, missing.json["error_code"]) == (404, "APIGW.0101")
     assert huawei.open(url, method=method).status_code in {200, 204}
 
 
-def test_otc_changes_a_description_only(store: Store, create: Create) -> None:
-    otc, job = Client(create_app(store, cloud="otc")), f"{JOBS}/{create()}"
+def test_otc_changes_a_description_only(api: Api) -> None:
+    otc, job = Client(create_app(api.store, cloud="otc")), f"{JOBS}/{api.create()}"
     assert otc.put(job, json={"description": "x"}).status_code == 200
     for field in ("spec", "endpoints", "metadata"):
         refused = otc.put(job, json={field: UPDATE_ALL[field]})

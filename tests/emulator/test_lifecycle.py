@@ -5,16 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from werkzeug.test import Client
 
 from reconciler.emulator import Durations, ManualClock, Store, create_app
-
-Create = Callable[..., str]
-MakeJob = Callable[..., dict[str, Any]]
+from tests.emulator.conftest import Api, a_job
 
 
 def status(client: Client, job_id: str) -> dict[str, Any]:
@@ -35,29 +32,27 @@ def status(client: Client, job_id: str) -> dict[str, Any]:
         (1e6, "Completed", "Completed"),
     ],
 )
-def test_phase_of_a_job_follows_from_its_age(
-    client: Client, create: Create, clock: ManualClock, seconds: float, phase: str, secondary: str
-) -> None:
-    job_id = create()
-    clock.advance(seconds=seconds)
-    told = status(client, job_id)
+def test_phase_of_a_job_follows_from_its_age(api: Api, seconds: float, phase: str, secondary: str) -> None:
+    job_id = api.create()
+    api.clock.advance(seconds=seconds)
+    told = status(api, job_id)
     assert (told["phase"], told["secondary_phase"]) == (phase, secondary)
 
 
-def test_frequent_reads_do_not_change_the_phases(client: Client, create: Create, clock: ManualClock) -> None:
+def test_frequent_reads_do_not_change_the_phases(api: Api) -> None:
     # The one between them is answered in other forms.
-    watched, _, alone = create("watched"), create("between"), create("alone")
+    watched, _, alone = api.create("watched"), api.create("between"), api.create("alone")
     for _ in range(700):
-        clock.advance(seconds=1)
-        status(client, watched)
-    assert status(client, watched) == status(client, alone)
+        api.clock.advance(seconds=1)
+        status(api, watched)
+    assert status(api, watched) == status(api, alone)
 
 
-def test_job_status_has_start_duration_and_end(client: Client, create: Create, clock: ManualClock) -> None:
-    born = clock.now_ms()
-    job_id = create(edits={"spec.resource.node_count": 2})
-    clock.advance(minutes=5)
-    assert status(client, job_id) == {
+def test_job_status_has_start_duration_and_end(api: Api) -> None:
+    born = api.clock.now_ms()
+    job_id = api.create(edits={"spec.resource.node_count": 2})
+    api.clock.advance(minutes=5)
+    assert status(api, job_id) == {
         "phase": "Running",
         "secondary_phase": "Running",
         "duration": 297_000,
@@ -66,8 +61,8 @@ def test_job_status_has_start_duration_and_end(client: Client, create: Create, c
         "start_time": born + 3000,
         "running_records": [{"start_at": (born + 3000) // 1000, "start_type": "init_or_rescheduled"}],
     }
-    clock.advance(hours=5)
-    ended = status(client, job_id)
+    api.clock.advance(hours=5)
+    ended = status(api, job_id)
     assert (ended["duration"], ended["start_time"]) == (600_000, born + 3000)
     assert ended["running_records"][0]["end_at"] == (born + 603_000) // 1000
 
@@ -88,38 +83,30 @@ def test_job_status_has_start_duration_and_end(client: Client, create: Create, c
     ],
 )
 def test_environment_variables_of_a_job_control_its_phases(
-    client: Client,
-    create: Create,
-    clock: ManualClock,
-    environments: dict[str, str],
-    hours: int | None,
-    seconds: float,
-    phase: str,
+    api: Api, environments: dict[str, str], hours: int | None, seconds: float, phase: str
 ) -> None:
     edits: dict[str, Any] = {"algorithm.environments": environments}
     if hours:
         edits["spec.auto_stop"] = {"time_unit": "HOURS", "duration": hours}
-    job_id = create(edits=edits)
-    clock.advance(seconds=seconds)
-    assert status(client, job_id)["phase"] == phase
+    job_id = api.create(edits=edits)
+    api.clock.advance(seconds=seconds)
+    assert status(api, job_id)["phase"] == phase
 
 
 @pytest.mark.parametrize("phase", ["Creating", "Pending", "Running"])
-def test_terminate_takes_its_configured_duration(
-    client: Client, create: Create, store: Store, clock: ManualClock, phase: str
-) -> None:
-    job_id = create()
-    store.set_phase(job_id, phase)
-    client.post(f"/v2/project/training-jobs/{job_id}/actions", json={"action_type": "terminate"})
-    clock.advance(seconds=0.5)
-    assert status(client, job_id)["phase"] == "Terminating"
-    clock.advance(seconds=0.5)
-    assert status(client, job_id)["phase"] == "Terminated"
-    clock.advance(hours=24)
-    assert status(client, job_id)["phase"] == "Terminated"
+def test_terminate_takes_its_configured_duration(api: Api, phase: str) -> None:
+    job_id = api.create()
+    api.store.set_phase(job_id, phase)
+    api.post(f"/v2/project/training-jobs/{job_id}/actions", json={"action_type": "terminate"})
+    api.clock.advance(seconds=0.5)
+    assert status(api, job_id)["phase"] == "Terminating"
+    api.clock.advance(seconds=0.5)
+    assert status(api, job_id)["phase"] == "Terminated"
+    api.clock.advance(hours=24)
+    assert status(api, job_id)["phase"] == "Terminated"
 
 
-def test_durations_can_be_set_on_the_store(a_job: MakeJob, clock: ManualClock) -> None:
+def test_durations_can_be_set_on_the_store(clock: ManualClock) -> None:
     slow = Durations(creating=10, pending=20, running=30, terminating=40, deleting=50)
     with Store(clock=clock, durations=slow) as store:
         client, job_id = Client(create_app(store)), store.create("project", a_job()).id
@@ -132,7 +119,7 @@ def test_durations_can_be_set_on_the_store(a_job: MakeJob, clock: ManualClock) -
         assert status(client, job_id)["phase"] == "Terminating"
 
 
-def test_name_stays_taken_during_a_slow_delete(a_job: MakeJob, clock: ManualClock) -> None:
+def test_name_stays_taken_during_a_slow_delete(clock: ManualClock) -> None:
     with Store(clock=clock, durations=Durations(deleting=10)) as store:
         client, job = Client(create_app(store)), store.create("project", a_job("mine"))
         path = f"/v2/project/training-jobs/{job.id}"
@@ -158,58 +145,50 @@ def test_name_stays_taken_during_a_slow_delete(a_job: MakeJob, clock: ManualCloc
         ("Hibernating", "Hibernating"),
     ],
 )
-def test_job_continues_from_a_phase_that_was_set(
-    client: Client, create: Create, store: Store, clock: ManualClock, put: str, later: str
-) -> None:
-    job_id = create()
-    store.set_phase(job_id, put, "Odd")
-    told = status(client, job_id)
+def test_job_continues_from_a_phase_that_was_set(api: Api, put: str, later: str) -> None:
+    job_id = api.create()
+    api.store.set_phase(job_id, put, "Odd")
+    told = status(api, job_id)
     assert (told["phase"], told["secondary_phase"]) == (put, "Odd")
-    clock.advance(hours=1)
-    assert status(client, job_id)["phase"] == later
+    api.clock.advance(hours=1)
+    assert status(api, job_id)["phase"] == later
 
 
-def test_running_job_that_is_queued_again_keeps_its_start_and_duration(
-    client: Client, create: Create, store: Store, clock: ManualClock
-) -> None:
-    job_id = create()
-    clock.advance(minutes=5)
-    store.set_phase(job_id, "Pending")
-    queued = status(client, job_id)
+def test_running_job_that_is_queued_again_keeps_its_start_and_duration(api: Api) -> None:
+    job_id = api.create()
+    api.clock.advance(minutes=5)
+    api.store.set_phase(job_id, "Pending")
+    queued = status(api, job_id)
     assert queued["duration"] == 297_000  # 5 min without the 3 s before its start
-    clock.advance(seconds=2)
-    assert status(client, job_id)["phase"] == "Running"
-    assert status(client, job_id)["start_time"] == queued["start_time"]
+    api.clock.advance(seconds=2)
+    assert status(api, job_id)["phase"] == "Running"
+    assert status(api, job_id)["start_time"] == queued["start_time"]
 
 
-def test_duration_of_a_terminating_job_stands_still(
-    client: Client, create: Create, store: Store, clock: ManualClock
-) -> None:
-    job_id = create()
-    clock.advance(minutes=5)
-    store.set_phase(job_id, "Terminating")
-    store.hold(job_id)
-    clock.advance(hours=2)
-    assert status(client, job_id)["duration"] == 297_000  # 5 min without the 3 s before its start
+def test_duration_of_a_terminating_job_stands_still(api: Api) -> None:
+    job_id = api.create()
+    api.clock.advance(minutes=5)
+    api.store.set_phase(job_id, "Terminating")
+    api.store.hold(job_id)
+    api.clock.advance(hours=2)
+    assert status(api, job_id)["duration"] == 297_000  # 5 min without the 3 s before its start
 
 
 @pytest.mark.parametrize(
     ("ends", "held", "then"), [(False, "Pending", "Running"), (True, "Terminating", "Terminated")]
 )
-def test_held_job_stays_until_it_is_released(
-    client: Client, create: Create, store: Store, clock: ManualClock, ends: bool, held: str, then: str
-) -> None:
-    job_id = create()
-    clock.advance(seconds=2)
-    store.hold(job_id)
+def test_held_job_stays_until_it_is_released(api: Api, ends: bool, held: str, then: str) -> None:
+    job_id = api.create()
+    api.clock.advance(seconds=2)
+    api.store.hold(job_id)
     if ends:
-        store.terminate("project", job_id)
-    clock.advance(hours=10)
-    assert status(client, job_id)["phase"] == held
-    store.release(job_id)
-    assert status(client, job_id)["phase"] == held
-    clock.advance(seconds=1)
-    assert status(client, job_id)["phase"] == then
+        api.store.terminate("project", job_id)
+    api.clock.advance(hours=10)
+    assert status(api, job_id)["phase"] == held
+    api.store.release(job_id)
+    assert status(api, job_id)["phase"] == held
+    api.clock.advance(seconds=1)
+    assert status(api, job_id)["phase"] == then
 
 
 def test_time_never_runs_backwards(clock: ManualClock) -> None:

@@ -5,27 +5,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from werkzeug.test import Client
 
-from reconciler.emulator import ManualClock, Store, create_app
-
-Create = Callable[..., str]
+from reconciler.emulator import Store, create_app
+from tests.emulator.conftest import Api
 
 
 @pytest.fixture
-def running_job(create: Create, clock: ManualClock) -> str:
+def running_job(api: Api) -> str:
     """The path of a job of two nodes that has run for a minute and a half."""
-    job_id = create(edits={"spec.resource.node_count": 2})
-    clock.advance(seconds=93)
+    job_id = api.create(edits={"spec.resource.node_count": 2})
+    api.clock.advance(seconds=93)
     return f"/v2/project/training-jobs/{job_id}"
 
 
-def test_events_are_listed_newest_first(client: Client, running_job: str) -> None:
-    answer = client.get(f"{running_job}/events").json
+def test_events_are_listed_newest_first(api: Api, running_job: str) -> None:
+    answer = api.get(f"{running_job}/events").json
     assert (answer["total"], answer["limit"], answer["offset"], answer["order"]) == (3, 50, 0, "desc")
     assert [event["message"] for event in answer["events"]] == [
         "Training job started running.",
@@ -52,8 +50,8 @@ def test_events_are_listed_newest_first(client: Client, running_job: str) -> Non
         ("end_time=2026-08-06T07:06:41Z", 2),
     ],
 )
-def test_events_can_be_filtered_and_paged(client: Client, running_job: str, query: str, count: int) -> None:
-    assert len(client.get(f"{running_job}/events?{query}").json["events"]) == count
+def test_events_can_be_filtered_and_paged(api: Api, running_job: str, query: str, count: int) -> None:
+    assert len(api.get(f"{running_job}/events?{query}").json["events"]) == count
 
 
 @pytest.mark.parametrize(
@@ -80,8 +78,8 @@ def test_events_can_be_filtered_by_source_on_otc_only(
         assert len(response.json["events"]) == response.json["total"] == count
 
 
-def test_route_plan_is_reported_as_failed(client: Client, running_job: str) -> None:
-    assert client.get(f"{running_job}/route_plan").json == {
+def test_route_plan_is_reported_as_failed(api: Api, running_job: str) -> None:
+    assert api.get(f"{running_job}/route_plan").json == {
         "job_id": running_job.rpartition("/")[2],
         "status": "failed",
         "rank_mapping": "0-0,1-1",
@@ -91,24 +89,24 @@ def test_route_plan_is_reported_as_failed(client: Client, running_job: str) -> N
 @pytest.mark.parametrize(
     "query", ["limit=101", "limit=0", "limit=x", "offset=-1", "order=up", "level=Loud", "start_time=noon"]
 )
-def test_invalid_events_query_is_refused(client: Client, running_job: str, query: str) -> None:
-    response = client.get(f"{running_job}/events?{query}")
+def test_invalid_events_query_is_refused(api: Api, running_job: str, query: str) -> None:
+    response = api.get(f"{running_job}/events?{query}")
     assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.50004000")
 
 
-def test_failed_job_has_an_error_event(client: Client, running_job: str, store: Store) -> None:
-    store.set_phase(running_job.rpartition("/")[2], "Failed")
-    newest = client.get(f"{running_job}/events").json["events"][0]
+def test_failed_job_has_an_error_event(api: Api, running_job: str) -> None:
+    api.store.set_phase(running_job.rpartition("/")[2], "Failed")
+    newest = api.get(f"{running_job}/events").json["events"][0]
     assert (newest["level"], newest["message"]) == ("Error", "Training job failed.")
 
 
-def test_tasks_have_addresses_once_scheduled(client: Client, running_job: str, create: Create) -> None:
-    assert client.get(f"{running_job}/tasks").json == [
+def test_tasks_have_addresses_once_scheduled(api: Api, running_job: str) -> None:
+    assert api.get(f"{running_job}/tasks").json == [
         {"task": "worker-0", "ip": "172.16.0.1", "host_ip": "192.168.0.1", "schedule_count": 1},
         {"task": "worker-1", "ip": "172.16.0.2", "host_ip": "192.168.0.2", "schedule_count": 1},
     ]
-    assert client.get(f"{running_job}/tasks?schedule_count=2").json == []
-    assert client.get(f"/v2/project/training-jobs/{create('queued')}/tasks").json == []
+    assert api.get(f"{running_job}/tasks?schedule_count=2").json == []
+    assert api.get(f"/v2/project/training-jobs/{api.create('queued')}/tasks").json == []
 
 
 @pytest.mark.parametrize(
@@ -120,26 +118,24 @@ def test_tasks_have_addresses_once_scheduled(client: Client, running_job: str, c
         ("Completed", ["scheduling", "preparing", "running", "end"]),
     ],
 )
-def test_stages_follow_the_phases_of_the_job(
-    client: Client, create: Create, store: Store, phase: str, stages: list[str]
-) -> None:
-    job_id = create()
+def test_stages_follow_the_phases_of_the_job(api: Api, phase: str, stages: list[str]) -> None:
+    job_id = api.create()
     for step in ("Creating", "Pending", "Running", "Completed"):
-        store.set_phase(job_id, step)
+        api.store.set_phase(job_id, step)
         if step == phase:
             break
-    record = client.get(f"/v2/project/training-jobs/{job_id}/stages").json["running_records"][0]
+    record = api.get(f"/v2/project/training-jobs/{job_id}/stages").json["running_records"][0]
     assert [stage["name"] for stage in record["stages"]] == stages
 
 
-def test_log_grows_while_the_job_runs(client: Client, running_job: str, clock: ManualClock) -> None:
+def test_log_grows_while_the_job_runs(api: Api, running_job: str) -> None:
     def preview() -> Any:
-        return client.get(f"{running_job}/tasks/worker-1/logs/preview").json
+        return api.get(f"{running_job}/tasks/worker-1/logs/preview").json
 
     before = preview()
     assert before["content"].startswith("[2026-08-06T07:06:43Z] [worker-1] step 0\n")
     assert before["current_size"] == before["full_size"] == len(before["content"])
-    clock.advance(seconds=60)
+    api.clock.advance(seconds=60)
     assert preview()["content"].startswith(before["content"])
     assert preview()["full_size"] > before["full_size"]
 
@@ -155,9 +151,9 @@ def test_log_grows_while_the_job_runs(client: Client, running_job: str, clock: M
     ],
 )
 def test_log_lines_are_selected_by_number_order_and_base(
-    client: Client, running_job: str, query: str, start: str, lines: int
+    api: Api, running_job: str, query: str, start: str, lines: int
 ) -> None:
-    answer = client.get(f"{running_job}/logs/worker-0?{query}").json
+    answer = api.get(f"{running_job}/logs/worker-0?{query}").json
     assert (answer["start_line"], answer["lines"]) == (start, lines)
     assert answer["content"].count("\n") == lines
 
@@ -166,16 +162,16 @@ def test_log_lines_are_selected_by_number_order_and_base(
     ("kind", "how"), [("text/plain", "preview"), ("application/octet-stream", "download"), (None, "preview")]
 )
 def test_log_url_is_for_preview_or_download_by_content_type(
-    client: Client, running_job: str, kind: str | None, how: str
+    api: Api, running_job: str, kind: str | None, how: str
 ) -> None:
     headers = {"Content-Type": kind} if kind else {}
-    url = client.get(f"{running_job}/tasks/worker-0/logs/url", headers=headers).json["obs_url"]
+    url = api.get(f"{running_job}/tasks/worker-0/logs/url", headers=headers).json["obs_url"]
     assert url.startswith("https://")
     assert url.endswith(how)
 
 
-def test_metrics_have_one_value_per_minute(client: Client, running_job: str) -> None:
-    metrics = client.get(f"{running_job}/metrics/worker-0").json["metrics"]
+def test_metrics_have_one_value_per_minute(api: Api, running_job: str) -> None:
+    metrics = api.get(f"{running_job}/metrics/worker-0").json["metrics"]
     assert {metric["metric"]: len(metric["value"]) for metric in metrics} == dict.fromkeys(
         ["cpuUsage", "memUsage", "gpuUtil", "gpuMemUsage", "npuUtil", "npuMemUsage"], 2
     )
@@ -186,12 +182,12 @@ WATCHED = ["tasks/{task}/logs/preview", "tasks/{task}/logs/url", "logs/{task}", 
 
 
 @pytest.mark.parametrize("path", WATCHED)
-def test_logs_and_metrics_before_the_start_are_empty(client: Client, create: Create, path: str) -> None:
-    response = client.get(f"/v2/project/training-jobs/{create()}/{path.format(task='worker-0')}")
+def test_logs_and_metrics_before_the_start_are_empty(api: Api, path: str) -> None:
+    response = api.get(f"/v2/project/training-jobs/{api.create()}/{path.format(task='worker-0')}")
     assert (response.status_code, response.data) == (204, b"")
 
 
 @pytest.mark.parametrize("path", WATCHED)
-def test_unknown_task_is_refused(client: Client, running_job: str, path: str) -> None:
-    response = client.get(f"{running_job}/{path.format(task='worker-2')}")
+def test_unknown_task_is_refused(api: Api, running_job: str, path: str) -> None:
+    response = api.get(f"{running_job}/{path.format(task='worker-2')}")
     assert (response.status_code, response.json["error_code"]) == (400, "ModelArts.2820")

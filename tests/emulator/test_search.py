@@ -5,18 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from werkzeug.test import Client
 
-from reconciler.emulator import ManualClock, Store, create_app
+from reconciler.emulator import Store, create_app
 from reconciler.emulator.catalog import WORKSPACES
+from tests.emulator.conftest import Api
 
 SEARCH = "/v2/project/training-job-searches"
-Create = Callable[..., str]
 
 
 def names(client: Client, **body: Any) -> list[str]:
@@ -38,9 +37,9 @@ def between(first: str, last: str) -> dict[str, Any]:
     return {"key": "create_time", "operator": "between", "value": [first, last]}
 
 
-def test_empty_search_returns_the_first_page_with_defaults(client: Client, create: Create) -> None:
-    create("one")
-    answer = client.post(SEARCH, json={}).json
+def test_empty_search_returns_the_first_page_with_defaults(api: Api) -> None:
+    api.create("one")
+    answer = api.post(SEARCH, json={}).json
     items = answer.pop("items")
     assert answer == {
         "total": 1,
@@ -56,26 +55,26 @@ def test_empty_search_returns_the_first_page_with_defaults(client: Client, creat
     assert [job["metadata"]["name"] for job in items] == ["one"]
 
 
-def test_offset_counts_pages(client: Client, create: Create) -> None:
+def test_offset_counts_pages(api: Api) -> None:
     for number in range(5):
-        create(f"job-{number}")
-    pages = [names(client, order="asc", limit=2, offset=page) for page in range(4)]
+        api.create(f"job-{number}")
+    pages = [names(api, order="asc", limit=2, offset=page) for page in range(4)]
     assert pages == [["job-0", "job-1"], ["job-2", "job-3"], ["job-4"], []]
-    assert names(client, limit=2) == ["job-4", "job-3"]
+    assert names(api, limit=2) == ["job-4", "job-3"]
 
 
-def test_jobs_of_the_same_millisecond_keep_their_order(client: Client, create: Create) -> None:
+def test_jobs_of_the_same_millisecond_keep_their_order(api: Api) -> None:
     wanted = [f"job-{number}" for number in range(30)]
     for name in wanted:
-        create(name)
-    assert names(client, order="asc", limit=50) == wanted
+        api.create(name)
+    assert names(api, order="asc", limit=50) == wanted
 
 
-def test_search_returns_jobs_of_its_workspace_only(client: Client, create: Create) -> None:
-    create("here")
-    create("there", {"metadata.workspace_id": "w" * 32})
-    assert names(client) == names(client, workspace_id="0") == ["here"]
-    assert names(client, workspace_id="w" * 32) == ["there"]
+def test_search_returns_jobs_of_its_workspace_only(api: Api) -> None:
+    api.create("here")
+    api.create("there", {"metadata.workspace_id": "w" * 32})
+    assert names(api) == names(api, workspace_id="0") == ["here"]
+    assert names(api, workspace_id="w" * 32) == ["there"]
 
 
 @pytest.mark.parametrize(
@@ -103,42 +102,42 @@ def test_search_returns_jobs_of_its_workspace_only(client: Client, create: Creat
     ],
 )
 def test_filter_selects_the_matching_jobs(
-    client: Client, create: Create, store: Store, key: str, operator: str, values: list[str], found: list[str]
+    api: Api, key: str, operator: str, values: list[str], found: list[str]
 ) -> None:
-    create("net-a")
-    create("net-b", {"spec.resource": {"pool_id": "pool-1"}, "spec.schedule_policy": {"priority": 2}})
-    store.set_phase(create("under_score", {"algorithm": {"id": "alg"}}), "Running")
-    assert names(client, order="asc", filters=[{"key": key, "operator": operator, "value": values}]) == found
+    api.create("net-a")
+    api.create("net-b", {"spec.resource": {"pool_id": "pool-1"}, "spec.schedule_policy": {"priority": 2}})
+    api.store.set_phase(api.create("under_score", {"algorithm": {"id": "alg"}}), "Running")
+    assert names(api, order="asc", filters=[{"key": key, "operator": operator, "value": values}]) == found
 
 
-def test_jobs_can_be_filtered_by_experiment(client: Client, create: Create) -> None:
-    made = create("in-it", {"metadata.training_experiment_reference": {"name": "mine"}})
-    create("apart")
-    metadata = client.get(f"/v2/project/training-jobs/{made}").json["metadata"]
+def test_jobs_can_be_filtered_by_experiment(api: Api) -> None:
+    made = api.create("in-it", {"metadata.training_experiment_reference": {"name": "mine"}})
+    api.create("apart")
+    metadata = api.get(f"/v2/project/training-jobs/{made}").json["metadata"]
     wanted = [metadata["training_experiment_reference"]["id"]]
-    assert names(client, filters=[{"key": "training_experiment_id", "operator": "in", "value": wanted}]) == [
+    assert names(api, filters=[{"key": "training_experiment_id", "operator": "in", "value": wanted}]) == [
         "in-it"
     ]
 
 
-def test_filters_are_anded(client: Client, create: Create, store: Store) -> None:
-    ids = [create("net-a"), create("net-b"), create("other")]
-    store.set_phase(ids[1], "Failed")
+def test_filters_are_anded(api: Api) -> None:
+    ids = [api.create("net-a"), api.create("net-b"), api.create("other")]
+    api.store.set_phase(ids[1], "Failed")
     filters = [
         {"key": "name", "operator": "like", "value": ["net"]},
         {"key": "phase", "operator": "in", "value": ["Failed"]},
     ]
-    answer = client.post(SEARCH, json={"filters": filters}).json
+    answer = api.post(SEARCH, json={"filters": filters}).json
     assert (answer["total"], answer["count"], len(answer["items"])) == (3, 1, 1)
 
 
-def test_jobs_can_be_filtered_by_create_time(client: Client, create: Create, clock: ManualClock) -> None:
-    start = clock.now_ms()
+def test_jobs_can_be_filtered_by_create_time(api: Api) -> None:
+    start = api.clock.now_ms()
     for name in ("day-0", "day-1", "day-2"):
-        create(name)
-        clock.advance(hours=24)
+        api.create(name)
+        api.clock.advance(hours=24)
     span = [at(start, hours=12), at(start, hours=36).replace("+00:00", "Z")]
-    assert names(client, filters=[{"key": "create_time", "operator": "between", "value": span}]) == ["day-1"]
+    assert names(api, filters=[{"key": "create_time", "operator": "between", "value": span}]) == ["day-1"]
 
 
 @pytest.mark.parametrize(
@@ -185,8 +184,8 @@ def test_jobs_can_be_filtered_by_create_time(client: Client, create: Create, clo
         ({"filters": [between("2026-01-01T00:00:00Z", "2026-02-02T00:00:00Z")]}, "2809"),
     ],
 )
-def test_invalid_search_is_refused(client: Client, body: dict[str, Any], code: str) -> None:
-    assert refusal(client, **body) == (400, code)
+def test_invalid_search_is_refused(api: Api, body: dict[str, Any], code: str) -> None:
+    assert refusal(api, **body) == (400, code)
 
 
 @pytest.mark.parametrize(
@@ -197,8 +196,8 @@ def test_invalid_search_is_refused(client: Client, body: dict[str, Any], code: s
         {"filters": [{"key": "phase", "operator": "in", "value": ["Running", "", "Abnormal"]}]},
     ],
 )
-def test_search_at_its_limits_is_accepted(client: Client, body: dict[str, Any]) -> None:
-    assert names(client, **body) == []
+def test_search_at_its_limits_is_accepted(api: Api, body: dict[str, Any]) -> None:
+    assert names(api, **body) == []
 
 
 @pytest.mark.parametrize(
@@ -211,29 +210,29 @@ def test_strict_service_refuses_an_unknown_workspace(store: Store, workspace: st
     assert response.json.get("error_code") == (None if status == 200 else "ModelArts.0102")
 
 
-def test_fine_tuning_jobs_are_searched_by_train_type(client: Client, create: Create) -> None:
-    create("plain")
-    create("tuned", {"train_type": "LORA", "ftjob_config": {}})
-    assert names(client, train_type="ftjob") == ["tuned"]
-    assert names(client, train_type="job") == ["plain"]
+def test_fine_tuning_jobs_are_searched_by_train_type(api: Api) -> None:
+    api.create("plain")
+    api.create("tuned", {"train_type": "LORA", "ftjob_config": {}})
+    assert names(api, train_type="ftjob") == ["tuned"]
+    assert names(api, train_type="job") == ["plain"]
 
 
-def test_search_by_tags_covers_31_days(client: Client, create: Create, clock: ManualClock) -> None:
+def test_search_by_tags_covers_31_days(api: Api) -> None:
     def tag(job_id: str) -> None:
         path = f"/v2/project/modelarts-training-job/{job_id}/tags/create"
-        assert client.post(path, json={"tags": [{"key": "team", "value": "ml"}]}).status_code == 204
+        assert api.post(path, json={"tags": [{"key": "team", "value": "ml"}]}).status_code == 204
 
-    tag(create("old"))
-    clock.advance(hours=24 * 32)
-    tag(create("new"))
-    create("untagged")
-    assert names(client, tags=[{"key": "team", "values": ["ml", "x"]}]) == ["new"]
-    assert names(client, tags=[{"key": "team"}]) == ["new"]
-    assert names(client, tags=[{"key": "team", "values": ["other"]}]) == []
+    tag(api.create("old"))
+    api.clock.advance(hours=24 * 32)
+    tag(api.create("new"))
+    api.create("untagged")
+    assert names(api, tags=[{"key": "team", "values": ["ml", "x"]}]) == ["new"]
+    assert names(api, tags=[{"key": "team"}]) == ["new"]
+    assert names(api, tags=[{"key": "team", "values": ["other"]}]) == []
 
 
-def test_jobs_can_be_searched_by_host_address(client: Client, create: Create, store: Store) -> None:
-    store.set_phase(create("two-nodes", {"spec.resource.node_count": 2}), "Running")
-    create("queued")
-    assert names(client, host_ips=["192.168.0.2"]) == ["two-nodes"]
-    assert names(client, host_ips=["192.168.0.3"]) == names(client, host_ips=["10.0.0.1"]) == []
+def test_jobs_can_be_searched_by_host_address(api: Api) -> None:
+    api.store.set_phase(api.create("two-nodes", {"spec.resource.node_count": 2}), "Running")
+    api.create("queued")
+    assert names(api, host_ips=["192.168.0.2"]) == ["two-nodes"]
+    assert names(api, host_ips=["192.168.0.3"]) == names(api, host_ips=["10.0.0.1"]) == []

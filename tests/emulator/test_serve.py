@@ -19,10 +19,10 @@ from werkzeug.test import Client
 
 from reconciler.cli.main import cli
 from reconciler.emulator import ResponseLost, Store, chaos, create_app
+from tests.emulator.conftest import a_job
 
 JOBS = "/v2/project/training-jobs"
 SEARCH = "/v2/project/training-job-searches"
-MakeJob = Callable[..., dict[str, Any]]
 ROOT = Path(__file__).parents[2]
 
 
@@ -66,7 +66,7 @@ def test_emulator_on_a_public_address_has_no_control_api() -> None:
 PAGE = (Path(__file__).parents[2] / "docs" / "emulator.md").read_text(encoding="utf-8")
 
 
-def test_strict_service_with_item_offsets_refuses_unknown_flavors_and_counts_items(a_job: MakeJob) -> None:
+def test_strict_service_with_item_offsets_refuses_unknown_flavors_and_counts_items() -> None:
     with served("--strict", "--item-offsets") as url, requests.Session() as session:
         body = a_job(edits={"spec.resource.flavor_id": "my.flavor"})
         refused = session.post(f"{url}{JOBS}", json=body, timeout=10).json()
@@ -141,9 +141,7 @@ def test_chaos_fails_its_share_of_answers_repeatably(store: Store, probability: 
     assert statuses(runs[0]) == statuses(runs[1]) != statuses(runs[2])
 
 
-def test_chaos_fails_some_requests_after_their_effect_and_spares_the_control_api(
-    store: Store, a_job: MakeJob
-) -> None:
+def test_chaos_fails_some_requests_after_their_effect_and_spares_the_control_api(store: Store) -> None:
     client = Client(create_app(store, control=True, faults=chaos(1.0, seed=3)))
     assert 200 not in statuses(outcomes(client, 60, lambda number: a_job(f"job-{number}")))
     assert 5 < store.count("project") < 40
@@ -155,7 +153,7 @@ def test_chaos_fails_some_requests_after_their_effect_and_spares_the_control_api
 # ── the command line ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_served_emulator_with_chaos_fails_requests_and_without_noise_echoes_jobs(a_job: MakeJob) -> None:
+def test_served_emulator_with_chaos_fails_requests_and_without_noise_echoes_jobs() -> None:
     with served("--chaos", "0.3", "--chaos-seed", "4", "--no-noise") as url:
         count: Counter[int | None] = Counter()
         with requests.Session() as session:

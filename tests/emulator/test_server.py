@@ -9,29 +9,27 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
 
 import pytest
 import requests
 
-from reconciler.emulator import Application, Server, running, serve
+from reconciler.emulator import Server, running, serve
+from tests.emulator.conftest import Api
 from tests.processes import Waited
 
 JOBS = "/v2/project/training-jobs"
-MakeJob = Callable[..., dict[str, Any]]
-Create = Callable[..., str]
 
 
-def test_running_emulator_serves_until_its_context_ends(app: Application, create: Create) -> None:
-    job_id = create("over-http")
-    with running(app) as url:
+def test_running_emulator_serves_until_its_context_ends(api: Api) -> None:
+    job_id = api.create("over-http")
+    with running(api.app) as url:
         assert url.startswith("http://127.0.0.1:")
         assert requests.get(f"{url}{JOBS}/{job_id}", timeout=5).json()["metadata"]["name"] == "over-http"
     with pytest.raises(requests.ConnectionError):
         requests.get(url, timeout=5)
 
 
-def test_port_is_known_before_the_first_request(app: Application) -> None:
+def test_port_is_known_before_the_first_request(api: Api) -> None:
     ready: list[Server] = []
     listening = threading.Event()
 
@@ -39,7 +37,7 @@ def test_port_is_known_before_the_first_request(app: Application) -> None:
         ready.append(server)
         listening.set()
 
-    thread = threading.Thread(target=serve, args=(app,), kwargs={"on_ready": on_ready})
+    thread = threading.Thread(target=serve, args=(api.app,), kwargs={"on_ready": on_ready})
     thread.start()
     assert listening.wait(5)
     assert requests.get(f"{ready[0].url}/nowhere", timeout=5).status_code == 404
@@ -48,26 +46,26 @@ def test_port_is_known_before_the_first_request(app: Application) -> None:
     assert not thread.is_alive()
 
 
-def test_stopping_does_not_wait_for_idle_connections(app: Application) -> None:
+def test_stopping_does_not_wait_for_idle_connections(api: Api) -> None:
     with requests.Session() as session:
-        with running(app) as url:
+        with running(api.app) as url:
             session.get(f"{url}/nowhere", timeout=5)
             waited = Waited(os.getpid())
         assert waited.seconds < 2
 
 
-def test_address_in_use_is_an_error(app: Application) -> None:
+def test_address_in_use_is_an_error(api: Api) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(OSError, match="in use"):
-            serve(app, port=taken.getsockname()[1])
+            serve(api.app, port=taken.getsockname()[1])
 
 
-def test_kept_connection_answers_without_delay(app: Application, create: Create) -> None:
+def test_kept_connection_answers_without_delay(api: Api) -> None:
     # Head and body in two packets would cost 40 ms a request where Nagle's algorithm meets delayed ACKs.
-    path = f"{JOBS}/{create()}"
-    with running(app) as url, requests.Session() as session:
+    path = f"{JOBS}/{api.create()}"
+    with running(api.app) as url, requests.Session() as session:
         times = []
         for _ in range(30):
             begun = time.perf_counter()
@@ -106,14 +104,14 @@ def test_server_serves_as_many_at_once_as_it_has_threads(callers: int, at_once: 
     assert most == at_once
 
 
-def test_server_can_be_stopped_while_its_loop_ends(app: Application) -> None:
+def test_server_can_be_stopped_while_its_loop_ends(api: Api) -> None:
     for _ in range(25):
-        with running(app) as url:
+        with running(api.app) as url:
             requests.get(f"{url}/nowhere", timeout=5)
 
 
-def test_stopping_and_closing_twice_does_nothing(app: Application) -> None:
-    server = Server(app)
+def test_stopping_and_closing_twice_does_nothing(api: Api) -> None:
+    server = Server(api.app)
     server.stop()
     server.run()
     server.stop()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,10 @@ import pytest
 
 from reconciler.emulator import ApiError, Durations, ManualClock, Store
 from reconciler.emulator import database as database_module
+from tests.emulator.conftest import a_job
 
-MakeJob = Callable[..., dict[str, Any]]
 
-
-def test_jobs_are_kept_after_their_store_is_closed(
-    tmp_path: Path, a_job: MakeJob, clock: ManualClock
-) -> None:
+def test_jobs_are_kept_after_their_store_is_closed(tmp_path: Path, clock: ManualClock) -> None:
     path = tmp_path / "jobs.sqlite3"
     with Store(path, clock=clock) as store:
         job_id = store.create("project", a_job("kept")).id
@@ -29,7 +25,7 @@ def test_jobs_are_kept_after_their_store_is_closed(
         assert (job.name, job.life.phase) == ("kept", "Running")
 
 
-def test_stores_on_the_same_file_agree(tmp_path: Path, a_job: MakeJob, clock: ManualClock) -> None:
+def test_stores_on_the_same_file_agree(tmp_path: Path, clock: ManualClock) -> None:
     path = tmp_path / "jobs.sqlite3"
     with Store(path, clock=clock) as one, Store(path, clock=clock) as two:
         job_id = one.create("project", a_job()).id
@@ -44,7 +40,7 @@ def test_stores_on_the_same_file_agree(tmp_path: Path, a_job: MakeJob, clock: Ma
 
 @pytest.mark.parametrize("shared", [True, False], ids=["one store", "two stores"])
 def test_concurrent_creates_of_one_name_make_one_job(
-    tmp_path: Path, a_job: MakeJob, clock: ManualClock, shared: bool
+    tmp_path: Path, clock: ManualClock, shared: bool
 ) -> None:
     path = tmp_path / "jobs.sqlite3"
     outcomes: list[str] = []
@@ -93,7 +89,7 @@ print(made)
         assert store.count("project") == 20
 
 
-def test_create_time_never_decreases(a_job: MakeJob) -> None:
+def test_create_time_never_decreases() -> None:
     class Erratic(ManualClock):
         def now_ms(self) -> int:
             self._now_ms -= 10
@@ -104,7 +100,7 @@ def test_create_time_never_decreases(a_job: MakeJob) -> None:
     assert times == sorted(times)
 
 
-def test_edited_job_is_reported_with_derived_values(store: Store, a_job: MakeJob) -> None:
+def test_edited_job_is_reported_with_derived_values(store: Store) -> None:
     job_id = store.create("project", a_job()).id
     store.edit(job_id, lambda body: body["spec"]["resource"].update(flavor_id="modelarts.vm.cpu.8u"))
     job = store.find(job_id)
@@ -112,7 +108,7 @@ def test_edited_job_is_reported_with_derived_values(store: Store, a_job: MakeJob
     assert '"flavor_name":"Computing CPU(8U) instance"' in job.text
 
 
-def test_failed_change_is_rolled_back(store: Store, a_job: MakeJob) -> None:
+def test_failed_change_is_rolled_back(store: Store) -> None:
     job_id = store.create("project", a_job()).id
 
     def fail(body: dict[str, Any]) -> None:
@@ -124,9 +120,7 @@ def test_failed_change_is_rolled_back(store: Store, a_job: MakeJob) -> None:
     assert "description" not in store.find(job_id).body["metadata"]
 
 
-def test_noise_is_set_per_store_and_not_in_the_file(
-    tmp_path: Path, a_job: MakeJob, clock: ManualClock
-) -> None:
+def test_noise_is_set_per_store_and_not_in_the_file(tmp_path: Path, clock: ManualClock) -> None:
     path = tmp_path / "jobs.sqlite3"
     with Store(path, clock=clock) as noisy, Store(path, clock=clock, noise=False) as quiet:
         job_id = noisy.create("project", a_job()).id
@@ -145,7 +139,7 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     return real
 
 
-def test_speed_makes_time_pass_faster(wall: ManualClock, a_job: MakeJob) -> None:
+def test_speed_makes_time_pass_faster(wall: ManualClock) -> None:
     with Store(speed=60, durations=Durations(running=60)) as store:
         job_id = store.create("project", a_job()).id
         wall.advance(seconds=0.5)
@@ -154,7 +148,7 @@ def test_speed_makes_time_pass_faster(wall: ManualClock, a_job: MakeJob) -> None
         assert store.find(job_id).life.phase == "Completed"
 
 
-def test_time_goes_on_while_the_file_is_closed(wall: ManualClock, tmp_path: Path, a_job: MakeJob) -> None:
+def test_time_goes_on_while_the_file_is_closed(wall: ManualClock, tmp_path: Path) -> None:
     path = tmp_path / "jobs.sqlite3"
     with Store(path) as store:
         job_id = store.create("project", a_job()).id
@@ -183,7 +177,7 @@ def test_clock_advance_is_seen_by_every_store_of_the_file(wall: ManualClock, tmp
 
 
 def test_time_does_not_go_back_when_the_machine_clock_is_set_back(
-    wall: ManualClock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, a_job: MakeJob
+    wall: ManualClock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = tmp_path / "jobs.sqlite3"
     with Store(path) as store:

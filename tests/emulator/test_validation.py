@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from werkzeug.test import Client
 
 from reconciler.emulator import Store, create_app
+from tests.emulator.conftest import Api, a_job
 
 JOBS = "/v2/project/training-jobs"
-MakeJob = Callable[..., dict[str, Any]]
 IMAGE = {"image_url": "ml-team/fastseq:1.2"}
 OBS_IN = {"name": "data", "remote": {"obs": {"obs_url": "obs://bucket/in/"}}}
 POOL = {"pool_id": "poolfaf38d76"}
@@ -56,8 +55,8 @@ CODE: dict[str, Any] = {"algorithm.code_dir": ..., "algorithm.boot_file": ...}
         pytest.param({"next_years_feature": {"a": [1]}, "spec.another": 1}, id="unknown fields"),
     ],
 )
-def test_valid_body_is_accepted(client: Client, a_job: MakeJob, edits: dict[str, Any]) -> None:
-    response = client.post(JOBS, json=a_job(edits=edits))
+def test_valid_body_is_accepted(api: Api, edits: dict[str, Any]) -> None:
+    response = api.post(JOBS, json=a_job(edits=edits))
     assert response.status_code == 201, response.text
 
 
@@ -152,18 +151,16 @@ def test_valid_body_is_accepted(client: Client, a_job: MakeJob, edits: dict[str,
         ({"tasks": [None], "spec": ..., "kind": "hetero_job"}, 2825),
     ],
 )
-def test_invalid_body_is_refused_with_its_code(
-    client: Client, a_job: MakeJob, edits: dict[str, Any], code: int
-) -> None:
-    response = client.post(JOBS, json=a_job(edits=edits))
+def test_invalid_body_is_refused_with_its_code(api: Api, edits: dict[str, Any], code: int) -> None:
+    response = api.post(JOBS, json=a_job(edits=edits))
     assert (response.status_code, response.json["error_code"]) == (400, f"ModelArts.{code}")
-    assert client.post("/v2/project/training-job-searches", json={}).json["total"] == 0
+    assert api.post("/v2/project/training-job-searches", json={}).json["total"] == 0
 
 
-def test_input_with_two_remotes_is_refused(client: Client, a_job: MakeJob) -> None:
+def test_input_with_two_remotes_is_refused(api: Api) -> None:
     remote = {"obs": {"obs_url": "/b/"}, "dataset": {"id": "1", "version_id": "1"}}
     body = a_job(edits={"algorithm.inputs": [{"name": "data", "remote": remote}]})
-    assert client.post(JOBS, json=body).json["error_code"] == "ModelArts.2753"
+    assert api.post(JOBS, json=body).json["error_code"] == "ModelArts.2753"
 
 
 @pytest.mark.parametrize(
@@ -179,8 +176,8 @@ def test_input_with_two_remotes_is_refused(client: Client, a_job: MakeJob) -> No
         (b'{"algorithm": {"inputs": {}}}', "ModelArts.2825"),
     ],
 )
-def test_body_that_is_no_job_is_refused(client: Client, body: bytes, code: str) -> None:
-    response = client.post(JOBS, data=body)
+def test_body_that_is_no_job_is_refused(api: Api, body: bytes, code: str) -> None:
+    response = api.post(JOBS, data=body)
     assert (response.status_code, response.json["error_code"]) == (400, code)
 
 
@@ -207,17 +204,17 @@ def test_body_that_is_no_job_is_refused(client: Client, body: bytes, code: str) 
     ],
 )
 def test_strict_catalogue_refuses_unlisted_values(
-    store: Store, client: Client, a_job: MakeJob, edits: dict[str, Any], code: int | str | None
+    api: Api, edits: dict[str, Any], code: int | str | None
 ) -> None:
-    strict, body = Client(create_app(store, strict_catalogue=True)), a_job(edits=edits)
+    strict, body = Client(create_app(api.store, strict_catalogue=True)), a_job(edits=edits)
     response = strict.post(JOBS, json=body)
     assert response.json.get("error_code") == (code and f"ModelArts.{code}")
     assert response.status_code == (201 if code is None else 404 if code == 2890 else 400)
     if code != 2781 and code is not None:
-        assert client.post(JOBS, json=body).status_code == 201, "others accept it"
+        assert api.post(JOBS, json=body).status_code == 201, "others accept it"
 
 
-def test_strict_service_changes_a_schedule_on_a_dedicated_pool_only(store: Store, a_job: MakeJob) -> None:
+def test_strict_service_changes_a_schedule_on_a_dedicated_pool_only(store: Store) -> None:
     client = Client(create_app(store, strict_catalogue=True))
     change = {"spec": {"schedule_policy": {"preemptible": True}}}
     for name, edits, status in (("public", {}, 400), ("dedicated", {"spec.resource": POOL}, 200)):
@@ -239,12 +236,12 @@ def test_strict_service_changes_a_schedule_on_a_dedicated_pool_only(store: Store
     ],
 )
 def test_request_without_a_valid_operation_is_refused(
-    client: Client, method: str, path: str, status: int, code: str
+    api: Api, method: str, path: str, status: int, code: str
 ) -> None:
-    response = client.open(path, method=method)
+    response = api.open(path, method=method)
     assert (response.status_code, response.json["error_code"]) == (status, code)
 
 
-def test_body_above_the_gateway_limit_is_refused(client: Client) -> None:
-    response = client.post(JOBS, data=b"x" * (12 * 1024 * 1024 + 1))
+def test_body_above_the_gateway_limit_is_refused(api: Api) -> None:
+    response = api.post(JOBS, data=b"x" * (12 * 1024 * 1024 + 1))
     assert (response.status_code, response.json["error_code"]) == (413, "ModelArts.4104")

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ from click.testing import CliRunner, Result
 from werkzeug.test import Client, TestResponse
 
 from reconciler.cli.main import cli
-from reconciler.emulator import ManualClock, Store, create_app, running
+from reconciler.emulator import Store, create_app, running
+from tests.emulator.conftest import Api, a_job
 
 JOBS = "/v2/project/training-jobs"
-Create = Callable[..., str]
-MakeJob = Callable[..., dict[str, Any]]
 EVERYTHING: dict[str, Any] = {
     "metadata.annotations": {"fault-tolerance/hang-retry": "true"},
     "algorithm.environments": {"A": "1", "B": "2"},
@@ -40,7 +38,7 @@ def at(value: Any, path: str) -> Any:
     return value
 
 
-def both(store: Store, a_job: MakeJob, cloud: str, **edits: Any) -> list[dict[str, Any]]:
+def both(store: Store, cloud: str, **edits: Any) -> list[dict[str, Any]]:
     """The answers about two jobs that were asked for alike."""
     client = Client(create_app(store, cloud=cloud))
     made = [body_of(client.post(JOBS, json=a_job(name, EVERYTHING | edits))) for name in ("one", "two")]
@@ -90,46 +88,44 @@ DECLARED = [
 
 
 @pytest.mark.parametrize("cloud", ["huawei", "otc"])
-def test_every_second_job_has_the_other_form_of_each_field(store: Store, a_job: MakeJob, cloud: str) -> None:
+def test_every_second_job_has_the_other_form_of_each_field(store: Store, cloud: str) -> None:
     """What the service filled in varies everywhere, what was declared on OTC only."""
     declared = DECLARED if cloud == "otc" else [(path, first, first) for path, first, _ in DECLARED]
-    jobs = both(store, a_job, cloud)
+    jobs = both(store, cloud)
     for path, first, second in [*FILLED, *declared]:
         assert [at(job, path) for job in jobs] == [first, second], path
 
 
-def test_npu_is_counted_in_numbers(store: Store, a_job: MakeJob) -> None:
+def test_npu_is_counted_in_numbers(store: Store) -> None:
     npu = {"spec.resource.flavor_id": "modelarts.kat1.4xlarge.public"}
-    jobs = both(store, a_job, "huawei", **npu)
+    jobs = both(store, "huawei", **npu)
     assert [at(job, f"{INFO}.npu.unit_num") for job in jobs] == ["4", 4]
 
 
 @pytest.mark.parametrize("phase", ["Running", "Completed"])
-def test_start_time_of_a_variant_is_text(
-    store: Store, a_job: MakeJob, clock: ManualClock, phase: str
-) -> None:
-    client = Client(create_app(store))
+def test_start_time_of_a_variant_is_text(api: Api, phase: str) -> None:
+    client = Client(create_app(api.store))
     ids = [client.post(JOBS, json=a_job(name)).json["metadata"]["id"] for name in ("one", "two")]
-    clock.advance(minutes=1 if phase == "Running" else 60)
+    api.clock.advance(minutes=1 if phase == "Running" else 60)
     one, two = (client.get(f"{JOBS}/{job_id}").json["status"] for job_id in ids)
     assert (one["phase"], two["start_time"]) == (phase, str(one["start_time"]))
     assert two["node_count_metrics"] == one["node_count_metrics"] != []
 
 
-def test_events_are_counted_in_text(client: Client, create: Create) -> None:
-    totals = [client.get(f"{JOBS}/{create(name)}/events").json["total"] for name in ("one", "two")]
+def test_events_are_counted_in_text(api: Api) -> None:
+    totals = [api.get(f"{JOBS}/{api.create(name)}/events").json["total"] for name in ("one", "two")]
     assert totals == [1, "1"]
 
 
-def test_variants_do_not_change_the_catalogue(store: Store, a_job: MakeJob) -> None:
+def test_variants_do_not_change_the_catalogue(store: Store) -> None:
     client = Client(create_app(store))
     before = client.get("/v2/project/training-job-flavors").json
-    both(store, a_job, "otc")
+    both(store, "otc")
     assert client.get("/v2/project/training-job-flavors").json == before
 
 
-def test_every_second_job_is_a_variant(client: Client, create: Create, store: Store) -> None:
-    ids = [create(f"job-{number}") for number in range(6)]
+def test_every_second_job_is_a_variant(api: Api) -> None:
+    ids = [api.create(f"job-{number}") for number in range(6)]
     assert [int(job_id[-1], 16) % 2 for job_id in ids] == [0, 1, 0, 1, 0, 1]
     assert len(set(ids)) == 6
 
@@ -165,7 +161,7 @@ jobs:
 
 @pytest.mark.parametrize("cloud", ["huawei", "otc"])
 def test_plan_and_a_drift_check_after_an_apply_are_empty(
-    store: Store, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cloud: str
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cloud: str
 ) -> None:
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody")
     monkeypatch.chdir(tmp_path)
@@ -180,13 +176,13 @@ def test_plan_and_a_drift_check_after_an_apply_are_empty(
             for action in told["actions"]
         ]
 
-    with running(create_app(store, cloud=cloud)) as url:
+    with running(create_app(api.store, cloud=cloud)) as url:
         file = tmp_path / "jobs.yaml"
         file.write_text(MANIFEST.format(url=url, cloud=cloud), encoding="utf-8")
         applied = reconciler("apply", "--yes")
         assert applied.exit_code == 0, applied.output
         for seconds in (0, 2, 60, 3600):
-            clock.advance(seconds=seconds)
+            api.clock.advance(seconds=seconds)
             drift = json.loads(reconciler("drift", "--json").stdout)
             assert (drift["drift"], drift["pending"], drift["warnings"]) == ([], [], [])
             assert sorted(actions()) == [(key, "keep", []) for key in ("four", "one", "three", "two")]
