@@ -50,6 +50,7 @@ from reconciler.modelarts.jobs import (
     first_task,
     follow_log,
     read_events,
+    read_log,
     search_jobs,
     terminate,
 )
@@ -549,14 +550,13 @@ class JobClient:
         self._shown(found)  # a log may hold what the job was given
         task = task or first_task(found)
         if follow:
-            return self._followed(found.id, task, lines)
-        preview = self._target.logs.preview(found.id, task)
-        text = self._redactor(preview.content if preview else "")
+            return self._followed(found, task, lines)
+        text = read_log(self._target, found, task, self._redactor).text or ""
         return text if lines is None else last_lines(text, lines)
 
-    def _followed(self, job_id: str, task: str, lines: int | None) -> Iterator[str]:
-        for number, part in enumerate(follow_log(self._target, job_id, task)):
-            text = self._redactor(part.text)
+    def _followed(self, job: ObservedJob, task: str, lines: int | None) -> Iterator[str]:
+        parts = follow_log(self._target, job, task, self._redactor)
+        for number, text in enumerate(part.text for part in parts if part.text is not None):
             yield from (text if lines is None or number else last_lines(text, lines)).splitlines()
 
     def events(self, job: str, *, limit: int = 500) -> tuple[Event, ...]:

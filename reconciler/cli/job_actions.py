@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from reconciler.apply.waiter import JobWatch, watch_all
 from reconciler.cli.console import confirm, console
 from reconciler.cli.progress import can_draw, live_table
-from reconciler.core.observed import last_lines, unseen
+from reconciler.core.observed import last_lines
 from reconciler.core.phase import Operation
-from reconciler.core.ports import SupportsLogs
 from reconciler.decide.outcome import WaitEnd
 from reconciler.decide.wait import Goal
 from reconciler.errors import ExitCode, ServiceError, first_of
 from reconciler.modelarts.jobs import (
-    FOLLOW_EVERY_S,
     check_allowed,
     check_deleted,
     delete,
     first_task,
+    follow_log,
+    read_log,
     terminate,
 )
 from reconciler.render.text import render_lines
@@ -48,72 +48,49 @@ def print_url(there: TargetSession, job: ObservedJob, task: str, *, as_json: boo
 
 def print_log(there: TargetSession, job: ObservedJob, task: str, lines: int | None, *, as_json: bool) -> None:
     """Print the end of a log."""
-    preview = there.target.logs.preview(job.id, task)
-    if preview is None:
+    log = read_log(there.target, job, task, console.redact)
+    if log.text is None:
         _say_none(job, task)
-    content = preview.content if preview else ""
-    has_gap = unseen(content, preview.full_size if preview else None, 0, is_last=True).has_gap
-    shown = redact_log(content, is_cut=has_gap)
+    shown = log.text or ""
     shown = shown if lines is None else last_lines(shown, lines)
     if as_json:
-        console.document({"job": job.id, "task": task, "log": shown if preview else None})
+        console.document({"job": job.id, "task": task, "log": None if log.text is None else shown})
         return
     console.result(render_lines(shown))
-    if has_gap and lines is None:
+    if log.has_gap and lines is None:
         console.say("The beginning of the log is not shown; use --url for a link to the whole log.")
 
 
-def redact_log(text: str, *, is_cut: bool) -> str:
-    """Take secrets out of a log before its lines are parted and cut. `is_cut`: its beginning is missing."""
-    return console.redact(f"…{text}")[1:] if is_cut else console.redact(text)
-
-
-def follow_log(
+def stream_log(
     there: TargetSession, job: ObservedJob, task: str, lines: int | None, *, as_json: bool
 ) -> None:
     """Print a log as it grows, until the job has ended. With JSON each line is an object."""
-    seen, is_first = 0, True
-    while True:
-        # The phase first: what the job wrote before it ended is in the log that is read after it.
-        job = there.target.backend.details(job.id)
-        has_ended = job.phase is not None and job.phase.is_terminal
-        preview = there.target.logs.preview(job.id, task)
-        if preview is not None:
-            new = unseen(preview.content, preview.full_size, seen, is_last=has_ended)
-            if not has_ended:
-                new = new.without_end(console.redact.held_back(new.text))
-            if new.has_gap and lines is None:
-                console.say("Part of the log is not shown: the service returns only its end.")
-            text = redact_log(new.text, is_cut=new.has_gap)
-            text = last_lines(text, lines) if is_first and lines is not None else text
-            if as_json:
-                for line in text.splitlines():
-                    console.document({"line": line}, indent=None)
-            elif text:
-                console.result(render_lines(text))
-            seen, is_first = new.size, False
-        elif is_first:
+    for number, part in enumerate(follow_log(there.target, job, task, console.redact)):
+        job, text = part.job, part.text or ""
+        if part.text is None and not number:
             _say_none(job, task)
-            is_first = False
-        if has_ended:
-            console.say(printable(f"{job.name} is {job.phase_text}."))
-        if has_ended or console.has_no_reader:
-            return
-        there.clock.sleep(FOLLOW_EVERY_S)
+        if part.has_gap and lines is None:
+            console.say("Part of the log is not shown: the service returns only its end.")
+        if lines is not None and not number:
+            text = last_lines(text, lines)
+        if as_json:
+            for line in text.splitlines():
+                console.document({"line": line}, indent=None)
+        elif text:
+            console.result(render_lines(text))
+        if console.has_no_reader:
+            break
+    if job.phase is not None and job.phase.is_terminal:
+        console.say(printable(f"{job.name} is {job.phase_text}."))
 
 
 def end_of_log(target: Connected, job: ObservedJob) -> list[str]:
     """The last lines of a job's log; none where it cannot be read."""
-    if not isinstance(target.backend, SupportsLogs):
-        return []
     try:
-        preview = target.backend.logs.preview(job.id, first_task(job))
+        log = read_log(target, job, first_task(job), console.redact)
     except ServiceError:
         return []
-    if preview is None:
-        return []
-    is_cut = preview.full_size is not None and preview.full_size > len(preview.content.encode())
-    return redact_log(preview.content, is_cut=is_cut).splitlines()[-LOG_LINES:]
+    return (log.text or "").splitlines()[-LOG_LINES:]
 
 
 def say_log(job: ObservedJob, log: Sequence[str]) -> None:

@@ -151,7 +151,7 @@ def logs(
         if url:
             job_actions.print_url(there, found, task, as_json=as_json)
         elif follow:
-            job_actions.follow_log(there, found, task, lines, as_json=as_json)
+            job_actions.stream_log(there, found, task, lines, as_json=as_json)
         else:
             job_actions.print_log(there, found, task, lines, as_json=as_json)
 

@@ -213,16 +213,6 @@ class Logs(Protocol):
         ...
 
 
-@runtime_checkable
-class SupportsLogs(Protocol):
-    """A backend that keeps what jobs report."""
-
-    @property
-    def logs(self) -> Logs:
-        """What jobs report while they run."""
-        ...
-
-
 class Catalog(Protocol):
     """What a target offers to jobs. Any method may raise a `ServiceError`: then it is not known."""
 

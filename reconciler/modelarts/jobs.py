@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from reconciler.core.observed import Listing, Observation, SearchFilter, Unseen, unseen
+from reconciler.core.observed import Listing, Observation, SearchFilter, unseen
 from reconciler.core.observed import named as name_filter
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Operation, may
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from reconciler.core.ports import Backend, EventQuery, JobEvent, Logs, SupportsSearch
     from reconciler.core.stack import Stack
     from reconciler.modelarts.target import Connected
+    from reconciler.secrets import Redactor
 
 
 # --- which job an argument means
@@ -480,22 +481,51 @@ def first_task(job: ObservedJob) -> str:
     return named[0] if named else "worker-0"
 
 
-def follow_log(target: Connected, job_id: str, task: str) -> Iterator[Unseen]:
+class LogPart(NamedTuple):
+    """What is new in the log of a job, without secrets; None where there is no log. `size` bytes are seen."""
+
+    job: ObservedJob
+    text: str | None
+    size: int
+    has_gap: bool = False
+
+
+def read_log(
+    target: Connected, job: ObservedJob, task: str, redact: Redactor, seen: int = 0, *, is_last: bool = True
+) -> LogPart:
+    """Read what of a log lies behind its first `seen` bytes; where it `is_last`, unfinished lines too.
+
+    Raises:
+        ServiceError: the log cannot be read.
+    """
+    preview = target.logs.preview(job.id, task)
+    if preview is None:
+        return LogPart(job, None, seen)
+    new = unseen(preview.content, preview.full_size, seen, is_last=is_last)
+    if not is_last:
+        new = new.without_end(redact.held_back(new.text))
+    return LogPart(job, redact_log(new.text, redact, is_cut=new.has_gap), new.size, new.has_gap)
+
+
+def redact_log(text: str, redact: Redactor, *, is_cut: bool) -> str:
+    """Take secrets out of a log before its lines are parted and cut. `is_cut`: its beginning is missing."""
+    return redact(f"…{text}")[1:] if is_cut else redact(text)
+
+
+def follow_log(target: Connected, job: ObservedJob, task: str, redact: Redactor) -> Iterator[LogPart]:
     """Yield what is new in a log, whole lines each time, until the job has ended.
 
     Raises:
         ServiceError: the job or its log cannot be read.
     """
-    seen, logs = 0, target.logs
+    seen = 0
     while True:
         # The phase first: what the job wrote before it ended is in the log that is read after it.
-        job = target.backend.details(job_id)
+        job = target.backend.details(job.id)
         has_ended = job.phase is not None and job.phase.is_terminal
-        preview = logs.preview(job.id, task)
-        if preview is not None:
-            new = unseen(preview.content, preview.full_size, seen, is_last=has_ended)
-            seen = new.size
-            yield new
+        part = read_log(target, job, task, redact, seen, is_last=has_ended)
+        seen = part.size
+        yield part
         if has_ended:
             return
         target.clock.sleep(FOLLOW_EVERY_S)

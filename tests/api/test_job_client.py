@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from unittest.mock import Mock
 
 import pytest
 
@@ -25,7 +26,9 @@ from reconciler import (
     WaitFailed,
     WrongUsage,
 )
-from tests.api.conftest import ENVIRON, Service, job, manifest
+from reconciler.modelarts.operations import LogPreview
+from reconciler.secrets import REDACTED
+from tests.api.conftest import ENVIRON, TOKEN, Service, job, manifest
 
 
 @pytest.fixture
@@ -90,6 +93,16 @@ def test_logs_are_returned_as_text_or_followed_line_by_line(session: Session, se
     lines = session.jobs.logs("a", follow=True, lines=2)
     assert not isinstance(lines, str)
     assert len(list(lines)) == 2
+
+
+def test_secret_whose_beginning_is_cut_off_a_log_is_redacted(
+    session: Session, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.clock.advance(seconds=30 * 86_400)
+    cut = LogPreview(content=f"{TOKEN[3:]} was here\n", full_size=6_000_000)
+    monkeypatch.setattr("reconciler.modelarts.connect.ModelArtsBackend.logs", Mock(preview=lambda *_: cut))
+    assert session.jobs.logs("a") == f"{REDACTED} was here\n"
+    assert list(session.jobs.logs("a", follow=True)) == [f"{REDACTED} was here"]
 
 
 def test_events_and_metrics_are_typed(session: Session) -> None:

@@ -16,8 +16,10 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -26,8 +28,7 @@ from hypothesis import strategies as st
 from reconciler.cli import exits, progress
 from reconciler.cli.console import console
 from reconciler.cli.exits import of_exception
-from reconciler.cli.job_actions import redact_log
-from reconciler.core.observed import last_lines, unseen
+from reconciler.core.observed import ObservedJob, last_lines
 from reconciler.core.values import Change
 from reconciler.decide.plan import Action
 from reconciler.errors import Diagnostic, ManifestInvalid
@@ -35,6 +36,8 @@ from reconciler.manifest import load
 from reconciler.manifest.yaml import shorten
 from reconciler.modelarts.clock import SystemClock
 from reconciler.modelarts.errors import failure_of, harmless
+from reconciler.modelarts.jobs import follow_log, redact_log
+from reconciler.modelarts.operations import LogPreview
 from reconciler.records.database import Database, unavailable
 from reconciler.records.dialects import dialect_of
 from reconciler.records.schema import Damaged
@@ -160,7 +163,8 @@ WRITERS: dict[str, Callable[[str], str]] = {
     ),
     "stdout, JSON": _document,
     "stdout, a log": lambda text: _on(
-        "stdout", lambda: console.result(render_lines(redact_log(f"a\n{text}\nb\n", is_cut=False)))
+        "stdout",
+        lambda: console.result(render_lines(redact_log(f"a\n{text}\nb\n", console.redact, is_cut=False))),
     ),
     "stderr": lambda text: _on("stderr", lambda: console.say(f"warning: {printable(text)}")),
     "stderr, JSON": _json_line,
@@ -268,26 +272,34 @@ def test_log_is_redacted_before_its_last_lines_are_taken() -> None:
     key = SECRETS["key with lines"]
     log = f"begin\n{key}end\n"
     for count in range(len(log.splitlines()) + 1):
-        assert leak_of(key, last_lines(redact_log(log, is_cut=False), count)) is None
+        assert leak_of(key, last_lines(redact_log(log, console.redact, is_cut=False), count)) is None
     for start in range(len(log)):
-        assert leak_of(SECRET, redact_log(log[start:].replace(key, SECRET), is_cut=True)) is None
+        assert (
+            leak_of(SECRET, redact_log(log[start:].replace(key, SECRET), console.redact, is_cut=True)) is None
+        )
 
 
+@pytest.mark.parametrize("step", [1, 3, 7, 50])
 @pytest.mark.parametrize(
     "secret", [SECRETS["key with lines"], "first\nsecond\nthird\n", "one\r\ntwo2\r\nlast"]
 )
-def test_follow_holds_back_lines_that_may_begin_a_secret(secret: str) -> None:
-    redact = Redactor([secret])
+def test_follow_holds_back_lines_that_may_begin_a_secret(secret: str, step: int) -> None:
+    redact, job = Redactor([secret]), ObservedJob("id", "a", "", "Running")
     whole = f"begin\n{secret.strip()}\nmore\n{secret.splitlines()[0]}\nelse\n"
-    for step in (1, 3, 7, 50):
-        shown, seen = "", 0
-        for size in [*range(step, len(whole), step), len(whole)]:
-            is_last = size == len(whole)
-            new = unseen(whole[:size], None, seen, is_last=is_last)
-            new = new if is_last else new.without_end(redact.held_back(new.text))
-            shown, seen = shown + redact(new.text), new.size
-        assert shown.replace("\r", "") == redact(whole).replace("\r", "")
-        assert REDACTED in shown
+    sizes = iter([*range(step, len(whole), step), len(whole)])
+    written = 0
+
+    def details(_: str) -> ObservedJob:
+        nonlocal written
+        written = next(sizes)
+        return replace(job, phase_text="Completed" if written == len(whole) else "Running")
+
+    target = Mock()
+    target.backend.details = details
+    target.logs.preview = lambda *_: LogPreview(content=whole[:written])
+    shown = "".join(part.text or "" for part in follow_log(target, job, "worker-0", redact))
+    assert shown.replace("\r", "") == redact(whole).replace("\r", "")
+    assert REDACTED in shown
 
 
 def test_lines_of_a_multiline_secret_are_redacted_one_by_one() -> None:
