@@ -213,7 +213,13 @@ def failed_preconditions(plan: Plan, snapshot: Snapshot, at_s: float) -> tuple[s
         for action in actions:
             if action.traits.is_executed or action.action is Action.KEEP:
                 moved += _moved(action, view, at_s, known)
-        if any(_has_looked_further(action) for action in actions):
+        # An action was chosen after the key's other jobs had been looked at.
+        if any(
+            not action.traits.stands_in_the_way
+            and action.reason is not Reason.MARKER_RESTORED
+            and action.action is not Action.UNKNOWN
+            for action in actions
+        ):
             moved += _strangers(actions, view, known)
         if key in needed and not moved:
             newest = view.aged_out or (view.owned[-1] if view.owned else None)
@@ -223,12 +229,6 @@ def failed_preconditions(plan: Plan, snapshot: Snapshot, at_s: float) -> tuple[s
                 moved.append(f"needed, and {newest.job.name} is {newest.job.phase_text}")
         found += (f"{key}: {said}" for said in moved)
     return tuple(found)
-
-
-def _has_looked_further(action: PlannedAction) -> bool:
-    """Whether the action was chosen after the key's other jobs had been looked at."""
-    is_first = action.traits.stands_in_the_way or action.reason is Reason.MARKER_RESTORED
-    return not is_first and action.action is not Action.UNKNOWN
 
 
 def _is_live(revision: Revision) -> bool:

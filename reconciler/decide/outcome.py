@@ -44,6 +44,11 @@ def spell_status(status: str) -> str:
     return "timed out" if status == Status.TIMED_OUT else status
 
 
+def spell_counts(summary: Mapping[str, int]) -> str:
+    """How many ended in which way: `2 succeeded, 1 failed`."""
+    return ", ".join(f"{count} {spell_status(status)}" for status, count in summary.items() if count)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of one action. `code`, `message`, `request_id` are those of the error, if one was met."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -186,19 +185,16 @@ def render_checks(head: str, checks: Sequence[Check], style: Style = PLAIN) -> s
 
 def checks_document(head: Mapping[str, object], checks: Sequence[Check]) -> dict[str, object]:
     """The same as plain data."""
-    documents = []
-    for check in checks:
-        fields = asdict(check)
-        trouble = fields["trouble"] if check.health is Health.WRONG else None
-        documents.append(
-            {
-                "name": check.name,
-                "status": fields["health"],
-                "detail": check.detail,
-                "fix": check.fix,
-                "trouble": trouble,
-            }
-        )
+    documents = [
+        {
+            "name": check.name,
+            "status": check.health,
+            "detail": check.detail,
+            "fix": check.fix,
+            "trouble": check.trouble if check.health is Health.WRONG else None,
+        }
+        for check in checks
+    ]
     is_well = all(check.health is not Health.WRONG for check in checks)
     return {**head, "well": is_well, "checks": documents}
 
@@ -326,26 +322,24 @@ def _guards(explanation: Explanation) -> Iterator[str]:
         does = "refuses the plan" if one.guard in REFUSES_THE_PLAN else "blocks the key"
         yield f"{one.guard.value} {does}: {one.what}: {one.why}"
         yield f"{_INDENT}this key: {one.share}"
-        if one.fix:
-            yield f"{_INDENT}fix: {one.fix}"
+        yield from _fix(one.fix)
 
 
 def _preflight(explanation: Explanation) -> Iterator[str]:
-    found = explanation.preflight
-    if found is not None and not found:
+    if explanation.preflight == ():
         yield "nothing found"
-    for one in found or ():
-        yield f"{one.reason.words}: {one.detail}"
-        if one.fix:
-            yield f"{_INDENT}fix: {one.fix}"
+    for one in explanation.preflight or ():
+        yield from (f"{one.reason.words}: {one.detail}", *_fix(one.fix))
 
 
 def _drift(explanation: Explanation) -> Iterator[str]:
     for one in explanation.drift:
-        yield f"{one.class_.value}: {one.detail}{since_and_cost(one)}"
-        if one.fix:
-            yield f"{_INDENT}fix: {one.fix}"
+        yield from (f"{one.class_.value}: {one.detail}{since_and_cost(one)}", *_fix(one.fix))
     yield from (f"pending: {one.detail}" for one in explanation.pending)
+
+
+def _fix(fix: str | None) -> list[str]:
+    return [f"{_INDENT}fix: {fix}"] if fix else []
 
 
 def render_origins(

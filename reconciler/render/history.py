@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from reconciler.decide.outcome import spell_status
+from reconciler.decide.outcome import spell_counts, spell_status
 from reconciler.render import Style, View
 from reconciler.render.text import WIDTH, fit, render_change, render_head, render_table, render_tree
 from reconciler.text import format_count, format_duration, printable
@@ -92,7 +92,7 @@ def _run_lines(run: HistoryRun, view: View) -> Iterator[str]:
     yield f"#{run.id} {printable(run.kind)}: {painted}, {run.began_at}{took(run.duration_s)}"
     yield from _wrapped("    ", f"by {origin_of(run, view.redact)}", style)
     # Each action, or where none was recorded how many ended how; of a check both.
-    counts = ", ".join(f"{n} {spell_status(name)}" for name, n in run.summary.items() if n)
+    counts = spell_counts(run.summary)
     if counts and (run.kind in _CHECKS or not run.actions):
         yield from _wrapped("    ", counts, style)
     words = [what_was_done(run, action) for action in run.actions]

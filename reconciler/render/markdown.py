@@ -170,7 +170,8 @@ def _row(row: Row, most_keys: int | None = None) -> Iterator[str]:
         return
     about = f"<code>{escape(name)}</code>" if name else f"{len(row.keys)} jobs"
     line = f"<code>{escape(symbol)}</code> <b>{about}</b> {row.revision}".rstrip()
-    line += f": {_prose_in_html(row.text)}" if row.text else ""
+    if row.text:
+        line += f": {_mixed(row.text, lambda part: f'<code>{escape(part)}</code>', escape)}"
     line += "".join(f" (<code>{escape(text)}</code>)" for text in behind)
     yield from ("", f"<details><summary>{line}</summary>", "")
     yield from below
@@ -287,19 +288,12 @@ def prose(text: str) -> str:
     return _mixed(text, code, str)
 
 
-def _prose_in_html(text: str) -> str:
-    return _mixed(text, lambda part: f"<code>{escape(part)}</code>", escape)
-
-
 def _mixed(text: str, as_code: Callable[[str], str], as_prose: Callable[[str], str]) -> str:
     parts = text.split("`")
-    if len(parts) % 2 == 0 or not all(map(_is_prose, parts[::2])):
+    is_prose = (_PROSE.fullmatch(part) and not _LINK.search(part) for part in parts[::2])
+    if len(parts) % 2 == 0 or not all(is_prose):
         return as_code(text)
     return "".join(as_code(part) if number % 2 else as_prose(part) for number, part in enumerate(parts))
-
-
-def _is_prose(text: str) -> bool:
-    return _PROSE.fullmatch(text) is not None and _LINK.search(text) is None
 
 
 def _fenced(lines: Sequence[str], language: str) -> Iterator[str]:

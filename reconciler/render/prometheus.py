@@ -28,7 +28,7 @@ from reconciler.text import printable
 
 if TYPE_CHECKING:
     from reconciler.decide.drift import DriftReport
-    from reconciler.decide.fleet import FleetReport, StackResult
+    from reconciler.decide.fleet import FleetReport
 
 
 def render(content: Content, value: Any, view: View) -> str:
@@ -99,7 +99,17 @@ def render_fleet(report: FleetReport, view: View) -> str:
     for one in report.results:
         is_shared = names[one.stack or one.root, one.target] > 1
         label = f',root="{_escaped(printable(one.root))}"' if is_shared else ""
-        for line in filter(None, (one.parts.get("prometheus", "") + _run_of(report, one)).split("\n")):
+        ended = RunReport(
+            command=report.command,
+            stack=one.stack or one.root,
+            target=one.target,
+            is_success=one.exit_code in SUCCESSES,
+            ended_at_s=one.ended_at_s,
+            duration_s=one.duration_s,
+            notifications_failed=one.notifications_failed,
+        )
+        run = render_run(View(run=ended))
+        for line in filter(None, (one.parts.get("prometheus", "") + run).split("\n")):
             # The lines of a metric begin with those about it.
             words = line.split(" ", 3)
             name = words[2] if line.startswith("#") else line.partition("{")[0]
@@ -110,16 +120,3 @@ def render_fleet(report: FleetReport, view: View) -> str:
             elif line not in found:
                 found.append(line)
     return "".join(f"{line}\n" for found in lines.values() for line in found)
-
-
-def _run_of(report: FleetReport, result: StackResult) -> str:
-    run = RunReport(
-        command=report.command,
-        stack=result.stack or result.root,
-        target=result.target,
-        is_success=result.exit_code in SUCCESSES,
-        ended_at_s=result.ended_at_s,
-        duration_s=result.duration_s,
-        notifications_failed=result.notifications_failed,
-    )
-    return render_run(View(run=run))

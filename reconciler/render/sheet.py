@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.values import Source
 from reconciler.decide.drift_check import Drift, DriftClass, Pending
-from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd, spell_status
+from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd, spell_counts, spell_status
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
 from reconciler.decide.policies import refusals_of
 from reconciler.errors import Severity
@@ -263,20 +263,17 @@ def _warning_notes(warnings: Iterable[PlanWarning], clean: Clean) -> Iterator[No
 
 def _folded(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The rows in the order for people, with those that say the same of many jobs put together."""
-    in_order = sorted(rows, key=lambda row: row.rank)
-    return tuple(_as_one(group) for group in fold_alike(in_order, _look))
 
+    def look(row: Row) -> Hashable:
+        return row.kind, row.symbol, row.rule, without_name(row.text, row.key), row.changes
 
-def _look(row: Row) -> Hashable:
-    return row.kind, row.symbol, row.rule, without_name(row.text, row.key), row.changes
-
-
-def _as_one(rows: Sequence[Row]) -> Row:
-    first = rows[0]
-    if len(rows) == 1:
-        return first
-    keys = tuple(row.key for row in rows)
-    return first._replace(keys=keys, text=without_name(first.text, first.key), revision="")
+    found = []
+    for first, *others in fold_alike(sorted(rows, key=lambda row: row.rank), look):
+        if others:
+            keys = (first.key, *(row.key for row in others))
+            first = first._replace(keys=keys, text=without_name(first.text, first.key), revision="")
+        found.append(first)
+    return tuple(found)
 
 
 # ── plans ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -620,8 +617,8 @@ def _history_sheet(report: HistoryReport, view: View, clean: Clean) -> Sheet:
 
 def _run_row(run: HistoryRun, view: View, clean: Clean, is_only: bool) -> Row:
     result = run.result or "unknown"
-    counts = ", ".join(f"{number} {spell_status(name)}" for name, number in run.summary.items() if number)
-    facts = (run.began_at + took(run.duration_s), f"by {origin_of(run, view.redact)}", counts)
+    origin = f"by {origin_of(run, view.redact)}"
+    facts = (run.began_at + took(run.duration_s), origin, spell_counts(run.summary))
     lines = [
         f"{spell_status(one.status)} {what_was_done(run, one)} {one.key}{detail_of(one)}"
         for one in run.actions

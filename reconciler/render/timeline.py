@@ -17,7 +17,7 @@ from reconciler.core.identity import remote_name
 from reconciler.core.record import PastRun, RunKind
 from reconciler.core.values import timestamp
 from reconciler.decide.history import Bar, BarState, Lane, MarkKind, Timeline
-from reconciler.decide.outcome import spell_status
+from reconciler.decide.outcome import spell_counts
 from reconciler.render.html import page
 from reconciler.text import printable
 
@@ -175,11 +175,10 @@ def _data(timeline: Timeline, clean: Callable[[str], str]) -> str:
             yield from (place(bar.name), place(bar.phase))
 
     def run_numbers(run: PastRun) -> Iterator[int]:
-        counts = ", ".join(f"{number} {spell_status(name)}" for name, number in run.summary.items() if number)
         begin = after(run.at_s)
         yield from (run.id, int(_is_check(run)), list(_RANKS).index(_rank(run.word)), begin)
         yield _NEVER if run.ended_at_s is None else max(0, after(run.ended_at_s) - begin)
-        yield from map(place, (run.kind, run.word, run.who, run.where, run.commit, counts))
+        yield from map(place, (run.kind, run.word, run.who, run.where, run.commit, spell_counts(run.summary)))
 
     lanes = [
         [
