@@ -26,6 +26,15 @@ def time(service: Service, monkeypatch: pytest.MonkeyPatch) -> SharedTime:
     return shared
 
 
+@pytest.fixture
+def applied(reconciler: Reconciler, service: Service) -> Job:
+    """The job of a stack that was applied."""
+    write(manifest("a", url=service.url))
+    reconciler("apply", "-y")
+    [job] = service.store.jobs()
+    return job
+
+
 def job_of(service: Service, name: str) -> Job:
     return next(job for job in service.store.jobs() if job.name == name)
 
@@ -60,16 +69,14 @@ def test_declared_key_without_a_job_waits_for_an_apply(reconciler: Reconciler, s
 
 
 def test_running_job_shows_its_times_nodes_and_last_change(
-    reconciler: Reconciler, service: Service, time: SharedTime
+    reconciler: Reconciler, service: Service, time: SharedTime, applied: Job
 ) -> None:
-    write(manifest("a", url=service.url))
-    reconciler("apply", "-y")
     time.sleep(63)
     one = row(reconciler)
     assert (one["key"], one["revision"], one["phase"], one["newest"], one["declared"]) == (
         "a", 1, "Running", True, True,
     )  # fmt: skip
-    assert one["job"] == job_of(service, "a").id
+    assert one["job"] == applied.id
     assert one["queued_s"] + one["ran_s"] == 63
     assert (one["nodes"], one["flavor"]) == (1, "modelarts.vm.cpu.2u")
     assert one["waits_for"] is None
@@ -95,24 +102,21 @@ def test_undeclared_key_is_shown_while_it_is_active(reconciler: Reconciler, serv
 
 
 def test_completed_key_whose_record_aged_out_is_shown_from_the_history(
-    reconciler: Reconciler, service: Service, time: SharedTime
+    reconciler: Reconciler, service: Service, time: SharedTime, applied: Job
 ) -> None:
-    write(manifest("a", url=service.url))
-    reconciler("apply", "-y")
     time.sleep(3600)
     reconciler("drift")
-    job = job_of(service, "a")
-    service.store.delete("p1", job.id)
+    service.store.delete("p1", applied.id)
     one = row(reconciler)
-    assert (one["revision"], one["phase"], one["aged_out"], one["job"]) == (1, "Completed", True, job.id)
+    assert (one["revision"], one["phase"], one["aged_out"], one["job"]) == (1, "Completed", True, applied.id)
     assert one["waits_for"] is None
     assert "Completed, aged out" in reconciler("status").out
 
 
-def test_name_held_by_somebody_else_is_a_conflict(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    reconciler("apply", "-y")
-    service.store.edit(job_of(service, "a").id, lambda body: body["metadata"].update(description="mine"))
+def test_name_held_by_somebody_else_is_a_conflict(
+    reconciler: Reconciler, service: Service, applied: Job
+) -> None:
+    service.store.edit(applied.id, lambda body: body["metadata"].update(description="mine"))
     Path(".reconciler/records.sqlite3").unlink()
     one = row(reconciler)
     assert (one["phase"], one["waits_for"]["kind"]) == (None, "conflict")
@@ -173,17 +177,15 @@ def test_lock_of_somebody_else_is_no_hindrance(reconciler: Reconciler, service: 
         assert reconciler("status").code == 0
 
 
-def test_service_is_read_once_and_nothing_is_changed(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    reconciler("apply", "-y")
+def test_service_is_read_once_and_nothing_is_changed(
+    reconciler: Reconciler, service: Service, applied: Job
+) -> None:
     service.app.requests.clear()
     assert reconciler("status").code == 0
     assert [served.operation for served in service.app.requests] == ["ListTrainingJobs"]
 
 
-def test_what_cannot_be_read_is_8_and_shown(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    reconciler("apply", "-y")
+def test_what_cannot_be_read_is_8_and_shown(reconciler: Reconciler, service: Service, applied: Job) -> None:
     service.app.faults.add(Fault(Effect.ANSWER, operation="ListTrainingJobs", count=None, status=500))
     said = reconciler("status", "--json")
     assert (said.code, said.document["complete"]) == (8, False)
@@ -213,12 +215,10 @@ def watched(reconciler: Reconciler, time: SharedTime, looks: int, *arguments: st
 
 
 def test_watch_prints_a_block_per_change_once_a_minute_at_most(
-    reconciler: Reconciler, service: Service, time: SharedTime
+    reconciler: Reconciler, service: Service, time: SharedTime, applied: Job
 ) -> None:
-    write(manifest("a", url=service.url))
-    reconciler("apply", "-y")
-    service.store.hold(job_of(service, "a").id)
-    time.at(150, lambda: service.store.set_phase(job_of(service, "a").id, "Running"))
+    service.store.hold(applied.id)
+    time.at(150, lambda: service.store.set_phase(applied.id, "Running"))
     said = watched(reconciler, time, 10)
     assert said.code == 130
     assert said.out.count("Stack test on there") == 2
@@ -226,22 +226,18 @@ def test_watch_prints_a_block_per_change_once_a_minute_at_most(
 
 
 def test_watch_of_what_only_grows_older_prints_one_block(
-    reconciler: Reconciler, service: Service, time: SharedTime
+    reconciler: Reconciler, service: Service, time: SharedTime, applied: Job
 ) -> None:
-    write(manifest("a", url=service.url))
-    reconciler("apply", "-y")
     time.sleep(30)
-    service.store.hold(job_of(service, "a").id)
+    service.store.hold(applied.id)
     write(manifest("a", url=service.url, lr="0.2"))
     said = watched(reconciler, time, 30)
     assert said.out.count("Stack test on there") == 1
 
 
 def test_watch_for_programs_is_a_line_per_change(
-    reconciler: Reconciler, service: Service, time: SharedTime
+    reconciler: Reconciler, service: Service, time: SharedTime, applied: Job
 ) -> None:
-    write(manifest("a", url=service.url))
-    reconciler("apply", "-y")
     said = watched(reconciler, time, 20, "--json")
     assert said.code == 130
     phases = [json.loads(line)["jobs"][0]["phase"] for line in said.out.splitlines()]
