@@ -29,7 +29,7 @@ from reconciler.decide.rules import RULES
 from reconciler.emulator.app import MORE_ROUTES, ROUTES
 from reconciler.errors import PRECEDENCE, ExitCode
 from reconciler.manifest import load
-from reconciler.modelarts.auth import CredentialContext, find_credentials
+from reconciler.modelarts.auth import find_credentials
 from reconciler.modelarts.connect import endpoint_of
 from reconciler.modelarts.errors import CODES, RENEW_ON
 from reconciler.modelarts.http import MAX_SKEW_S
@@ -215,7 +215,7 @@ def _source_of(environ: Mapping[str, str]) -> str:
 
         return Iam()
 
-    return find_credentials(CredentialContext(environ, open_iam)).source
+    return find_credentials(environ, open_iam).source
 
 
 def test_symbols_and_colours_are_those_of_the_text() -> None:

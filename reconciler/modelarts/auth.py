@@ -16,9 +16,11 @@ from reconciler.errors import Rejected, ServiceError, Unauthorized, Unreachable
 from reconciler.modelarts.clock import RetryPolicy, SystemClock
 from reconciler.modelarts.http import Credentials, Request, ServiceResponse, ServiceSession
 from reconciler.modelarts.known_secrets import FILE_VARIABLE, credentials_file
-from reconciler.secrets import ACCESS_KEYS, PASSWORD, TOKENS, AccessKeyNames
+from reconciler.secrets import ACCESS_KEYS, PASSWORD, TOKENS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from reconciler.core.ports import Clock, Secrets
 
 
@@ -283,80 +285,65 @@ def _token_of(answer: ServiceResponse) -> _Token:
 # --- where credentials are looked for
 
 
-class CredentialContext:
-    """What providers look at: `open_iam` makes a session to OS_AUTH_URL.
+def find_credentials(
+    environ: Mapping[str, str],
+    open_iam: Callable[[str], ServiceSession],
+    clock: Clock | None = None,
+    *,
+    profile: str | None = None,
+    project_id: str | None = None,
+    region: str | None = None,
+) -> Credentials:
+    """Return the first credentials found; `open_iam` makes a session to OS_AUTH_URL.
 
-    `incomplete` collects credentials of which a part is missing, in words.
+    Raises:
+        NoCredentials: there are none, or those that come first cannot be used.
     """
 
-    def __init__(
-        self,
-        environ: Mapping[str, str],
-        open_iam: Callable[[str], ServiceSession],
-        clock: Clock | None = None,
-        *,
-        profile: str | None = None,
-        project_id: str | None = None,
-        region: str | None = None,
-    ) -> None:
-        self.environ, self.open_iam, self.clock = environ, open_iam, clock or SystemClock()
-        self.profile, self.project_id, self.region = profile, project_id, region
-        self.incomplete: list[str] = []
+    def get(*names: str) -> str | None:
+        return next((value for name in names if (value := environ.get(name, "").strip())), None)
 
-    def get(self, *names: str) -> str | None:
-        """Return the first of these variables that is set to more than space."""
-        return next((value for name in names if (value := self.environ.get(name, "").strip())), None)
-
-
-def _access_key(names: AccessKeyNames) -> Callable[[CredentialContext], Credentials | None]:
-    ak_name, sk_name, token_name = names
-
-    def provider(context: CredentialContext) -> Credentials | None:
-        access_key, secret_key = context.get(ak_name), context.get(sk_name)
+    incomplete = []
+    for ak_name, sk_name, token_name in ACCESS_KEYS:
+        access_key, secret_key = get(ak_name), get(sk_name)
         if access_key and secret_key:
-            token = context.get(token_name) if token_name else None
-            return AccessKey(access_key, secret_key, ak_name, security_token=token)
+            security_token = get(token_name) if token_name else None
+            return AccessKey(access_key, secret_key, ak_name, security_token=security_token)
         if access_key or secret_key:
             there, missing = (ak_name, sk_name) if access_key else (sk_name, ak_name)
-            context.incomplete.append(f"{there} is set, {missing} is not")
-        return None
-
-    return provider
-
-
-def _token(context: CredentialContext) -> Credentials | None:
-    return next((StaticToken(token, name) for name in TOKENS if (token := context.get(name))), None)
-
-
-def _password(context: CredentialContext) -> Credentials | None:
+            incomplete.append(f"{there} is set, {missing} is not")
+    for name in TOKENS:
+        if token := get(name):
+            return StaticToken(token, name)
     wanted = {
-        "OS_AUTH_URL": context.get("OS_AUTH_URL"),
-        "OS_USERNAME": context.get("OS_USERNAME"),
-        PASSWORD: context.environ.get(PASSWORD) or None,
-        "OS_USER_DOMAIN_NAME": context.get("OS_USER_DOMAIN_NAME", "OS_DOMAIN_NAME"),
+        "OS_AUTH_URL": get("OS_AUTH_URL"),
+        "OS_USERNAME": get("OS_USERNAME"),
+        PASSWORD: environ.get(PASSWORD) or None,
+        "OS_USER_DOMAIN_NAME": get("OS_USER_DOMAIN_NAME", "OS_DOMAIN_NAME"),
     }
     url, username, password, domain = wanted.values()
-    project_id = context.project_id or context.get("OS_PROJECT_ID")
-    project_name = context.get("OS_PROJECT_NAME", "OS_TENANT_NAME") or context.region
-    if not (url and username and password and domain):
-        missing = [name for name, value in wanted.items() if not value]
-        if 0 < len(missing) < len(wanted):
-            context.incomplete.append(f"for the login with a password, {', '.join(missing)} is not set")
-        return None
-    if not (project_id or project_name):
-        context.incomplete.append("for the login with a password, OS_PROJECT_NAME is not set")
-        return None
-    login = Login(username, password, domain, project_id, project_name)
-    return PasswordToken(login, context.open_iam(url), context.clock, "OS_USERNAME")
-
-
-def _file(context: CredentialContext) -> Credentials | None:
-    path = credentials_file(context.environ)
-    if path is None:
-        return None
-    section = context.profile or "basic"
+    if url and username and password and domain:
+        project_id = project_id or get("OS_PROJECT_ID")
+        project_name = get("OS_PROJECT_NAME", "OS_TENANT_NAME") or region
+        if project_id or project_name:
+            login = Login(username, password, domain, project_id, project_name)
+            return PasswordToken(login, open_iam(url), clock or SystemClock(), "OS_USERNAME")
+        incomplete.append("for the login with a password, OS_PROJECT_NAME is not set")
+    elif any(wanted.values()):
+        unset = ", ".join(name for name, value in wanted.items() if not value)
+        incomplete.append(f"for the login with a password, {unset} is not set")
     # A missing file or section is an error only if it was named.
-    is_named = bool(context.get(FILE_VARIABLE) or context.profile)
+    is_named = bool(get(FILE_VARIABLE) or profile)
+    path = credentials_file(environ)
+    if path and (found := _of_file(path, profile or "basic", is_named=is_named)):
+        return found
+    raise NoCredentials(
+        "; ".join(incomplete) or "none in the environment or a credentials file",
+        fix="set HUAWEICLOUD_SDK_AK and HUAWEICLOUD_SDK_SK, or MODELARTS_AUTH_TOKEN",
+    )
+
+
+def _of_file(path: Path, section: str, *, is_named: bool) -> Credentials | None:
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(path.read_text(encoding="utf-8"))
@@ -382,27 +369,4 @@ def _file(context: CredentialContext) -> Credentials | None:
         f"{path} [{section}]",
         security_token=values.get("security_token"),
         project_id=values.get("project_id"),
-    )
-
-
-CREDENTIAL_CHAIN: tuple[Callable[[CredentialContext], Credentials | None], ...] = (
-    *map(_access_key, ACCESS_KEYS),
-    _token,
-    _password,
-    _file,
-)
-
-
-def find_credentials(context: CredentialContext) -> Credentials:
-    """Return the first credentials found.
-
-    Raises:
-        NoCredentials: there are none, or those that come first cannot be used.
-    """
-    for provider in CREDENTIAL_CHAIN:
-        if found := provider(context):
-            return found
-    raise NoCredentials(
-        "; ".join(context.incomplete) or "none in the environment or a credentials file",
-        fix="set HUAWEICLOUD_SDK_AK and HUAWEICLOUD_SDK_SK, or MODELARTS_AUTH_TOKEN",
     )

@@ -15,7 +15,7 @@ from reconciler.core.fields.field_types import Cloud
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
 from reconciler.errors import Diagnostic, ManifestInvalid
-from reconciler.modelarts.auth import Anonymous, CredentialContext, NoCredentials, find_credentials
+from reconciler.modelarts.auth import Anonymous, NoCredentials, find_credentials
 from reconciler.modelarts.clock import RateLimiter, SystemClock
 from reconciler.modelarts.http import DEFAULT_OPTIONS, Credentials, Network, ServiceSession, SessionOptions
 from reconciler.modelarts.target import Connected, Runtime
@@ -147,14 +147,12 @@ def connect(
 
     endpoint = endpoint_of(target, environ)
     credentials = find_credentials(
-        CredentialContext(
-            environ,
-            open_iam,
-            clock,
-            profile=target.profile,
-            project_id=_named_project(target, environ),
-            region=target.region,
-        )
+        environ,
+        open_iam,
+        clock,
+        profile=target.profile,
+        project_id=_named_project(target, environ),
+        region=target.region,
     )
     project_id = project_of(target, environ, credentials)
     session = open_session(endpoint, credentials)

@@ -17,7 +17,6 @@ from reconciler.errors import Unauthorized
 from reconciler.modelarts.auth import (
     AccessKey,
     Anonymous,
-    CredentialContext,
     IamUnreachable,
     Login,
     LoginRefused,
@@ -45,9 +44,7 @@ LOGIN = {
 
 
 def found(environ: dict[str, str], profile: str | None = None) -> Credentials:
-    return find_credentials(
-        CredentialContext(environ, lambda url: ServiceSession(url, Anonymous()), profile=profile)
-    )
+    return find_credentials(environ, lambda url: ServiceSession(url, Anonymous()), profile=profile)
 
 
 @pytest.mark.parametrize(
