@@ -518,12 +518,9 @@ class Checker:
             code, problem = self._failure(ended, "")
             return _with_apply(check, code, None, f"not planned: {problem}")
         count = sum(document["summary"][name] for name in ("create", "update", "replace", "terminate"))
-        waiting = "nothing to apply"
-        if count:
-            waiting = f"{count} {'action waits' if count == 1 else 'actions wait'}"
-        return _with_apply(
-            check, _exit_code(ended), document["summary"], f"{waiting}; the window opens {opens}"
-        )
+        waiting = {0: "nothing to apply", 1: "1 action waits"}.get(count, f"{count} actions wait")
+        applied = f"{waiting}; the window opens {opens}"
+        return _with_apply(check, _exit_code(ended), document["summary"], applied)
 
     def _apply(self, check: CheckReport, left_s: float, open_s: float | None) -> CheckReport:
         """Apply in the time that is left of the check, and of the window if there is one."""
@@ -535,36 +532,28 @@ class Checker:
             events[event["type"]] = event
             self.show_event(ApplyEvent.model_validate(event))
 
+        def stop_s() -> float:
+            return STOP_APPLY_S if EventType.ACTION_STARTED in events else STOP_S
+
         arguments = ["--yes", "--json", "-o", f"json={file}", "--timeout", f"{self.timeout_s:f}s"]
         if self.max_actions is not None:
             arguments += ["--max-actions", str(self.max_actions)]
         limit_s = left_s if open_s is None else min(left_s, open_s)
-        ended, failed = self._run(
-            "apply",
-            arguments,
-            limit_s,
-            take,
-            lambda: STOP_APPLY_S if EventType.ACTION_STARTED in events else STOP_S,
-        )
+        ended, failed = self._run("apply", arguments, limit_s, take, stop_s)
         check = replace(check, notifications_failed=check.notifications_failed + failed)
         planned, completed = (events.get(name, {}) for name in (EventType.PLANNED, EventType.APPLY_COMPLETED))
-        is_cut_short = ended.is_stopped or ended.is_out_of_time
         counts = ", ".join(f"{count} {name}" for name, count in completed.get("summary", {}).items() if count)
-        if EventType.ACTION_STARTED in events and is_cut_short:
-            return _with_apply(
-                check, ExitCode.PARTIAL, planned["summary"], f"stopped before the end: {counts}"
-            )
-        if is_cut_short:
-            if ended.is_stopped:
-                return check
-            if limit_s < left_s:
-                return _with_apply(check, ExitCode.DONE, None, "not applied: the window closed")
-            code, problem = self._failure(ended, "")
-            return _with_apply(
-                replace(check, problem=problem, is_shown=False), code, None, f"not applied: {problem}"
-            )
-        if not planned or not completed:
+        if EventType.ACTION_STARTED in events and (ended.is_stopped or ended.is_out_of_time):
+            stopped = f"stopped before the end: {counts}"
+            return _with_apply(check, ExitCode.PARTIAL, planned["summary"], stopped)
+        if ended.is_stopped:
+            return check
+        if ended.is_out_of_time and limit_s < left_s:
+            return _with_apply(check, ExitCode.DONE, None, "not applied: the window closed")
+        if ended.is_out_of_time or not planned or not completed:
             code, problem = self._failure(ended, completed.get("message") or "")
+            if ended.is_out_of_time:
+                check = replace(check, problem=problem, is_shown=False)
             return _with_apply(check, code, None, f"not applied: {problem}")
         if planned["applyable"]:
             applied = f"applied: {counts}"

@@ -119,16 +119,10 @@ def bare_type(annotation: Any) -> Any:
     return str if origin is Literal else annotation
 
 
-def _without_unit(value: Any) -> Any:
-    return value.strip().removesuffix("s") or None if isinstance(value, str) else value
-
-
-def _read_discrete(value: Any) -> Any:
-    return "discrete" if value == "discreate" else value
-
-
 #: "30s", "30" and 30 are the same.
-Seconds = Annotated[int | None, BeforeValidator(_without_unit)]
+Seconds = Annotated[
+    int | None, BeforeValidator(lambda v: v.strip().removesuffix("s") or None if isinstance(v, str) else v)
+]
 
 
 @as_declared(declared.Parameter, without={"sensitive"})  # which is never sent
@@ -139,7 +133,7 @@ class Parameter(Lenient):
 @as_declared(rare.SearchParam)
 class SearchParam(Lenient):
     # Some documents write it `discreate`.
-    param_type: Annotated[str, BeforeValidator(_read_discrete)] = ""
+    param_type: Annotated[str, BeforeValidator(lambda v: "discrete" if v == "discreate" else v)] = ""
 
 
 @as_declared(rare.Dataset)
@@ -480,10 +474,6 @@ class Search(RequestModel):
     tags: Annotated[tuple[TagFilter, ...], AtMostTen] = ()
     host_ips: Annotated[tuple[str, ...], AtMostTen] = ()
 
-    def conditions(self) -> dict[str, Any]:
-        """The body without the fields that turn pages."""
-        return self.model_dump(mode="json", exclude_defaults=True, include=set(Search.model_fields))
-
 
 class SearchBody(Search):
     """The whole body of a search: one page of it. `offset` counts pages, the first is 0."""
@@ -646,7 +636,7 @@ class Jobs(OperationGroup):
             UnreadableAnswer: the list moved.
             NotSupported: the cloud does not know a field of the search; nothing was sent.
         """
-        fields = search.conditions()
+        fields = search.model_dump(mode="json", exclude_defaults=True, include=set(Search.model_fields))
         listing = self._workspace.search(fields.pop("filters", ()), more=fields, limit=limit)
         return Found.of(listing, limit, ReportedJob.of)
 
