@@ -1,13 +1,16 @@
 """Whole commands against a service that repeats every secret it can know, wherever it answers.
 
-What a command leaves behind is looked through: stdout, stderr, the saved plan, reports, the record store.
+What a command leaves behind is looked through: stdout, stderr, each format as a file, the files of a CI
+service, the saved plan, the page of the history, metrics, reports, the record store, and notifications.
+(Metrics that are served or pushed have no label that the service gives.)
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +21,10 @@ from reconciler.cli.main import cli, run
 from reconciler.emulator import ManualClock, Store, create_app, running
 from reconciler.secrets import REDACTED, Redactor
 from tests.apply.service import SharedTime
-from tests.cli.conftest import JOB
+from tests.cli.conftest import JOB, manifest
 from tests.hostile.sizes import FUZZ, RecordProperty, count_tried
 from tests.hostile.spellings_of_secrets import SECRETS, SPELLINGS, leak_of
+from tests.notify.receiver import receiving
 
 TOKEN = "Tk-9f31_bQ7zVd.XwL2m/e+r"
 #: Where each secret comes from. The token is in use; the others are at hand, and no command needs them.
@@ -42,7 +46,7 @@ ALL = {
     "file's ak": "AKFROMTHEFILE00017",
     "file's sk": "skFromTheFile/ab+9xQe",
     "given": SECRETS["letters beyond ASCII"],
-    "in place": "place-Holder-31zz",
+    "in place": "tell/nobody+9!xQz",
 }
 MANIFEST = """\
 apiVersion: reconciler/v1
@@ -61,17 +65,27 @@ MANIFEST += JOB.format(key="train", lr="0.1").replace(
     "environments: {T: 'Bearer ${var.token}', K: '${var.key}', P: '${var.pin}', G: '${var.given}'}",
 )
 MANIFEST += JOB.format(key="other", lr="0.2").replace(
-    "{lr: 0.2}", "{lr: 0.2, hush: {value: place-Holder-31zz, sensitive: true}}"
+    "{lr: 0.2}", "{lr: 0.2, hush: {value: tell/nobody+9!xQz, sensitive: true}}"
 )
 
 
-class Repeater:
-    """Hands requests on, and writes secrets into the answers: in values, names, messages, logs, headers."""
+Place = tuple[str | int, ...]
 
-    def __init__(self, app: Any, clock: ManualClock) -> None:
-        self.app, self.clock = app, clock
+
+class Repeater:
+    """Hands requests on, and writes secrets into the answers: in values, names, messages, logs, headers.
+
+    Where `place` says so, only one secret is written, into one text of each job. `refuses` begins the
+    requests that are refused: a method, and the end of a path.
+    """
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        self.app: Any = create_app(store, project_id="p1", token=TOKEN)
+        self.store, self.clock = store, clock
         self.spell: Callable[[str], str] = str
         self.refuses: str | None = None
+        self.place: Place = ()
+        self.url = ""
 
     @property
     def said(self) -> str:
@@ -83,7 +97,7 @@ class Repeater:
         headers = [("Content-Type", "application/json"), ("X-Request-Id", f"id {self.spell(TOKEN)}"[:200])]
         headers = [(name, value.encode("latin-1", "replace").decode("latin-1")) for name, value in headers]
         headers = [(name, "".join(c if c.isprintable() else " " for c in value)) for name, value in headers]
-        if self.refuses and self.refuses == f"{method} {path.rpartition('/')[2]}":
+        if self.refuses and f"{method} {path.rpartition('/')[2]}".startswith(self.refuses):
             start_response("400 Bad Request", headers)
             error = {
                 "error_code": "ModelArts.2757",
@@ -96,11 +110,21 @@ class Repeater:
             answer = json.loads(content)
         except ValueError:
             return [content]
-        return [json.dumps(self._spoiled(answer)).encode()]
+        if isinstance(answer, dict) and not self.place:
+            self._write_everywhere(answer)
+        elif isinstance(answer, dict):
+            for job in answer.get("items") or [answer]:
+                self._write(job, self.place)
+        return [json.dumps(answer).encode()]
 
-    def _spoiled(self, answer: Any) -> Any:
-        if not isinstance(answer, dict):
-            return answer
+    def _write(self, job: Any, place: Place) -> None:
+        *above, name = place
+        with suppress(LookupError, TypeError):
+            for step in above:
+                job = job[step]
+            job[name] = f"{ALL['in place']} {job[name]}"
+
+    def _write_everywhere(self, answer: dict[str, Any]) -> None:
         for job in answer.get("items", [answer]):
             if "metadata" in job:
                 job["metadata"]["annotations"] = {self.said: self.said, "pin": int(SECRETS["number"])}
@@ -114,7 +138,6 @@ class Repeater:
                 "".join(f"one line\n{self.spell(secret)}\n" for secret in ALL.values()) + "end\n"
             )
             answer["full_size"] = len(answer["content"].encode()) + 10
-        return answer
 
 
 @pytest.fixture
@@ -134,11 +157,29 @@ def repeater(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Repeat
     clock = ManualClock()
     monkeypatch.setattr("reconciler.modelarts.clock.SystemClock", lambda *_: SharedTime(clock))
     with Store(clock=clock) as store:
-        repeater = Repeater(create_app(store, project_id="p1", token=TOKEN), clock)
-        with running(repeater) as url:
+        repeater = Repeater(store, clock)
+        with running(repeater) as repeater.url:
             (tmp_path / "stack").mkdir()
-            (tmp_path / "stack" / "jobs.yaml").write_text(MANIFEST.replace("URL", url), encoding="utf-8")
+            text = MANIFEST.replace("URL", repeater.url)
+            (tmp_path / "stack" / "jobs.yaml").write_text(text, encoding="utf-8")
             yield repeater
+
+
+def look_through(outputs: Mapping[str, str], secrets: Mapping[str, str], depth: int) -> int:
+    """Check that no output lets one read a secret; return how many pairs were looked at."""
+    for name, secret in secrets.items():
+        for place, output in outputs.items():
+            assert leak_of(secret, output, depth) is None, (place, name)
+    return len(outputs) * len(secrets)
+
+
+def written_files(directory: Path) -> dict[str, str]:
+    """What commands left behind; the manifests and the file with credentials are ours."""
+    return {
+        str(file): file.read_bytes().decode("utf-8", "replace")
+        for file in sorted(directory.rglob("*"))
+        if file.is_file() and "home" not in file.parts and file.suffix != ".yaml"
+    }
 
 
 GIVEN = ("--var", f"given={ALL['given']}")
@@ -187,7 +228,6 @@ CODES: dict[str, tuple[int, ...]] = {
     "export": (8,),  # a secret in the name of an annotation: no manifest can declare that
     **dict.fromkeys(("plan", "show", "apply", "drift", "status", "jobs", "destroy", "history"), (0,)),
 }
-ROW = "secrets that a service repeats, in what whole commands leave behind"
 
 
 @pytest.mark.parametrize("form", SPELLINGS if FUZZ else ["raw", "JSON, solidus", "basic auth"])
@@ -215,18 +255,79 @@ def test_secret_echoed_by_the_service_is_redacted_by_every_command(
         shown += said.out
         assert code in CODES[refuses or command.split()[0]], (command, code, said.err)
         assert said.out + said.err
-        for output in (said.out, said.err):
-            for name, secret in ALL.items():
-                assert leak_of(secret, output, 2) is None, (command, name)
-                looked_through += 1
-    for file in sorted(tmp_path.rglob("*")):
-        if file.is_file() and "home" not in file.parts and file.suffix != ".yaml":
-            for name, secret in ALL.items():
-                content = file.read_bytes().decode("utf-8", "replace")
-                assert leak_of(secret, content, 1) is None, (file.name, name)
-                looked_through += 1
+        looked_through += look_through({command: said.out, f"{command} (stderr)": said.err}, ALL, 2)
+    looked_through += look_through(written_files(tmp_path), ALL, 1)
     assert REDACTED in shown
-    count_tried(record_property, ROW, looked_through)
+    row = "secrets that a service repeats, in what whole commands leave behind"
+    count_tried(record_property, row, looked_through)
+
+
+FORMATS = ("markdown", "html", "junit", "sarif", "prometheus", "json", "github")
+#: What says which job it is and how it stands; without it there is nothing to tell.
+IDENTITY = {("metadata", "id"), ("metadata", "name"), ("status", "phase")}
+
+
+def texts(tree: Any, place: Place = ()) -> Iterator[Place]:
+    """Every place of a text in plain data."""
+    if isinstance(tree, str):
+        yield place
+    elif isinstance(tree, dict | list):
+        for step, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from texts(value, (*place, step))
+
+
+def test_secret_in_any_text_field_of_the_service_leaves_by_no_channel(
+    repeater: Repeater,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    record_property: RecordProperty,
+) -> None:
+    secret = {"secret": ALL["in place"]}
+    monkeypatch.setenv("THE_TOKEN", ALL["in place"])
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "github-output"))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "github-summary"))
+    looked_through = 0
+
+    def look(command: str) -> None:
+        nonlocal looked_through
+        code = run(cli, command.split())
+        said = capsys.readouterr()
+        assert code != 70, said.err
+        outputs = {command: said.out, f"{command} (stderr)": said.err}
+        looked_through += look_through(outputs, {str(repeater.place): ALL["in place"]}, 2)
+
+    files = " ".join("-o github" if name == "github" else f"-o {name}={name}.out" for name in FORMATS)
+    with receiving() as receiver:
+        more = "variables: {token: {env: THE_TOKEN, sensitive: true}}\n"
+        more += f"notify: [{{url: '{receiver.url('chat')}'}}]\n"
+        text = manifest("a", "b", url=repeater.url, more=more)
+        (tmp_path / "stack" / "jobs.yaml").write_text(text, encoding="utf-8")
+        repeater.place = ("nowhere",)
+        assert run(cli, ["apply", "stack", "--yes"]) == 0
+        job = json.loads(repeater.store.jobs()[0].body_text)
+        fields = [place for place in texts(job) if place not in IDENTITY]
+        fields += [("metadata", "user_name"), ("status", "secondary_phase"), ("status", "phase")]
+        assert len(fields) > 10
+        for repeater.place in fields:
+            look(f"plan stack --show-keep --out saved.plan {files}")
+            look(f"drift stack --remind 0s {files}")
+        repeater.place, repeater.refuses = ("metadata", "description"), "PUT "
+        look(f"apply stack --yes {files}")
+        look("history stack --html history.html")
+    looked_through += look_through(written_files(tmp_path), secret, 1)
+    messages = {
+        f"message {n}": json.dumps(message, ensure_ascii=False)
+        for n, message in enumerate(receiver.messages["chat"])
+    }
+    looked_through += look_through(messages, secret, 2)
+    assert {title.split(": ")[1].split(",")[0] for title in receiver.titles("chat")} == {
+        "drift",
+        "apply failed",
+    }
+    count_tried(
+        record_property, "secrets in each text field of the service, in every channel", looked_through
+    )
 
 
 #: A few of each kind; `test_redaction` has them all.
