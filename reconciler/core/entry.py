@@ -20,7 +20,16 @@ from reconciler.core.body import (
     merge,
     one_spelling,
 )
-from reconciler.core.canonical import Canonical, FieldRule, canonical, rules, scalar, split, walk_rules
+from reconciler.core.canonical import (
+    Canonical,
+    FieldRule,
+    canonical,
+    member_rule,
+    rules,
+    scalar,
+    split,
+    walk_rules,
+)
 from reconciler.core.diff import changes_between, comparable_with_details, differing_paths
 from reconciler.core.fields.field_types import Mark
 from reconciler.core.identity import (
@@ -60,7 +69,7 @@ def common_part(entries: Mapping[str, Tree]) -> CommonPart:
     if len(entries) < 2:
         return CommonPart({}, dict(entries))
     bare = ({name: value for name, value in tree.items() if name not in _OWN} for tree in entries.values())
-    shared: Tree = reduce(lambda one, other: _shared(one, other), bare)
+    shared: Tree = reduce(_shared, bare)
     return CommonPart(shared, {key: _without(tree, shared) for key, tree in entries.items()})
 
 
@@ -164,16 +173,13 @@ def _place(tree: Tree, path: _Path) -> _Path:
     for step in path:
         if isinstance(value, Mapping) and step in value:
             place, value = (*place, step), value[step]
-        elif isinstance(value, list) and isinstance(step, int) and _has_name(place, value, step):
-            return (*place, step)
-        else:
-            break
+            continue
+        if isinstance(value, list) and isinstance(step, int) and place[-1] in _NAMED_LISTS:
+            item = value[step] if step < len(value) else None
+            if isinstance(item, Mapping) and isinstance(item.get("name"), str):
+                return (*place, step)
+        break
     return place
-
-
-def _has_name(place: _Path, items: list[Any], index: int) -> bool:
-    item = items[index] if index < len(items) else None
-    return place[-1] in _NAMED_LISTS and isinstance(item, Mapping) and isinstance(item.get("name"), str)
 
 
 def _taken(tree: Any, place: _Path) -> tuple[Any, Any]:
@@ -267,14 +273,13 @@ def manifest_entry(
     others are recognized by mark, name or look.
     """
     key = key or job_key(job)
-    reported = one_spelling(manifest_form(job.body))
-    tree = _object({name: value for name, value in reported.items() if name != "description"}, rules())
+    tree = _object({n: value for n, value in _reported(job).items() if n != "description"}, rules())
     omissions = list(_drop_filled_in(tree))
     hider = SecretHider(key, variables or SecretVariables(), is_secret)
-    for algorithm in _algorithms(tree):
+    for algorithm in algorithms_in(tree):
         _hide_arguments(algorithm, hider)
     tree = with_raw(hider.tree(tree))
-    for algorithm in _algorithms(tree):
+    for algorithm in algorithms_in(tree):
         _sugar(algorithm)
     description, omitted = _description(job, room_for_description(stack, key), is_secret)
     if description:
@@ -310,7 +315,7 @@ def _object(reported: Mapping[str, Any], rule: FieldRule, path: str = "") -> Tre
     """
     result: Tree = {}
     for name, value in reported.items():
-        member = rule.others if rule.has_named_members else rule.members.get(name)
+        member = member_rule(rule, name)
         form = None if member is None else _value(value, member, f"{path}.{name}" if path else name)
         # Of an argument and of an environment variable "" is a value.
         if form is not None and (form != "" or rule.has_named_members or name == "value"):
@@ -385,13 +390,12 @@ def _with_scheme(path: str) -> str:
 # --- what the service filled in
 
 
-def _algorithms(tree: Tree) -> Iterator[Tree]:
-    return algorithms_in(tree)
-
-
 def _drop_filled_in(tree: Tree) -> Iterator[Omission]:
     """Take out what the service puts into every job, or derives from something that is declared."""
-    _drop_annotations(tree)
+    template = "Template RL" if tree.get("kind") == "hetero_job" else "Template DL"
+    of_the_service = {"key_task": "worker", "job_template": template}
+    if own := {k: v for k, v in tree.pop("annotations", {}).items() if of_the_service.get(k) != v}:
+        tree["annotations"] = own
     if "tasks" in tree and tree.pop("spec", None):
         yield Omission("spec", "a job with tasks declares its resources there")
     algorithm = tree.get("algorithm", {})
@@ -402,20 +406,12 @@ def _drop_filled_in(tree: Tree) -> Iterator[Omission]:
             algorithm.pop(name, None)
     elif "engine" in algorithm:
         algorithm["engine"] = _engine(algorithm["engine"])
-    for place in _algorithms(tree):
+    for place in algorithms_in(tree):
         for parameter in _items(place, "parameters"):
             _drop_rules(parameter, is_by_reference)
         for kind in ("inputs", "outputs"):
             for index, item in enumerate(_items(place, kind)):
                 _drop_places(item, kind, index, is_by_reference)
-
-
-def _drop_annotations(tree: Tree) -> None:
-    template = "Template RL" if tree.get("kind") == "hetero_job" else "Template DL"
-    of_the_service = {"key_task": "worker", "job_template": template}
-    own = {k: v for k, v in tree.pop("annotations", {}).items() if of_the_service.get(k) != v}
-    if own:
-        tree["annotations"] = own
 
 
 def _engine(engine: Tree) -> Tree:
@@ -637,14 +633,16 @@ def _patched(desired: DesiredJob, patch: Mapping[str, Any]) -> Canonical:
 def _at_places(paths: Iterable[_NamePath], entry: Mapping[str, Any], job: ObservedJob) -> dict[str, Any]:
     patch: dict[str, Any] = {}
     for path in sorted(paths):
-        is_known = _is_known(path)
+        is_known = _known_rule(path) is not None
         part = _part(entry, path, rules()) if is_known else _part(_reported(job), path, FieldRule())
         raw = _part(entry.get("raw") or {}, path, FieldRule())
         if not _ends_in_null(raw):  # the models know the field, and not the value that the job has
             patch = _joined(patch, {"raw": raw})
             continue
         patch = _joined(patch, part if is_known else {"raw": part})
-        if is_known and len(path) > _OF_AN_OBJECT and _ends_in_null(part) and not _is_named(path[:-1]):
+        above = _known_rule(path[:-1])
+        is_own = above is not None and above.has_named_members
+        if is_known and len(path) > _OF_AN_OBJECT and _ends_in_null(part) and not is_own:
             # One way to say something goes, and the other one, which the job has, comes.
             patch = _joined(patch, _part(entry, path[:-1], rules()))
     return patch
@@ -653,7 +651,7 @@ def _at_places(paths: Iterable[_NamePath], entry: Mapping[str, Any], job: Observ
 def _part(value: Any, path: Sequence[str], rule: FieldRule) -> Any:
     """What stands at a place, below the names that lead there; null for nothing, or else its default."""
     name, *below = path
-    is_argument, rule = rule.keyed_by == "name", _rule_of(name, rule)
+    is_argument, rule = rule.keyed_by == "name", member_rule(rule, name) or FieldRule()
     inner = value.get(name)
     if is_argument and below and inner is not None:
         # Whole: merged over another one, an argument of nulls would take that away.
@@ -678,29 +676,12 @@ def _ends_in_null(part: Any) -> bool:
     return part is None
 
 
-def _is_named(path: _NamePath) -> bool:
-    """Whether the members of a place are people's own."""
-    rule = rules()
+def _known_rule(path: _NamePath) -> FieldRule | None:
+    """The rule of a place that the models know; others are declared by `raw`."""
+    rule: FieldRule | None = rules()
     for name in path:
-        rule = _rule_of(name, rule)
-    return rule.has_named_members
-
-
-def _rule_of(name: str, rule: FieldRule) -> FieldRule:
-    return (rule.item or rule.others) if rule.has_named_members else rule.member(name)
-
-
-def _is_known(path: _NamePath) -> bool:
-    """Whether the models know the place; others are declared by `raw`."""
-    rule = rules()
-    for name in path:
-        if rule.has_named_members:
-            rule = rule.item or rule.others
-        elif name not in rule.members:
-            return False
-        else:
-            rule = rule.members[name]
-    return True
+        rule = rule and member_rule(rule, name)
+    return rule
 
 
 def _joined(one: Any, other: Any) -> Any:
