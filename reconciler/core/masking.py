@@ -51,7 +51,9 @@ def mask(changes: tuple[Change, ...], declared: Iterable[Declared | None] = ()) 
     if not any(_may_be_hidden(change) for change in changes):
         return changes
     recorded = _Recorded.of(one for one in declared if one is not None)
-    return tuple(_masked(change, recorded) if _may_be_hidden(change) else change for change in changes)
+    return tuple(
+        _masked(change, ("before",), recorded) if _may_be_hidden(change) else change for change in changes
+    )
 
 
 def mask_declared(changes: Iterable[Change]) -> tuple[Change, ...]:
@@ -59,36 +61,27 @@ def mask_declared(changes: Iterable[Change]) -> tuple[Change, ...]:
 
     Both stand in files, but what is made of them is read by more people than the files are.
     """
-    return tuple(change if change.sensitive else _masked_by_look(change) for change in changes)
-
-
-def _masked_by_look(change: Change) -> Change:
     nothing = _Recorded()
-    shown = {
-        "before": _hide(change.path, change.before, nothing, MASKED),
-        "after": _hide(change.path, change.after, nothing, MASKED),
-    }
-    if (shown["before"], shown["after"]) == (change.before, change.after):
-        return change
-    return change.model_copy(update={**shown, "sensitive": True})
+    return tuple(
+        change if change.sensitive else _masked(change, ("before", "after"), nothing, MASKED)
+        for change in changes
+    )
 
 
 def _may_be_hidden(change: Change) -> bool:
     return change.before is not None and not change.sensitive and change.path.split(".")[0] not in _OURS
 
 
-def _masked(change: Change, recorded: _Recorded) -> Change:
-    before = _hide(change.path, change.before, recorded)
-    return (
-        change if before == change.before else change.model_copy(update={"before": before, "sensitive": True})
-    )
+def _masked(change: Change, sides: tuple[str, ...], recorded: _Recorded, words: str = LOOKS_SECRET) -> Change:
+    values = {side: getattr(change, side) for side in sides}
+    shown = {side: _hide(change.path, value, recorded, words) for side, value in values.items()}
+    return change if shown == values else change.model_copy(update={**shown, "sensitive": True})
 
 
-def _hide(path: str, value: Any, recorded: _Recorded, words: str = LOOKS_SECRET) -> Any:
+def _hide(path: str, value: Any, recorded: _Recorded, words: str) -> Any:
     if isinstance(value, Mapping):
-        return {
-            name: _hide(_below(path, str(name)), member, recorded, words) for name, member in value.items()
-        }
+        above = path.split(".")
+        return {n: _hide(spell_path([*above, n]), one, recorded, words) for n, one in value.items()}
     if isinstance(value, list | tuple):
         return [_hide(path, item, recorded, words) for item in value]
     if not isinstance(value, str):
@@ -97,10 +90,6 @@ def _hide(path: str, value: Any, recorded: _Recorded, words: str = LOOKS_SECRET)
     if standing is None:
         return words if looks_secret(_name_of(path), value) else value
     return value if standing else REDACTED
-
-
-def _below(path: str, name: str) -> str:
-    return spell_path([*path.split("."), name])
 
 
 def _name_of(path: str) -> str:
@@ -348,15 +337,12 @@ class SecretVariables:
     def reference(self, value: str, field: str, key: str) -> str:
         """The expression for a value: its variable is named after the field, if need be after the key too."""
         if value not in self._name_by_value:
-            self._name_by_value[value] = self._free(_name(field), _name(f"{key}_{field}"))
+            long = _name(f"{key}_{field}")
+            names = (_name(field), long, *(f"{long}_{number}" for number in range(2, len(self._taken) + 3)))
+            name = next(name for name in names if name not in self._taken and not _is_in_use(name))
+            self._taken.add(name)
+            self._name_by_value[value] = name
         return f"${{var.{self._name_by_value[value]}}}"
-
-    def _free(self, short: str, long: str) -> str:
-        numbered = (f"{long}_{number}" for number in range(2, len(self._taken) + 3))
-        free = (name for name in (short, long, *numbered) if name not in self._taken and not _is_in_use(name))
-        name = next(free)
-        self._taken.add(name)
-        return name
 
     def declarations(self, trees: Iterable[Any] | None = None) -> dict[str, dict[str, Any]]:
         """What a manifest says of them under `variables`: of all, or of those used in entries as written."""
