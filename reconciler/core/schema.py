@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, get_args
+from itertools import combinations
+from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
@@ -26,6 +27,8 @@ from reconciler.core.values import CLOUD_ONLY, TARGET_KINDS
 
 Schema = dict[str, Any]
 
+#: What begins a reference to a model.
+_DEFS = "#/$defs/"
 _ACRONYMS = {
     name.lower(): name
     for name in ("API", "CPU", "ID", "NFS", "OBS", "PFS", "SFT", "SSH", "SWR", "URL", "URN", "UUID")
@@ -46,7 +49,8 @@ def annotate(schema: Schema) -> Schema:
         member = owner["properties"][name]
         member.setdefault("title", title_of(name))
         if "description" not in member:
-            member["description"] = _target(member, definitions)["description"]
+            target = next(one["$ref"] for one in (member, *member.get("anyOf", ())) if "$ref" in one)
+            member["description"] = definitions[target.removeprefix(_DEFS)]["description"]
         if name not in owner.get("required", ()):
             member.setdefault("default", None)
         if "examples" not in member:
@@ -71,23 +75,12 @@ def properties(node: Any, path: str = "") -> Iterator[tuple[str, Schema, str]]:
         for key, value in node.items():
             if key in ("properties", "$defs", "patternProperties"):
                 for name, member in value.items():
-                    if key == "properties" and is_described(node):
+                    # One that people write, and no condition on another one.
+                    if key == "properties" and "additionalProperties" in node:
                         yield f"{path}.{name}", node, name
                     yield from properties(member, f"{path}.{name}")
             elif key not in ("examples", "default", "allOf", "if", "then"):
                 yield from properties(value, path)
-
-
-def is_described(owner: Schema) -> bool:
-    """Whether an object is one that people write, and no condition on another one."""
-    return "additionalProperties" in owner
-
-
-def _target(member: Schema, definitions: dict[str, Schema]) -> Schema:
-    """The first model that a property refers to."""
-    options = [member, *member.get("anyOf", ())]
-    name = next(one["$ref"] for one in options if "$ref" in one).removeprefix("#/$defs/")
-    return definitions[name]
 
 
 def example_of(schema: Schema, definitions: dict[str, Schema]) -> Any:
@@ -99,19 +92,15 @@ def example_of(schema: Schema, definitions: dict[str, Schema]) -> Any:
     if "anyOf" in schema:
         return example_of(schema["anyOf"][0], definitions)
     if "$ref" in schema:
-        return _object(definitions[schema["$ref"].removeprefix("#/$defs/")], definitions)
+        definition = definitions[schema["$ref"].removeprefix(_DEFS)]
+        members = definition["properties"]
+        names = definition.get("required") or list(members)[:1]
+        return {name: example_of(members[name], definitions) for name in names}
     if schema.get("type") == "array":
         return [example_of(schema["items"], definitions)]
     if schema.get("type") == "boolean":
         return schema.get("default") is not True
     raise ValueError(f"no example: {schema}")
-
-
-def _object(definition: Schema, definitions: dict[str, Schema]) -> Schema:
-    """An object with the members that it must have, or else with its first."""
-    members = definition["properties"]
-    names = definition.get("required") or list(members)[:1]
-    return {name: example_of(members[name], definitions) for name in names}
 
 
 _ORDER = ("$schema", "title", "description", "default", "examples")
@@ -242,7 +231,8 @@ def _definitions() -> dict[str, Schema]:
     expanded: tuple[type[Strict], ...] = (TargetEntry, JobEntry, DriftSettings)
     for model in expanded:
         for name, schema in _models(model).items():
-            definitions[name] = _with_expressions(schema)
+            members = {member: _member(one) for member, one in schema.get("properties", {}).items()}
+            definitions[name] = {**schema, "properties": members}
     definitions |= _models(Variable) | _models(Limits) | _models(Prices)
     definitions |= _models(PolicyEntry) | _models(NotifyEntry)
     entry = definitions["JobEntry"]["properties"]
@@ -283,15 +273,10 @@ def _clean(node: Any) -> Any:
         elif name != "title":
             result[name] = _clean(value)
     if result.get("type") == "string" and isinstance(result.get("default"), float):
-        result["default"] = _duration(result["default"])
+        seconds = result["default"]
+        unit, size = ("h", 3600) if seconds % 3600 == 0 else ("m", 60) if seconds % 60 == 0 else ("s", 1)
+        result["default"] = f"{seconds / size:g}{unit}"
     return result
-
-
-def _duration(seconds: float) -> str:
-    for unit, size in (("h", 3600), ("m", 60)):
-        if seconds % size == 0:
-            return f"{seconds / size:g}{unit}"
-    return f"{seconds:g}s"
 
 
 _ABOUT = ("description", "default", "examples")
@@ -311,35 +296,20 @@ def _inlined(node: Any, choices: dict[str, Schema]) -> Any:
         return [_inlined(item, choices) for item in node]
     if not isinstance(node, dict):
         return node
-    name = str(node.get("$ref", "")).removeprefix("#/$defs/")
+    name = str(node.get("$ref", "")).removeprefix(_DEFS)
     if name in choices:
         return {**_bare(choices[name]), **{key: value for key, value in node.items() if key != "$ref"}}
     return {key: _inlined(value, choices) for key, value in node.items()}
 
 
-def _with_expressions(model: Schema) -> Schema:
-    return {
-        **model,
-        "properties": {name: _member(schema) for name, schema in model.get("properties", {}).items()},
-    }
-
-
 def _member(schema: Schema) -> Schema:
     """Let one field, and each item of it, be an expression where it is not free text anyway."""
-    options = schema.get("anyOf", [_bare(schema)])
+    options = _options(schema)
     own = [{**one, "items": _member(one["items"])} if one.get("type") == "array" else one for one in options]
-    if any(one.get("type") == "string" and len(one) == 1 for one in own) or _takes_anything(own):
-        return _about(schema) | _any_of(own)
-    is_text = any(one.get("type", "string") == "string" and "$ref" not in one for one in own)
-    return _about(schema) | _any_of([*own, _TEXT_WITH_EXPRESSION if is_text else _EXPRESSION])
-
-
-def _takes_anything(options: list[Schema]) -> bool:
-    return any(not one for one in options)
-
-
-def _any_of(options: list[Schema]) -> Schema:
-    return options[0] if len(options) == 1 else {"anyOf": options}
+    if {} not in own and {"type": "string"} not in own:
+        is_text = any(one.get("type", "string") == "string" and "$ref" not in one for one in own)
+        own.append(_TEXT_WITH_EXPRESSION if is_text else _EXPRESSION)
+    return _about(schema) | (own[0] if len(own) == 1 else {"anyOf": own})
 
 
 def _options(schema: Schema) -> list[Schema]:
@@ -387,7 +357,7 @@ def _references(node: Any, through_lists: bool) -> Iterator[str]:
             yield from _references(item, through_lists)
     elif isinstance(node, dict):
         if "$ref" in node:
-            yield node["$ref"].removeprefix("#/$defs/")
+            yield node["$ref"].removeprefix(_DEFS)
         for name, value in node.items():
             if name != "items" or through_lists:
                 yield from _references(value, through_lists)
@@ -398,7 +368,7 @@ def _take_nulls(definition: Schema) -> None:
     for name, schema in definition["properties"].items():
         if name not in definition.get("required", ()):
             options = _options(schema)
-            if _NULL not in options and not _takes_anything(options):
+            if _NULL not in options and {} not in options:
                 definition["properties"][name] = _about(schema) | {"anyOf": [*options, _NULL]}
 
 
@@ -407,8 +377,8 @@ def _add_choices(definitions: dict[str, Schema], whole: set[str]) -> None:
     for model in _subclasses(Strict):
         definition = definitions.get(model.__name__)
         if definition is not None and model.choices:
-            rules = [_choice(choice, model.__name__ in whole) for choice in model.choices]
-            definition["allOf"] = [rule for pair in rules for rule in pair]
+            is_whole = model.__name__ in whole
+            definition["allOf"] = [rule for choice in model.choices for rule in _choice(choice, is_whole)]
 
 
 def _subclasses(model: type[Strict]) -> Iterator[type[Strict]]:
@@ -421,12 +391,9 @@ def _choice(choice: Choice, is_whole: bool) -> Iterator[Schema]:
     given = [{"required": [name], "properties": {name: {"not": _SAYS_NOTHING}}} for name in choice.members]
     if choice.is_required and is_whole:
         yield {"oneOf": given, "description": f"{choice.rule}."}
-        return
-    for number, one in enumerate(given):
-        yield from (
-            {"not": {"allOf": [one, other]}, "description": f"{choice.rule}."}
-            for other in given[number + 1 :]
-        )
+    else:
+        for pair in combinations(given, 2):
+            yield {"not": {"allOf": list(pair)}, "description": f"{choice.rule}."}
 
 
 def _add_mapping_forms(definitions: dict[str, Schema]) -> None:
@@ -447,25 +414,19 @@ def _add_mapping_forms(definitions: dict[str, Schema]) -> None:
 
 
 def _mapping_form(kind: str, definitions: dict[str, Schema]) -> Schema:
-    scalars: list[Schema] = [{"type": ["string", "number", "boolean", "null"]}]
-    short = scalars if kind == "Parameter" else _obs_path(kind, definitions)
+    short: list[Schema] = [{"type": ["string", "number", "boolean", "null"]}]
+    if kind != "Parameter":
+        # What stands for `{remote: {obs: {obs_url: …}}}`; null takes the inherited one away.
+        place = definitions["Obs" if kind == "Input" else "ObsTree"]["properties"]["obs_url"]
+        short = [*(one for one in _options(place) if one != _NULL), _NULL]
     form: Schema = {
         "type": "object",
         "additionalProperties": {"anyOf": [*short, {"$ref": f"#/$defs/{kind}Member"}]},
     }
-    if (pattern := _pattern(definitions[kind]["properties"]["name"])) is not None:
-        form["propertyNames"] = {"pattern": pattern}
+    name = definitions[kind]["properties"]["name"]
+    if patterns := [one["pattern"] for one in (name, *name.get("anyOf", ())) if "pattern" in one]:
+        form["propertyNames"] = {"pattern": patterns[0]}
     return form
-
-
-def _obs_path(kind: str, definitions: dict[str, Schema]) -> list[Schema]:
-    """What stands for `{remote: {obs: {obs_url: …}}}`; null takes the inherited one away."""
-    place = definitions["Obs" if kind == "Input" else "ObsTree"]
-    return [*(one for one in _options(place["properties"]["obs_url"]) if one != _NULL), _NULL]
-
-
-def _pattern(schema: Schema) -> str | None:
-    return next((one["pattern"] for one in (schema, *schema.get("anyOf", ())) if "pattern" in one), None)
 
 
 def _environments(schema: Schema) -> None:
@@ -489,8 +450,9 @@ def _environments(schema: Schema) -> None:
             "examples": [True],
         },
     }
+    limit = {name: one for name, one in mapping["propertyNames"].items() if name == "maxLength"}
     name: Schema = {
-        "anyOf": [{"type": "string", "pattern": pattern, **_limit_of_names(mapping)}, _TEXT_WITH_EXPRESSION],
+        "anyOf": [{"type": "string", "pattern": pattern, **limit}, _TEXT_WITH_EXPRESSION],
         "description": "Name of the variable.",
         "examples": ["NCCL_DEBUG"],
     }
@@ -502,10 +464,6 @@ def _environments(schema: Schema) -> None:
     is_item = {"required": ["name"], "anyOf": [{"required": ["value"]}, {"required": ["sensitive"]}]}
     items: Schema = {"anyOf": [item, mapping | {"not": is_item}]}
     schema["anyOf"].insert(1, {"type": "array", "maxItems": mapping["maxProperties"], "items": items})
-
-
-def _limit_of_names(mapping: Schema) -> Schema:
-    return {name: limit for name, limit in mapping["propertyNames"].items() if name == "maxLength"}
 
 
 def _add_target_rules(target: Schema) -> None:
@@ -630,12 +588,12 @@ def language_keys() -> tuple[LanguageKey, ...]:
         inherited = walk.marks(Manifest, name, _Marks(Edit.OF_DECISION, _FILES))
         keys.append(walk.key((name,), member, inherited))
         if name in _BELOW_A_NAME:
-            keys += walk.below((name, _NAME), _BELOW_A_NAME[name], inherited)
+            keys += walk.members((name, _NAME), _BELOW_A_NAME[name], inherited)
         elif name in _RIGHT_BELOW:
-            keys += walk.below((name,), _RIGHT_BELOW[name], inherited)
+            keys += walk.members((name,), _RIGHT_BELOW[name], inherited)
         elif name in _IN_A_LIST:
-            keys += walk.below((name, "[]"), _IN_A_LIST[name], inherited)
-    keys += walk.below((), JobEntry, _Marks())
+            keys += walk.members((name, "[]"), _IN_A_LIST[name], inherited)
+    keys += walk.members((), JobEntry, _Marks())
     return tuple(keys)
 
 
@@ -647,7 +605,12 @@ def find_key(name: str) -> LanguageKey:
     """
     wanted = _steps(name)
     by_steps = {_steps(key.path): key for key in language_keys()}
-    for steps in (wanted, _of_a_job(wanted)):
+    of_a_job = wanted
+    if wanted[0] in _JOBS:
+        of_a_job = wanted[2:]
+    elif _DEFAULTS in wanted:
+        of_a_job = wanted[wanted.index(_DEFAULTS) + 1 :]
+    for steps in (wanted, of_a_job):
         if steps in by_steps:
             return by_steps[steps]
     ending = [key for steps, key in by_steps.items() if wanted and steps[-len(wanted) :] == wanted]
@@ -668,13 +631,6 @@ def _steps(path: str) -> tuple[str, ...]:
     return (steps[0], _NAME, *steps[2:]) if steps[0] in _BELOW_A_NAME and len(steps) > 1 else steps
 
 
-def _of_a_job(steps: tuple[str, ...]) -> tuple[str, ...]:
-    """The steps from the job on, of a path that leads to a job."""
-    if steps[0] in _JOBS:
-        return steps[2:]
-    return steps[steps.index(_DEFAULTS) + 1 :] if _DEFAULTS in steps else steps
-
-
 def _nearest(name: str) -> str | None:
     paths = [key.path for key in language_keys()]
     if found := get_close_matches(name, paths, n=1):
@@ -684,8 +640,7 @@ def _nearest(name: str) -> str | None:
     return by_last[found[0]] if found else None
 
 
-@dataclass(frozen=True)
-class _Marks:
+class _Marks(NamedTuple):
     """What is said of a key and of those below it, unless they say otherwise."""
 
     edit: Edit | None = None
@@ -696,22 +651,22 @@ class _Marks:
 class _SchemaWalk:
     definitions: Mapping[str, _SchemaView]
 
-    def below(
-        self, path: tuple[str, ...], model: type[BaseModel], inherited: _Marks
+    def members(
+        self,
+        path: tuple[str, ...],
+        model: type[BaseModel] | None,
+        inherited: _Marks,
+        owner: _SchemaView | None = None,
     ) -> Iterator[LanguageKey]:
-        """The keys of a model, and those below them."""
-        yield from self._members(path, self.definitions[model.__name__], model, inherited)
-
-    def _members(
-        self, path: tuple[str, ...], owner: _SchemaView, model: type[BaseModel] | None, inherited: _Marks
-    ) -> Iterator[LanguageKey]:
+        """The keys of an object, or of a model, and those below them."""
+        owner = owner or self.definitions[model.__name__ if model else ""]
         for name, schema in owner["properties"].items():
             if not isinstance(schema, Mapping):
                 continue
             marks = self.marks(model, name, inherited)
             yield self.key((*path, name), schema, marks)
             for steps, inner in self._objects(schema):
-                yield from self._members((*path, name, *steps), inner, _model_of(model, name), marks)
+                yield from self.members((*path, name, *steps), _model_of(model, name), marks, inner)
 
     def marks(self, model: type[BaseModel] | None, name: str, inherited: _Marks) -> _Marks:
         """The marks on the line of a field, and what it inherits."""
@@ -743,7 +698,7 @@ class _SchemaWalk:
             for one in schema["anyOf"]:
                 yield from self._options(one)
         elif "$ref" in schema:
-            name = schema["$ref"].removeprefix("#/$defs/")
+            name = schema["$ref"].removeprefix(_DEFS)
             if "Expression" not in name:
                 yield self.definitions[name]
         elif schema.get("type") != "null":
@@ -752,14 +707,15 @@ class _SchemaWalk:
     def _objects(self, schema: _SchemaView) -> Iterator[tuple[tuple[str, ...], _SchemaView]]:
         """The objects with keys of the language that may stand at a place, and the steps to each."""
         for one in self._options(schema):
-            if _has_keys(one):
-                yield (), one
-            elif one.get("type") == "array":
-                yield from ((("[]",), inner) for inner in self._options(one["items"]) if _has_keys(inner))
+            is_list = one.get("type") == "array"
+            for inner in self._options(one["items"]) if is_list else (one,):
+                if {"properties", "additionalProperties"} <= inner.keys():
+                    yield ("[]",) if is_list else (), inner
 
     def _type(self, schema: _SchemaView) -> str:
         if "enum" in schema or "const" in schema:
-            return _choices(schema.get("enum", [schema.get("const")]))
+            choices = [yaml_text(one) for one in schema.get("enum", [schema.get("const")])]
+            return choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
         if "allOf" in schema and "type" not in schema:
             return "mapping"  # a job, or a part of one
         if schema.get("type") == "array":
@@ -768,11 +724,6 @@ class _SchemaWalk:
         kinds = schema.get("type", [])
         names = [_TYPES[kind] for kind in ([kinds] if isinstance(kinds, str) else kinds) if kind != "null"]
         return " or ".join(names) or "any value"
-
-
-def _choices(values: Sequence[Any]) -> str:
-    choices = [yaml_text(one) for one in values]
-    return choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
 
 
 def _model_of(model: type[BaseModel] | None, name: str) -> type[BaseModel] | None:
@@ -784,11 +735,6 @@ def _model_of(model: type[BaseModel] | None, name: str) -> type[BaseModel] | Non
             return one
         waiting += get_args(one)
     return None
-
-
-def _has_keys(schema: _SchemaView) -> bool:
-    """Whether it is an object whose keys are the language's own."""
-    return "properties" in schema and "additionalProperties" in schema
 
 
 _TYPES = {
