@@ -8,10 +8,10 @@ now and what is reported, the likeliest first, and the one whose digest the mark
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from itertools import chain, combinations, islice
+from itertools import chain, combinations, islice, takewhile
 from typing import Any, NamedTuple
 
 from reconciler.core.body import RERUN, digest_of
@@ -128,7 +128,10 @@ class _Guess:
         for name in (*declared, *(name for name in reported if name not in declared)):
             place, below = (*path, name), _rule_below(rule, name)
             if name not in reported:
-                value = self._only_declared(declared[name], below, place)
+                # It was added, unless the service reports it never.
+                was_added = below is not None and below.is_reported
+                value = _ABSENT if was_added else declared[name]
+                self.likely.append(_Option(place, declared[name] if was_added else _ABSENT))
             elif name not in declared:
                 value = self._only_reported(reported[name], below, rule, place)
             else:
@@ -149,9 +152,6 @@ class _Guess:
                 item = (rule and rule.item) or _FREE
                 pairs = enumerate(zip(declared, reported, strict=True))
                 return [self._both(one, other, item, (*path, index)) for index, (one, other) in pairs]
-        return self._both_plain(declared, reported, rule, path)
-
-    def _both_plain(self, declared: Any, reported: Any, rule: FieldRule | None, path: _Path) -> Any:
         if isinstance(declared, SecretName):
             self._perhaps(path, reported)
             return declared
@@ -164,34 +164,25 @@ class _Guess:
         self._perhaps(path, declared)
         return self._bare(reported, rule, path)
 
-    def _only_declared(self, declared: Any, rule: FieldRule | None, path: _Path) -> Any:
-        """A field that is declared and not reported: it was added, unless the service reports it never."""
-        is_reported = rule is not None and rule.is_reported
-        self.likely.append(_Option(path, declared if is_reported else _ABSENT))
-        return _ABSENT if is_reported else declared
-
     def _only_reported(self, reported: Any, rule: FieldRule | None, parent: FieldRule, path: _Path) -> Any:
         """A field that is reported and not declared: removed, or filled in by the service."""
         if rule is None:
             self.unknown.append(_Option(path, reported))
             return _ABSENT
         if parent.has_named_members and rule.is_reported:
-            return self._only_reported_member(reported, rule, parent, path)
+            if parent.keyed_by == "name" and not self.keeps_named_lists:
+                # It may be the algorithm's own; what the service fills in below it is left out.
+                bare = _Guess(keeps_named_lists=True)._bare(reported, rule, path)
+                self.likely.append(_Option(path, bare, is_put_back=True))
+                return _ABSENT
+            if parent.keyed_by is None:
+                self._perhaps_secret(path)
+            return self._bare(reported, rule, path)
         if not rule.is_reported or (rule.is_filled_in and not rule.has_named_members):
             if isinstance(reported, dict):
                 return self._object({}, reported, rule, path)
             self._perhaps_filled_in(path, reported)
             return _ABSENT
-        return self._bare(reported, rule, path)
-
-    def _only_reported_member(self, reported: Any, rule: FieldRule, parent: FieldRule, path: _Path) -> Any:
-        if parent.keyed_by == "name" and not self.keeps_named_lists:
-            # It may be the algorithm's own; what the service fills in below it is left out.
-            bare = _Guess(keeps_named_lists=True)._bare(reported, rule, path)
-            self.likely.append(_Option(path, bare, is_put_back=True))
-            return _ABSENT
-        if parent.keyed_by is None:
-            self._perhaps_secret(path)
         return self._bare(reported, rule, path)
 
     def _bare(self, reported: Any, rule: FieldRule | None, path: _Path) -> Any:
@@ -211,7 +202,8 @@ class _Guess:
         """A field of which the service may have set the value by itself, or not."""
         option = _Option(path, value, is_put_back=value is not _ABSENT)
         # Below an item of a list the service fills in much that nobody declares.
-        (self.unlikely if _is_in_item(path) else self.likely).append(option)
+        is_in_item = any(isinstance(part, int) or part in _NAMED_LISTS for part in path)
+        (self.unlikely if is_in_item else self.likely).append(option)
 
     def _perhaps_secret(self, path: _Path) -> None:
         """An argument or environment variable that was marked as sensitive in place is known by its name."""
@@ -220,10 +212,6 @@ class _Guess:
                 self._perhaps(path, f"${{environment.{name}}}")
             case (*_, "parameters", name, "value"):
                 self._perhaps(path, f"${{parameter.{name}}}")
-
-
-def _is_in_item(path: _Path) -> bool:
-    return any(isinstance(part, int) or part in _NAMED_LISTS for part in path)
 
 
 def _rule_below(rule: FieldRule, name: str) -> FieldRule | None:
@@ -280,21 +268,19 @@ def _pairs(choices: list[_Choice], others: list[_Choice]) -> Iterator[_Choice]:
                 yield (*choices[index], *others[total - index])
 
 
-def _put(form: Any, path: _Path, value: Any) -> Any:
+def _put(form: Any, path: Sequence[str | int], value: Any) -> Any:
     """Return a form with another value at a path; what is not changed is shared."""
+    if not path:
+        return value
     name, *below = path
     if isinstance(name, int):
         if not isinstance(form, list):
             return form
-        return [_put_below(one, below, value) if i == name else one for i, one in enumerate(form)]
+        return [_put(one, below, value) if i == name else one for i, one in enumerate(form)]
     form = form if isinstance(form, dict) else {}
-    changed = _put_below(form.get(name), below, value)
+    changed = _put(form.get(name), below, value)
     others = {key: one for key, one in form.items() if key != name}
     return others if changed is _ABSENT or changed == {} else {**others, name: changed}
-
-
-def _put_below(form: Any, below: list[str | int], value: Any) -> Any:
-    return _put(form, tuple(below), value) if below else value
 
 
 # --- Which fields differ between two canonical forms
@@ -325,19 +311,11 @@ def differing_paths(before: Canonical, after: Canonical) -> tuple[tuple[str, ...
     from deepdiff import DeepDiff
 
     tree = DeepDiff(before, after, view="tree", threshold_to_diff_deeper=0)
-    paths = {_to_list(level.path(output_format="list")) for kind in tree.values() for level in kind}
+    found = [level.path(output_format="list") for kind in tree.values() for level in kind]
+    # As far as the first list: the place in a list means nothing to people.
+    paths = {tuple(takewhile(lambda part: not isinstance(part, int), path)) for path in found}
     # DeepDiff tells a secret from its name, which is all that the history has of it.
     return tuple(sorted(path for path in paths if _at(before, path) != _at(after, path)))
-
-
-def _to_list(path: list[Any]) -> tuple[str, ...]:
-    """The path as far as the first list: the place in a list means nothing to people."""
-    names = []
-    for part in path:
-        if isinstance(part, int):
-            break
-        names.append(part)
-    return tuple(names)
 
 
 def _at(form: Canonical, path: tuple[str, ...]) -> Any:
@@ -477,49 +455,39 @@ class _Pruner:
             if name not in declared:
                 if (removed := self._removed(value, member, rule)) is not None:
                     result[name] = removed
-            elif isinstance(value, dict) and isinstance(mine, dict):
-                if member is None:
-                    # Declared by `raw`: its own members are compared, others are the service's.
-                    result[name] = {k: v for k, v in value.items() if k in mine}
-                elif kept := self.reported(value, mine, member, (*path, name)):
-                    result[name] = kept
+            elif member is None and isinstance(value, dict) and isinstance(mine, dict):
+                # Declared by `raw`: its own members are compared, others are the service's.
+                result[name] = {k: v for k, v in value.items() if k in mine}
             else:
-                result[name] = self._matched(value, mine, member, (*path, name))
+                kept = self._matched(value, mine, member or _FREE, (*path, name))
+                if kept != {} or not isinstance(mine, dict):
+                    result[name] = kept
         return result
 
-    def _matched(self, value: Any, mine: Any, member: FieldRule | None, path: tuple[str, ...]) -> Any:
+    def _matched(self, value: Any, mine: Any, rule: FieldRule, path: tuple[str, ...]) -> Any:
         """One reported value beside the declared one: secrets by their names, lists item by item."""
+        if isinstance(value, dict) and isinstance(mine, dict):
+            return self.reported(value, mine, rule, path)
         if isinstance(mine, SecretName):
             if mine.value != value:
                 self.secrets.append(_change(path, REDACTED, mine, forces_new_job=True))
             return mine
         if isinstance(value, list) and isinstance(mine, list) and len(value) == len(mine):
-            item = (member and member.item) or _FREE
-            return [self._item(one, other, item, path) for one, other in zip(value, mine, strict=True)]
+            pairs = zip(value, mine, strict=True)
+            return [self._matched(one, other, rule.item or _FREE, path) for one, other in pairs]
         return value
-
-    def _item(self, value: Any, mine: Any, rule: FieldRule, path: tuple[str, ...]) -> Any:
-        if isinstance(value, dict) and isinstance(mine, dict):
-            return self.reported(value, mine, rule, path)
-        return self._matched(value, mine, rule, path)
 
     def _removed(self, value: Any, member: FieldRule | None, parent: FieldRule) -> Any:
         """What of an undeclared value was declared once: None for what the service may have put there."""
+        is_object = isinstance(value, dict)
         if parent.has_named_members:
-            return self._removed_member(value, member, parent)
+            if parent.keyed_by == "name" and not self._keeps_named_lists:
+                return None  # it may be the algorithm's own
+            return (self.reported(value, {}, member) if member and is_object else value) or value
         if member is None:
             return None
-        is_object = isinstance(value, dict)
         if member.is_filled_in and not (member.has_named_members and is_object):
             return None
         if is_object and (member.has_named_members or member.members):
             return self.reported(value, {}, member) or None
-        return value
-
-    def _removed_member(self, value: Any, member: FieldRule | None, parent: FieldRule) -> Any:
-        """The same for a member of a named list: it may be the algorithm's own."""
-        if parent.keyed_by == "name" and not self._keeps_named_lists:
-            return None
-        if member is not None and isinstance(value, dict):
-            return self.reported(value, {}, member) or value
         return value
