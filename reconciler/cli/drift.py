@@ -216,7 +216,8 @@ def _unmoving(report: StatusReport) -> object:
 def _redraw(context: Context) -> NoReturn:
     """Draw it in place; the last one stays, whole, when somebody stops it."""
     from reconciler import reconcile
-    from reconciler.render.commands import COLUMNS, cells, head_line, summary_line
+    from reconciler.render.commands import COLUMNS, cells, summary_line
+    from reconciler.render.text import render_head
 
     table = LiveTable(COLUMNS)
     report: StatusReport | None = None
@@ -224,7 +225,8 @@ def _redraw(context: Context) -> NoReturn:
         with reading.silenced(), display.part(table, sys.stdout):
             while True:
                 report = reconcile.status(context)
-                table.title, table.foot = head_line(report), summary_line(report)
+                table.title = render_head(report.stack, report.target)
+                table.foot = summary_line(report)
                 table.rows = [
                     TableRow(cells(one, report), _rank(one), one.phase or "without a job")
                     for one in report.jobs

@@ -187,6 +187,11 @@ def timestamp(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def timestamp_or_none(at_s: float | None) -> str | None:
+    """The same; None of a time that is not known."""
+    return None if at_s is None else timestamp(at_s)
+
+
 class PreflightReason(StrEnum):
     """Why a target would refuse a create: a closed list."""
 

@@ -39,6 +39,7 @@ from reconciler.core.values import (
     few_of_a_kind,
     node_hours,
     timestamp,
+    timestamp_or_none,
 )
 from reconciler.decide.drift_check import (
     REMEDIES,
@@ -516,7 +517,7 @@ class _KeyCheck:
                 "class": class_,
                 "job": job,
                 "detail": detail,
-                "began_at": None if began_at_s is None else timestamp(began_at_s),
+                "began_at": timestamp_or_none(began_at_s),
                 "node_hours": work,
                 "fix": re.sub(r"\b(?:KEY|JOB)\b", lambda found: values[found[0]], fix),
                 "changes": changes,
@@ -760,9 +761,8 @@ def with_comparison(report: DriftReport, comparison: DriftComparison, *, since_l
         "comparison": comparison,
     }
     if since_last:
-        at_s = comparison.compared_with_s
         update |= {name: getattr(comparison, name) for name in ("new", "changed", "gone")}
-        update["compared_with"] = None if at_s is None else timestamp(at_s)
+        update["compared_with"] = timestamp_or_none(comparison.compared_with_s)
     problem = comparison.problem
     # The same may be said of all records.
     if problem is not None and not any(problem in warning.why for warning in report.warnings):

@@ -20,7 +20,7 @@ from reconciler.core.diff import changes_between, spell_path
 from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.record import Call, HistorySnapshot, PastAction, PastRevision, PastRun, PastStep
 from reconciler.core.stack import Declared
-from reconciler.core.values import Change, Frozen, Head, TargetIdentity, timestamp
+from reconciler.core.values import Change, Frozen, Head, TargetIdentity, timestamp, timestamp_or_none
 from reconciler.decide.drift_check import DriftClass
 from reconciler.decide.key_state import AUTO_STOP_SLACK_S
 from reconciler.decide.outcome import Status, spell_status
@@ -196,7 +196,7 @@ def _run(run: PastRun) -> HistoryRun:
         kind=run.kind,
         result=run.word,
         began_at=timestamp(run.at_s),
-        ended_at=_maybe(run.ended_at_s),
+        ended_at=timestamp_or_none(run.ended_at_s),
         duration_s=_span(run.at_s, run.ended_at_s),
         who=run.who,
         where=run.where,
@@ -232,20 +232,16 @@ def _revision(one: PastRevision) -> HistoryRevision:
         job=one.job,
         digest=one.digest,
         phase=one.phase_text or None,
-        created_at=_maybe(one.created_at_s),
-        started_at=_maybe(one.started_at_s),
-        ended_at=_maybe(one.ended_at_s) if one.phase and one.phase.is_terminal else None,
+        created_at=timestamp_or_none(one.created_at_s),
+        started_at=timestamp_or_none(one.started_at_s),
+        ended_at=timestamp_or_none(one.ended_at_s) if one.phase and one.phase.is_terminal else None,
         duration_s=one.duration_s,
         node_count=one.node_count,
-        seen_at=_maybe(one.seen_at_s),
+        seen_at=timestamp_or_none(one.seen_at_s),
         phases=tuple(HistoryPhase(phase=text, seen_at=timestamp(at_s)) for text, at_s in one.phases),
         declared=one.declared and HistoryDeclared.model_validate(asdict(one.declared)),
-        released_at=_maybe(one.released_at_s),
+        released_at=timestamp_or_none(one.released_at_s),
     )
-
-
-def _maybe(at_s: float | None) -> str | None:
-    return None if at_s is None else timestamp(at_s)
 
 
 def _span(begin_s: float, end_s: float | None) -> float | None:

@@ -28,6 +28,7 @@ from reconciler.core.values import (
     Source,
     TargetIdentity,
     timestamp,
+    timestamp_or_none,
 )
 from reconciler.decide.cost import spell_cost
 from reconciler.decide.drift import check_key
@@ -54,19 +55,13 @@ from reconciler.decide.plan import (
     spell_work,
     spoken,
 )
-from reconciler.decide.planner import (
-    KeyDecision,
-    ProposedPlan,
-    snapshot_warnings,
-)
+from reconciler.decide.planner import KeyDecision, ProposedPlan, snapshot_warnings
 from reconciler.decide.policies import judge_plan, planned
 from reconciler.decide.renames import SweepEntries
 from reconciler.decide.rules import DO_NOT_WAIT, KEEP_IT, LET_IT_GO_ON, RULES, WHERE_EDITS_WAIT
 
 if TYPE_CHECKING:
-    from reconciler.core.ports import (
-        EvaluateExpressions,
-    )
+    from reconciler.core.ports import EvaluateExpressions
 
 
 # --- the jobs of a stack now
@@ -187,16 +182,16 @@ def make_status(
         jobs += rows.of_key(is_asked_for=key in (stack.chosen or ()))
     summary = Counter(one.phase for one in jobs if one.phase is not None)
     return StatusReport(
-        reconciler_version=plan.reconciler_version,
-        created_at=plan.created_at,
-        stack=plan.stack,
-        target=plan.target,
-        manifest_digest=plan.manifest_digest,
+        **_head_of(plan),
         complete=plan.complete,
         summary=dict(sorted(summary.items())),
         jobs=tuple(jobs),
         warnings=plan.warnings,
     )
+
+
+def _head_of(plan: Plan) -> dict[str, Any]:
+    return {name: getattr(plan, name) for name in Head.model_fields}
 
 
 class _Key(NamedTuple):
@@ -241,9 +236,9 @@ class _Key(NamedTuple):
                 "job": job.id,
                 "phase": job.phase_text,
                 "secondary_phase": secondary if secondary and secondary != job.phase_text else None,
-                "created_at": _maybe(job.created_at_s),
-                "started_at": _maybe(job.started_at_s),
-                "ended_at": _maybe(job.ended_at_s()) if has_ended else None,
+                "created_at": timestamp_or_none(job.created_at_s),
+                "started_at": timestamp_or_none(job.started_at_s),
+                "ended_at": timestamp_or_none(job.ended_at_s()) if has_ended else None,
                 "queued_s": round(job.queued_s(at_s), 3),
                 "ran_s": round(job.ran_s(at_s), 3),
             }
@@ -290,7 +285,7 @@ def _waits_for(action: PlannedAction | None, job: ObservedJob | None) -> Waiting
     if action is not None and action.action in _IN_THE_WAY:
         return Waiting(kind=_IN_THE_WAY[action.action], detail=action.detail)
     if action is not None and action.action is Action.DEFER:
-        kind, due_at = _DEFERRED.get(action.reason, WaitKind.OTHER), _maybe(action.due_s)
+        kind, due_at = _DEFERRED.get(action.reason, WaitKind.OTHER), timestamp_or_none(action.due_s)
         return Waiting(kind=kind, detail=action.detail, keys=action.waits_for, due_at=due_at)
     if phase is Phase.TERMINATING:
         return Waiting(kind=WaitKind.TERMINATION, detail="its termination")
@@ -321,10 +316,6 @@ def _resources(body: Mapping[str, Any]) -> tuple[int | None, str | None]:
     nodes = sum(count if isinstance(count, int) else 1 for count in counts)
     flavors = dict.fromkeys(str(r["flavor_id"]) for r in found if r.get("flavor_id"))
     return nodes, " + ".join(flavors) or None
-
-
-def _maybe(at_s: float | None) -> str | None:
-    return None if at_s is None else timestamp(at_s)
 
 
 # --- what stands against the actions of one key: policies, and guards that block it or refuse the plan
@@ -525,11 +516,7 @@ def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
     # What the rule chose for the key, where its action became another one.
     chosen = decision.chosen.action if decision.chosen and actions else None
     return Explanation(
-        reconciler_version=plan.reconciler_version,
-        created_at=plan.created_at,
-        stack=stack.name,
-        target=plan.target,
-        manifest_digest=plan.manifest_digest,
+        **_head_of(plan),
         key=key,
         actions=actions,
         policies=tuple(policy_verdicts(stack, plan.target, own, context.evaluate)),
@@ -573,7 +560,7 @@ def _observed(state: KeyState) -> Iterator[ObservedRevision]:
             phase=job.phase_text,
             digest=marker.digest,
             as_declared=desired.is_declared_by(marker.digest) if desired and desired.digest else None,
-            created_at=_maybe(job.created_at_s),
+            created_at=timestamp_or_none(job.created_at_s),
             ran_s=round(job.ran_s(state.at_s), 3) if job.is_active else job.duration_s,
             nodes=job.node_count,
             stopped=marker.stopped,

@@ -282,11 +282,8 @@ class _Plan:
         present |= {key: job for key, job in self.after.items() if job.is_absent and key not in self.before}
         views, past = {}, {}
         for place, (key, job) in enumerate(sorted(present.items())):
-            job_id, digest, protect = (
-                f"{place:08x}",
-                job.digest or f"{CURRENT}{0:012x}",
-                job.lifecycle.protect,
-            )
+            job_id, digest = f"{place:08x}", job.digest or f"{CURRENT}{0:012x}"
+            protect = job.lifecycle.protect
             protected = protect is True
             marker = Marker(self.stack.name, key, 1, digest, schedule=job.schedule_mark, protected=protected)
             text, body = str(Description(job.description, marker)), job.body or {}

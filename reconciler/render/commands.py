@@ -48,15 +48,10 @@ _COLOURS = {Health.WELL: "green", Health.NOTE: "yellow", Health.WRONG: "red", He
 def render_status(report: StatusReport, style: Style = PLAIN) -> str:
     """Where each key stands: a table, what a person should know, and a last line that counts."""
     table = render_table(COLUMNS, (cells(one, report) for one in report.jobs), style)
-    lines = [style.paint(head_line(report), "bold"), "", table]
+    lines = [style.paint(render_head(report.stack, report.target), "bold"), "", table]
     lines += render_warnings(report.warnings, style)
     keys = {one.key for one in report.jobs}
     return fit("\n".join([*lines, summary_line(report)]) + "\n", style, keys)
-
-
-def head_line(report: StatusReport) -> str:
-    """The line above the table."""
-    return render_head(report.stack, report.target)
 
 
 def cells(one: JobStatus, report: StatusReport) -> tuple[str, ...]:

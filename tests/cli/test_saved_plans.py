@@ -348,9 +348,12 @@ def test_saved_plan_is_carried_out_without_any_manifest_and_recorded(
     assert changes(service) == before
 
 
-def test_apply_of_a_saved_plan_writes_its_steps_as_json_lines(
+def test_apply_of_a_saved_plan_asks_and_writes_its_steps_as_json_lines(
     reconciler: Reconciler, service: Service, every_action: dict[str, Any]
 ) -> None:
+    said = reconciler("apply", "--plan", str(PLAN), "--json")
+    assert (said.code, changes(service)) == (3, [])
+    assert "fix: add --yes" in said.err
     said = carry_out(reconciler, "--json")
     assert said.code == 0
     types = [event["type"] for event in said.events]
@@ -359,13 +362,6 @@ def test_apply_of_a_saved_plan_writes_its_steps_as_json_lines(
     assert types[-1] == "apply_completed"
     assert said.events[-1]["summary"]["done"] == 4
     assert said.events[1]["summary"] == every_action["summary"]
-
-
-def test_it_asks(reconciler: Reconciler, service: Service, every_action: dict[str, Any]) -> None:
-    said = reconciler("apply", "--plan", str(PLAN))
-    assert said.code == 3
-    assert "fix: add --yes" in said.err
-    assert changes(service) == []
 
 
 def test_plan_file_may_be_elsewhere_and_so_may_we(
