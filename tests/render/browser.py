@@ -55,6 +55,13 @@ class Page:
         self.call("Page.navigate", url=address)
         self._browser.wait_for("Page.loadEventFired")
 
+    def show(self, text: str, file: Path) -> Page:
+        """Open a page that is written to a file."""
+        file.write_text(text, encoding="utf-8")
+        self.emulate("light")
+        self.open(file.as_uri())
+        return self
+
     def run(self, script: str) -> Any:
         """Evaluate an expression; its value comes back as JSON."""
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True)

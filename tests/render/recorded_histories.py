@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -278,8 +277,3 @@ def a_quarter() -> HistoryExcerpt:
     for part in (quarter.nights, quarter.weeks, quarter.sweep, quarter.long_runs, quarter.checks):
         part()
     return quarter.recorded()
-
-
-def keys_of(shown: HistoryExcerpt) -> Iterator[str]:
-    """The keys that it has revisions of, sorted."""
-    yield from sorted({one.key for one in shown.revisions})

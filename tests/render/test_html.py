@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -102,24 +101,20 @@ def opened(browser_page: Page, tmp_path: Path) -> Page:
     hostile = an_action(Action.BLOCKED, 1, detail="<img src=x onerror=window.harmed=1>")
     hostile = hostile.model_copy(update={"key": "<script>window.harmed=1</script>"})
     plan = a_plan([*every_action().actions, hostile])
-    file = tmp_path / "plan.html"
-    file.write_text(render(Content.PLAN, plan, "html", View()), encoding="utf-8")
-    browser_page.emulate("light")
-    browser_page.open(file.as_uri())
-    return browser_page
+    return browser_page.show(render(Content.PLAN, plan, "html", View()), tmp_path / "plan.html")
 
 
 _SHOWN = "[...document.querySelectorAll('tr[data-key]')].filter(r => r.offsetHeight).map(r => r.dataset.key)"
 
 
 def shown(page: Page) -> list[str]:
-    found: list[str] = page.run(_SHOWN)
-    return found
+    return list(page.run(_SHOWN))
 
 
 def type_filter(page: Page, text: str) -> None:
-    script = f"f = document.getElementById('filter'); f.value = {text!r}; f.dispatchEvent(new Event('input'))"
-    page.run(script)
+    page.run(
+        f"f = document.getElementById('filter'); f.value = {text!r}; f.dispatchEvent(new Event('input'))"
+    )
 
 
 def test_nothing_is_fetched_and_nothing_from_outside_runs(opened: Page) -> None:
@@ -133,11 +128,9 @@ def test_nothing_is_fetched_and_nothing_from_outside_runs(opened: Page) -> None:
 def test_page_of_every_content_fetches_nothing_and_unfolds(
     browser_page: Page, tmp_path: Path, content: Content
 ) -> None:
-    file = tmp_path / "page.html"
     (make, *_) = VALUES[content].values()
     text = render(content, make(), "html", View(plan=every_action()))
-    file.write_text(text, encoding="utf-8")
-    browser_page.open(file.as_uri())
+    browser_page.show(text, tmp_path / "page.html")
     assert [address.rpartition("/")[2] for address in browser_page.requests] == ["page.html"]
     assert browser_page.errors == []
     assert len(shown(browser_page)) == text.count("<tr data-key=")
@@ -146,9 +139,7 @@ def test_page_of_every_content_fetches_nothing_and_unfolds(
 
 
 def test_filter_finds_what_is_folded(browser_page: Page, tmp_path: Path) -> None:
-    file = tmp_path / "history.html"
-    file.write_text(render(Content.HISTORY, recorded(), "html", View()), encoding="utf-8")
-    browser_page.open(file.as_uri())
+    browser_page.show(render(Content.HISTORY, recorded(), "html", View()), tmp_path / "history.html")
     type_filter(browser_page, "sold out")
     assert shown(browser_page) == ["#2 apply"]
 
@@ -209,13 +200,16 @@ CONTRASTS = """
 def test_text_has_enough_contrast(opened: Page, scheme: str) -> None:
     opened.emulate(scheme)
     opened.run("document.getElementById('unfold').click()")
-    found: list[list[Any]] = opened.run(CONTRASTS)
-    assert len(found) > 50
-    backs = set()
-    for tag, colour, back in found:
-        assert contrast(hex_of(colour), hex_of(back)) >= 4.5, (tag, colour, back)
-        backs.add(hex_of(back))
+    backs = check_contrasts(opened, at_least=50)
     assert ("#ffffff" in backs) is (scheme == "light")
+
+
+def check_contrasts(page: Page, *, at_least: int) -> set[str]:
+    """Every text that is shown is readable; return the colours that are behind them."""
+    found = [(tag, hex_of(colour), hex_of(back)) for tag, colour, back in page.run(CONTRASTS)]
+    assert len(found) > at_least
+    assert [one for one in found if contrast(*one[1:]) < 4.5] == []
+    return {back for _, _, back in found}
 
 
 def hex_of(colour: str) -> str:

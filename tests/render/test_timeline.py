@@ -25,7 +25,7 @@ from tests.render.recorded_histories import (
     timeline_of,
 )
 from tests.render.test_hostile_text import CORPUS, HARMLESS, check_html, check_no_control
-from tests.render.test_html import CONTRASTS, Elements, check_self_contained, contrast, hex_of
+from tests.render.test_html import Elements, check_contrasts, check_self_contained, contrast
 
 STYLE = Path(__file__).parents[2] / "reconciler/render/page/timeline.css"
 STATES = (
@@ -258,12 +258,8 @@ def opened(browser_page: Page, page_text: str, tmp_path: Path) -> Page:
 
 
 def show(page: Page, text: str, directory: Path) -> Page:
-    file = directory / "history.html"
-    file.write_text(text, encoding="utf-8")
-    page.emulate("light")
     resize(page, 1280)
-    page.open(file.as_uri())
-    return page
+    return page.show(text, directory / "history.html")
 
 
 def resize(page: Page, width: int) -> None:
@@ -484,10 +480,7 @@ def test_nothing_is_cut_off(browser_page: Page, tmp_path: Path, width: int) -> N
 def test_text_has_enough_contrast(opened: Page, scheme: str) -> None:
     opened.emulate(scheme)
     opened.run("document.querySelector('[data-key=llm-pretrain] .key').click()")
-    found: list[list[Any]] = settled(opened).run(CONTRASTS)
-    assert len(found) > 100
-    for tag, colour, back in found:
-        assert contrast(hex_of(colour), hex_of(back)) >= 4.5, (tag, colour, back)
+    check_contrasts(settled(opened), at_least=100)
 
 
 def test_print_shows_every_lane_and_no_controls(browser_page: Page, tmp_path: Path) -> None:
