@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple
@@ -113,6 +113,18 @@ def escape(text: str, *, before_expression: bool = False) -> str:
         bare = escaped.rstrip("$")
         return bare + "${$}" * (len(escaped) - len(bare))
     return escaped
+
+
+def join_parts(parts: Iterable[str | Reference]) -> str:
+    """Return the text that `parts_of` takes apart into these parts."""
+    joined = literal = ""
+    for part in parts:
+        if isinstance(part, str):
+            literal += part
+        else:
+            joined += escape(literal, before_expression=True) + part.text
+            literal = ""
+    return joined + escape(literal)
 
 
 def save(tree: Any) -> Any:

@@ -18,7 +18,7 @@ from reconciler.core.scalar import (
     Reference,
     UnresolvedText,
     as_released,
-    escape,
+    join_parts,
     outputs_in,
     parts_of,
     scalar_text,
@@ -270,18 +270,15 @@ class Expander:
 
 def _join(texts: Sequence[str]) -> str:
     """Join texts; with a secret among them to one that shows its name."""
-    shown, literal, is_secret, has_value = "", "", False, True
-    for text in texts:
-        if isinstance(text, SecretText):
-            is_secret, has_value = True, has_value and text.has_value
-            shown += escape(literal, before_expression=True) + text.reference
-            literal = ""
-        else:
-            literal += text
-    shown += escape(literal)
-    if not is_secret:
+    secrets = [text for text in texts if isinstance(text, SecretText)]
+    if not secrets:
         return "".join(texts)
-    return SecretText("".join(texts), shown) if has_value else SecretText(shown, shown, has_value=False)
+    shown = join_parts(
+        Reference("", text.reference, is_closed=True) if isinstance(text, SecretText) else text
+        for text in texts
+    )
+    has_value = all(secret.has_value for secret in secrets)
+    return SecretText("".join(texts) if has_value else shown, shown, has_value=has_value)
 
 
 def _wrong(reference: Reference, why: str, fix: str | None = None) -> NotExpanded:

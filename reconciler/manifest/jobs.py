@@ -443,13 +443,10 @@ class JobReader:
         job = self._read(entry)
         return job if len(self.problems) == before else None
 
-    def check_defaults(self) -> None:
-        """Look at `defaults` on their own: what they say wrong, every job may say otherwise."""
+    def check_inherited(self) -> None:
+        """Look at `defaults` and templates on their own: what they say wrong, every job may say otherwise."""
         for part in () if self.expander.budget.is_exceeded else self.defaults:
             self._check_alone(part.value, part.origin, is_used=self._defaults_are_used)
-
-    def check_templates(self) -> None:
-        """Look at each template on its own, for the same reason."""
         for name, template in self.templates.entries.items():
             if isinstance(template.value, dict):
                 tree = {key: value for key, value in template.value.items() if key not in NOT_IN_TEMPLATES}

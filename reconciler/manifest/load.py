@@ -53,7 +53,7 @@ from reconciler.manifest.problems import (
 )
 from reconciler.manifest.settings import RecordsSetting, Targets, misplaced_urls
 from reconciler.manifest.variables import (
-    GivenValues,
+    LoadInputs,
     VariableSection,
     VariableValues,
     marked_texts,
@@ -192,15 +192,6 @@ _ECHOES_OF_BROKEN = frozenset({"missing", "rule"})
 _MOST_LINK_PROBLEMS = 1000
 
 
-@dataclass(frozen=True)
-class _Inputs(GivenValues):
-    """What a stack is read with, its files aside; see `load`."""
-
-    learn: Callable[[Iterable[str]], None]
-    traced: str | None = None
-    jobs: ExpansionBudget = field(default_factory=ExpansionBudget, kw_only=True)
-
-
 def load(
     paths: Sequence[Path] | StackFiles,
     *,
@@ -226,7 +217,7 @@ def load(
         WrongUsage: a path or the target does not exist, or there are several stacks to choose from.
     """
     with _no_garbage_collection():
-        inputs = _Inputs(variables, tuple(read_value_files(var_files)), environ, offline, learn, traced)
+        inputs = LoadInputs(variables, read_value_files(var_files), environ, offline, learn, traced)
         files = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
         return _load(files, merge_files(files.documents), inputs, target)
 
@@ -251,7 +242,7 @@ def check(
         WrongUsage: as `load`.
     """
     with _no_garbage_collection():
-        inputs = _Inputs(variables, tuple(read_value_files(var_files)), environ, True, learn)
+        inputs = LoadInputs(variables, read_value_files(var_files), environ, True, learn)
         files = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
         merged = merge_files(files.documents)
         if target is not None or not any(map(differs, merged.targets.values())):
@@ -260,7 +251,7 @@ def check(
 
 
 def _check_each(
-    files: StackFiles, merged: MergedManifest, inputs: _Inputs
+    files: StackFiles, merged: MergedManifest, inputs: LoadInputs
 ) -> tuple[LoadedStack, tuple[Diagnostic, ...]]:
     default = [merged.target] if merged.target in merged.targets else []
     loaded: list[LoadedStack] = []
@@ -307,7 +298,7 @@ def load_mapping(
     return load(files, variables=variables, environ=environ, offline=offline, learn=learn)
 
 
-def _load(files: StackFiles, merged: MergedManifest, inputs: _Inputs, target: str | None) -> LoadedStack:
+def _load(files: StackFiles, merged: MergedManifest, inputs: LoadInputs, target: str | None) -> LoadedStack:
     default = merged.target if target is None else target
     names: list[str | None] = [default]
     if default is None and any(map(differs, merged.targets.values())):
@@ -348,7 +339,7 @@ class _Loading:
     """One run of `load` for one target: the merged manifest, and the problems found so far."""
 
     def __init__(
-        self, files: StackFiles, merged: MergedManifest, inputs: _Inputs, target: str | None
+        self, files: StackFiles, merged: MergedManifest, inputs: LoadInputs, target: str | None
     ) -> None:
         self._files, self._merged, self._inputs = files, merged, inputs
         self._on = None if target is None else merged.targets.get(target)
@@ -456,8 +447,7 @@ class _Loading:
                 inputs.given, inputs.value_files, variables.declared, self._files.known_variables
             )
         self._problems += variables.problems
-        reader.check_defaults()
-        reader.check_templates()
+        reader.check_inherited()
         self._problems += sweeps.problems
         self._problems += reader.templates.problems()
         self._problems += reader.problems

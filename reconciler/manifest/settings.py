@@ -21,7 +21,7 @@ from reconciler.core.addresses import (
     user_password,
     written_passwords,
 )
-from reconciler.core.scalar import Reference, escape, parts_of, scalar_text
+from reconciler.core.scalar import Reference, escape, join_parts, parts_of, scalar_text
 from reconciler.core.stack import SECTIONS, Target, TargetEntry
 from reconciler.core.values import CLOUD_ONLY
 from reconciler.errors import Diagnostic, ManifestInvalid, WrongUsage, in_file_order
@@ -285,27 +285,17 @@ def resolve_url(text: str, expander: Expander, root: Path) -> str:
 
 def reference_of(text: str, value_of: Callable[[str], Any]) -> str:
     """The text with those expressions kept that stand for what is secret, or comes from the environment."""
-    shown, literal = "", ""
-    for part in parts_of(text):
-        value = part if isinstance(part, str) else _open_value(part, value_of)
-        if value is None:
-            assert isinstance(part, Reference)
-            shown += escape(literal, before_expression=True) + part.text
-            literal = ""
-        else:
-            literal += value
-    return shown + escape(literal)
 
+    def shown(part: str | Reference) -> str | Reference:
+        if isinstance(part, str) or not part.inner.startswith("var."):
+            return part
+        try:
+            value = scalar_text(value_of(part.inner.removeprefix("var.")))
+        except NoValue:
+            return part
+        return part if isinstance(value, SecretText) or not isinstance(value, str) else value
 
-def _open_value(reference: Reference, value_of: Callable[[str], Any]) -> str | None:
-    kind, _, name = reference.inner.partition(".")
-    if kind != "var":
-        return None
-    try:
-        value = scalar_text(value_of(name))
-    except NoValue:
-        return None
-    return None if isinstance(value, SecretText) or not isinstance(value, str) else value
+    return join_parts(map(shown, parts_of(text)))
 
 
 def misplaced_credential(text: str) -> Problem | None:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from reconciler.core.scalar import (
     VARIABLE_NAME,
     Reference,
-    escape,
     is_boolean,
+    join_parts,
     parts_of,
     plain,
     scalar_text,
@@ -570,14 +570,7 @@ def _composed(values: VariableValues, value: Any) -> _Source:
     # What looks like a secret itself is not written down.
     if not is_composed or secret_parts(literal):
         return {"default": True}
-    text = literal = ""
-    for part in parts:
-        if isinstance(part, str):
-            literal += part
-        else:
-            text += escape(literal, before_expression=True) + part.text
-            literal = ""
-    return {"text": text + escape(literal)}
+    return {"text": join_parts(parts)}
 
 
 def _parts(values: VariableValues, text: str, within: frozenset[str]) -> Iterator[str | Reference]:
@@ -607,14 +600,17 @@ def declared_sensitive(documents: Iterable[Document]) -> Iterator[tuple[str, dic
 
 
 @dataclass(frozen=True)
-class GivenValues:
-    """What gives values from outside: `--var`, `--var-file` and the environment; see `load`."""
+class LoadInputs:
+    """What a stack is read with, its files aside; see `load`."""
 
     given: Mapping[str, str]
-    value_files: tuple[Document, ...]
+    value_files: Sequence[Document]
     environ: Mapping[str, str]
     offline: bool
-    settings: ExpansionBudget = field(default_factory=settings_budget, kw_only=True)
+    learn: Callable[[Iterable[str]], None]
+    traced: str | None = None
+    settings: ExpansionBudget = field(default_factory=settings_budget)
+    jobs: ExpansionBudget = field(default_factory=ExpansionBudget)
 
 
 class VariableSection:
@@ -628,20 +624,20 @@ class VariableSection:
         entries: Mapping[str, MergedEntry],
         targets: Mapping[str, MergedEntry],
         target: MergedEntry | None,
-        outside: GivenValues,
+        inputs: LoadInputs,
     ) -> None:
-        self._entries, self._targets, self._target, self._outside = entries, targets, target, outside
+        self._entries, self._targets, self._target, self._inputs = entries, targets, target, inputs
         self.problems: list[Diagnostic] = []
         self.warnings: list[Diagnostic] = []
         self.declared = {name: self._variable(name, entry) for name, entry in entries.items()}
         self.values = VariableValues(
             self.declared,
-            outside.given,
-            {name: value for document in outside.value_files for name, value in document.tree.items()},
-            outside.environ,
-            outside.offline,
+            inputs.given,
+            {name: value for document in inputs.value_files for name, value in document.tree.items()},
+            inputs.environ,
+            inputs.offline,
             variables_on(target),
-            outside.settings,
+            inputs.settings,
         )
 
     def _variable(self, name: str, entry: MergedEntry) -> Variable:
@@ -673,7 +669,7 @@ class VariableSection:
 
     def value_problems(self) -> Iterator[Diagnostic]:
         """Yield what is wrong with the values, used or not, each where it comes from."""
-        files_are_broken = any(document.is_broken for document in self._outside.value_files)
+        files_are_broken = any(document.is_broken for document in self._inputs.value_files)
         for name, source, problem, below in self.values.problems():
             # Who knows what a broken file would have given.
             if source is None and files_are_broken:
@@ -693,7 +689,7 @@ class VariableSection:
         """Where a value stands in a file; for one from outside, where the variable is declared."""
         entry = self._entries[name]
         if source is ValueSource.FILE:
-            files = reversed(self._outside.value_files)
+            files = reversed(self._inputs.value_files)
             return next(one for one in files if one.tree.get(name) is not None), (name,)
         if source is ValueSource.TARGET and self._target is not None:
             return self._target.document, (*self._target.steps, VARIABLES, name)
@@ -719,7 +715,7 @@ class VariableSection:
         secrets, values = self.values.secrets(), self.values
 
         def expander(values: VariableValues) -> Expander:
-            return Expander(values.get, self._outside.environ, budget=self.values.budget)
+            return Expander(values.get, self._inputs.environ, budget=self.values.budget)
 
         here = expander(values)
         there = [
@@ -742,7 +738,7 @@ class VariableSection:
             return {}
         from reconciler.core.settings import VariableSource
 
-        files = self._outside.value_files
+        files = self._inputs.value_files
         file_by_name = {name: document.file for document in files for name in document.tree}
         found = {name: _saved_source(self.values, name, file_by_name) for name in sensitive}
         return {name: VariableSource(**source) for name, source in found.items() if source is not None}
