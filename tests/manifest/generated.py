@@ -13,45 +13,10 @@ from typing import Any
 
 #: Scalars as they stand in a file, where any kind of value may stand.
 ODD = (
-    *(
-        "1.10",
-        "1e-5",
-        "0123",
-        "0x1F",
-        "0o17",
-        "+1",
-        "-0.0",
-        ".5",
-        "1_000",
-        "true",
-        "False",
-        "12345678901234567890",
-    ),
-    *(
-        "yes",
-        "2026-11-21",
-        "a b",
-        "'q # q'",
-        '"d\\n\\t\\u00e9"',
-        "é漢",
-        "a:b",
-        "a#b",
-        "-x",
-        "'it''s'",
-        "''",
-        '" "',
-    ),
-    *(
-        "obs://b/c/",
-        "'${var.text}'",
-        '"$${x} ${job.key}"',
-        "'${var.number}'",
-        "~x",
-        "'*'",
-        '"&"',
-        "=",
-        "NULL x",
-    ),
+    *("1.10", "1e-5", "0123", "0x1F", "0o17", "+1", "-0.0", ".5", "1_000", "true", "False"),
+    *("12345678901234567890", "yes", "2026-11-21", "a b", "'q # q'", '"d\\n\\t\\u00e9"', "é漢", "a:b"),
+    *("a#b", "-x", "'it''s'", "''", '" "', "obs://b/c/", "'${var.text}'", '"$${x} ${job.key}"'),
+    *("'${var.number}'", "~x", "'*'", '"&"', "=", "NULL x"),
 )
 #: Texts, which must not read as anything else.
 TEXTS = ("plain", "'single: quoted'", '"double # quoted"', "two words", "é", "'0123'", '"true"', "a#b")

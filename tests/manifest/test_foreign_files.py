@@ -13,7 +13,7 @@ import pytest
 
 from reconciler.errors import WrongUsage
 from reconciler.manifest import yaml as file_content
-from tests.manifest.conftest import HEAD, JOB, Place, marked, place_of
+from tests.manifest.conftest import HEAD, JOB, Place, place_of
 
 SECRET = "hunter2-and-more"
 ROOT = f"{HEAD}jobs:\n  top:{JOB}"
@@ -240,41 +240,3 @@ def test_no_value_of_a_variable_file_that_is_no_mapping_is_shown(stack: Place, t
     problems = stack.problems(var_files=[file])
     assert [problem.snippet for problem in problems] == [None] * len(problems)
     assert SECRET not in repr(problems)
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"), [("- a\n", "a list"), ("a\n", "a single value"), ("1\n", "a single")]
-)
-def test_error_says_what_kind_of_file_was_found(stack: Place, text: str, kind: str) -> None:
-    stack.write(text, "x.yaml")
-    problem = stack.problem()
-    assert (problem.what, place_of(problem)) == ("wrong type", "x.yaml:1:1")
-    assert kind in problem.why
-
-
-@pytest.mark.parametrize(
-    ("text", "mark"),
-    [
-        ("jobs:\n  a: {b: c: d}\n", ":"),
-        ("jobs:\n\ta: b\n", " "),
-        ("apiVersion: reconciler/v1\njobz: [\n", ""),
-        ('{"jobs": {}, "jobs": {}}\n', '"jobs"'),
-        ("defaults: {}\njobz: {}\n", "jobz"),
-        ("apiVersion v1\njobs: {}\n", ":"),
-    ],
-)
-def test_line_of_a_manifest_with_a_mistake_is_shown(stack: Place, text: str, mark: str) -> None:
-    stack.write(text, "x.yaml")
-    assert mark in marked(stack.problem())
-
-
-def test_misspelt_section_on_its_own_is_named_without_its_line(stack: Place) -> None:
-    stack.write("job: {a: {}}\n", "x.yaml")
-    problem = stack.problem()
-    assert (problem.fix, problem.snippet) == ('did you mean "jobs"?', None)
-
-
-def test_key_that_is_no_slip_shows_no_line(stack: Place) -> None:
-    stack.write(f"jobs: {{}}\nOS_PASSWORD: {SECRET}\n", "x.yaml")
-    problem = stack.problem()
-    assert (problem.what, problem.snippet) == ("unknown field", None)

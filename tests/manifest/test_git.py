@@ -86,47 +86,48 @@ def test_link_that_leads_out_by_way_of_another_link_is_left_out(git: Git, direct
     assert list(files.left_out) == ["a/b/jobs.yaml"]
 
 
+#: A file, a link, a directory and a submodule, as a tree writes them.
+FILE, LINK, DIRECTORY, SUBMODULE = "100644", "120000", "40000", "160000"
+
+
 def tree_of(git: Git, *entries: tuple[str, str, str]) -> str:
-    """A commit whose tree no checkout would make: (mode, path, object)."""
-    kinds = {"100644": "blob", "120000": "blob", "040000": "tree", "160000": "commit"}
-    lines = "".join(f"{mode} {kinds[mode]} {oid}\t{path}\n" for mode, path, oid in entries)
-    tree = git("mktree", "--missing", feed=lines.encode())
-    return git("commit-tree", tree, "-m", "crafted")
+    """A tree of (mode, name, object), with names too that git itself would refuse to write."""
+    data = b"".join(f"{mode} {name}\0".encode() + bytes.fromhex(oid) for mode, name, oid in entries)
+    return git("hash-object", "-t", "tree", "-w", "--literally", "--stdin", feed=data)
+
+
+def crafted(git: Git, *entries: tuple[str, str, str]) -> str:
+    """A commit of such a tree, which no checkout would make."""
+    return git("commit-tree", tree_of(git, *entries), "-m", "crafted")
+
+
+def blob(git: Git, content: str) -> str:
+    return git("hash-object", "-w", "--stdin", feed=content.encode())
 
 
 def test_submodule_is_left_out(git: Git, directory: Path) -> None:
-    made = tree_of(git, ("160000", "module", "1" * 40))
+    made = crafted(git, (SUBMODULE, "module", "1" * 40))
     assert copy_manifests(repository(), made, directory).left_out == {"module": "it is a submodule"}
-
-
-def raw_tree(git: Git, *entries: tuple[str, str, str]) -> str:
-    """The same with names that git itself would refuse to write."""
-    data = b"".join(f"{mode} {path}\0".encode() + bytes.fromhex(oid) for mode, path, oid in entries)
-    return git("hash-object", "-t", "tree", "-w", "--literally", "--stdin", feed=data)
 
 
 @pytest.mark.parametrize("name", ["..", "."])
 def test_path_that_leads_out_of_the_repository_is_refused(git: Git, directory: Path, name: str) -> None:
-    blob = git("hash-object", "-w", "--stdin", feed=b"evil")
-    inner = raw_tree(git, ("100644", "evil.yaml", blob))
-    made = git("commit-tree", raw_tree(git, ("40000", name, inner)), "-m", "crafted")
+    made = crafted(git, (DIRECTORY, name, tree_of(git, (FILE, "evil.yaml", blob(git, "evil")))))
     with pytest.raises(GitFailed):
         copy_manifests(repository(), made, directory)
     assert not (directory.parent / "evil.yaml").exists()
 
 
 def test_file_below_a_link_of_the_same_name_is_refused(git: Git, directory: Path) -> None:
-    blob = git("hash-object", "-w", "--stdin", feed=b"evil")
-    link = git("hash-object", "-w", "--stdin", feed=str(directory.parent).encode())
-    inner = raw_tree(git, ("120000", "evil.yaml", blob))
-    made = git("commit-tree", raw_tree(git, ("120000", "a", link), ("40000", "a", inner)), "-m", "crafted")
+    inner = tree_of(git, (LINK, "evil.yaml", blob(git, "evil")))
+    made = crafted(git, (LINK, "a", blob(git, str(directory.parent))), (DIRECTORY, "a", inner))
     with pytest.raises(GitFailed, match="lies below a link"):
         copy_manifests(repository(), made, directory)
     assert [path.name for path in directory.parent.iterdir() if "evil" in path.name] == []
 
 
 def test_missing_object_is_told_and_not_fetched(git: Git, directory: Path) -> None:
-    made = tree_of(git, ("100644", "a.yaml", "2" * 40))
+    made = crafted(git, (FILE, "a.yaml", "2" * 40))
     with pytest.raises(GitFailed, match="shallow or partial clone"):
         copy_manifests(repository(), made, directory)
 
@@ -136,13 +137,9 @@ def test_nothing_that_the_repository_configures_is_run(git: Git, directory: Path
     trap.write_text("#!/bin/sh\ntouch sprung\n", encoding="utf-8")
     trap.chmod(0o700)
     made = commit(git, {"a.yaml": "a", ".gitattributes": "*.yaml filter=trap diff=trap\n"})
-    for name in (
-        "core.fsmonitor",
-        "core.pager",
-        "filter.trap.smudge",
-        "diff.trap.textconv",
-        "core.sshCommand",
-    ):
+    for name in ("fsmonitor", "pager", "sshCommand"):
+        git("config", f"core.{name}", str(trap))
+    for name in ("filter.trap.smudge", "diff.trap.textconv"):
         git("config", name, str(trap))
     for hook in ("post-checkout", "pre-commit", "reference-transaction"):
         Path(".git/hooks", hook).write_bytes(trap.read_bytes())
@@ -165,17 +162,8 @@ def test_revision_names_a_commit(git: Git, revision: str) -> None:
 @pytest.mark.parametrize(
     "revision",
     [
-        "nothing",
-        "-h",
-        "--all",
-        "--output=x",
-        "HEAD:a.yaml",
-        "^HEAD",
-        "HEAD..HEAD",
-        "",
-        ":/two",
-        "a\0b",
-        "\x1b[2J",
+        *("nothing", "-h", "--all", "--output=x", "HEAD:a.yaml", "^HEAD", "HEAD..HEAD"),
+        *("", ":/two", "a\0b", "\x1b[2J"),
     ],
 )
 def test_what_is_no_commit_is_none(git: Git, revision: str) -> None:
@@ -227,7 +215,7 @@ def test_file_that_is_too_large_is_not_copied_whole(
 def test_object_that_is_replaced_by_another_is_read_as_it_is(git: Git, directory: Path) -> None:
     first = commit(git, {"a.yaml": "as reviewed"})
     shown = git("rev-parse", "HEAD:a.yaml")
-    git("replace", shown, git("hash-object", "-w", "--stdin", feed=b"something else"))
+    git("replace", shown, blob(git, "something else"))
     other = git("commit-tree", git("mktree", feed=b""), "-m", "empty")
     git("replace", "-f", first, other)
     copy_manifests(repository(), first, directory)
@@ -284,18 +272,16 @@ LONG = "x" * 10_000
     ],
     ids=["name", "name in bytes", "path", "depth"],
 )
-@pytest.mark.parametrize("mode", ["100644", "120000"])
+@pytest.mark.parametrize("mode", [FILE, LINK])
 def test_path_of_any_length_is_left_out_with_the_reason(
     git: Git, directory: Path, path: str, why: str, mode: str, record_property: RecordProperty
 ) -> None:
-    oid = git("hash-object", "-w", "--stdin", feed=b"jobs.yaml")
     *above, name = path.split("/")
-    tree = raw_tree(git, (mode, name, oid))
+    entry = (mode, name, blob(git, "jobs.yaml"))
     for part in reversed(above):
-        tree = raw_tree(git, ("40000", part, tree))
-    beside = git("ls-tree", git("commit-tree", tree, "-m", "x")).split()
-    top = raw_tree(git, ("100644", "!.yaml", oid), (beside[0].lstrip("0"), path.split("/")[0], beside[2]))
-    files = copy_manifests(repository(), git("commit-tree", top, "-m", "crafted"), directory)
+        entry = (DIRECTORY, part, tree_of(git, entry))
+    made = crafted(git, (FILE, "!.yaml", blob(git, "jobs.yaml")), entry)
+    files = copy_manifests(repository(), made, directory)
     assert files.left_out == {path: why}
     assert copied(directory) == {"!.yaml": "jobs.yaml"}
     count_tried(record_property, "names and links of any length in a commit", 1)
@@ -305,8 +291,7 @@ def test_path_of_any_length_is_left_out_with_the_reason(
 def test_link_of_any_length_is_left_out(
     git: Git, directory: Path, target: str, record_property: RecordProperty
 ) -> None:
-    oid = git("hash-object", "-w", "--stdin", feed=target.encode())
-    made = tree_of(git, ("120000", "link.yaml", oid))
+    made = crafted(git, (LINK, "link.yaml", blob(git, target)))
     files = copy_manifests(repository(), made, directory)
     assert files.left_out == {"link.yaml": f"it is a link to {target[:255]}…, outside the repository"}
     assert copied(directory) == {}
@@ -317,9 +302,9 @@ def test_tree_that_holds_itself_many_times_over_is_refused(
     git: Git, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reconciler.manifest.git._MAX_LISTING_BYTES", 1_000_000)
-    tree = raw_tree(git, ("100644", "a.yaml", git("hash-object", "-w", "--stdin", feed=b"a")))
+    tree = tree_of(git, (FILE, "a.yaml", blob(git, "a")))
     for _ in range(9):
-        tree = raw_tree(git, *[("40000", str(number), tree) for number in range(10)])
+        tree = tree_of(git, *[(DIRECTORY, str(number), tree) for number in range(10)])
     with pytest.raises(GitFailed, match="the list of all paths is larger"):
         copy_manifests(repository(), git("commit-tree", tree, "-m", "bomb"), directory)
 
