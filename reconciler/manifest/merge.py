@@ -367,32 +367,27 @@ def check_items(entry: dict[str, Any], origin: Origin) -> tuple[dict[str, Any], 
     only what all parts are together, where an item may have hidden another of its name.
     """
     problems: list[Diagnostic] = []
-    result = dict(entry)
-    if isinstance(entry.get("algorithm"), dict):
-        result["algorithm"] = _checked(entry["algorithm"], origin, ("algorithm",), problems)
-    if isinstance(tasks := entry.get("tasks"), list):
-        result["tasks"] = [
-            {
-                **task,
-                "algorithm": _checked(task["algorithm"], origin, ("tasks", number, "algorithm"), problems),
-            }
-            if isinstance(task, dict) and isinstance(task.get("algorithm"), dict)
-            else task
-            for number, task in enumerate(tasks)
-        ]
+
+    def checked(tree: dict[str, Any], steps: tuple[PathStep, ...]) -> dict[str, Any]:
+        is_algorithm = steps[-1:] in (("algorithm",), ("job_config",))
+        result = dict(tree)
+        for name, value in tree.items():
+            below = (*steps, name)
+            if isinstance(value, dict):
+                if name == ("job_config" if is_algorithm else "algorithm"):
+                    result[name] = checked(value, below)
+            elif isinstance(value, list):
+                if is_algorithm and (name in NAMED_LISTS or name == _ENVIRONMENTS):
+                    result[name] = _right_items(name, value, origin, below, problems)
+                elif below == ("tasks",):
+                    result[name] = [
+                        checked(task, (*below, number)) if isinstance(task, dict) else task
+                        for number, task in enumerate(value)
+                    ]
+        return result
+
+    result = checked(entry, ())
     return (result, problems) if problems else (entry, problems)
-
-
-def _checked(
-    algorithm: dict[str, Any], origin: Origin, steps: tuple[PathStep, ...], problems: list[Diagnostic]
-) -> dict[str, Any]:
-    result = dict(algorithm)
-    for kind in (*NAMED_LISTS, _ENVIRONMENTS):
-        if isinstance(items := algorithm.get(kind), list):
-            result[kind] = _right_items(kind, items, origin, (*steps, kind), problems)
-    if isinstance(config := algorithm.get("job_config"), dict):
-        result["job_config"] = _checked(config, origin, (*steps, "job_config"), problems)
-    return result
 
 
 def _right_items(

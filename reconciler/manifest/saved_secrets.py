@@ -150,7 +150,9 @@ class _Again:
             source = self.sources.get(name)
             env, text = (source.env, source.text) if source else (None, None)
             declared[name] = Variable(env=env, default=text, sensitive=True)
-            from_files[name] = self._from_files(name)
+            from_files[name] = self.from_files.get(name)
+            if from_files[name] is None and name not in self.given and source and source.file:
+                from_files[name] = self._file(source.file)[0].get(name)
         values = VariableValues(declared, self.given, from_files, self.environ)
         learn(
             text
@@ -181,12 +183,6 @@ class _Again:
             except NoValue:
                 found += self._without_value(part, values) or [part]
         return found
-
-    def _from_files(self, name: str) -> Any:
-        if (value := self.from_files.get(name)) is not None or name in self.given:
-            return value
-        source = self.sources.get(name)
-        return self._file(source.file)[0].get(name) if source and source.file else None
 
     def _file(self, file: str) -> tuple[Mapping[str, Any], str | None]:
         """What a file says that gave values before, and why it says nothing, if it cannot be read."""

@@ -255,9 +255,9 @@ class VariableValues:
     offline: bool = False
     on_target: Mapping[str, Any] = field(default_factory=dict)
     budget: ExpansionBudget = field(default_factory=settings_budget)
-    _known: dict[str, Any] = field(default_factory=dict)
-    _is_resolved: bool = False
-    _problems: list[ValueProblem] = field(default_factory=list)
+    _known: dict[str, Any] = field(default_factory=dict, init=False)
+    _is_resolved: bool = field(default=False, init=False)
+    _problems: list[ValueProblem] = field(default_factory=list, init=False)
 
     def get(self, name: str) -> Any:
         """Return the value of a variable; text that must not be seen is a `SecretText`.
@@ -280,14 +280,11 @@ class VariableValues:
 
     def on(self, on_target: Mapping[str, Any]) -> VariableValues:
         """The same with the values that another target gives."""
-        return self._again(on_target=on_target)
+        return replace(self, on_target=on_target)
 
     def online(self) -> VariableValues:
         """The same, for what is to be sent: each variable needs its value."""
-        return self._again(offline=False, budget=settings_budget())
-
-    def _again(self, **changes: Any) -> VariableValues:
-        return replace(self, **changes, _known={}, _is_resolved=False, _problems=[])
+        return replace(self, offline=False, budget=settings_budget())
 
     def secrets(self) -> set[str]:
         """The values of the sensitive variables, those that hold a secret included."""
