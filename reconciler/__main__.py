@@ -23,12 +23,12 @@ def main() -> NoReturn:
     import gc
     import sys
 
+    # A run is short and keeps what it imports and reads: a collection would find nothing, and cost a tenth.
+    gc.disable()
     from reconciler.cli import exits
     from reconciler.cli import main as command_line
     from reconciler.cli.console import console
 
-    # A run is short and keeps what it reads: a collection would find nothing, and cost a tenth of it.
-    gc.disable()
     # Looking for plugins of pydantic reads the metadata of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # A stream that the caller closed is a stream that nobody reads.
