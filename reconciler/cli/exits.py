@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -163,6 +162,8 @@ def _say_failure(error: BaseException | None, where: str) -> None:
         return
     console.say(f"error: internal error: {printable(console.redact(f'{where}: {error!r}'))}", "error")
     if console.verbosity:
+        import traceback
+
         said = console.redact("".join(traceback.format_exception(error)))
         console.say(printable_lines(said.rstrip("\n")), "debug")
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from reconciler.cli.console import console
 from reconciler.cli.output import OutputSpec, final_outputs
@@ -22,6 +21,8 @@ from reconciler.render import Content, formats_of
 from reconciler.text import parse_duration, printable
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from reconciler.manifest.yaml import Document
     from reconciler.modelarts.jobs import Moment
 
@@ -56,6 +57,8 @@ def keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Co
 
 def keys_and_paths(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Keys of the stack; where none fits, files and directories."""
+    from click.shell_completion import CompletionItem
+
     return keys(ctx, param, incomplete) or [CompletionItem(incomplete, type="file")]
 
 
@@ -74,6 +77,8 @@ def words_of_topic(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def _starting_with(incomplete: str, names: Iterable[str], prefix: str = "") -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
     return [CompletionItem(prefix + name) for name in names if name.startswith(incomplete)]
 
 

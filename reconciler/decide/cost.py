@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import isfinite
-from statistics import median
 from typing import Any
 
 from reconciler.core.body import UsedNodes, auto_stop_hours, resources
@@ -31,6 +30,8 @@ def cost_of(body: Mapping[str, Any], revisions: Iterable[Revision], prices: Pric
         if one.job.phase is Phase.COMPLETED and one.job.duration_s is not None
     ]
     if done:
+        from statistics import median
+
         expected = round(median(done), _WORK)
     used = [(one.nodes or 0, prices.node_hour.get(one.name)) for one in resources(body)]
     nodes = _nodes(resources(body))

@@ -7,7 +7,6 @@ Source of the format: docs/cli.md, "Plan document".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
 
@@ -197,6 +196,8 @@ class Allowances(NamedTuple):
         for word in words:
             name, equals, key = word.partition("=")
             if name not in list(Guard):
+                from difflib import get_close_matches
+
                 near = get_close_matches(name, list(Guard), n=1)
                 hint = f'; did you mean "{near[0]}"?' if near else ""
                 raise ValueError(f'"{word}" is not one of {", ".join(Guard)}{hint}')

@@ -12,7 +12,6 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,6 +65,8 @@ def _reason(document: Document) -> Diagnostic:
         return Diagnostic(_WHAT, "it is empty", location=begin)
     if not document.shows_lines:
         return Diagnostic(_WHAT, "it has no key of a manifest", location=begin)
+    from difflib import get_close_matches
+
     names = {name.lower(): name for name in document.tree}
     if near := get_close_matches("stack", names, n=1, cutoff=0.75):
         name = names[near[0]]

@@ -5,7 +5,6 @@ Places are looked up when a problem needs one, and never before: most runs need 
 
 from __future__ import annotations
 
-import difflib
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -58,7 +57,9 @@ class Names:
             ending = (other[::-1] for other in _around(self._backward, name[::-1]))
             candidates = list(dict.fromkeys((*_around(self._forward, name), *ending)))
         candidates = [one for one in candidates if one not in own]
-        near = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, candidates, n=1, cutoff=0.6)
         return f'did you mean "{spelled.format(self._by_lower[near[0]])}"?' if near else None
 
 

@@ -5,7 +5,6 @@ Source: docs/cli.md, "Credentials"; docs/modelarts.md, "Authentication", "Signat
 
 from __future__ import annotations
 
-import configparser
 import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -344,6 +343,8 @@ def find_credentials(
 
 
 def _of_file(path: Path, section: str, *, is_named: bool) -> Credentials | None:
+    import configparser
+
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(path.read_text(encoding="utf-8"))
