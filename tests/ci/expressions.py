@@ -1,9 +1,9 @@
-"""The expressions of GitHub Actions, as far as the workflows use them: `a.b == 'c' && !cancelled()`."""
+"""The expressions of CI services, as far as the workflows use them: `a.b == 'c' && !cancelled()`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _TOKEN = re.compile(
@@ -16,19 +16,23 @@ _STATUS = re.compile(r"\b(success|failure|cancelled|always)\(\)")
 def evaluate(expression: str, context: Mapping[str, Any], *, failed: bool = False) -> Any:
     """The value of an expression; what is not there is an empty text. `failed`: a step before it failed."""
     status = {"success": not failed, "failure": failed, "cancelled": False, "always": True}
+
+    def value_of(found: re.Match[str]) -> Any:
+        if found["text"]:
+            return found["text"][1:-1]
+        return status[found["function"]] if found["function"] else _look_up(found["name"], context)
+
+    return evaluate_tokens(_TOKEN, expression, value_of)
+
+
+def evaluate_tokens(token: re.Pattern[str], expression: str, value_of: Callable[[re.Match[str]], Any]) -> Any:
+    """The value of an expression whose tokens are each an `operator`, or what `value_of` knows."""
     source, at = [], 0
     while at < len(expression.rstrip()):
-        found = _TOKEN.match(expression, at)
+        found = token.match(expression, at)
         assert found, f"not understood: {expression[at:]!r}"
-        at = found.end()
-        if found["text"]:
-            source.append(repr(found["text"][1:-1]))
-        elif found["operator"]:
-            source.append(_OPERATORS.get(found["operator"], found["operator"]))
-        elif found["function"]:
-            source.append(repr(status[found["function"]]))
-        else:
-            source.append(repr(_look_up(found["name"], context)))
+        at, operator = found.end(), found["operator"]
+        source.append(_OPERATORS.get(operator, operator) if operator else repr(value_of(found)))
     return eval(" ".join(source))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 from ruamel.yaml import YAML
 
 from tests.ci.expressions import filled_in, holds
-from tests.ci.shell import RECONCILER, Shell
+from tests.ci.shell import RECONCILER, Shell, check_out, read_assignments
 
 REPOSITORY = "team/jobs"
 
@@ -191,7 +190,7 @@ class Run(dict[str, JobRun]):
                 done.logs[label] = f"{ended.log}exit code {ended.code}\n"
             else:
                 self._use(step["uses"].partition("@")[0], step.get("with", {}), workspace)
-            context["steps"][step.get("id", label)] = {"outputs": _outputs(output)}
+            context["steps"][step.get("id", label)] = {"outputs": read_assignments(output)}
         summary = files / "summary.md"
         done.summary = summary.read_text(encoding="utf-8") if summary.exists() else ""
         done.outputs = {key: filled_in(value, context) for key, value in job.get("outputs", {}).items()}
@@ -213,7 +212,8 @@ class Run(dict[str, JobRun]):
         match action:
             case "actions/checkout":
                 assert options["persist-credentials"] is False
-                self._check_out(workspace, int(options.get("fetch-depth", 1)))
+                depth = int(options.get("fetch-depth", 1))
+                check_out(self._github._repository, self._event["sha"], workspace, depth)
             case "actions/setup-python":
                 pass
             case "actions/upload-artifact":
@@ -227,18 +227,3 @@ class Run(dict[str, JobRun]):
                 shutil.copytree(store / options["name"], workspace, dirs_exist_ok=True)
             case _:
                 raise AssertionError(f"no such action here: {action}")
-
-    def _check_out(self, workspace: Path, depth: int) -> None:
-        def git(*arguments: str) -> None:
-            subprocess.run(["git", *arguments], cwd=workspace, check=True, capture_output=True)
-
-        git("init", "--quiet")
-        limit = [f"--depth={depth}"] if depth else []
-        git("fetch", "--quiet", *limit, f"file://{self._github._repository}", self._event["sha"])
-        git("checkout", "--quiet", "FETCH_HEAD")
-
-
-def _outputs(file: Path) -> dict[str, str]:
-    if not file.exists():
-        return {}
-    return dict(line.split("=", 1) for line in file.read_text(encoding="utf-8").splitlines())

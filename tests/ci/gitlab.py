@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,24 +17,19 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from ruamel.yaml import YAML
 
-from tests.ci.shell import RECONCILER, Shell
+from tests.ci.expressions import evaluate_tokens
+from tests.ci.shell import RECONCILER, Shell, check_out, read_assignments
 
 PROJECT_ID, TOKEN, ME = "42", "glpat-tell-nobody", 900
 PER_PAGE = 2
 _TERM = re.compile(r'\s*(?:\$(?P<name>\w+)|(?P<text>"[^"]*")|(?P<operator>==|!=|&&|\|\|))')
-_OPERATORS = {"&&": "and", "||": "or"}
 
 
 def rule_holds(rule: str, variables: Mapping[str, str]) -> bool:
     """Whether the `if` of a rule holds."""
-    source, at = [], 0
-    while at < len(rule.rstrip()):
-        found = _TERM.match(rule, at)
-        assert found, f"not understood: {rule[at:]!r}"
-        at = found.end()
-        value = found["text"] or (repr(variables.get(found["name"])) if found["name"] else None)
-        source.append(value or _OPERATORS.get(found["operator"], found["operator"]))
-    return bool(eval(" ".join(source)))
+    return bool(
+        evaluate_tokens(_TERM, rule, lambda it: it["text"][1:-1] if it["text"] else variables.get(it["name"]))
+    )
 
 
 @dataclass
@@ -112,7 +106,7 @@ class GitLab:
     ) -> JobRun:
         number = str(next(self._jobs))
         checkout = self._directory / "jobs" / number / "checkout"
-        self._check_out(checkout, variables["CI_COMMIT_SHA"])
+        check_out(self._repository, variables["CI_COMMIT_SHA"], checkout)
         environ = {**pipeline["variables"], **variables, "CI_JOB_ID": number}
         if "environment" in job:
             # They are variables of these environments only, as the head of the file asks for.
@@ -137,15 +131,7 @@ class GitLab:
         for name in [*artifacts.get("paths", []), *reports.values()]:
             if (file := checkout / name).exists():
                 shutil.copyfile(file, kept / name)
-        if (handed_on := checkout / reports.get("dotenv", "-")).is_file():
-            lines = handed_on.read_text(encoding="utf-8").splitlines()
-            done.handed_on = dict(line.split("=", 1) for line in lines)
-
-    def _check_out(self, checkout: Path, commit: str) -> None:
-        command = ["git", "clone", "--quiet", "--no-checkout", str(self._repository), str(checkout)]
-        subprocess.run(command, check=True, capture_output=True)
-        command = ["git", "checkout", "--quiet", commit]
-        subprocess.run(command, check=True, capture_output=True, cwd=checkout)
+        done.handed_on = read_assignments(checkout / reports.get("dotenv", "-"))
 
     def answer(self, method: str, path: str, query: Mapping[str, list[str]], body: Any) -> Any:
         """What the API says: a value, a page of a list, or the bytes of a file."""

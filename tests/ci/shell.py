@@ -64,3 +64,21 @@ class Shell:
             timeout=60,
         )
         return Script(done.returncode, done.stdout)
+
+
+def check_out(repository: Path, commit: str, directory: Path, depth: int = 0) -> None:
+    """Check a commit out, with so many of its ancestors; 0 stands for all."""
+    directory.mkdir(parents=True, exist_ok=True)
+    limit = [f"--depth={depth}"] if depth else []
+    for command in (
+        ["init", "--quiet"],
+        ["fetch", "--quiet", *limit, f"file://{repository}", commit],
+        ["checkout", "--quiet", "FETCH_HEAD"],
+    ):
+        subprocess.run(["git", *command], cwd=directory, check=True, capture_output=True)
+
+
+def read_assignments(file: Path) -> dict[str, str]:
+    """The lines NAME=VALUE of a file; none where there is no file."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    return dict(line.split("=", 1) for line in lines)
