@@ -81,7 +81,11 @@ def open_source(
         try:
             loaded = load_stack(paths, variables, var_files, target, offline=True)
         except ManifestInvalid as invalid:
-            raise ManifestInvalid(*map(_with_way_out, invalid.diagnostics)) from None
+            fix = "run it in the directory of a stack, or pass --endpoint or --region"
+            problems = (
+                one._replace(fix=fix) if one.what == "no root file" else one for one in invalid.diagnostics
+            )
+            raise ManifestInvalid(*problems) from None
     elif target is not None or paths:
         raise click.UsageError("--endpoint and --region name a service, --target and --in that of a stack")
     else:
@@ -99,12 +103,6 @@ def open_source(
             project_id = session.target.identity.project_id
             declared = declared.model_copy(update={"project_id": project_id})
         yield ExportSource(session, declared, None if address.is_given else loaded.stack.name)
-
-
-def _with_way_out(problem: Diagnostic) -> Diagnostic:
-    if problem.what != "no root file":
-        return problem
-    return problem._replace(fix="run it in the directory of a stack, or pass --endpoint or --region")
 
 
 # --- which jobs

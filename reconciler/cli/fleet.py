@@ -64,7 +64,13 @@ def check_fleet() -> int:
     is_from_environment = context.get_parameter_source("records") is ParameterSource.ENVIRONMENT
     to_send = request if scheduler is None else sent(request, is_records_from_environment=is_from_environment)
     top = Path(os.path.commonpath([Path(path).resolve() for path in options["paths"] or [Path()]]))
-    results = [_unreadable(root, top) for root in roots if root.problem is not None]
+    results = [
+        StackResult(
+            root.directory.relative_to(top).as_posix(), None, ExitCode.INVALID, errors=(root.problem,)
+        )
+        for root in roots
+        if root.problem is not None
+    ]
     tasks = [_task(root, top) for root in roots if root.problem is None]
     with fleet_progress(len(roots)) as tell:
 
@@ -171,13 +177,6 @@ def _task(root: StackRoot, top: Path) -> StackTask:
     shown = directory.relative_to(here).as_posix() if is_below else directory.as_posix()
     prefix = "" if shown == "." else f"{shown.rstrip('/')}/"
     return StackTask(str(directory), directory.relative_to(top).as_posix(), prefix, root.name)
-
-
-def _unreadable(root: StackRoot, top: Path) -> StackResult:
-    """The result of a directory that may hold stacks, and cannot be listed."""
-    assert root.problem is not None
-    name = root.directory.relative_to(top).as_posix()
-    return StackResult(name, None, ExitCode.INVALID, errors=(root.problem,))
 
 
 def _check_names(report: FleetReport, options: Mapping[str, Any]) -> None:
