@@ -506,18 +506,18 @@ class JobClient:
             ServiceError: the list could not be read.
         """
         if limit is not None and limit < 0:
-            raise WrongUsage(Diagnostic("invalid limit", f"must not be negative, got {limit}"))
+            raise _invalid("limit", f"must not be negative, got {limit}")
         wanted = JobFilters(
             name=name,
-            phases=[_phase(one) for one in _several(phase)],
-            kinds=_several(kind),
-            users=_several(user),
+            phases=[_phase(one) for one in _names("filter", phase)],
+            kinds=_names("filter", kind),
+            users=_names("filter", user),
             algorithm_name=algorithm_name,
             after=_moment(created_after),
             before=_moment(created_before),
             filters=[one.body() for one in filters],
             tags=[{"key": tag.key, "values": [*tag.values]} for tag in tags],
-            host_ips=_several(host_ips),
+            host_ips=_names("filter", host_ips),
             train_type=train_type,
             unified=unified,
             group_by=group_by,
@@ -615,12 +615,9 @@ class JobClient:
         try:
             goal = Goal(until)
         except ValueError:
-            known = ", ".join(Goal)
-            raise WrongUsage(Diagnostic("invalid goal", f'"{until}" is not one of {known}')) from None
+            raise _invalid("goal", f'"{until}" is not one of {", ".join(Goal)}') from None
         if timeout_s is not None and not isinstance(timeout_s, int | float):
-            raise WrongUsage(
-                Diagnostic("invalid timeout", f"expected a number of seconds, got {timeout_s!r}")
-            )
+            raise _invalid("timeout", f"expected a number of seconds, got {timeout_s!r}")
         found = self._backend.details(self._find(job).id)
         watch = JobWatch(self._backend, found, goal, lambda *_: None)
         [end] = watch_all([watch], self._clock, timeout_s)
@@ -638,8 +635,7 @@ class JobClient:
 
     def _find(self, job: str) -> ObservedJob:
         if not isinstance(job, str):
-            why = f"expected an id, a name or a key, got {type(job).__name__}"
-            raise WrongUsage(Diagnostic("invalid job", why))
+            raise _invalid("job", f"expected an id, a name or a key, got {type(job).__name__}")
         return find_job(self._stack, self._target, job)
 
     def _shown(self, job: ObservedJob) -> ReportedJob:
@@ -650,14 +646,10 @@ class JobClient:
         return ReportedJob.model_validate(redacted(body, self._redactor))
 
 
-def _several(value: str | Iterable[str]) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)
-
-
 def _phase(name: str) -> str:
     phase = parse_phase(name)
     if phase is None:
-        raise WrongUsage(Diagnostic("invalid filter", f'"{name}" is not one of {", ".join(Phase)}'))
+        raise _invalid("filter", f'"{name}" is not one of {", ".join(Phase)}')
     return phase.value
 
 
@@ -665,7 +657,7 @@ def _moment(value: Time | None) -> Moment | None:
     try:
         return None if value is None else Moment.parse(value)
     except ValueError as error:
-        raise WrongUsage(Diagnostic("invalid filter", str(error))) from None
+        raise _invalid("filter", str(error)) from None
 
 
 class _PlanInputs(NamedTuple):

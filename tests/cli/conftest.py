@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,7 +45,20 @@ class Said(NamedTuple):
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-Reconciler = Callable[..., Said]
+class Reconciler(NamedTuple):
+    """The command line: `reconciler("plan", "--json")`."""
+
+    capsys: pytest.CaptureFixture[str]
+
+    def __call__(self, *arguments: str) -> Said:
+        code = run(cli, list(arguments))
+        captured = self.capsys.readouterr()
+        return Said(code, captured.out, captured.err)
+
+    def apply(self, text: str) -> None:
+        """Have a manifest in the current directory, and its jobs on the target."""
+        write(text)
+        assert self("apply", "--yes").code == 0
 
 
 @pytest.fixture(autouse=True)
@@ -62,14 +75,7 @@ def _fresh_console(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def reconciler(capsys: pytest.CaptureFixture[str]) -> Reconciler:
-    """Call the command line: `reconciler("plan", "--json")`."""
-
-    def call(*arguments: str) -> Said:
-        code = run(cli, list(arguments))
-        captured = capsys.readouterr()
-        return Said(code, captured.out, captured.err)
-
-    return call
+    return Reconciler(capsys)
 
 
 class Service(NamedTuple):

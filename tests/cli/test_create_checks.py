@@ -23,8 +23,7 @@ def time(service: Service, monkeypatch: pytest.MonkeyPatch) -> SharedTime:
 
 
 def running(reconciler: Reconciler, service: Service) -> str:
-    write(manifest("a", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest("a", url=service.url))
     service.clock.advance(seconds=10)
     return service.store.jobs()[0].id
 
@@ -57,8 +56,7 @@ def test_what_the_target_took_once_is_offered_although_no_list_has_it(
     [action] = json.loads(Path("plan.json").read_bytes())["actions"]
     service.store.create("p1", action["desired"])
     service.clock.advance(seconds=10)
-    write(text.replace("lr: 0.1", "lr: 0.5"))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(text.replace("lr: 0.1", "lr: 0.5"))
     assert [job.name for job in service.store.jobs()] == ["a", "a-r2"]
 
 
@@ -98,7 +96,5 @@ def test_local_target_takes_flavors_that_nobody_lists(
     monkeypatch.setattr(SystemClock, "now", lambda _: wall.time() + ahead[0])
     monkeypatch.setattr(SystemClock, "sleep", sleep)
     monkeypatch.setattr(database, "wall_ms", lambda: round((wall.time() + ahead[0]) * 1000))
-    write(manifest("a"))
-    assert reconciler("apply", "--yes").code == 0
-    write(manifest("a").replace("modelarts.vm.cpu.2u", "modelarts.my.own"))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest("a"))
+    reconciler.apply(manifest("a").replace("modelarts.vm.cpu.2u", "modelarts.my.own"))

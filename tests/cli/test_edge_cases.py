@@ -22,8 +22,7 @@ from tests.cli.terminal import start
 
 
 def test_destroy_and_drift_take_an_owned_key_that_is_declared_no_more(reconciler: Reconciler) -> None:
-    write(manifest("a", "b"))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest("a", "b"))
     write(manifest("a"))
     said = reconciler("drift", "--only", "b", "--json")
     assert (said.code, said.document["drift"]) == (0, [])
@@ -48,8 +47,7 @@ def test_what_could_not_be_read_is_said_where_no_key_can_say_it(
 
 
 def test_skipped_actions_are_told_where_nothing_is_executed(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest("a", url=service.url))
     [job] = service.store.jobs()
     service.store.edit(job.id, lambda body: body["metadata"].update(description="by hand"))
     rmtree(".reconciler")  # the history would know the job as ours
@@ -66,8 +64,7 @@ def test_skipped_actions_are_told_where_nothing_is_executed(reconciler: Reconcil
 
 
 def test_of_a_refused_plan_nothing_is_done_and_everything_told(reconciler: Reconciler) -> None:
-    write(manifest(*"abcdef"))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest(*"abcdef"))
     write(manifest("a", "new"))
     said = reconciler("apply", "--yes", "--json")
     assert said.code == 3
@@ -100,8 +97,7 @@ def test_environment_that_is_gone_shows_no_value(
     monkeypatch.setenv("MY_TOKEN", "hunter2secret")
     more = "variables:\n  token: {env: MY_TOKEN, sensitive: true}\n"
     text = manifest("a", url=service.url, more=more)
-    write(text.replace("parameters: {lr: 0.1}", 'environments: {TOKEN: "${var.token}"}'))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(text.replace("parameters: {lr: 0.1}", 'environments: {TOKEN: "${var.token}"}'))
     for without in (text, manifest("a", url=service.url)):
         write(without)
         for said in (reconciler("plan"), reconciler("plan", "--json")):
@@ -110,8 +106,7 @@ def test_environment_that_is_gone_shows_no_value(
 
 
 def test_drift_and_destroy_read_no_details(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", "b", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest("a", "b", url=service.url))
     write(manifest("a", "b", url=service.url, lr="0.5"))
     service.app.requests.clear()
     assert reconciler("drift").code == 0
@@ -173,8 +168,7 @@ def test_rest_of_the_plan_is_the_same_bytes_while_time_passes(
     text = manifest("a", url=service.url).replace(
         "    spec:", "    lifecycle: {on_failure: retry, retry_delay: 9000d}\n    spec:"
     )
-    write(text)
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(text)
     [job] = service.store.jobs()
     service.store.set_phase(job.id, "Failed")
     first = reconciler("plan", "--json").out
@@ -240,8 +234,7 @@ def test_sensitive_value_in_a_mutable_field_converges(
 ) -> None:
     monkeypatch.setenv("MY_TOPIC", "urn:smn:secret-topic")
     text = manifest("a", url=service.url, more="variables:\n  topic: {env: MY_TOPIC, sensitive: true}\n")
-    write(text + '      notification: {topic_urn: "${var.topic}", events: [JobFailed]}\n')
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(text + '      notification: {topic_urn: "${var.topic}", events: [JobFailed]}\n')
     assert reconciler("plan", "--detailed-exitcode").code == 0
     monkeypatch.setenv("MY_TOPIC", "urn:smn:another-topic")
     said = reconciler("apply", "--yes")

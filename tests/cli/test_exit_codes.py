@@ -54,6 +54,25 @@ def test_precedence_of_the_contract() -> None:
         ["emulator", "serve", "--chaos", "nan"],
         ["jobs"],
         ["jobs", "lst"],
+        ["jobs", "list", "--phase", "Sleeping"],
+        ["jobs", "list", "--filter", "phase"],
+        ["jobs", "list", "--filter", "phase:is:Running"],
+        ["jobs", "list", "--filter", f"id:in:{','.join('abcdefghijk')}"],
+        ["jobs", "list", "--limit", "0"],
+        ["jobs", "list", "--created-after", "yesterday"],
+        ["jobs", "list", "--created-after", "1d", "--created-before", "2d"],
+        ["jobs", "list", "--tag", "=x"],
+        ["jobs", "list", "nowhere"],
+        ["jobs", "list", "-t", "elsewhere"],
+        ["jobs", "show"],
+        ["jobs", "show", "x", "--jsn"],
+        ["jobs", "terminate"],
+        ["jobs", "terminate", "x", "--in", "nowhere"],
+        ["jobs", "wait", "x", "--for", "joy"],
+        ["jobs", "wait", "x", "--timeout", "soon"],
+        ["jobs", "logs", "x", "--lines", "-1"],
+        ["flavors", "--type", "TPU"],
+        ["engines", "--nme", "x"],
     ],
 )
 def test_wrong_use_is_64_and_never_2(reconciler: Reconciler, arguments: list[str]) -> None:
@@ -163,22 +182,19 @@ def test_refused_create_is_5_and_the_others_are_made(reconciler: Reconciler, ser
 
 def many(reconciler: Reconciler, service: Service) -> str:
     """Six jobs run; what is declared now makes five of them end."""
-    write(manifest(*"abcdef", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest(*"abcdef", url=service.url))
     return manifest("a", url=service.url)
 
 
 def empty(reconciler: Reconciler, service: Service) -> str:
     """A job runs; nothing is declared."""
-    write(manifest("a", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest("a", url=service.url))
     return manifest(url=service.url)
 
 
 def finished(reconciler: Reconciler, service: Service) -> str:
     """Five jobs have completed; they were edited since."""
-    write(manifest(*"abcde", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest(*"abcde", url=service.url))
     for job in service.store.jobs():
         service.store.set_phase(job.id, "Completed")
     return manifest(*"abcde", url=service.url, lr="0.2")
@@ -187,16 +203,14 @@ def finished(reconciler: Reconciler, service: Service) -> str:
 def long_running(reconciler: Reconciler, service: Service) -> str:
     """A job has run for 30 hours; it is declared no more."""
     service.store.durations = Durations(running=100 * 3600)
-    write(manifest("a", "b", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest("a", "b", url=service.url))
     service.clock.advance(hours=30)
     return manifest("b", url=service.url)
 
 
 def vanished(reconciler: Reconciler, service: Service) -> str:
     """A job ran when it was seen last, and nothing of the stack is there."""
-    write(manifest("a", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest("a", url=service.url))
     for job in service.store.jobs():
         service.store.set_phase(job.id, "Failed")
         service.store.delete("p1", job.id)
@@ -240,8 +254,7 @@ def test_six_jobs_that_a_schedule_runs_again_are_stopped_by_no_guard(
     service.store.durations = Durations(running=100 * 3600 if overlap == "replace" else 60)
     life = f"    lifecycle: {{schedule: '0 * * * *', overlap: {overlap}, starting_deadline: 23h}}\n"
     text = manifest(*"abcdef", url=service.url, more="limits: {lost_node_hours: 1}\n")
-    write(text.replace("    spec:\n", f"{life}    spec:\n"))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(text.replace("    spec:\n", f"{life}    spec:\n"))
     service.clock.advance(hours=20)
     said = reconciler("plan", "--detailed-exitcode")
     assert (said.code, planned in said.out.splitlines()[-1]) == (2, True)
@@ -371,8 +384,7 @@ def test_command_asks_and_a_no_is_a_refusal(
     text: str,
     code: int,
 ) -> None:
-    write(manifest("a", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest("a", url=service.url))
     if command == "apply":
         [job] = service.store.jobs()
         service.store.set_phase(job.id, "Completed")
@@ -401,8 +413,7 @@ def test_end_of_input_is_a_refusal_and_no_interrupt(tmp_path: Path, keys: bytes,
 def test_without_a_terminal_the_refusal_names_the_flag(
     reconciler: Reconciler, service: Service, command: str
 ) -> None:
-    write(manifest("a", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest("a", url=service.url))
     write(manifest("b", url=service.url))
     said = reconciler(command)
     assert (said.code, "fix: add --yes" in said.err) == (3, True)
@@ -410,8 +421,7 @@ def test_without_a_terminal_the_refusal_names_the_flag(
 
 @pytest.mark.parametrize("command", ["apply", "destroy", "unlock"])
 def test_with_nothing_to_do_nothing_is_asked(reconciler: Reconciler, command: str) -> None:
-    write(manifest("a"))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest("a"))
     if command == "destroy":
         assert reconciler("destroy", "--yes").code == 0
     said = reconciler(command)

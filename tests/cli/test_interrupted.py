@@ -57,8 +57,7 @@ def test_throttled_create_is_not_sent_after_the_signal(service: Service, number:
 
 
 def test_throttled_terminate_is_not_sent_after_the_signal(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest("a", url=service.url))
     service.app.faults.add(throttled(STOP))
     code, err = interrupted(signal.SIGINT, lambda: asked(service, STOP) == 1, "destroy", "--yes")
     assert (code, asked(service, STOP)) == (130, 1), err

@@ -306,8 +306,7 @@ def test_secret_of_the_manifest_is_not_shown_either(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_tell-nobody")
     text = manifest("a", url=service.url, more="variables:\n  t: {env: HF_TOKEN, sensitive: true}\n")
-    write(text.replace("{lr: 0.1}", "{t: '${var.t}'}"))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(text.replace("{lr: 0.1}", "{t: '${var.t}'}"))
     for arguments in (["jobs", "show", "a"], ["jobs", "list", "--json"]):
         assert "hf_tell-nobody" not in reconciler(*arguments).out
     # To look at jobs, nobody needs the secrets of those that are declared.
@@ -802,38 +801,7 @@ def test_engines(reconciler: Reconciler) -> None:
     assert told[0]["image_info"]["image_version"] == "3.3.0"
 
 
-# ── wrong use, and which target is meant ───────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["jobs", "lst"],
-        ["jobs", "list", "--phase", "Sleeping"],
-        ["jobs", "list", "--filter", "phase"],
-        ["jobs", "list", "--filter", "phase:is:Running"],
-        ["jobs", "list", "--filter", f"id:in:{','.join('abcdefghijk')}"],
-        ["jobs", "list", "--limit", "0"],
-        ["jobs", "list", "--created-after", "yesterday"],
-        ["jobs", "list", "--created-after", "1d", "--created-before", "2d"],
-        ["jobs", "list", "--tag", "=x"],
-        ["jobs", "list", "nowhere"],
-        ["jobs", "list", "-t", "elsewhere"],
-        ["jobs", "show"],
-        ["jobs", "show", "x", "--jsn"],
-        ["jobs", "terminate"],
-        ["jobs", "terminate", "x", "--in", "nowhere"],
-        ["jobs", "wait", "x", "--for", "joy"],
-        ["jobs", "wait", "x", "--timeout", "soon"],
-        ["jobs", "logs", "x", "--lines", "-1"],
-        ["flavors", "--type", "TPU"],
-        ["engines", "--nme", "x"],
-    ],
-)
-def test_wrong_use_is_64_and_never_2(reconciler: Reconciler, arguments: list[str]) -> None:
-    said = reconciler(*arguments)
-    assert (said.code, said.out) == (64, "")
-    assert "Traceback" not in said.err
+# ── which target is meant ───────────────────────────────────────────────────────────
 
 
 def test_target_is_that_of_the_stack_that_path_means(reconciler: Reconciler, service: Service) -> None:
@@ -850,8 +818,7 @@ def test_target_is_that_of_the_stack_that_path_means(reconciler: Reconciler, ser
 def test_local_target_is_asked_like_any_other(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(manifest("a"))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest("a"))
     [item] = reconciler("jobs", "list", "--json").document["items"]
     assert item["metadata"]["name"] == "a"
 

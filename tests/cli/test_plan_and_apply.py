@@ -78,8 +78,7 @@ def test_only_what_grows_with_time_differs_in_the_plan_of_an_hour_later(
     reconciler: Reconciler, service: Service
 ) -> None:
     service.store.durations = Durations(running=100 * 3600)
-    write(manifest("a", "b", "c", "d", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest("a", "b", "c", "d", url=service.url))
     service.clock.advance(minutes=10)
     ended = manifest("a", "b", url=service.url, lr="0.2").replace(
         "  b:\n", "  b:\n    lifecycle: {on_change: replace}\n"
@@ -148,8 +147,7 @@ def test_path_that_does_not_cover_the_stack_terminates_nothing(reconciler: Recon
 
 def test_destroy_ends_what_the_stack_owns_and_a_protected_job_stays(reconciler: Reconciler) -> None:
     protected = manifest("a", "b").replace("  b:\n", "  b:\n    lifecycle: {protect: true}\n")
-    write(protected)
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(protected)
     said = reconciler("destroy", "--yes")
     assert said.code == 3
     assert "terminate a" in said.out
@@ -163,10 +161,8 @@ def test_destroy_ends_what_the_stack_owns_and_a_protected_job_stays(reconciler: 
 
 
 def test_what_we_stopped_and_declare_again_starts_again(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", "b", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
-    write(manifest("b", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest("a", "b", url=service.url))
+    reconciler.apply(manifest("b", url=service.url))
     service.clock.advance(minutes=1)
     write(manifest("a", "b", url=service.url))
     [action] = [a for a in reconciler("plan", "--json").document["actions"] if a["key"] == "a"]
@@ -178,8 +174,7 @@ def test_what_we_stopped_and_declare_again_starts_again(reconciler: Reconciler, 
 
 
 def test_drift_names_what_changed_behind_our_back(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", "b", "c", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest("a", "b", "c", url=service.url))
     a, b, _ = sorted(service.store.jobs(), key=lambda job: job.name)
     service.store.set_phase(a.id, "Terminated")
     service.store.edit(b.id, lambda body: body["metadata"].update(description="by hand"))
@@ -242,8 +237,7 @@ def test_secret_is_in_no_output(
 
 
 def test_text_from_outside_cannot_steer_the_terminal(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.apply(manifest("a", url=service.url))
     [job] = service.store.jobs()
     marker = str(job.body["metadata"]["description"]).rpartition(" ")[2]
     evil = f"\x1b[2J\x1b]0;owned\x07\u202e\r\n::error::x {marker}"
