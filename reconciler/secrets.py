@@ -104,6 +104,14 @@ class Form(NamedTuple):
         return self.text if len(self.text) > _LONGEST_PATTERN else max(self.text.split() or [""], key=len)
 
 
+class SecretPart(NamedTuple):
+    """Where in a text a secret stands, and the name that it goes by there ("": none)."""
+
+    start: int
+    end: int
+    name: str = ""
+
+
 class Redactor:
     """Takes every known secret out of a text, in each of its forms: see `forms_of`.
 
@@ -219,7 +227,7 @@ def _redact(forms: Iterable[tuple[str, Form]], text: str) -> str:
     shown = [found.start() for found in re.finditer(re.escape(REDACTED), text)]
     pieces: list[str] = []
     end = 0
-    for start, stop in _merged(sorted(spans)):
+    for start, stop, _ in _disjoint(spans):
         before = bisect_right(shown, start) - 1
         if before < 0 or stop > shown[before] + len(REDACTED):
             pieces += (text[end:start], REDACTED)
@@ -227,7 +235,7 @@ def _redact(forms: Iterable[tuple[str, Form]], text: str) -> str:
     return "".join((*pieces, text[end:]))
 
 
-def _spans(form: Form, text: str) -> Iterator[tuple[int, int]]:
+def _spans(form: Form, text: str) -> Iterator[SecretPart]:
     pattern = re.escape(form.text)
     if len(form.text) <= _LONGEST_PATTERN and form.text == form.text.strip():
         pattern = r"\s+".join(map(re.escape, re.split(r"\s+", form.text)))
@@ -243,10 +251,10 @@ def _spans(form: Form, text: str) -> Iterator[tuple[int, int]]:
             start -= bool(re.match("[A-Za-z0-9+/_-]", text[start - 1 : start]))
             rest = re.match("[A-Za-z0-9+/_-]?={0,2}", text[end : end + 3])
             end += rest.end() if rest else 0
-        yield start, end
+        yield SecretPart(start, end)
 
 
-def _cut_spans(secret: str, text: str) -> Iterator[tuple[int, int]]:
+def _cut_spans(secret: str, text: str) -> Iterator[SecretPart]:
     """Yield where the beginning of a secret stands before a mark of cutting, or its end behind one."""
     first, last = secret[:_SHORTEST_PART], secret[-_SHORTEST_PART:]
     if len(secret) <= _SHORTEST_PART or not (first in text or last in text):
@@ -257,27 +265,13 @@ def _cut_spans(secret: str, text: str) -> Iterator[tuple[int, int]]:
         while at >= 0 and not secret.startswith(left[at:]):
             at = left.find(first, at + 1)
         if at >= 0:
-            yield mark.start() - len(left) + at, mark.start()
+            yield SecretPart(mark.start() - len(left) + at, mark.start())
         right = text[mark.end() : mark.end() + len(secret)]
         at = right.rfind(last)
         while at >= 0 and not secret.endswith(right[: at + len(last)]):
             at = right.rfind(last, 0, at + len(last) - 1)
         if at >= 0:
-            yield mark.end(), mark.end() + at + len(last)
-
-
-def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Spans in order, those that overlap made one."""
-    start, end = -1, -1
-    for one, other in spans:
-        if one < end:
-            end = max(end, other)
-            continue
-        if end > 0:
-            yield start, end
-        start, end = one, other
-    if end > 0:
-        yield start, end
+            yield SecretPart(mark.end(), mark.end() + at + len(last))
 
 
 _T = TypeVar("_T")
@@ -430,14 +424,6 @@ def _words(name: str) -> list[str]:
     return [word.lower() for word in re.findall(_WORDS, name) if not word.isdigit()]
 
 
-class SecretPart(NamedTuple):
-    """Where in a text a secret stands, and the name that it goes by there ("": none)."""
-
-    start: int
-    end: int
-    name: str = ""
-
-
 def secret_parts(text: str) -> list[SecretPart]:
     """The values in a text of several words, such as a command, that look secret, in order.
 
@@ -446,15 +432,12 @@ def secret_parts(text: str) -> list[SecretPart]:
     parts = _disjoint(
         _assigned(text, found) for found in re.finditer(_ASSIGNMENT, text) if _assigns_secret(found)
     )
-    words = (
-        SecretPart(*word.span())
-        for word in re.finditer(r"\S+", text)
-        if re.search(_KNOWN_FORMS, word[0]) or _holds_random_piece(word[0])
-    )
-    others = [
-        word for word in words if not any(one.start < word.end and word.start < one.end for one in parts)
-    ]
-    parts = sorted([*parts, *others])
+    for word in re.finditer(r"\S+", text):
+        start, end = word.span()
+        is_apart = not any(one.start < end and start < one.end for one in parts)
+        if is_apart and (re.search(_KNOWN_FORMS, word[0]) or _holds_random_piece(word[0])):
+            parts.append(SecretPart(start, end))
+    parts.sort()
     if _is_secret_text(without_parts(text, parts), is_identity=False):
         return [SecretPart(0, len(text))]
     return parts
