@@ -24,26 +24,34 @@ from reconciler.secrets import SecretText, show
 
 def one_spelling(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job that the service returned, in manifest form, in the spelling of the create body."""
-    result = dict(job)
-    if isinstance(algorithm := job.get("algorithm"), dict):
-        result["algorithm"] = _algorithm(algorithm)
-    if isinstance(tasks := job.get("tasks"), list):
-        result["tasks"] = [_task(task) for task in tasks]
+    result = _with_algorithms(job, _algorithm)
     if isinstance(spec := job.get("spec"), dict) and isinstance(volumes := spec.get("volumes"), list):
         result["spec"] = {**spec, "volumes": [_volume(volume) for volume in volumes]}
     return result
 
 
-def _task(task: Any) -> Any:
-    if not isinstance(task, dict) or not isinstance(algorithm := task.get("algorithm"), dict):
+def _with_algorithms(
+    job: Mapping[str, Any], rewrite: Callable[[Mapping[str, Any]], dict[str, Any]]
+) -> dict[str, Any]:
+    """A job with its algorithm, those of its tasks, and what these were made of, each rewritten."""
+    result = dict(job)
+    if isinstance(algorithm := job.get("algorithm"), Mapping):
+        result["algorithm"] = rewrite(algorithm)
+    if isinstance(tasks := job.get("tasks"), list):
+        result["tasks"] = [_with_algorithm(task, rewrite) for task in tasks]
+    return result
+
+
+def _with_algorithm(task: Any, rewrite: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Any:
+    if not isinstance(task, Mapping) or not isinstance(algorithm := task.get("algorithm"), Mapping):
         return task
-    algorithm = _algorithm(algorithm)
-    if isinstance(config := algorithm.get("job_config"), dict):
-        algorithm["job_config"] = _algorithm(config)
+    algorithm = rewrite(algorithm)
+    if isinstance(config := algorithm.get("job_config"), Mapping):
+        algorithm["job_config"] = rewrite(config)
     return {**task, "algorithm": algorithm}
 
 
-def _algorithm(algorithm: dict[str, Any]) -> dict[str, Any]:
+def _algorithm(algorithm: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(algorithm)
     for kind in ("inputs", "outputs"):
         items = result.get(kind)
@@ -83,21 +91,7 @@ def desugar(entry: Mapping[str, Any]) -> dict[str, Any]:
 
     Values of the wrong type are left as they are: saying so is the models' work.
     """
-    result = dict(entry)
-    if isinstance(algorithm := result.get("algorithm"), Mapping):
-        result["algorithm"] = _desugar_algorithm(algorithm)
-    if isinstance(tasks := result.get("tasks"), list):
-        result["tasks"] = [_desugar_task(task) for task in tasks]
-    return result
-
-
-def _desugar_task(task: Any) -> Any:
-    if not isinstance(task, Mapping) or not isinstance(algorithm := task.get("algorithm"), Mapping):
-        return task
-    algorithm = _desugar_algorithm(algorithm)
-    if isinstance(config := algorithm.get("job_config"), Mapping):
-        algorithm["job_config"] = _desugar_algorithm(config)
-    return {**task, "algorithm": algorithm}
+    return _with_algorithms(entry, _desugar_algorithm)
 
 
 def _desugar_algorithm(algorithm: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,22 +180,19 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(below, Mapping) and isinstance(value, Mapping):
             result[key] = merge(below, _hidden_as(below, value) if key == "environments" else value)
         elif key in _NAMED_LISTS and _is_named(below) and _is_named(value):
-            items = _merge_named(below, value)
-            result[key] = [_hide_sensitive(item) for item in items] if key == "parameters" else items
+            # An item that says of its value only that there is none takes the one of its name away.
+            named = {item["name"]: item for item in below}
+            for item in value:
+                says_null = len(item) > 1 and all(v is None for name, v in item.items() if name != "name")
+                if says_null and item["name"] in named:
+                    del named[item["name"]]
+                else:
+                    named[item["name"]] = merge(named.get(item["name"], {}), item)
+            items = named.values()
+            result[key] = [_hide_sensitive(item) for item in items] if key == "parameters" else list(items)
         else:
             result[key] = value
     return result
-
-
-def _merge_named(under: list[Mapping[str, Any]], over: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Merge two named lists: an item that says null takes the one of its name away."""
-    named = {item["name"]: item for item in under}
-    for item in over:
-        if item["name"] in named and _says_null(item):
-            del named[item["name"]]
-        else:
-            named[item["name"]] = merge(named.get(item["name"], {}), item)
-    return list(named.values())
 
 
 def _hidden_as(below: Mapping[str, Any], environments: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,11 +206,6 @@ def _hidden_as(below: Mapping[str, Any], environments: Mapping[str, Any]) -> dic
         if is_hidden and new is not None:
             result[name] = _secret(new, f"environment.{name}")
     return result
-
-
-def _says_null(item: Mapping[str, Any]) -> bool:
-    """Whether an item of a named list says of its value only that there is none."""
-    return len(item) > 1 and all(value is None for name, value in item.items() if name != "name")
 
 
 def _is_named(value: Any) -> TypeGuard[list[Mapping[str, Any]]]:
@@ -246,7 +232,14 @@ def create_body(entry: Mapping[str, Any]) -> dict[str, Any]:
         resource.setdefault("node_count", 1)
     if isinstance(raw := entry.get("raw"), Mapping):
         body = merge(body, desugar(raw))
-    _texts(body)
+    # The service demands text in these places.
+    for algorithm in algorithms_in(body):
+        _texts_in(algorithm, "environments")
+        for parameter in filter(_is_dict, algorithm.get("parameters") or ()):
+            parameter.pop("sensitive", None)
+            if "value" in parameter:
+                parameter["value"] = scalar_text(parameter["value"])
+    _texts_in(body["metadata"], "annotations")
     return {name: _typed(value, _body_rule().member(name)) for name, value in body.items()}
 
 
@@ -288,17 +281,6 @@ def _sendable(value: Any) -> Any:
     if isinstance(value, list):
         return [_sendable(v) for v in value if v is not None]
     return value
-
-
-def _texts(body: dict[str, Any]) -> None:
-    """Turn numbers and booleans into the text that the service demands in these places."""
-    for algorithm in algorithms_in(body):
-        _texts_in(algorithm, "environments")
-        for parameter in filter(_is_dict, algorithm.get("parameters") or ()):
-            parameter.pop("sensitive", None)
-            if "value" in parameter:
-                parameter["value"] = scalar_text(parameter["value"])
-    _texts_in(body["metadata"], "annotations")
 
 
 def algorithms_in(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -390,7 +372,9 @@ def _parts(body: Mapping[str, Any]) -> Iterator[str]:
             yield f"algorithm {algorithm[name]}"
     engines = [_mapping(algorithm, "engine")]
     engines += [_mapping(_mapping(task, "algorithm"), "engine") for task in _tasks(body)]
-    yield from dict.fromkeys(engine for engine in map(_engine, engines) if engine)
+    names = ("engine_id", "engine_name", "engine_version", "image_url")
+    texts = (" ".join(str(engine[name]) for name in names if engine.get(name)) for engine in engines)
+    yield from dict.fromkeys(filter(None, texts))
 
 
 def nodes_by_place(body: Mapping[str, Any]) -> Counter[str]:
@@ -424,11 +408,6 @@ def _place(resource: Mapping[str, Any]) -> str:
     if flavor and pool:
         return f"{flavor} of pool {pool}"
     return str(flavor or (f"pool {pool}" if pool else ""))
-
-
-def _engine(engine: Mapping[str, Any]) -> str:
-    names = (engine.get(name) for name in ("engine_id", "engine_name", "engine_version", "image_url"))
-    return " ".join(str(name) for name in names if name)
 
 
 def _mapping(tree: Mapping[str, Any], name: str) -> Mapping[str, Any]:
