@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.identity import room_for_description
-from tests.manifest.conftest import HEAD, JOB, Place, marked, place_of
+from tests.manifest.conftest import HEAD, JOB, Place, place_of
 
 
 def test_smallest_job_has_this_body(place: Place) -> None:
@@ -25,29 +25,6 @@ def test_smallest_job_has_this_body(place: Place) -> None:
     assert job.description == ""
     assert not job.is_absent
     assert str(job.location).endswith("main.yaml:4:3")
-
-
-# Defaults
-
-
-def test_mistake_in_defaults_is_told_once_and_there(place: Place) -> None:
-    place.write("defaults: {spec: {resource: {node_cout: 2}}}\n", "a.yaml")
-    place.write(HEAD + "jobs:\n" + "".join(f"  j{n}:{JOB}" for n in range(5)))
-    problem = place.problem()
-    assert (problem.what, place_of(problem)) == ("unknown field", "a.yaml:1:30")
-    assert problem.path == "defaults.spec.resource"
-    assert marked(problem) == "node_cout"
-
-
-def test_expression_in_defaults_without_a_value_is_told_once(place: Place) -> None:
-    place.write(HEAD + "defaults: {spec: {runtime_type: '${var.kind}'}}\njobs:\n" + f"  a:{JOB}  b:{JOB}")
-    assert place.problem().path == "defaults.spec.runtime_type"
-
-
-# Absent entries
-
-
-# Problems
 
 
 def test_description_leaves_room_for_the_marker(place: Place) -> None:
@@ -94,15 +71,6 @@ def test_all_mistakes_are_told_at_once_in_file_order(place: Place) -> None:
     ]
 
 
-def test_broken_file_is_not_told_again_by_those_that_need_it(place: Place) -> None:
-    place.write("stack: s\ntarget: prod\nvariables: {bucket: {default: b}\n")
-    place.write("jobs:\n  a: {algorithm: {id: '${var.bucket}'}}\n", "jobs.yaml")
-    assert place.problem().what == "invalid YAML"
-
-
-# raw
-
-
 @pytest.mark.parametrize("member", ["parameters", "inputs", "volumes", "environments", "annotations"])
 @pytest.mark.parametrize("value", ["null", "[]", "{}", "[null]", "[{}]", "3", "x", "[[1]]", "{a: {b: 1}}"])
 def test_raw_may_be_strange_and_breaks_nothing(place: Place, member: str, value: str) -> None:
@@ -115,6 +83,3 @@ def test_raw_may_be_strange_and_breaks_nothing(place: Place, member: str, value:
         except ManifestInvalid:
             continue
         assert loaded.stack.jobs["a"].digest
-
-
-# Defaults that no job takes

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reconciler.core.stack import DesiredJob
 from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.manifest import load
-from tests.manifest.conftest import HEAD, JOB, Place, place_of
+from tests.manifest.conftest import HEAD, JOB, Place
 
 DEFAULTS = f"defaults:\n{textwrap.indent(textwrap.dedent(JOB).strip(), '  ')}\n"
 
@@ -35,33 +35,9 @@ def test_a_needed_key_may_be_declared_in_another_file_and_be_out_of_view(place: 
     assert found.key == "b"
 
 
-# What may not be needed
-
-
 def test_a_long_chain_is_no_cycle_and_no_recursion(place: Place) -> None:
     chain = "".join(f"j{n}: {{needs: j{n + 1}}}\n" for n in range(1500)) + "j1500: {}\n"
     assert len(jobs_of(place, chain)) == 1501
-
-
-# What a job cannot have been
-
-
-def test_a_key_claimed_twice_names_both_places(place: Place) -> None:
-    place.write(HEAD + DEFAULTS + "jobs:\n  a: {formerly: [x]}\n")
-    place.write("jobs:\n  b: {formerly: x}\n", "more.yaml")
-    problem = place.problem()
-    assert place_of(problem) == "more.yaml:2:17"
-    assert "main.yaml:7:18" in problem.why
-    assert '"a" also lists' in problem.why
-
-
-# Shapes
-
-
-def test_what_a_broken_file_would_declare_is_not_unknown(place: Place) -> None:
-    place.write(HEAD + DEFAULTS + "jobs:\n  a: {needs: b}\n")
-    place.write("jobs:\n  b: {\n", "more.yaml")
-    assert [problem.what for problem in place.problems()] == ["invalid YAML"]
 
 
 def test_sweep_that_needs_a_sweep_costs_what_both_cost(place: Place) -> None:

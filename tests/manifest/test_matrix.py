@@ -43,15 +43,6 @@ def test_name_of_a_number_has_only_letters_digits_and_underscores(numbers: list[
         assert value_text(number).replace("_", "a").isalnum()
 
 
-def test_axis_in_defaults_is_refused_for_an_entry_without_it(place: Place) -> None:
-    place.write(
-        HEAD + DEFAULTS + "  description: lr ${matrix.lr}\njobs:\n  a: {matrix: {lr: [1]}}\n  b: {}\n"
-    )
-    (problem,) = place.problems()
-    assert problem.what == "invalid expression"
-    assert "only in an entry with a matrix" in problem.why
-
-
 def test_adding_a_value_adds_its_members_and_changes_no_other(place: Place) -> None:
     text = "a:\n  matrix: {lr: [%s], batch: [64, 128]}\n  algorithm: {parameters: {lr: '${matrix.lr}'}}\n"
     before, after = jobs_of(place, text % "1, 2"), jobs_of(place, text % "2, 3, 1")
@@ -73,12 +64,6 @@ def test_clash_of_values_that_keys_spell_alike_says_a_way_out_that_works(
         "a-id-a",
         "a-id-b",
     }
-
-
-@pytest.mark.parametrize("name", ["matrix: {x: [1]}", "name: b"])
-def test_defaults_take_no_sweep(place: Place, name: str) -> None:
-    place.write(HEAD + DEFAULTS + f"  {name}\njobs: {{a: {{}}}}\n")
-    assert [problem.what for problem in place.problems()] == ["not allowed in defaults"]
 
 
 def test_more_combinations_than_anybody_means_are_refused_at_once(place: Place) -> None:

@@ -40,8 +40,8 @@ def test_number_that_json_has_not_is_refused_in_raw(place: Place, line: str, num
 
 @pytest.mark.parametrize("number", NO_NUMBERS)
 def test_number_from_a_variable_is_refused_in_raw(place: Place, number: str) -> None:
-    raw = "raw: {x: '${var.v}'}"
-    place.write(f"{HEAD}variables: {{v: {{default: {number}}}}}\njobs:\n  a:{body_with(raw)}")
+    raw = body_with("raw: {x: '${var.v}'}")
+    place.write(f"{HEAD}variables: {{v: {{default: {number}}}}}\njobs:\n  a:{raw}")
     assert place.problem().what == "number out of range"
 
 
@@ -72,18 +72,17 @@ def test_number_that_json_has_not_is_refused_in_any_field(place: Place, line: st
 
 
 @pytest.mark.parametrize("number", NO_NUMBERS[:-1])
-@pytest.mark.parametrize("name", ["max_retries", "retry_delay"])
-def test_number_without_end_is_refused_in_lifecycle(place: Place, name: str, number: str) -> None:
-    place.write(f"{HEAD}jobs:\n  a:{JOB}    lifecycle: {{{name}: {number}}}\n")
-    assert name in place.problem().path
-
-
-@pytest.mark.parametrize("number", NO_NUMBERS[:-1])
 @pytest.mark.parametrize(
-    "name", ["terminations", "terminations_percent", "lost_time", "lost_node_hours", "reruns"]
+    "name",
+    [
+        *("lifecycle.max_retries", "lifecycle.retry_delay", "limits.terminations", "limits.reruns"),
+        *("limits.terminations_percent", "limits.lost_time", "limits.lost_node_hours"),
+    ],
 )
-def test_number_without_end_is_refused_in_limits(place: Place, name: str, number: str) -> None:
-    place.write(f"{HEAD}limits: {{{name}: {number}}}\n")
+def test_number_without_end_is_refused_in_settings(place: Place, name: str, number: str) -> None:
+    section, _, field = name.partition(".")
+    line = f"{section}: {{{field}: {number}}}\n"
+    place.write(HEAD + (line if section == "limits" else f"jobs:\n  a:{body_with(line)}"))
     assert name in place.problem().path
 
 

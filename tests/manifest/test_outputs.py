@@ -10,7 +10,7 @@ import pytest
 from reconciler.core.stack import DesiredJob
 from reconciler.manifest import expressions as budget
 from reconciler.manifest.jobs import Outputs
-from tests.manifest.conftest import HEAD, JOB, Place, place_of
+from tests.manifest.conftest import HEAD, JOB, Place
 
 DEFAULTS = f"defaults:\n{textwrap.indent(textwrap.dedent(JOB).strip(), '  ')}\n"
 PREPARE = "prepare: {algorithm: {outputs: {data: obs://b/data/}}}\n"
@@ -37,18 +37,11 @@ def algorithm(job: DesiredJob) -> dict[str, Any]:
     return found
 
 
-# --- the value
-
-
-OUTPUT, INPUT = (
-    "{algorithm: {outputs: {data: obs://b/data/}}}",
-    f'{{algorithm: {{inputs: {{data: "{USE}"}}}}}}',
-)
-
-
 def test_reference_in_defaults_is_for_every_job_but_those_that_take_it_away(place: Place) -> None:
-    jobs = f"prepare: {OUTPUT[:-2]}, inputs: {{data: null}}}}}}\ntrain: {{}}\nmore: {{}}\n"
-    text = manifest(jobs).replace("algorithm: {code_dir", f'algorithm: {{inputs: {{data: "{USE}"}}, code_dir')
+    prepare = "prepare: {algorithm: {outputs: {data: obs://b/data/}, inputs: {data: null}}}\n"
+    text = manifest(f"{prepare}train: {{}}\nmore: {{}}\n").replace(
+        "algorithm: {code_dir", f'algorithm: {{inputs: {{data: "{USE}"}}, code_dir'
+    )
     place.write(text)
     found = place.load().stack.jobs
     assert {key: job.needs for key, job in found.items()} == {
@@ -69,27 +62,6 @@ def test_paths_are_followed_through_a_chain_of_jobs(place: Place) -> None:
     assert jobs["j0"].needs == ("j1",)
 
 
-TASKS = """\
-prepare:
-  kind: hetero_job
-  algorithm: null
-  spec: null
-  tasks:
-    - {role: a, algorithm: {outputs: {data: obs://b/data/}}}
-    - {role: b, algorithm: {job_config: {outputs: {data: obs://b/data/, log: obs://b/log/}}}}
-"""
-
-
-def test_output_with_a_path_of_its_own_in_each_task_is_ambiguous(place: Place) -> None:
-    place.write(
-        manifest(TASKS.replace("{data: obs://b/data/, ", "{data: obs://b/other/, ") + train_with(USE))
-    )
-    assert place.problem().what == "ambiguous output"
-
-
-# --- secrets
-
-
 def test_sensitive_variable_without_a_value_is_no_problem_offline(place: Place) -> None:
     jobs = jobs_of(
         place,
@@ -101,28 +73,12 @@ def test_sensitive_variable_without_a_value_is_no_problem_offline(place: Place) 
     assert jobs["train"].needs == ("prepare",)
 
 
-# --- needs
-
-
 def test_reference_reaches_a_file_that_is_out_of_view(place: Place) -> None:
     place.write(manifest(PREPARE))
     place.write(f'jobs:\n  train: {{algorithm: {{inputs: {{data: "{USE}"}}}}}}\n', "train.yaml")
     stack = place.load("train.yaml").stack
     assert set(stack.jobs) == {"train"}
     assert algorithm(stack.jobs["train"])["inputs"][0]["remote"]["obs"]["obs_url"] == "obs://b/data/"
-
-
-# --- what is wrong
-
-
-def test_mistake_in_defaults_is_told_once(place: Place) -> None:
-    text = manifest("a: {}\nb: {}\n").replace(
-        "algorithm: {code_dir", 'algorithm: {inputs: {i: "${jobs.a.outputs.o}"}, code_dir'
-    )
-    place.write(text)
-    problems = place.problems()
-    assert [problem.what for problem in problems] == ["reference to itself", "unknown output"]
-    assert {place_of(problem) for problem in problems} == {"main.yaml:4:28"}
 
 
 def test_broken_file_does_not_make_an_output_unknown(place: Place) -> None:
@@ -159,9 +115,6 @@ def test_path_made_of_many_outputs_asks_for_each_once(place: Place, monkeypatch:
     place.write(manifest(first + middle + jobs))
     assert len(place.load().stack.jobs) == 102
     assert len(asked) < 1_000
-
-
-# --- beside targets and variables
 
 
 TARGETS = """\

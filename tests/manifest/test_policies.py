@@ -29,18 +29,6 @@ def test_policies_of_several_files_are_joined_in_the_order_of_the_files(place: P
     assert str(one.location).endswith("main.yaml:3:24")
 
 
-def test_second_policy_of_a_name_is_told_with_both_places(place: Place) -> None:
-    place.write(f"{HEAD}policies: [{{name: one, deny: 'true'}}]\n")
-    place.write("policies:\n  - {name: one, deny: 'false'}\n", "more.yaml")
-    problem = place.problem()
-    assert (problem.what, place_of(problem), problem.fix) == (
-        "duplicate policy",
-        "more.yaml:2:12",
-        "rename one of them",
-    )
-    assert "main.yaml:3:13" in problem.why
-
-
 @pytest.mark.parametrize(
     ("text", "at", "mark"),
     [
@@ -110,13 +98,3 @@ def test_case_below_the_root_is_no_part_of_the_stack(place: Place) -> None:
     loaded = place.load()
     assert [path.name for path in loaded.files] == ["main.yaml"]
     assert loaded.manifest_digest == before
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["job: {}\n", "expect: {}\n", "job: {}\nexpect: {}\njobs: {}\n", "job: {}\nexpect: {}\ntemplates: {}\n"],
-)
-def test_file_that_is_only_like_a_case_is_no_case(place: Place, text: str) -> None:
-    place.write(HEAD)
-    place.write(text, "cases/one.yaml")
-    assert {problem.what for problem in place.problems()} == {"unknown field"}

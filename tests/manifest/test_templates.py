@@ -35,11 +35,6 @@ def test_templates_may_stand_in_another_file(place: Place) -> None:
     assert place.load().stack.jobs["a"].description == "shared"
 
 
-def test_defaults_extend_nothing(place: Place) -> None:
-    place.write(HEAD + DEFAULTS + "  extends: t\ntemplates: {t: {}}\njobs: {a: {}}\n")
-    assert [problem.what for problem in place.problems()] == ["not allowed in defaults"]
-
-
 @pytest.mark.parametrize("last", ["{description: deep}", "{extends: t0}"])
 def test_depth_of_templates_is_bounded_by_nothing_but_the_file(place: Place, last: str) -> None:
     templates = [f"t{n}: {{extends: t{n + 1}}}" for n in range(3000)]
