@@ -356,7 +356,15 @@ def respond(control: Control, call: str, job_id: str, data: bytes) -> ApiRespons
             control.requests.clear()
             return ApiResponse(204)
         case "POST faults":
-            _add_faults(control.faults, read_json(data))
+            body = read_json(data)
+            try:
+                if isinstance(body, dict) and "chaos" in body:
+                    control.faults.add(*chaos(float(body["chaos"]), int(body.get("seed", 0))))
+                else:
+                    faults = body if isinstance(body, list) else [body]
+                    control.faults.add(*map(read_fault, faults))
+            except (ValueError, TypeError, AttributeError, OverflowError) as error:
+                raise invalid(str(error)) from None
         case "DELETE faults":
             control.faults.clear()
             return ApiResponse(204)
@@ -373,16 +381,6 @@ def respond(control: Control, call: str, job_id: str, data: bytes) -> ApiRespons
         case "faults":
             return json_response(200, {"faults": [asdict(fault) for fault in control.faults]})
     return json_response(200, asdict(control.settings))
-
-
-def _add_faults(faults: Faults, body: Any) -> None:
-    try:
-        if isinstance(body, dict) and "chaos" in body:
-            faults.add(*chaos(float(body["chaos"]), int(body.get("seed", 0))))
-        else:
-            faults.add(*(read_fault(item) for item in (body if isinstance(body, list) else [body])))
-    except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise invalid(str(error)) from None
 
 
 def _summary(job: Job) -> dict[str, Any]:

@@ -348,15 +348,10 @@ FIELDS = (
 )
 
 
-def _update_schema() -> Schema:
-    schema: dict[str, Any] = {}
-    for field in FIELDS:
-        put_at(schema, field.path, field.schema)
-    return schema
-
-
-UPDATE = _update_schema()
+UPDATE: dict[str, Any] = {}
 """The schema of an update request."""
+for _field in FIELDS:
+    put_at(UPDATE, _field.path, _field.schema)
 
 
 def check_update(update: Mapping[str, Any], cloud: str) -> None:

@@ -18,7 +18,7 @@ from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.modelarts.auth import Anonymous, NoCredentials, find_credentials
 from reconciler.modelarts.clock import RateLimiter, SystemClock
 from reconciler.modelarts.http import DEFAULT_OPTIONS, Credentials, Network, ServiceSession, SessionOptions
-from reconciler.modelarts.target import Connected, Runtime
+from reconciler.modelarts.target import Connected, Runtime, identify
 from reconciler.modelarts.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -80,19 +80,9 @@ def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> Target
     """
     endpoint = endpoint_of(target, environ)
     try:
-        return _identity(name, target, endpoint, project_of(target, environ))
+        return identify(name, target, endpoint, project_of(target, environ))
     except ManifestInvalid:
         return None
-
-
-def _identity(name: str, target: Target, endpoint: str, project_id: str) -> TargetIdentity:
-    return TargetIdentity(
-        name=name,
-        kind=target.kind,
-        endpoint=endpoint,
-        project_id=project_id,
-        workspace_id=target.workspace_id,
-    )
 
 
 def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack) -> Connected:
@@ -113,7 +103,7 @@ def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup
     backend = connect(target, runtime.environ, options)
     cleanup.callback(backend.close)
     backend.reading = runtime.reading or backend.reading
-    identity = _identity(name, target, backend.endpoint, backend.project_id)
+    identity = identify(name, target, backend.endpoint, backend.project_id)
     return Connected(backend, identity, backend.cloud, runtime.clock, checks_offers=True)
 
 

@@ -12,7 +12,7 @@ from reconciler.core.stack import Target
 from reconciler.core.values import LOCAL, TargetIdentity
 from reconciler.errors import Rejected
 from reconciler.files import private_file, record_directory
-from reconciler.modelarts.target import Connected, Runtime
+from reconciler.modelarts.target import Connected, Runtime, identify
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -31,13 +31,7 @@ class LocalFileFailed(Rejected):
 
 
 def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> TargetIdentity:
-    return TargetIdentity(
-        name=name,
-        kind=target.kind,
-        endpoint=LOCAL,
-        project_id=LOCAL_PROJECT,
-        workspace_id=target.workspace_id,
-    )
+    return identify(name, target, LOCAL, LOCAL_PROJECT)
 
 
 def open_target(name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack) -> Connected:

@@ -147,6 +147,16 @@ def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> Target
     return _module_of(target).identity_of(name, target, environ)
 
 
+def identify(name: str, target: Target, endpoint: str, project_id: str) -> TargetIdentity:
+    return TargetIdentity(
+        name=name,
+        kind=target.kind,
+        endpoint=endpoint,
+        project_id=project_id,
+        workspace_id=target.workspace_id,
+    )
+
+
 def known_values(name: str, target: Target | None, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return what a plan would say of a target, as far as it is known without credentials and service."""
     if target is None:

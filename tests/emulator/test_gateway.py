@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from werkzeug.test import Client, TestResponse
@@ -135,18 +136,9 @@ def aksk(path: str = f"/v2/{PROJECT}/training-job-searches") -> dict[str, str]:
     ],
 )
 def test_request_is_accepted_only_with_configured_credentials(
-    store: Store, credentials: dict[str, str], headers: dict[str, str], status: int
+    store: Store, credentials: dict[str, Any], headers: dict[str, str], status: int
 ) -> None:
-    client = Client(
-        create_app(
-            store,
-            token=credentials.get("token"),
-            access_key=credentials.get("access_key"),
-            secret_key=credentials.get("secret_key"),
-            now=lambda: NOW,
-        )
-    )
-    response = search(client, headers)
+    response = search(Client(create_app(store, now=lambda: NOW, **credentials)), headers)
     assert response.status_code == status
     if status == 401:
         assert response.json["error_code"] == "APIGW.0301"
@@ -183,9 +175,9 @@ RIGHT, WRONG = "right", "wrong"
 class Gate:
     """A service that asks for signatures, at a time that stands still."""
 
-    def __init__(self, store: Store, **more: str) -> None:
+    def __init__(self, store: Store, **more: Any) -> None:
         self.now = NOW
-        app = create_app(store, access_key=ACCESS, secret_key=SECRET, now=lambda: self.now, **more)  # type: ignore[arg-type]
+        app = create_app(store, access_key=ACCESS, secret_key=SECRET, now=lambda: self.now, **more)
         self._client = Client(app)
 
     def knock(self, *attempts: str) -> list[int]:

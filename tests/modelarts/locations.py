@@ -101,7 +101,7 @@ class Place:
 def emulated(kind: str) -> Iterator[Place]:
     """Open the emulator, called in one of the ways of `EMULATED`."""
     cloud = "otc" if kind == "otc" else "huawei"
-    secured: dict[str, str] = {"token": TOKEN}
+    secured: dict[str, Any] = {"token": TOKEN}
     environ = {"MODELARTS_AUTH_TOKEN": TOKEN}
     if kind == "access key":
         secured = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY}
@@ -111,14 +111,7 @@ def emulated(kind: str) -> Iterator[Place]:
             app = create_app(store, project_id=PROJECT)
             backend = connect_inprocess(app, project_id=PROJECT)
         else:
-            app = create_app(
-                store,
-                project_id=PROJECT,
-                token=secured.get("token"),
-                access_key=secured.get("access_key"),
-                secret_key=secured.get("secret_key"),
-                cloud=cloud,
-            )
+            app = create_app(store, project_id=PROJECT, cloud=cloud, **secured)
             url = cleanup.enter_context(running(app))
             said = {"kind": "modelarts", "endpoint": url, "project_id": PROJECT, "cloud": cloud}
             backend = connect(Target.model_validate(said), environ)
