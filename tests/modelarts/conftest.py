@@ -10,11 +10,26 @@ import pytest
 from reconciler.emulator.app import Application, create_app
 from reconciler.emulator.database import ManualClock
 from reconciler.emulator.store import Store
+from reconciler.modelarts.auth import Anonymous
 from reconciler.modelarts.connect import ModelArtsBackend
-from reconciler.modelarts.http import SessionOptions
-from reconciler.modelarts.inprocess import connect_inprocess
-from tests.modelarts.building import PROJECT, StoppedClock
+from reconciler.modelarts.http import ServiceSession, SessionOptions
+from reconciler.modelarts.inprocess import WsgiAdapter
+from tests.modelarts.building import PROJECT, StoppedClock, a_body
 from tests.modelarts.locations import EMULATED, Place, emulated, live, live_variables_missing
+
+
+class LocalBackend(ModelArtsBackend):
+    """A backend on the emulator, without a socket."""
+
+    def __init__(self, emulator: Application, clock: StoppedClock | None = None) -> None:
+        self.emulator = emulator
+        options = SessionOptions(clock=clock, make_adapter=lambda: WsgiAdapter(emulator))
+        super().__init__(ServiceSession("http://localhost", Anonymous(), options), PROJECT)
+
+    def add(self, *names: str) -> list[str]:
+        """Create jobs behind the back of the backend; return their ids."""
+        with self.emulator.store.database.transaction(write=True):
+            return [self.emulator.store.create(PROJECT, a_body(name)).id for name in names]
 
 
 @pytest.fixture
@@ -31,9 +46,8 @@ def clock() -> StoppedClock:
 
 
 @pytest.fixture
-def local(emulator: Application, clock: StoppedClock) -> Iterator[ModelArtsBackend]:
-    """A backend on the emulator, without a socket."""
-    with connect_inprocess(emulator, project_id=PROJECT, options=SessionOptions(clock=clock)) as backend:
+def local(emulator: Application, clock: StoppedClock) -> Iterator[LocalBackend]:
+    with LocalBackend(emulator, clock) as backend:
         yield backend
 
 

@@ -14,11 +14,10 @@ from pydantic import BaseModel, TypeAdapter
 from reconciler.core.fields.field_types import type_of
 from reconciler.core.fields.job import JobBody
 from reconciler.core.fields.rare import NodeSelectorTerm, PreferredTerm
-from reconciler.emulator.app import Application
 from reconciler.modelarts import operations
-from reconciler.modelarts.connect import ModelArtsBackend
 from reconciler.modelarts.job_models import JobPage, ReportedJob
 from tests.modelarts.building import PROJECT, a_body, an_answer
+from tests.modelarts.conftest import LocalBackend
 from tests.modelarts.documented import (
     FIELDS,
     MESSAGES,
@@ -240,22 +239,20 @@ BODIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", BODIES)
 @pytest.mark.parametrize("phase", ["Creating", "Running", "Failed"])
-def test_emulator_response_has_no_field_without_a_place(
-    emulator: Application, local: ModelArtsBackend, kind: str, phase: str
-) -> None:
+def test_emulator_response_has_no_field_without_a_place(local: LocalBackend, kind: str, phase: str) -> None:
     body = {**a_body(), **BODIES[kind]}
     of_metadata = {
         name: body.pop(name) for name in ("annotations", "training_experiment_reference") if name in body
     }
     body["metadata"] = {**body["metadata"], **of_metadata}
-    job_id = emulator.store.create(PROJECT, json.loads(json.dumps(body))).id
-    emulator.store.clock.advance(minutes=15)
-    emulator.store.set_phase(job_id, phase)
+    job_id = local.emulator.store.create(PROJECT, json.loads(json.dumps(body))).id
+    local.emulator.store.clock.advance(minutes=15)
+    local.emulator.store.set_phase(job_id, phase)
     job = local.jobs.details(job_id)
     assert list(extras(job)) == []
     assert list(extras(local.jobs.search())) == []
     assert job.status.phase == phase
-    told = json.loads(emulator.store.find(job_id).text)
+    told = json.loads(local.emulator.store.find(job_id).text)
     assert ReportedJob.model_validate(told) == job
 
 

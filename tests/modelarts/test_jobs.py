@@ -14,12 +14,11 @@ from pydantic import ValidationError
 from reconciler import Filter, JobBody, ReportedJob, Search, SearchBody, TagFilter, UpdateBody
 from reconciler.core.canonical import mutable_paths
 from reconciler.core.fields.field_types import Cloud
-from reconciler.emulator.app import Application
 from reconciler.errors import Rejected, UnreadableAnswer
-from reconciler.modelarts.connect import ModelArtsBackend
 from reconciler.modelarts.inprocess import connect_inprocess
 from reconciler.modelarts.job_models import ActionBody, Jobs
-from tests.modelarts.building import PROJECT, a_body, an_answer
+from tests.modelarts.building import PROJECT, an_answer
+from tests.modelarts.conftest import LocalBackend
 from tests.modelarts.documented import has_place
 from tests.modelarts.serving import Canned
 
@@ -53,15 +52,9 @@ def sent(app: Canned) -> Any:
     ],
 )
 def test_search_turns_pages_up_to_the_limit_and_a_page_is_as_sent(
-    emulator: Application,
-    local: ModelArtsBackend,
-    search: Any,
-    limit: int | None,
-    names: list[str],
-    requests: int,
+    local: LocalBackend, search: Any, limit: int | None, names: list[str], requests: int
 ) -> None:
-    for n in range(130):
-        emulator.store.create(PROJECT, a_body(f"job-{n:03}"))
+    local.add(*(f"job-{n:03}" for n in range(130)))
     if search == "page":
         page = local.jobs.page(SearchBody(offset=2, limit=50, order="asc", sort_by="create_time"))
         told = (page.total, page.limit, page.offset, page.order, page.workspace_id)
@@ -70,12 +63,12 @@ def test_search_turns_pages_up_to_the_limit_and_a_page_is_as_sent(
     else:
         found = local.jobs.search(search, limit)
     assert [job.metadata.name for job in found] == names
-    assert len(emulator.requests) == requests
+    assert len(local.emulator.requests) == requests
 
 
-def test_jobs_are_found_by_their_tags(emulator: Application, local: ModelArtsBackend) -> None:
-    ids = [emulator.store.create(PROJECT, a_body(name)).id for name in ("a", "b")]
-    emulator.store.tag(PROJECT, ids[1], {"team": "vision"})
+def test_jobs_are_found_by_their_tags(local: LocalBackend) -> None:
+    ids = local.add("a", "b")
+    local.emulator.store.tag(PROJECT, ids[1], {"team": "vision"})
     for tag in (TagFilter(key="team"), TagFilter(key="team", values=["nlp", "vision"])):
         assert [job.metadata.id for job in local.jobs.search(Search(tags=[tag]))] == ids[1:]
     untagged = local.tags.find({}, without_any=True)

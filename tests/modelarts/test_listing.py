@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.emulator import Application, Effect, Fault
+from reconciler.emulator import Effect, Fault
 from reconciler.errors import ServerError, Unauthorized
-from reconciler.modelarts.connect import ModelArtsBackend
 from reconciler.modelarts.inprocess import connect_inprocess
 from reconciler.modelarts.observe import (
     ENDLESS,
@@ -25,7 +24,8 @@ from reconciler.modelarts.observe import (
     SearchPage,
     page_of,
 )
-from tests.modelarts.building import PROJECT, a_body, an_answer
+from tests.modelarts.building import PROJECT, an_answer
+from tests.modelarts.conftest import LocalBackend
 from tests.modelarts.serving import Canned
 
 SLOW = 0.3
@@ -196,10 +196,11 @@ def test_list_that_keeps_changing_is_a_problem() -> None:
 
 @pytest.mark.parametrize(("shift", "moves"), [(1, 1), (2, 3), (-1, 3), (1, 4), (-1, 4), (2, None)])
 def test_moving_list_of_a_workspace_is_read_again_or_incomplete(
-    emulator: Application, local: ModelArtsBackend, moves: int | None, shift: int
+    local: LocalBackend, moves: int | None, shift: int
 ) -> None:
-    names = [emulator.store.create(PROJECT, a_body(f"job-{n}")).name for n in range(120)]
-    emulator.faults.add(Fault(Effect.MOVED_LIST, count=moves, shift=shift))
+    names = [f"job-{n}" for n in range(120)]
+    local.add(*names)
+    local.emulator.faults.add(Fault(Effect.MOVED_LIST, count=moves, shift=shift))
     seen = local.observe()
     if moves is not None and moves < MAX_READINGS:
         assert ([job.name for job in seen.jobs], seen.is_whole) == (names, True)
@@ -264,11 +265,10 @@ def test_forbidden_listing_raises_unauthorized() -> None:
 
 
 @pytest.mark.parametrize("count", [49, 50, 75, 130])
-def test_service_with_item_offsets_is_detected_and_remembered(
-    emulator: Application, local: ModelArtsBackend, count: int
-) -> None:
-    names = [emulator.store.create(PROJECT, a_body(f"job-{n}")).name for n in range(count)]
-    emulator.control_settings.offset_counts = "items"
+def test_service_with_item_offsets_is_detected_and_remembered(local: LocalBackend, count: int) -> None:
+    names = [f"job-{n}" for n in range(count)]
+    local.add(*names)
+    local.emulator.control_settings.offset_counts = "items"
     seen, again = local.observe(), local.observe()
     assert [job.name for job in seen.jobs] == [job.name for job in again.jobs] == names
     assert (seen.is_whole, again.is_whole, again.requests) == (True, True, 1 + count // 50)

@@ -17,6 +17,7 @@ from reconciler.modelarts.connect import ModelArtsBackend
 from reconciler.modelarts.http import ServiceSession, SessionOptions
 from reconciler.modelarts.inprocess import WsgiAdapter, connect_inprocess
 from tests.modelarts.building import PROJECT, StoppedClock, a_body
+from tests.modelarts.conftest import LocalBackend
 from tests.modelarts.serving import Canned
 
 JOB = "66ff6991-fd66-40b6-8101-0829a46d3731"
@@ -33,7 +34,7 @@ def job_id(emulator: Application) -> str:
     return job.id
 
 
-def test_log_and_metrics_of_a_running_task_are_read(local: ModelArtsBackend, job_id: str) -> None:
+def test_log_and_metrics_of_a_running_task_are_read(local: LocalBackend, job_id: str) -> None:
     backend = local
     preview = backend.logs.preview(job_id, "worker-0")
     lines = backend.logs.lines(job_id, "worker-0", lines=2)
@@ -49,19 +50,19 @@ def test_log_and_metrics_of_a_running_task_are_read(local: ModelArtsBackend, job
 
 
 @pytest.mark.parametrize("task_id", ["", ".", "..", "worker-9", "a/../b"])
-def test_unknown_or_invalid_task_is_refused(local: ModelArtsBackend, job_id: str, task_id: str) -> None:
+def test_unknown_or_invalid_task_is_refused(local: LocalBackend, job_id: str, task_id: str) -> None:
     with pytest.raises(Rejected):
         local.logs.preview(job_id, task_id)
 
 
-def test_hundred_jobs_are_deleted_by_one_request(emulator: Application, local: ModelArtsBackend) -> None:
-    ids = [emulator.store.create(PROJECT, a_body(f"job-{n}")).id for n in range(101)]
+def test_hundred_jobs_are_deleted_by_one_request(local: LocalBackend) -> None:
+    ids = local.add(*(f"job-{n}" for n in range(101)))
     with pytest.raises(NotFound):
         local.delete_many({**dict.fromkeys(ids, "job"), "..": "job"})
     local.delete_many(dict.fromkeys(ids, "job"))
-    emulator.store.clock.advance(hours=1)
+    local.emulator.store.clock.advance(hours=1)
     assert local.observe().jobs == ()
-    assert [served.operation for served in emulator.requests][:2] == ["BatchDeleteTrainingJob"] * 2
+    assert [served.operation for served in local.emulator.requests][:2] == ["BatchDeleteTrainingJob"] * 2
 
 
 def test_pool_is_not_asked_for_on_otc() -> None:

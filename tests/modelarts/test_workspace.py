@@ -19,28 +19,21 @@ from reconciler.modelarts.connect import ModelArtsBackend
 from reconciler.modelarts.http import SessionOptions
 from reconciler.modelarts.inprocess import connect_inprocess
 from reconciler.modelarts.observe import SearchPage
-from tests.modelarts.building import PROJECT, StoppedClock, a_body
+from tests.modelarts.building import PROJECT, StoppedClock
+from tests.modelarts.conftest import LocalBackend
 from tests.modelarts.serving import Canned
 
 DECLARED = ["resnet50", "bert", "lr-sweep"]
 
 
-def fill(app: Application, names: list[str]) -> None:
-    with app.store.database.transaction(write=True):
-        for name in names:
-            app.store.create(PROJECT, a_body(name))
-
-
 @pytest.fixture(scope="module")
 def old_project() -> Iterator[ModelArtsBackend]:
     """5,000 finished jobs, and four that run."""
-    with Store(clock=ManualClock()) as store:
-        app = create_app(store, project_id=PROJECT)
-        fill(app, [f"old-{n}" for n in range(5000)])
+    with Store(clock=ManualClock()) as store, LocalBackend(create_app(store, project_id=PROJECT)) as backend:
+        backend.add(*(f"old-{n}" for n in range(5000)))
         store.clock.advance(hours=1000)
-        fill(app, [*DECLARED, "resnet50-r2"])
-        with connect_inprocess(app, project_id=PROJECT) as backend:
-            yield backend
+        backend.add(*DECLARED, "resnet50-r2")
+        yield backend
 
 
 def never(seen: Observation) -> bool:
@@ -109,33 +102,27 @@ def test_absence_of_a_job_is_proven_by_a_full_scan(old_project: ModelArtsBackend
     assert "then full scan" in seen.strategy
 
 
-def test_cloud_that_refuses_the_filter_gets_a_full_scan(
-    emulator: Application, local: ModelArtsBackend
-) -> None:
-    fill(emulator, [f"job-{n}" for n in range(620)])
+def test_cloud_that_refuses_the_filter_gets_a_full_scan(local: LocalBackend) -> None:
+    local.add(*(f"job-{n}" for n in range(620)))
     fault = Fault(Effect.ANSWER, operation="ListTrainingJobs", nth=2, status=400, code="ModelArts.2807")
-    emulator.faults.add(fault)
+    local.emulator.faults.add(fault)
     seen = local.observe(["job-1"], never)
     assert (seen.is_whole, len(seen.jobs)) == (True, 620)
     assert seen.strategy == "filtered searches, abandoned; then full scan"
 
 
 @pytest.mark.parametrize(("count", "requests"), [(1000, 21), (2, 1)])
-def test_unchanged_jobs_need_one_scan(
-    emulator: Application, local: ModelArtsBackend, count: int, requests: int
-) -> None:
+def test_unchanged_jobs_need_one_scan(local: LocalBackend, count: int, requests: int) -> None:
     names = [f"job-{n}" for n in range(count)]
-    fill(emulator, names)
+    local.add(*names)
     seen = local.observe(names, lambda _: True)
     assert (seen.is_whole, seen.requests, seen.strategy) == (True, requests, "full scan")
-    assert len(emulator.requests) == requests
+    assert len(local.emulator.requests) == requests
 
 
-def test_server_error_is_a_problem_and_no_empty_workspace(
-    emulator: Application, local: ModelArtsBackend
-) -> None:
-    fill(emulator, ["a"])
-    emulator.faults.add(Fault(Effect.ANSWER, count=None, status=503, code="ModelArts.4302"))
+def test_server_error_is_a_problem_and_no_empty_workspace(local: LocalBackend) -> None:
+    local.add("a")
+    local.emulator.faults.add(Fault(Effect.ANSWER, count=None, status=503, code="ModelArts.4302"))
     seen = local.observe()
     assert (seen.is_whole, seen.jobs) == (False, ())
     assert "ModelArts.4302" in (seen.problem or "")
@@ -149,11 +136,11 @@ def test_read_of_another_project_raises_unauthorized(emulator: Application, cloc
             backend.name_is_taken("x")
 
 
-def test_jobs_of_other_workspaces_are_left_out(emulator: Application, local: ModelArtsBackend) -> None:
-    fill(emulator, ["ours", "theirs"])
-    theirs = emulator.store.jobs()[1]
+def test_jobs_of_other_workspaces_are_left_out(local: LocalBackend) -> None:
+    local.add("ours", "theirs")
+    theirs = local.emulator.store.jobs()[1]
     head = theirs.head.replace('"workspace_id":"0"', '"workspace_id":"w"')
-    emulator.store.database.run("UPDATE jobs SET head = ? WHERE id = ?", (head, theirs.id))
+    local.emulator.store.database.run("UPDATE jobs SET head = ? WHERE id = ?", (head, theirs.id))
     assert [job.name for job in local.observe().jobs] == ["ours"]
 
 
@@ -165,15 +152,15 @@ def test_jobs_of_other_workspaces_are_left_out(emulator: Application, local: Mod
     [(1, "", 1), (50, "", 1), (51, "", 2), (100, "", 2), (130, "", 3), (None, "", 3), (1, "job-20", 3)],
 )
 def test_search_reads_only_the_pages_needed_for_its_limit(
-    emulator: Application, local: ModelArtsBackend, limit: int | None, wanted: str, requests: int
+    local: LocalBackend, limit: int | None, wanted: str, requests: int
 ) -> None:
-    fill(emulator, [f"job-{n}" for n in range(130)])
+    local.add(*(f"job-{n}" for n in range(130)))
     found = local.search(order="desc", limit=limit, wanted=lambda job: wanted in ("", job.name))
     names = [job.name for job in found.jobs]
     assert (names[:2], found.problem) == (["job-129", "job-128"], None)
     assert len(names) >= min(limit or 130, 130)
     assert not wanted or wanted in names
-    assert len(emulator.requests) == requests
+    assert len(local.emulator.requests) == requests
 
 
 @pytest.mark.parametrize(
