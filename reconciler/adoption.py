@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from reconciler.core.canonical import overlay
 from reconciler.core.entry import EntryPatch, NotDeclarable, manifest_entry
 from reconciler.core.identity import key_problem, stack_problem
 from reconciler.core.masking import IsSecret, SecretVariables
@@ -351,7 +352,7 @@ def declare_job(
             tree = alone
             continue
         adoption = adopt_plan(edited, key, job_id)
-        more = _without(tree, adoption.patches[0].entry) if adoption.patches else tree
+        more = overlay(tree, adoption.patches[0].entry) if adoption.patches else tree
         if more == tree:
             break
         tree = more
@@ -387,15 +388,4 @@ def _without_inherited(tree: Mapping[str, Any], inherited: Iterable[Mapping[str,
             below = result.setdefault(name, None)
             if isinstance(below, Mapping) and isinstance(value, Mapping):
                 result[name] = _without_inherited(below, [value])
-    return result
-
-
-def _without(tree: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry with what the patch says instead."""
-    result = dict(tree)
-    for name, value in patch.items():
-        below = result.get(name)
-        if isinstance(below, Mapping) and isinstance(value, Mapping):
-            value = _without(below, value)
-        result[name] = value
     return result

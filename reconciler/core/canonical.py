@@ -308,6 +308,17 @@ def split(form: Canonical) -> Parts:
     return Parts(form, mutable)
 
 
+def overlay(one: Mapping[str, Any], other: Mapping[str, Any]) -> Canonical:
+    """Merge nested mappings; where both have a value, that of `other` stands."""
+    result = dict(one)
+    for name, value in other.items():
+        below = result.get(name)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            value = overlay(below, value)
+        result[name] = value
+    return result
+
+
 def _without(form: Canonical, path: tuple[str, ...]) -> tuple[Canonical, Any]:
     name, *rest = path
     if name not in form:

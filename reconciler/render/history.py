@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from reconciler.core.canonical import overlay
 from reconciler.decide.outcome import spell_counts, spell_status
 from reconciler.render import Style, View
 from reconciler.render.text import WIDTH, fit, render_change, render_head, render_table, render_tree
@@ -194,7 +195,7 @@ def declared_spec(declared: HistoryDeclared) -> dict[str, Any]:
     """What was declared, as a manifest would say it."""
     lifecycle = {} if declared.protect is None else {"lifecycle": {"protect": declared.protect}}
     about = {"description": declared.description} if declared.description else {}
-    fields = {name: _plain(value) for name, value in _merged(declared.immutable, declared.mutable).items()}
+    fields = {name: _plain(value) for name, value in overlay(declared.immutable, declared.mutable).items()}
     return about | fields | lifecycle
 
 
@@ -203,16 +204,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return _plain(value["value"]) if set(value) == {"value"} else {k: _plain(v) for k, v in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list) else value
-
-
-def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(one)
-    for name, value in other.items():
-        below = result.get(name)
-        if isinstance(below, Mapping) and isinstance(value, Mapping):
-            value = _merged(below, value)
-        result[name] = value
-    return result
 
 
 def differences(report: HistoryReport, diff: HistoryDiff) -> str:

@@ -190,77 +190,56 @@ OTHER_DIGEST = "b" + "0" * 12
 LR_9, LONG = a_job(algorithm__parameters={"lr": 9}), a_job(description="x" * 230)
 
 
-def in_phase(phase: str) -> ObservedJob:
-    return replace(FREE_JOB, phase_text=phase)
-
-
-CONFLICT, BLOCKED, UNKNOWN = Action.CONFLICT, Action.BLOCKED, Action.UNKNOWN
+CONFLICT, BLOCKED = Action.CONFLICT, Action.BLOCKED
+OWNED, IN_USE, NOT_ADOPTABLE = Reason.ALREADY_OWNED, Reason.KEY_IN_USE, Reason.NOT_ADOPTABLE
 ELSEWHERE = replace(FREE_JOB, body={**FREE_JOB.body, "metadata": {"workspace_id": "7"}})
-IN_USE, NOT_ADOPTABLE, UNREADABLE = Reason.KEY_IN_USE, Reason.NOT_ADOPTABLE, Reason.UNREADABLE
-ODD_NAME, ODD = (Unreadable("odd", name="a-r2"),), (Unreadable("odd"),)
+NO_HEX = replace(FREE_JOB, id="no-hex")
+TERMINATING, DREAMING = (replace(FREE_JOB, phase_text=phase) for phase in ("Terminating", "Dreaming"))
 
 
 @pytest.mark.parametrize(
-    ("desired", "jobs", "more", "action", "reason", "said"),
+    ("desired", "jobs", "action", "reason", "said"),
     [
-        (LR_9, [FREE_JOB], {}, CONFLICT, Reason.DIFFERS, "parameters.lr; edit the entry, or add --accept"),
-        (A, [seen(A)], {}, Action.KEEP, Reason.ALREADY_OWNED, "a is already r1 of this key"),
-        (
-            A,
-            [seen(A, key="b")],
-            {},
-            CONFLICT,
-            Reason.ALREADY_OWNED,
-            "of key b of this stack; to rename that key",
-        ),
-        (A, [seen(A, stack="other")], {}, CONFLICT, Reason.NAME_TAKEN, "first (there: reconciler release a)"),
-        (absent(), [FREE_JOB], {}, CONFLICT, Reason.STATE_ABSENT, "state: absent"),
-        (A, [ELSEWHERE], {}, CONFLICT, NOT_ADOPTABLE, "is in workspace 7, and the target in workspace 0"),
+        (LR_9, [FREE_JOB], CONFLICT, Reason.DIFFERS, "parameters.lr; edit the entry, or add --accept"),
+        (A, [seen(A)], Action.KEEP, OWNED, "a is already r1 of this key"),
+        (A, [seen(A, key="b")], CONFLICT, OWNED, "of key b of this stack; to rename that key"),
+        (A, [seen(A, stack="other")], CONFLICT, Reason.NAME_TAKEN, "first (there: reconciler release a)"),
+        (absent(), [FREE_JOB], CONFLICT, Reason.STATE_ABSENT, "state: absent"),
+        (A, [ELSEWHERE], CONFLICT, NOT_ADOPTABLE, "is in workspace 7, and the target in workspace 0"),
         (
             A,
             [FREE_JOB, seen(A, digest=OTHER_DIGEST)],
-            {},
             CONFLICT,
             IN_USE,
             "is Running; terminate it or release",
         ),
-        (A, [FREE_JOB, seen(A, phase=Phase.TERMINATING)], {}, CONFLICT, IN_USE, "is Terminating"),
-        (A, [FREE_JOB, seen(A, phase="Dreaming")], {}, CONFLICT, IN_USE, "Dreaming"),
-        (
-            A,
-            [in_phase("Terminating")],
-            {},
-            BLOCKED,
-            Reason.WRONG_PHASE,
-            "terminated; legal once the job has ended",
-        ),
-        (A, [in_phase("Dreaming")], {}, BLOCKED, Reason.UNKNOWN_PHASE, "by-hand is Dreaming"),
-        (LONG, [FREE_JOB], {}, CONFLICT, NOT_ADOPTABLE, "leaves no room for the marker; it may have"),
-        (
-            A,
-            [replace(FREE_JOB, id="no-hex")],
-            {},
-            CONFLICT,
-            NOT_ADOPTABLE,
-            "hold the beginning of the id no-hex",
-        ),
-        (A, [FREE_JOB], {"problem": "gone"}, UNKNOWN, UNREADABLE, "could not be read"),
-        (
-            A,
-            [FREE_JOB],
-            {"unreadable": ODD_NAME},
-            UNKNOWN,
-            UNREADABLE,
-            "odd; it may be a revision of this key",
-        ),
-        (A, [FREE_JOB], {"unreadable": ODD}, UNKNOWN, UNREADABLE, "odd; it may be a revision of this key"),
+        (A, [FREE_JOB, seen(A, phase=Phase.TERMINATING)], CONFLICT, IN_USE, "is Terminating"),
+        (A, [FREE_JOB, seen(A, phase="Dreaming")], CONFLICT, IN_USE, "Dreaming"),
+        (A, [TERMINATING], BLOCKED, Reason.WRONG_PHASE, "terminated; legal once the job has ended"),
+        (A, [DREAMING], BLOCKED, Reason.UNKNOWN_PHASE, "by-hand is Dreaming"),
+        (LONG, [FREE_JOB], CONFLICT, NOT_ADOPTABLE, "leaves no room for the marker; it may have"),
+        (A, [NO_HEX], CONFLICT, NOT_ADOPTABLE, "hold the beginning of the id no-hex"),
     ],
 )
 def test_adoption_is_refused_with_action_and_reason(
-    desired: DesiredJob, jobs: list[ObservedJob], more: Any, action: Action, reason: Reason, said: str
+    desired: DesiredJob, jobs: list[ObservedJob], action: Action, reason: Reason, said: str
 ) -> None:
-    found = taken(desired, *jobs, **more).action
+    found = taken(desired, *jobs).action
     assert (found.action, found.reason, found.desired) == (action, reason, None)
+    assert said in found.detail
+
+
+@pytest.mark.parametrize(
+    ("seen_as", "said"),
+    [
+        ({"problem": "gone"}, "could not be read"),
+        ({"unreadable": (Unreadable("odd", name="a-r2"),)}, "odd; it may be a revision of this key"),
+        ({"unreadable": (Unreadable("odd"),)}, "odd; it may be a revision of this key"),
+    ],
+)
+def test_adoption_is_unknown_where_another_job_of_the_key_may_be_unread(seen_as: Any, said: str) -> None:
+    found = taken(A, FREE_JOB, **seen_as).action
+    assert (found.action, found.reason, found.desired) == (Action.UNKNOWN, Reason.UNREADABLE, None)
     assert said in found.detail
 
 
