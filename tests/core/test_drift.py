@@ -44,7 +44,9 @@ NEW = a_job()
 EDITED = a_job(algorithm__parameters={"lr": 9})
 PROTECTED = a_job(lifecycle={"protect": True})
 RETRIED = a_job(lifecycle={"on_failure": "retry"})
+RETRIED_ONCE = [seen(RETRIED, phase="Failed"), seen(RETRIED, revision=2, phase="Failed")]
 STOPPING = a_job(spec__auto_stop={"time_unit": "HOURS", "duration": 2})
+TERMINATING = seen(NEW, phase="Terminating", ended_s_ago=60)
 
 
 @pytest.mark.parametrize(
@@ -57,11 +59,7 @@ STOPPING = a_job(spec__auto_stop={"time_unit": "HOURS", "duration": 2})
         (a_stack(NEW), [seen(NEW, phase="Abnormal")], ["failed"]),
         (a_stack(RETRIED), [seen(RETRIED, phase="Failed", ended_s_ago=60)], []),
         (a_stack(RETRIED), [seen(RETRIED, phase="Failed")], []),
-        (
-            a_stack(RETRIED),
-            [seen(RETRIED, phase="Failed"), seen(RETRIED, revision=2, phase="Failed")],
-            ["failed"],
-        ),
+        (a_stack(RETRIED), RETRIED_ONCE, ["failed"]),
         (a_stack(RETRIED), [seen(RETRIED, phase="Terminated")], ["terminated"]),
         (a_stack(STOPPING), [seen(STOPPING, phase="Failed", ran_s=2 * HOUR)], []),
         (a_stack(STOPPING), [seen(STOPPING, phase="Terminated", ran_s=2 * HOUR)], []),
@@ -75,18 +73,14 @@ STOPPING = a_job(spec__auto_stop={"time_unit": "HOURS", "duration": 2})
         (a_stack(NEW), [seen(NEW, text="edited by hand")], ["modified"]),
         (a_stack(NEW), [seen(NEW, text="edited by hand", phase="Completed")], []),
         (a_stack(NEW), [seen(NEW), seen(NEW, revision=2)], ["duplicate"]),
-        (
-            a_stack(NEW),
-            [seen(NEW, phase="Terminating", ended_s_ago=60), seen(NEW, revision=2)],
-            ["duplicate"],
-        ),
+        (a_stack(NEW), [TERMINATING, seen(NEW, revision=2)], ["duplicate"]),
         (a_stack(a_job("b")), [seen(NEW), seen(a_job("b"))], ["orphaned"]),
         (a_stack(a_job("b"), is_partial=True), [seen(NEW), seen(a_job("b"))], []),
         (a_stack(absent()), [seen(NEW)], ["orphaned"]),
         (a_stack(a_job("b")), [seen(NEW, phase="Completed"), seen(a_job("b"))], []),
         (a_stack(NEW), [seen(NEW, description="")], ["unowned"]),
         (a_stack(NEW, a_job("b")), [seen(NEW, stack="other"), seen(a_job("b"))], ["missing"]),
-        (a_stack(a_job("b")), [seen(NEW, phase="Terminating", ended_s_ago=60), seen(a_job("b"))], []),
+        (a_stack(a_job("b")), [TERMINATING, seen(a_job("b"))], []),
         (a_stack(NEW), [seen(NEW, text="edited by hand", phase="Failed", protected=True)], ["failed"]),
         (a_stack(PROTECTED), [seen(PROTECTED, phase="Terminated")], ["terminated"]),
         (a_stack(PROTECTED), [seen(PROTECTED, phase="Completed")], ["modified"]),
@@ -94,7 +88,7 @@ STOPPING = a_job(spec__auto_stop={"time_unit": "HOURS", "duration": 2})
         (a_stack(NEW), [seen(NEW, phase="Frozen"), seen(NEW, revision=2)], ["unknown"]),
         (a_stack(NEW), [seen(NEW), seen(NEW, revision=2, description="")], ["unowned"]),
         (a_stack(NEW), [seen(NEW, phase="Terminating", ended_s_ago=2 * HOUR)], ["stuck"]),
-        (a_stack(NEW), [seen(NEW, phase="Terminating", ended_s_ago=60)], []),
+        (a_stack(NEW), [TERMINATING], []),
         (a_stack(NEW), [seen(NEW, phase="Frozen")], ["unknown"]),
     ],
 )
@@ -198,6 +192,10 @@ def test_drift_entry_has_changes_only_when_modified() -> None:
     assert failed["began_at"] == "2027-01-15T07:00:00Z", "when it ended"
 
 
+STOPPED = seen(NEW, phase="Terminating", stopped=True, ended_s_ago=60)
+FORMERLY_A = replace(NEW, key="new", formerly=("a",))
+
+
 @pytest.mark.parametrize(
     ("stack", "jobs", "expected"),
     [
@@ -207,21 +205,9 @@ def test_drift_entry_has_changes_only_when_modified() -> None:
         # back to what ended badly before
         (a_stack(NEW), [seen(NEW, phase="Failed"), seen(EDITED, revision=2)], "changed since r2 (Running)"),
         (a_stack(NEW), [seen(NEW, phase="Terminated", stopped=True)], "declared again; r1 was stopped by us"),
-        (
-            a_stack(NEW),
-            [seen(NEW, phase="Terminating", stopped=True, ended_s_ago=60)],
-            "declared again; r1 was stopped by us",
-        ),
-        (
-            a_stack(replace(NEW, key="new", formerly=("a",))),
-            [seen(NEW)],
-            "formerly a: the marker follows",
-        ),
-        (
-            a_stack(replace(NEW, key="new", formerly=("a",))),
-            [seen(NEW), seen(a_job("new"))],
-            "formerly: a, but new already has revisions",
-        ),
+        (a_stack(NEW), [STOPPED], "declared again; r1 was stopped by us"),
+        (a_stack(FORMERLY_A), [seen(NEW)], "formerly a: the marker follows"),
+        (a_stack(FORMERLY_A), [seen(NEW), seen(a_job("new"))], "formerly: a, but new already has revisions"),
     ],
 )
 def test_change_awaiting_an_apply_is_pending_and_no_drift(
@@ -311,7 +297,9 @@ def test_odd_state_is_a_warning_and_no_drift(jobs: list[ObservedJob], what: str,
 
 # --- with a history: what was last applied, and what the stack never had
 
-APPLIED = a_job(description="applied")
+APPLIED, AHEAD = a_job(description="applied"), a_job(description="declared anew")
+URGENT = a_job(description="applied", spec__schedule_policy={"priority": 3})
+RAN = a_memory(past(APPLIED, 1, R))
 ENDS = ("Completed", "Failed", "Terminated", "Abnormal")
 OTHER = a_job("b")
 UNAVAILABLE = HistorySnapshot(problem="unavailable")
@@ -355,11 +343,7 @@ def test_termination_is_stuck_an_hour_after_it_was_first_seen(
         (APPLIED, seen(APPLIED), []),
         (APPLIED, by_hand(APPLIED), ["modified"]),
         # the manifest was edited ahead: that is no drift
-        (a_job(description="declared anew"), seen(APPLIED), []),
-        # both: what somebody did on the service is
-        (a_job(description="declared anew"), by_hand(APPLIED), ["modified"]),
-        # somebody did on the service what the manifest says by now: it is not what was applied
-        (a_job(description="edited by hand"), by_hand(APPLIED), ["modified"]),
+        (AHEAD, seen(APPLIED), []),
         (a_job(description="applied", **OLD), seen(APPLIED), []),
         (a_job(description="applied", **OLD), by_hand(APPLIED), ["modified"]),
     ],
@@ -367,13 +351,12 @@ def test_termination_is_stuck_an_hour_after_it_was_first_seen(
 def test_modified_compares_with_the_last_applied_declaration(
     declared: DesiredJob, job: ObservedJob, expected: list[str]
 ) -> None:
-    assert classes(report(a_stack(declared), job, memory=a_memory(past(APPLIED, 1, R)))) == expected
+    assert classes(report(a_stack(declared), job, memory=RAN)) == expected
 
 
 def test_modified_without_history_compares_with_the_manifest() -> None:
-    ahead = a_stack(a_job(description="declared anew"))
     for memory in (NO_HISTORY, a_memory(past(APPLIED, 1, R, is_declared_known=False))):
-        [item] = report(ahead, seen(APPLIED), memory=memory).drift
+        [item] = report(a_stack(AHEAD), seen(APPLIED), memory=memory).drift
         said = 'differs from what is declared: description "declared anew" -> "applied"'
         assert (item.class_.value, item.detail) == ("modified", said)
 
@@ -410,11 +393,9 @@ def test_ended_job_with_another_description_is_not_modified(phase: Phase) -> Non
     assert "modified" not in classes(found)
 
 
-AHEAD = a_job(description="declared anew")
 RENAMED = replace(APPLIED, key="new", formerly=("a",))
 SOMEBODYS = seen(APPLIED, description="", job_id="12345678-aaaa")
-URGENT = a_job(description="applied", spec__schedule_policy={"priority": 3})
-RAN = a_memory(past(APPLIED, 1, R))
+BOTH_END = "no longer in the manifest; a (Running), a-r2 (Running) will be terminated"
 
 
 @pytest.mark.parametrize(
@@ -426,6 +407,7 @@ RAN = a_memory(past(APPLIED, 1, R))
         (a_stack(APPLIED), [SOMEBODYS], a_memory(past(APPLIED, 2, DONE)), ["unowned"], []),
         # a job that was deleted, and another one with its name
         (a_stack(APPLIED), [SOMEBODYS], RAN, ["unowned", "missing"], []),
+        # what somebody did on the service is drift, whatever the manifest says by now
         (a_stack(AHEAD), [by_hand(APPLIED)], RAN, ["modified"], ["description changed"]),
         (a_stack(a_job(description="edited by hand")), [by_hand(APPLIED)], RAN, ["modified"], []),
         (a_stack(URGENT), [seen(APPLIED)], RAN, [], []),  # cannot be changed in this phase
@@ -435,7 +417,7 @@ RAN = a_memory(past(APPLIED, 1, R))
             [seen(OTHER), seen(APPLIED), seen(APPLIED, revision=2)],
             RAN,
             ["duplicate"],
-            ["no longer in the manifest; a (Running), a-r2 (Running) will be terminated"],
+            [BOTH_END],
         ),
     ],
 )
@@ -446,17 +428,15 @@ def test_history_tells_drift_from_what_is_pending(
     assert (classes(found), [item.detail for item in found.pending]) == (drift, pending)
 
 
+RESTARTED = "a was Completed and is Running; expected next: Creating, Pending"
+
+
 @pytest.mark.parametrize(
     ("declared", "memory", "what", "why"),
     [
         (URGENT, RAN, "deferred", "priority"),
         (APPLIED, HistorySnapshot(problem="no route"), "the history could not be read", "no route"),
-        (
-            APPLIED,
-            a_memory(past(APPLIED, 1, DONE)),
-            "unexpected phase",
-            "a was Completed and is Running; expected next: Creating, Pending",
-        ),
+        (APPLIED, a_memory(past(APPLIED, 1, DONE)), "unexpected phase", RESTARTED),
     ],
 )
 def test_history_gives_a_warning(declared: DesiredJob, memory: HistorySnapshot, what: str, why: str) -> None:
@@ -515,19 +495,16 @@ def test_job_that_lost_its_marker_is_drift_under_any_name() -> None:
 # --- pending: edited in the manifest, and not applied yet
 
 
+SENT: dict[str, Any] = {"topic_urn": "urn:x", "events": []}
+
+
 @pytest.mark.parametrize(
     ("declared", "expected"),
     [
-        (a_job(description="declared anew"), "description changed"),
+        (AHEAD, "description changed"),
         (a_job(description="applied", lifecycle={"protect": True}), "lifecycle.protect changed"),
-        (
-            a_job(description="applied", spec__schedule_policy={"priority": 3}),
-            "spec.schedule_policy.priority changed",
-        ),
-        (
-            a_job(description="applied", spec__notification={"topic_urn": "urn:x", "events": []}),
-            "spec.notification changed",
-        ),
+        (URGENT, "spec.schedule_policy.priority changed"),
+        (a_job(description="applied", spec__notification=SENT), "spec.notification changed"),
         (
             a_job(description="declared anew", **OLD),
             "changed since r1 (Pending): algorithm.parameters.lr changed; description changed",
