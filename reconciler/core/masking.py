@@ -365,10 +365,11 @@ class SecretVariables:
 
 def texts_in(tree: Any) -> Iterator[str]:
     """Every text in plain data that is no name of a member."""
-    for value in tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list) else ():
-        yield from texts_in(value)
     if isinstance(tree, str):
         yield tree
+    elif isinstance(tree, Mapping | list | tuple):
+        for value in tree.values() if isinstance(tree, Mapping) else tree:
+            yield from texts_in(value)
 
 
 def _name(text: str) -> str:

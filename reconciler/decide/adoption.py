@@ -6,11 +6,11 @@ that is not carried out, with its reason. Source: docs/semantics.md, "Adopting a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from reconciler.core.body import is_known
 from reconciler.core.entry import EntryPatch, JobComparison, NotDeclarable, compare_with_job, entry_patch
@@ -21,6 +21,7 @@ from reconciler.core.identity import (
     parse_description,
     parse_remote_name,
 )
+from reconciler.core.masking import texts_in
 from reconciler.core.mutable import description_change, mutable_changes
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Ownership, OwnershipState, Revision, standing
@@ -181,21 +182,11 @@ def _differs(candidate: Candidate) -> Adoption:
     action = candidate.refused(Action.CONFLICT, Reason.DIFFERS, detail, changes)
     # What the plan hides of the job is hidden in the patch as well.
     shown = {change.path: change.before for change in action.changes}
-    hidden = {text for one in changes if shown[one.path] != one.before for text in _texts(one.before)}
+    hidden = {text for one in changes if shown[one.path] != one.before for text in texts_in(one.before)}
     patch = None
     with suppress(NotDeclarable):  # then only --accept is left
         patch = entry_patch(candidate.desired, candidate.job, candidate.state.context.stack, hidden)
     return Adoption(action, _uncompared(candidate.desired.key, candidate.comparison), patch)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list):
-        for member in value:
-            yield from _texts(member)
-    elif isinstance(value, str):
-        yield value
 
 
 def _adopted(candidate: Candidate) -> Adoption:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from reconciler.core.masking import texts_in
 from reconciler.core.scalar import Reference, parts_of
 from reconciler.decide.cost import spell_cost
 from reconciler.decide.plan import FOLDED_FROM, Action, Plan, PlannedAction, spell_work
@@ -146,7 +147,7 @@ def render_sources(plan: Plan, options: SavedOptions, records: str | None) -> st
     `records` is the address of the store as it may be shown, None if the store lies beside the root file.
     """
     bodies = [action.desired for action in plan.to_execute]
-    texts = (options.records or "", *_texts(bodies))
+    texts = (options.records or "", *(text for text in texts_in(bodies) if "${" in text))
     named = [part for one in texts for part in parts_of(one) if isinstance(part, Reference)]
     # Each once: those that the address of the store names, then the variables.
     values = list(dict.fromkeys(one.text for one in named if one.variable is None))
@@ -174,13 +175,3 @@ def _place(source: VariableSource | None) -> str:
     if source.text is not None:
         return f"from the text {source.text}"
     return "from --var" if source.given else "from --var or --var-file (it was in the manifest)"
-
-
-def _texts(tree: object) -> Iterator[str]:
-    if isinstance(tree, str):
-        if "${" in tree:
-            yield tree
-    elif isinstance(tree, dict | list | tuple):
-        members: Iterable[object] = tree.values() if isinstance(tree, dict) else tree
-        for value in members:
-            yield from _texts(value)
