@@ -19,6 +19,8 @@ JOB = """
     spec: {resource: {flavor_id: gpu, node_count: 1}}
 """
 HEAD = "stack: vision\ntargets: {local: {kind: local}}\n"
+#: The same body for every job.
+DEFAULTS = f"defaults:\n{textwrap.indent(textwrap.dedent(JOB).strip(), '  ')}\n"
 
 
 class Place:
@@ -39,16 +41,10 @@ class Place:
         options.setdefault("environ", {})
         return load([self.root / path for path in paths] or [self.root], **options)
 
-    def problems(self, **options: Any) -> tuple[Diagnostic, ...]:
+    def problems(self, *paths: str, **options: Any) -> tuple[Diagnostic, ...]:
         """What `load` refuses."""
         with pytest.raises(ManifestInvalid) as raised:
-            self.load(**options)
-        return raised.value.diagnostics
-
-    def problems_of(self, *paths: str) -> tuple[Diagnostic, ...]:
-        """What `load` refuses of these paths."""
-        with pytest.raises(ManifestInvalid) as raised:
-            self.load(*paths)
+            self.load(*paths, **options)
         return raised.value.diagnostics
 
     def problem(self, **options: Any) -> Diagnostic:

@@ -96,7 +96,7 @@ def test_root_file_that_is_misspelt_above_path_is_a_candidate(place: Place) -> N
     place.write("stack_: vision\n")
     place.write("services: {}\n", "other.yaml")
     place.write("jobs: {}\n", "inner/jobs.yaml")
-    assert sorted(map(place_of, place.problems_of("inner"))) == ["jobs.yaml:1:1", "main.yaml:1:1"]
+    assert sorted(map(place_of, place.problems("inner"))) == ["jobs.yaml:1:1", "main.yaml:1:1"]
 
 
 def test_of_many_candidates_the_rest_is_counted(place: Place) -> None:

@@ -99,18 +99,8 @@ def test_examples_are_in_the_canonical_layout(path: Path) -> None:
 _PLAIN = st.sampled_from(["a", "x1", "0.10", "true", "obs://b/c/", "'q # q'", '"d\\n"', "", "~", "é", "1e3"])
 _NAMES = st.sampled_from(
     [
-        "a",
-        "b",
-        "c d",
-        '"q"',
-        "stack",
-        "jobs",
-        "spec",
-        "algorithm",
-        "description",
-        "parameters",
-        "name",
-        "value",
+        *("a", "b", "c d", '"q"', "stack", "jobs"),
+        *("spec", "algorithm", "description", "parameters", "name", "value"),
     ]
 )
 _COMMENTS = st.sampled_from(["", "", "", "# one", "# two: {", "#", "# - three"])

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from reconciler.core.stack import DesiredJob
 from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.manifest import load
-from tests.manifest.conftest import HEAD, JOB, Place
-
-DEFAULTS = f"defaults:\n{textwrap.indent(textwrap.dedent(JOB).strip(), '  ')}\n"
+from tests.manifest.conftest import DEFAULTS, HEAD, Place
 
 
 def jobs_of(place: Place, text: str) -> dict[str, DesiredJob]:

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from reconciler.core.stack import DesiredJob
 from reconciler.manifest.matrix import Matrix, value_text
-from tests.manifest.conftest import HEAD, JOB, Place
-
-DEFAULTS = f"defaults:\n{textwrap.indent(textwrap.dedent(JOB).strip(), '  ')}\n"
+from tests.manifest.conftest import DEFAULTS, HEAD, Place
 
 
 def manifest(text: str) -> str:

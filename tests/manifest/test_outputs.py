@@ -10,9 +10,8 @@ import pytest
 from reconciler.core.stack import DesiredJob
 from reconciler.manifest import expressions as budget
 from reconciler.manifest.jobs import Outputs
-from tests.manifest.conftest import HEAD, JOB, Place
+from tests.manifest.conftest import DEFAULTS, HEAD, Place
 
-DEFAULTS = f"defaults:\n{textwrap.indent(textwrap.dedent(JOB).strip(), '  ')}\n"
 PREPARE = "prepare: {algorithm: {outputs: {data: obs://b/data/}}}\n"
 #: As the job `train` refers to the output.
 USE = "${jobs.prepare.outputs.data}"

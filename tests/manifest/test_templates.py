@@ -10,9 +10,7 @@ import pytest
 
 from reconciler.core.body import merge
 from reconciler.core.stack import DesiredJob
-from tests.manifest.conftest import HEAD, JOB, Place
-
-DEFAULTS = f"defaults:\n{textwrap.indent(textwrap.dedent(JOB).strip(), '  ')}\n"
+from tests.manifest.conftest import DEFAULTS, HEAD, Place
 
 
 def manifest(templates: str, jobs: str) -> str:
