@@ -409,12 +409,17 @@ def narrow(
     if not only:
         return stack
     known = keys_to_name(stack, owned)
-    found = {pattern: _matches(stack, pattern, known) for pattern in only}
+    found = {
+        pattern: {key for key in stack.jobs if fnmatchcase(key, pattern)}
+        if is_glob(pattern)
+        else known & {pattern}
+        for pattern in only
+    }
     missing = [pattern for pattern, matches in found.items() if not matches]
     if unmatched is not None:
         unmatched(missing)
     elif missing:
-        raise WrongUsage(*(_no_match(stack, pattern, known, is_glob=is_glob(pattern)) for pattern in missing))
+        raise WrongUsage(*(_no_match(stack, pattern, known) for pattern in missing))
     chosen = set().union(*found.values())
     jobs = {key: job for key, job in stack.jobs.items() if key in chosen}
     left_out = stack.left_out + len(stack.jobs) - len(jobs)
@@ -424,12 +429,6 @@ def narrow(
 def is_glob(pattern: str) -> bool:
     """Whether a pattern stands for declared keys, and not for one key."""
     return not _GLOB.isdisjoint(pattern)
-
-
-def _matches(stack: Stack, pattern: str, known: set[str]) -> set[str]:
-    if is_glob(pattern):
-        return {key for key in stack.jobs if fnmatchcase(key, pattern)}
-    return known & {pattern}
 
 
 def keys_to_name(stack: Stack, owned: Iterable[str]) -> set[str]:
@@ -452,13 +451,6 @@ def unknown_key(stack: Stack, key: str, known: Iterable[str]) -> Diagnostic:
     return Diagnostic(what, why, suggest_key(key, known))
 
 
-def _all_members(stack: Stack, entry: str) -> str | None:
-    """The glob that means the members of a sweep and no other key, or None if there is none."""
-    glob = f"{entry}-*"
-    matching = {key for key in stack.whole if fnmatchcase(key, glob)}
-    return glob if matching == set(stack.members_of(entry)) and matching else None
-
-
 def suggest_key(key: str, known: Iterable[str]) -> str | None:
     """A question that offers the nearest of the known keys, or None if none is near."""
     by_fold = {one.casefold(): one for one in sorted(known)}
@@ -466,13 +458,16 @@ def suggest_key(key: str, known: Iterable[str]) -> str | None:
     return f'did you mean "{by_fold[near[0]]}"?' if near else None
 
 
-def _no_match(stack: Stack, pattern: str, known: Iterable[str], *, is_glob: bool) -> Diagnostic:
-    if not is_glob:
-        problem = unknown_key(stack, pattern, known)
-        glob = _all_members(stack, pattern)
-        return problem if glob is None else problem._replace(fix=f'write "{glob}" for all of them')
-    why = f'no declared key of stack {stack.name} matches "{pattern}"'
-    return Diagnostic("no matching key", why, "an owned key that is not declared must be given in full")
+def _no_match(stack: Stack, pattern: str, known: Iterable[str]) -> Diagnostic:
+    if is_glob(pattern):
+        why = f'no declared key of stack {stack.name} matches "{pattern}"'
+        return Diagnostic("no matching key", why, "an owned key that is not declared must be given in full")
+    problem, glob = unknown_key(stack, pattern, known), f"{pattern}-*"
+    matching = {key for key in stack.whole if fnmatchcase(key, glob)}
+    # A glob that means the members of a sweep and no other key.
+    if matching and matching == set(stack.members_of(pattern)):
+        return problem._replace(fix=f'write "{glob}" for all of them')
+    return problem
 
 
 def check_keys(
