@@ -288,6 +288,20 @@ def rule_at(path: tuple[str, ...]) -> FieldRule:
     return rule
 
 
+def value_at(tree: Any, path: Sequence[str]) -> Any:
+    """What stands at a path of plain data, or None."""
+    for name in path:
+        tree = tree.get(name) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def put_at(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Put a value at a path of plain data."""
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = value
+
+
 class Parts(NamedTuple):
     """A canonical form, split by what an edit means."""
 
@@ -301,10 +315,7 @@ def split(form: Canonical) -> Parts:
     for path in mutable_paths():
         form, value = _without(form, path)
         if value is not None:
-            place = mutable
-            for name in path[:-1]:
-                place = place.setdefault(name, {})
-            place[path[-1]] = value
+            put_at(mutable, path, value)
     return Parts(form, mutable)
 
 

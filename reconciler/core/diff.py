@@ -15,7 +15,7 @@ from itertools import chain, combinations, islice, takewhile
 from typing import Any, NamedTuple
 
 from reconciler.core.body import RERUN, digest_of
-from reconciler.core.canonical import Canonical, FieldRule, SecretName, member_rule, rules
+from reconciler.core.canonical import Canonical, FieldRule, SecretName, member_rule, rules, value_at
 from reconciler.core.fields.field_types import Mark
 from reconciler.core.values import Change
 from reconciler.secrets import REDACTED
@@ -298,8 +298,8 @@ def changes_between(
     """
     found = []
     for path in differing_paths(before, after):
-        one, other = _at(before, path), _at(after, path)
-        after_it = other if shown is None else _respelled(other, _at(shown, path))
+        one, other = value_at(before, path), value_at(after, path)
+        after_it = other if shown is None else _respelled(other, value_at(shown, path))
         found.append(_change(path, one, after_it, forces_new_job=forces_new_job))
     return tuple(sorted(found, key=lambda change: change.path))
 
@@ -315,14 +315,7 @@ def differing_paths(before: Canonical, after: Canonical) -> tuple[tuple[str, ...
     # As far as the first list: the place in a list means nothing to people.
     paths = {tuple(takewhile(lambda part: not isinstance(part, int), path)) for path in found}
     # DeepDiff tells a secret from its name, which is all that the history has of it.
-    return tuple(sorted(path for path in paths if _at(before, path) != _at(after, path)))
-
-
-def _at(form: Canonical, path: tuple[str, ...]) -> Any:
-    value: Any = form
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
+    return tuple(sorted(path for path in paths if value_at(before, path) != value_at(after, path)))
 
 
 def _respelled(form: Any, shown: Any) -> Any:

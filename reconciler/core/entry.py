@@ -28,6 +28,7 @@ from reconciler.core.canonical import (
     rules,
     scalar,
     split,
+    value_at,
     walk_rules,
 )
 from reconciler.core.diff import changes_between, comparable_with_details, differing_paths
@@ -520,16 +521,10 @@ def _unreported(tree: Tree) -> Iterator[str]:
         if rule.is_reported or "[]" in path:
             continue
         *parents, name = path
-        parent = _at(tree, parents)
+        parent = value_at(tree, parents)
         # What has an id is found by it, whatever else was said of it.
         if isinstance(parent, Mapping) and name not in parent and "id" not in parent:
             yield ".".join(path)
-
-
-def _at(tree: Any, path: Sequence[str]) -> Any:
-    for name in path:
-        tree = tree.get(name) if isinstance(tree, Mapping) else None
-    return tree
 
 
 # --- entry_patch

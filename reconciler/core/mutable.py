@@ -14,8 +14,10 @@ from reconciler.core.canonical import (
     SecretName,
     canonical,
     mutable_paths,
+    put_at,
     rule_at,
     scalar,
+    value_at,
 )
 from reconciler.core.diff import changes_between
 from reconciler.core.fields.field_types import Cloud
@@ -108,9 +110,9 @@ def mutable_changes(
     differing = list(_differing(declared, job.body))
     unreported = []
     for path in unreported_paths(declared, job):
-        value = _at(declared, path)
+        value = value_at(declared, path)
         if sent is not None and not _was_sent(path, value, sent):
-            differing.append((path, _form(path, value), _form(path, _at(sent, path))))
+            differing.append((path, _form(path, value), _form(path, value_at(sent, path))))
         else:
             unreported.append(".".join(path))
     for path, wanted, found in differing:
@@ -125,7 +127,9 @@ def unreported_paths(declared: Mapping[str, Any], job: ObservedJob) -> tuple[tup
     Source: docs/modelarts.md, "Responses".
     """
     return tuple(
-        path for path in _need_not_be_reported() if _at(declared, path) and _at(job.body, path) is None
+        path
+        for path in _need_not_be_reported()
+        if value_at(declared, path) and value_at(job.body, path) is None
     )
 
 
@@ -136,14 +140,14 @@ def _need_not_be_reported() -> tuple[tuple[str, ...], ...]:
 
 def _was_sent(path: tuple[str, ...], value: Any, sent: Mapping[str, Any]) -> bool:
     """Whether a value is the one that was last sent. A record leaves out what holds a secret."""
-    last = _at(sent, path)
+    last = value_at(sent, path)
     if holds_secret(value):
         return last is None
     return bool(_form(path, value) == _form(path, last))
 
 
 def _form(path: tuple[str, ...], value: Any) -> Any:
-    return _at(canonical(_nest(path, value)), path)
+    return value_at(canonical(_nest(path, value)), path)
 
 
 def description_change(wanted: str, found: str) -> Change:
@@ -170,11 +174,11 @@ def _differing(
     A field that is not there, and need not be reported, shows nothing.
     """
     for path in mutable_paths():
-        value = _at(declared, path)
+        value = value_at(declared, path)
         # A declared default counts: priority 1 was asked for where the job has 2.
         if path == DESCRIPTION or value is None:
             continue
-        seen = _at(reported, path)
+        seen = value_at(reported, path)
         if seen is None and not rule_at(path).is_reported:
             continue
         value = _assumed(value, seen)
@@ -228,9 +232,9 @@ def update_body(desired: DesiredJob, job: ObservedJob, marker: Marker, cloud: Cl
     assert job.phase is not None
     body: dict[str, Any] = {"description": str(Description(desired.description, marker))}
     for path in mutable_paths():
-        value = _at(desired.body or {}, path)
+        value = value_at(desired.body or {}, path)
         if path != DESCRIPTION and value is not None and is_changeable(path, job.phase, cloud):
-            _put(body, path, value)
+            put_at(body, path, value)
     return body
 
 
@@ -249,9 +253,9 @@ def mutable_part(body: Mapping[str, Any], *, secret: bool = False) -> dict[str, 
     """The mutable fields of a create body that hold no secret, for the history; or those that do."""
     part: dict[str, Any] = {}
     for path in mutable_paths():
-        value = _at(body, path)
+        value = value_at(body, path)
         if path != DESCRIPTION and value is not None and holds_secret(value) is secret:
-            _put(part, path, value)
+            put_at(part, path, value)
     return part
 
 
@@ -261,7 +265,7 @@ def edited_paths(desired: DesiredJob, applied: Declared) -> frozenset[str]:
     edited = {
         ".".join(path)
         for path in mutable_paths()
-        if (value := _at(body, path)) is not None and path != DESCRIPTION
+        if (value := value_at(body, path)) is not None and path != DESCRIPTION
         if not _was_sent(path, value, applied.mutable)
     }
     if show(desired.description).strip() != applied.description.strip():
@@ -275,8 +279,8 @@ def with_secrets_of(body: Mapping[str, Any], part: Mapping[str, Any]) -> dict[st
     """The recorded mutable part, with the fields of a body that it leaves out because they hold a secret."""
     whole = mutable_part(body, secret=True)
     for path in mutable_paths():
-        if (value := _at(part, path)) is not None:
-            _put(whole, path, value)
+        if (value := value_at(part, path)) is not None:
+            put_at(whole, path, value)
     return whole
 
 
@@ -301,7 +305,7 @@ def declared_changes(before: DesiredJob, after: DesiredJob) -> DeclaredChanges:
     if before.description.strip() != after.description.strip():
         sent.append(description_change(after.description, show(before.description)))
     for path in mutable_paths():
-        was, now = _at(before.body or {}, path), _at(after.body or {}, path)
+        was, now = value_at(before.body or {}, path), value_at(after.body or {}, path)
         if path == DESCRIPTION or _form(path, was) == _form(path, now):
             continue
         forms = (_nest(path, _shown(_form(path, value), value)) for value in (was, now))
@@ -319,12 +323,6 @@ def declared_changes(before: DesiredJob, after: DesiredJob) -> DeclaredChanges:
 
 def _spelled(schedule: Schedule | None) -> tuple[str | None, str | None]:
     return (None, None) if schedule is None else (schedule.expression, schedule.timezone)
-
-
-def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    for name in path[:-1]:
-        tree = tree.setdefault(name, {})
-    tree[path[-1]] = value
 
 
 def _assumed(declared: Any, seen: Any) -> Any:
@@ -358,15 +356,6 @@ def did_not_take(sent: Mapping[str, Any], job: ObservedJob) -> tuple[str, ...]:
     """The paths of an update that the job, read back, shows otherwise."""
     missing = [] if job.description.rstrip() == str(sent["description"]).rstrip() else ["description"]
     return (*missing, *(".".join(path) for path, _, _ in _differing(sent, job.body)))
-
-
-def _at(tree: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    value: Any = tree
-    for name in path:
-        if not isinstance(value, Mapping) or name not in value:
-            return None
-        value = value[name]
-    return value
 
 
 def _nest(path: tuple[str, ...], value: Any) -> Canonical:
