@@ -18,6 +18,7 @@ from reconciler.files import private_file, record_directory, tighten
 from tests.cli.conftest import Reconciler, Service, manifest, write
 
 HERE = Path(".reconciler")
+OWN_STORE = "records: sqlite:///.reconciler/own.db\n"
 
 
 @contextmanager
@@ -48,19 +49,14 @@ def test_whatever_apply_makes_there_is_private_under_any_umask(reconciler: Recon
     assert modes() == {}
 
 
-def test_records_of_a_real_service_are_private_too(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
+@pytest.mark.parametrize(("more", "file"), [("", "records.sqlite3"), (OWN_STORE, "own.db")])
+def test_records_of_a_real_service_are_private_wherever_they_are(
+    reconciler: Reconciler, service: Service, more: str, file: str
+) -> None:
+    write(manifest("a", url=service.url, more=more))
     with umask(0o000):
         assert reconciler("apply", "--yes").code == 0
-    assert (HERE / "records.sqlite3").exists()
-    assert modes() == {}
-
-
-def test_store_named_inside_the_directory_is_private(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url, more="records: sqlite:///.reconciler/own.db\n"))
-    with umask(0o000):
-        assert reconciler("apply", "--yes").code == 0
-    assert (HERE / "own.db").exists()
+    assert (HERE / file).exists()
     assert modes() == {}
 
 
@@ -125,12 +121,8 @@ def test_output_replaces_a_planted_link_and_does_not_follow_it(
     assert not list(tmp_path.glob(".*.tmp"))
 
 
-def directory(path: Path) -> None:
-    path.mkdir()
-
-
 @pytest.mark.parametrize("option", ["--out={}", "-ojson={}"])
-@pytest.mark.parametrize("make", [directory, os.mkfifo])
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
 def test_output_over_what_is_no_file_is_64(
     reconciler: Reconciler, option: str, make: Callable[[Path], None]
 ) -> None:
