@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import gc
+import json
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler import watch as loop
 from reconciler.cli.watch import render_check
 from reconciler.decide.metrics import MetricSource
+from reconciler.decide.watch_window import Window
 from reconciler.errors import ExitCode
 from reconciler.render import PLAIN
 from reconciler.render.prometheus import render_metrics
 from reconciler.watch import (
+    Checker,
     CheckInterval,
     CheckReport,
     Due,
+    ProcessEnd,
     Watch,
     WatchClock,
     WatchState,
@@ -210,3 +216,75 @@ def test_what_was_compared_within_three_intervals_is_healthy(compared_s: float |
     if compared_s is not None:
         state = state.after(CheckReport(0, has_compared=True), compared_s)
     assert state.is_healthy(129.99, every_s=10.0) is is_so
+
+
+# ── docs/watch.md, "Applying": what a check says of its apply, however that ended ────────────────────────
+
+DRIFT: dict[str, Any] = {
+    **{"stack": "vision", "target": {"name": "prod"}, "complete": True, "summary": {}},
+    **dict.fromkeys(("drift", "ignored", "new", "changed", "gone", "warnings"), ()),
+}
+PLANNED = {"type": "planned", "summary": {"create": 2}, "applyable": True}
+STARTED_ONE = {"type": "action_started", "key": "a"}
+HALF = {"type": "apply_completed", "summary": {"done": 1, "interrupted": 1, "failed": 0}}
+ENDED = "the check was ended after 5 min; raise --check-timeout to give it more time"
+
+
+@pytest.mark.parametrize(
+    ("events", "end", "code", "applied", "problem"),
+    [
+        ([PLANNED, {**HALF, "summary": {"done": 2}}], ProcessEnd(0), 0, "applied: 2 done", ""),
+        (
+            [{**PLANNED, "applyable": False}, {**HALF, "message": "too many actions"}],
+            *(ProcessEnd(3), 3, "refused: too many actions", ""),
+        ),
+        ([{**HALF, "message": "the lock is held"}], ProcessEnd(6), 6, "not applied: the lock is held", ""),
+        ([PLANNED], ProcessEnd(4), 4, "not applied: exit code 4", ""),
+        (
+            [PLANNED, STARTED_ONE],
+            ProcessEnd(-9),
+            70,
+            "not applied: the process of the check ended without a result (signal 9)",
+            "",
+        ),
+        ([PLANNED], ProcessEnd(0, is_stopped=True), 0, "", ""),
+        (
+            [PLANNED, STARTED_ONE, HALF],
+            *(ProcessEnd(5, is_stopped=True), 5, "stopped before the end: 1 done, 1 interrupted", ""),
+        ),
+        (
+            [PLANNED, STARTED_ONE, HALF],
+            *(ProcessEnd(5, is_out_of_time=True), 5, "stopped before the end: 1 done, 1 interrupted", ""),
+        ),
+        ([PLANNED], ProcessEnd(0, is_out_of_time=True), 8, f"not applied: {ENDED}", ENDED),
+        ("window", ProcessEnd(0, is_out_of_time=True), 0, "not applied: the window closed", ""),
+    ],
+)
+def test_end_of_an_apply_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    events: Any,
+    end: ProcessEnd,
+    code: int,
+    applied: str,
+    problem: str,
+) -> None:
+    windows: tuple[Window, ...] = ()
+    if events == "window":
+        events, windows = [], (Window.parse("00:00-24:00"),)
+        monkeypatch.setattr(loop, "closes_at", lambda _, now_s: now_s + 60)
+
+    def run_process(
+        command: list[str], environ: object, limit_s: float, take: Callable[[bytes], None], **_: object
+    ) -> ProcessEnd:
+        for line in [DRIFT] if command[0] == "drift" else events:
+            take(json.dumps({"ts": "", "sequence": 1, **line}).encode())
+        return ProcessEnd(0) if command[0] == "drift" else end
+
+    monkeypatch.setattr(loop, "run_process", run_process)
+    checker = Checker(lambda name, _: ([name], {}), tmp_path, 300.0, 0.0, applies=True, windows=windows)
+    check = checker.run()
+    assert check is not None
+    assert (check.exit_code, check.applied, check.problem) == (code, applied, problem)
+    is_planned = applied.startswith(("applied", "refused", "stopped"))
+    assert check.plan == ({"create": 2} if is_planned else None)
