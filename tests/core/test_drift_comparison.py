@@ -39,13 +39,9 @@ def found(*entries: Drift, ignored: Sequence[Drift] = ()) -> list[FoundDrift]:
     return [FoundDrift(one, content_of(one, str), is_ignored) for one, is_ignored in every]
 
 
-def every_key(_: str) -> bool:
-    return True
-
-
 def check(last: LastCheck, *entries: Drift, at_s: float = NOW, **more: Any) -> DriftComparison:
     ignored = more.pop("ignored", ())
-    judged = more.pop("is_judged", every_key)
+    judged = more.pop("is_judged", lambda _: True)
     return compare(last, found(*entries, ignored=ignored), judged, at_s=at_s, **more)
 
 
@@ -166,9 +162,7 @@ def test_key_that_could_not_be_judged_keeps_its_drift_and_is_not_new_afterwards(
     assert back.standing[0].since_s == NOW
 
 
-@pytest.mark.parametrize(
-    ("hours", "is_due"), [(1, False), (24, False), (24.1, True), (48, True)], ids=lambda value: str(value)
-)
+@pytest.mark.parametrize(("hours", "is_due"), [(1, False), (24, False), (24.1, True), (48, True)], ids=str)
 def test_lasting_drift_is_due_again_once_remind_is_over(hours: float, is_due: bool) -> None:
     last = after(check(NO_CHECK, an_entry()))
     for _ in range(2):  # checks between two reports change nothing
@@ -190,9 +184,7 @@ def test_drift_that_nobody_was_told_of_stays_due() -> None:
     assert (compared.new, keys(compared.due)) == ((), [("a", "failed")])
 
 
-def test_drift_whose_notification_failed_stays_due_and_is_reported_by_the_exit_code_when_that_is_due() -> (
-    None
-):
+def test_drift_whose_notification_failed_stays_due_and_the_exit_code_reports_it_when_due() -> None:
     last = after(check(NO_CHECK, an_entry()), is_reported=False)
     codes = []
     for hours in (1, 23, 25, 26, 47, 49, 50):

@@ -21,6 +21,7 @@ A = a_job()
 OTHER = a_job(algorithm__command="python other.py")
 CREATE_FIRST = a_job(lifecycle={"replace_order": "create_first"})
 RETRIED_LATER = a_job(lifecycle={"on_failure": "retry"})
+QUEUED, PROTECTED = seen(A, revision=2, phase=Phase.PENDING), seen(OTHER, protected=True)
 
 
 def status_of(
@@ -58,16 +59,8 @@ def line(one: JobStatus) -> tuple[int | None, str | None, str | None]:
         # A further active revision follows the one that stands for the key.
         (A, [seen(OTHER), seen(A, revision=2)], [(2, "Running", None), (1, "Running", "apply")]),
         (A, [seen(A), seen(OTHER, revision=2)], [(1, "Running", None), (2, "Running", "apply")]),
-        (
-            CREATE_FIRST,
-            [seen(OTHER), seen(A, revision=2, phase=Phase.PENDING)],
-            [(2, "Pending", "queue"), (1, "Running", "successor")],
-        ),
-        (
-            A,
-            [seen(OTHER, protected=True), seen(A, revision=2)],
-            [(2, "Running", None), (1, "Running", "blocked")],
-        ),
+        (CREATE_FIRST, [seen(OTHER), QUEUED], [(2, "Pending", "queue"), (1, "Running", "successor")]),
+        (A, [PROTECTED, seen(A, revision=2)], [(2, "Running", None), (1, "Running", "blocked")]),
         # What has ended and is no newest revision is history.
         (A, [seen(OTHER, phase=Phase.FAILED), seen(A, revision=2)], [(2, "Running", None)]),
         (A, [seen(A, phase="Dancing")], [(1, "Dancing", "blocked")]),
