@@ -8,9 +8,10 @@ import re
 import signal
 import sqlite3
 import subprocess
-import time
+import threading
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 
@@ -149,15 +150,21 @@ def test_file_name_with_spaces_in_the_environment_variable(
     assert json.loads(Path("the plan.json").read_text(encoding="utf-8"))["stack"] == "test"
 
 
-def test_sigterm_while_the_service_is_asked_is_143(service: Service) -> None:
+def test_sigterm_while_the_service_is_asked_is_143(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_asked, has_ended = threading.Event(), threading.Event()
+
+    def sleep(_: float) -> None:
+        is_asked.set()
+        has_ended.wait(30)
+
+    monkeypatch.setattr(service.app, "settings", replace(service.app.settings, sleep=sleep))
     write(manifest("a", url=service.url))
-    service.app.faults.add(Fault(Effect.DELAY, operation="ListTrainingJobs", delay_s=2, count=99))
+    service.app.faults.add(Fault(Effect.DELAY, operation="ListTrainingJobs", delay_s=1, count=99))
     process = start("plan", "-vv")
-    while not service.app.requests:
-        assert process.poll() is None
-        time.sleep(0.01)
+    assert is_asked.wait(30)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=30)
+    has_ended.set()
     assert process.returncode == 143
     assert "Traceback" not in err
 
