@@ -67,7 +67,7 @@ _RUN = (
     "summary",
 )
 #: The columns of a past revision, step and action, by the names of their fields.
-_PAST = [c.label("phase_text") if c is REVISIONS.c.phase else c for c in REVISIONS.c if c.name != "scope_id"]
+_PAST = [REVISIONS.c["phase" if name == "phase_text" else name] for name in PastRevision._fields]
 _STEP = ("key", "action", "call", "name", "job", "at_s", "ended_at_s", "ok", "code", "message", "request_id")
 _ACTION = ("key", "action", "reason", "status", "detail", "job", "code")
 
@@ -342,7 +342,7 @@ def read_past(connection: Connection, look: Select[Any] | None = None) -> list[P
         Damaged: one says what no look at a job can have shown.
     """
     rows = connection.execute(select(*_PAST) if look is None else look)
-    past = [PastRevision(**row._mapping) for row in rows]
+    past = [PastRevision._make(row) for row in rows]
     for one in past:
         if one.phase_text != (one.phases[-1][0] if one.phases else ""):
             raise Damaged("the phase of a revision differs from the last one observed")

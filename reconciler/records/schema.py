@@ -101,9 +101,13 @@ def _refuse(constant: str) -> None:
     raise ValueError(constant)
 
 
+# One for all: `json.loads` would make a decoder for each document.
+_decode = json.JSONDecoder(parse_constant=_refuse).decode
+
+
 def _read_document(value: str, what: str = "a document") -> Any:
     try:
-        return json.loads(value or "null", parse_constant=_refuse)
+        return _decode(value or "null")
     except (ValueError, RecursionError):
         raise Damaged(f"{what} cannot be read") from None
 
