@@ -25,10 +25,7 @@ from reconciler.errors import Interrupted
 from reconciler.version import __version__
 
 if TYPE_CHECKING:
-    from reconciler.core.ports import (
-        Backend,
-        Clock,
-    )
+    from reconciler.core.ports import Backend, Clock
 
 
 Listener = Callable[[ApplyEvent], None]

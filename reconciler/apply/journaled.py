@@ -14,10 +14,7 @@ from reconciler.decide.plan import PlannedAction, Reason
 from reconciler.errors import UNCERTAIN, Interrupted, ServiceError
 
 if TYPE_CHECKING:
-    from reconciler.core.ports import (
-        Backend,
-        Clock,
-    )
+    from reconciler.core.ports import Backend, Clock
 
 
 _T = TypeVar("_T")

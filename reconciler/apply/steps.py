@@ -42,10 +42,7 @@ from reconciler.errors import (
 )
 
 if TYPE_CHECKING:
-    from reconciler.core.ports import (
-        Backend,
-        Clock,
-    )
+    from reconciler.core.ports import Backend, Clock
 
 
 #: How often a request is made that may be repeated only after a look. What is safe to repeat blindly

@@ -17,10 +17,7 @@ from reconciler.decide.wait import Goal, judge
 from reconciler.errors import UNCERTAIN, NotFound, ServiceError, Throttled, Unauthorized
 
 if TYPE_CHECKING:
-    from reconciler.core.ports import (
-        Backend,
-        Clock,
-    )
+    from reconciler.core.ports import Backend, Clock
 
 
 #: Seconds between two looks: they double from the first to the longest.
