@@ -128,7 +128,6 @@ OTHER_SLEEPS = {
     "modelarts/clock.py",
     "modelarts/http.py",
     "cli/drift.py",
-    "cli/job_actions.py",
     "emulator/app.py",
     "modelarts/jobs.py",
     "modelarts/local.py",
