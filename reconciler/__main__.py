@@ -8,6 +8,9 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+#: Signals that came in the middle of pydantic and are not raised yet.
+_late: list[int] = []
+
 
 def main() -> NoReturn:
     """Run the command line of this process.
@@ -48,6 +51,8 @@ def main() -> NoReturn:
         code = 128 + signal.SIGINT
     except exits.Stopped as stopped:
         code = 128 + stopped.number
+    if _late:
+        code = 128 + _late[0]
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -64,6 +69,17 @@ def _exit(number: int, frame: FrameType | None) -> None:
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
+    """End the run in order.
+
+    An exception may be lost while pydantic builds a model: a signal that comes then is sent again soon.
+    """
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("pydantic."):
+            _late.append(number)
+            signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), _late.pop()))
+            signal.setitimer(signal.ITIMER_REAL, 0.005)
+            return
+        frame = frame.f_back
     from reconciler.cli import exits
 
     raise KeyboardInterrupt if number == signal.SIGINT else exits.Stopped(number)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable
+from typing import Annotated
 
 import pytest
+from pydantic import BaseModel, ConfigDict, GetPydanticSchema
 
+from reconciler import __main__
+from reconciler.cli import exits
 from reconciler.emulator import Effect, Fault
 from tests.cli.conftest import Reconciler, Service, manifest, write
 from tests.cli.terminal import start
@@ -85,3 +90,25 @@ def test_throttled_update_of_an_adoption_is_not_sent_after_the_signal(service: S
     code, err = interrupted(signal.SIGHUP, lambda: asked(service, UPDATE) == 1, "adopt", "a", job.id, "--yes")
     assert (code, asked(service, UPDATE), "Traceback" in err) == (129, 1, False), err
     assert service.store.find(job.id).body["metadata"]["description"] == "by hand"
+
+
+class Late(BaseModel):
+    """A model that is built on first use, when a signal arrives."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    value: Annotated[
+        int, GetPydanticSchema(lambda source, build: (os.kill(os.getpid(), signal.SIGTERM), build(int))[1])
+    ]
+
+
+def _build_and_wait() -> None:
+    with exits.handled_by(__main__._raise):
+        assert Late(value=1).value == 1
+        signal.pause()
+
+
+def test_signal_while_a_model_is_built_is_raised_once_it_is_built() -> None:
+    with pytest.raises(exits.Stopped, match=str(int(signal.SIGTERM))):
+        _build_and_wait()
+    assert Late.__pydantic_complete__
