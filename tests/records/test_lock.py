@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -411,7 +410,8 @@ def test_lock_is_free_after_a_signal_around_the_commit_that_takes_it_or_lets_it_
             interrupt()
 
     def interrupt() -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
+        # The kernel may hand a signal to the process to this thread, and the main thread would sleep on.
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
         assert is_raised.wait(10)
 
     monkeypatch.setattr(Database, "writing", watched)
