@@ -20,7 +20,6 @@ from tests.apply.service import CREATE, STOP, UPDATE, Service, a_service, the_on
 from tests.builders import a_job, a_stack
 
 FLAVORS, ENGINES = "ShowTrainingJobFlavors", "ShowTrainingJobEngines"
-POOL_FLAVOR = "ShowTrainingFlavorMaxAvailableResource"
 FLAVOR, ENGINE = "modelarts.vm.cpu.2u", "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
 POOL = "poolfaf38d76"
 

@@ -202,7 +202,6 @@ def fix(expression: str, entry: str = "s") -> list[str]:
 
 RATES = sweep(rate=[0.1, 0.01])
 GRID = sweep(batch=[64, 128], lr=[0.1, 0.01])
-SEEDED = sweep(batch=[64, 128], lr=[0.1, 0.01], seed=[1])
 
 
 @pytest.mark.parametrize("phase", [R, DONE, F])

@@ -56,7 +56,6 @@ LOST_BEFORE, LOST_AFTER, TIMED_OUT = "lost before", "lost after", "timed out"
 THROTTLED, GAVE_UP, GARBLED = "throttled", "gave up", "garbled"
 #: It has its effect, a signal comes meanwhile, and again, and nothing ever comes back.
 HUNG = {name: f"{name}, hung" for name in ("SIGHUP", "SIGINT", "SIGTERM")}
-TO_REQUESTS = (LOST_BEFORE, LOST_AFTER, TIMED_OUT, THROTTLED, GAVE_UP, GARBLED)
 
 Send = Callable[..., requests.Response]
 
