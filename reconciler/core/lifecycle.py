@@ -27,7 +27,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from reconciler.core.fields.field_types import Edit, Flag, SeeAlso, Strict, Text, optional
+from reconciler.core.fields.field_types import Edit, Flag, SeeAlso, Strict, Text, described, optional
 from reconciler.core.scalar import scalar_text
 from reconciler.text import parse_duration
 
@@ -365,7 +365,7 @@ def _with_spelling(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
 RerunText = Annotated[Text, WrapValidator(_with_spelling, json_schema_input_type=str | int | float | bool)]
 
 
-SCHEDULES = SeeAlso('docs/manifest.md, "Schedules"')
+SCHEDULES = SeeAlso("Schedules")
 
 
 class Lifecycle(Strict):
@@ -377,9 +377,7 @@ class Lifecycle(Strict):
     on_failure: Annotated[OnFailure, Field(strict=False)] = optional(
         "keep or retry, when the newest revision failed.", "retry", default=OnFailure.KEEP
     )
-    max_retries: Annotated[
-        int, Field(ge=0, description="Maximum number of consecutive retries.", examples=[2])
-    ] = 1
+    max_retries: int = described("Maximum number of consecutive retries.", 2, default=1, ge=0)
     retry_delay: Duration = optional(
         "Wait before the first retry; it doubles with each one.", "5m", default=120.0
     )
@@ -413,8 +411,9 @@ class Lifecycle(Strict):
         "replace",
         default=Overlap.SKIP,
     )
-    starting_deadline: Annotated[Duration | None, Field(gt=0), SCHEDULES] = optional(
-        "How late a time may be started; default: half of the interval to the next time. A later "
-        "start is left to the next time.",
+    starting_deadline: Annotated[Duration | None, SCHEDULES] = optional(
+        "How late a time may be started; default: half of the interval to the next time. A later start is "
+        "left to the next time.",
         "2h",
+        gt=0,
     )

@@ -124,20 +124,10 @@ _ENDED_RULES = PhaseRules(
 
 RULES: dict[Phase, PhaseRules] = {
     Phase.CREATING: _active(
-        Phase.PENDING,
-        Phase.RUNNING,
-        Phase.TERMINATING,
-        Phase.FAILED,
-        Phase.ABNORMAL,
-        priority=_NOT_PENDING,
+        Phase.PENDING, Phase.RUNNING, Phase.TERMINATING, Phase.FAILED, Phase.ABNORMAL, priority=_NOT_PENDING
     ),
     Phase.PENDING: _active(
-        Phase.CREATING,
-        Phase.RUNNING,
-        Phase.TERMINATING,
-        Phase.FAILED,
-        Phase.ABNORMAL,
-        priority=YES,
+        Phase.CREATING, Phase.RUNNING, Phase.TERMINATING, Phase.FAILED, Phase.ABNORMAL, priority=YES
     ),
     Phase.RUNNING: _active(
         # Re-scheduling and the restarts of fault tolerance queue a running job again: no error.

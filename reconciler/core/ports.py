@@ -41,9 +41,7 @@ class Backend(Protocol):
     """A place where jobs live. Any method may raise a `ServiceError`; all are safe to call from threads."""
 
     def observe(
-        self,
-        names: Collection[str] | None = None,
-        needs_absence: Callable[[Observation], bool] | None = None,
+        self, names: Collection[str] | None = None, needs_absence: Callable[[Observation], bool] | None = None
     ) -> Observation:
         """Read the workspace: all of it, or what a plan for these `names` needs if that is cheaper.
 

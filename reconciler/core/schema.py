@@ -673,7 +673,7 @@ class _SchemaWalk:
         field = fields_of(model).get(name) if model else None
         metadata = field.metadata if field else []
         edit = next((one for one in metadata if isinstance(one, Edit)), inherited.edit)
-        see = next((one.page for one in metadata if isinstance(one, SeeAlso)), inherited.see)
+        see = next((str(one) for one in metadata if isinstance(one, SeeAlso)), inherited.see)
         return _Marks(edit, see)
 
     def key(self, path: tuple[str, ...], schema: _SchemaView, marks: _Marks) -> LanguageKey:

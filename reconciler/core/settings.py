@@ -9,16 +9,19 @@ from datetime import date
 from typing import Annotated, Any, Literal, Self, get_args
 from urllib.parse import unquote
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from reconciler.core.fields.field_types import Choice, Edit, Flag, SeeAlso, Strict, optional
+from reconciler.core.fields.field_types import (
+    Choice,
+    Edit,
+    Exclusive,
+    Flag,
+    SeeAlso,
+    Strict,
+    described,
+    optional,
+)
 from reconciler.core.stack import Effect, JobEntry, Limits, Prices, TargetEntry
 from reconciler.errors import Diagnostic, Location
 from reconciler.secrets import is_credential_name
@@ -52,59 +55,52 @@ Day = Annotated[
 class IgnoreEntry(Strict):
     """One entry under `drift.ignore`."""
 
-    key: Annotated[str, Field(min_length=1)] = Field(
-        description="Key, or glob over keys, declared or not.", examples=["lr-sweep-*"]
-    )
-    class_: IgnorableClass = Field(
-        alias="class",
-        description="Class of drift; unknown cannot be ignored.",
-        examples=["failed"],
-    )
+    key: str = described("Key, or glob over keys, declared or not.", "lr-sweep-*", min_length=1)
+    class_: IgnorableClass = described("Class of drift; unknown cannot be ignored.", "failed", alias="class")
     until: Day | None = optional("Last day on which it is ignored, in UTC; default: no end.", "2026-12-31")
-    reason: Annotated[str, Field(min_length=1)] = Field(
-        description="Why it is known; shown with what it ignores.", examples=["known gap in the data"]
+    reason: str = described(
+        "Why it is known; shown with what it ignores.", "known gap in the data", min_length=1
     )
 
 
 class DriftSettings(Strict):
     """What a drift check does not count."""
 
-    ignore: list[IgnoreEntry] = Field(
+    ignore: list[IgnoreEntry] = described(
+        "Drift that is known: listed in the report, and not counted.",
+        [{"key": "lr-sweep-*", "class": "failed", "until": "2026-12-31", "reason": "known gap"}],
         default_factory=list,
-        description="Drift that is known: listed in the report, and not counted.",
-        examples=[[{"key": "lr-sweep-*", "class": "failed", "until": "2026-12-31", "reason": "known gap"}]],
     )
 
 
 # --- A policy: an expression that warns of, or denies, what a plan would do
 
 
-class PolicyEntry(Strict):
+class PolicyEntry(Exclusive):
     """One entry under `policies`: exactly one of `deny` and `warn`."""
 
     choices = (Choice((Effect.DENY.value, Effect.WARN.value), is_required=True),)
 
-    name: Annotated[str, Field(min_length=1, max_length=64)] = Field(
-        description="Name of the policy; it is shown with what it denies.", examples=["eight-nodes-at-most"]
+    name: str = described(
+        "Name of the policy; it is shown with what it denies.",
+        "eight-nodes-at-most",
+        min_length=1,
+        max_length=64,
     )
-    deny: Annotated[str | None, Field(min_length=1)] = optional(
+    deny: str | None = optional(
         "CEL expression over job, action, stack and target; true: the key is blocked.",
         "job.spec.resource.node_count > 8",
+        min_length=1,
     )
-    warn: Annotated[str | None, Field(min_length=1)] = optional(
-        "CEL expression over the same; true: the plan warns.", 'job.description == ""'
+    warn: str | None = optional(
+        "CEL expression over the same; true: the plan warns.", 'job.description == ""', min_length=1
     )
     message: str | None = optional(
         "What people are told where the expression is true.", "more than 8 nodes need the platform team"
     )
-    only: Annotated[list[Literal["create", "update", "replace"]] | None, Field(min_length=1)] = optional(
-        "Kinds of actions that it is asked about; default: all three.", ["create", "replace"]
+    only: list[Literal["create", "update", "replace"]] | None = optional(
+        "Kinds of actions that it is asked about; default: all three.", ["create", "replace"], min_length=1
     )
-
-    @model_validator(mode="after")
-    def _is_one(self) -> Self:
-        self.check_choices()
-        return self
 
     @property
     def effect(self) -> Effect:
@@ -170,11 +166,11 @@ NOTIFY_CLASSES: tuple[str, ...] = get_args(NotifyClass)
 class NotifyEntry(Strict):
     """One entry under `notify`."""
 
-    url: Annotated[str, Field(min_length=1)] = Field(
-        description="An Apprise URL; it is a secret, and never shown.", examples=["${var.slack}"]
-    )
-    on: Annotated[list[NotifyClass] | None, Field(min_length=1)] = optional(
-        "What is sent there: classes of drift, and apply_failed; default: all.", ["failed", "missing"]
+    url: str = described("An Apprise URL; it is a secret, and never shown.", "${var.slack}", min_length=1)
+    on: list[NotifyClass] | None = optional(
+        "What is sent there: classes of drift, and apply_failed; default: all.",
+        ["failed", "missing"],
+        min_length=1,
     )
 
 
@@ -222,9 +218,7 @@ class Variable(Strict):
         "Type of the value; default: that of `default`, where a text is given from outside.", "number"
     )
     default: Any = optional("Default value; it may hold ${env.X} and other variables.", "vision-data")
-    allowed: Annotated[list[Any] | None, Field(min_length=1)] = optional(
-        "The values that are allowed.", [1, 2, 4, 8]
-    )
+    allowed: list[Any] | None = optional("The values that are allowed.", [1, 2, 4, 8], min_length=1)
     description: Annotated[str | None, Edit.OF_DECISION] = optional(
         "Description of the variable.", "Where the code and the data are"
     )
@@ -255,86 +249,74 @@ class Manifest(Strict):
     """One manifest file, or the merge of a stack's files."""
 
     apiVersion: Annotated[  # noqa: N815
-        Literal["reconciler/v1"] | None,
-        Edit.OF_DECISION,
-        SeeAlso('docs/manifest.md, "A stack and its files"'),
+        Literal["reconciler/v1"] | None, Edit.OF_DECISION, SeeAlso("A stack and its files")
     ] = optional("reconciler/v1.", "reconciler/v1")
-    stack: Annotated[str | None, Edit.OF_PLACE, SeeAlso('docs/manifest.md, "A stack and its files"')] = (
-        optional("The ownership scope; in one file of a stack only.", "vision")
+    stack: Annotated[str | None, Edit.OF_PLACE, SeeAlso("A stack and its files")] = optional(
+        "The ownership scope; in one file of a stack only.", "vision"
     )
-    target: Annotated[str | None, Edit.OF_PLACE, SeeAlso('docs/manifest.md, "Targets"')] = optional(
+    target: Annotated[str | None, Edit.OF_PLACE, SeeAlso("Targets")] = optional(
         "Default target; may be omitted if there is only one.", "prod"
     )
-    targets: Annotated[dict[str, TargetEntry], Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Targets"')] = (
-        Field(
-            default_factory=dict,
-            description="Targets, by name.",
-            examples=[{"local": {"kind": "local"}, "prod": {"kind": "modelarts", "region": "cn-north-4"}}],
-        )
+    targets: Annotated[dict[str, TargetEntry], Edit.OF_DECISION, SeeAlso("Targets")] = described(
+        "Targets, by name.",
+        {"local": {"kind": "local"}, "prod": {"kind": "modelarts", "region": "cn-north-4"}},
+        default_factory=dict,
     )
-    variables: Annotated[dict[str, Variable], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Variables"')] = (
-        Field(
-            default_factory=dict,
-            description="Input variables, by name.",
-            examples=[
-                {"bucket": {"default": "vision-data"}, "hf_token": {"env": "HF_TOKEN", "sensitive": True}}
-            ],
-        )
+    variables: Annotated[dict[str, Variable], Edit.OF_USERS, SeeAlso("Variables")] = described(
+        "Input variables, by name.",
+        {"bucket": {"default": "vision-data"}, "hf_token": {"env": "HF_TOKEN", "sensitive": True}},
+        default_factory=dict,
     )
-    limits: Annotated[Limits, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Limits"')] = Field(
-        default_factory=lambda: Limits(),
-        description="What a plan may do without confirmation.",
-        examples=[{"terminations": 5, "lost_time": "1h"}],
+    limits: Annotated[Limits, Edit.OF_DECISION, SeeAlso("Limits")] = described(
+        "What a plan may do without confirmation.",
+        {"terminations": 5, "lost_time": "1h"},
+        default_factory=Limits,
     )
-    records: Annotated[str | None, Edit.OF_DECISION, SeeAlso('docs/records.md, "Where they are"')] = optional(
+    records: Annotated[str | None, Edit.OF_DECISION, SeeAlso("Where they are", "docs/records.md")] = optional(
         "URL of the record store; default: a file in .reconciler/ beside the root file.",
         "postgresql://reconciler@db.example.com/reconciler",
     )
-    prices: Annotated[Prices, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Prices"')] = Field(
-        default_factory=lambda: Prices(),
-        description="What compute costs, for the costs that a plan shows.",
-        examples=[{"currency": "CNY", "node_hour": {"modelarts.p3.large.public": 28.5}}],
+    prices: Annotated[Prices, Edit.OF_DECISION, SeeAlso("Prices")] = described(
+        "What compute costs, for the costs that a plan shows.",
+        {"currency": "CNY", "node_hour": {"modelarts.p3.large.public": 28.5}},
+        default_factory=Prices,
     )
-    policies: Annotated[list[PolicyEntry], Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Policies"')] = Field(
+    policies: Annotated[list[PolicyEntry], Edit.OF_DECISION, SeeAlso("Policies")] = described(
+        "Rules that deny what a plan would do, or warn of it.",
+        [{"name": "eight-nodes-at-most", "deny": "job.spec.resource.node_count > 8"}],
         default_factory=list,
-        description="Rules that deny what a plan would do, or warn of it.",
-        examples=[[{"name": "eight-nodes-at-most", "deny": "job.spec.resource.node_count > 8"}]],
     )
-    drift: Annotated[DriftSettings, Edit.OF_DECISION, SeeAlso('docs/drift.md, "Known drift"')] = Field(
-        default_factory=lambda: DriftSettings(),
-        description="Settings of drift checks.",
-        examples=[{"ignore": [{"key": "lr-sweep-*", "class": "failed", "reason": "known gap in the data"}]}],
+    drift: Annotated[DriftSettings, Edit.OF_DECISION, SeeAlso("Known drift", "docs/drift.md")] = described(
+        "Settings of drift checks.",
+        {"ignore": [{"key": "lr-sweep-*", "class": "failed", "reason": "known gap in the data"}]},
+        default_factory=DriftSettings,
     )
-    notify: Annotated[list[NotifyEntry], Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Notifications"')] = (
-        Field(
-            default_factory=list,
-            description="Where notifications of drift and of failed applies are sent.",
-            examples=[[{"url": "${var.slack}", "on": ["failed", "missing"]}]],
-        )
+    notify: Annotated[list[NotifyEntry], Edit.OF_DECISION, SeeAlso("Notifications")] = described(
+        "Where notifications of drift and of failed applies are sent.",
+        [{"url": "${var.slack}", "on": ["failed", "missing"]}],
+        default_factory=list,
     )
-    defaults: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Defaults"')] = Field(
+    defaults: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso("Defaults")] = described(
+        "Defaults merged into every job of the stack.",
+        {"spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}}},
         default_factory=dict,
-        description="Defaults merged into every job of the stack.",
-        examples=[{"spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}}}],
     )
-    templates: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Templates"')] = Field(
+    templates: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso("Templates")] = described(
+        "Jobs that are never made, by name; jobs take them over by extends.",
+        {"gpu": {"spec": {"resource": {"flavor_id": "modelarts.p3.large.public"}}}},
         default_factory=dict,
-        description="Jobs that are never made, by name; jobs take them over by extends.",
-        examples=[{"gpu": {"spec": {"resource": {"flavor_id": "modelarts.p3.large.public"}}}}],
     )
-    jobs: Annotated[dict[str, JobEntry], Edit.OF_KEYS, SeeAlso('docs/manifest.md, "Jobs"')] = Field(
-        default_factory=dict,
-        description="The jobs, by key.",
-        examples=[
-            {
-                "resnet50": {
-                    "algorithm": {
-                        "code_dir": "obs://b/code/",
-                        "boot_file": "obs://b/code/train.py",
-                        "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
-                    },
-                    "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}},
-                }
+    jobs: Annotated[dict[str, JobEntry], Edit.OF_KEYS, SeeAlso("Jobs")] = described(
+        "The jobs, by key.",
+        {
+            "resnet50": {
+                "algorithm": {
+                    "code_dir": "obs://b/code/",
+                    "boot_file": "obs://b/code/train.py",
+                    "engine": {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"},
+                },
+                "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}},
             }
-        ],
+        },
+        default_factory=dict,
     )

@@ -10,23 +10,15 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from reconciler.core.body import covered_by, digest_of, is_known, is_of_same_form
 from reconciler.core.canonical import Canonical
-from reconciler.core.fields.field_types import Cloud, Edit, Flag, SeeAlso, Strict, Text, optional
+from reconciler.core.fields.field_types import Cloud, Edit, Flag, SeeAlso, Strict, Text, described, optional
 from reconciler.core.fields.job import JobBody
 from reconciler.core.identity import ScheduleMark
-from reconciler.core.lifecycle import (
-    Duration,
-    Lifecycle,
-    Schedule,
-)
+from reconciler.core.lifecycle import Duration, Lifecycle, Schedule
 from reconciler.core.values import TARGET_KINDS, KindName, TargetKind
 from reconciler.errors import Diagnostic, Location, WrongUsage
 
@@ -46,38 +38,36 @@ Keys = Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str
 class JobEntry(JobBody):
     """One entry under `jobs`: the create body, and what is the reconciler's own."""
 
-    matrix: Annotated[dict[str, Any] | None, Edit.OF_KEYS, SeeAlso('docs/manifest.md, "Sweeps"')] = optional(
+    matrix: Annotated[dict[str, Any] | None, Edit.OF_KEYS, SeeAlso("Sweeps")] = optional(
         "Axes of a sweep, each a list of values: one job for each combination of them.",
         {"lr": [0.1, 0.01], "batch": [64, 128]},
     )
-    name: Annotated[str | None, Edit.OF_KEYS, SeeAlso('docs/manifest.md, "Sweeps"')] = optional(
+    name: Annotated[str | None, Edit.OF_KEYS, SeeAlso("Sweeps")] = optional(
         "How the keys of a sweep are spelled, e.g. s-${matrix.lr}; every axis in it.",
         "s-${matrix.lr}-${matrix.batch}",
     )
-    lifecycle: Annotated[Lifecycle, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Lifecycle"')] = Field(
-        default_factory=lambda: Lifecycle(),
-        description="When to replace, retry or protect the job.",
-        examples=[{"on_failure": "retry", "max_retries": 2}],
+    lifecycle: Annotated[Lifecycle, Edit.OF_DECISION, SeeAlso("Lifecycle")] = described(
+        "When to replace, retry or protect the job.",
+        {"on_failure": "retry", "max_retries": 2},
+        default_factory=Lifecycle,
     )
-    state: Annotated[
-        Literal["present", "absent"], Edit.OF_STATE, SeeAlso('docs/manifest.md, "Lifecycle"')
-    ] = optional("absent: the job must not run.", "absent", default="present")
-    extends: Annotated[Keys | None, Edit.OF_USERS, SeeAlso('docs/manifest.md, "Templates"')] = optional(
+    state: Annotated[Literal["present", "absent"], Edit.OF_STATE, SeeAlso("Lifecycle")] = optional(
+        "absent: the job must not run.", "absent", default="present"
+    )
+    extends: Annotated[Keys | None, Edit.OF_USERS, SeeAlso("Templates")] = optional(
         "Templates whose members the entry takes over, the later before the earlier.", "gpu", ["base", "gpu"]
     )
-    needs: Annotated[Keys | None, Edit.OF_DECISION, SeeAlso('docs/manifest.md, "Dependencies"')] = optional(
+    needs: Annotated[Keys | None, Edit.OF_DECISION, SeeAlso("Dependencies")] = optional(
         "Keys of jobs that must complete before this one starts.", ["prepare"]
     )
-    formerly: Annotated[Keys | None, Edit.OF_MARKER, SeeAlso('docs/manifest.md, "Renames"')] = optional(
+    formerly: Annotated[Keys | None, Edit.OF_MARKER, SeeAlso("Renames")] = optional(
         "Former keys of the job; their revisions count as its own.", "resnet"
     )
-    raw: Annotated[
-        dict[str, Any] | None,
-        Edit.NEW_JOB,
-        SeeAlso('docs/manifest.md, "Fields that the program does not know"'),
-    ] = optional(
-        "Merged into the create body last, for fields that reconciler does not know.",
-        {"spec": {"new_field": 1}},
+    raw: Annotated[dict[str, Any] | None, Edit.NEW_JOB, SeeAlso("Fields that the program does not know")] = (
+        optional(
+            "Merged into the create body last, for fields that reconciler does not know.",
+            {"spec": {"new_field": 1}},
+        )
     )
 
 
@@ -96,9 +86,8 @@ NOT_IN_TEMPLATES = {name: says for name, says in NOT_IN_DEFAULTS.items() if name
 class Target(Strict):
     """Where the jobs live. Its identity is endpoint host, project and workspace, never its name."""
 
-    kind: Annotated[KindName, Edit.OF_PLACE] = Field(
-        description=" or ".join(kind.summary for kind in TARGET_KINDS.values()) + ".",
-        examples=["local"],
+    kind: Annotated[KindName, Edit.OF_PLACE] = described(
+        " or ".join(kind.summary for kind in TARGET_KINDS.values()) + ".", "local"
     )
     region: Annotated[str | None, Edit.OF_PLACE] = optional(
         "Region of Huawei Cloud, e.g. cn-north-4.", "cn-north-4"
@@ -128,73 +117,52 @@ class Target(Strict):
 class TargetEntry(Target):
     """One entry under `targets`: where the jobs live, and what differs there."""
 
-    variables: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Environments"')] = Field(
+    variables: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso("Environments")] = described(
+        "Values of variables on this target; they may hold ${env.X} and other variables.",
+        {"bucket": "prod-data"},
         default_factory=dict,
-        description="Values of variables on this target; they may hold ${env.X} and other variables.",
-        examples=[{"bucket": "prod-data"}],
     )
-    defaults: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso('docs/manifest.md, "Environments"')] = Field(
+    defaults: Annotated[dict[str, Any], Edit.OF_USERS, SeeAlso("Environments")] = described(
+        "Merged over the stack's defaults on this target.",
+        {"spec": {"resource": {"node_count": 8}}},
         default_factory=dict,
-        description="Merged over the stack's defaults on this target.",
-        examples=[{"spec": {"resource": {"node_count": 8}}}],
     )
 
 
 class Limits(Strict):
     """What a plan may do without --allow."""
 
-    terminations: Annotated[
-        int, Field(ge=1, description="Fewer terminations than this are always allowed.", examples=[10])
-    ] = 5
-    terminations_percent: Annotated[
-        float,
-        Field(
-            ge=0,
-            le=100,
-            description="A smaller percentage of the active jobs is always allowed.",
-            examples=[50],
-        ),
-    ] = 30
+    terminations: int = described("Fewer terminations than this are always allowed.", 10, default=5, ge=1)
+    terminations_percent: float = described(
+        "A smaller percentage of the active jobs is always allowed.", 50, default=30, ge=0, le=100
+    )
     lost_time: Duration = optional(
         "A job that has run longer is not replaced without confirmation.", "2h", default=3600.0
     )
-    lost_node_hours: float = Field(
-        24.0,
-        ge=0,
-        description="Node-hours of running work that a plan may discard without confirmation.",
-        examples=[100],
+    lost_node_hours: float = described(
+        "Node-hours of running work that a plan may discard without confirmation.", 100, default=24.0, ge=0
     )
-    reruns: Annotated[
-        int, Field(ge=1, description="Fewer keys than this may run finished work again.", examples=[10])
-    ] = 5
-    reruns_percent: Annotated[
-        float,
-        Field(
-            ge=0,
-            le=100,
-            description="A smaller percentage of the stack's keys may do so, too.",
-            examples=[50],
-        ),
-    ] = 30
+    reruns: int = described("Fewer keys than this may run finished work again.", 10, default=5, ge=1)
+    reruns_percent: float = described(
+        "A smaller percentage of the stack's keys may do so, too.", 50, default=30, ge=0, le=100
+    )
 
-    node_hours: Annotated[float | None, Field(ge=0)] = optional(
-        "Node-hours that the jobs started by one apply may take at most.", 500
+    node_hours: float | None = optional(
+        "Node-hours that the jobs started by one apply may take at most.", 500, ge=0
     )
-    cost: Annotated[float | None, Field(ge=0)] = optional(
-        "What the jobs started by one apply may cost at most, in the currency of the prices.", 10000
+    cost: float | None = optional(
+        "What the jobs started by one apply may cost at most, in the currency of the prices.", 10000, ge=0
     )
 
 
 class Prices(Strict):
     """What compute costs, so that a plan can say what it would spend."""
 
-    currency: Annotated[str | None, Field(min_length=1, max_length=16)] = optional(
-        "Currency of the prices, e.g. CNY.", "CNY"
-    )
-    node_hour: dict[str, Annotated[float, Field(ge=0)]] = Field(
+    currency: str | None = optional("Currency of the prices, e.g. CNY.", "CNY", min_length=1, max_length=16)
+    node_hour: dict[str, Annotated[float, Field(ge=0)]] = described(
+        "Price of one node for one hour, by flavor.",
+        {"modelarts.p3.large.public": 28.5},
         default_factory=dict,
-        description="Price of one node for one hour, by flavor.",
-        examples=[{"modelarts.p3.large.public": 28.5}],
     )
 
     @model_validator(mode="after")

@@ -11,7 +11,7 @@ import re
 from enum import Enum, StrEnum
 from functools import cached_property
 from importlib import import_module
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import (
     AfterValidator,
@@ -22,6 +22,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     TypeAdapter,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -85,9 +86,13 @@ class Edit(StrEnum):
 
 
 class SeeAlso(NamedTuple):
-    """The page that tells more of a key and of all keys below it, with its section."""
+    """The section, and its page, that tells more of a key and of all keys below it."""
 
-    page: str
+    section: str
+    page: str = "docs/manifest.md"
+
+    def __str__(self) -> str:
+        return f'{self.page}, "{self.section}"'
 
 
 class Rare:
@@ -162,14 +167,28 @@ class Strict(BaseModel):
                 raise rule_error(choice.rule)
 
 
+class Exclusive(Strict):
+    """A model of which nothing but its choices is to be checked."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.check_choices()
+        return self
+
+
 def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """The fields of a model by the names that people write: a word of Python's own has an alias."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
-def optional(description: str, *examples: Any, default: Any = None) -> Any:
-    """A field that may be left out: its help text, examples of its value, and its documented default."""
-    return Field(default, description=description, examples=list(examples) or None)
+def described(description: str, *examples: Any, **options: Any) -> Any:
+    """A field: its help text, examples of its value, and what else `Field` takes: its default, its limits."""
+    return Field(description=description, examples=list(examples) or None, **options)
+
+
+def optional(description: str, *examples: Any, default: Any = None, **limits: Any) -> Any:
+    """A field that may be left out; `default` is the documented one."""
+    return described(description, *examples, default=default, **limits)
 
 
 def type_of(field: FieldInfo) -> Any:

@@ -22,6 +22,7 @@ from reconciler.core.fields.field_types import (
     Choice,
     CodeDirectory,
     DefaultTemplate,
+    Exclusive,
     Filled,
     Flag,
     GivenDirectory,
@@ -35,6 +36,7 @@ from reconciler.core.fields.field_types import (
     Strict,
     Text,
     Unreported,
+    described,
     form_error,
     given,
     is_inside,
@@ -47,11 +49,9 @@ from reconciler.core.fields.field_types import (
 class Parameter(Strict):
     """One argument of the training script."""
 
-    name: Annotated[
-        str,
-        StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$"),
-        Field(description="Name of the argument.", examples=["lr"]),
-    ]
+    name: Annotated[str, StringConstraints(pattern="^[A-Za-z0-9_-]{1,64}$")] = described(
+        "Name of the argument.", "lr"
+    )
     value: Text | None = optional("Value; always sent as text.", 0.1)
     description: Annotated[str | None, Filled] = optional("What the argument means.", "Learning rate")
     constraint: Annotated[Any, Rare("Constraint"), Filled] = optional("Rules for the value.")
@@ -66,20 +66,16 @@ class Parameter(Strict):
 class Obs(Strict):
     """A place in object storage."""
 
-    obs_url: GivenPath = Field(
-        description="OBS path; a directory ends in /.", examples=["obs://vision-data/imagenet/"]
-    )
+    obs_url: GivenPath = described("OBS path; a directory ends in /.", "obs://vision-data/imagenet/")
 
 
 class ObsTree(Strict):
     """A directory in object storage."""
 
-    obs_url: GivenDirectory = Field(
-        description="OBS directory; it ends in /.", examples=["obs://vision-data/out/"]
-    )
+    obs_url: GivenDirectory = described("OBS directory; it ends in /.", "obs://vision-data/out/")
 
 
-class InputRemote(Strict):
+class InputRemote(Exclusive):
     """Where an input comes from: a data set, or a path in object storage."""
 
     dataset: Annotated[Any, Rare("Dataset")] = optional(
@@ -89,18 +85,11 @@ class InputRemote(Strict):
 
     choices = (Choice(("dataset", "obs"), is_required=True),)
 
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        self.check_choices()
-        return self
-
 
 class Input(Strict):
     """Data that the job reads."""
 
-    name: str = Field(
-        description="Name of the input; also the argument that carries the local path.", examples=["data_url"]
-    )
+    name: str = described("Name of the input; also the argument that carries the local path.", "data_url")
     description: Annotated[str | None, Filled] = optional("What the input is.", "Training images")
     local_dir: Annotated[
         str | None, Filled, DefaultTemplate("/home/ma-user/modelarts/inputs/{name}_{index}")
@@ -111,9 +100,8 @@ class Input(Strict):
     access_method: Literal["parameter", "env"] = optional(
         "How the path is passed to the program.", default="parameter"
     )
-    remote: InputRemote = Field(
-        description="Where the data comes from.",
-        examples=[{"obs": {"obs_url": "obs://vision-data/imagenet/"}}],
+    remote: InputRemote = described(
+        "Where the data comes from.", {"obs": {"obs_url": "obs://vision-data/imagenet/"}}
     )
     remote_constraint: Annotated[Any, Rare("RemoteConstraints")] = optional("What data fits.")
 
@@ -121,16 +109,13 @@ class Input(Strict):
 class OutputRemote(Strict):
     """Where an output goes."""
 
-    obs: ObsTree = Field(description="A directory in object storage.")
+    obs: ObsTree = described("A directory in object storage.")
 
 
 class Output(Strict):
     """Data that the job writes."""
 
-    name: str = Field(
-        description="Name of the output; also the argument that carries the local path.",
-        examples=["train_url"],
-    )
+    name: str = described("Name of the output; also the argument that carries the local path.", "train_url")
     description: Annotated[str | None, Filled] = optional("What the output is.", "Checkpoints")
     local_dir: Annotated[
         str | None, Filled, DefaultTemplate("/home/ma-user/modelarts/outputs/{name}_{index}")
@@ -141,7 +126,7 @@ class Output(Strict):
     access_method: Annotated[Literal["parameter", "env"], Filled] = optional(
         "How the path is passed to the program.", default="parameter"
     )
-    remote: OutputRemote = Field(description="Destination of the data.")
+    remote: OutputRemote = described("Destination of the data.")
 
 
 class Engine(Strict):
@@ -324,7 +309,7 @@ class Resource(Strict):
     flavor_id: Annotated[str | None, Filled] = optional(
         "Compute flavor, e.g. modelarts.vm.cpu.2u.", "modelarts.vm.cpu.2u"
     )
-    node_count: Annotated[int, Field(ge=1, description="Whole nodes.", examples=[2])] = 1
+    node_count: int = described("Whole nodes.", 2, default=1, ge=1)
     pool_id: str | None = optional("Dedicated pool.", "pool-7d3f")
     pool_group_id: str | None = optional("Group of pools, for federated_pool_job.", "pool-group-1")
     main_container_customized_flavor: Annotated[Any, Rare("CustomizedFlavor")] = optional(
@@ -346,19 +331,16 @@ class Resource(Strict):
 class Span(Strict):
     """A time in whole hours."""
 
-    time_unit: Hours = Field(description="HOURS.")
-    duration: Annotated[int, Field(ge=1, description="Whole hours.", examples=[48])]
+    time_unit: Hours = described("HOURS.")
+    duration: int = described("Whole hours.", 48, ge=1)
 
 
-class SchedulePolicy(Strict):
+class SchedulePolicy(Exclusive):
     """How the job queues; dedicated pools only."""
 
-    priority: Annotated[
-        int,
-        RESCHEDULE,
-        Filled,
-        Field(ge=1, le=3, description="1 to 3; 3 requires a permission.", examples=[2]),
-    ] = 1
+    priority: Annotated[int, RESCHEDULE, Filled] = described(
+        "1 to 3; 3 requires a permission.", 2, default=1, ge=1, le=3
+    )
     preemptible: Annotated[Flag, RESCHEDULE] = optional("Whether other jobs may preempt it.", default=False)
     required_affinity: Annotated[Any, Rare("RequiredAffinity")] = optional("Required placement rules.")
     preferred_affinity: Annotated[Any, Rare("PreferredAffinity"), Unreported] = optional(
@@ -367,17 +349,12 @@ class SchedulePolicy(Strict):
 
     choices = (Choice(("required_affinity", "preferred_affinity")),)
 
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        self.check_choices()
-        return self
-
 
 class Spec(Strict):
     """Where and how the job runs."""
 
-    resource: Resource = Field(
-        description="Where the job runs.", examples=[{"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}]
+    resource: Resource = described(
+        "Where the job runs.", {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}
     )
     runtime_type: Annotated[Literal["production", "debug"], Filled] = optional(
         "debug requires a dedicated pool.", default="production"

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 from reconciler.core.fields.field_types import (
     DISTINCT_NAMES,
     Choice,
+    Exclusive,
     Filled,
     Flag,
     KeyedBy,
@@ -19,17 +20,12 @@ from reconciler.core.fields.field_types import (
     Text,
     Unreported,
     VolumePath,
+    described,
     form_error,
     optional,
     rule_error,
 )
-from reconciler.core.fields.job import (
-    Environments,
-    Input,
-    LogExportPath,
-    Output,
-    Parameter,
-)
+from reconciler.core.fields.job import Environments, Input, LogExportPath, Output, Parameter
 
 
 class Constraint(Strict):
@@ -53,7 +49,7 @@ class I18nDescription(Strict):
 class Dataset(Strict):
     """A data set of the service as input."""
 
-    id: str = Field(description="Id of the data set.", examples=["ak0Ft2xVgRTdMQbvbHs"])
+    id: str = described("Id of the data set.", "ak0Ft2xVgRTdMQbvbHs")
     version_id: str | None = optional("Version; required unless service_type is V3.", "5Hs1wGvJ7jDMB6dbQPW")
     service_type: str | None = optional("V3: a data set of the asset service.", "V3")
     name: str | None = optional("Name of the data set.", "imagenet")
@@ -127,19 +123,19 @@ class Policies(Strict):
 class Pfs(Strict):
     """A path of a parallel file system."""
 
-    pfs_path: str = Field(description="Path of the parallel file system.", examples=["/vision-pfs/logs"])
+    pfs_path: str = described("Path of the parallel file system.", "/vision-pfs/logs")
 
 
 class LogDir(Strict):
     """Directory the summaries are written to."""
 
-    pfs: Pfs = Field(description="A parallel file system.")
+    pfs: Pfs = described("A parallel file system.")
 
 
 class JobReference(Strict):
     """Another training job."""
 
-    job_id: str = Field(description="Id of the job.", examples=["3faf5c03-9a2c-4b1f-8d52-0f4e6a7b8c9d"])
+    job_id: str = described("Id of the job.", "3faf5c03-9a2c-4b1f-8d52-0f4e6a7b8c9d")
 
 
 class NfsReference(Strict):
@@ -177,7 +173,7 @@ class CustomizedFlavor(Strict):
 
     cpu_core_num: Positive | None = optional("CPU cores, more than 0.", 8)
     mem_size: Positive | None = optional("Memory in GB, more than 0.", 64)
-    accelerator_num: Annotated[float | None, Field(ge=0, description="Accelerators.", examples=[1])] = None
+    accelerator_num: float | None = optional("Accelerators.", 1, ge=0)
 
 
 class _Form(NamedTuple):
@@ -231,7 +227,7 @@ class ObsVolume(Strict):
     local_path: MountPath | None = optional("Mount path in the container.", "/mnt/data")
 
 
-class Volume(Strict):
+class Volume(Exclusive):
     """Storage that is mounted into the container."""
 
     nfs: NfsVolume | None = optional(
@@ -246,11 +242,6 @@ class Volume(Strict):
 
     choices = (Choice(("nfs", "pfs", "obs"), is_required=True),)
 
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        self.check_choices()
-        return self
-
 
 class LogExportConfig(Strict):
     """How the log is written."""
@@ -262,8 +253,8 @@ class LogExportConfig(Strict):
 class NodeSelectorRequirement(Strict):
     """One condition on a node."""
 
-    key: str = Field(description="Label or field of the node.", examples=["topology.kubernetes.io/zone"])
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = Field(description="Comparison.")
+    key: str = described("Label or field of the node.", "topology.kubernetes.io/zone")
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = described("Comparison.")
     values: list[Text] | None = optional("Values to compare with.", ["zone-1"])
 
 
@@ -281,14 +272,14 @@ class NodeSelectorTerm(Strict):
 class NodeSelector(Strict):
     """Nodes on which a job may run; one term is enough."""
 
-    nodeSelectorTerms: list[NodeSelectorTerm] = Field(description="Terms; at least one must match.")  # noqa: N815
+    nodeSelectorTerms: list[NodeSelectorTerm] = described("Terms; at least one must match.")  # noqa: N815
 
 
 class PreferredTerm(Strict):
     """Nodes on which a job rather runs."""
 
-    weight: Annotated[int, Field(ge=0, le=100, description="Weight of the term.", examples=[50])]
-    preference: NodeSelectorTerm = Field(description="Which nodes.")
+    weight: int = described("Weight of the term.", 50, ge=0, le=100)
+    preference: NodeSelectorTerm = described("Which nodes.")
 
 
 class RequiredAffinity(Strict):
@@ -297,9 +288,7 @@ class RequiredAffinity(Strict):
     affinity_type: Literal["cabinet", "hyperinstance", "networkTopology"] | None = optional(
         "Unit in which nodes are grouped."
     )
-    affinity_group_size: Annotated[
-        int, Filled, Field(ge=1, description="Nodes of a group.", examples=[4])
-    ] = 1
+    affinity_group_size: Annotated[int, Filled] = described("Nodes of a group.", 4, default=1, ge=1)
     job_level: Annotated[Literal["cluster", "hyperinstanceGroup"], Filled] = optional(
         "Scope across which the job may spread.", default="cluster"
     )
@@ -332,9 +321,7 @@ JobEvent = Literal[
 class Notification(Strict):
     """Who is notified of which events; messages go to an SMN topic."""
 
-    topic_urn: str = Field(
-        description="URN of the topic.", examples=["urn:smn:cn-north-4:0123456789abcdef:training"]
-    )
+    topic_urn: str = described("URN of the topic.", "urn:smn:cn-north-4:0123456789abcdef:training")
     events: Annotated[list[JobEvent] | None, Mark.AS_SET] = optional(
         "Events to notify about.", ["JobCompleted", "JobFailed"]
     )
@@ -359,7 +346,7 @@ class HttpGet(Strict):
         return self
 
 
-class CustomMetric(Strict):
+class CustomMetric(Exclusive):
     """Custom metrics."""
 
     exec: Exec | None = optional("Command that prints them.")
@@ -369,16 +356,11 @@ class CustomMetric(Strict):
 
     choices = (Choice(("exec", "http_get"), is_required=True),)
 
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        self.check_choices()
-        return self
-
 
 class ObsModel(Strict):
     """Where a model goes."""
 
-    obs_path: str = Field(description="Path in object storage.", examples=["obs://vision-data/models/"])
+    obs_path: str = described("Path in object storage.", "obs://vision-data/models/")
     local_path: str | None = optional("Path in the container.", "/home/ma-user/model")
 
 
@@ -391,9 +373,9 @@ class OutputModel(Strict):
 class AssetModel(Strict):
     """The model as an asset of the service."""
 
-    name: str = Field(description="Name of the asset.", examples=["resnet50"])
-    version: str = Field(description="Version of the asset.", examples=["1.0.0"])
-    type: str = Field(description="Type of the asset.", examples=["model"])
+    name: str = described("Name of the asset.", "resnet50")
+    version: str = described("Version of the asset.", "1.0.0")
+    type: str = described("Type of the asset.", "model")
     code: str | None = optional("Code of the asset.", "resnet50")
     desc: str | None = optional("Description of the asset.", "ResNet-50 on ImageNet")
     series: str | None = optional("Series of the model.", "resnet")
@@ -413,11 +395,11 @@ class ExperimentReference(Strict):
     id: Annotated[str | None, Filled] = optional(
         "Id of an experiment that exists.", "3f2a1b0c-0000-4000-8000-000000000000"
     )
-    name: Annotated[str | None, Unreported, Field(max_length=64)] = optional(
-        "Name; without id the experiment is made.", "resnet-sweep"
+    name: Annotated[str | None, Unreported] = optional(
+        "Name; without id the experiment is made.", "resnet-sweep", max_length=64
     )
-    description: Annotated[str | None, Unreported, Field(max_length=256)] = optional(
-        "Description of the experiment.", "Learning rates"
+    description: Annotated[str | None, Unreported] = optional(
+        "Description of the experiment.", "Learning rates", max_length=256
     )
 
 
@@ -497,7 +479,7 @@ class TaskResource(Strict):
     """Where a task runs."""
 
     flavor_id: str | None = optional("Compute flavor.", "modelarts.p3.large.public")
-    node_count: Annotated[int, Field(ge=1, description="Whole nodes.", examples=[2])]
+    node_count: int = described("Whole nodes.", 2, ge=1)
     pool_id: str | None = optional("Dedicated pool.", "pool-7d3f")
 
 
