@@ -400,7 +400,7 @@ def render_states(style: Style = PLAIN) -> str:
 def render_fields(style: Style = PLAIN) -> str:
     """What an edit of each field of a job means."""
     rows = [["field", "an edit means", "description"]]
-    rows += [[format_field(path), meaning(path, rule), rule.description] for path, rule in walk_rules()]
+    rows += [[format_field(path), meaning(path), rule.description] for path, rule in walk_rules()]
     return _table(rows, style)
 
 
