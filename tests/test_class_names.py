@@ -21,7 +21,6 @@ AGAIN = (
 #: Names that stand for two things all the same, and why.
 SHARED = {
     "Catalog": "the protocol in core.ports, and the backend's group of calls that satisfies it",
-    "Logs": "the protocol in core.ports, and the backend's group of calls that satisfies it",
     "Engine": "public: an engine that is offered; in the manifest's schema: the one that a job runs in",
     "Task": "public: a task that was reported; in the manifest's schema: one that is declared",
 }

@@ -31,7 +31,7 @@ from reconciler.text import format_duration, printable
 if TYPE_CHECKING:
     from reconciler.cli.context import TargetSession
     from reconciler.core.observed import ObservedJob
-    from reconciler.core.ports import NodeMetric
+    from reconciler.modelarts.operations import Metric
     from reconciler.modelarts.target import Connected
 
 
@@ -100,7 +100,7 @@ def say_log(job: ObservedJob, log: Sequence[str]) -> None:
         console.say("\n".join(printable(f"  {line}") for line in log))
 
 
-def metric_row(metric: NodeMetric) -> tuple[str, ...]:
+def metric_row(metric: Metric) -> tuple[str, ...]:
     """One metric in numbers: last, mean and largest value, and for how many minutes there is one."""
     values = [value for value in metric.value if value is not None]
     if not values:

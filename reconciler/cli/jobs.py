@@ -33,8 +33,8 @@ from reconciler.files import write_new_file
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.core.ports import EventQuery
     from reconciler.modelarts.jobs import Moment
+    from reconciler.modelarts.operations import EventQuery
 
 
 _JOB = click.argument("job", metavar="JOB", shell_complete=keys)

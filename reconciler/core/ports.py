@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from reconciler.core.observed import Observation, ObservedJob
 
@@ -22,7 +22,6 @@ class EvaluateExpressions(Protocol):
         self, questions: Sequence[Question], values: Sequence[Mapping[str, Any]]
     ) -> Sequence[Sequence[Answer]]:
         """For each question, an answer for each of its places."""
-        ...
 
 
 class Clock(Protocol):
@@ -30,11 +29,9 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Seconds since 1970."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Return when `seconds` have passed, or earlier if the program is to stop."""
-        ...
 
 
 class Backend(Protocol):
@@ -52,34 +49,24 @@ class Backend(Protocol):
         Raises:
             Unauthorized: nothing can be read, and no later look would help.
         """
-        ...
 
     def find(self, name: str) -> list[ObservedJob]:
         """Return the jobs with exactly this name (case aside); the list is complete, or it raises."""
-        ...
 
     def name_is_taken(self, name: str) -> bool | None:
         """Ask whether the service holds the name, seen or not; None where it cannot be asked."""
-        ...
 
     def details(self, job_id: str) -> ObservedJob:
         """Read one job."""
-        ...
 
     def create(self, body: Mapping[str, Any]) -> ObservedJob:
         """Create a job; asked once, never repeated."""
-        ...
 
     def update(self, job_id: str, changes: Mapping[str, Any]) -> None:
         """Change fields of a job: `description`, and what the cloud lets one change."""
-        ...
 
     def terminate(self, job_id: str) -> None:
         """Ask for the end of a job; it is Terminating from then on."""
-        ...
-
-
-# What only some backends offer, see `modelarts.target.Connected`.
 
 
 @runtime_checkable
@@ -105,110 +92,6 @@ class SupportsSearch(Protocol):
             Unauthorized: nobody is allowed to read it.
             Rejected: one of the conditions is not known.
         """
-        ...
-
-
-class SupportsDelete(Protocol):
-    """A backend whose job records can be deleted."""
-
-    def delete(self, job_id: str) -> None:
-        """Delete a job's record. It is gone some time later, when `details` raises `NotFound`."""
-        ...
-
-    def delete_many(self, kind_by_id: Mapping[str, str]) -> None:
-        """Delete the records of jobs, given with their `kind`.
-
-        Raises:
-            NotFound: one of them does not exist; others may be deleted.
-        """
-        ...
-
-
-class Report(Protocol):
-    """Something that a target reported, e.g. a pydantic model."""
-
-    def model_dump(self, *, mode: str = ..., exclude_unset: bool = ...) -> dict[str, Any]:
-        """All of it as plain data."""
-        ...
-
-
-class LogEnd(Protocol):
-    """The end of a log. `full_size` is the size of the whole log in bytes, None where that is not said."""
-
-    @property
-    def content(self) -> str: ...
-
-    @property
-    def full_size(self) -> int | None: ...
-
-
-class JobEvent(Report, Protocol):
-    """Something that happened to a job; `time` is text, as the target writes it."""
-
-    @property
-    def time(self) -> str: ...
-
-    @property
-    def level(self) -> str: ...
-
-    @property
-    def source(self) -> str: ...
-
-    @property
-    def message(self) -> str: ...
-
-
-class EventPage(Protocol):
-    """Some of the events of a job."""
-
-    @property
-    def events(self) -> Sequence[JobEvent]: ...
-
-
-class NodeMetric(Report, Protocol):
-    """Utilization of a node: one value per minute, in percent; None where there is none."""
-
-    @property
-    def metric(self) -> str: ...
-
-    @property
-    def value(self) -> Sequence[float | None]: ...
-
-
-class EventQuery(TypedDict, total=False):
-    """Which events of a job are asked for. `limit` is 1 to 100 (50), `level` Info, Error or Warning.
-
-    `start_time` and `end_time` go together, in RFC 3339. `source` is K8S, Job or Task.
-    """
-
-    offset: int | None
-    limit: int | None
-    order: str | None
-    level: str | None
-    pattern: str | None
-    start_time: str | None
-    end_time: str | None
-    source: str | None
-
-
-class Logs(Protocol):
-    """What jobs report while they run. A task is e.g. `worker-0`; None means that there is nothing yet."""
-
-    def preview(self, job_id: str, task: str) -> LogEnd | None:
-        """Return the end of a task's log."""
-        ...
-
-    def url(self, job_id: str, task: str, *, download: bool = ...) -> str | None:
-        """Return a link to a task's whole log."""
-        ...
-
-    def events(self, job_id: str, **query: Unpack[EventQuery]) -> EventPage:
-        """Return a page of events."""
-        ...
-
-    def metrics(self, job_id: str, task: str) -> Sequence[NodeMetric] | None:
-        """Return how busy a task's node was, minute by minute."""
-        ...
 
 
 class Catalog(Protocol):
@@ -216,28 +99,15 @@ class Catalog(Protocol):
 
     def flavor_offers(self, flavor_type: str | None = None) -> Offered[FlavorOffer]:
         """The flavors of the public pools, of one type or all."""
-        ...
 
     def engine_offers(self) -> Offered[EngineOffer]:
         """The preset engines."""
-        ...
 
     def pool_refusal(self, pool_id: str, flavor_id: str | None) -> Rejected | None:
         """Why the service would refuse a dedicated pool, or a flavor of it; None if nothing is known."""
-        ...
 
     def record_quota(self) -> RecordQuota | None:
         """How many job records there may be, and are; None where that is not limited."""
-        ...
-
-
-class SupportsCatalog(Protocol):
-    """A backend that says what it offers."""
-
-    @property
-    def catalog(self) -> Catalog:
-        """What it offers."""
-        ...
 
 
 @runtime_checkable
@@ -247,17 +117,14 @@ class SupportsDiagnosis(Protocol):
     @property
     def skew_s(self) -> float | None:
         """How far our clock is ahead of the service's, in seconds; None if it told no time."""
-        ...
 
     @property
     def endpoint(self) -> str:
         """The address of the service."""
-        ...
 
     @property
     def credentials_origin(self) -> str:
         """What the credentials are and where they were found, without a secret."""
-        ...
 
 
 #: Told about each request: method, path, status (None: no answer), seconds.

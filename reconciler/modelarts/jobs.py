@@ -34,8 +34,9 @@ from reconciler.text import parse_duration
 if TYPE_CHECKING:
     from reconciler.core.observed import ObservedJob
     from reconciler.core.ownership import KeyView
-    from reconciler.core.ports import Backend, EventQuery, JobEvent, Logs, SupportsSearch
+    from reconciler.core.ports import Backend, SupportsSearch
     from reconciler.core.stack import Stack
+    from reconciler.modelarts.operations import Event, EventQuery, Logs
     from reconciler.modelarts.target import Connected
     from reconciler.secrets import Redactor
 
@@ -531,9 +532,9 @@ def follow_log(target: Connected, job: ObservedJob, task: str, redact: Redactor)
         target.clock.sleep(FOLLOW_EVERY_S)
 
 
-def read_events(logs: Logs, job_id: str, limit: int, query: EventQuery, offset: int = 0) -> list[JobEvent]:
+def read_events(logs: Logs, job_id: str, limit: int, query: EventQuery, offset: int = 0) -> list[Event]:
     """Read events page by page from the one at `offset` on, `limit` at most."""
-    found: list[JobEvent] = []
+    found: list[Event] = []
     while len(found) < limit:
         size = min(_EVENT_PAGE, limit - len(found))
         part: EventQuery = {**query, "offset": offset + len(found), "limit": size}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
 from pydantic import (
@@ -31,7 +31,6 @@ from pydantic import (
 
 from reconciler.core.catalog import EngineOffer, FlavorOffer, Offered, RecordQuota
 from reconciler.core.fields.field_types import Cloud
-from reconciler.core.ports import EventQuery
 from reconciler.errors import NotFound, NotSupported, Rejected
 from reconciler.modelarts.clock import RetryPolicy
 from reconciler.modelarts.content import MemoryBudget
@@ -298,6 +297,22 @@ class Metric(ResponseModel):
 
 class Metrics(ResponseModel):
     metrics: tuple[Metric, ...] = ()
+
+
+class EventQuery(TypedDict, total=False):
+    """Which events of a job are asked for. `limit` is 1 to 100 (50), `level` Info, Error or Warning.
+
+    `start_time` and `end_time` go together, in RFC 3339. `source` is K8S, Job or Task.
+    """
+
+    offset: int | None
+    limit: int | None
+    order: str | None
+    level: str | None
+    pattern: str | None
+    start_time: str | None
+    end_time: str | None
+    source: str | None
 
 
 class Logs(OperationGroup):

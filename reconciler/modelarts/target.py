@@ -23,12 +23,12 @@ if TYPE_CHECKING:
         Backend,
         Catalog,
         Clock,
-        Logs,
         ReadingListener,
         RequestListener,
-        SupportsDelete,
         SupportsSearch,
     )
+    from reconciler.modelarts.operations import Logs
+    from reconciler.modelarts.workspace import Workspace
 
 
 class Connected(NamedTuple):
@@ -51,9 +51,9 @@ class Connected(NamedTuple):
         raise self.not_supported("search for jobs", "reconciler status shows the jobs of the stack")
 
     @property
-    def deletion(self) -> SupportsDelete:
+    def deletion(self) -> Workspace:
         if hasattr(self.backend, "delete"):
-            return cast("SupportsDelete", self.backend)
+            return cast("Workspace", self.backend)
         raise self.not_supported("delete the records of jobs")
 
     @property
