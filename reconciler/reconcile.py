@@ -27,10 +27,10 @@ from reconciler.core.record import (
 )
 from reconciler.core.stack import Stack, TakeUnmatched, check_keys, is_glob, narrow
 from reconciler.decide import planner
-from reconciler.decide.guards import CatalogCheck
+from reconciler.decide.guards import CatalogCheck, ProposedPlan
 from reconciler.decide.key_state import PlanContext, Snapshot, newest
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan, PlannedAction
-from reconciler.decide.planner import ProposedPlan, guarded_plan, make_destroy_plan, propose_plan
+from reconciler.decide.planner import guarded_plan, make_destroy_plan, propose_plan
 from reconciler.decide.renames import digests_to_start
 from reconciler.errors import Diagnostic, ExitCode, NotFound, ServiceError, Unauthorized, WrongUsage
 from reconciler.text import format_count

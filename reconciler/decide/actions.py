@@ -45,6 +45,32 @@ class Decision(NamedTuple):
     rule: str = ""
 
 
+class KeyDecision(NamedTuple):
+    """What was decided about one key. `own` is the action of a declared key, `more` are all others.
+
+    `rule` is the name of the rule that decided; `chosen` is what it chose, before `needs` and what could
+    not be read made something else of it.
+    """
+
+    state: KeyState
+    own: PlannedAction | None = None
+    more: Sequence[PlannedAction] = ()
+    warnings: Sequence[PlanWarning] = ()
+    rule: str = ""
+    chosen: PlannedAction | None = None
+    is_proven: bool = True
+
+    @property
+    def actions(self) -> Sequence[PlannedAction]:
+        return self.more if self.own is None else [self.own, *self.more]
+
+    @property
+    def upstream_rerun(self) -> str:
+        """Why the key is about to run again because of what it needs, for people; "" if it is not."""
+        is_rerun = self.chosen is not None and self.chosen.reason is Reason.UPSTREAM_NEWER
+        return self.chosen.detail if self.chosen and is_rerun else ""
+
+
 def draft(
     state: KeyState,
     action: Action,

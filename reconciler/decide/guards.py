@@ -1,25 +1,26 @@
 """What a plan may not do unless somebody allows it: docs/semantics.md, "Guards".
 
 `empty`, `found-nothing` and `terminations` make all of a plan doubtful, and refuse it. Every other guard
-blocks the keys that it is about, and the rest of the plan goes on. Each is a function of the plan's facts to
+blocks the keys that it is about, and the rest of the plan goes on. Each is a function of the proposed plan to
 what it found, which names what `--allow` takes for it. Policies and pre-flight block keys in the same way.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.lifecycle import Lifecycle, OnChange, Overlap, ReplaceOrder
-from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.core.values import Denial, PlanWarning, node_hours
+from reconciler.core.values import Denial, PlanWarning, TargetIdentity, node_hours
+from reconciler.decide.actions import KeyDecision
 from reconciler.decide.cost import spell_cost, sum_of, total_cost, unpriced
+from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import (
+    BY_KEY,
     FOLDED_FROM,
-    NO_ALLOWANCES,
     Action,
-    Allowances,
     Guard,
     Plan,
     PlannedAction,
@@ -32,6 +33,9 @@ from reconciler.decide.plan import (
 from reconciler.decide.renames import SweepEntries, ways_to_keep_work
 from reconciler.errors import Diagnostic, Location
 from reconciler.text import few
+
+if TYPE_CHECKING:
+    from reconciler.decide.policies import Verdicts
 
 # --- what the manifest says in words
 
@@ -61,12 +65,8 @@ def is_said_in_words(action: PlannedAction, desired: DesiredJob | None) -> bool:
 # --- blocking keys
 
 
-class Block(NamedTuple):
-    """What blocks a key: its reason, the name of the guard, policy or finding, and why, for people."""
-
-    reason: Reason
-    by: str
-    detail: str
+#: What blocks a key: the reason, the name of the guard, policy or finding, and why, for people.
+Block = tuple[Reason, str, str]
 
 
 class CatalogCheck(NamedTuple):
@@ -76,36 +76,31 @@ class CatalogCheck(NamedTuple):
     warnings: tuple[PlanWarning, ...] = ()
 
 
-def blocks_of_denials(denied: Iterable[Denial]) -> dict[str, list[Block]]:
-    """What blocks each key that a policy denies."""
-    blocks: dict[str, list[Block]] = {}
-    for one in denied:
-        detail = f"denied by {one.policy}" + (f": {one.explanation}" if one.message or one.problem else "")
-        blocks.setdefault(one.key, []).append(Block(Reason.DENIED, one.policy, detail))
-    return blocks
-
-
-def blocks_of_findings(found: Iterable[PreflightFinding]) -> dict[str, list[Block]]:
-    """What blocks each key of which pre-flight found something."""
-    blocks: dict[str, list[Block]] = {}
+def blocks_of(found: Iterable[Denial | PreflightFinding]) -> dict[str, list[Block]]:
+    """What blocks each key that a policy denies, or of which pre-flight found something."""
+    blocks = defaultdict[str, list[Block]](list)
     for one in found:
-        way_out = f"; {one.fix}" if one.fix else ""
-        detail = f"pre-flight: {one.detail}{way_out}"
-        blocks.setdefault(one.key, []).append(Block(Reason.PREFLIGHT, one.reason.value, detail))
+        if isinstance(one, Denial):
+            why = f": {one.explanation}" if one.message or one.problem else ""
+            blocks[one.key].append((Reason.DENIED, one.policy, f"denied by {one.policy}{why}"))
+        else:
+            fix = f"; {one.fix}" if one.fix else ""
+            blocks[one.key].append((Reason.PREFLIGHT, one.reason.value, f"pre-flight: {one.detail}{fix}"))
     return blocks
 
 
 def block(
-    actions: Iterable[PlannedAction], blocks: Mapping[str, Sequence[Block]], stack: Stack
-) -> list[PlannedAction]:
+    actions: Sequence[PlannedAction], blocks: Mapping[str, Sequence[Block]], stack: Stack
+) -> Sequence[PlannedAction]:
     """Return the actions with these keys blocked, whole, and what needs one of them deferred."""
+    if not blocks:
+        return actions
     found = []
     for action in actions:
-        by = blocks.get(action.key, ())
-        if by and action.traits.is_executed:
-            names = tuple(dict.fromkeys(one.by for one in by))
-            action = action.block(by[0].reason, names, "; ".join(one.detail for one in by))
-        desired = stack.find(action.key) if blocks and action.traits.starts_a_job else None
+        if action.key in blocks and action.traits.is_executed:
+            reasons, names, details = zip(*blocks[action.key], strict=True)
+            action = action.block(reasons[0], tuple(dict.fromkeys(names)), "; ".join(details))
+        desired = stack.find(action.key) if action.traits.starts_a_job else None
         if needed := tuple(key for key in (desired.needs if desired else ()) if key in blocks):
             said = f"waiting for {', '.join(needed)}, which is blocked; then"
             held = action.instead(Action.DEFER, Reason.NEEDS_PENDING, said)
@@ -135,37 +130,51 @@ _MOST_NAMES = 5
 REVIEW = "review the plan, then "
 
 
-class Proposal(NamedTuple):
-    """What the guards judge: the actions of a stack, and what of it was found on the target.
+class ProposedPlan(NamedTuple):
+    """A plan before the guards: every key decided, and blocked where a policy or pre-flight is against it.
 
-    `active_jobs` counts the whole stack, also where the plan is a partial view of it. `owns_nothing`
-    says that no job of the stack was found on the target at all.
+    `decided` are the same actions before the policies were asked, `decisions` those about each key, also
+    about keys out of view that others need.
     """
 
     stack: Stack
+    snapshot: Snapshot
+    context: PlanContext
+    target: TargetIdentity
+    decisions: Mapping[str, KeyDecision]
+    decided: Sequence[PlannedAction]
     actions: Sequence[PlannedAction]
-    active_jobs: int = 0
-    owns_nothing: bool = False
-    memory: HistorySnapshot = NO_HISTORY
+    verdicts: Verdicts | None
+
+    def without(self, findings: Iterable[PreflightFinding]) -> ProposedPlan:
+        """The same with the keys blocked of which pre-flight found something."""
+        return self._replace(actions=block(self.actions, blocks_of(findings), self.stack))
+
+    @property
+    def owns_nothing(self) -> bool:
+        """Whether no job of the stack was found on the target at all."""
+        return self.snapshot.ownership.problem is None and not self.snapshot.ownership.owned_keys
 
     @property
     def starting(self) -> list[PlannedAction]:
-        """The actions that would start a job."""
         return [action for action in self.actions if action.traits.starts_a_job]
 
     @property
     def ending(self) -> list[PlannedAction]:
-        """The actions that would end a job."""
         return [action for action in self.actions if action.traits.stops_a_job]
 
-    def unsaid(self, actions: Sequence[PlannedAction]) -> list[PlannedAction]:
-        """Those of some actions for which the manifest does not ask in words.
+    def unsaid(self, actions: Sequence[PlannedAction], guard: Guard | None = None) -> list[PlannedAction]:
+        """Those of some actions for which the manifest does not ask in words, nor `--allow GUARD=KEY`.
 
         Of a member that its sweep no longer produces, the entry of the sweep is what says so.
         """
-        sweeps, recorded = SweepEntries(self.stack), self.memory.sweeps
-        entries = (self.stack.find(one.key) or sweeps.former_entry(one.key, recorded) for one in actions)
-        return [one for one, entry in zip(actions, entries, strict=True) if not is_said_in_words(one, entry)]
+        sweeps, recorded = SweepEntries(self.stack), self.snapshot.memory.sweeps
+        return [
+            one
+            for one in actions
+            if not is_said_in_words(one, self.stack.find(one.key) or sweeps.former_entry(one.key, recorded))
+            and not (guard and self.context.allowances.permits_key(guard, one.key))
+        ]
 
 
 class GuardFinding(NamedTuple):
@@ -182,85 +191,79 @@ class GuardFinding(NamedTuple):
 
 
 class GuardTraits(NamedTuple):
-    """What is known of a guard: what it refuses, as a title, how it judges, and whether keys can be allowed.
+    """What a guard refuses, as a title, and how it judges.
 
     One that `refuses_the_plan` makes all of a plan doubtful, and not only some of its keys.
     """
 
     title: str
-    judge: Callable[[Proposal, Allowances], GuardFinding | None]
-    is_by_key: bool = False
+    judge: Callable[[ProposedPlan], GuardFinding | None]
     refuses_the_plan: bool = False
 
 
-class GuardedPlan(NamedTuple):
-    """The actions after all guards, and what each guard found."""
-
-    actions: list[PlannedAction]
-    found: Mapping[Guard, GuardFinding]
-
-    def diagnostic(self, guard: Guard) -> Diagnostic:
-        """What a guard found, for people."""
-        found = self.found[guard]
-        return Diagnostic(GUARDS[guard].title, found.why, way_out(guard, found.before))
-
-    @property
-    def refusals(self) -> tuple[Diagnostic, ...]:
-        """Why the plan as a whole must not be applied; none if it may be."""
-        return tuple(self.diagnostic(guard) for guard in self.found if GUARDS[guard].refuses_the_plan)
+def diagnostic(guard: Guard, found: GuardFinding) -> Diagnostic:
+    """What a guard found, for people."""
+    return Diagnostic(GUARDS[guard].title, found.why, way_out(guard, found.before))
 
 
 def way_out(guard: Guard, before: str) -> str:
     """What lets a plan, or the keys that a guard blocks, pass."""
-    one_key = f", or --allow {guard.value}=KEY for one key" if GUARDS[guard].is_by_key else ""
+    one_key = f", or --allow {guard.value}=KEY for one key" if guard in BY_KEY else ""
     return f"{before}add --allow {guard.value}{one_key}"
 
 
-def guard(proposal: Proposal, allowances: Allowances = NO_ALLOWANCES) -> GuardedPlan:
-    """Ask all guards in their order; what one blocks, the next does not count."""
+def guard(proposed: ProposedPlan) -> tuple[Sequence[PlannedAction], dict[Guard, GuardFinding]]:
+    """Ask all guards in their order; what one blocks, the next does not count.
+
+    Returns the actions after that, and what each guard found.
+    """
     found: dict[Guard, GuardFinding] = {}
     for name, traits in GUARDS.items():
-        finding = None if allowances.permits(name) else traits.judge(proposal, allowances)
+        finding = None if proposed.context.allowances.permits(name) else traits.judge(proposed)
         if finding is None:
             continue
         found[name] = finding
         if not traits.refuses_the_plan:
             # Whoever reads why a key is blocked has the plan before him.
             fix = way_out(name, finding.before.removesuffix(REVIEW))
-            block_ = Block(Reason.GUARD, name.value, f"guard {name.value}: {finding.limit}; {fix}")
-            keys = {action.key: [block_] for action in finding.because_of if action.traits.is_executed}
-            proposal = proposal._replace(actions=block(proposal.actions, keys, proposal.stack))
-    return GuardedPlan([*proposal.actions], found)
+            blocks = [(Reason.GUARD, name.value, f"guard {name.value}: {finding.limit}; {fix}")]
+            keys = {action.key: blocks for action in finding.because_of if action.traits.is_executed}
+            proposed = proposed._replace(actions=block(proposed.actions, keys, proposed.stack))
+    return proposed.actions, found
 
 
-def warnings(proposal: Proposal) -> tuple[PlanWarning, ...]:
+def refusals_by(found: Mapping[Guard, GuardFinding]) -> list[Diagnostic]:
+    """Why the plan as a whole must not be applied; none if it may be."""
+    return [diagnostic(guard, one) for guard, one in found.items() if GUARDS[guard].refuses_the_plan]
+
+
+def warnings(proposed: ProposedPlan) -> tuple[PlanWarning, ...]:
     """Say what is most often right, and may be a mistake: the first apply to a second target."""
-    memory = proposal.memory
-    if not (proposal.owns_nothing and proposal.starting and memory.elsewhere) or memory.knows_stack:
+    memory, name = proposed.snapshot.memory, proposed.stack.name
+    if not (proposed.owns_nothing and proposed.starting and memory.elsewhere) or memory.knows_stack:
         return ()
-    known = "; ".join(memory.elsewhere)
-    why = f"stack {proposal.stack.name} has no job on this target; the history knows it on {known}"
+    why = f"stack {name} has no job on this target; the history knows it on {'; '.join(memory.elsewhere)}"
     return (PlanWarning(what="first apply to this target", why=why),)
 
 
-def _empty(proposal: Proposal, _: Allowances) -> GuardFinding | None:
-    stack = proposal.stack
+def _empty(proposed: ProposedPlan) -> GuardFinding | None:
+    stack = proposed.stack
     if stack.declared_keys or stack.jobs or stack.whole:
         return None
     why = f"every job of stack {stack.name} would be terminated; an empty manifest is usually a mistake"
-    return GuardFinding(why, proposal.ending, before="if this is intended, ")
+    return GuardFinding(why, proposed.ending, before="if this is intended, ")
 
 
-def _found_nothing(proposal: Proposal, _: Allowances) -> GuardFinding | None:
+def _found_nothing(proposed: ProposedPlan) -> GuardFinding | None:
     """The wrong account, project or workspace looks like a stack of which nothing is left.
 
     Where all had ended when it was seen last, the service has only aged the records out.
     """
-    active, starting = proposal.memory.seen_active, proposal.starting
-    if not (proposal.owns_nothing and starting and active):
+    active, starting = proposed.snapshot.memory.seen_active, proposed.starting
+    if not (proposed.owns_nothing and starting and active):
         return None
     why = (
-        f"stack {proposal.stack.name} has no job here, although {few(active, _MOST_NAMES)} "
+        f"stack {proposed.stack.name} has no job here, although {few(active, _MOST_NAMES)} "
         f"{'was' if len(active) == 1 else 'were'} active on this target when last seen, "
         f"and {len(starting)} would be created"
     )
@@ -268,44 +271,41 @@ def _found_nothing(proposal: Proposal, _: Allowances) -> GuardFinding | None:
     return GuardFinding(why, starting, before=before)
 
 
-def _too_many_terminations(proposal: Proposal, _: Allowances) -> GuardFinding | None:
-    limits, stack = proposal.stack.limits, proposal.stack
-    ending = proposal.unsaid(proposal.ending)
-    if not _is_much(len(ending), proposal.active_jobs, limits.terminations, limits.terminations_percent):
+def _too_many_terminations(proposed: ProposedPlan) -> GuardFinding | None:
+    limits, stack = proposed.stack.limits, proposed.stack
+    ending, active = proposed.unsaid(proposed.ending), proposed.snapshot.ownership.active_jobs
+    if not _is_much(len(ending), active, limits.terminations, limits.terminations_percent):
         return None
     why = (
-        f"{len(ending)} of the {proposal.active_jobs} active jobs of stack {stack.name} would be terminated; "
+        f"{len(ending)} of the {active} active jobs of stack {stack.name} would be terminated; "
         f"the limits are {limits.terminations} jobs and {limits.terminations_percent:g} %"
     )
     return GuardFinding(why, ending)
 
 
-def _too_much_lost_work(proposal: Proposal, allowances: Allowances) -> GuardFinding | None:
-    limit = proposal.stack.limits.lost_node_hours
-    ending = proposal.unsaid(proposal.ending)
-    unasked = [one for one in ending if not allowances.permits_key(Guard.LOST_WORK, one.key)]
-    lost = lost_sum(unasked)
+def _too_much_lost_work(proposed: ProposedPlan) -> GuardFinding | None:
+    limit = proposed.stack.limits.lost_node_hours
+    ending = proposed.unsaid(proposed.ending, Guard.LOST_WORK)
+    lost = lost_sum(ending)
     if lost <= limit:
         return None
-    most = max(unasked, key=lambda action: action.lost_node_hours).key
+    most = max(ending, key=lambda action: action.lost_node_hours).key
     why = (
         f"{lost:.1f} node-hours of running work would be discarded, most of them of {most}; the "
         f"limit is {limit:g}"
     )
-    said = f"more than {limit:g} node-hours of work would be discarded in all"
-    return GuardFinding(why, unasked, said)
+    return GuardFinding(why, ending, f"more than {limit:g} node-hours of work would be discarded in all")
 
 
-def _too_many_reruns(proposal: Proposal, allowances: Allowances) -> GuardFinding | None:
-    limits, stack = proposal.stack.limits, proposal.stack
-    rerunning = proposal.unsaid([one for one in proposal.starting if one.rerun_of is not None])
-    again = [one for one in rerunning if not allowances.permits_key(Guard.RERUNS, one.key)]
+def _too_many_reruns(proposed: ProposedPlan) -> GuardFinding | None:
+    limits, stack, starting = proposed.stack.limits, proposed.stack, proposed.starting
+    again = proposed.unsaid([one for one in starting if one.rerun_of is not None], Guard.RERUNS)
     keys = len(stack.declared_keys)
     if not _is_much(len(again), keys, limits.reruns, limits.reruns_percent):
         return None
     limit = f"the limits are {limits.reruns} keys and {limits.reruns_percent:g} %"
     why = (
-        f"{len(again)} of the {len(proposal.starting)} jobs to start run finished work again, of {keys} keys "
+        f"{len(again)} of the {len(starting)} jobs to start run finished work again, of {keys} keys "
         f"of stack {stack.name}; {limit}"
     )
     said = f"{len(again)} of {keys} keys would run finished work again; {limit}"
@@ -316,15 +316,18 @@ def _keeping(again: Sequence[PlannedAction]) -> str:
     return "".join(f"{way}, or " for way in ways_to_keep_work(again))
 
 
-def _over_budget(proposal: Proposal, _: Allowances) -> GuardFinding | None:
-    """What is started, now or once it is not deferred any more, may take or cost more than the limits.
-
-    What waits for a blocked key starts in no wait of this apply, so it is not counted.
-    """
-    stack, limits = proposal.stack, proposal.stack.limits
-    held = _blocked_or_behind(proposal.actions)
-    starting = [one for one in proposal.actions if one.cost and one.key not in held]
-    if not starting or (limits.node_hours is None and limits.cost is None):
+def _over_budget(proposed: ProposedPlan) -> GuardFinding | None:
+    """What is started, now or once it is not deferred any more, may take or cost more than the limits."""
+    stack, limits = proposed.stack, proposed.stack.limits
+    if limits.node_hours is None and limits.cost is None:
+        return None
+    # What waits for a blocked key, directly or not, starts in no wait of this apply, so it is not counted.
+    held = {one.key for one in proposed.actions if one.action is Action.BLOCKED}
+    waiting = [one for one in proposed.actions if one.action is Action.DEFER]
+    while more := {one.key for one in waiting if held.intersection(one.waits_for)} - held:
+        held |= more
+    starting = [one for one in proposed.actions if one.cost and one.key not in held]
+    if not starting:
         return None
     total = total_cost(starting)
     work, money = total.node_hours_max, total.cost_max
@@ -348,15 +351,6 @@ def _over_budget(proposal: Proposal, _: Allowances) -> GuardFinding | None:
     return None
 
 
-def _blocked_or_behind(actions: Sequence[PlannedAction]) -> set[str]:
-    """The keys that are blocked, and those that wait for one of them, directly or not."""
-    held = {action.key for action in actions if action.action is Action.BLOCKED}
-    waiting = [action for action in actions if action.action is Action.DEFER]
-    while more := {one.key for one in waiting if held.intersection(one.waits_for)} - held:
-        held |= more
-    return held
-
-
 def _is_much(count: int, whole: int, limit: int, percent: float) -> bool:
     """Whether a count reaches both limits: a number, and a share of the whole in percent."""
     return count >= limit and count * 100 >= percent * whole
@@ -364,8 +358,8 @@ def _is_much(count: int, whole: int, limit: int, percent: float) -> bool:
 
 #: In the order in which they are asked.
 GUARDS: Mapping[Guard, GuardTraits] = {
-    Guard.LOST_WORK: GuardTraits("too much work would be lost", _too_much_lost_work, is_by_key=True),
-    Guard.RERUNS: GuardTraits("too much finished work would run again", _too_many_reruns, is_by_key=True),
+    Guard.LOST_WORK: GuardTraits("too much work would be lost", _too_much_lost_work),
+    Guard.RERUNS: GuardTraits("too much finished work would run again", _too_many_reruns),
     Guard.BUDGET: GuardTraits("over budget", _over_budget),
     Guard.EMPTY: GuardTraits("the manifest declares no job", _empty, refuses_the_plan=True),
     Guard.FOUND_NOTHING: GuardTraits("nothing of the stack was found", _found_nothing, refuses_the_plan=True),
@@ -389,23 +383,22 @@ def limited(plan: Plan, max_actions: int | None) -> Plan:
 
 
 #: So many keys stand in a message; the plan names all of them.
-_MOST_KEYS, _MOST_FINDINGS = 5, 20
+_MOST_FINDINGS = 20
 
 
 def blockers(plan: Plan) -> tuple[Diagnostic, ...]:
     """Why a plan is refused, and why keys of it are blocked; nothing where all of it may be done."""
-    by_guard: dict[str, list[PlannedAction]] = {}
-    for action in plan.blocked:
-        if action.reason is Reason.GUARD:
-            by_guard.setdefault(action.blocked_by[0], []).append(action)
     found = [*plan.refusals]
     if plan.denied:
         from reconciler.decide.policies import refusals_of
 
         found += refusals_of(plan.denied)
     found += _findings(plan.preflight or ())
-    for name, actions in by_guard.items():
-        guard = Guard(name)
+    by_guard: dict[Guard, list[PlannedAction]] = {}
+    for action in plan.blocked:
+        if action.reason is Reason.GUARD:
+            by_guard.setdefault(Guard(action.blocked_by[0]), []).append(action)
+    for guard, actions in by_guard.items():
         # The figures are those of the actions that were blocked, so that a saved plan says the same.
         figures = "they would run finished work again"
         if guard is Guard.LOST_WORK:
@@ -413,7 +406,7 @@ def blockers(plan: Plan) -> tuple[Diagnostic, ...]:
             figures = f"{spell_work(work)} of running work would be discarded"
         elif guard is Guard.BUDGET:
             figures = f"{spell_cost(sum_of(one.cost for one in actions if one.cost))} would be started"
-        keys = few(list(dict.fromkeys(action.key for action in actions)), _MOST_KEYS)
+        keys = few(list(dict.fromkeys(action.key for action in actions)), _MOST_NAMES)
         fix = way_out(guard, _keeping(actions) + REVIEW)
         found.append(Diagnostic(GUARDS[guard].title, f"blocks {keys}: {figures}", fix))
     return tuple(found)

@@ -175,7 +175,7 @@ class Guard(StrEnum):
 
 
 #: The guards that count keys, of which single ones can be allowed: `lost-work=KEY`.
-_BY_KEY = (Guard.LOST_WORK, Guard.RERUNS)
+BY_KEY = (Guard.LOST_WORK, Guard.RERUNS)
 
 
 class Allowances(NamedTuple):
@@ -204,10 +204,10 @@ class Allowances(NamedTuple):
             guard = Guard(name)
             if not equals:
                 guards.add(guard)
-            elif guard in _BY_KEY and key:
+            elif guard in BY_KEY and key:
                 keys.add((guard, key))
             else:
-                forms = " or ".join(f"{one.value}=KEY" for one in _BY_KEY)
+                forms = " or ".join(f"{one.value}=KEY" for one in BY_KEY)
                 raise ValueError(f'"{word}" takes no value; write the guard alone, or {forms}')
         return cls(frozenset(guards), frozenset(keys))
 

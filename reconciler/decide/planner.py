@@ -5,10 +5,9 @@ Source: docs/semantics.md, "Decisions".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.lifecycle import Lifecycle, OnUpstream, spell_relative
 from reconciler.core.mutable import unreported_paths
@@ -17,15 +16,15 @@ from reconciler.core.phase import Phase, parse_phase
 from reconciler.core.record import RecordedRevision, RevisionId
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import PlanWarning, TargetIdentity, few_of_a_kind, timestamp
-from reconciler.decide.actions import PROTECTED
+from reconciler.decide.actions import PROTECTED, KeyDecision
 from reconciler.decide.cost import cost_of
 from reconciler.decide.guards import (
     CatalogCheck,
-    Proposal,
+    ProposedPlan,
     block,
-    blocks_of_denials,
-    blocks_of_findings,
+    blocks_of,
     guard,
+    refusals_by,
     sums_of,
 )
 from reconciler.decide.guards import warnings as guard_warnings
@@ -40,33 +39,15 @@ from reconciler.decide.key_state import (
     keys_with_upstream,
     state_of,
 )
-from reconciler.decide.plan import EVERY_GUARD, Action, Plan, PlannedAction, PreflightFinding, Reason
+from reconciler.decide.plan import EVERY_GUARD, Action, Plan, PlannedAction, Reason
 from reconciler.decide.renames import FinishedElsewhere, SweepEntries, rename_hints
 from reconciler.decide.rules import decide, details_needed_of, made_from_older, rests_on_absence, spell_reruns
-
-if TYPE_CHECKING:
-    from reconciler.decide.policies import (
-        Verdicts,
-    )
 
 #: The warning that not all of a stack is in view.
 PARTIAL_VIEW = "partial view"
 
 
 # --- what a key needs
-
-
-def upstream_warning(action: PlannedAction, state: KeyState) -> PlanWarning | None:
-    """The warning about a job that stays although it was made from older ones, or None."""
-    newer = state.newer_upstream
-    if not newer or not action.traits.keeps_the_job:
-        return None
-    last, job = max(newer, key=lambda one: one.at_s), state.revision.job
-    why = f"{last.key} completed r{last.number} at {timestamp(last.at_s)}, after {job.name} was created"
-    fix = "`lifecycle.on_upstream: rerun` runs it again, and so does an edit of `lifecycle.rerun`"
-    if state.desired.lifecycle.on_upstream is OnUpstream.RERUN:
-        fix = "it runs again once it has ended (on_upstream: rerun)"
-    return PlanWarning(what=made_from_older(newer), why=why, fix=fix, key=state.key)
 
 
 def is_settled(action: PlannedAction | None) -> bool | None:
@@ -130,14 +111,15 @@ def held_back(
 # --- all keys together
 
 
+def _states(stack: Stack, snapshot: Snapshot, at_s: float = 0.0) -> Iterator[KeyState]:
+    context = PlanContext(stack.name, at_s=at_s)
+    for key in keys_with_upstream(stack, snapshot.ownership):
+        yield state_of(key, stack.find(key), snapshot, context)
+
+
 def details_needed(stack: Stack, snapshot: Snapshot) -> tuple[str, ...]:
     """The ids of the jobs whose details the decisions need, sorted by key."""
-    context = PlanContext(stack.name)
-    states = (
-        state_of(key, stack.find(key), snapshot, context)
-        for key in keys_with_upstream(stack, snapshot.ownership)
-    )
-    return tuple(job_id for state in states if (job_id := details_needed_of(state)))
+    return tuple(filter(None, map(details_needed_of, _states(stack, snapshot))))
 
 
 def rests_on_memory(
@@ -156,15 +138,13 @@ def rests_on_memory(
     newest_recorded: dict[str, int] = {}
     for key, number in recorded:
         newest_recorded[key] = max(number, newest_recorded.get(key, 0))
-    context = PlanContext(stack.name, at_s=service_s + snapshot.skew_s)
     entries = stack.whole or stack.jobs
-    for key in keys_with_upstream(stack, snapshot.ownership):
-        state = state_of(key, stack.find(key), snapshot, context)
-        if not _is_as_declared(state, newest_recorded.get(key, 0)):
+    for state in _states(stack, snapshot, service_s + snapshot.skew_s):
+        if not _is_as_declared(state, newest_recorded.get(state.key, 0)):
             return True
         # Whether an active job was a member of an entry, the store knows better than its name.
         is_active = state.entry is None and any(one.job.is_active for one in state.view.owned)
-        if is_active and any(one.sweep or key.startswith(f"{name}-") for name, one in entries.items()):
+        if is_active and any(one.sweep or state.key.startswith(f"{name}-") for name, one in entries.items()):
             return True
     return False
 
@@ -204,32 +184,6 @@ def needs_whole_list(
     if any(job_id not in asked for job_id in details_needed(stack, snapshot)):
         return True
     return not all(decided.is_proven for decided in decisions_of(stack, snapshot, context).values())
-
-
-class KeyDecision(NamedTuple):
-    """What was decided about one key. `own` is the action of a declared key, `more` are all others.
-
-    `rule` is the name of the rule that decided; `chosen` is what it chose, before `needs` and what could
-    not be read made something else of it.
-    """
-
-    state: KeyState
-    own: PlannedAction | None = None
-    more: Sequence[PlannedAction] = ()
-    warnings: Sequence[PlanWarning] = ()
-    rule: str = ""
-    chosen: PlannedAction | None = None
-    is_proven: bool = True
-
-    @property
-    def actions(self) -> Sequence[PlannedAction]:
-        return self.more if self.own is None else [self.own, *self.more]
-
-    @property
-    def upstream_rerun(self) -> str:
-        """Why the key is about to run again because of what it needs, for people; "" if it is not."""
-        is_rerun = self.chosen is not None and self.chosen.reason is Reason.UPSTREAM_NEWER
-        return self.chosen.detail if self.chosen and is_rerun else ""
 
 
 def decisions_of(stack: Stack, snapshot: Snapshot, context: PlanContext) -> dict[str, KeyDecision]:
@@ -283,9 +237,20 @@ def _decided(
         said = spell_relative(time_s, state.at_s, schedule.timezone)
         next_run = {"next_run_at": timestamp(time_s), "timezone": schedule.timezone, "next_run": said}
         chosen = chosen.model_copy(update=next_run)
-    own = _held_by_protected(held_back(chosen, desired, needed), more)
-    if state.is_there and (older := upstream_warning(own, state)):
-        warnings = [*warnings, older]
+    own = held_back(chosen, desired, needed)
+    protected = [one for one in more if one.reason in (Reason.PROTECTED, Reason.PROTECTION_RELEASED)]
+    # Beside a job of the key that is protected, and so runs on. A replace has as many jobs run as before.
+    if own.action is Action.CREATE and protected:
+        names = ", ".join(one.before.name for one in protected if one.before)
+        own = own.not_carried_out(Action.BLOCKED, Reason.PROTECTED, f"{names} is active, and {PROTECTED}")
+        own = own.model_copy(update={"follows": None})
+    if state.is_there and own.traits.keeps_the_job and (newer := state.newer_upstream):
+        last, job = max(newer, key=lambda one: one.at_s), state.revision.job
+        why = f"{last.key} completed r{last.number} at {timestamp(last.at_s)}, after {job.name} was created"
+        fix = "`lifecycle.on_upstream: rerun` runs it again, and so does an edit of `lifecycle.rerun`"
+        if desired.lifecycle.on_upstream is OnUpstream.RERUN:
+            fix = "it runs again once it has ended (on_upstream: rerun)"
+        warnings = [*warnings, PlanWarning(what=made_from_older(newer), why=why, fix=fix, key=state.key)]
     if not rests_on_absence(own, state) or state.ownership.proves_absence:
         return KeyDecision(state, own, more, warnings, rule, chosen)
     why = "not everything could be read, so it is unknown whether a newer job of this key exists"
@@ -294,61 +259,28 @@ def _decided(
     return KeyDecision(state, unknown, [], warnings, rule, chosen, is_proven=False)
 
 
-def _held_by_protected(action: PlannedAction, more: Sequence[PlannedAction]) -> PlannedAction:
-    """Return a create, or what becomes of it beside a job of the key that is protected, so that it runs on.
-
-    A replace has as many jobs run as before.
-    """
-    kept = [one for one in more if one.reason in (Reason.PROTECTED, Reason.PROTECTION_RELEASED)]
-    if action.action is not Action.CREATE or not kept:
-        return action
-    names = ", ".join(one.before.name for one in kept if one.before)
-    why = f"{names} is active, and {PROTECTED}"
-    return action.not_carried_out(Action.BLOCKED, Reason.PROTECTED, why).model_copy(update={"follows": None})
-
-
-class ProposedPlan(NamedTuple):
-    """A plan before pre-flight and the guards: every key decided, and blocked where a policy denies it.
-
-    `decided` are the same actions before the policies were asked, `decisions` those about each key, also
-    about keys out of view that others need.
-    """
-
-    stack: Stack
-    snapshot: Snapshot
-    context: PlanContext
-    target: TargetIdentity
-    decisions: Mapping[str, KeyDecision]
-    decided: Sequence[PlannedAction]
-    actions: Sequence[PlannedAction]
-    verdicts: Verdicts | None
-
-    def proposal(self, findings: Iterable[PreflightFinding] = ()) -> Proposal:
-        """What the guards judge: what pre-flight finds is blocked before they are asked."""
-        ownership = self.snapshot.ownership
-        return Proposal(
-            self.stack,
-            block(self.actions, blocks_of_findings(findings), self.stack),
-            active_jobs=ownership.active_jobs,
-            owns_nothing=ownership.problem is None and not ownership.owned_keys,
-            memory=self.snapshot.memory,
-        )
-
-
 def propose_plan(
     stack: Stack, snapshot: Snapshot, context: PlanContext, target: TargetIdentity
 ) -> ProposedPlan:
     """Decide every key, and ask the policies."""
     decisions = decisions_of(stack, snapshot, context)
-    found = [one for key in keys_in_view(stack, snapshot.ownership) for one in decisions[key].actions]
-    found.sort(key=lambda one: (one.key, shown.revision if (shown := one.before or one.after) else 0))
-    decided = [with_cost(action, stack, snapshot) for action in found]
+    decided = []
+    for key in keys_in_view(stack, snapshot.ownership):
+        state = decisions[key].state
+        for action in decisions[key].actions:
+            is_deferred = action.action is Action.DEFER and action.reason is not Reason.SUPERSEDED
+            if state.entry and state.entry.body is not None and (action.traits.starts_a_job or is_deferred):
+                # What the job costs that it starts, now or later.
+                cost = cost_of(state.entry.body, state.view.ever_owned, stack.prices)
+                action = action.model_copy(update={"cost": cost})
+            decided.append(action)
+    decided.sort(key=lambda one: (one.key, shown.revision if (shown := one.before or one.after) else 0))
     verdicts = None
     if stack.policies:
         from reconciler.decide.policies import judge_plan
 
         verdicts = judge_plan(stack, target, decided, context.evaluate)
-    actions = block(decided, blocks_of_denials(verdicts.denied if verdicts else ()), stack)
+    actions = block(decided, blocks_of(verdicts.denied if verdicts else ()), stack)
     return ProposedPlan(stack, snapshot, context, target, decisions, decided, actions, verdicts)
 
 
@@ -367,51 +299,40 @@ def make_plan(
 
 
 def guarded_plan(
-    proposed: ProposedPlan,
-    *,
-    manifest_digest: str,
-    version: str,
-    checked: CatalogCheck | None = None,
+    proposed: ProposedPlan, *, manifest_digest: str, version: str, checked: CatalogCheck | None = None
 ) -> Plan:
     """Make a plan of a proposed one: what pre-flight found is blocked, and the guards are asked."""
-    stack, snapshot, context = proposed.stack, proposed.snapshot, proposed.context
-    keys = keys_in_view(stack, snapshot.ownership)
-    proposal = proposed.proposal(checked.found if checked else ())
-    guarded = guard(proposal, context.allowances)
-    actions = guarded.actions
+    stack, snapshot = proposed.stack, proposed.snapshot
+    denied, warned = (proposed.verdicts.denied, proposed.verdicts.warnings) if proposed.verdicts else ((), ())
+    proposed = proposed.without(checked.found if checked else ())
+    actions, found = guard(proposed)
     return Plan(
         reconciler_version=version,
-        created_at=timestamp(context.at_s),
+        created_at=timestamp(proposed.context.at_s),
         stack=stack.name,
         target=proposed.target,
         manifest_digest=manifest_digest,
         complete=all(action.action is not Action.UNKNOWN for action in actions)
         and snapshot.ownership.problem is None
         and not snapshot.ownership.unattributed,
-        denied=proposed.verdicts.denied if proposed.verdicts else (),
+        denied=denied,
         preflight=checked.found if checked else None,
         warnings=few_of_a_kind(
             (
                 *snapshot_warnings(stack, snapshot),
-                *guard_warnings(proposal),
+                *guard_warnings(proposed),
                 *rename_hints(stack, snapshot),
-                *(proposed.verdicts.warnings if proposed.verdicts else ()),
-                *(one for key in keys for one in proposed.decisions[key].warnings),
+                *warned,
+                *(
+                    one
+                    for key in keys_in_view(stack, snapshot.ownership)
+                    for one in proposed.decisions[key].warnings
+                ),
                 *(checked.warnings if checked else ()),
             )
         ),
-        **sums_of(actions, guarded.refusals),
+        **sums_of(actions, refusals_by(found)),
     )
-
-
-def with_cost(action: PlannedAction, stack: Stack, snapshot: Snapshot) -> PlannedAction:
-    """The action with what the job costs that it starts, now or, where it is deferred, later."""
-    desired = stack.find(action.key)
-    is_deferred = action.action is Action.DEFER and action.reason is not Reason.SUPERSEDED
-    if desired is None or desired.body is None or not (action.traits.starts_a_job or is_deferred):
-        return action
-    revisions = snapshot.view(action.key, desired).ever_owned
-    return action.model_copy(update={"cost": cost_of(desired.body, revisions, stack.prices)})
 
 
 def make_destroy_plan(
@@ -438,23 +359,18 @@ def make_destroy_plan(
             formerly=declared.formerly if declared else (),
             location=declared.location if declared else None,
         )
+    declared_keys = stack.declared_keys | set(absent)
     emptied = replace(
         stack,
         jobs=absent,
         whole=absent,
-        declared_keys=stack.declared_keys | set(absent),
+        declared_keys=declared_keys,
         is_partial=True,
         policies=(),
         warnings=(),
     )
-    plan = make_plan(
-        emptied,
-        snapshot,
-        replace(context, destroys=True, allowances=EVERY_GUARD),
-        target,
-        manifest_digest=manifest_digest,
-        version=version,
-    )
+    context = replace(context, destroys=True, allowances=EVERY_GUARD)
+    plan = make_plan(emptied, snapshot, context, target, manifest_digest=manifest_digest, version=version)
     return plan.model_copy(update={"warnings": few_of_a_kind(snapshot_warnings(stack, snapshot))})
 
 

@@ -21,7 +21,7 @@ from reconciler.core.catalog import (
 )
 from reconciler.core.stack import Stack
 from reconciler.core.values import PlanWarning, PreflightReason, few_of_a_kind
-from reconciler.decide.guards import CatalogCheck, block, blocks_of_findings, sums_of
+from reconciler.decide.guards import CatalogCheck, block, blocks_of, sums_of
 from reconciler.decide.plan import (
     Action,
     Plan,
@@ -167,7 +167,7 @@ def find_in_bodies(
 
 def with_check(plan: Plan, checked: CatalogCheck, stack: Stack) -> Plan:
     """A plan whose guards were asked before, with the keys blocked of which pre-flight found something."""
-    actions = block(plan.actions, blocks_of_findings(checked.found), stack)
+    actions = block(plan.actions, blocks_of(checked.found), stack)
     warnings = tuple(dict.fromkeys((*plan.warnings, *few_of_a_kind(checked.warnings))))
     found = sorted((*(plan.preflight or ()), *checked.found), key=lambda one: one.key)
     more = {"preflight": tuple(found), "warnings": warnings}

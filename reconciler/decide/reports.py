@@ -30,10 +30,11 @@ from reconciler.core.values import (
     timestamp,
     timestamp_or_none,
 )
+from reconciler.decide.actions import KeyDecision
 from reconciler.decide.cost import spell_cost
 from reconciler.decide.drift import check_key
 from reconciler.decide.drift_check import Drift, Pending
-from reconciler.decide.guards import Proposal, guard
+from reconciler.decide.guards import ProposedPlan, diagnostic, guard
 from reconciler.decide.key_state import (
     KeyState,
     PlanContext,
@@ -44,9 +45,7 @@ from reconciler.decide.key_state import (
 )
 from reconciler.decide.plan import (
     BLOCKERS,
-    NO_ALLOWANCES,
     Action,
-    Allowances,
     Guard,
     Plan,
     PlannedAction,
@@ -55,7 +54,7 @@ from reconciler.decide.plan import (
     spell_work,
     spoken,
 )
-from reconciler.decide.planner import KeyDecision, ProposedPlan, snapshot_warnings
+from reconciler.decide.planner import snapshot_warnings
 from reconciler.decide.policies import judge_plan, planned
 from reconciler.decide.renames import SweepEntries
 from reconciler.decide.rules import DO_NOT_WAIT, KEEP_IT, LET_IT_GO_ON, RULES, WHERE_EDITS_WAIT
@@ -382,15 +381,12 @@ def policy_verdicts(
             )
 
 
-def guard_verdicts(
-    key: str, proposal: Proposal, allowances: Allowances = NO_ALLOWANCES
-) -> Iterator[GuardVerdict]:
+def guard_verdicts(key: str, proposed: ProposedPlan) -> Iterator[GuardVerdict]:
     """The guards that block a key, or refuse the plan because of one of its actions, among others."""
-    guarded = guard(proposal, allowances)
-    for name, found in guarded.found.items():
+    for name, found in guard(proposed)[1].items():
         own = [action for action in found.because_of if action.key == key]
         if own:
-            said = guarded.diagnostic(name)
+            said = diagnostic(name, found)
             share = "; ".join(_SHARES[name](action) for action in own)
             yield GuardVerdict(guard=name, what=said.what, why=said.why, share=share, fix=said.fix)
 
@@ -520,7 +516,7 @@ def explain(key: str, proposed: ProposedPlan, plan: Plan) -> Explanation:
         key=key,
         actions=actions,
         policies=tuple(policy_verdicts(stack, plan.target, own, context.evaluate)),
-        guards=tuple(guard_verdicts(key, proposed.proposal(plan.preflight or ()), context.allowances)),
+        guards=tuple(guard_verdicts(key, proposed.without(plan.preflight or ()))),
         preflight=found,
         rules=tuple(rules),
         chosen=chosen if actions and actions[0].action is not chosen else None,

@@ -31,10 +31,10 @@ from reconciler.core.policy_expression import not_evaluated
 from reconciler.core.record import HistorySnapshot, PastRevision
 from reconciler.core.stack import Declared, DesiredJob, Limits, Stack, Target
 from reconciler.core.values import FORMAT_VERSION, Change, Denial, Frozen, PlanWarning, Source, few_of_a_kind
-from reconciler.decide.actions import PROTECTED, rename_command
+from reconciler.decide.actions import PROTECTED, KeyDecision, rename_command
 from reconciler.decide.key_state import PlanContext, Snapshot, state_of
 from reconciler.decide.plan import ACTIONS, Action, ActionTraits, Reason, symbol_of
-from reconciler.decide.planner import KeyDecision, decisions_of
+from reconciler.decide.planner import decisions_of
 from reconciler.decide.policies import Surroundings, Verdicts, declared, judge
 from reconciler.decide.renames import SweepEntries, hints, likely_renames, renamed_members
 from reconciler.decide.rules import decide

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from reconciler.decide.actions import KeyDecision
 from reconciler.decide.drift import DriftReport
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
-from reconciler.decide.planner import KeyDecision
 
 PENDING = "pending"
 MISSING, FAILED, TERMINATED, MODIFIED, MISSED = "missing", "failed", "terminated", "modified", "missed"

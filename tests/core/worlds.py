@@ -15,10 +15,11 @@ from reconciler.core.ownership import sort_by_key
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.scalar import spelled
 from reconciler.core.stack import DesiredJob, Stack
+from reconciler.decide.actions import KeyDecision
 from reconciler.decide.drift import DriftReport, make_drift_report
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan
-from reconciler.decide.planner import KeyDecision, decisions_of, make_plan
+from reconciler.decide.planner import decisions_of, make_plan
 from reconciler.secrets import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
