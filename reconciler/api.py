@@ -808,7 +808,7 @@ class Plan(_Report):
             made.loaded,
             file or made.loaded.root / "plan.json",
             only=made.only,
-            allow=made.allowances.words,
+            allow=tuple(sorted(made.allowances)),
             records=made.records,
             environ=made.environ,
             redact=self._redactor,

@@ -144,7 +144,6 @@ class _Wait:
         return bool(stack.whole or stack.jobs)
 
     def until_the_end(self) -> Result:
-        """Look again and again, until nothing is left to wait for."""
         self.look()
         wait_for(self, self._clock, is_interrupted=self.rollout.stop.is_set)
         if self._waits is None:
@@ -166,7 +165,6 @@ class _Wait:
 
     @property
     def is_over(self) -> bool:
-        """Whether no key is waited for any more."""
         return self._waits is not None and all(one.end is not WaitEnd.WAITING for one in self._waits)
 
     def announce(self, pause_s: float) -> float:
@@ -278,7 +276,6 @@ class _Wait:
         return _as_seen(self.plan, snapshot), snapshot
 
     def _is_due(self, action: PlannedAction) -> bool:
-        """Whether a job is to be started now: a retry, or what waited for another key."""
         is_over = action.key in self.failed or action.key in self._over
         return not is_over and may_start(self._followed[action.key], action)
 

@@ -164,7 +164,6 @@ class CreateChecks:
                 raise _not_offered([refused], action, refusal)
 
     def _known(self, what: str, ask: Callable[[], _T | None]) -> _T | None:
-        """What is known of a part; None where it could not be asked."""
         try:
             return ask()
         except Interrupted:

@@ -51,7 +51,6 @@ class EventStream:
 
     @property
     def so_far(self) -> Result:
-        """What became of the actions that have ended."""
         with self._lock:
             return Result(tuple(outcome for of_key in self._outcomes.values() for outcome in of_key))
 
@@ -67,12 +66,10 @@ class EventStream:
                 self._listener(event)
 
     def begin(self, plan: Plan) -> None:
-        """Tell which version begins with which plan."""
         self.tell(EventType.VERSION, reconciler_version=__version__, format_version=plan.format_version)
         self.tell(EventType.PLANNED, stack=plan.stack, applyable=plan.applyable, summary=plan.summary)
 
     def outcome(self, outcome: Outcome) -> None:
-        """Tell what became of an action, and remember it."""
         action = outcome.action
         fields: dict[str, object] = {"key": action.key, "action": action.action}
         fields |= {"job": outcome.job, "detail": outcome.detail}

@@ -60,7 +60,6 @@ class Scheduler:
             self._first += 1
 
     def rest(self, place: int) -> None:
-        """Let another one be done meanwhile."""
         with self._changed:
             self._give_back(place)
             self._changed.notify_all()
@@ -115,7 +114,6 @@ class Turn:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the program is to stop: nothing more is sent that changes anything."""
         return self._stop.is_set()
 
     def take(self) -> None:
@@ -139,7 +137,6 @@ class Turn:
             raise StaleObservation
 
     def rest(self) -> None:
-        """Let another action go on between two calls."""
         if self._is_taken and not self._is_kept:
             self._is_taken = False
             self._scheduler.rest(self._place)
@@ -173,7 +170,6 @@ class CallsInFlight:
 
     @contextmanager
     def of(self, step: Step) -> Iterator[None]:
-        """Count a call while it is under way."""
         action, mark = step.action, object()
         is_new = step.call is Call.CREATE or action.before is None
         about = action.after if is_new else action.before
@@ -210,19 +206,16 @@ class JournaledBackend:
         return getattr(self._backend, "skew_s", None)
 
     def create(self, body: Mapping[str, Any]) -> ObservedJob:
-        """Create a job."""
         step = Step(self._action, Call.CREATE, declared=self._action.declared)
         return self._between_lines(step, lambda: self._backend.create(body))
 
     def update(self, job_id: str, changes: Mapping[str, Any]) -> None:
-        """Change fields of a job."""
         # This call makes a revision: after a crash the journal has what was declared.
         declared = self._action.declared if self._action.reason in _TAKES_IN else None
         step = Step(self._action, Call.UPDATE, job_id, declared)
         self._between_lines(step, lambda: self._backend.update(job_id, changes))
 
     def terminate(self, job_id: str) -> None:
-        """Ask for the end of a job."""
         step = Step(self._action, Call.TERMINATE, job_id)
         self._between_lines(step, lambda: self._backend.terminate(job_id))
         self._turn.terminated()

@@ -123,7 +123,6 @@ class Steps:
         return self._create_next()
 
     def _wait_for_others(self) -> None:
-        """Wait until the key's other jobs that are ending have ended; a deleted one has."""
         for job_id in self.action.waits_for_jobs:
             with suppress(NotFound):
                 self._wait(self._backend.details(job_id), Goal.ENDED)
@@ -225,7 +224,6 @@ class Steps:
         return None
 
     def _holder(self, name: str) -> tuple[str, str]:
-        """The job that holds a name which is known to be held."""
         if found := self._settled(name):
             return found
         raise ActionEnded(Status.CONFLICT, f"{name} is held by a job that this account cannot see")
@@ -488,7 +486,6 @@ def _conflict(job: ObservedJob, said: str = "") -> ActionEnded:
 
 
 def _end_by(failure: ActionEnded | ServiceError | RecordsUnavailable) -> ActionEnded:
-    """The end that a failure means."""
     if isinstance(failure, ActionEnded):
         return failure
     if isinstance(failure, RecordsUnavailable):

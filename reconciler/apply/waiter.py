@@ -32,9 +32,7 @@ class Waitable(Protocol):
     """Something that is waited for, as it was seen last."""
 
     @property
-    def is_over(self) -> bool:
-        """Whether nothing is left to wait for."""
-        ...
+    def is_over(self) -> bool: ...
 
     def announce(self, pause_s: float) -> float:
         """Report its state before a pause of so many seconds; return how long the pause may be at most."""
@@ -117,7 +115,6 @@ class JobWatch:
 
     @property
     def end(self) -> WaitEnd:
-        """The state of its wait, by the last look."""
         return WaitEnd.GONE if self._is_gone else judge(self._goal, self.job.phase)
 
     def look(self) -> None:

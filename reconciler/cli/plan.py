@@ -114,7 +114,7 @@ def _as_file(plan: Plan, context: Context, file: Path, allowed: Allowances, reco
         context.loaded,
         file,
         only=context.only,
-        allow=allowed.words,
+        allow=tuple(sorted(allowed)),
         records=records,
         environ=os.environ,
         redact=console.redact,

@@ -106,6 +106,11 @@ def draft(
     )
 
 
+def alone(state: KeyState, action: Action, reason: Reason, detail: str, **more: Any) -> Decision:
+    """The decision for one action on the revision that stands for the key."""
+    return Decision([draft(state, action, reason, detail, **more)])
+
+
 def before_of(revision: Revision | None) -> Before | None:
     """The job of a revision, as an action shows it; None where the service has none."""
     if revision is None or revision.is_aged_out:
@@ -117,7 +122,6 @@ def before_of(revision: Revision | None) -> Before | None:
 
 
 def as_it_is(revision: Revision) -> After:
-    """A job that stays, as an action shows it."""
     return After(name=revision.job.name, revision=revision.number, digest=revision.marker.digest)
 
 
@@ -125,7 +129,6 @@ def as_it_is(revision: Revision) -> After:
 
 
 def create(state: KeyState, reason: Reason, detail: str, changes: tuple[Change, ...] = ()) -> PlannedAction:
-    """Create the next revision."""
     latest = state.latest
     completed = latest is not None and latest.job.phase is Phase.COMPLETED
     action = draft(state, Action.CREATE, reason, detail, changes=changes, **_started(state))
@@ -183,7 +186,6 @@ def _started(state: KeyState) -> dict[str, Any]:
 
 
 def _declared(desired: DesiredJob, immutable: Canonical) -> Declared:
-    """What the history keeps of a declaration."""
     return Declared(
         immutable=immutable,
         mutable=mutable_part(desired.body or {}),
@@ -196,7 +198,6 @@ def _declared(desired: DesiredJob, immutable: Canonical) -> Declared:
 
 
 def keep(state: KeyState, reason: Reason, detail: str, changes: tuple[Change, ...] = ()) -> Decision:
-    """Keep the job as it is."""
     if state.revision.is_aged_out:
         detail += "; its record has aged out of the service"
     after, ended_badly = as_it_is(state.as_declared), bool(state.bad_end)
@@ -259,14 +260,12 @@ def update(
 
 
 def renamed(state: KeyState, revision: Revision) -> PlannedAction:
-    """Write the key's new name on a revision that bears the old one; nothing else of it is touched."""
     old = revision.marker.key
     change = Change(path="marker.key", before=old, after=state.key)
     return _rewrite(state, revision, revision.marker, Reason.RENAMED, f"formerly {old}", (change,))
 
 
 def restored(state: KeyState, job: ConflictingJob, past: PastRevision) -> PlannedAction:
-    """Write the marker again on a job of ours that has lost it."""
     marker = past.marker(state.context.stack, state.key, state.desired.lifecycle.protect is True)
     change = Change(path="marker", before=None, after=str(marker))
     detail = f"{job.job.name} is known from history; its marker was removed"
@@ -332,7 +331,7 @@ def end_member(state: KeyState, revision: Revision, entry: DesiredJob) -> Planne
     if on_change is OnChange.FAIL:
         detail = f"{said}; on_change: fail"
         return draft(state, Action.CONFLICT, Reason.CHANGE_REFUSED, detail, revision=revision)
-    if state.context.allowances.permits_key(Guard.LOST_WORK, state.key):
+    if state.context.allowances.permits(Guard.LOST_WORK, state.key):
         return ended
     lost_time = state.context.limits.lost_time
     if revision.job.ran_s(state.at_s) <= lost_time:
@@ -345,12 +344,10 @@ def end_member(state: KeyState, revision: Revision, entry: DesiredJob) -> Planne
 
 
 def unreadable(state: KeyState, why: str) -> PlannedAction:
-    """A key, or what becomes of it, could not be read."""
     return draft(state, Action.UNKNOWN, Reason.UNREADABLE, why)
 
 
 def of_unknown_digest(state: KeyState, revision: Revision) -> PlannedAction:
-    """A job with a digest algorithm that this version does not know is left alone."""
     detail = f"digest {revision.marker.digest} needs a newer reconciler"
     return draft(state, Action.BLOCKED, Reason.UNKNOWN_DIGEST, detail, revision=revision)
 
@@ -448,17 +445,14 @@ def takes_back_the_stop(action: PlannedAction) -> bool:
 
 
 def adopt_command(key: str, job_id: str) -> str:
-    """What makes a job a revision of a key."""
     return f"reconciler adopt {_argument(key)} {quote(job_id)}"
 
 
 def rename_command(old: str) -> str:
-    """What makes the jobs of a stack those of its new name."""
     return f"reconciler adopt --from-stack {old}"
 
 
 def release_command(key: str) -> str:
-    """What takes the markers of a key off its jobs."""
     return f"reconciler release {_argument(key)}"
 
 

@@ -93,7 +93,6 @@ def unpriced(bodies: Iterable[Mapping[str, Any]], prices: Prices) -> tuple[str, 
 
 
 def _nodes(used: Iterable[UsedNodes]) -> int | None:
-    """How many nodes there are together; None if one of the numbers is none."""
     counts = [one.nodes for one in used]
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None

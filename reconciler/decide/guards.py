@@ -173,7 +173,7 @@ class ProposedPlan(NamedTuple):
             one
             for one in actions
             if not is_said_in_words(one, self.stack.find(one.key) or sweeps.former_entry(one.key, recorded))
-            and not (guard and self.context.allowances.permits_key(guard, one.key))
+            and not (guard and self.context.allowances.permits(guard, one.key))
         ]
 
 

@@ -76,7 +76,6 @@ class Snapshot(NamedTuple):
         return self.view_of(key, desired.formerly if desired else ())
 
     def view_of(self, key: str, former_keys: Collection[str]) -> KeyView:
-        """The same, where the keys that it had before are known."""
         view = self.ownership.view(key)
         for old in former_keys:
             view = view.joined(self.ownership.view(old))
@@ -154,7 +153,7 @@ def name_holders(view: KeyView, latest: Revision | None) -> list[ConflictingJob]
     So the revisions of two stacks never interleave.
     """
     number = latest.number if latest and view.owned else 0
-    return [one for one in view.conflicting_jobs if one.number > number]
+    return sorted((one for one in view.conflicting_jobs if one.number > number), key=lambda one: one.number)
 
 
 def adoption_order(
@@ -187,12 +186,10 @@ class Difference(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing that can be compared differs, and nothing else is declared."""
         return self.is_known and not self.changes and not self.unreported
 
     @property
     def said(self) -> str:
-        """The changed fields, for people."""
         if not self.is_known:
             return "the declaration changed; the previous one is not on record"
         if {change.path for change in self.changes} <= set(self.unreported):
@@ -200,30 +197,28 @@ class Difference(NamedTuple):
         return f"{', '.join(change.path for change in self.changes)} changed"
 
 
-def declared_then(view: KeyView, revision: Revision) -> Canonical | None:
-    """What was declared for a revision, if the history store has it and it is what the digest covers."""
-    marker = revision.marker
-    past = view.past_of(revision.job.id)
-    if past is None or past.declared is None or not is_known(marker.digest):
-        return None
-    then = dict(past.declared.immutable)
-    return then if digest_of(then, marker.digest[:1]) == marker.digest else None
-
-
-def difference(desired: DesiredJob, details: ObservedJob, digest: str) -> Difference:
+def difference(
+    desired: DesiredJob, details: ObservedJob | None, digest: str, then: Canonical | None = None
+) -> Difference:
     """Compare what was declared for a job with what is declared now: docs/semantics.md, "Comparison".
 
-    `digest` is its marker's. If a declaration that can be put together from `details` has it, that is what
-    was declared, and the changes are those that a history would show. If not, what details report is
-    compared, as far as it goes.
+    `digest` is its marker's, and `then` what was declared, where that is on record. If a declaration that can
+    be put together from `details` has the digest, that is what was declared, and the changes are those that a
+    history would show. If not, what details report is compared, as far as it goes.
     """
-    wanted = desired.covered_by(digest[:1])
+    wanted, reported = desired.covered_by(digest[:1]), None
     # What changed is shown with the texts that a new job would get.
     shown = wanted if digest[:1] == CURRENT else desired.covered_by(CURRENT)
-    reported = split(canonical(one_spelling(manifest_form(details.body)))).immutable
-    if (then := declared_for(reported, wanted, digest)) is not None:
+    if then is None and details is not None:
+        reported = split(canonical(one_spelling(manifest_form(details.body)))).immutable
+        then = declared_for(reported, wanted, digest)
+    if then is not None:
         changes = changes_between(then, wanted, forces_new_job=True, shown=shown)
-        return Difference(changes, unreported_among(changes, then, wanted, reported))
+        return Difference(
+            changes, unreported_among(changes, then, wanted, reported) if reported is not None else ()
+        )
+    if reported is None:
+        return Difference(is_known=False)
     comparable = comparable_with_details(reported, wanted)
     changes = changes_between(comparable.before, comparable.after, forces_new_job=True, shown=shown)
     return Difference(changes or comparable.secrets, comparable.unreported)
@@ -248,25 +243,27 @@ def stopped_itself(desired: DesiredJob, job: ObservedJob) -> bool:
     return (job.duration_s or 0.0) >= float(auto_stop["duration"]) * 3600 - AUTO_STOP_SLACK_S
 
 
-def may_retry(last: Revision, desired: DesiredJob) -> bool:
-    """Whether the declared lifecycle lets a job that ended like this one be started again."""
-    if last.job.phase in (Phase.TERMINATED, Phase.TERMINATING):
-        return desired.lifecycle.on_terminated is OnTerminated.RECREATE
-    return desired.lifecycle.on_failure is OnFailure.RETRY
-
-
-def next_attempt(run: Sequence[Revision], desired: DesiredJob, at_s: float) -> Attempt:
+def next_attempt(run: Sequence[Revision], desired: DesiredJob, at_s: float) -> Attempt | None:
     """Judge the retry that would follow an unbroken run of bad ends, newest first.
 
-    The k-th retry comes no earlier than `retry_delay` x 2^(k-1) after the end of the last.
+    The k-th retry comes no earlier than `retry_delay` x 2^(k-1) after the end of the last. None if the
+    declared lifecycle does not let a job that ended like this one be started again.
     """
-    attempt, most = len(run), desired.lifecycle.max_retries
-    if attempt > most:
-        return Attempt(Reason.RETRIES_EXHAUSTED, f"all {most} retries used")
-    due_s = (run[0].job.ended_at_s() or 0.0) + desired.lifecycle.retry_delay * 2 ** (attempt - 1)
+    last, lifecycle, attempt = run[0].job, desired.lifecycle, len(run)
+    was_ended = last.phase in (Phase.TERMINATED, Phase.TERMINATING)
+    if not (
+        lifecycle.on_terminated is OnTerminated.RECREATE
+        if was_ended
+        else lifecycle.on_failure is OnFailure.RETRY
+    ):
+        return None
+    if attempt > lifecycle.max_retries:
+        return Attempt(Reason.RETRIES_EXHAUSTED, f"all {lifecycle.max_retries} retries used")
+    due_s = (last.ended_at_s() or 0.0) + lifecycle.retry_delay * 2 ** (attempt - 1)
+    which = f"{attempt} of {lifecycle.max_retries}"
     if due_s > at_s:
-        return Attempt(Reason.RETRY_LATER, f"retry {attempt} of {most} at {timestamp(due_s)}", due_s)
-    return Attempt(Reason.RETRY, f"attempt {attempt} of {most}")
+        return Attempt(Reason.RETRY_LATER, f"retry {which} at {timestamp(due_s)}", due_s)
+    return Attempt(Reason.RETRY, f"attempt {which}")
 
 
 def bad_run(revisions: Iterable[Revision], desired: DesiredJob) -> list[Revision]:
@@ -276,8 +273,7 @@ def bad_run(revisions: Iterable[Revision], desired: DesiredJob) -> list[Revision
     """
     run: list[Revision] = []
     for revision in sorted(revisions, key=lambda r: r.number, reverse=True):
-        is_declared = desired.is_declared_by(revision.marker.digest)
-        if not is_declared or not bad_end_of(revision, desired):
+        if not desired.is_declared_by(revision.marker.digest) or not bad_end_of(revision, desired):
             break
         if run and _was_scheduled(run[-1], revision, desired):
             break
@@ -286,7 +282,6 @@ def bad_run(revisions: Iterable[Revision], desired: DesiredJob) -> list[Revision
 
 
 def _was_scheduled(revision: Revision, before: Revision, desired: DesiredJob) -> bool:
-    """Whether a time of the schedule had come when a revision followed the one before it."""
     started_s, since_s = revision.job.created_at_s, before.job.created_at_s
     counts_from_s = desired.schedule_counts_from(before.marker.schedule)
     if desired.schedule is None or counts_from_s is None or started_s is None or since_s is None:
@@ -356,7 +351,6 @@ class KeyState:
 
     @property
     def at_s(self) -> float:
-        """The time by our clock."""
         return self.context.at_s
 
     @property
@@ -373,7 +367,6 @@ class KeyState:
 
     @cached_property
     def latest(self) -> Revision | None:
-        """The revision that stands for the key; None if there is none."""
         return newest(self.view, self.entry)
 
     @cached_property
@@ -383,7 +376,6 @@ class KeyState:
 
     @property
     def unreadable(self) -> str | None:
-        """Why the key cannot be judged, or None."""
         if self.ownership.problem is not None:
             # What the problem is, a warning says once for all keys.
             return "the list could not be read"
@@ -391,7 +383,6 @@ class KeyState:
 
     @cached_property
     def name_holders(self) -> list[ConflictingJob]:
-        """Who holds a name that the key may need."""
         return name_holders(self.view, self.latest)
 
     @property
@@ -411,7 +402,6 @@ class KeyState:
 
     @property
     def creates_first(self) -> bool:
-        """Whether a new job has to run before the old one ends."""
         return self.entry is not None and self.entry.lifecycle.replace_order is ReplaceOrder.CREATE_FIRST
 
     # --- its job
@@ -438,12 +428,10 @@ class KeyState:
 
     @property
     def is_ended(self) -> bool:
-        """Whether the job has ended, or is being terminated."""
         return self.phase.is_terminal or self.phase is Phase.TERMINATING
 
     @property
     def is_protected(self) -> bool:
-        """Whether the marker of the job or the entry protects it."""
         return self.revision.marker.protected or bool(self.desired.lifecycle.protect)
 
     @cached_property
@@ -452,20 +440,21 @@ class KeyState:
 
     @property
     def details(self) -> ObservedJob | None:
-        """The details of the job, if they were needed and could be read."""
         return self.snapshot.details.get(self.revision.job.id)
 
     @cached_property
     def declared_then(self) -> Canonical | None:
-        """What was declared for the job, as far as the history store says so."""
-        return declared_then(self.view, self.revision)
+        """What was declared for the job, if the history store has it and it is what the digest covers."""
+        digest, past = self.revision.marker.digest, self.view.past_of(self.revision.job.id)
+        if past is None or past.declared is None or not is_known(digest):
+            return None
+        then = dict(past.declared.immutable)
+        return then if digest_of(then, digest[:1]) == digest else None
 
     @property
     def needs_details(self) -> bool:
         """Whether only the details can say what was edited: nothing else is on record."""
-        if self.has_declared_digest or self.revision.is_aged_out:
-            return False
-        return self.declared_then is None
+        return not (self.has_declared_digest or self.revision.is_aged_out) and self.declared_then is None
 
     @cached_property
     def edit(self) -> Difference | None:
@@ -475,25 +464,15 @@ class KeyState:
         """
         if self.has_declared_digest:
             return None
-        digest, then = self.revision.marker.digest, self.declared_then
-        if then is not None:
-            now = self.desired.covered_by(digest[:1])
-            shown = now if digest[:1] == CURRENT else self.desired.covered_by(CURRENT)
-            found = Difference(changes_between(then, now, forces_new_job=True, shown=shown))
-        elif self.details is None:
-            found = Difference(is_known=False)
-        else:
-            found = difference(self.desired, self.details, digest)
+        found = difference(self.desired, self.details, self.revision.marker.digest, self.declared_then)
         return None if found.is_empty else found
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """The changed fields, as far as they are known."""
         return self.edit.changes if self.edit else ()
 
     @property
     def edit_said(self) -> str:
-        """The edit for people; "" if there is none."""
         return self.edit.said if self.edit else ""
 
     @property
@@ -510,15 +489,12 @@ class KeyState:
 
     def retry_of(self, last: Revision) -> Attempt | None:
         """The retry of a revision that ended badly as declared; None if the lifecycle asks for none."""
-        if not may_retry(last, self.desired):
-            return None
         revisions = [last if r.job.id == last.job.id else r for r in self.view.ever_owned]
         run = bad_run(revisions, self.desired)
         return next_attempt(run, self.desired, self.at_s) if run and run[0].job.id == last.job.id else None
 
     @cached_property
     def attempt(self) -> Attempt | None:
-        """The retry of the job that stands for the key."""
         return self.retry_of(self.as_declared)
 
     @property
@@ -558,5 +534,4 @@ class KeyState:
 
 
 def state_of(key: str, desired: DesiredJob | None, snapshot: Snapshot, context: PlanContext) -> KeyState:
-    """One key as it is seen without the others."""
     return KeyState(snapshot.view(key, desired), desired, snapshot, context)

@@ -63,7 +63,6 @@ class Outcome:
 
     @property
     def key(self) -> str:
-        """The job's name in the manifest."""
         return self.action.key
 
 
@@ -90,12 +89,10 @@ class Waited:
     job: ObservedJob | None = None
 
     def document(self) -> dict[str, Any]:
-        """The same as plain JSON data."""
         job, phase = (self.job.id, self.job.phase_text) if self.job else (None, None)
         return {"key": self.key, "job": job, "phase": phase, "result": self.end.value, "detail": self.detail}
 
     def describe(self, at_s: float) -> str:
-        """How it is, for people."""
         job = self.job
         is_about_the_job = ACTIONS[self.action].keeps_the_job and self.end is not WaitEnd.SUPERSEDED
         if job is None or not is_about_the_job:
@@ -130,19 +127,16 @@ class Result:
 
     @property
     def word(self) -> str:
-        """How it ended, in a word."""
         if self.interrupted:
             return "interrupted"
         failed = self.count(Status.FAILED, Status.DENIED, Status.TIMED_OUT, Status.CONFLICT, Status.UNKNOWN)
         return "partial" if failed or self.faults else "complete"
 
     def count(self, *statuses: Status) -> int:
-        """How many actions ended in one of these ways."""
         return sum(outcome.status in statuses for outcome in self.outcomes)
 
     @property
     def summary(self) -> dict[str, int]:
-        """How many actions ended in each way."""
         return {status.value: self.count(status) for status in Status}
 
 

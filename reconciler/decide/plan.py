@@ -68,7 +68,6 @@ class ActionTraits(NamedTuple):
 
     @property
     def is_skipped(self) -> bool:
-        """Whether apply reports it and does nothing; a keep is neither done nor reported."""
         return not self.is_executed and self is not ACTIONS[Action.KEEP]
 
     @property
@@ -178,21 +177,17 @@ class Guard(StrEnum):
 BY_KEY = (Guard.LOST_WORK, Guard.RERUNS)
 
 
-class Allowances(NamedTuple):
-    """What was allowed: whole guards, and keys that a guard does not count (`lost-work=KEY`)."""
-
-    guards: frozenset[Guard] = frozenset()
-    keys: frozenset[tuple[Guard, str]] = frozenset()
+class Allowances(frozenset[str]):
+    """The words of `--allow`: whole guards, and keys that a guard does not count (`lost-work=KEY`)."""
 
     @classmethod
     def of(cls, words: Iterable[str] = (), *, force: bool = False) -> Allowances:
-        """Read the words of `--allow`; `force` is all guards.
+        """Check the words; `force` is all guards.
 
         Raises:
             ValueError: a word names no guard; the message says which ones there are.
         """
-        guards = set(Guard) if force else set()
-        keys = set()
+        words = [*words, *((guard.value for guard in Guard) if force else ())]
         for word in words:
             name, equals, key = word.partition("=")
             if name not in list(Guard):
@@ -201,38 +196,22 @@ class Allowances(NamedTuple):
                 near = get_close_matches(name, list(Guard), n=1)
                 hint = f'; did you mean "{near[0]}"?' if near else ""
                 raise ValueError(f'"{word}" is not one of {", ".join(Guard)}{hint}')
-            guard = Guard(name)
-            if not equals:
-                guards.add(guard)
-            elif guard in BY_KEY and key:
-                keys.add((guard, key))
-            else:
+            if equals and not (name in BY_KEY and key):
                 forms = " or ".join(f"{one.value}=KEY" for one in BY_KEY)
                 raise ValueError(f'"{word}" takes no value; write the guard alone, or {forms}')
-        return cls(frozenset(guards), frozenset(keys))
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The same as words of `--allow`, sorted."""
-        keys = (f"{guard.value}={key}" for guard, key in self.keys)
-        return tuple(sorted([*(guard.value for guard in self.guards), *keys]))
+        return cls(words)
 
     @property
     def named_keys(self) -> frozenset[str]:
-        """The keys that were allowed by name."""
-        return frozenset(key for _, key in self.keys)
+        return frozenset(key for word in self if (key := word.partition("=")[2]))
 
-    def permits(self, guard: Guard) -> bool:
-        """Whether a whole guard is allowed to pass."""
-        return guard in self.guards
-
-    def permits_key(self, guard: Guard, key: str) -> bool:
-        """Whether a guard does not count a key."""
-        return self.permits(guard) or (guard, key) in self.keys
+    def permits(self, guard: Guard, key: str = "") -> bool:
+        """Whether a whole guard is allowed to pass, or does not count a key."""
+        return guard.value in self or f"{guard.value}={key}" in self
 
 
 NO_ALLOWANCES = Allowances()
-EVERY_GUARD = Allowances(frozenset(Guard))
+EVERY_GUARD = Allowances.of(force=True)
 
 
 # --- actions
@@ -363,12 +342,10 @@ class PlannedAction(Frozen):
 
     @property
     def traits(self) -> ActionTraits:
-        """What is known of this kind of action."""
         return ACTIONS[self.action]
 
     @property
     def symbol(self) -> str:
-        """The sign that stands before the action in a text."""
         return symbol_of(self.action, self.replace_order)
 
     @property
@@ -397,11 +374,10 @@ class PlannedAction(Frozen):
 
         What it would discard, cost and run again stays on it, for people; sums and guards do not count it.
         """
-        held = self.instead(Action.BLOCKED, reason, f"{detail}; blocks")
         names = ("elapsed", "nodes", "cost", "rerun_of", "rerun_of_key", "rerun_of_stack")
-        kept = {name: getattr(self, name) for name in names}
         more = {"blocked_action": self.action, "blocked_by": by, "follows": None}
-        return held.model_copy(update={**kept, **more})
+        held = self.instead(Action.BLOCKED, reason, f"{detail}; blocks")
+        return held.model_copy(update={name: getattr(self, name) for name in names} | more)
 
     @property
     def phase_before(self) -> str:
@@ -501,7 +477,6 @@ class Plan(Head):
 
     @property
     def to_execute(self) -> tuple[PlannedAction, ...]:
-        """The actions that apply carries out."""
         return tuple(a for a in self.actions if a.traits.is_executed)
 
     @property
@@ -516,17 +491,14 @@ class Plan(Head):
 
     @property
     def unknown(self) -> tuple[PlannedAction, ...]:
-        """Keys that could not be judged."""
         return tuple(a for a in self.actions if a.action is Action.UNKNOWN)
 
     @property
     def reruns(self) -> tuple[PlannedAction, ...]:
-        """The creates that run finished work again."""
         return tuple(a for a in self.actions if a.rerun_of is not None and a.traits.starts_a_job)
 
     @property
     def last_line(self) -> str:
-        """The fixed last line, word by word as in docs/cli.md, "Text output"."""
         bad_ends = sum(action.ended_badly for action in self.actions)
         return last_line(self.summary, ended_badly=bad_ends, reruns=len(self.reruns))
 
@@ -565,7 +537,6 @@ def _without_start(action: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def lost_sum(actions: Iterable[PlannedAction]) -> float:
-    """The work that actions discard, in node-hours."""
     return round(sum(action.lost_node_hours for action in actions), 6)
 
 

@@ -226,7 +226,6 @@ def upstream_reruns(stack: Stack, snapshot: Snapshot, context: PlanContext) -> d
 def _decided(
     state: KeyState, needed: Mapping[str, PlannedAction | None], finished: FinishedElsewhere
 ) -> KeyDecision:
-    """Decide one key; `needed` are the own actions of those that it needs."""
     desired = state.declared
     actions, warnings, rule = decide(state)
     if desired is None or not actions:
@@ -262,7 +261,6 @@ def _decided(
 def propose_plan(
     stack: Stack, snapshot: Snapshot, context: PlanContext, target: TargetIdentity
 ) -> ProposedPlan:
-    """Decide every key, and ask the policies."""
     decisions = decisions_of(stack, snapshot, context)
     decided = []
     for key in keys_in_view(stack, snapshot.ownership):

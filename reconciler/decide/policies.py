@@ -56,7 +56,6 @@ class Surroundings(NamedTuple):
 
     @property
     def withheld(self) -> frozenset[str]:
-        """The fields of the target that are not known."""
         return frozenset(TargetIdentity.model_fields) - self.target.keys()
 
 
@@ -159,8 +158,6 @@ _MOST_KEYS = 5
 
 
 class PolicyWarning(NamedTuple):
-    """A policy that warns of one action."""
-
     key: str
     policy: str
     message: str
@@ -179,7 +176,6 @@ class Verdicts(NamedTuple):
 
     @property
     def warnings(self) -> tuple[PlanWarning, ...]:
-        """What is warned of, and which policies were not asked, for people."""
         warned = (
             PlanWarning(what=f"policy {one.policy}", why=one.message or "its expression is true", key=one.key)
             for one in self.warned
@@ -319,7 +315,6 @@ class CaseResult:
 
     @property
     def has_passed(self) -> bool:
-        """Whether the policies said what was expected."""
         return not self.problems
 
 
@@ -332,11 +327,9 @@ class CasesReport:
 
     @property
     def failed(self) -> tuple[CaseResult, ...]:
-        """The cases that did not pass."""
         return tuple(result for result in self.results if not result.has_passed)
 
     def document(self) -> dict[str, Any]:
-        """The report as plain JSON data."""
         cases = [
             {"name": one.name, "passed": one.has_passed, "problems": list(one.problems)}
             for one in self.results
@@ -375,7 +368,6 @@ def run_cases(
 
 
 def _problems(expected: Expectation, verdicts: Verdicts) -> Iterator[str]:
-    """What the policies said otherwise than expected."""
     failed = {one.policy: one.problem for one in verdicts.denied if one.problem is not None}
     for name, problem in sorted(failed.items()):
         yield f"{name} could not be evaluated: {problem}"

@@ -45,7 +45,6 @@ class SweepEntries:
 
     @cached_property
     def members(self) -> Mapping[str, list[DesiredJob]]:
-        """The members of each entry."""
         found: defaultdict[str, list[DesiredJob]] = defaultdict(list)
         for job in (self._stack.whole or self._stack.jobs).values():
             if job.sweep is not None and not job.is_absent:
@@ -104,11 +103,9 @@ class Renaming(NamedTuple):
     pairs: Mapping[str, str]
 
     def fix(self, entry: str) -> str:
-        """What to add to the entry."""
         return f'add `formerly: "{self.expression}"` to {entry} to keep its jobs'
 
     def hint(self, entry: str, key: str) -> PlanWarning:
-        """A hint at it, shown with the first new member."""
         old = sorted(self.pairs.values())
         count = "1 member" if len(old) == 1 else f"{len(old)} members"
         why = f"{count} of {entry} would start, and as many are no longer produced: {few(old)}"
@@ -171,7 +168,6 @@ def _filled(expression: str, member: DesiredJob) -> str:
 
 
 def axes_of(members: Sequence[DesiredJob]) -> frozenset[str]:
-    """The axes of a sweep."""
     return frozenset(axis for member in members for axis in member.matrix)
 
 
@@ -242,14 +238,12 @@ def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
 
 
 def _is_new(job: DesiredJob, snapshot: Snapshot) -> bool:
-    """Whether nothing of a declared job is owned or on record."""
     if job.is_absent or job.formerly or snapshot.ownership.view(job.key).owned:
         return False
     return not snapshot.view(job.key, job).remembered
 
 
 def _gone(stack: Stack, snapshot: Snapshot) -> Mapping[str, Revision]:
-    """The newest revision of each key that nobody declares, by key."""
     declared = {*stack.declared_keys, *stack.whole, *stack.jobs, *stack.former_keys}
     keys = sorted({*snapshot.ownership.owned_keys, *snapshot.memory.by_key} - declared)
     found = {key: newest(snapshot.view(key), None) for key in keys}

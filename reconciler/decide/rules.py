@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum, auto
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -20,9 +19,9 @@ from reconciler.decide.actions import (
     PROTECTED,
     Decision,
     adopt_command,
+    alone,
     completed,
     create,
-    draft,
     end,
     end_member,
     keep,
@@ -33,68 +32,44 @@ from reconciler.decide.actions import (
     rename_command,
     replacement,
     restored,
-    unreadable,
 )
 from reconciler.decide.key_state import (
     Completion,
     KeyState,
     adoption_order,
     bad_run,
-    may_retry,
     next_attempt,
     stopped_itself,
 )
 from reconciler.decide.plan import LOSS_WAY_OUT, Action, Guard, PlannedAction, Reason
 from reconciler.text import few
 
-
-class RuleScope(Enum):
-    """Which keys a rule is asked about. A rule of a narrower scope may ask more of the state."""
-
-    ANY = auto()
-    """Whatever is known of the key. What the other rules answer is completed by what follows for the key's
-    other revisions."""
-    NEW = auto()
-    """No job of the key exists, or is on record."""
-    THERE = auto()
-    """A job is declared, and one of a known phase stands for the key."""
-    AS_DECLARED = auto()
-    """The same, and nothing of it was edited that its digest covers."""
-    EDITED = auto()
-    """The same, and something of it was."""
-
-
 Judge = Callable[[KeyState], Decision | None]
+Scope = Callable[[KeyState], bool]
 
 
 class Rule(NamedTuple):
     """A rule of the decision: a name that stays, when it applies, and the actions that it may choose.
 
-    `hints` say what would make it otherwise, for the reasons of which it says something else than `HINTS`.
+    One with a `scope` is asked about keys of this scope alone, whose state it may ask more; its answer is
+    completed by what follows for the key's other revisions. `hints` say what would make it otherwise, for the
+    reasons of which it says something else than `HINTS`.
     """
 
     name: str
     when: str
     actions: tuple[Action, ...]
-    scope: RuleScope
+    scope: Scope | None
     judge: Judge
     hints: Mapping[Reason, tuple[str, ...]] = MappingProxyType({})
 
     def answer(self, state: KeyState) -> Decision | None:
-        """What the rule decides about a key; None where it does not apply."""
-        if self.scope is RuleScope.ANY:
+        if self.scope is None:
             return self.judge(state)
-        if state.is_there is (self.scope is RuleScope.NEW):
-            return None
-        if self.scope is RuleScope.AS_DECLARED and state.edit is not None:
-            return None
-        if self.scope is RuleScope.EDITED and state.edit is None:
-            return None
-        decision = self.judge(state)
+        decision = self.judge(state) if self.scope(state) else None
         return None if decision is None else completed(state, decision)
 
     def hints_for(self, reason: Reason) -> tuple[str, ...]:
-        """What would make an action of this rule otherwise."""
         return self.hints[reason] if reason in self.hints else HINTS[reason]
 
 
@@ -237,13 +212,30 @@ _HINTS_OF_MEMBER: Mapping[Reason, tuple[str, ...]] = {
 
 #: In this order; the first that applies decides. docs/semantics.md, "Decisions", has the same rows.
 RULES: list[Rule] = []
-_EVER, _NEW, _THERE = RuleScope.ANY, RuleScope.NEW, RuleScope.THERE
-_SAME, _EDITED = RuleScope.AS_DECLARED, RuleScope.EDITED
+
+
+def _new(state: KeyState) -> bool:
+    """No job of the key exists, or is on record."""
+    return not state.is_there
+
+
+def _there(state: KeyState) -> bool:
+    """A job is declared, and one of a known phase stands for the key."""
+    return state.is_there
+
+
+def _same(state: KeyState) -> bool:
+    """The same, and nothing of it was edited that its digest covers."""
+    return state.is_there and state.edit is None
+
+
+def _edited(state: KeyState) -> bool:
+    return state.is_there and state.edit is not None
 
 
 def rule(
     when: str,
-    scope: RuleScope,
+    scope: Scope | None,
     *actions: Action,
     hints: Mapping[Reason, tuple[str, ...]] = MappingProxyType({}),
 ) -> Callable[[Judge], Judge]:
@@ -260,22 +252,22 @@ def rule(
 # --- what cannot be judged, is to be absent, or has a name that is taken
 
 
-@rule("The list, or a job of the key, could not be read", _EVER, Action.UNKNOWN)
+@rule("The list, or a job of the key, could not be read", None, Action.UNKNOWN)
 def judge_unreadable(state: KeyState) -> Decision | None:
-    return Decision([unreadable(state, state.unreadable)]) if state.unreadable else None
+    return alone(state, Action.UNKNOWN, Reason.UNREADABLE, state.unreadable) if state.unreadable else None
 
 
-@rule("A job of the key is in a phase that this version does not know", _EVER, Action.BLOCKED)
+@rule("A job of the key is in a phase that this version does not know", None, Action.BLOCKED)
 def judge_unknown_phase(state: KeyState) -> Decision | None:
     strange = next((one for one in state.view.owned if one.job.phase is None), None)
     if strange is None:
         return None
     verdict = may(Operation.TERMINATE, None)
     detail = f'phase "{strange.job.phase_text}": {verdict.why}; legal {verdict.legal_when}'
-    return Decision([draft(state, Action.BLOCKED, Reason.UNKNOWN_PHASE, detail, revision=strange)])
+    return alone(state, Action.BLOCKED, Reason.UNKNOWN_PHASE, detail, revision=strange)
 
 
-@rule("A job of the key has a digest algorithm that this version does not know", _EVER, Action.BLOCKED)
+@rule("A job of the key has a digest algorithm that this version does not know", None, Action.BLOCKED)
 def judge_unknown_digest(state: KeyState) -> Decision | None:
     newer = next((one for one in state.view.owned if not is_known(one.marker.digest)), None)
     return Decision([of_unknown_digest(state, newer)]) if newer else None
@@ -283,7 +275,7 @@ def judge_unknown_digest(state: KeyState) -> Decision | None:
 
 @rule(
     "Its entry no longer produces it; active; an edit of the entry, which ends it or not",
-    _EVER,
+    None,
     Action.TERMINATE,
     Action.CONFLICT,
     Action.KEEP,
@@ -292,7 +284,6 @@ def judge_unknown_digest(state: KeyState) -> Decision | None:
     hints=_HINTS_OF_MEMBER,
 )
 def judge_no_longer_produced(state: KeyState) -> Decision | None:
-    """An edit of the entry of a sweep, which ends its former member or not."""
     entry = state.former_entry
     if entry is None or not state.live:
         return None
@@ -308,7 +299,7 @@ def judge_no_longer_produced(state: KeyState) -> Decision | None:
 
 @rule(
     "Not declared, or `state: absent`; what is active ends, unless it is protected",
-    _EVER,
+    None,
     Action.TERMINATE,
     Action.UPDATE,
     Action.BLOCKED,
@@ -324,27 +315,27 @@ def judge_absent(state: KeyState) -> Decision | None:
     return Decision([end(state, revision, reason, said) for revision in state.live])
 
 
-@rule("Both keys of a `formerly` own jobs", _EVER, Action.CONFLICT)
+@rule("Both keys of a `formerly` own jobs", None, Action.CONFLICT)
 def judge_rename_clash(state: KeyState) -> Decision | None:
     clash = state.rename_problem
-    return Decision([draft(state, Action.CONFLICT, Reason.RENAME_CLASH, clash)]) if clash else None
+    return alone(state, Action.CONFLICT, Reason.RENAME_CLASH, clash) if clash else None
 
 
 @rule(
     "The history could not be read, and no job is owned or a newer name of the key is taken",
-    _EVER,
+    None,
     Action.UNKNOWN,
 )
 def judge_history_unreadable(state: KeyState) -> Decision | None:
     problem = state.view.history_problem
     if problem is None or (state.view.owned and not state.name_holders):
         return None
-    return Decision([unreadable(state, f"the history could not be read: {problem}")])
+    return alone(state, Action.UNKNOWN, Reason.UNREADABLE, f"the history could not be read: {problem}")
 
 
-@rule("An unmanaged or foreign job has a name of the key, and no newer job is owned", _EVER, Action.CONFLICT)
+@rule("An unmanaged or foreign job has a name of the key, and no newer job is owned", None, Action.CONFLICT)
 def judge_name_taken(state: KeyState) -> Decision | None:
-    others = [one for one in _by_number(state) if _as_ours(state, one) is None]
+    others = [one for one in state.name_holders if _as_ours(state, one) is None]
     holder = next(iter([*adoption_order(others, state.view, state.latest), *others]), None)
     if holder is None:
         return None
@@ -355,17 +346,13 @@ def judge_name_taken(state: KeyState) -> Decision | None:
         if marker.key == state.key:
             way_out += f", adopt its jobs if this stack was called so ({rename_command(marker.stack)})"
     detail = f"{job.name} is taken by job {job.id} ({holder.why}); {way_out}, or rename the key"
-    return Decision([draft(state, Action.CONFLICT, Reason.NAME_TAKEN, detail)])
+    return alone(state, Action.CONFLICT, Reason.NAME_TAKEN, detail)
 
 
-@rule("The same, but the history knows such a job as ours", _EVER, Action.UPDATE)
+@rule("The same, but the history knows such a job as ours", None, Action.UPDATE)
 def judge_marker_lost(state: KeyState) -> Decision | None:
-    ours = [(one, past) for one in _by_number(state) if (past := _as_ours(state, one))]
+    ours = [(one, past) for one in state.name_holders if (past := _as_ours(state, one))]
     return Decision([restored(state, one, past) for one, past in ours]) if ours else None
-
-
-def _by_number(state: KeyState) -> list[ConflictingJob]:
-    return sorted(state.name_holders, key=lambda one: one.number)
 
 
 def _as_ours(state: KeyState, holder: ConflictingJob) -> PastRevision | None:
@@ -375,16 +362,16 @@ def _as_ours(state: KeyState, holder: ConflictingJob) -> PastRevision | None:
     return state.view.past_of(holder.job.id)
 
 
-@rule("No job of the key exists or is on record", _NEW, Action.CREATE)
+@rule("No job of the key exists or is on record", _new, Action.CREATE)
 def judge_not_found(state: KeyState) -> Decision:
     return Decision([create(state, Reason.NOT_FOUND, "new")])
 
 
-@rule("The digest differs, and what was declared before could not be read", _EVER, Action.UNKNOWN)
+@rule("The digest differs, and what was declared before could not be read", None, Action.UNKNOWN)
 def judge_details_unreadable(state: KeyState) -> Decision | None:
     if not state.is_there or state.details is not None or not state.needs_details:
         return None
-    return Decision([unreadable(state, "its details could not be read")])
+    return alone(state, Action.UNKNOWN, Reason.UNREADABLE, "its details could not be read")
 
 
 # --- schedules
@@ -396,7 +383,7 @@ def judge_details_unreadable(state: KeyState) -> Decision | None:
 
 @rule(
     "Scheduled; when its newest job was created is not known, and a start depends on it",
-    _THERE,
+    _there,
     Action.UNKNOWN,
 )
 def judge_start_unknown(state: KeyState) -> Decision | None:
@@ -406,10 +393,10 @@ def judge_start_unknown(state: KeyState) -> Decision | None:
         return None
     name = state.view.ever_owned[-1].job.name
     detail = f"when {name} was created is not known, so it is unknown whether a start is due"
-    return Decision([unreadable(state, detail)])
+    return alone(state, Action.UNKNOWN, Reason.UNREADABLE, detail)
 
 
-@rule("Ended, however; a time of its schedule has come since the key was last started", _THERE, Action.CREATE)
+@rule("Ended, however; a time of its schedule has come since the key was last started", _there, Action.CREATE)
 def judge_scheduled(state: KeyState) -> Decision | None:
     if state.due_s is None or not state.is_ended or _is_refused(state):
         return None
@@ -421,18 +408,15 @@ def judge_scheduled(state: KeyState) -> Decision | None:
 
 @rule(
     "The same, but active; `overlap: replace`; blocked if it is protected",
-    _THERE,
+    _there,
     Action.REPLACE,
     Action.BLOCKED,
 )
 def judge_overlapping(state: KeyState) -> Decision | None:
     lifecycle = state.desired.lifecycle
-    if (
-        state.due_s is None
-        or state.is_ended
-        or lifecycle.overlap is not Overlap.REPLACE
-        or _is_refused(state)
-    ):
+    if state.due_s is None or state.is_ended or _is_refused(state):
+        return None
+    if lifecycle.overlap is not Overlap.REPLACE:
         return None
     if state.revision.marker.protected and lifecycle.protect is False:
         return None  # The protection goes first: an update.
@@ -444,7 +428,6 @@ def judge_overlapping(state: KeyState) -> Decision | None:
 
 
 def _is_refused(state: KeyState) -> bool:
-    """Whether what would be started was edited, and edits are conflicts."""
     return state.desired.lifecycle.on_change is OnChange.FAIL and state.edit is not None
 
 
@@ -465,7 +448,7 @@ def _as_it_stands(state: KeyState) -> str:
 # --- the job is as declared
 
 
-@rule("Creating, Pending or Running; as declared", _SAME, Action.KEEP, Action.UPDATE)
+@rule("Creating, Pending or Running; as declared", _same, Action.KEEP, Action.UPDATE)
 def judge_unchanged(state: KeyState) -> Decision | None:
     if state.is_ended:
         return None
@@ -474,7 +457,7 @@ def judge_unchanged(state: KeyState) -> Decision | None:
 
 @rule(
     "Ended; a needed key has completed a newer revision since, or is about to; `on_upstream: rerun`",
-    _THERE,
+    _there,
     Action.CREATE,
 )
 def judge_upstream_newer(state: KeyState) -> Decision | None:
@@ -497,16 +480,14 @@ def judge_upstream_newer(state: KeyState) -> Decision | None:
 
 
 def made_from_older(newer: Sequence[Completion]) -> str:
-    """Say, for people, of which keys a job was made from an older revision."""
     return f"made from an older {few([one.key for one in newer])}"
 
 
 def spell_reruns(keys: Sequence[str]) -> str:
-    """Say, for people, which needed keys run again first."""
     return f"{few(keys)} {'runs' if len(keys) == 1 else 'run'} again"
 
 
-@rule("Completed; as declared", _SAME, Action.KEEP, Action.UPDATE)
+@rule("Completed; as declared", _same, Action.KEEP, Action.UPDATE)
 def judge_completed(state: KeyState) -> Decision | None:
     if state.phase is not Phase.COMPLETED:
         return None
@@ -520,7 +501,7 @@ def judge_completed(state: KeyState) -> Decision | None:
 
 @rule(
     "Ended otherwise; as declared; it ran for its `auto_stop`, give or take five minutes",
-    _SAME,
+    _same,
     Action.KEEP,
     Action.UPDATE,
 )
@@ -530,7 +511,7 @@ def judge_auto_stopped(state: KeyState) -> Decision | None:
     return keep_or_update(state, Reason.AUTO_STOPPED, "stopped by its own auto_stop")
 
 
-@rule("Terminated; as declared; marked as stopped by us", _SAME, Action.CREATE)
+@rule("Terminated; as declared; marked as stopped by us", _same, Action.CREATE)
 def judge_declared_again(state: KeyState) -> Decision | None:
     if state.phase.ended_badly or not state.revision.marker.stopped:
         return None
@@ -539,27 +520,25 @@ def judge_declared_again(state: KeyState) -> Decision | None:
 
 @rule(
     "Ended badly; as declared; `on_failure: retry` or `on_terminated: recreate`; all retries used",
-    _SAME,
+    _same,
     Action.KEEP,
     Action.UPDATE,
 )
 def judge_retries_exhausted(state: KeyState) -> Decision | None:
-    attempt = state.attempt
-    if attempt is None or attempt.reason is not Reason.RETRIES_EXHAUSTED:
+    if (attempt := state.attempt) is None or attempt.reason is not Reason.RETRIES_EXHAUSTED:
         return None
     return keep_or_update(state, Reason.RETRIES_EXHAUSTED, f"{state.bad_end}; {attempt.detail}")
 
 
-@rule("The same, but a retry is left that is not due yet", _SAME, Action.DEFER)
+@rule("The same, but a retry is left that is not due yet", _same, Action.DEFER)
 def judge_retry_later(state: KeyState) -> Decision | None:
-    attempt = state.attempt
-    if attempt is None or attempt.reason is not Reason.RETRY_LATER:
+    if (attempt := state.attempt) is None or attempt.reason is not Reason.RETRY_LATER:
         return None
     detail = f"{state.bad_end}; {attempt.detail}"
-    return Decision([draft(state, Action.DEFER, attempt.reason, detail, due_s=attempt.due_s)])
+    return alone(state, Action.DEFER, attempt.reason, detail, due_s=attempt.due_s)
 
 
-@rule("The same, but a retry is due", _SAME, Action.CREATE)
+@rule("The same, but a retry is due", _same, Action.CREATE)
 def judge_retry(state: KeyState) -> Decision | None:
     if state.attempt is None:
         return None
@@ -567,14 +546,14 @@ def judge_retry(state: KeyState) -> Decision | None:
     return next_revision(state, reason, f"{state.bad_end}; {state.attempt.detail}")
 
 
-@rule("Failed or Abnormal; as declared; `on_failure: keep`", _SAME, Action.KEEP, Action.UPDATE)
+@rule("Failed or Abnormal; as declared; `on_failure: keep`", _same, Action.KEEP, Action.UPDATE)
 def judge_failed(state: KeyState) -> Decision | None:
     if not state.phase.ended_badly:
         return None
     return keep_or_update(state, Reason.FAILED, f"{state.bad_end}; on_failure: keep")
 
 
-@rule("Terminated; as declared; not stopped by us; `on_terminated: keep`", _SAME, Action.KEEP, Action.UPDATE)
+@rule("Terminated; as declared; not stopped by us; `on_terminated: keep`", _same, Action.KEEP, Action.UPDATE)
 def judge_terminated_outside(state: KeyState) -> Decision:
     rerun = "`rerun` with `on_change: replace`" if state.edit_waits else "`rerun`"
     detail = f"{state.bad_end}; {rerun} or `recreate` starts it again"
@@ -584,7 +563,7 @@ def judge_terminated_outside(state: KeyState) -> Decision:
 # --- its declaration was edited
 
 
-@rule("Edited; `on_change: keep`", _EDITED, Action.KEEP, Action.UPDATE)
+@rule("Edited; `on_change: keep`", _edited, Action.KEEP, Action.UPDATE)
 def judge_change_ignored(state: KeyState) -> Decision | None:
     if state.desired.lifecycle.on_change is not OnChange.KEEP:
         return None
@@ -592,17 +571,17 @@ def judge_change_ignored(state: KeyState) -> Decision | None:
     return keep_or_update(state, Reason.CHANGE_IGNORED, detail, state.changes)
 
 
-@rule("Edited; `on_change: fail`", _EDITED, Action.CONFLICT)
+@rule("Edited; `on_change: fail`", _edited, Action.CONFLICT)
 def judge_change_refused(state: KeyState) -> Decision | None:
     if not _is_refused(state):
         return None
     detail = f"{state.edit_said}; on_change: fail"
-    return Decision([draft(state, Action.CONFLICT, Reason.CHANGE_REFUSED, detail, changes=state.changes)])
+    return alone(state, Action.CONFLICT, Reason.CHANGE_REFUSED, detail, changes=state.changes)
 
 
 @rule(
     "Edited; scheduled; `on_change` is unset; no time of the schedule has come, or the job is active",
-    _EDITED,
+    _edited,
     Action.KEEP,
     Action.UPDATE,
 )
@@ -621,7 +600,7 @@ def judge_change_waits(state: KeyState) -> Decision | None:
     return decision._replace(warnings=[*decision.warnings, waiting])
 
 
-@rule("Edited; ended", _EDITED, Action.CREATE)
+@rule("Edited; ended", _edited, Action.CREATE)
 def judge_changed_after_end(state: KeyState) -> Decision | None:
     if not state.is_ended:
         return None
@@ -642,19 +621,19 @@ def _edit_and_whether_back(state: KeyState) -> str:
     return state.edit_said + (back or "")
 
 
-@rule("Edited; active; protected", _EDITED, Action.BLOCKED)
+@rule("Edited; active; protected", _edited, Action.BLOCKED)
 def judge_protected(state: KeyState) -> Decision | None:
     return _blocked_by_protection(state, state.edit_said) if state.is_protected else None
 
 
 def _blocked_by_protection(state: KeyState, said: str) -> Decision:
     detail = f"{said}, and {PROTECTED}"
-    return Decision([draft(state, Action.BLOCKED, Reason.PROTECTED, detail, changes=state.changes)])
+    return alone(state, Action.BLOCKED, Reason.PROTECTED, detail, changes=state.changes)
 
 
 @rule(
     "Edited; active; it has run longer than `limits.lost_time`; nobody allowed the loss",
-    _EDITED,
+    _edited,
     Action.CONFLICT,
 )
 def judge_would_lose_work(state: KeyState) -> Decision | None:
@@ -662,20 +641,20 @@ def judge_would_lose_work(state: KeyState) -> Decision | None:
     if lost_time is None or state.revision.job.ran_s(state.at_s) <= lost_time:
         return None
     detail = state.edit_said + LOSS_WAY_OUT
-    return Decision([draft(state, Action.CONFLICT, Reason.WOULD_LOSE_WORK, detail, changes=state.changes)])
+    return alone(state, Action.CONFLICT, Reason.WOULD_LOSE_WORK, detail, changes=state.changes)
 
 
 def _lost_time(state: KeyState) -> float | None:
     """How long the job may have run for a replace that nobody asks for; None: one is asked for."""
     is_asked_for = state.desired.lifecycle.on_change is OnChange.REPLACE
-    if is_asked_for or state.context.allowances.permits_key(Guard.LOST_WORK, state.key):
+    if is_asked_for or state.context.allowances.permits(Guard.LOST_WORK, state.key):
         return None
     return state.context.limits.lost_time
 
 
 @rule(
     "Edited; active; this declaration ended badly before, and no retry of it is due",
-    _EDITED,
+    _edited,
     Action.KEEP,
     Action.DEFER,
 )
@@ -689,19 +668,18 @@ def judge_ended_badly_before(state: KeyState) -> Decision | None:
     if not run:
         return None
     ended = f"this declaration ended as {run[0].job.phase_text} in r{run[0].number}"
-    if not may_retry(run[0], desired):
-        return keep(state, Reason.FAILED, f"{ended}; keeping r{latest.number}", changes)
     attempt = next_attempt(run, desired, state.at_s)
+    if attempt is None:
+        return keep(state, Reason.FAILED, f"{ended}; keeping r{latest.number}", changes)
     detail = f"{ended}; {attempt.detail}"
     if attempt.reason is Reason.RETRIES_EXHAUSTED:
         return keep(state, attempt.reason, detail, changes)
     if attempt.reason is Reason.RETRY_LATER:
-        later = draft(state, Action.DEFER, attempt.reason, detail, changes=changes, due_s=attempt.due_s)
-        return Decision([later])
+        return alone(state, Action.DEFER, attempt.reason, detail, changes=changes, due_s=attempt.due_s)
     return None
 
 
-@rule("Edited; active", _EDITED, Action.REPLACE)
+@rule("Edited; active", _edited, Action.REPLACE)
 def judge_changed(state: KeyState) -> Decision:
     detail, lost_time = _edit_and_whether_back(state), _lost_time(state)
     return replacement(state, Reason.IMMUTABLE_CHANGED, detail, state.changes, lost_time=lost_time)

@@ -66,7 +66,6 @@ class Followed(NamedTuple):
 
     @classmethod
     def of(cls, action: PlannedAction) -> Followed:
-        """What is followed from the plan on."""
         job = action.before.id if action.before else action.follows
         phase = action.before.phase if action.before else ""
         ended = {one.value for one in Phase if one.is_terminal or one is Phase.TERMINATING}

