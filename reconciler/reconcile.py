@@ -639,24 +639,16 @@ def apply(
     """Carry a plan out, each call between two lines of the journal, if there is one."""
     from reconciler.apply.catalog import CreateChecks  # a plan needs none of it
     from reconciler.apply.executor import Execution
+    from reconciler.apply.journaled import Terms
     from reconciler.decide.outcome import Journal
 
     checks = None
     if context.target.checks_offers:
         warn = context.recording.warn if context.recording else context.tell
         checks = CreateChecks(context.catalog or context.new_catalog_reader(), warn)
-    execution = Execution(
-        context.target.backend,
-        context.target.clock,
-        cloud=context.target.cloud,
-        stream=stream,
-        stop=stop,
-        journal=journal or Journal(),
-        parallelism=context.parallelism,
-        timeout_s=timeout_s,
-        checks=checks,
-    )
-    return execution.run(plan)
+    target, journal = context.target, journal or Journal()
+    terms = Terms(target.backend, target.clock, target.cloud, stop, journal, timeout_s, checks)
+    return Execution(terms, stream, context.parallelism).run(plan)
 
 
 def notify_apply(context: Context, plan: Plan, result: Result) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
@@ -40,9 +41,7 @@ class CatalogReader:
     def __init__(self, open_catalog: Callable[[], Catalog]) -> None:
         self._open_catalog = open_catalog
         self._lock = threading.Lock()
-        self._locks: dict[object, threading.Lock] = {}
-        #: What was answered for a part, or why it was not.
-        self._answers: dict[object, Any] = {}
+        self._answers: dict[object, Future[Any]] = {}
 
     def most_nodes(self) -> Mapping[str, int | None] | None:
         """The flavors of the public pools with the most nodes of each; None if the list may have gaps."""
@@ -67,29 +66,20 @@ class CatalogReader:
     def forget_failures(self) -> None:
         """Ask again what could not be asked."""
         with self._lock:
-            self._answers = {
-                part: answer for part, answer in self._answers.items() if not isinstance(answer, ServiceError)
-            }
+            failed = [part for part, one in self._answers.items() if one.done() and one.exception()]
+            for part in failed:
+                del self._answers[part]
 
     def _ask_once(self, part: object, ask: Callable[[Catalog], _T]) -> _T:
         with self._lock:
-            lock = self._locks.setdefault(part, threading.Lock())
-        with lock:
-            if part not in self._answers:
-                answer: Any
-                try:
-                    answer = ask(self._open_catalog())
-                except Interrupted:
-                    raise
-                except ServiceError as failure:
-                    answer = failure
-                with self._lock:
-                    self._answers[part] = answer
-            answer = self._answers[part]
-        if isinstance(answer, ServiceError):
-            raise answer
-        value: _T = answer
-        return value
+            is_first = part not in self._answers
+            answer: Future[_T] = self._answers.setdefault(part, Future())
+        if is_first:
+            try:
+                answer.set_result(ask(self._open_catalog()))
+            except BaseException as failure:
+                answer.set_exception(failure)
+        return answer.result()
 
 
 def answers_to(reader: CatalogReader, questions: CatalogQuestions) -> CatalogAnswers:

@@ -12,20 +12,24 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from reconciler.apply.catalog import CreateChecks
-from reconciler.apply.journaled import CallsInFlight, JournaledBackend, Scheduler, StaleObservation, Turn
+from reconciler.apply.journaled import (
+    CallsInFlight,
+    JournaledBackend,
+    Scheduler,
+    StaleObservation,
+    Terms,
+)
 from reconciler.apply.steps import Steps
-from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import ObservedJob
 from reconciler.core.record import Call, LockLost
 from reconciler.core.values import timestamp
-from reconciler.decide.outcome import ApplyEvent, EventType, Journal, Outcome, Result, Status, skipped
+from reconciler.decide.outcome import ApplyEvent, EventType, Outcome, Result, Status, skipped
 from reconciler.decide.plan import Plan, PlannedAction, in_order
 from reconciler.errors import Interrupted
 from reconciler.version import __version__
 
 if TYPE_CHECKING:
-    from reconciler.core.ports import Backend, Clock
+    from reconciler.core.ports import Clock
 
 
 Listener = Callable[[ApplyEvent], None]
@@ -100,27 +104,10 @@ class EventStream:
 
 
 class Execution:
-    """One apply: at most `parallelism` calls at once; each action waits `timeout_s` seconds at most.
+    """One apply: at most `parallelism` calls at once."""
 
-    `checks` hold a create against the catalog before a replace ends the job before it.
-    """
-
-    def __init__(
-        self,
-        backend: Backend,
-        clock: Clock,
-        *,
-        cloud: Cloud,
-        stream: EventStream,
-        stop: threading.Event,
-        journal: Journal,
-        parallelism: int = 8,
-        timeout_s: float = 600.0,
-        checks: CreateChecks | None = None,
-    ) -> None:
-        self._backend, self._clock, self._cloud = backend, clock, cloud
-        self._stream, self._stop, self._journal = stream, stop, journal
-        self._parallelism, self._timeout_s, self._checks = max(1, parallelism), timeout_s, checks
+    def __init__(self, terms: Terms, stream: EventStream, parallelism: int = 8) -> None:
+        self._terms, self._stream, self._parallelism = terms, stream, max(1, parallelism)
         self._faults: list[Exception] = []
         self._lost_lock = False
         #: Keys of which an action did not succeed: what comes after it would rest on it.
@@ -139,7 +126,7 @@ class Execution:
         place_of = {id(action): place for place, action in enumerate(plan.actions)}
         return Result(
             tuple(sorted(ended, key=lambda outcome: place_of[id(outcome.action)])),
-            interrupted=self._stop.is_set(),
+            interrupted=self._terms.stop.is_set(),
             lost_lock=self._lost_lock,
             faults=tuple(self._faults),
         )
@@ -152,54 +139,37 @@ class Execution:
         the count, so that however many hang the others go on.
         """
         scheduler = Scheduler(self._parallelism, actions)
-        threads = threading.Semaphore(3 * self._parallelism)
         last_of_key: dict[str, Future[Outcome]] = {}
         futures = []
         with ThreadPoolExecutor(len(actions), thread_name_prefix="apply") as pool:
             for place, action in enumerate(actions):
-                threads.acquire()
-                turn = Turn(
-                    scheduler,
-                    place,
-                    threads,
-                    self._stop,
-                    self._clock,
-                    partial(self._tell_start, action),
-                    is_kept=action.traits.stops_a_job,
-                )
-                before = last_of_key.get(action.key)
-                last_of_key[action.key] = pool.submit(self._run, plan, turn, action, before)
-                futures.append(last_of_key[action.key])
+                scheduler.threads.acquire()
+                in_flight, tell_start = self._stream.in_flight, partial(self._tell_start, action)
+                backend = JournaledBackend(self._terms, action, place, scheduler, in_flight, tell_start)
+                future = pool.submit(self._run, plan, backend, action, last_of_key.get(action.key))
+                last_of_key[action.key] = future
+                futures.append(future)
         return [future.result() for future in futures]
 
-    def _run(self, plan: Plan, turn: Turn, action: PlannedAction, before: Future[Outcome] | None) -> Outcome:
+    def _run(
+        self, plan: Plan, backend: JournaledBackend, action: PlannedAction, before: Future[Outcome] | None
+    ) -> Outcome:
         try:
             if before is not None and not before.done():
-                turn.pause()
+                backend.pause()
                 before.exception()  # waits for its end
-            why_not = REFUSED if plan.refusals else INTERRUPTED if self._stop.is_set() else None
+            why_not = REFUSED if plan.refusals else INTERRUPTED if self._terms.stop.is_set() else None
             if why_not is None and action.key in self._failed_keys:
                 why_not = DEPENDS
             if why_not is None:
-                return self._finish(self._do(plan.stack, turn, action))
+                return self._finish(self._do(plan.stack, backend, action))
             [outcome] = skipped([action], why_not)
             return self._finish(outcome)
         finally:
-            turn.pause()
+            backend.pause()
 
-    def _do(self, stack: str, turn: Turn, action: PlannedAction) -> Outcome:
-        backend = JournaledBackend(self._backend, self._journal, action, turn, self._stream.in_flight)
-        steps = Steps(
-            action,
-            backend,
-            self._clock,
-            stack=stack,
-            cloud=self._cloud,
-            timeout_s=self._timeout_s,
-            turn=turn,
-            tell_progress=partial(self._tell_progress, action),
-            checks=self._checks,
-        )
+    def _do(self, stack: str, backend: JournaledBackend, action: PlannedAction) -> Outcome:
+        steps = Steps(action, backend, self._terms, stack, partial(self._tell_progress, action))
         job = action.before.id if action.before else None
         try:
             outcome = None
@@ -207,25 +177,25 @@ class Execution:
                 with suppress(StaleObservation):
                     outcome = steps.run()
         except Interrupted:
-            outcome = _outcome_of_interrupted(action, backend.done, has_begun=turn.has_begun)
+            outcome = _outcome_of_interrupted(action, backend.done, has_begun=backend.has_begun)
         except LockLost as lost:
             # Whoever holds the lock by now does the rest.
             self._lost_lock = True
-            self._stop.set()
+            self._terms.stop.set()
             outcome = Outcome(action, Status.FAILED, f"{lost}; nothing was sent", job=job)
         except Exception as fault:  # an internal error in one action must not stop the others
             self._faults.append(fault)
             outcome = Outcome(action, Status.FAILED, f"internal error: {type(fault).__name__}", job=job)
         finally:
-            turn.pause()
+            backend.pause()
         if outcome.status is not Status.SKIPPED:
-            turn.begin()
+            backend.begin()
         return outcome
 
     def _finish(self, outcome: Outcome) -> Outcome:
         if outcome.action.traits.is_executed and outcome.status is not Status.DONE:
             self._failed_keys.add(outcome.action.key)
-        self._journal.outcome(outcome, outcome.action.declared)
+        self._terms.journal.outcome(outcome, outcome.action.declared)
         self._stream.outcome(outcome)
         return outcome
 

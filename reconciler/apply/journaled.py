@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from reconciler.apply.catalog import CreateChecks
+from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import ObservedJob
 from reconciler.core.record import Call
 from reconciler.decide.outcome import Journal, Step, StepEnd
@@ -24,15 +26,32 @@ _TAKES_IN = frozenset({Reason.ADOPTED, Reason.STACK_RENAMED})
 FRESH_FOR_S = 1.0
 
 
+class Terms(NamedTuple):
+    """What is the same for all actions of an apply; each waits `timeout_s` seconds at most.
+
+    Once `stop` is set nothing more is sent that changes anything. `checks` hold a create against the catalog
+    before a replace ends the job before it.
+    """
+
+    backend: Backend
+    clock: Clock
+    cloud: Cloud
+    stop: threading.Event
+    journal: Journal
+    timeout_s: float
+    checks: CreateChecks | None
+
+
 class Scheduler:
     """Lets so many actions change something at once, in their order.
 
     What needs capacity begins when the terminations before it were sent; an action that waits for
-    something lets the others pass.
+    something lets the others pass. `threads` counts the threads of actions that do not wait.
     """
 
     def __init__(self, at_once: int, actions: Sequence[PlannedAction]) -> None:
         self._free = at_once
+        self.threads = threading.Semaphore(3 * at_once)
         self._has_begun = [False] * len(actions)
         self._first = 0  # the first that has not begun
         self._to_free = {place for place, one in enumerate(actions) if one.frees_capacity}
@@ -43,16 +62,18 @@ class Scheduler:
     def take(self, place: int) -> None:
         """Wait until one more may be done, and every action before this one has begun, passed or ended."""
         with self._changed:
-            self._changed.wait_for(lambda: self._free > 0 and self._may_begin(place))
+            self._changed.wait_for(
+                lambda: (
+                    self._free > 0
+                    # One that has begun only takes another turn.
+                    and (self._has_begun[place] or place <= self._first)
+                    and (self._has_begun[place] or not (self._needs_capacity[place] and self._to_free))
+                )
+            )
             self._begin(place)
             self._taken.add(place)
             self._free -= 1
             self._changed.notify_all()
-
-    def _may_begin(self, place: int) -> bool:
-        if self._has_begun[place]:  # and only takes another turn
-            return True
-        return place <= self._first and not (self._needs_capacity[place] and self._to_free)
 
     def _begin(self, place: int) -> None:
         self._has_begun[place] = True
@@ -88,80 +109,6 @@ class StaleObservation(Exception):
     """The turn came late: what was seen before is not fresh any more."""
 
 
-class Turn:
-    """The right of one action to change something: taken with each call that does.
-
-    One that `is_kept` is kept from the first call on, until the termination was sent or the action waits:
-    nothing comes between the mark and the end of a job. `threads` counts the thread of the action, until it
-    waits.
-    """
-
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        place: int,
-        threads: threading.Semaphore,
-        stop: threading.Event,
-        clock: Clock,
-        tell_start: Callable[[], None],
-        *,
-        is_kept: bool,
-    ) -> None:
-        self._scheduler, self._place, self._threads = scheduler, place, threads
-        self._stop, self._clock, self._tell_start = stop, clock, tell_start
-        self._is_taken = self._is_uncounted = False
-        self.has_begun, self._is_kept = False, is_kept
-
-    @property
-    def is_interrupted(self) -> bool:
-        return self._stop.is_set()
-
-    def take(self) -> None:
-        """Wait for the turn.
-
-        Raises:
-            Interrupted: the program is to stop; whatever the action has done, nothing more is sent.
-            StaleObservation: it took so long that the action has to begin anew, with a look and a line of
-                the journal, which would be refused if the lock was lost meanwhile. It keeps its turn.
-        """
-        waited_s = 0.0
-        if not self._is_taken:
-            asked_at_s = self._clock.now()
-            self._scheduler.take(self._place)
-            self._is_taken = True
-            waited_s = self._clock.now() - asked_at_s
-        if self._stop.is_set():
-            raise Interrupted("it was not sent")
-        self.begin()
-        if waited_s > FRESH_FOR_S:
-            raise StaleObservation
-
-    def rest(self) -> None:
-        if self._is_taken and not self._is_kept:
-            self._is_taken = False
-            self._scheduler.rest(self._place)
-
-    def terminated(self) -> None:
-        """Let go of the turn, and of the capacity that a termination freed: it was sent."""
-        self._scheduler.release_capacity(self._place)
-        self._is_kept = False
-        self.rest()
-
-    def pause(self) -> None:
-        """Let everybody go on while the action waits for something, or has ended; idempotent."""
-        self._is_taken = False
-        self._scheduler.let_pass(self._place)
-        if not self._is_uncounted:
-            self._is_uncounted = True
-            self._threads.release()
-
-    def begin(self) -> None:
-        """Say once that the action has begun."""
-        if not self.has_begun:
-            self.has_begun = True
-            self._tell_start()
-
-
 class CallsInFlight:
     """The calls that were sent and are not answered yet; safe to use from threads and signal handlers."""
 
@@ -188,17 +135,28 @@ class CallsInFlight:
 class JournaledBackend:
     """A `core.ports.Backend` for one action: what only reads is the backend's own, the rest takes a turn.
 
-    `done` are the calls that were answered with success; `in_flight` those that are not answered yet.
+    A turn is the right to change something: taken with each call that does. That of an action which ends a
+    job is kept from the first call on, until the termination was sent or the action waits: nothing comes
+    between the mark and the end of a job. `done` are the calls that were answered with success.
     """
 
     def __init__(
-        self, backend: Backend, journal: Journal, action: PlannedAction, turn: Turn, in_flight: CallsInFlight
+        self,
+        terms: Terms,
+        action: PlannedAction,
+        place: int,
+        scheduler: Scheduler,
+        in_flight: CallsInFlight,
+        tell_start: Callable[[], None],
     ) -> None:
-        self._backend, self._journal, self._action, self._turn = backend, journal, action, turn
-        self._in_flight = in_flight
+        self._terms, self._backend, self._journal = terms, terms.backend, terms.journal
+        self._action, self._place, self._scheduler = action, place, scheduler
+        self._in_flight, self._tell_start = in_flight, tell_start
+        self._is_taken = self._is_uncounted = self.has_begun = False
+        self._is_kept = action.traits.stops_a_job
         self.done: list[Call] = []
-        self.observe, self.find = backend.observe, backend.find
-        self.name_is_taken, self.details = backend.name_is_taken, backend.details
+        self.observe, self.find = terms.backend.observe, terms.backend.find
+        self.name_is_taken, self.details = terms.backend.name_is_taken, terms.backend.details
 
     @property
     def skew_s(self) -> float | None:
@@ -218,12 +176,15 @@ class JournaledBackend:
     def terminate(self, job_id: str) -> None:
         step = Step(self._action, Call.TERMINATE, job_id)
         self._between_lines(step, lambda: self._backend.terminate(job_id))
-        self._turn.terminated()
+        # The turn goes, and the capacity that was freed.
+        self._scheduler.release_capacity(self._place)
+        self._is_kept = False
+        self._rest()
 
     def _between_lines(self, step: Step, call: Callable[[], _T]) -> _T:
         line = self._journal.before(step)
         try:
-            self._turn.take()
+            self._take_turn()
         except BaseException:
             self._journal.after(line, StepEnd(False, job=step.job, message="not sent"))
             raise
@@ -233,11 +194,50 @@ class JournaledBackend:
         except ServiceError as failure:
             is_certain = not isinstance(failure, UNCERTAIN)
             end = StepEnd(False, is_certain, step.job, failure.code, failure.message, failure.request_id)
-            self._turn.rest()
+            self._rest()
             self._journal.after(line, end)
             raise
         self.done.append(step.call)
-        self._turn.rest()
+        self._rest()
         job = result.id if isinstance(result, ObservedJob) else step.job
         self._journal.after(line, StepEnd(True, job=job))
         return result
+
+    def _take_turn(self) -> None:
+        """Wait for the turn.
+
+        Raises:
+            Interrupted: the program is to stop; whatever the action has done, nothing more is sent.
+            StaleObservation: it took so long that the action has to begin anew, with a look and a line of
+                the journal, which would be refused if the lock was lost meanwhile. It keeps its turn.
+        """
+        waited_s = 0.0
+        if not self._is_taken:
+            asked_at_s = self._terms.clock.now()
+            self._scheduler.take(self._place)
+            self._is_taken = True
+            waited_s = self._terms.clock.now() - asked_at_s
+        if self._terms.stop.is_set():
+            raise Interrupted("it was not sent")
+        self.begin()
+        if waited_s > FRESH_FOR_S:
+            raise StaleObservation
+
+    def _rest(self) -> None:
+        if self._is_taken and not self._is_kept:
+            self._is_taken = False
+            self._scheduler.rest(self._place)
+
+    def pause(self) -> None:
+        """Let everybody go on while the action waits for something, or has ended; idempotent."""
+        self._is_taken = False
+        self._scheduler.let_pass(self._place)
+        if not self._is_uncounted:
+            self._is_uncounted = True
+            self._scheduler.threads.release()
+
+    def begin(self) -> None:
+        """Say once that the action has begun."""
+        if not self.has_begun:
+            self.has_begun = True
+            self._tell_start()

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from reconciler.apply.catalog import CreateChecks
-from reconciler.apply.journaled import Turn
+from reconciler.apply.journaled import JournaledBackend, Terms
 from reconciler.apply.waiter import WaitingForJob, wait_for
 from reconciler.core.body import is_of_same_form
-from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import MAX_DESCRIPTION, Description
 from reconciler.core.lifecycle import ReplaceOrder
 from reconciler.core.mutable import did_not_take, legal_now, unreported_paths
@@ -41,10 +39,6 @@ from reconciler.errors import (
     WrongPhase,
 )
 
-if TYPE_CHECKING:
-    from reconciler.core.ports import Backend, Clock
-
-
 #: How often a request is made that may be repeated only after a look. What is safe to repeat blindly
 #: (reading, PUT, terminate) the backend repeats by itself.
 ATTEMPTS = 4
@@ -64,21 +58,15 @@ class Steps:
     def __init__(
         self,
         action: PlannedAction,
-        backend: Backend,
-        clock: Clock,
-        *,
+        backend: JournaledBackend,
+        terms: Terms,
         stack: str,
-        cloud: Cloud,
-        timeout_s: float,
-        turn: Turn,
         tell_progress: Callable[[ObservedJob], None],
-        checks: CreateChecks | None = None,
     ) -> None:
-        self.action, self._checks = action, checks
+        self.action, self._backend, self._stack, self._tell_progress = action, backend, stack, tell_progress
+        self._clock, self._timeout_s, self._cloud = terms.clock, terms.timeout_s, terms.cloud
+        self._checks, self._is_interrupted = terms.checks, terms.stop.is_set
         self._job_id = action.before.id if action.before else None
-        self._backend, self._clock, self._turn = backend, clock, turn
-        self._stack, self._cloud, self._timeout_s = stack, cloud, timeout_s
-        self._tell_progress = tell_progress
 
     @property
     def _next_name(self) -> str:
@@ -184,7 +172,7 @@ class Steps:
         if self.action.scheduled_for is None:
             return
         time_s = datetime.fromisoformat(self.action.scheduled_for).timestamp()
-        left_s = time_s - (self._clock.now() - (getattr(self._backend, "skew_s", None) or 0.0))
+        left_s = time_s - (self._clock.now() - (self._backend.skew_s or 0.0))
         if 0 < left_s <= MAX_SKEW_S:  # of a service that is further off no answer is good for anything
             self._sleep(left_s)
 
@@ -412,11 +400,11 @@ class Steps:
             Interrupted: the program is to stop.
         """
         waiting = WaitingForJob(self._backend, self._clock, job, goal, self._tell_progress)
-        if not waiting.is_over and not self._turn.is_interrupted:
-            self._turn.pause()
-        is_over = wait_for(waiting, self._clock, self._timeout_s, lambda: self._turn.is_interrupted)
+        if not waiting.is_over and not self._is_interrupted():
+            self._backend.pause()
+        is_over = wait_for(waiting, self._clock, self._timeout_s, self._is_interrupted)
         job = waiting.job
-        if not is_over and self._turn.is_interrupted:
+        if not is_over and self._is_interrupted():
             raise Interrupted(f"{job.name} is {job.phase_text}")
         if not is_over:
             said = f"{job.name} is still {job.phase_text} after {self._timeout_s:g} s"
@@ -425,8 +413,8 @@ class Steps:
 
     def _sleep(self, seconds: float) -> None:
         """Let time pass; others have their turn meanwhile. Nobody sleeps when the program is to stop."""
-        if not self._turn.is_interrupted:
-            self._turn.pause()
+        if not self._is_interrupted():
+            self._backend.pause()
             self._clock.sleep(seconds)
 
     # --- whether the marker of a job still is what the plan saw: checked right before, and after, each call
