@@ -25,8 +25,7 @@ from reconciler.decide.plan import NO_ALLOWANCES, Action, Allowances, Plan, Plan
 from reconciler.decide.wait import (
     Followed,
     Goal,
-    Replacement,
-    ReplacementState,
+    Superseded,
     judge,
     judge_followed,
     may_start,
@@ -38,11 +37,11 @@ from reconciler.text import few
 
 if TYPE_CHECKING:
     from reconciler.core.ports import Clock
+    from reconciler.core.stack import Stack
     from reconciler.decide.outcome import Journal
     from reconciler.records.recording import StackLock
 
 Show = Callable[[tuple[Waited, ...]], None]
-Judge = Callable[[str], Waited | None]
 
 
 @dataclass
@@ -139,9 +138,16 @@ class _Wait:
         return self.rollout.context.target.clock
 
     @property
+    def _stack(self) -> Stack:
+        return self.rollout.context.loaded.stack
+
+    @property
     def _has_manifest(self) -> bool:
-        stack = self.rollout.context.loaded.stack
-        return bool(stack.whole or stack.jobs)
+        return bool(self._stack.whole or self._stack.jobs)
+
+    @property
+    def _own(self) -> dict[str, PlannedAction]:
+        return _own_actions(self._newest, self._keys)
 
     def until_the_end(self) -> Result:
         self.look()
@@ -160,7 +166,7 @@ class _Wait:
                 # The list may not show at once what was made.
                 self._waits = None
                 return True
-        self._waits = self._judged(_own_actions(self._newest, self._keys), snapshot)
+        self._waits = self._judged(self._own, snapshot)
         return False
 
     @property
@@ -173,7 +179,7 @@ class _Wait:
             return pause_s
         self._tell(self._waits, pause_s)
         self.rollout.show(self._waits)
-        return min(pause_s, *self._moments(_own_actions(self._newest, self._keys).values()))
+        return min(pause_s, *self._moments(self._own.values()))
 
     def _ended(self) -> Result:
         ended_elsewhere = {key for key, waited in self._over.items() if waited.end is WaitEnd.SUPERSEDED}
@@ -225,44 +231,41 @@ class _Wait:
         own = _own_actions(plan, self._keys)
         self._unseen.clear()
         for key, action in own.items():
-            self._see_whose_it_is(key, action, snapshot)
+            if key not in self._over and key not in self.failed:
+                self._follow_on(key, action, snapshot)
         return [action for action in own.values() if self._is_due(action)]
 
-    def _see_whose_it_is(self, key: str, action: PlannedAction, snapshot: Snapshot) -> None:
+    def _follow_on(self, key: str, action: PlannedAction, snapshot: Snapshot) -> None:
         """Follow what was announced; what somebody else ended or replaced is not waited for any more."""
-        if key in self._over or key in self.failed:
-            return
-        desired = self.rollout.context.loaded.stack.find(key)
+        desired = self._stack.find(key)
         owned = snapshot.view_of(key, action.former_keys).owned
         verdict = judge_followed(self._followed[key], action, owned, desired.digest if desired else None)
-        if verdict.standing is ReplacementState.UNSEEN:
-            verdict = self._verdict_on_unseen(key, action)
-        if verdict.standing is ReplacementState.UNSEEN:
+        verdict = verdict or self._verdict_on_unseen(key, action)
+        if verdict is None:
             self._unseen.add(key)
-        if verdict.standing is ReplacementState.MADE and verdict.revision is not None:
-            self._followed[key] = Followed(verdict.revision.job.id)
-        elif verdict.standing is ReplacementState.SUPERSEDED:
+        elif isinstance(verdict, Followed):
+            self._followed[key] = verdict
+        else:
             job = verdict.revision.job if verdict.revision else None
             self._over[key] = Waited(key, action.action, WaitEnd.SUPERSEDED, verdict.why, job)
 
-    def _verdict_on_unseen(self, key: str, action: PlannedAction) -> Replacement:
+    def _verdict_on_unseen(self, key: str, action: PlannedAction) -> Followed | Superseded | None:
         """Ask for the job itself: the list lags behind, or it is not ours any more."""
         job_id = self._followed[key].job
         assert job_id is not None
         try:
             job = self.rollout.context.target.backend.details(job_id)
         except NotFound:
-            # What the history store remembers of it has decided already.
-            is_remembered = action.action in (Action.KEEP, Action.DEFER)
-            standing = ReplacementState.CURRENT if is_remembered else ReplacementState.SUPERSEDED
-            return Replacement(standing, None, f"the record of job {job_id} no longer exists")
+            if action.action in (Action.KEEP, Action.DEFER):  # what the history remembers of it has decided
+                return self._followed[key]
+            return Superseded(None, f"the record of job {job_id} no longer exists")
         except ServiceError:
-            return Replacement(ReplacementState.UNSEEN)
+            return None
         marker = job.marker
         is_ours = marker is not None and marker.stack == self.plan.stack
         if is_ours and marker is not None and marker.key in (key, *action.former_keys):
-            return Replacement(ReplacementState.UNSEEN)
-        return Replacement(ReplacementState.SUPERSEDED, None, f"{job.name} no longer carries our marker")
+            return None
+        return Superseded(None, f"{job.name} no longer carries our marker")
 
     def _look(self, *, is_to_act: bool = False) -> tuple[Plan, Snapshot]:
         """What is there now, and what the rules make of it; a saved plan has no manifest to ask.
@@ -297,16 +300,25 @@ class _Wait:
         found: dict[str, Waited | None] = {}
 
         def judge_key(key: str) -> Waited | None:
-            if key not in found:
+            if key not in found and key in own:
                 action = self._as_left(own[key], snapshot)
-                job = _job_of(action, snapshot)
-                action = self._without_rerun(action, job, judge_needed)
-                upstream = [judge_key(needed) for needed in self._needs(action) if needed in own]
-                found[key] = self._judge(action, job, upstream)
-            return found[key]
-
-        def judge_needed(key: str) -> Waited | None:
-            return judge_key(key) if key in own else None
+                desired, job = self._stack.find(key), _job_of(action, snapshot)
+                needs = desired.needs if desired else ()
+                is_kept = action.traits.keeps_the_job and self._followed[key].is_deferred
+                if is_kept and job is not None and not job.is_active:
+                    # The plan announced a rerun, and its upstream did not complete.
+                    needed = {one: judge_key(one) for one in needs}
+                    missing = [
+                        n for n, one in needed.items() if one is None or one.end is not WaitEnd.REACHED
+                    ]
+                    if missing:
+                        stays = f"{job.name} stays {job.phase_text}"
+                        why = f"not run again, since {few(missing)} did not complete; {stays}"
+                        action = action.not_carried_out(Action.BLOCKED, Reason.NEEDS_FAILED, why)
+                is_held = action.reason is Reason.NEEDS_PENDING
+                upstream = [judge_key(one) for one in needs if is_held and one in own]
+                found[key] = self._judge(action, job, upstream, needs_in_view=len(upstream) == len(needs))
+            return found.get(key)
 
         return tuple(waited for key in own if (waited := judge_key(key)) is not None)
 
@@ -315,35 +327,20 @@ class _Wait:
         followed = self._followed[action.key]
         owned = snapshot.view_of(action.key, action.former_keys).owned
         revision = next((one for one in owned if one.job.id == followed.job), None)
-        rests_on = action.before.id if action.before else action.follows
-        if revision is None or not followed.is_kept or followed.job != rests_on:
+        if revision is None or not followed.is_kept or followed.job != action.rests_on:
             return action
         if not _is_for_the_next_apply(action, revision.job):
             return action
         kept = action.not_carried_out(Action.KEEP, action.reason, f"{action.detail}, by the next apply")
         return kept.model_copy(update={"before": before_of(revision)})
 
-    def _without_rerun(
-        self, action: PlannedAction, job: ObservedJob | None, judge_key: Judge
-    ) -> PlannedAction:
-        """The action; blocked where the plan announced a rerun, and its upstream did not complete."""
-        is_kept = action.traits.keeps_the_job
-        if not is_kept or not self._followed[action.key].is_deferred or job is None or job.is_active:
-            return action
-        desired = self.rollout.context.loaded.stack.find(action.key)
-        needed = {key: judge_key(key) for key in (desired.needs if desired else ())}
-        missing = [key for key, one in needed.items() if one is None or one.end is not WaitEnd.REACHED]
-        if not missing:
-            return action
-        why = f"not run again, since {few(missing)} did not complete; {job.name} stays {job.phase_text}"
-        return action.not_carried_out(Action.BLOCKED, Reason.NEEDS_FAILED, why)
-
-    def _needs(self, action: PlannedAction) -> Sequence[str]:
-        desired = self.rollout.context.loaded.stack.find(action.key)
-        return desired.needs if desired and action.reason is Reason.NEEDS_PENDING else ()
-
     def _judge(
-        self, action: PlannedAction, job: ObservedJob | None, upstream: Sequence[Waited | None]
+        self,
+        action: PlannedAction,
+        job: ObservedJob | None,
+        upstream: Sequence[Waited | None],
+        *,
+        needs_in_view: bool,
     ) -> Waited | None:
         """How one wait stands; None where it failed already, and nothing is there to be waited for."""
         key = action.key
@@ -351,8 +348,21 @@ class _Wait:
             return self._over[key]
         if key in self.failed and (action.traits.starts_a_job or job is None):
             return None
-        end = self._end_of(action, job, upstream)
-        if end is not WaitEnd.WAITING or any(map(_goes_on, upstream)):
+        is_upstream_open = any(map(_goes_on, upstream))
+        if key in self._unseen or (self._is_held_up and self._is_due(action)):
+            end = WaitEnd.WAITING
+        elif action.traits.keeps_the_job:
+            # Of a job that the service has forgotten the history says how it ended.
+            end = judge(self.goal, job.phase if job else parse_phase(action.aged_out_as or ""))
+        elif action.action is Action.UNKNOWN:
+            end = WaitEnd.WAITING
+        elif action.action is not Action.DEFER or not self._has_manifest:
+            end = WaitEnd.BLOCKED
+        else:
+            # Nothing that it needs may be settled yet; what is not in view may, all the same.
+            is_hopeless = upstream and needs_in_view and not is_upstream_open
+            end = WaitEnd.BLOCKED if is_hopeless else WaitEnd.WAITING
+        if end is not WaitEnd.WAITING or is_upstream_open:
             # Who waits for another key has time as long as that one is waited for, or runs.
             self._timers.pop(key, None)
         elif self._is_late(action, job):
@@ -361,22 +371,6 @@ class _Wait:
         if end is WaitEnd.REACHED and job is not None and not job.is_active:
             self._over[key] = waited
         return waited
-
-    def _end_of(
-        self, action: PlannedAction, job: ObservedJob | None, upstream: Sequence[Waited | None]
-    ) -> WaitEnd:
-        if action.key in self._unseen or (self._is_held_up and self._is_due(action)):
-            return WaitEnd.WAITING
-        if action.traits.keeps_the_job:
-            # Of a job that the service has forgotten the history says how it ended.
-            return judge(self.goal, job.phase if job else parse_phase(action.aged_out_as or ""))
-        if action.action is Action.UNKNOWN:
-            return WaitEnd.WAITING
-        if action.action is not Action.DEFER or not self._has_manifest:
-            return WaitEnd.BLOCKED
-        # Nothing that it needs may be settled yet; what is not in view may, all the same.
-        in_view = bool(upstream) and len(upstream) == len(self._needs(action))
-        return WaitEnd.BLOCKED if in_view and not any(map(_goes_on, upstream)) else WaitEnd.WAITING
 
     def _is_late(self, action: PlannedAction, job: ObservedJob | None) -> bool:
         what = (job.id if job else None, action.action)

@@ -380,6 +380,11 @@ class PlannedAction(Frozen):
         return held.model_copy(update={name: getattr(self, name) for name in names} | more)
 
     @property
+    def rests_on(self) -> str | None:
+        """The id of the job that is there, or of the ended revision before the one that is created."""
+        return self.before.id if self.before else self.follows
+
+    @property
     def phase_before(self) -> str:
         """The phase of the key's newest revision, by the service or else the history; "" without one."""
         return self.before.phase if self.before else self.aged_out_as or ""

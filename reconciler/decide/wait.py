@@ -6,7 +6,7 @@ Source: docs/semantics.md, "Waiting".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum, StrEnum, auto
+from enum import StrEnum
 from typing import NamedTuple
 
 from reconciler.core.ownership import Revision
@@ -66,61 +66,46 @@ class Followed(NamedTuple):
 
     @classmethod
     def of(cls, action: PlannedAction) -> Followed:
-        job = action.before.id if action.before else action.follows
         phase = action.before.phase if action.before else ""
         ended = {one.value for one in Phase if one.is_terminal or one is Phase.TERMINATING}
         # A create, deferred or not, follows a revision that has ended.
         had_ended = phase in ended or action.before is None
         is_kept = action.traits.keeps_the_job
-        return cls(job, had_ended, is_deferred=action.action is Action.DEFER, is_kept=is_kept)
+        return cls(action.rests_on, had_ended, is_deferred=action.action is Action.DEFER, is_kept=is_kept)
 
 
-class ReplacementState(Enum):
-    """What became of it."""
+class Superseded(NamedTuple):
+    """Somebody else ended the followed revision, or made another one, which is that one; and why."""
 
-    CURRENT = auto()
-    """It stands for the key."""
-    MADE = auto()
-    """There is a revision now that the plan announced, or a retry: that one is followed from now on."""
-    UNSEEN = auto()
-    """It is not in the list, which may lag behind: its details tell more."""
-    SUPERSEDED = auto()
-    """Somebody else ended it, or made another one."""
-
-
-class Replacement(NamedTuple):
-    """How it stands, the revision it is about, and why."""
-
-    standing: ReplacementState
-    revision: Revision | None = None
-    why: str = ""
+    revision: Revision | None
+    why: str
 
 
 def judge_followed(
     followed: Followed, action: PlannedAction, owned: Sequence[Revision], digest: str | None
-) -> Replacement:
+) -> Followed | Superseded | None:
     """Judge the followed revision by what a later plan says of its key.
 
     `owned` are the revisions of the key, and `digest` is the declared one, None where no manifest is there.
+    Returns what is followed from now on: a revision that the plan announced, or a retry, takes its place.
+    None where it is not in the list, which may lag behind: its details tell more.
     """
     if action.action is Action.UNKNOWN or action.reason is Reason.AGED_OUT or action.aged_out_as is not None:
-        return Replacement(ReplacementState.CURRENT)
+        return followed
     by_id = {revision.job.id: revision for revision in owned}
-    newest = by_id.get((action.before.id if action.before else action.follows) or "")
+    newest = by_id.get(action.rests_on or "")
     mine = by_id.get(followed.job or "")
-    if newest is not None and newest is not mine:
-        is_newer = mine is None or newest.number > mine.number
-        if is_newer and (_is_announced(followed, newest, digest) or _is_retry(mine, newest, owned)):
-            return Replacement(ReplacementState.MADE, newest)
-        if is_newer:
-            return Replacement(ReplacementState.SUPERSEDED, newest, f"{newest.job.name} was made elsewhere")
+    if newest is not None and newest is not mine and (mine is None or newest.number > mine.number):
+        if _is_announced(followed, newest, digest) or _is_retry(mine, newest, owned):
+            return Followed(newest.job.id)
+        return Superseded(newest, f"{newest.job.name} was made elsewhere")
     if mine is None:
-        return Replacement(ReplacementState.UNSEEN if followed.job else ReplacementState.CURRENT)
+        return None if followed.job else followed
     # Without our mark it may be a platform's doing: a bad end, but for rules that would start it again.
     was_ended = mine.marker.stopped or (action.traits.starts_a_job and action.scheduled_for is None)
     if was_ended and not followed.had_ended and mine.job.phase in _ENDED_BY_SOMEBODY:
-        return Replacement(ReplacementState.SUPERSEDED, mine, f"{mine.job.name} was ended elsewhere")
-    return Replacement(ReplacementState.CURRENT, mine)
+        return Superseded(mine, f"{mine.job.name} was ended elsewhere")
+    return followed
 
 
 def _is_announced(followed: Followed, revision: Revision, digest: str | None) -> bool:
@@ -146,9 +131,6 @@ def _is_retry(mine: Revision | None, newest: Revision, owned: Sequence[Revision]
 
 def may_start(followed: Followed, action: PlannedAction) -> bool:
     """Whether a wait may carry an action out: what was deferred, or a retry of the followed revision."""
-    if not action.traits.starts_a_job:
-        return False
-    rests_on = action.before.id if action.before else action.follows
-    if rests_on != followed.job:
+    if not action.traits.starts_a_job or action.rests_on != followed.job:
         return False
     return followed.is_deferred or (action.action is Action.CREATE and action.reason is Reason.RETRY)
