@@ -37,7 +37,7 @@ from reconciler.text import few, format_count, format_duration, printable
 
 if TYPE_CHECKING:
     from reconciler.core.observed import ObservedJob
-    from reconciler.decide.reports import DeclaredValues, Explanation, ObservedRevision
+    from reconciler.decide.reports import Explanation
     from reconciler.errors import Location
 
 #: The heads of the table of `status`.
@@ -66,6 +66,19 @@ def cells(one: JobStatus, report: StatusReport) -> tuple[str, ...]:
         age = datetime.fromisoformat(report.created_at) - datetime.fromisoformat(change.at)
         who = f" by {change.who}" if change.who else ""
         last = f"{change.what}{who}, {format_duration(max(0.0, age.total_seconds()))} ago"
+    waiting = one.waits_for
+    if one.problem is not None:
+        waits_for = one.problem
+    elif waiting is None:
+        waits_for = "" if one.newest else "nothing (superseded)"
+    elif waiting.kind is WaitKind.NEEDS and waiting.keys:
+        waits_for = few(waiting.keys)
+    elif waiting.kind is WaitKind.APPLY and waiting.action is not None:
+        waits_for = f"apply, to {waiting.action.value} it"
+    else:
+        waits_for = waiting.detail
+    if one.next_run is not None and (waiting is None or waiting.kind is not WaitKind.SCHEDULE):
+        waits_for = f"{waits_for}; next: {one.next_run}".removeprefix("; ")
     return (
         one.key,
         "" if one.revision is None else f"r{one.revision}",
@@ -74,29 +87,12 @@ def cells(one: JobStatus, report: StatusReport) -> tuple[str, ...]:
         _span(one.ran_s),
         f"{nodes} × {one.flavor}" if one.flavor else nodes,
         last,
-        _waits_for(one),
+        waits_for,
     )
 
 
 def _span(seconds: float | None) -> str:
     return format_duration(round(seconds)) if seconds else ""
-
-
-def _waits_for(one: JobStatus) -> str:
-    """What it waits for, and when its schedule comes next."""
-    waiting = one.waits_for
-    if one.problem is not None:
-        held_by = one.problem
-    elif waiting is None:
-        held_by = "" if one.newest else "nothing (superseded)"
-    elif waiting.kind is WaitKind.NEEDS and waiting.keys:
-        held_by = few(waiting.keys)
-    elif waiting.kind is WaitKind.APPLY and waiting.action is not None:
-        held_by = f"apply, to {waiting.action.value} it"
-    else:
-        held_by = waiting.detail
-    says_next = one.next_run is None or (waiting is not None and waiting.kind is WaitKind.SCHEDULE)
-    return "; ".join(filter(None, (held_by, "" if says_next else f"next: {one.next_run}")))
 
 
 def summary_line(report: StatusReport) -> str:
@@ -202,22 +198,12 @@ _LONGEST_VALUE = 100
 
 def render_why(explanation: Explanation, style: Style = PLAIN) -> str:
     """What is declared and observed, the rules in their order, and what would make the action another."""
-    sections: dict[str, Iterable[str]] = {
-        "Declared": _declared(explanation.declared),
-        "Observed": _observed(explanation),
-        "Rules, in the order in which they are asked": _rules(explanation),
-        "Policies": _policies(explanation),
-        "Guards": _guards(explanation),
-        "Pre-flight": _preflight(explanation),
-        "Drift": _drift(explanation),
-        "Otherwise": explanation.otherwise,
-    }
     declared = explanation.declared
     source = declared.source if declared else None
     place = spell_place(source) if source else ""
     lines = [style.paint(render_head(explanation.stack, explanation.target), "bold"), ""]
     lines += _actions(explanation, style)
-    for title, content in sections.items():
+    for title, content in _sections(explanation):
         shown = [printable(line) for line in content]
         if shown:
             lines += ["", style.paint(title, "bold")]
@@ -249,92 +235,84 @@ def _actions(explanation: Explanation, style: Style) -> Iterator[str]:
         yield _INDENT + style.paint("not applied: ", "red") + printable(", ".join(against))
 
 
-def _declared(declared: DeclaredValues | None) -> Iterator[str]:
-    if declared is None:
-        yield "nothing: no file of the stack has the key"
-        return
-    place = spell_place(declared.source) if declared.source else "in the manifest"
-    yield f"{place}  digest {declared.digest}" if declared.digest else place
-    values: dict[str, Any] = {
-        "state": "absent" if declared.is_absent else "",
-        "starts": declared.starts,
-        "needs": ", ".join(declared.needs),
-        "formerly": ", ".join(declared.formerly),
-        **{f"lifecycle.{name}": value for name, value in declared.lifecycle.items()},
-    }
-    yield from (f"{name}: {value}" for name, value in values.items() if value not in ("", None))
+def _sections(explanation: Explanation) -> Iterator[tuple[str, Iterable[str]]]:
+    """The titles and the lines of what the action rests on, in the order of the text."""
 
+    def fix(text: str | None) -> list[str]:
+        return [f"{_INDENT}fix: {text}"] if text else []
 
-def _observed(explanation: Explanation) -> Iterator[str]:
-    is_scheduled = explanation.declared is not None and "schedule" in explanation.declared.lifecycle
-    if not explanation.observed:
-        yield "no job of the key"
-    for one in explanation.observed:
-        yield ", ".join(_facts(one, is_scheduled))
+    declared = explanation.declared
+    lines = ["nothing: no file of the stack has the key"]
+    if declared is not None:
+        place = spell_place(declared.source) if declared.source else "in the manifest"
+        values: dict[str, Any] = {
+            "state": "absent" if declared.is_absent else "",
+            "starts": declared.starts,
+            "needs": ", ".join(declared.needs),
+            "formerly": ", ".join(declared.formerly),
+            **{f"lifecycle.{name}": value for name, value in declared.lifecycle.items()},
+        }
+        lines = [f"{place}  digest {declared.digest}" if declared.digest else place]
+        lines += (f"{name}: {value}" for name, value in values.items() if value not in ("", None))
+    yield "Declared", lines
 
-
-def _facts(one: ObservedRevision, is_scheduled: bool) -> Iterator[str]:
-    yield f"r{one.revision} {one.name} ({one.id}): {one.phase}"
-    if is_scheduled and one.created_at:
-        yield f"created {one.created_at}"
-    if one.ran_s:
-        yield f"ran {format_duration(round(one.ran_s))} on {format_count(one.nodes, 'node')}"
     same = {True: " (as declared)", False: " (differs from the declaration)", None: ""}
-    yield f"digest {one.digest}{same[one.as_declared]}"
-    words = {"stopped by us": one.stopped, "protected": one.protected, "aged out": one.aged_out}
-    yield from (word for word, is_so in words.items() if is_so)
+    lines = [] if explanation.observed else ["no job of the key"]
+    for job in explanation.observed:
+        facts = [f"r{job.revision} {job.name} ({job.id}): {job.phase}"]
+        if job.created_at and declared is not None and "schedule" in declared.lifecycle:
+            facts.append(f"created {job.created_at}")
+        if job.ran_s:
+            facts.append(f"ran {format_duration(round(job.ran_s))} on {format_count(job.nodes, 'node')}")
+        facts.append(f"digest {job.digest}{same[job.as_declared]}")
+        words = {"stopped by us": job.stopped, "protected": job.protected, "aged out": job.aged_out}
+        lines.append(", ".join([*facts, *(word for word, is_so in words.items() if is_so)]))
+    yield "Observed", lines
 
-
-def _rules(explanation: Explanation) -> Iterator[str]:
     width = max((len(rule.name) for rule in explanation.rules), default=0)
-    for rule in explanation.rules:
-        yield f"{'yes' if rule.applies else 'no ':<3}  {rule.name:<{width}}  {rule.when}"
+    lines = [
+        f"{'yes' if rule.applies else 'no ':<3}  {rule.name:<{width}}  {rule.when}"
+        for rule in explanation.rules
+    ]
     if explanation.chosen is not None:
         action = explanation.actions[0]
         changed_by = "`needs`" if action.reason.value.startswith("needs") else "what could not be read"
         if action.reason in BLOCKERS:
             changed_by = ", ".join(action.blocked_by)
-        yield f"It chose {explanation.chosen.value}; {changed_by} makes it {action.action.value}."
+        lines.append(f"It chose {explanation.chosen.value}; {changed_by} makes it {action.action.value}.")
+    yield "Rules, in the order in which they are asked", lines
 
-
-def _policies(explanation: Explanation) -> Iterator[str]:
-    for one in explanation.policies:
-        place = f" ({spell_place(one.source)})" if one.source else ""
-        word = "denies" if one.effect is Effect.DENY else "warns"
-        why = one.message or "its expression is true"
-        if one.problem is not None:
-            why = f"the expression could not be evaluated: {one.problem}"
-        yield f"{one.policy} {word}: {why}{place}"
-        yield f"{_INDENT}{' '.join(one.expression.split())}"
-        for path, value in one.values.items():
+    lines = []
+    for policy in explanation.policies:
+        place = f" ({spell_place(policy.source)})" if policy.source else ""
+        word = "denies" if policy.effect is Effect.DENY else "warns"
+        why = policy.message or "its expression is true"
+        if policy.problem is not None:
+            why = f"the expression could not be evaluated: {policy.problem}"
+        lines += (f"{policy.policy} {word}: {why}{place}", f"{_INDENT}{' '.join(policy.expression.split())}")
+        for path, value in policy.values.items():
             text = json.dumps(value, ensure_ascii=False)
             short = text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
-            yield f"{_INDENT}{path}: {short}"
+            lines.append(f"{_INDENT}{path}: {short}")
+    yield "Policies", lines
 
-
-def _guards(explanation: Explanation) -> Iterator[str]:
+    lines = []
     for one in explanation.guards:
         does = "refuses the plan" if one.guard in REFUSES_THE_PLAN else "blocks the key"
-        yield f"{one.guard.value} {does}: {one.what}: {one.why}"
-        yield f"{_INDENT}this key: {one.share}"
-        yield from _fix(one.fix)
+        lines += (f"{one.guard.value} {does}: {one.what}: {one.why}", f"{_INDENT}this key: {one.share}")
+        lines += fix(one.fix)
+    yield "Guards", lines
 
+    lines = ["nothing found"] if explanation.preflight == () else []
+    for found in explanation.preflight or ():
+        lines += (f"{found.reason.words}: {found.detail}", *fix(found.fix))
+    yield "Pre-flight", lines
 
-def _preflight(explanation: Explanation) -> Iterator[str]:
-    if explanation.preflight == ():
-        yield "nothing found"
-    for one in explanation.preflight or ():
-        yield from (f"{one.reason.words}: {one.detail}", *_fix(one.fix))
-
-
-def _drift(explanation: Explanation) -> Iterator[str]:
-    for one in explanation.drift:
-        yield from (f"{one.class_.value}: {one.detail}{since_and_cost(one)}", *_fix(one.fix))
-    yield from (f"pending: {one.detail}" for one in explanation.pending)
-
-
-def _fix(fix: str | None) -> list[str]:
-    return [f"{_INDENT}fix: {fix}"] if fix else []
+    lines = []
+    for drift in explanation.drift:
+        lines += (f"{drift.class_.value}: {drift.detail}{since_and_cost(drift)}", *fix(drift.fix))
+    yield "Drift", [*lines, *(f"pending: {pending.detail}" for pending in explanation.pending)]
+    yield "Otherwise", explanation.otherwise
 
 
 def render_origins(
