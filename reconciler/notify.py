@@ -16,7 +16,6 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from hashlib import sha256
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -113,7 +112,7 @@ def notify_drift(
         had = delivered.get(_digest(one), frozenset())
         due = tuple(entry for entry in comparison.due if DriftId.of(entry) not in had)
         where = report.stack, report.target.name
-        message = drift_notification(replace(comparison, due=due), one.on, *where, redact)
+        message = drift_notification(comparison._replace(due=due), one.on, *where, redact)
         if message is not None:
             messages.append((one, message))
     problems = _send(messages, warn)

@@ -48,13 +48,11 @@ from reconciler.decide.drift_check import (
     DriftClass,
     DriftComparison,
     DriftId,
-    FoundDrift,
     IgnoredBy,
     IgnoredDrift,
     LastCheck,
     Pending,
     compare,
-    content_of,
 )
 from reconciler.decide.key_state import (
     Attempt,
@@ -696,7 +694,7 @@ def make_drift_report(
             continue
         until = None if by.until is None else by.until.isoformat()
         source = Source.of(by.location)
-        ignored.append(_ignored(entry, by=IgnoredBy.RULE, reason=by.reason, until=until, rule=source))
+        ignored.append(IgnoredDrift.of(entry, by=IgnoredBy.RULE, reason=by.reason, until=until, rule=source))
     unknown = len({entry.key for entry in drift if entry.class_ is DriftClass.UNKNOWN})
     is_whole = snapshot.ownership.problem is None and not snapshot.ownership.unattributed
     return DriftReport(
@@ -729,11 +727,10 @@ def compared(
     notified: Collection[str],
 ) -> tuple[DriftReport, DriftComparison]:
     """Compare a report with the last check of its scope; see `compare` and `with_comparison`."""
-    found = [
-        FoundDrift(entry, content_of(entry, redact), isinstance(entry, IgnoredDrift))
-        for entry in (*report.drift, *report.ignored)
-    ]
-    comparison = compare(last, found, report.has_judged, at_s=at_s, remind_s=remind_s, notified=notified)
+    found = (*report.drift, *report.ignored)
+    comparison = compare(
+        last, found, report.has_judged, at_s=at_s, redact=redact, remind_s=remind_s, notified=notified
+    )
     return with_comparison(report, comparison, since_last=since_last), comparison
 
 
@@ -787,15 +784,7 @@ def _summary(drift: Iterable[Drift]) -> dict[DriftClass, int]:
 
 
 def _accepted(entry: Drift, acceptance: Acceptance) -> IgnoredDrift:
-    return _ignored(
-        entry,
-        by=IgnoredBy.ACCEPT,
-        reason=acceptance.reason,
-        who=acceptance.who or None,
-        accepted_at=timestamp(acceptance.at_s),
+    at_s, who, reason = acceptance
+    return IgnoredDrift.of(
+        entry, by=IgnoredBy.ACCEPT, reason=reason, who=who or None, accepted_at=timestamp(at_s)
     )
-
-
-def _ignored(entry: Drift, **why: Any) -> IgnoredDrift:
-    fields = {name: getattr(entry, name) for name in Drift.model_fields}
-    return IgnoredDrift.model_construct(**fields, **why)

@@ -9,8 +9,7 @@ Source: docs/drift.md; docs/records.md, "Drift checks".
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
 
@@ -18,7 +17,7 @@ from pydantic import Field, WithJsonSchema
 
 from reconciler.core.record import REMIND_S
 from reconciler.core.values import Change, Frozen, Source, timestamp
-from reconciler.secrets import show
+from reconciler.secrets import without_secrets
 
 # --- what is not as it was left
 
@@ -113,6 +112,11 @@ class IgnoredDrift(Drift):
     who: str | None = Field(None, description="Who accepted it.")
     accepted_at: str | None = Field(None, description="When it was accepted, RFC 3339 in UTC.")
 
+    @classmethod
+    def of(cls, entry: Drift, **why: Any) -> IgnoredDrift:
+        """The same drift, and why it is known."""
+        return cls.model_construct(**{name: getattr(entry, name) for name in Drift.model_fields}, **why)
+
 
 class Pending(Frozen):
     """A key whose manifest is ahead of the service: not drift."""
@@ -125,8 +129,7 @@ class Pending(Frozen):
 # --- what is written down of checks
 
 
-@dataclass(frozen=True)
-class Acceptance:
+class Acceptance(NamedTuple):
     """That somebody took a drift for known."""
 
     at_s: float
@@ -147,8 +150,7 @@ class DriftId(NamedTuple):
         return cls(entry.key, entry.class_.value, entry.job or "")
 
 
-@dataclass(frozen=True)
-class StandingDrift:
+class StandingDrift(NamedTuple):
     """A drift as the last check that looked at its key left it.
 
     `content` is what makes it another one if it changes, see `content_of`. `since_s` is the first check that
@@ -174,8 +176,7 @@ class StandingDrift:
         return not self.is_hidden and self.entry.class_ is not DriftClass.UNKNOWN
 
 
-@dataclass(frozen=True)
-class LastCheck:
+class LastCheck(NamedTuple):
     """What the record store has of earlier checks of a scope.
 
     `at_s` is the last check that could compare, None if there was none. `problem` says why the store could
@@ -208,8 +209,7 @@ class DriftEvent(NamedTuple):
     detail: str = ""
 
 
-@dataclass(frozen=True)
-class CheckRecord:
+class CheckRecord(NamedTuple):
     """What a check leaves in the store.
 
     `compared_at_s` is None for a check that compared nothing. `standing` are the drifts that it saw, and
@@ -230,35 +230,13 @@ def content_of(entry: Drift, redact: Callable[[str], str]) -> str:
     changes = [[change.path, change.before, change.after] for change in entry.changes]
     tree = [entry.class_.value, entry.job, list(entry.others), changes]
     # As the store writes it: a text that it would change again would be another one at each check.
-    return redact(json.dumps(_redacted(show(tree), redact), separators=(",", ":")))
-
-
-def _redacted(tree: Any, redact: Callable[[str], str]) -> Any:
-    if isinstance(tree, dict):
-        return {redact(str(name)): _redacted(value, redact) for name, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return [_redacted(value, redact) for value in tree]
-    return redact(tree) if isinstance(tree, str) else tree
+    return redact(json.dumps(without_secrets(tree, redact), separators=(",", ":")))
 
 
 # --- a check compared with the last one
 
 
-class FoundDrift(NamedTuple):
-    """A drift that a check found: the entry, what it is compared by, and whether a rule ignores it."""
-
-    entry: Drift
-    content: str
-    is_ignored: bool = False
-
-    @property
-    def id(self) -> DriftId:
-        """What it is known by."""
-        return DriftId.of(self.entry)
-
-
-@dataclass(frozen=True)
-class DriftComparison:
+class DriftComparison(NamedTuple):
     """What became of each drift since the last check that could compare; drift that is hidden is in none.
 
     `compared_with_s` is the time of that check, None if there was none: everything is new then. `due` are
@@ -289,23 +267,24 @@ class DriftComparison:
     def record(self, *, compared: bool, is_reported: bool) -> CheckRecord:
         """What is written down of the check; `is_reported`: everything that stands was told to somebody."""
         standing = tuple(
-            replace(one, reported_at_s=self.at_s) if is_reported and not one.is_hidden else one
+            one._replace(reported_at_s=self.at_s) if is_reported and not one.is_hidden else one
             for one in self.standing
         )
-        events = (
-            *(DriftEvent(DriftChange.NEW, entry) for entry in self.new),
-            *(DriftEvent(DriftChange.CHANGED, entry) for entry in self.changed),
-            *(DriftEvent(DriftChange.GONE, entry) for entry in self.gone),
+        events = tuple(
+            DriftEvent(change, entry)
+            for change in (DriftChange.NEW, DriftChange.CHANGED, DriftChange.GONE)
+            for entry in getattr(self, change)
         )
         return CheckRecord(self.at_s if compared else None, standing, self.removed, events)
 
 
 def compare(
     last: LastCheck,
-    found: Sequence[FoundDrift],
+    found: Sequence[Drift],
     is_judged: Callable[[str], bool],
     *,
     at_s: float,
+    redact: Callable[[str], str] = str,
     remind_s: float = REMIND_S,
     notified: Collection[str] = (),
 ) -> DriftComparison:
@@ -315,7 +294,18 @@ def compare(
     saw that it is. `notified` are the classes of drift that count as reported once a notification told of
     them.
     """
-    pairs = _pairs(last.standing, found, at_s)
+    # Each drift stood before as that of the same job, else as one of the same class.
+    left = {one.id: one for one in last.standing}
+    exact = {id_: left.pop(id_, None) for id_ in map(DriftId.of, found)}
+    by_class: dict[tuple[str, str], list[StandingDrift]] = {}
+    for unmatched in left.values():
+        by_class.setdefault(unmatched.id[:2], []).append(unmatched)
+    pairs: list[tuple[StandingDrift, StandingDrift | None]] = []
+    for entry in found:
+        id_ = DriftId.of(entry)
+        others = by_class.get(id_[:2])
+        old = exact[id_] or (others.pop(0) if others else None)
+        pairs.append((_stands(entry, content_of(entry, redact), old, at_s), old))
     seen = {old.id for _, old in pairs if old is not None}
     over = [one for one in last.standing if one.id not in seen and is_judged(one.entry.key)]
     # A drift that is about another job by now stands under another id.
@@ -354,41 +344,18 @@ def compare(
         if not (is_shown and now.entry.class_.value in notified):
             entries["reported"].append(now.entry)
     lists: dict[str, Any] = {name: tuple(found) for name, found in entries.items()}
-    return replace(comparison, **lists, gone=tuple(one.entry for one in over if one.counts))
+    return comparison._replace(**lists, gone=tuple(one.entry for one in over if one.counts))
 
 
-def _pairs(
-    standing: Iterable[StandingDrift], found: Sequence[FoundDrift], at_s: float
-) -> list[tuple[StandingDrift, StandingDrift | None]]:
-    """Each drift that was found with the one that stood before: of the same job, else of the same class."""
-    left = {one.id: one for one in standing}
-    exact = {one.id: left.pop(one.id, None) for one in found}
-    by_class: dict[tuple[str, str], list[StandingDrift]] = {}
-    for unmatched in left.values():
-        by_class.setdefault(unmatched.id[:2], []).append(unmatched)
-    pairs = []
-    for one in found:
-        others = by_class.get(one.id[:2])
-        old = exact[one.id] or (others.pop(0) if others else None)
-        pairs.append((_stands(one, old, at_s), old))
-    return pairs
-
-
-def _stands(found: FoundDrift, old: StandingDrift | None, at_s: float) -> StandingDrift:
+def _stands(entry: Drift, content: str, old: StandingDrift | None, at_s: float) -> StandingDrift:
     """What is known of a drift by now. What was accepted stays so until it is another one."""
-    entry, is_hidden = found.entry, found.is_ignored
     since_s, reported_at_s, acceptance = at_s, None, None
     if old is not None:
         # That another job failed is another event; that the key has several is the same one.
         if entry.job == old.entry.job or entry.class_ is DriftClass.DUPLICATE:
             since_s = old.since_s
-        if old.content == found.content:
+        if old.content == content:
             reported_at_s, acceptance = old.reported_at_s, old.acceptance
-    return StandingDrift(
-        entry.model_copy(update={"since": timestamp(since_s)}),
-        found.content,
-        since_s,
-        reported_at_s,
-        is_hidden or acceptance is not None,
-        acceptance,
-    )
+    is_hidden = isinstance(entry, IgnoredDrift) or acceptance is not None
+    seen = entry.model_copy(update={"since": timestamp(since_s)})
+    return StandingDrift(seen, content, since_s, reported_at_s, is_hidden, acceptance)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +15,8 @@ from reconciler.decide.drift_check import (
     Acceptance,
     Drift,
     DriftComparison,
-    FoundDrift,
+    IgnoredBy,
+    IgnoredDrift,
     LastCheck,
     compare,
     content_of,
@@ -34,15 +34,10 @@ def edited(text: str, job: str = "j1") -> Drift:
     return an_entry("a", "modified", job, changes=(Change(path="description", before="x", after=text),))
 
 
-def found(*entries: Drift, ignored: Sequence[Drift] = ()) -> list[FoundDrift]:
-    every = [(one, False) for one in entries] + [(one, True) for one in ignored]
-    return [FoundDrift(one, content_of(one, str), is_ignored) for one, is_ignored in every]
-
-
 def check(last: LastCheck, *entries: Drift, at_s: float = NOW, **more: Any) -> DriftComparison:
-    ignored = more.pop("ignored", ())
+    ignored = [IgnoredDrift.of(one, by=IgnoredBy.RULE) for one in more.pop("ignored", ())]
     judged = more.pop("is_judged", lambda _: True)
-    return compare(last, found(*entries, ignored=ignored), judged, at_s=at_s, **more)
+    return compare(last, [*entries, *ignored], judged, at_s=at_s, **more)
 
 
 def after(comparison: DriftComparison, last: LastCheck = NO_CHECK, *, is_reported: bool = True) -> LastCheck:
@@ -55,9 +50,8 @@ def after(comparison: DriftComparison, last: LastCheck = NO_CHECK, *, is_reporte
 
 def accepted(last: LastCheck) -> LastCheck:
     acceptance = Acceptance(NOW, "alice", "known")
-    return replace(
-        last, standing=tuple(replace(one, acceptance=acceptance, is_hidden=True) for one in last.standing)
-    )
+    standing = (one._replace(acceptance=acceptance, is_hidden=True) for one in last.standing)
+    return last._replace(standing=tuple(standing))
 
 
 def keys(entries: Sequence[Drift]) -> list[tuple[str, str]]:

@@ -59,7 +59,7 @@ def test_standing_drift_is_read_as_it_was_written(place: Place) -> None:
     changes = (Change(path="description", before="x", after="y"),)
     standing = (
         a_drift("a", "failed", node_hours=1.5, fix="look", began_at="2026-01-01T00:00:00Z"),
-        replace(a_drift("b", "missing", None), reported_at_s=None, is_hidden=True),
+        a_drift("b", "missing", None)._replace(reported_at_s=None, is_hidden=True),
         a_drift("c", "modified", changes=changes),
     )
     write(place.open(), *standing)
@@ -71,7 +71,7 @@ def test_check_says_nothing_of_the_drift_that_it_did_not_look_at(place: Place) -
     records = place.open()
     write(records, a_drift("a"), a_drift("b"), a_drift("c"))
     gone = (DriftId("b", "failed", "j1"),)
-    write(records, replace(a_drift("c"), content="changed"), at_s=NOW + 60, gone=gone)
+    write(records, a_drift("c")._replace(content="changed"), at_s=NOW + 60, gone=gone)
     last = records.last_check(SCOPE)
     assert [(one.entry.key, one.content) for one in last.standing] == [
         ("a", a_drift("a").content),
@@ -115,7 +115,7 @@ def test_accepted_drift_stays_accepted_until_its_content_changes(place: Place) -
     write(records, drift, a_drift("b"), at_s=NOW + 60)
     a, b = records.last_check(SCOPE).standing
     assert (a.acceptance, b.acceptance) == (KNOWN, None)
-    write(records, replace(drift, content="another"), at_s=NOW + 120)
+    write(records, drift._replace(content="another"), at_s=NOW + 120)
     assert [one.acceptance for one in records.last_check(SCOPE).standing] == [None, None]
 
 
@@ -149,7 +149,7 @@ def test_no_secret_of_a_drift_is_written(sqlite: Place) -> None:
     changes = (Change(path="description", before=SECRET, after=f"x {SECRET}"),)
     drift = a_drift("a", "modified", detail=f"was {SECRET}", changes=changes)
     write(records, drift, events=(DriftEvent(DriftChange.NEW, drift.entry),))
-    records.accept(check_at(kind=RunKind.ACCEPT), ENDED, [drift.id], replace(KNOWN, reason=SECRET))
+    records.accept(check_at(kind=RunKind.ACCEPT), ENDED, [drift.id], KNOWN._replace(reason=SECRET))
     records.close()
     assert sqlite.path is not None
     assert not any(SECRET.encode() in file.read_bytes() for file in sqlite.path.parent.iterdir())

@@ -16,8 +16,6 @@ from reconciler.core.values import timestamp
 from reconciler.decide.drift import DriftReport, with_comparison
 from reconciler.decide.drift_check import (
     Acceptance,
-    FoundDrift,
-    IgnoredDrift,
     LastCheck,
     StandingDrift,
     compare,
@@ -137,10 +135,7 @@ def compared() -> DriftReport:
         ),
         StandingDrift(over, "it", NOW - HOUR),
     ]  # fmt: skip
-    every = [
-        FoundDrift(one, content_of(one, str), isinstance(one, IgnoredDrift))
-        for one in (*found.drift, *found.ignored)
-    ]
+    every = (*found.drift, *found.ignored)
     comparison = compare(LastCheck(NOW - HOUR / 2, tuple(standing)), every, found.has_judged, at_s=NOW)
     return with_comparison(found, comparison, since_last=True)
 
