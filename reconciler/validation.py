@@ -15,9 +15,7 @@ from reconciler.manifest.load import check, outline
 from reconciler.version import __version__
 
 if TYPE_CHECKING:
-    from reconciler.decide.policies import (
-        Verdicts,
-    )
+    from reconciler.decide.policies import Verdicts
 
 
 class ValidatedStack(NamedTuple):
@@ -56,12 +54,7 @@ def validate_stack(
     """
     try:
         loaded, skipped = check(
-            paths,
-            variables=variables,
-            var_files=var_files,
-            environ=environ,
-            learn=learn,
-            target=target,
+            paths, variables=variables, var_files=var_files, environ=environ, learn=learn, target=target
         )
         learn(loaded.secrets)
         of_urls: tuple[Diagnostic, ...] = ()

@@ -33,10 +33,7 @@ from reconciler.decide.metrics import (
     Measurement,
     MetricSource,
     RunReport,
-    drift_found,
-    drift_ignored,
-    drift_new,
-    plan_actions,
+    counted,
     run_figures,
 )
 from reconciler.decide.outcome import ApplyEvent, EventType
@@ -214,13 +211,13 @@ def watch_figures(state: WatchState, where: MetricSource, every_s: float) -> lis
     """The metrics after the last check: its run, the drift of the last that could compare, and counts."""
     metrics: list[Measurement] = []
     if state.plan is not None:
-        metrics.append(plan_actions(where, state.plan))
+        metrics.append(counted("plan_actions", where, state.plan))
     if (compared := state.compared) is not None:
         none = dict.fromkeys(compared.summary, 0)
         new = Counter(str(entry["class"]) for entry in (*compared.new, *compared.changed))
-        metrics.append(drift_found(where, compared.summary))
-        metrics.append(drift_ignored(where, {**none, **compared.ignored}))
-        metrics.append(drift_new(where, {**none, **new}))
+        metrics.append(counted("drift", where, compared.summary))
+        metrics.append(counted("drift_ignored", where, {**none, **compared.ignored}))
+        metrics.append(counted("drift_new", where, {**none, **new}))
     if (last := state.last) is not None:
         is_success = not last.has_failed
         failed = state.notifications_failed

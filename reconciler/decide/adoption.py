@@ -29,14 +29,7 @@ from reconciler.core.phase import Operation, may
 from reconciler.core.record import HistorySnapshot, PastRevision
 from reconciler.core.stack import DesiredJob
 from reconciler.core.values import Change, PlanWarning
-from reconciler.decide.actions import (
-    as_it_is,
-    draft,
-    of_unknown_digest,
-    release_command,
-    unreadable,
-    update,
-)
+from reconciler.decide.actions import as_it_is, draft, of_unknown_digest, release_command, unreadable, update
 from reconciler.decide.key_state import KeyState, PlanContext, Snapshot
 from reconciler.decide.plan import Action, After, PlannedAction, Reason
 

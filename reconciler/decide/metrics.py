@@ -51,31 +51,20 @@ class RunReport:
     notifications_failed: int = 0
 
 
-def plan_actions(where: MetricSource, counts: Mapping[str, int]) -> Measurement:
-    """How many actions of each kind a plan has."""
-    samples = tuple(({**where.labels, "action": name}, float(count)) for name, count in counts.items())
-    return Measurement("reconciler_plan_actions", "Actions of the plan, by kind.", GAUGE, samples)
+#: What is counted: its meaning, and the label of what it is counted by.
+_COUNTED = {
+    "plan_actions": ("Actions of the plan, by kind.", "action"),
+    "drift": ("Drift found, by class.", "class"),
+    "drift_ignored": ("Drift that is known, by class.", "class"),
+    "drift_new": ("Drift that is new or has changed since the last check, by class.", "class"),
+}
 
 
-def drift_found(where: MetricSource, counts: Mapping[str, int]) -> Measurement:
-    """How many drifts of each class were found."""
-    return _by_class("reconciler_drift", "Drift found, by class.", where, counts)
-
-
-def drift_ignored(where: MetricSource, counts: Mapping[str, int]) -> Measurement:
-    """How many drifts of each class are known, and not counted."""
-    return _by_class("reconciler_drift_ignored", "Drift that is known, by class.", where, counts)
-
-
-def drift_new(where: MetricSource, counts: Mapping[str, int]) -> Measurement:
-    """How many drifts of each class the last check did not see."""
-    meaning = "Drift that is new or has changed since the last check, by class."
-    return _by_class("reconciler_drift_new", meaning, where, counts)
-
-
-def _by_class(name: str, meaning: str, where: MetricSource, counts: Mapping[str, int]) -> Measurement:
-    samples = tuple(({**where.labels, "class": class_}, float(count)) for class_, count in counts.items())
-    return Measurement(name, meaning, GAUGE, samples)
+def counted(name: str, where: MetricSource, counts: Mapping[str, int]) -> Measurement:
+    """How many of each kind there are: plan_actions, drift, drift_ignored or drift_new."""
+    meaning, label = _COUNTED[name]
+    samples = tuple(({**where.labels, label: kind}, float(count)) for kind, count in counts.items())
+    return Measurement(f"reconciler_{name}", meaning, GAUGE, samples)
 
 
 def run_figures(run: RunReport) -> Iterator[Measurement]:

@@ -42,9 +42,7 @@ from reconciler.secrets import show
 from reconciler.text import few, format_duration
 
 if TYPE_CHECKING:
-    from reconciler.core.ports import (
-        EvaluateExpressions,
-    )
+    from reconciler.core.ports import EvaluateExpressions
 
 
 class ChangeKind(StrEnum):
@@ -172,12 +170,7 @@ class Side:
 
 
 def make_review(
-    base: Side,
-    head: Side,
-    *,
-    target: str | None,
-    version: str,
-    evaluate: EvaluateExpressions = not_evaluated,
+    base: Side, head: Side, *, target: str | None, version: str, evaluate: EvaluateExpressions = not_evaluated
 ) -> Review:
     """Compare two manifests. A manifest that is not there declares nothing."""
     plan = _Plan.of(base, head)

@@ -7,55 +7,35 @@ Source: https://prometheus.io/docs/instrumenting/exposition_formats/
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from reconciler.decide.drift_check import Drift, DriftClass
-from reconciler.decide.metrics import (
-    Measurement,
-    MetricSource,
-    RunReport,
-    drift_found,
-    drift_ignored,
-    drift_new,
-    plan_actions,
-    run_figures,
-)
+from reconciler.decide.drift_check import DriftClass
+from reconciler.decide.metrics import Measurement, MetricSource, RunReport, counted, run_figures
 from reconciler.errors import SUCCESSES
 from reconciler.render import Content, View
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.drift import DriftReport
     from reconciler.decide.fleet import FleetReport
 
 
 def render(content: Content, value: Any, view: View) -> str:
     """How many actions, of the plan that was applied, or drifts of each kind; and how the run went."""
+    metrics: list[Measurement] = []
+    shown = view.plan if content is Content.RESULT else value
+    if shown is not None:
+        where = _where(shown.stack, shown.target.name, view)
+        kind = "drift" if content is Content.DRIFT else "plan_actions"
+        metrics = [counted(kind, where, {name.value: count for name, count in shown.summary.items()})]
     if content is Content.DRIFT:
-        metrics = list(_drift(value, view))
-    else:
-        plan = view.plan if content is Content.RESULT else value
-        metrics = []
-        if plan is not None:
-            counts = {action.value: count for action, count in plan.summary.items()}
-            metrics = [plan_actions(_where(plan.stack, plan.target.name, view), counts)]
+        others = {"drift_ignored": value.ignored} if value.ignored else {}
+        others |= {"drift_new": (*value.new, *value.changed)} if value.since_last else {}
+        for name, entries in others.items():
+            counts = Counter(entry.class_ for entry in entries)
+            metrics.append(counted(name, where, {class_.value: counts[class_] for class_ in DriftClass}))
     return render_metrics(metrics) + render_run(view)
-
-
-def _drift(report: DriftReport, view: View) -> Iterator[Measurement]:
-    where = _where(report.stack, report.target.name, view)
-    yield drift_found(where, {name.value: count for name, count in report.summary.items()})
-    if report.ignored:
-        yield drift_ignored(where, _by_class(report.ignored))
-    if report.since_last:
-        yield drift_new(where, _by_class((*report.new, *report.changed)))
-
-
-def _by_class(entries: Iterable[Drift]) -> dict[str, int]:
-    counts = Counter(entry.class_ for entry in entries)
-    return {name.value: counts[name] for name in DriftClass}
 
 
 def render_run(view: View) -> str:
@@ -72,15 +52,13 @@ def _where(stack: str, target: str, view: View) -> MetricSource:
 
 def render_metrics(metrics: Iterable[Measurement]) -> str:
     """Any metrics; their labels hold no secret."""
-    return "".join(f"{line}\n" for metric in metrics for line in _lines(metric))
-
-
-def _lines(metric: Measurement) -> Iterator[str]:
-    yield f"# HELP {metric.name} {metric.meaning}"
-    yield f"# TYPE {metric.name} {metric.type}"
-    for labels, value in metric.samples:
-        listed = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
-        yield f"{metric.name}{{{listed}}} {float(value)!r}"
+    lines: list[str] = []
+    for name, meaning, type_, samples in metrics:
+        lines += (f"# HELP {name} {meaning}", f"# TYPE {name} {type_}")
+        for labels, value in samples:
+            listed = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+            lines.append(f"{name}{{{listed}}} {float(value)!r}")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _escaped(text: str) -> str:
@@ -100,14 +78,9 @@ def render_fleet(report: FleetReport, view: View) -> str:
         is_shared = names[one.stack or one.root, one.target] > 1
         label = f',root="{_escaped(printable(one.root))}"' if is_shared else ""
         ended = RunReport(
-            command=report.command,
-            stack=one.stack or one.root,
-            target=one.target,
-            is_success=one.exit_code in SUCCESSES,
-            ended_at_s=one.ended_at_s,
-            duration_s=one.duration_s,
-            notifications_failed=one.notifications_failed,
-        )
+            report.command, one.stack or one.root, one.target, one.exit_code in SUCCESSES,
+            one.ended_at_s, one.duration_s, one.notifications_failed,
+        )  # fmt: skip
         run = render_run(View(run=ended))
         for line in filter(None, (one.parts.get("prometheus", "") + run).split("\n")):
             # The lines of a metric begin with those about it.

@@ -515,10 +515,7 @@ def _review_sheet(review: Review, view: View, clean: Clean) -> Sheet:
         rows=rows,
         folded=_folded(rows),
         keys=tuple(row.key for row in rows),
-        notes=(
-            *_refusal_notes(refusals_of(review.denied), clean),
-            *_warning_notes(review.warnings, clean),
-        ),
+        notes=(*_refusal_notes(refusals_of(review.denied), clean), *_warning_notes(review.warnings, clean)),
         denied=tuple(_row_of_denial(one, sources.get(one.key), clean) for one in review.denied),
         sums=tuple(clean(line) for line in (*review_settings(review), *review_nodes(review)) if line),
     )
