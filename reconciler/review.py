@@ -10,8 +10,8 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from reconciler.core.values import PlanWarning
 from reconciler.decide.review import Review, ReviewedSide, Side, make_review
@@ -24,26 +24,20 @@ from reconciler.modelarts.target import known_values
 from reconciler.version import __version__
 
 
-@dataclass(frozen=True)
-class ReviewRequest:
-    """What is to be compared: BASE and HEAD as they were given, and the PATHs in each of them.
+def review(
+    base: str,
+    head: str,
+    paths: Sequence[Path],
+    *,
+    target: str | None,
+    variables: Mapping[str, str],
+    var_files: Sequence[Path],
+    learn: Callable[[Iterable[str]], None],
+) -> Review:
+    """Compare the manifests of BASE and HEAD; `paths` are the PATHs in each of them.
 
     `variables` and `var_files` give variables their values on both sides. `learn` is told what must not be
     seen before anything else is done with it.
-    """
-
-    base: str
-    head: str
-    paths: Sequence[Path] = ()
-    target: str | None = None
-    variables: Mapping[str, str] = field(default_factory=dict)
-    var_files: Sequence[Path] = ()
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    learn: Callable[[Iterable[str]], None] = lambda _: None
-
-
-def review(request: ReviewRequest) -> Review:
-    """Compare the manifests of BASE and HEAD.
 
     Raises:
         WrongUsage: a directory, revision, path or target does not exist, or there are several stacks to
@@ -51,29 +45,29 @@ def review(request: ReviewRequest) -> Review:
         ManifestInvalid: the manifest of BASE or HEAD is invalid; the problems of both are told.
         GitFailed: git could not read what the repository should hold.
     """
-    names = (request.base, request.head)
-    with opened(names, request.paths, request.var_files, request.environ) as sources:
+    with _opened((base, head), paths, var_files) as sources:
         found = [source.find() for source in sources]
         if not any(found):
-            head = sources[1]
-            places = [place or "." for place in head.copy.places] if head.copy else [head.name]
-            why = f"{head.name} has no manifest file at {', '.join(map(repr, places))}"
+            last = sources[1]
+            places = [place or "." for place in last.copy.places] if last.copy else [last.name]
+            why = f"{last.name} has no manifest file at {', '.join(map(repr, places))}"
             fix = "pass the PATH of the stack in the repository"
             raise ManifestInvalid(Diagnostic("no root file", why, fix))
         # A variable that only one side declares may be given a value.
         known = frozenset(name for files in found for name in _names(files, "variables"))
-        if request.target is not None and request.target not in _names(found[0], "targets"):
+        if target is not None and target not in _names(found[0], "targets"):
             found[0] = None  # What BASE declares is for other targets.
+        given = {"variables": variables, "var_files": var_files, "learn": learn, "target": target}
         sides: list[Side] = []
         problems: list[Diagnostic] = []
         for source, files in zip(sources, found, strict=True):
             try:
-                sides.append(_side(source, files, known, request))
+                sides.append(_side(source, files and files._replace(known_variables=known), given))
             except ManifestInvalid as invalid:
                 problems += invalid.diagnostics
         if problems:
             raise ManifestInvalid(*problems)
-    return make_review(*sides, target=request.target, version=__version__, evaluate=evaluate)
+    return make_review(*sides, target=target, version=__version__, evaluate=evaluate)
 
 
 def _names(files: StackFiles | None, section: str) -> set[str]:
@@ -82,33 +76,21 @@ def _names(files: StackFiles | None, section: str) -> set[str]:
     return {name for names in found if isinstance(names, dict) for name in names}
 
 
-def _side(
-    source: ManifestSource, files: StackFiles | None, known: frozenset[str], request: ReviewRequest
-) -> Side:
-    """Read one side; `known` are the variables of both."""
+def _side(source: ManifestSource, files: StackFiles | None, given: Mapping[str, Any]) -> Side:
     head = ReviewedSide(name=source.name, commit=source.copy.commit if source.copy else None)
     if files is None:
         return Side(head)
-    loaded = load(
-        files._replace(known_variables=known),
-        variables=request.variables,
-        var_files=request.var_files,
-        environ=request.environ,
-        offline=True,
-        learn=request.learn,
-        target=request.target,
-    )
-    request.learn(loaded.secrets)
+    loaded = load(files, environ=os.environ, offline=True, **given)
+    given["learn"](loaded.secrets)
     warnings = [
-        PlanWarning(what="not read", why=f"{name}: {why}")
-        for name, why in source.left_out(loaded.root).items()
+        PlanWarning(what="not read", why=f"{name}: {why}") for name, why in source.left_out(loaded.root)
     ]
     for one in loaded.warnings:
         place = f"{one.location}: " if one.location else ""
         warnings.append(PlanWarning(what=one.what, why=place + one.why, fix=one.fix))
     name, policy_target = loaded.target_name, {}
     if name is not None and loaded.stack.policies:
-        policy_target = known_values(name, loaded.targets.get(name), request.environ)
+        policy_target = known_values(name, loaded.targets.get(name), os.environ)
     return Side(
         head.model_copy(update={"stack": loaded.stack.name, "manifest_digest": loaded.manifest_digest}),
         loaded.stack,
@@ -116,7 +98,7 @@ def _side(
         name,
         loaded.records_reference,
         policy_target,
-        source.file_prefix,
+        source.copy.tree.prefix if source.copy else "",
         tuple(warnings),
     )
 
@@ -124,8 +106,7 @@ def _side(
 # --- where BASE and HEAD are
 
 
-@dataclass(frozen=True)
-class CommitCopy:
+class CommitCopy(NamedTuple):
     """The manifest files of a commit. `places` are the PATHs as paths of the repository, "" its top."""
 
     commit: str
@@ -139,8 +120,7 @@ class CommitCopy:
         return {place for place in self.places if not self.files.has(place)}
 
 
-@dataclass(frozen=True)
-class ManifestSource:
+class ManifestSource(NamedTuple):
     """One side. `paths` are the PATHs where they can be read, `copy` is None for a directory.
 
     `top` is what the paths of this side are relative to, `real_top` the same where the user has it;
@@ -154,11 +134,6 @@ class ManifestSource:
     copy: CommitCopy | None = None
     not_manifests: Sequence[Path] = ()
 
-    @property
-    def file_prefix(self) -> str:
-        """What the names of its files begin with in messages."""
-        return self.copy.tree.prefix if self.copy else ""
-
     def find(self) -> StackFiles | None:
         """The files of its stack; None for a commit that has no manifest there at all.
 
@@ -166,37 +141,33 @@ class ManifestSource:
             WrongUsage: a path does not exist, or there are several stacks to choose from.
             ManifestInvalid: there are manifest files, and none is a root file.
         """
-        tree = None if self.copy is None else self.copy.tree
         try:
-            return find_stack(self.paths, self.not_manifests, tree)
+            return find_stack(self.paths, self.not_manifests, self.copy.tree if self.copy else None)
         except ManifestInvalid:
             if self.copy is None or any(map(self.copy.files.has_manifests_at, self.copy.places)):
                 raise
             return None
 
-    def left_out(self, root: Path) -> dict[str, str]:
+    def left_out(self, root: Path) -> Iterator[tuple[str, str]]:
         """What of a stack could not be copied, by its name in messages, and why."""
-        if self.copy is None:
-            return {}
-        below = root.relative_to(self.copy.tree.directory).parts
-        return {
-            self.file_prefix + shortened(path): why
-            for path, why in sorted(self.copy.files.left_out.items())
-            if Path(path).parts[: len(below)] == below
-        }
+        if self.copy is not None:
+            below = root.relative_to(self.copy.tree.directory).parts
+            for path, why in sorted(self.copy.files.left_out.items()):
+                if Path(path).parts[: len(below)] == below:
+                    yield self.copy.tree.prefix + shortened(path), why
 
 
 @contextmanager
-def opened(
-    names: tuple[str, str], paths: Sequence[Path], var_files: Sequence[Path], environ: Mapping[str, str]
-) -> Iterator[tuple[ManifestSource, ManifestSource]]:
+def _opened(
+    names: tuple[str, str], paths: Sequence[Path], var_files: Sequence[Path]
+) -> Iterator[list[ManifestSource]]:
     """The sources of BASE and HEAD, by their names, for as long as they are read.
 
     Raises:
         WrongUsage: a directory, revision or path does not exist.
         GitFailed: git could not read what the repository should hold.
     """
-    repository = None if all(map(_exists, names)) else Repository.around(Path.cwd(), environ)
+    repository = None if all(map(_exists, names)) else Repository.around(Path.cwd(), os.environ)
     with ExitStack() as stack:
         sources = []
         for name, other in (names, names[::-1]):
@@ -213,12 +184,20 @@ def opened(
                 raise WrongUsage(Diagnostic("no such directory or revision", why, fix))
             made = tempfile.TemporaryDirectory(prefix="reconciler-review-", ignore_cleanup_errors=True)
             directory = Path(os.path.realpath(stack.enter_context(made)))
-            places = _places(repository, paths, Path(other), environ)
-            sources.append(_copied(repository, commit, name, places, directory))
-        base, head = sources
+            # What the paths of the repository are relative to.
+            levels = len(Path(repository.prefix).parts)
+            top = repository.directory.resolve().joinpath(*[".."] * levels).resolve()
+            places = _places(repository, top, paths, Path(other))
+            files = copy_manifests(repository, commit, directory)
+            copy = CommitCopy(commit, FileTree(directory, f"{name}:"), files, places)
+            for place in copy.lacking:
+                # What is not there declares nothing, but the stack around it may be.
+                (directory / place).mkdir(parents=True, exist_ok=True)
+            sources.append(ManifestSource(name, [directory / one for one in places], directory, top, copy))
         # A PATH that neither side has is a slip.
-        for place in sorted(base.copy.lacking & head.copy.lacking) if base.copy and head.copy else ():
-            why = f"{place!r} does not exist in {base.name} nor in {head.name}"
+        lacking = [one.copy.lacking if one.copy else set() for one in sources]
+        for place in sorted(set.intersection(*lacking)):
+            why = f"{place!r} does not exist in {names[0]} nor in {names[1]}"
             raise WrongUsage(Diagnostic("no such path", why))
         # The copies of files of values are no manifests on any side.
         relative = [
@@ -227,11 +206,10 @@ def opened(
             for one in sources
             if real.is_relative_to(one.real_top)
         ]
-        base, head = (
-            replace(one, not_manifests=[*var_files, *(one.top / path for path in relative)])
+        yield [
+            one._replace(not_manifests=[*var_files, *(one.top / path for path in relative)])
             for one in sources
-        )
-        yield base, head
+        ]
 
 
 def _exists(name: str) -> bool:
@@ -251,9 +229,7 @@ def _directory(path: Path, name: str, paths: Sequence[Path]) -> ManifestSource:
     return ManifestSource(name, [path / below for below in paths] or [path], top, top)
 
 
-def _places(
-    repository: Repository, paths: Sequence[Path], other: Path, environ: Mapping[str, str]
-) -> list[str]:
+def _places(repository: Repository, top: Path, paths: Sequence[Path], other: Path) -> list[str]:
     """The PATHs as paths of the repository; without one the place of the other side, if that is a directory
     of it, else of the current directory.
 
@@ -262,10 +238,10 @@ def _places(
     """
     if not paths and _exists(str(other)):
         directory = other if other.is_dir() else other.parent
-        beside = Repository.around(directory.resolve(), environ)
+        beside = Repository.around(directory.resolve(), os.environ)
         if beside is not None and beside.common_directory == repository.common_directory:
             return ["/".join(filter(None, (beside.prefix, "" if other.is_dir() else other.name)))]
-    top, places = _top(repository), []
+    places = []
     for path in paths or [Path()]:
         place = os.path.relpath(repository.directory / path, top)
         if place == os.pardir or place.startswith(os.pardir + os.sep):
@@ -273,20 +249,3 @@ def _places(
             raise WrongUsage(Diagnostic("invalid path", why))
         places.append("" if place == os.curdir else Path(place).as_posix())
     return places
-
-
-def _top(repository: Repository) -> Path:
-    """The directory that the paths of the repository are relative to."""
-    levels = len(Path(repository.prefix).parts)
-    return repository.directory.resolve().joinpath(*[".."] * levels).resolve()
-
-
-def _copied(
-    repository: Repository, commit: str, name: str, places: Sequence[str], directory: Path
-) -> ManifestSource:
-    files = copy_manifests(repository, commit, directory)
-    copy = CommitCopy(commit, FileTree(directory, f"{name}:"), files, places)
-    for place in copy.lacking:
-        # What is not there declares nothing, but the stack around it may be.
-        (directory / place).mkdir(parents=True, exist_ok=True)
-    return ManifestSource(name, [directory / place for place in places], directory, _top(repository), copy)

@@ -208,18 +208,16 @@ def review_command(
     PATH is the stack in both of them; default: the current directory's place in the repository, or
     the whole directory. Neither the service nor credentials are needed.
     """
-    from reconciler.review import ReviewRequest, review
+    from reconciler.review import review
 
     found = review(
-        ReviewRequest(
-            base,
-            head,
-            paths,
-            target=target,
-            variables=dict(variables),
-            var_files=var_files,
-            learn=console.redact.learn,
-        )
+        base,
+        head,
+        paths,
+        target=target,
+        variables=dict(variables),
+        var_files=var_files,
+        learn=console.redact.learn,
     )
     with paged(is_wanted=not outputs):
         show(Content.REVIEW, found, requested_outputs(outputs))
