@@ -192,60 +192,40 @@ def newest_revisions(memory: HistorySnapshot, limit: int | None) -> Sequence[Pas
 
 def _run(run: PastRun) -> HistoryRun:
     return HistoryRun(
-        id=run.id,
-        kind=run.kind,
+        **_same(HistoryRun, run),
+        **_times(run),
         result=run.word,
-        began_at=timestamp(run.at_s),
         ended_at=timestamp_or_none(run.ended_at_s),
-        duration_s=_span(run.at_s, run.ended_at_s),
-        who=run.who,
-        where=run.where,
-        command=run.command,
-        commit=run.commit,
-        plan_digest=run.plan_digest,
         summary=dict(run.summary),
-        actions=tuple(HistoryAction.model_validate(action._asdict()) for action in run.actions),
-        steps=tuple(
-            HistoryStep(
-                key=step.key,
-                action=step.action,
-                call=step.call,
-                name=step.name,
-                job=step.job,
-                began_at=timestamp(step.at_s),
-                duration_s=_span(step.at_s, step.ended_at_s),
-                ok=step.ok,
-                code=step.code,
-                message=step.message,
-                request_id=step.request_id,
-            )
-            for step in run.steps
-        ),
+        actions=tuple(HistoryAction(**action._asdict()) for action in run.actions),
+        steps=tuple(HistoryStep(**_same(HistoryStep, step), **_times(step)) for step in run.steps),
     )
 
 
 def _revision(one: PastRevision) -> HistoryRevision:
     return HistoryRevision(
-        key=one.key,
+        **_same(HistoryRevision, one),
         revision=one.number,
-        name=one.name,
-        job=one.job,
-        digest=one.digest,
         phase=one.phase_text or None,
         created_at=timestamp_or_none(one.created_at_s),
         started_at=timestamp_or_none(one.started_at_s),
-        ended_at=timestamp_or_none(one.ended_at_s) if one.phase and one.phase.is_terminal else None,
-        duration_s=one.duration_s,
-        node_count=one.node_count,
+        ended_at=timestamp_or_none(one.ended_at_s) if one.has_ended else None,
         seen_at=timestamp_or_none(one.seen_at_s),
         phases=tuple(HistoryPhase(phase=text, seen_at=timestamp(at_s)) for text, at_s in one.phases),
-        declared=one.declared and HistoryDeclared.model_validate(asdict(one.declared)),
+        declared=one.declared and HistoryDeclared(**asdict(one.declared)),
         released_at=timestamp_or_none(one.released_at_s),
     )
 
 
-def _span(begin_s: float, end_s: float | None) -> float | None:
-    return None if end_s is None else round(max(0.0, end_s - begin_s), 3)
+def _same(model: type[Frozen], record: PastRun | PastStep | PastRevision) -> dict[str, Any]:
+    """The plain fields that a document takes over from what was recorded."""
+    names = model.model_fields.keys() - {"summary", "actions", "steps", "phases", "declared", "result"}
+    return {name: getattr(record, name) for name in names.intersection(record._fields)}
+
+
+def _times(one: PastRun | PastStep) -> dict[str, Any]:
+    duration_s = None if one.ended_at_s is None else round(max(0.0, one.ended_at_s - one.at_s), 3)
+    return {"began_at": timestamp(one.at_s), "duration_s": duration_s}
 
 
 def changes_of(before: Declared, after: Declared) -> tuple[Change, ...]:
@@ -438,12 +418,9 @@ def _bars_by_key(
     created = {step.name: (run, step) for run, step in steps if step.call == Call.CREATE}
     ended = {step.job for _, step in steps if step.call == Call.TERMINATE and step.job}
     by_key: dict[str, list[PastRevision]] = defaultdict(list)
-    for one in revisions:
+    for one in sorted(revisions, key=lambda one: one.number):
         by_key[one.key].append(one)
-    return {
-        key: tuple(_bars(sorted(of_key, key=lambda one: one.number), created, ended, at_s))
-        for key, of_key in by_key.items()
-    }
+    return {key: tuple(_bars(of_key, created, ended, at_s)) for key, of_key in by_key.items()}
 
 
 def _bars(
@@ -452,7 +429,7 @@ def _bars(
     ended: Iterable[str],
     at_s: float,
 ) -> Iterator[Bar]:
-    """The bars of one key; of its revisions, oldest first."""
+    """The bars of one key; of its revisions, oldest first. `ended` are the jobs that we terminated."""
     begins = [_begin_s(one, created, at_s) for one in revisions]
     free_from_s: list[float] = []
     for one, begin_s, next_s in zip(revisions, begins, [*begins[1:], at_s], strict=True):
@@ -465,17 +442,28 @@ def _bars(
             end_s = next_s if next_s > begin_s else at_s
         end_s = _calendar_time(max(begin_s, end_s))
         started_s = one.started_at_s
+        # A job that was created and not observed since is taken for queued.
+        state = _STATES[one.phase] if one.phase_text else BarState.QUEUED
+        if one.released_at_s is not None and not one.has_ended:
+            state = BarState.RELEASED
+        elif state is BarState.TERMINATED and not (one.stopped or one.job in ended or _stopped_itself(one)):
+            state = BarState.TERMINATED_OUTSIDE
+        # The first track that is free again; a new one if none is.
+        free = (track for track, free_s in enumerate(free_from_s) if begin_s >= free_s - _OVERLAP_S)
+        track = next(free, len(free_from_s))
+        if track < _MOST_TRACKS:
+            free_from_s[track : track + 1] = [end_s]
         yield Bar(
             number=one.number,
             name=one.name,
-            state=_state_of(one, ended),
+            state=state,
             phase=one.phase_text,
             begin_s=begin_s,
             started_s=None if started_s is None else _calendar_time(max(begin_s, started_s)),
             end_s=end_s,
             is_found=one.created_at_s is None and one.name not in created,
             is_open=known_s is None,
-            track=_track(free_from_s, begin_s, end_s),
+            track=min(track, _MOST_TRACKS - 1),
             node_count=one.node_count,
             digest=one.digest,
             run=created[one.name][0] if one.name in created else None,
@@ -490,28 +478,6 @@ def _begin_s(one: PastRevision, created: Mapping[str, tuple[int, PastStep]], at_
         return _calendar_time(created[one.name][1].at_s)
     seen_s = one.phases[0][1] if one.phases else one.seen_at_s
     return _calendar_time(at_s if seen_s is None else min(seen_s, at_s))
-
-
-def _track(free_from_s: list[float], begin_s: float, end_s: float) -> int:
-    """The first track that is free again; a new one if none is."""
-    for track, free_s in enumerate(free_from_s):
-        if begin_s >= free_s - _OVERLAP_S:
-            free_from_s[track] = end_s
-            return track
-    if len(free_from_s) < _MOST_TRACKS:
-        free_from_s.append(end_s)
-    return len(free_from_s) - 1
-
-
-def _state_of(one: PastRevision, ended: Iterable[str]) -> BarState:
-    """How a revision was seen last; `ended` are the jobs that we terminated."""
-    if one.released_at_s is not None and not one.has_ended:
-        return BarState.RELEASED
-    # A job that was created and not observed since is taken for queued.
-    state = _STATES[one.phase] if one.phase_text else BarState.QUEUED
-    if state is not BarState.TERMINATED or one.stopped or one.job in ended or _stopped_itself(one):
-        return state
-    return BarState.TERMINATED_OUTSIDE
 
 
 def _stopped_itself(one: PastRevision) -> bool:
@@ -529,17 +495,21 @@ def _stopped_itself(one: PastRevision) -> bool:
 
 # --- its marks
 
-_REASONS: Mapping[str, MarkKind] = {
-    Reason.ADOPTED: MarkKind.ADOPTED,
-    Reason.MARKER_RESTORED: MarkKind.MARKER_RESTORED,
-}
-_ACTIONS: Mapping[str, MarkKind] = {Action.UPDATE: MarkKind.UPDATED, Action.TERMINATE: MarkKind.TERMINATED}
 #: What a drift check, or accept, has noted of a key, in the place of an outcome.
 _DRIFT: Mapping[str, MarkKind] = {
     "new": MarkKind.DRIFT,
     "changed": MarkKind.DRIFT,
     "gone": MarkKind.DRIFT_GONE,
     "accepted": MarkKind.DRIFT_ACCEPTED,
+}
+#: What was done, by its reason, else by the action. What a create or replace made is a bar, and the record of
+#: a revision says when it was released.
+_DONE: Mapping[str, MarkKind | None] = {
+    Reason.RELEASED: None,
+    Reason.ADOPTED: MarkKind.ADOPTED,
+    Reason.MARKER_RESTORED: MarkKind.MARKER_RESTORED,
+    Action.UPDATE: MarkKind.UPDATED,
+    Action.TERMINATE: MarkKind.TERMINATED,
 }
 _CHECKS = frozenset({"drift", "accept"})
 #: Classes of drift that the bars show themselves, and the one that is none.
@@ -550,65 +520,51 @@ _NOT_TRIED = frozenset({Status.SKIPPED, Status.INTERRUPTED})
 def _marks_by_key(
     runs: Sequence[PastRun], revisions: Iterable[PastRevision], bars: Mapping[str, Sequence[Bar]]
 ) -> dict[str, tuple[TimelineMark, ...]]:
-    """The marks of each key, oldest first; `runs` are oldest first, too."""
+    """The marks of each key, oldest first; `runs` are oldest first, too.
+
+    What one run after another finds unchanged is marked once, when it was found first.
+    """
     found: dict[str, list[TimelineMark]] = defaultdict(list)
-    for key, mark in _marks_of_runs(runs):
-        found[key].append(mark)
-    for one in revisions:
-        found[one.key] += _marks_of_revision(one)
-    for key, of_key in bars.items():
-        found[key] += (
-            TimelineMark(
-                MarkKind.TERMINATED_OUTSIDE, bar.end_s, f"{bar.name} was terminated, not by an apply"
-            )
-            for bar in of_key
-            if bar.state is BarState.TERMINATED_OUTSIDE
-        )
-    return {key: tuple(sorted(marks, key=lambda one: one.at_s)) for key, marks in found.items() if marks}
-
-
-def _marks_of_runs(runs: Sequence[PastRun]) -> Iterator[tuple[str, TimelineMark]]:
-    """What one run after another finds unchanged is marked once, when it was found first."""
     last: dict[str, tuple[MarkKind, str]] = {}
     for run in runs:
         times = {step.key: step.ended_at_s or step.at_s for step in run.steps}
         for action in run.actions:
-            kind = _kind(action)
+            kind, text = _mark_of(action)
             if kind is None:
                 if action.status == Status.DONE:
                     last.pop(action.key, None)
                 continue
-            text = _text(action)
             if kind in (MarkKind.FAILED, MarkKind.NAME_TAKEN) and last.get(action.key) == (kind, text):
                 continue
             last[action.key] = kind, text
             at_s = times.get(action.key, run.ended_at_s or run.at_s)
-            yield action.key, TimelineMark(kind, at_s, text, run.id)
+            found[action.key].append(TimelineMark(kind, at_s, text, run.id))
+    for one in revisions:
+        found[one.key] += _marks_of_revision(one)
+    for key, of_key in bars.items():
+        for bar in of_key:
+            if bar.state is BarState.TERMINATED_OUTSIDE:
+                text = f"{bar.name} was terminated, not by an apply"
+                found[key].append(TimelineMark(MarkKind.TERMINATED_OUTSIDE, bar.end_s, text))
+    return {key: tuple(sorted(marks, key=lambda one: one.at_s)) for key, marks in found.items() if marks}
 
 
-def _kind(action: PastAction) -> MarkKind | None:
-    """How an outcome is marked, if it is.
-
-    What a create or replace made is a bar, and the record of a revision says when it was released.
-    """
+def _mark_of(action: PastAction) -> tuple[MarkKind | None, str]:
+    """How an outcome is marked, if it is, and with which words."""
+    detail, is_done = action.detail, action.status == Status.DONE
     if action.action in _CHECKS:
         kind = _DRIFT.get(action.status)
-        return None if action.reason in _SHOWN_BY_BARS and kind is not MarkKind.DRIFT_ACCEPTED else kind
+        if action.reason in _SHOWN_BY_BARS and kind is not MarkKind.DRIFT_ACCEPTED:
+            kind = None
+        return kind, f"{action.reason}: {detail}" if detail else action.reason
+    kind = None if action.status in _NOT_TRIED else MarkKind.FAILED
     if action.reason == Reason.NAME_TAKEN and action.action == Action.CONFLICT:
-        return MarkKind.NAME_TAKEN
-    if action.status == Status.DONE:
-        is_recorded = action.reason == Reason.RELEASED
-        return None if is_recorded else _REASONS.get(action.reason) or _ACTIONS.get(action.action)
-    return None if action.status in _NOT_TRIED else MarkKind.FAILED
-
-
-def _text(action: PastAction) -> str:
-    detail = action.detail
-    if action.action in _CHECKS:
-        return f"{action.reason}: {detail}" if detail else action.reason
-    if action.status != Status.DONE and action.status not in _NOT_TRIED:
+        kind = MarkKind.NAME_TAKEN
+    elif is_done:
+        kind = _DONE.get(action.reason, _DONE.get(action.action))
+    if not is_done and action.status not in _NOT_TRIED:
         detail = f"{action.action} {spell_status(action.status)}" + (f": {detail}" if detail else "")
-    return f"{detail} ({action.code})" if action.code and action.code not in detail else detail
+    return kind, f"{detail} ({action.code})" if action.code and action.code not in detail else detail
 
 
 def _marks_of_revision(one: PastRevision) -> Iterator[TimelineMark]:
