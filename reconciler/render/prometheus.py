@@ -78,9 +78,14 @@ def render_fleet(report: FleetReport, view: View) -> str:
         is_shared = names[one.stack or one.root, one.target] > 1
         label = f',root="{_escaped(printable(one.root))}"' if is_shared else ""
         ended = RunReport(
-            report.command, one.stack or one.root, one.target, one.exit_code in SUCCESSES,
-            one.ended_at_s, one.duration_s, one.notifications_failed,
-        )  # fmt: skip
+            report.command,
+            one.stack or one.root,
+            one.target,
+            one.exit_code in SUCCESSES,
+            one.ended_at_s,
+            one.duration_s,
+            one.notifications_failed,
+        )
         run = render_run(View(run=ended))
         for line in filter(None, (one.parts.get("prometheus", "") + run).split("\n")):
             # The lines of a metric begin with those about it.

@@ -15,8 +15,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.values import Source
-from reconciler.decide.drift_check import Drift, DriftClass, Pending
-from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd, spell_counts, spell_status
+from reconciler.decide.drift_check import Drift, DriftClass
+from reconciler.decide.outcome import Result, Status, WaitEnd, spell_counts, spell_status
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
 from reconciler.decide.policies import refusals_of
 from reconciler.errors import Severity
@@ -61,9 +61,9 @@ from reconciler.text import few, format_count, printable
 if TYPE_CHECKING:
     from reconciler.core.values import Change, Denial, Head, PlanWarning
     from reconciler.decide.drift import DriftReport
-    from reconciler.decide.history import HistoryReport, HistoryRevision, HistoryRun
+    from reconciler.decide.history import HistoryReport
     from reconciler.decide.review import Review, ReviewedJob
-    from reconciler.decide.validation import DeniedJob, ManifestProblem, Validation
+    from reconciler.decide.validation import ManifestProblem, Validation
     from reconciler.errors import Diagnostic
 
 Clean = Callable[[str], str]
@@ -216,13 +216,33 @@ def _head_of(head: Head, clean: Clean) -> dict[str, Any]:
     }
 
 
-def _place_of(source: Source | None, clean: Clean) -> Source | None:
-    """Where the manifest has a key."""
-    return None if source is None else source.model_copy(update={"file": clean(source.file)})
+def _row(
+    clean: Clean,
+    key: str,
+    kind: str,
+    symbol: str,
+    colour: str,
+    text: str,
+    is_error: bool = False,
+    *,
+    rule: str = "",
+    source: Source | None = None,
+    changes: Iterable[Change] = (),
+) -> Row:
+    """A row of values that are not clean yet; its rule is its kind, where it is nothing else.
+
+    One that `is_error` is about an error of one job.
+    """
+    if source is not None:
+        source = source.model_copy(update={"file": clean(source.file)})
+    row = Row((clean(key),), kind, kind, symbol, colour, rule or kind, clean(text), source=source)
+    row = row._replace(changes=tuple(_field_of(change, clean) for change in changes))
+    if is_error:
+        row = row._replace(colour="red", level=Level.ERROR, is_finding=True, must_stay=True)
+    return row
 
 
 def _field_of(change: Change, clean: Clean) -> Field:
-    """A changed field as it is shown."""
     before, after = (
         None if value is None else clean(json.dumps(show(value), ensure_ascii=False))
         for value in (change.before, change.after)
@@ -232,33 +252,15 @@ def _field_of(change: Change, clean: Clean) -> Field:
 
 def _row_of_denial(denial: Denial, source: Source | None, clean: Clean) -> Row:
     """A row for a job that a policy denies, at the job's place: `rule` is the name of the policy."""
-    return _finding_row(
-        clean(denial.key),
-        DENIED,
-        clean(denial.policy),
-        clean(f"policy {denial.policy}: {denial.explanation}"),
-        _place_of(source or denial.source, clean),
-    )
+    text, source = f"policy {denial.policy}: {denial.explanation}", source or denial.source
+    return _row(clean, denial.key, DENIED, "!", "", text, True, rule=clean(denial.policy), source=source)
 
 
-def _finding_row(key: str, kind: str, rule: str, text: str, source: Source | None) -> Row:
-    """A row for an error of one job, beside what becomes of the job."""
-    return Row(
-        (key,), kind, kind, "!", "red", rule, text,
-        source=source, level=Level.ERROR, is_finding=True, must_stay=True,
-    )  # fmt: skip
-
-
-def _refusal_notes(refusals: Iterable[Diagnostic], clean: Clean) -> Iterator[Note]:
-    """Why a guard or policy refuses the whole."""
-    for one in refusals:
-        yield Note(Level.ERROR, clean(one.what), clean(one.why), clean(one.fix or ""))
-
-
-def _warning_notes(warnings: Iterable[PlanWarning], clean: Clean) -> Iterator[Note]:
-    """Warnings as they are shown."""
-    for one in warnings:
-        yield Note(Level.WARNING, *(clean(text or "") for text in (one.what, one.why, one.fix, one.key)))
+def _notes(refusals: Iterable[Diagnostic], warnings: Iterable[PlanWarning], clean: Clean) -> tuple[Note, ...]:
+    """Why a guard or policy refuses the whole, then warnings."""
+    found = [(Level.ERROR, one.what, one.why, one.fix, "") for one in refusals]
+    found += ((Level.WARNING, one.what, one.why, one.fix, one.key or "") for one in warnings)
+    return tuple(Note(level, *(clean(text or "") for text in texts)) for level, *texts in found)
 
 
 def _folded(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -283,6 +285,11 @@ def _plan_sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
     """A row per action; what policies deny and pre-flight found in rows of their own."""
     rows = tuple(_plan_row((action,), clean) for action in plan.actions)
     sources = {action.key: action.source for action in plan.actions}
+    denied = [_row_of_denial(one, sources.get(one.key), clean) for one in plan.denied]
+    for one in plan.preflight or ():
+        text, rule = "; ".join(filter(None, (one.detail, one.fix))), one.reason.value
+        denied.append(_row(clean, one.key, "refused", "!", "", text, True, rule=rule, source=one.source))
+    groups = fold_alike(in_order_for_people(plan.actions), look_of_action)
     return Sheet(
         Content.PLAN,
         **_head_of(plan, clean),
@@ -290,25 +297,11 @@ def _plan_sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
         counts={action.value: count for action, count in plan.summary.items()},
         has_changes=bool(plan.to_execute),
         rows=rows,
-        folded=tuple(
-            _plan_row(group, clean) for group in fold_alike(in_order_for_people(plan.actions), look_of_action)
-        ),
+        folded=tuple(_plan_row(group, clean) for group in groups),
         keys=tuple(dict.fromkeys(row.key for row in rows)),
         sums=tuple(map(clean, sums_of(plan))),
-        notes=(*_refusal_notes(plan.refusals, clean), *_warning_notes(plan.warnings, clean)),
-        denied=(
-            *(_row_of_denial(one, sources.get(one.key), clean) for one in plan.denied),
-            *(
-                _finding_row(
-                    clean(one.key),
-                    "refused",
-                    one.reason.value,
-                    clean("; ".join(filter(None, (one.detail, one.fix)))),
-                    _place_of(one.source, clean),
-                )
-                for one in plan.preflight or ()
-            ),
-        ),
+        notes=_notes(plan.refusals, plan.warnings, clean),
+        denied=tuple(denied),
         digest=view.digest,
     )
 
@@ -328,24 +321,19 @@ def _plan_row(actions: Sequence[PlannedAction], clean: Clean) -> Row:
     )
 
 
-def _job_row(job: PlannedAction | ReviewedJob, words: str, starts: str, clean: Clean) -> Row:
+def _job_row(job: PlannedAction | ReviewedJob, text: str, starts: str, clean: Clean) -> Row:
     """A row for a job of a plan or a review."""
     traits = job.traits
     ends_work = traits.stops_a_job
     needs_help = traits.stands_in_the_way or job.action is Action.UNKNOWN
     # What policies deny and pre-flight found is an error in rows of its own.
     is_error = needs_help and job.reason not in (Reason.DENIED, Reason.PREFLIGHT)
-    return Row(
-        keys=(clean(job.key),),
-        kind=job.action.value,
+    kind, colour, changes = job.action.value, traits.colour, job.changes
+    row = _row(clean, job.key, kind, job.symbol, colour, text, source=job.source, changes=changes)
+    return row._replace(
         words=traits.summary,
-        symbol=job.symbol,
-        colour=traits.colour,
         rule=job.reason.value,
-        text=clean(words),
         starts=clean(starts),
-        changes=tuple(_field_of(change, clean) for change in job.changes),
-        source=_place_of(job.source, clean),
         level=Level.ERROR if is_error else Level.WARNING if ends_work else Level.NONE,
         is_finding=needs_help,
         must_stay=ends_work or traits.stands_in_the_way,
@@ -359,19 +347,32 @@ def _job_row(job: PlannedAction | ReviewedJob, words: str, starts: str, clean: C
 
 def _drift_sheet(report: DriftReport, view: View, clean: Clean) -> Sheet:
     """A row per drift; what is pending, gone or ignored comes after it, and is no finding."""
-    rows = [
-        _drift_row(entry, mark, clean, rank)
-        for rank, (_, entries, mark) in enumerate(drift_sections(report))
-        for entry in entries
-        if mark != GONE
-    ]
+    rows = []
+    for rank, (_, entries, mark) in enumerate(drift_sections(report)):
+        for entry in entries if mark != GONE else ():
+            text = (f"{mark}: " if mark else "") + entry.detail + since_and_cost(entry)
+            text += f"; fix: {entry.fix}" if entry.fix else ""
+            symbol, colour, level = "!", "red", Level.WARNING
+            if entry.class_ is DriftClass.UNKNOWN:
+                symbol, colour, level = "?", "magenta", Level.ERROR
+            kind, place, changes = entry.class_.value, entry.source, entry.changes
+            row = _row(clean, entry.key, kind, symbol, colour, text, source=place, changes=changes)
+            rows.append(row._replace(level=level, is_finding=True, must_stay=True, rank=rank))
     rows.sort(key=lambda row: row.key)
-    rows += (_other(entry, "pending", ">", "blue", entry.detail, clean) for entry in report.pending)
-    rows += (_other(entry, GONE, "=", "green", _described(entry), clean, 1) for entry in report.gone)
+
+    def described(entry: Drift) -> str:
+        return f"{entry.class_.value}: {entry.detail}{since_and_cost(entry)}"
+
+    # For people, what is no drift, or none any more, comes after all drift.
     rows += (
-        _other(entry, "ignored", "=", "dim", f"{_described(entry)}; {why_ignored(entry)}", clean, 2)
-        for entry in report.ignored
+        _row(clean, one.key, "pending", ">", "blue", one.detail)._replace(rank=10) for one in report.pending
     )
+    rows += (
+        _row(clean, one.key, GONE, "=", "green", described(one))._replace(rank=11) for one in report.gone
+    )
+    for known in report.ignored:
+        text = f"{described(known)}; {why_ignored(known)}"
+        rows.append(_row(clean, known.key, "ignored", "=", "dim", text)._replace(rank=12))
     counts = {name.value: count for name, count in report.summary.items()} | {"ignored": len(report.ignored)}
     if report.since_last:
         counts |= {NEW: len(report.new), CHANGED: len(report.changed), GONE: len(report.gone)}
@@ -384,41 +385,8 @@ def _drift_sheet(report: DriftReport, view: View, clean: Clean) -> Sheet:
         rows=tuple(rows),
         folded=_folded(rows),
         keys=tuple(sorted({*map(clean, report.keys), *(row.key for row in rows)})),
-        notes=tuple(_warning_notes(report.warnings, clean)),
+        notes=_notes((), report.warnings, clean),
     )
-
-
-def _drift_row(entry: Drift, mark: str, clean: Clean, rank: int) -> Row:
-    is_unknown = entry.class_ is DriftClass.UNKNOWN
-    detail = f"{mark}: {entry.detail}" if mark else entry.detail
-    fix = f"; fix: {entry.fix}" if entry.fix else ""
-    return Row(
-        keys=(clean(entry.key),),
-        kind=entry.class_.value,
-        words=entry.class_.value,
-        symbol="?" if is_unknown else "!",
-        colour="magenta" if is_unknown else "red",
-        rule=entry.class_.value,
-        text=clean(detail + since_and_cost(entry) + fix),
-        changes=tuple(_field_of(change, clean) for change in entry.changes),
-        source=_place_of(entry.source, clean),
-        level=Level.ERROR if is_unknown else Level.WARNING,
-        is_finding=True,
-        must_stay=True,
-        rank=rank,
-    )
-
-
-def _other(
-    entry: Drift | Pending, kind: str, symbol: str, colour: str, words: str, clean: Clean, rank: int = 0
-) -> Row:
-    """A row for what is no drift, or none any more."""
-    # For people, what is no drift comes after all drift.
-    return Row((clean(entry.key),), kind, kind, symbol, colour, kind, clean(words), rank=10 + rank)
-
-
-def _described(entry: Drift) -> str:
-    return f"{entry.class_.value}: {entry.detail}{since_and_cost(entry)}"
 
 
 # ── results ───────────────────────────────────────────────────────────────────────────────────────────
@@ -431,68 +399,52 @@ _FAILED = frozenset(
 
 def _result_sheet(result: Result, view: View, clean: Clean) -> Sheet:
     """A row per action and per wait; the plan, `view.plan`, says where it was and what else was looked at."""
-    rows = (
-        *(_row_of_outcome(outcome, clean) for outcome in result.outcomes),
-        *(_row_of_wait(waited, view.at_s, clean) for waited in result.waits),
-    )
+    rows = []
+    for outcome in result.outcomes:
+        action, status = outcome.action, outcome.status
+        is_skipped = status is Status.SKIPPED
+        is_bad = status in _FAILED or action.action is Action.UNKNOWN
+        is_bad = is_bad or (is_skipped and action.traits.stands_in_the_way)
+        shown = action.after or action.before
+        became = outcome.message or outcome.detail
+        text = action.action.value + (f": {became}" if became else "")
+        row = _row(
+            clean,
+            action.key,
+            status.value,
+            action.symbol,
+            action.traits.colour,
+            text,
+            is_bad,
+            source=action.source,
+        )
+        rows.append(
+            row._replace(
+                words=spell_status(status),
+                rule=action.reason.value if is_skipped else status.value,
+                rank=0 if is_bad else 2 if is_skipped else 1,
+                revision=f"r{shown.revision}" if shown else "",
+                action=action.action.value,
+            )
+        )
+    for waited in result.waits:
+        is_bad, kind = waited.end is not WaitEnd.REACHED, waited.end.value
+        text = f"waited for: {waited.describe(view.at_s)}".rstrip(": ")
+        row = _row(clean, waited.key, kind, "!" if is_bad else "=", "green", text, is_bad)
+        rows.append(row._replace(words=kind.replace("_", " "), rank=0 if is_bad else 1))
     plan = view.plan
-    head = {"stack": "", "target": "", "where": ""} if plan is None else _head_of(plan, clean)
-    keys = () if plan is None else tuple(clean(action.key) for action in plan.actions)
+    keys = () if plan is None else (clean(action.key) for action in plan.actions)
     return Sheet(
         Content.RESULT,
-        **head,
+        **({"stack": "", "target": "", "where": ""} if plan is None else _head_of(plan, clean)),
         last_line=result_last_line(result),
         counts=result.summary,
         has_changes=any(outcome.status is Status.DONE for outcome in result.outcomes),
-        rows=rows,
+        rows=tuple(rows),
         folded=_folded(rows),
         keys=tuple(dict.fromkeys((*keys, *(row.key for row in rows)))),
         digest=view.digest,
         columns=("Outcome", "Job", "Why"),
-    )
-
-
-def _row_of_outcome(outcome: Outcome, clean: Clean) -> Row:
-    action, status = outcome.action, outcome.status
-    is_bad = (
-        status in _FAILED
-        or action.action is Action.UNKNOWN
-        or (status is Status.SKIPPED and action.traits.stands_in_the_way)
-    )
-    shown = action.after or action.before
-    became = outcome.message or outcome.detail
-    return Row(
-        keys=(clean(action.key),),
-        kind=status.value,
-        words=spell_status(status),
-        symbol=action.symbol,
-        colour="red" if is_bad else action.traits.colour,
-        rule=action.reason.value if status is Status.SKIPPED else status.value,
-        rank=0 if is_bad else 2 if status is Status.SKIPPED else 1,
-        revision=f"r{shown.revision}" if shown else "",
-        text=clean(action.action.value + (f": {became}" if became else "")),
-        source=_place_of(action.source, clean),
-        level=Level.ERROR if is_bad else Level.NONE,
-        is_finding=is_bad,
-        must_stay=is_bad,
-        action=action.action.value,
-    )
-
-
-def _row_of_wait(waited: Waited, at_s: float, clean: Clean) -> Row:
-    is_bad = waited.end is not WaitEnd.REACHED
-    return Row(
-        keys=(clean(waited.key),),
-        kind=waited.end.value,
-        words=waited.end.value.replace("_", " "),
-        symbol="!" if is_bad else "=",
-        colour="red" if is_bad else "green",
-        rule=waited.end.value,
-        rank=0 if is_bad else 1,
-        text=clean(f"waited for: {waited.describe(at_s)}".rstrip(": ")),
-        level=Level.ERROR if is_bad else Level.NONE,
-        is_finding=is_bad,
-        must_stay=is_bad,
     )
 
 
@@ -515,7 +467,7 @@ def _review_sheet(review: Review, view: View, clean: Clean) -> Sheet:
         rows=rows,
         folded=_folded(rows),
         keys=tuple(row.key for row in rows),
-        notes=(*_refusal_notes(refusals_of(review.denied), clean), *_warning_notes(review.warnings, clean)),
+        notes=_notes(refusals_of(review.denied), review.warnings, clean),
         denied=tuple(_row_of_denial(one, sources.get(one.key), clean) for one in review.denied),
         sums=tuple(clean(line) for line in (*review_settings(review), *review_nodes(review)) if line),
     )
@@ -523,9 +475,16 @@ def _review_sheet(review: Review, view: View, clean: Clean) -> Sheet:
 
 def _validation_sheet(report: Validation, view: View, clean: Clean) -> Sheet:
     """A row per problem with its place, then what policies deny, then warnings."""
+    denied = []
+    for denial in report.denied:
+        row = _row_of_denial(denial, denial.job, clean)
+        if set(denial.targets) != set(report.targets):
+            kind = "target" if len(denial.targets) == 1 else "targets"
+            row = row._replace(text=f"{row.text} ({kind} {clean(', '.join(denial.targets))})")
+        denied.append(row)
     rows = (
         *_problem_rows(report.diagnostics, "problem", clean),
-        *(_denied(one, report, clean) for one in report.denied),
+        *denied,
         *_problem_rows(report.warnings, "warning", clean),
     )
     return Sheet(
@@ -549,41 +508,26 @@ def _validation_sheet(report: Validation, view: View, clean: Clean) -> Sheet:
 
 
 def _problem_rows(problems: Sequence[ManifestProblem], word: str, clean: Clean) -> Iterator[Row]:
-    words = word if len(problems) == 1 else f"{word}s"
     for one in problems:
+        text = ": ".join(filter(None, (one.what, one.why))) + (f"; fix: {one.fix}" if one.fix else "")
+        key = one.path or (one.location.file if one.location else "manifest")
         is_error = one.severity is Severity.ERROR
-        about = ": ".join(filter(None, (one.what, one.why)))
-        yield Row(
-            keys=(clean(one.path or (one.location.file if one.location else "manifest")),),
-            kind="invalid" if is_error else "warning",
-            words=words,
-            symbol="!",
-            colour="red" if is_error else "yellow",
+        kind = "invalid" if is_error else "warning"
+        row = _row(clean, key, kind, "!", "yellow", text, is_error, source=one.location)
+        yield row._replace(
+            words=word if len(problems) == 1 else f"{word}s",
             rule=re.sub("[^a-z0-9]+", "_", clean(one.what).lower()).strip("_") or "problem",
-            text=clean(f"{about}; fix: {one.fix}" if one.fix else about),
-            source=_place_of(one.location, clean),
             level=Level.ERROR if is_error else Level.WARNING,
             is_finding=True,
-            must_stay=is_error,
         )
-
-
-def _denied(denial: DeniedJob, report: Validation, clean: Clean) -> Row:
-    row = _row_of_denial(denial, denial.job, clean)
-    if set(denial.targets) == set(report.targets):
-        return row
-    kind = "target" if len(denial.targets) == 1 else "targets"
-    return row._replace(text=f"{row.text} ({kind} {clean(', '.join(denial.targets))})")
 
 
 def by_file(sheet: Sheet) -> Sheet:
     """The same findings as those of the files that have them; warnings become notes."""
-    errors = [row for row in sheet.rows if row.level is Level.ERROR]
     rows = tuple(
-        row._replace(
-            keys=("manifest" if row.source is None else row.source.file,), text=f"{row.key}: {row.text}"
-        )
-        for row in errors
+        row._replace(keys=(row.source.file if row.source else "manifest",), text=f"{row.key}: {row.text}")
+        for row in sheet.rows
+        if row.level is Level.ERROR
     )
     notes = (Note(Level.WARNING, row.key, row.text, "") for row in sheet.rows if row.level is Level.WARNING)
     keys = tuple(dict.fromkeys((*sheet.keys, *(row.key for row in rows))))
@@ -594,79 +538,62 @@ def by_file(sheet: Sheet) -> Sheet:
 
 
 def _history_sheet(report: HistoryReport, view: View, clean: Clean) -> Sheet:
-    """Runs with their actions, and revisions. `view.verbose` lists the calls of each run."""
-    runs = tuple(_run_row(run, view, clean, len(report.runs) == 1) for run in report.runs)
-    revisions = tuple(_revision_row(one, report, clean) for one in report.revisions)
-    rows = (*_diff_rows(report, clean), *runs, *revisions)
+    """How two revisions differ, where that was asked for, runs with their actions, and revisions.
+
+    `view.verbose` lists the calls of each run.
+    """
+    rows = []
+    if (diff := report.diff) is not None:
+        row = _row(clean, report.key or "", "differences", "~", "yellow", "", changes=diff.changes)
+        row = row._replace(text=differences(report, diff), rule="diff")
+        words = "difference" if len(diff.changes) == 1 else "differences"
+        rows.append(row._replace(words=words, revision=f"r{diff.before} -> r{diff.after}"))
+    for run in report.runs:
+        result = run.result or "unknown"
+        facts = run.began_at + took(run.duration_s), f"by {origin_of(run, view.redact)}"
+        text = "; ".join(filter(None, (*facts, spell_counts(run.summary))))
+        row = _row(clean, f"#{run.id} {run.kind}", clean(result), "", COLOURS.get(result, "red"), text)
+        lines = [
+            f"{spell_status(one.status)} {what_was_done(run, one)} {one.key}{detail_of(one)}"
+            for one in run.actions
+        ]
+        lines += map(call_of, run.steps) if view.verbose else ()
+        rows.append(
+            row._replace(
+                words="run" if len(report.runs) == 1 else "runs",
+                rule=clean(run.kind),
+                lines=tuple(map(clean, lines)),
+                lines_title=format_count(len(run.actions), "action"),
+            )
+        )
+    for one in report.revisions:
+        text = ", ".join((*facts_of(one), *life_of(one)))
+        row = _row(clean, one.key, clean(one.phase or "not observed yet"), "", "dim", text, rule="revision")
+        lines = [f"{seen.phase} first observed {seen.seen_at}" for seen in one.phases]
+        if report.key and one.declared is not None:
+            lines += render_tree(declared_spec(one.declared), 0)
+        rows.append(
+            row._replace(
+                words="revision" if len(report.revisions) == 1 else "revisions",
+                revision=f"r{one.revision}",
+                lines=tuple(map(clean, lines)),
+                lines_title="phases and declaration" if report.key else "phases",
+                rank=1,
+            )
+        )
     about = f" of {report.key}" if report.key else ""
-    counts = f"{format_count(len(runs), 'run')}, {format_count(len(revisions), 'revision')}"
+    counts = {"runs": len(report.runs), "revisions": len(report.revisions)}
+    counted = (format_count(counts["runs"], "run"), format_count(counts["revisions"], "revision"))
     return Sheet(
         Content.HISTORY,
         **_head_of(report, clean),
-        last_line=clean(f"History{about}: {counts}."),
-        counts={"runs": len(runs), "revisions": len(revisions)},
-        rows=rows,
-        folded=rows,
-        keys=tuple(dict.fromkeys(row.key for row in revisions)),
+        last_line=clean(f"History{about}: {', '.join(counted)}."),
+        counts=counts,
+        rows=tuple(rows),
+        folded=tuple(rows),
+        keys=tuple(dict.fromkeys(clean(one.key) for one in report.revisions)),
         columns=("Result", "Run or job", "What"),
     )
-
-
-def _run_row(run: HistoryRun, view: View, clean: Clean, is_only: bool) -> Row:
-    result = run.result or "unknown"
-    origin = f"by {origin_of(run, view.redact)}"
-    facts = (run.began_at + took(run.duration_s), origin, spell_counts(run.summary))
-    lines = [
-        f"{spell_status(one.status)} {what_was_done(run, one)} {one.key}{detail_of(one)}"
-        for one in run.actions
-    ]
-    lines += map(call_of, run.steps) if view.verbose else ()
-    return Row(
-        keys=(clean(f"#{run.id} {run.kind}"),),
-        kind=clean(result),
-        words="run" if is_only else "runs",
-        symbol="",
-        colour=COLOURS.get(result, "red"),
-        rule=clean(run.kind),
-        text=clean("; ".join(filter(None, facts))),
-        lines=tuple(map(clean, lines)),
-        lines_title=format_count(len(run.actions), "action"),
-    )
-
-
-def _revision_row(one: HistoryRevision, report: HistoryReport, clean: Clean) -> Row:
-    lines = [f"{seen.phase} first observed {seen.seen_at}" for seen in one.phases]
-    if report.key and one.declared is not None:
-        lines += render_tree(declared_spec(one.declared), 0)
-    return Row(
-        keys=(clean(one.key),),
-        kind=clean(one.phase or "not observed yet"),
-        words="revision" if len(report.revisions) == 1 else "revisions",
-        symbol="",
-        colour="dim",
-        rule="revision",
-        revision=f"r{one.revision}",
-        text=clean(", ".join((*facts_of(one), *life_of(one)))),
-        lines=tuple(map(clean, lines)),
-        lines_title="phases and declaration" if report.key else "phases",
-        rank=1,
-    )
-
-
-def _diff_rows(report: HistoryReport, clean: Clean) -> Iterator[Row]:
-    """How two revisions differ, where that was asked for."""
-    if (diff := report.diff) is not None:
-        yield Row(
-            keys=(clean(report.key or ""),),
-            kind="differences",
-            words="difference" if len(diff.changes) == 1 else "differences",
-            symbol="~",
-            colour="yellow",
-            rule="diff",
-            revision=f"r{diff.before} -> r{diff.after}",
-            text=differences(report, diff),
-            changes=tuple(_field_of(change, clean) for change in diff.changes),
-        )
 
 
 # ── of any content ──────────────────────────────────────────────────────────────────────────────────
