@@ -17,7 +17,8 @@ vendor's SDK, `JobResponse`, `SpecResponse` and `JobAlgorithmResponse`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin
 
@@ -30,7 +31,6 @@ from pydantic import (
     create_model,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 
 from reconciler.core.body import create_body, one_spelling, with_identity
 from reconciler.core.fields import job as declared
@@ -41,21 +41,94 @@ from reconciler.core.observed import Listing, ObservedJob, Unreadable
 from reconciler.errors import NotSupported, ServiceError, UnreadableAnswer
 from reconciler.modelarts.observe import find_invalid_value, page_of
 from reconciler.modelarts.operations import (
-    Billing,
+    KINDS,
+    MODELS,
     Count,
-    FlavorInfo,
     Lenient,
     Number,
     OperationGroup,
-    Task,
     Texts,
+    fields_of,
 )
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 # --- declared and reported
 
+KINDS |= {
+    # "30s", "30" and 30 are the same.
+    "seconds": (
+        Annotated[
+            int | None,
+            BeforeValidator(lambda v: v.strip().removesuffix("s") or None if isinstance(v, str) else v),
+        ],
+        None,
+    ),
+    # Some documents write it `discreate`.
+    "param_type": (
+        Annotated[str, BeforeValidator(lambda v: "discrete" if v == "discreate" else v)],
+        "",
+    ),
+    "objects": (tuple[dict[str, Any], ...], ()),
+    "pairs": (tuple[tuple[Count, ...], ...], ()),
+    "secret": (str, Field("", repr=False)),
+}
 
-_Model = TypeVar("_Model", bound=Lenient)
-_VARIANTS: dict[type[BaseModel], type[Lenient]] = {}
+#: Objects that are reported only. Times of records are in seconds since 1970, memory is in GB; `PoolInfo` is
+#: not documented, and seen in answers; the token of a `WebTool`, a web page of the job, grants access.
+_OBJECTS = {
+    "Label": "key value",
+    "FlavorDetail": "flavor_type billing:Billing flavor_info:FlavorInfo attributes:texts",
+    "AllocatedResources": (
+        "cpu_arch cpu_core_num:number mem_size:number accelerator_num:number accelerator_type"
+    ),
+    "PoolInfo": "accelerator_num:number pool_resource_flavor:any",
+    "TaskStatus": "task exit_code:int message",
+    "RecoverRecord": (
+        "recover_start_at:int recover_end_at:int recover fault_scenario reason related_task recover_result"
+    ),
+    "RunningRecord": (
+        "start_at:int end_at:int xpu_start_at:int start_type end_reason end_related_task end_recover "
+        "end_recover_before_downgrade recover_records:RecoverRecord*"
+    ),
+    "TaskUrl": "task url",
+    "WebTool": "url token:secret",
+    "EnvironmentVariable": (
+        "label des env_name env_type value modifiable:bool displayable:bool used_steps:*"
+    ),
+    "CheckpointConfig": "checkpoint_id save_checkpoints_max:int skipped_steps:int restore_training:int",
+}
+for _name, _fields in _OBJECTS.items():
+    MODELS[_name] = create_model(_name, __base__=Lenient, __module__=__name__, **fields_of(_fields))
+
+#: What an answer adds to the fields of declared models, or has in another form.
+_ADDED = {
+    "SearchParam": "param_type:param_type",
+    "Dataset": "obs_url",
+    "Output": "mode period:seconds",
+    "Engine": "v1_compatible:bool usage support_groups tags:Label*",
+    "Algorithm": "parameters_customization:bool",
+    "Resource": (
+        "policy flavor_name pool_name pool_info:PoolInfo flavor_detail:FlavorDetail "
+        "main_container_allocated_resources:AllocatedResources"
+    ),
+    "NodeSelector": "nodeSelectorTerms:objects",
+    "PreferredAffinity": "node_affinity:objects",
+    "AssetModel": "id location",
+    "Spec": "is_hosted_log:bool",
+    "TaskResource": (
+        "flavor_name flavor_type max_num:int billing:Billing flavor_info:FlavorInfo attributes:texts"
+    ),
+    "ExperimentReference": "serial_number",
+    "Ssh": "task_urls:TaskUrl*",
+    "Endpoints": "jupyter_lab:WebTool tensorboard:WebTool mindstudio_insight:WebTool",
+    "TaskEnvironment": "envs:EnvironmentVariable*",
+    "FineTuneConfig": "checkpoint_config:CheckpointConfig",
+}
+#: Declared models whose answers are alike: each has the fields of the others.
+_ALIKE = ((declared.InputRemote, declared.OutputRemote), (declared.Engine, rare.TaskEngine))
+#: What is declared beside the job's parts, and reported in its metadata.
+_IN_METADATA = ("description", "annotations", "training_experiment_reference")
 #: How a plain type is read, and its value when nothing was reported.
 _PLAIN: dict[Any, tuple[Any, Any]] = {
     str: (str, ""),
@@ -65,35 +138,21 @@ _PLAIN: dict[Any, tuple[Any, Any]] = {
 }
 
 
-def as_declared(
-    *models: type[BaseModel], without: Collection[str] = ()
-) -> Callable[[type[_Model]], type[_Model]]:
-    """Give a response model the fields of the declared ones, but those that it has itself.
-
-    It is their variant from then on, wherever another declared model has one of them as a field.
-    """
-
-    def extended(own: type[_Model]) -> type[_Model]:
-        fields: dict[str, Any] = {
-            name: _lenient(type_of(field))
-            for model in models
-            for name, field in model.model_fields.items()
-            if name not in own.model_fields and name not in without
-        }
-        made = create_model(
-            own.__name__, __base__=own, __module__=own.__module__, __doc__=own.__doc__, **fields
-        )
-        _VARIANTS.update(dict.fromkeys(models, made))
-        return made
-
-    return extended
-
-
+@cache
 def variant_of(model: type[BaseModel]) -> type[Lenient]:
-    if model not in _VARIANTS:
-        own = type(model.__name__, (Lenient,), {"__module__": __name__, "__doc__": model.__doc__})
-        as_declared(model)(own)
-    return _VARIANTS[model]
+    """The model that reads from an answer what is declared by another one."""
+    alike = next((models for models in _ALIKE if model in models), (model,))
+    fields = _reported(*alike) | fields_of(_ADDED.get(alike[0].__name__, ""))
+    return create_model(alike[0].__name__, __base__=Lenient, __module__=__name__, **fields)
+
+
+def _reported(*models: type[BaseModel]) -> dict[str, Any]:
+    return {
+        name: _lenient(type_of(field))
+        for model in models
+        for name, field in model.model_fields.items()
+        if (model, name) != (declared.Parameter, "sensitive")  # which is never sent
+    }
 
 
 def _lenient(annotation: Any) -> tuple[Any, Any]:
@@ -119,145 +178,25 @@ def bare_type(annotation: Any) -> Any:
     return str if origin is Literal else annotation
 
 
-#: "30s", "30" and 30 are the same.
-Seconds = Annotated[
-    int | None, BeforeValidator(lambda v: v.strip().removesuffix("s") or None if isinstance(v, str) else v)
-]
+def _with(fields: Mapping[str, Any]) -> Callable[[type[_Model]], type[_Model]]:
+    """Give a model more fields than its class shows."""
+
+    def extended(own: type[_Model]) -> type[_Model]:
+        more: dict[str, Any] = {name: kind for name, kind in fields.items() if name not in own.model_fields}
+        return create_model(
+            own.__name__, __base__=own, __module__=own.__module__, __doc__=own.__doc__, **more
+        )
+
+    return extended
 
 
-@as_declared(declared.Parameter, without={"sensitive"})  # which is never sent
-class Parameter(Lenient):
-    """One argument of the training script."""
+MODELS["ExperimentReference"] = variant_of(rare.ExperimentReference)
 
 
-@as_declared(rare.SearchParam)
-class SearchParam(Lenient):
-    # Some documents write it `discreate`.
-    param_type: Annotated[str, BeforeValidator(lambda v: "discrete" if v == "discreate" else v)] = ""
-
-
-@as_declared(rare.Dataset)
-class Dataset(Lenient):
-    """A data set; `obs_url` is where it lies."""
-
-    obs_url: str = ""
-
-
-@as_declared(declared.InputRemote, declared.OutputRemote)
-class Remote(Lenient):
-    """Where data lies: in object storage, or in a data set."""
-
-
-@as_declared(declared.Output)
-class Output(Lenient):
-    """Data that the job writes; it is uploaded every `period` seconds."""
-
-    mode: str = ""
-    period: Seconds = None
-
-
-class Label(Lenient):
-    """A tag."""
-
-    key: str = ""
-    value: str = ""
-
-
-@as_declared(declared.Engine, rare.TaskEngine)
-class JobEngine(Lenient):
-    v1_compatible: bool | None = None
-    usage: str = ""
-    support_groups: str = ""
-    tags: tuple[Label, ...] = ()
-
-
-@as_declared(declared.Algorithm)
-class Algorithm(Lenient):
-    """What the job runs."""
-
-    parameters_customization: bool | None = None
-
-
-class FlavorDetail(Lenient):
-    flavor_type: str = ""
-    billing: Billing | None = None
-    flavor_info: FlavorInfo | None = None
-    attributes: Texts = Field(default_factory=dict)
-
-
-class AllocatedResources(Lenient):
-    """What the container was given; memory in GB."""
-
-    cpu_arch: str = ""
-    cpu_core_num: Number = None
-    mem_size: Number = None
-    accelerator_num: Number = None
-    accelerator_type: str = ""
-
-
-class PoolInfo(Lenient):
-    """The dedicated pool; not documented, and seen in answers."""
-
-    accelerator_num: Number = None
-    pool_resource_flavor: Any = None
-
-
-@as_declared(declared.Resource)
-class Resource(Lenient):
-    policy: str = ""
-    flavor_name: str = ""
-    pool_name: str = ""
-    pool_info: PoolInfo | None = None
-    flavor_detail: FlavorDetail | None = None
-    main_container_allocated_resources: AllocatedResources | None = None
-
-
-@as_declared(rare.NodeSelector)
-class NodeSelector(Lenient):
-    """Nodes on which a job may run, in the words of Kubernetes."""
-
-    nodeSelectorTerms: tuple[dict[str, Any], ...] = ()  # noqa: N815
-
-
-@as_declared(rare.PreferredAffinity)
-class PreferredAffinity(Lenient):
-    """What the placement should obey, in the words of Kubernetes."""
-
-    node_affinity: tuple[dict[str, Any], ...] = ()
-
-
-@as_declared(rare.AssetModel)
-class AssetModel(Lenient):
-    id: str = ""
-    location: str = ""
-
-
-@as_declared(declared.Spec)
-class Spec(Lenient):
-    is_hosted_log: bool | None = None
-
-
-@as_declared(rare.TaskResource)
-class TaskResource(Lenient):
-    flavor_name: str = ""
-    flavor_type: str = ""
-    max_num: Count = None
-    billing: Billing | None = None
-    flavor_info: FlavorInfo | None = None
-    attributes: Texts = Field(default_factory=dict)
-
-
-#: What is declared beside the job's parts, and reported in its metadata.
-_IN_METADATA = ("description", "annotations", "training_experiment_reference")
-
-
-@as_declared(rare.ExperimentReference)
-class ExperimentReference(Lenient):
-    """The experiment that the job belongs to, and its number there."""
-
-    serial_number: str = ""
-
-
+# `ai_project`, `uuid`, `update_time` and `tags` are not documented, and seen in answers.
+@_with(
+    fields_of("training_experiment_reference:ExperimentReference ai_project uuid update_time:int tags:Label*")
+)
 class Metadata(Lenient):
     """What the job is called; times in milliseconds since 1970."""
 
@@ -268,46 +207,14 @@ class Metadata(Lenient):
     create_time: Count = None
     user_name: str = ""
     annotations: Texts = Field(default_factory=dict)
-    training_experiment_reference: ExperimentReference | None = None
-    ai_project: str = ""
-    # Not documented, and seen in answers.
-    uuid: str = ""
-    update_time: Count = None
-    tags: tuple[Label, ...] = ()
 
 
-class TaskStatus(Lenient):
-    task: str = ""
-    exit_code: Count = None
-    message: str = ""
-
-
-class RecoverRecord(Lenient):
-    """One attempt to recover from a fault; times in seconds since 1970."""
-
-    recover_start_at: Count = None
-    recover_end_at: Count = None
-    recover: str = ""
-    fault_scenario: str = ""
-    reason: str = ""
-    related_task: str = ""
-    recover_result: str = ""
-
-
-class RunningRecord(Lenient):
-    """One run of a job; times in seconds since 1970."""
-
-    start_at: Count = None
-    end_at: Count = None
-    xpu_start_at: Count = None
-    start_type: str = ""
-    end_reason: str = ""
-    end_related_task: str = ""
-    end_recover: str = ""
-    end_recover_before_downgrade: str = ""
-    recover_records: tuple[RecoverRecord, ...] = ()
-
-
+@_with(
+    fields_of(
+        "node_count_metrics:pairs task_statuses:TaskStatus* running_records:RunningRecord* task_ips:Task* "
+        "retention_time:int"
+    )
+)
 class StatusResponse(Lenient):
     """Where the job is in its life; times and durations in milliseconds, 0 before the start.
 
@@ -318,76 +225,15 @@ class StatusResponse(Lenient):
     secondary_phase: str = ""
     duration: Count = None
     start_time: Count = None
-    node_count_metrics: tuple[tuple[Count, ...], ...] = ()
     tasks: tuple[str, ...] = ()
-    task_statuses: tuple[TaskStatus, ...] = ()
-    running_records: tuple[RunningRecord, ...] = ()
-    task_ips: tuple[Task, ...] = ()
-    retention_time: Count = None
 
 
-class TaskUrl(Lenient):
-    task: str = ""
-    url: str = ""
-
-
-@as_declared(declared.Ssh)
-class Ssh(Lenient):
-    task_urls: tuple[TaskUrl, ...] = ()
-
-
-class WebTool(Lenient):
-    """A web page of the job; its token grants access."""
-
-    url: str = ""
-    token: str = Field("", repr=False)
-
-
-@as_declared(declared.Endpoints)
-class Endpoints(Lenient):
-    """Access to the running job."""
-
-    jupyter_lab: WebTool | None = None
-    tensorboard: WebTool | None = None
-    mindstudio_insight: WebTool | None = None
-
-
-class EnvironmentVariable(Lenient):
-    label: str = ""
-    des: str = ""
-    env_name: str = ""
-    env_type: str = ""
-    value: str = ""
-    modifiable: bool | None = None
-    displayable: bool | None = None
-    used_steps: tuple[str, ...] = ()
-
-
-@as_declared(rare.TaskEnvironment)
-class TaskEnvironment(Lenient):
-    envs: tuple[EnvironmentVariable, ...] = ()
-
-
-class CheckpointConfig(Lenient):
-    checkpoint_id: str = ""
-    save_checkpoints_max: Count = None
-    skipped_steps: Count = None
-    restore_training: Count = None
-
-
-@as_declared(rare.FineTuneConfig)
-class FineTuneConfig(Lenient):
-    checkpoint_config: CheckpointConfig | None = None
-
-
-@as_declared(declared.JobBody, without=_IN_METADATA)
+@_with({name: kind for name, kind in _reported(JobBody).items() if name not in _IN_METADATA})
 class ReportedJob(Lenient):
     """All that the service reports of a job: in details, terminate, and the items of a search."""
 
     metadata: Metadata = Field(default_factory=Metadata)
     status: StatusResponse = Field(default_factory=StatusResponse)
-    algorithm: Algorithm | None = None
-    spec: Spec | None = None
 
     @classmethod
     def of(cls, job: ObservedJob) -> Self:
@@ -434,9 +280,6 @@ class RequestModel(BaseModel):
     def body(self) -> dict[str, Any]:
         """The JSON object that is sent."""
         return self.model_dump(mode="json", exclude_defaults=True)
-
-
-_Request = TypeVar("_Request", bound=RequestModel)
 
 
 class Filter(RequestModel):
@@ -495,42 +338,27 @@ class MetadataUpdate(RequestModel):
     annotation: dict[str, str] | None = None
 
 
-def _with_mutable_fields(own: type[_Request]) -> type[_Request]:
-    """Give a request model the declared fields that can be changed in place; all are optional."""
-    fields = {
-        name: update
-        for name, field in JobBody.model_fields.items()
-        if name not in own.model_fields and (update := _update_of(field))
-    }
-    return create_model(own.__name__, __base__=own, __module__=own.__module__, __doc__=own.__doc__, **fields)
+def _update_of(model: type[BaseModel], *, whole: bool = False) -> dict[str, Any]:
+    """The fields of an update: all that is declared and can be changed in place; each is optional."""
+    fields: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        kind = bare_type(type_of(field))
+        is_mutable = whole or any(isinstance(mark, UpdateInPlace) for mark in field.metadata)
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            if below := _update_of(kind, whole=is_mutable):
+                made = create_model(
+                    f"{kind.__name__}Update", __base__=RequestModel, __doc__=kind.__doc__, **below
+                )
+                fields[name] = made | None, None
+        elif is_mutable:
+            if get_origin(kind) is list:
+                kind = tuple[bare_type(get_args(kind)[0]), ...]  # type: ignore[misc]
+            limits = (limit for limit in field.metadata if not isinstance(limit, UpdateInPlace | Mark))
+            fields[name] = Annotated[(kind | None, Field(), *limits)], None
+    return fields
 
 
-def _update_of(field: FieldInfo) -> Any:
-    """The field of an update, None for a field that cannot be changed."""
-    kind = bare_type(type_of(field))
-    is_mutable = any(isinstance(mark, UpdateInPlace) for mark in field.metadata)
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        fields: dict[str, Any] = {
-            name: _optional(member) if is_mutable else _update_of(member)
-            for name, member in kind.model_fields.items()
-        }
-        fields = {name: update for name, update in fields.items() if update}
-        if not fields:
-            return None
-        made = create_model(f"{kind.__name__}Update", __base__=RequestModel, __doc__=kind.__doc__, **fields)
-        return made | None, None
-    return _optional(field) if is_mutable else None
-
-
-def _optional(field: FieldInfo) -> tuple[Any, None]:
-    kind = bare_type(type_of(field))
-    if get_origin(kind) is list:
-        kind = tuple[bare_type(get_args(kind)[0]), ...]  # type: ignore[misc]
-    limits = (limit for limit in field.metadata if not isinstance(limit, UpdateInPlace | Mark))
-    return Annotated[(kind | None, Field(), *limits)], None
-
-
-@_with_mutable_fields
+@_with(_update_of(JobBody))
 class UpdateBody(RequestModel):
     """What is to be changed on a job; an empty description clears it. OTC knows `description` alone.
 

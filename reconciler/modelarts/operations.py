@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypedDict, TypeVar, Unpack, cast
 from urllib.parse import quote
 
 from pydantic import (
@@ -26,6 +26,7 @@ from pydantic import (
     ModelWrapValidatorHandler,
     TypeAdapter,
     ValidationError,
+    create_model,
     model_validator,
 )
 
@@ -155,7 +156,40 @@ class Task(Lenient):
     schedule_count: Count = None
 
 
-# --- The service's further calls in groups, with the models of their answers: logs, tags and the catalog
+#: Types of fields as a table writes them, each with its value when nothing was reported; and models by name.
+KINDS: dict[str, tuple[Any, Any]] = {
+    "": (str, ""),
+    "int": (Count, None),
+    "number": (Number, None),
+    "bool": (bool | None, None),
+    "texts": (Texts, Field(default_factory=dict)),
+    "any": (Any, None),
+    "needed": (str, ...),
+    "count": (int, ...),
+    "*": (tuple[str, ...], ()),
+}
+MODELS: dict[str, Any] = {"Billing": Billing, "FlavorInfo": FlavorInfo, "Task": Task}
+
+
+def fields_of(table: str) -> dict[str, Any]:
+    """Read a table of fields: `key size:number tags:Label*` is a text, a number and a list of models."""
+    fields: dict[str, Any] = {}
+    for name, _, kind in (entry.partition(":") for entry in table.split()):
+        model: Any = MODELS.get(kind.rstrip("*"))
+        if model is None:
+            fields[name] = KINDS[kind]
+        else:
+            fields[name] = (tuple[model, ...], ()) if kind.endswith("*") else (model | None, None)
+    return fields
+
+
+def _answer(name: str, table: str) -> Any:
+    """The model of an answer, see `fields_of`."""
+    MODELS[name] = create_model(name, __base__=ResponseModel, __module__=__name__, **fields_of(table))
+    return MODELS[name]
+
+
+# --- calls in groups
 
 _T = TypeVar("_T")
 
@@ -266,12 +300,6 @@ class LogPreview(ResponseModel):
     full_size: Count = None
 
 
-class LogUrl(ResponseModel):
-    """A link to a whole log, valid for five minutes; it grants access without credentials."""
-
-    obs_url: str
-
-
 class LogLines(ResponseModel):
     """Some lines of a log."""
 
@@ -295,8 +323,10 @@ class Metric(ResponseModel):
         return value
 
 
-class Metrics(ResponseModel):
-    metrics: tuple[Metric, ...] = ()
+MODELS["Metric"] = Metric
+Metrics = _answer("Metrics", "metrics:Metric*")
+#: A link to a whole log, valid for five minutes; it grants access without credentials.
+LogUrl = _answer("LogUrl", "obs_url:needed")
 
 
 class EventQuery(TypedDict, total=False):
@@ -407,21 +437,6 @@ class Tag(ResponseModel):
     value: str = ""
 
 
-class TagList(ResponseModel):
-    tags: tuple[Tag, ...] = ()
-
-
-class TagValues(ResponseModel):
-    """A key, and all values that jobs of the project give it."""
-
-    key: str
-    values: tuple[str, ...] = ()
-
-
-class ProjectTags(ResponseModel):
-    tags: tuple[TagValues, ...] = ()
-
-
 class TaggedJob(ResponseModel):
     """A job that was found by its tags."""
 
@@ -432,15 +447,13 @@ class TaggedJob(ResponseModel):
     resource_detail: Any = None
 
 
-class TaggedJobs(ResponseModel):
-    """A page of jobs that were found by their tags; `total_count` is how many there are."""
-
-    resources: tuple[TaggedJob, ...] = ()
-    total_count: Count = None
-
-
-class TaggedCount(ResponseModel):
-    total_count: int
+MODELS |= {"Tag": Tag, "TaggedJob": TaggedJob}
+TagList = _answer("TagList", "tags:Tag*")
+#: All values that jobs of the project give to a key.
+TagValues = _answer("TagValues", "key:needed values:*")
+ProjectTags = _answer("ProjectTags", "tags:TagValues*")
+TaggedJobs = _answer("TaggedJobs", "resources:TaggedJob* total_count:int")
+TaggedCount = _answer("TaggedCount", "total_count:count")
 
 
 class Tags(OperationGroup):
@@ -498,7 +511,7 @@ class Tags(OperationGroup):
         self, tags: Mapping[str, Sequence[str]], *, name: str | None = None, without_any: bool = False
     ) -> int:
         """Return how many jobs `find` would find."""
-        return parsed(TaggedCount, self._search("count", tags, name, without_any)).total_count
+        return int(parsed(TaggedCount, self._search("count", tags, name, without_any)).total_count)
 
     @property
     def _tags(self) -> str:
@@ -560,10 +573,6 @@ class Quota(ResponseModel):
     used: Count = None
 
 
-class Quotas(ResponseModel):
-    quotas: tuple[Quota, ...] = ()
-
-
 class Flavor(Lenient):
     """A kind of node."""
 
@@ -577,11 +586,6 @@ class Flavor(Lenient):
     billing: Billing | None = None
     flavor_info: FlavorInfo | None = None
     attributes: Texts = Field(default_factory=dict)
-
-
-class Flavors(ResponseModel):
-    total_count: Count = None
-    flavors: tuple[Flavor, ...] = ()
 
 
 class ImageInfo(ResponseModel):
@@ -602,9 +606,10 @@ class Engine(ResponseModel):
     tags: tuple[Tag, ...] = ()
 
 
-class Engines(ResponseModel):
-    total: Count = None
-    items: tuple[Engine, ...] = ()
+MODELS |= {"Quota": Quota, "Flavor": Flavor, "Engine": Engine}
+Quotas = _answer("Quotas", "quotas:Quota*")
+Flavors = _answer("Flavors", "total_count:int flavors:Flavor*")
+Engines = _answer("Engines", "total:int items:Engine*")
 
 
 class Catalog(OperationGroup):
@@ -619,24 +624,23 @@ class Catalog(OperationGroup):
 
     def flavors(self, flavor_type: str | None = None) -> tuple[Flavor, ...]:
         """Return the flavors of the public pools, of one type (CPU, GPU, Ascend) or all."""
-        return self._flavors(flavor_type).flavors
+        return cast("tuple[Flavor, ...]", self._flavors(flavor_type).flavors)
 
-    def _flavors(self, flavor_type: str | None) -> Flavors:
-        answer = self._get(f"{self._root}/training-job-flavors", {"flavor_type": flavor_type})
-        return parsed(Flavors, answer)
+    def _flavors(self, flavor_type: str | None) -> Any:
+        return parsed(Flavors, self._get(f"{self._root}/training-job-flavors", {"flavor_type": flavor_type}))
 
     def engines(self) -> tuple[Engine, ...]:
         """Return the preset engines."""
-        return self._engines().items
+        return cast("tuple[Engine, ...]", self._engines().items)
 
-    def _engines(self) -> Engines:
+    def _engines(self) -> Any:
         return parsed(Engines, self._get(f"{self._root}/training-job-engines"))
 
     def quotas(self, resource: str | None = None, user_id: str | None = None) -> tuple[Quota, ...]:
         """Return how many job records there may be, and are."""
         self._only_on_huawei("quotas")
         answer = self._get(f"{self._root}/training-quotas", {"resource": resource, "user_id": user_id})
-        return parsed(Quotas, answer).quotas
+        return cast("tuple[Quota, ...]", parsed(Quotas, answer).quotas)
 
     # What core.ports.Catalog asks for.
 
