@@ -37,8 +37,8 @@ class IamUnreachable(Unreachable):
     """IAM gave no answer, so the request to the service was not sent."""
 
 
-class Anonymous(Credentials):
-    """No proof at all: for the emulator inside this process."""
+#: No proof at all: for the emulator inside this process.
+Anonymous = Credentials
 
 
 class StaticToken(Credentials):
@@ -205,7 +205,7 @@ class PasswordToken(Credentials):
         """Forget the token that was refused; the next request fetches another one."""
         with self._lock:
             if self._token and self._token.value == refused.get("X-Auth-Token"):
-                self._forget(self._token)
+                self._forget()
         return True
 
     def project_id(self) -> str | None:
@@ -217,17 +217,17 @@ class PasswordToken(Credentials):
         token = [self._token.value] if self._token else []
         return [self._login.password, *self._spent, *token]
 
-    def _forget(self, token: _Token) -> None:
-        self._spent.append(token.value)
+    def _forget(self) -> None:
+        if self._token:
+            self._spent.append(self._token.value)
         self._token = None
 
     def _current(self, now_s: float) -> _Token:
         with self._lock:
-            token = self._token
-            if token and token.ends_at_s is not None and token.ends_at_s - now_s < RENEW_BEFORE_END_S:
-                self._forget(token)
-            if self._token is None:
-                self._token = _token_of(self._fetch())
+            ends_at_s = self._token.ends_at_s if self._token else None
+            if ends_at_s is not None and ends_at_s - now_s < RENEW_BEFORE_END_S:
+                self._forget()
+            self._token = self._token or _token_of(self._fetch())
             return self._token
 
     def _fetch(self) -> ServiceResponse:
@@ -263,22 +263,20 @@ def _token_of(answer: ServiceResponse) -> _Token:
         raise LoginRefused(
             "the response from IAM contains no token", status=answer.status, fix="check OS_AUTH_URL"
         )
-    body = answer.json()
-    token = body.get("token") if isinstance(body, dict) else None
-    about = token if isinstance(token, dict) else {}
-    project = about.get("project")
-    project_id = project.get("id") if isinstance(project, dict) else None
+
+    def member(holder: Any, name: str) -> Any:
+        return holder.get(name) if isinstance(holder, dict) else None
+
+    about = member(answer.json(), "token")
+    project_id = member(member(about, "project"), "id")
     try:
         # Without a known end it is renewed after a 401.
-        end = datetime.fromisoformat(about.get("expires_at", ""))
+        end = datetime.fromisoformat(member(about, "expires_at"))
         ends_at_s = end.timestamp() if end.tzinfo else None
     except (TypeError, ValueError):
         ends_at_s = None
-    return _Token(
-        sendable(value, "the response from IAM"),
-        ends_at_s,
-        project_id if isinstance(project_id, str) else None,
-    )
+    token = sendable(value, "the response from IAM")
+    return _Token(token, ends_at_s, project_id if isinstance(project_id, str) else None)
 
 
 # --- where credentials are looked for

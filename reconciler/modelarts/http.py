@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from email.utils import mktime_tz, parsedate_tz
-from functools import partial
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
@@ -67,11 +67,9 @@ class Request(NamedTuple):
 
     @property
     def path_and_query(self) -> str:
-        """The target of the request line."""
-        if not self.query:
-            return self.path
-        # Encoded as the signer encodes it: sending the query as it was signed is the safe way.
-        return self.path + "?" + "&".join(f"{quote(k, safe='~')}={quote(v, safe='~')}" for k, v in self.query)
+        """The target of the request line, encoded as the signer encodes it: what was signed is sent."""
+        query = "&".join(f"{quote(k, safe='~')}={quote(v, safe='~')}" for k, v in self.query)
+        return f"{self.path}?{query}" if query else self.path
 
 
 def query_of(parameters: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -184,7 +182,7 @@ class DeadlineAdapter(HTTPAdapter):
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
-        self._classes: dict[type, type] = {}
+        self._class_of = cache(self._with_deadline)
         self.has_begun = False
         super().__init__()
 
@@ -192,30 +190,28 @@ class DeadlineAdapter(HTTPAdapter):
         """Return the connections to a host, which may be plain, TLS, or by a proxy of either kind."""
         self.has_begun = False
         pool: Any = super().get_connection_with_tls_context(*args, **options)
-        plain = type(pool).ConnectionCls
-        if plain not in self._classes:
-            self._classes[plain] = _with_deadline(plain, self, self._longest_s)
-        pool.ConnectionCls = self._classes[plain]
+        pool.ConnectionCls = self._class_of(type(pool).ConnectionCls)
         return pool
 
+    def _with_deadline(self, plain: Any) -> Any:
+        """The same class of connections; the answers of a proxy to CONNECT are read in the same way."""
+        adapter = self
 
-def _with_deadline(connection: type, adapter: DeadlineAdapter, longest_s: float) -> Any:
-    """The same class of connections; the answers of a proxy to CONNECT are read in the same way."""
+        class Response(http.client.HTTPResponse):
+            def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
+                super().__init__(sock, *args, **options)
+                assert isinstance(self.fp, io.BufferedReader)
+                stream = _DeadlineStream(adapter._longest_s, sock, self.fp.detach())
+                self.fp = io.BufferedReader(stream)
 
-    class Response(http.client.HTTPResponse):
-        def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
-            super().__init__(sock, *args, **options)
-            assert isinstance(self.fp, io.BufferedReader)
-            self.fp = io.BufferedReader(_DeadlineStream(longest_s, sock, self.fp.detach()))
+        def endheaders(self: Any, *args: Any, **options: Any) -> Any:
+            # Only a request ends its headers here: TLS and a tunnel through a proxy are part of connecting.
+            if self.sock is None:
+                self.connect()
+            adapter.has_begun = True
+            return plain.endheaders(self, *args, **options)
 
-    def endheaders(self: Any, *args: Any, **options: Any) -> Any:
-        # Only a request ends its headers here: TLS and a tunnel through a proxy are part of connecting.
-        if self.sock is None:
-            self.connect()
-        adapter.has_begun = True
-        return connection.endheaders(self, *args, **options)  # type: ignore[attr-defined]
-
-    return type(connection.__name__, (connection,), {"response_class": Response, "endheaders": endheaders})
+        return type(plain.__name__, (plain,), {"response_class": Response, "endheaders": endheaders})
 
 
 class _DeadlineStream(io.RawIOBase):
@@ -307,35 +303,20 @@ class ServiceSession:
         self.host, slash, prefix = rest.partition("/")
         self._prefix = slash + prefix
         self._origin = f"{scheme}://{self.host}"
-        self._network = options.network
-        self._make_adapter = options.make_adapter or partial(DeadlineAdapter, self._network.answer_timeout_s)
-        self._listener = options.listener
+        self._options, self._network = options, options.network
         self._clock: Clock = options.clock or SystemClock(options.stop)
         self._stop = options.stop or threading.Event()
-        self._headers = {
-            "Accept": "application/json",
-            "Accept-Encoding": "gzip, deflate",
-            "User-Agent": options.user_agent,
-            "X-Language": "en-us",
-        }
-        self._chance = options.chance
-        self._backoff = options.backoff
-        self._limiter = options.limiter
         self._known = Redactor()
-        self._redact_elsewhere = options.redact
-        self._learn_elsewhere = options.learn
         self._learned: set[str] = set()
         self._learn_secrets()
         self._adapters: list[BaseAdapter] = []
         self._idle: list[BaseAdapter] = []
         self._dated: tuple[str, float] | None = None
-        self._unusable = _unusable_proxy(self._network.proxies)
 
     @property
     def skew_s(self) -> float | None:
-        if self._dated is None:
-            return None
-        date, now_s = self._dated
+        """How far our clock is ahead of the service's; None if it sent no date."""
+        date, now_s = self._dated or ("", 0.0)
         date_s = _moment_s(date)
         return None if date_s is None else now_s - date_s
 
@@ -371,24 +352,29 @@ class ServiceSession:
         Raises:
             ServiceError: anything else happened, see `reconciler.errors`.
         """
-        if self._unusable:
-            why, fix = self._unusable
-            raise Unreachable(why, fix=fix)
+        if unusable := _unusable_proxy(self._network.proxies):
+            raise Unreachable(unusable[0], fix=unusable[1])
         content = None if body is None else json_bytes(body)
+        own = {
+            "Accept": "application/json",
+            "Accept-Encoding": "gzip, deflate",
+            "User-Agent": self._options.user_agent,
+            "X-Language": "en-us",
+        }
         kind = {} if content is None else {"Content-Type": JSON}
         request = Request(
             method=method,
             host=self.host,
             path=self._prefix + path,
             query=query_of(query or {}),
-            headers={**self._headers, **kind, **(headers or {})},
+            headers={**own, **kind, **(headers or {})},
             body=content,
         )
         until_s = self._clock.now() + retry_for_s
         attempt, requests_sent, has_renewed = 1, 0, False
         while True:
             requests_sent += 1
-            if self._limiter and (wait_s := self._limiter.reserve(self._clock.now())):
+            if (limiter := self._options.limiter) and (wait_s := limiter.reserve(self._clock.now())):
                 self._clock.sleep(wait_s)
             proof = self.credentials.headers(request, self._clock.now())
             self._learn_secrets()
@@ -422,12 +408,12 @@ class ServiceSession:
         """Keep values out of the texts of failures that are not part of the credentials."""
         values = list(values)
         self._known.learn(values)
-        if self._learn_elsewhere:
+        if self._options.learn:
             # Also there, where a part of one may be known: the whole has to go first.
-            self._learn_elsewhere(values)
+            self._options.learn(values)
 
     def _redact(self, text: str) -> str:
-        return self._known(self._redact_elsewhere(text) if self._redact_elsewhere else text)
+        return self._known(self._options.redact(text) if self._options.redact else text)
 
     def _wait_to_retry(
         self, failure: ServiceError, attempt: int, repeat: RetryPolicy, until_s: float
@@ -436,9 +422,10 @@ class ServiceSession:
 
         The caller raises: a failure raised here would keep this frame alive, and with it a socket.
         """
-        wait_s = self._backoff.wait_s(failure, attempt, repeat, self._chance)
-        if self._limiter and isinstance(failure, Throttled):
-            self._limiter.pause(self._clock.now(), wait_s or failure.retry_after_s or 0.0)
+        options = self._options
+        wait_s = options.backoff.wait_s(failure, attempt, repeat, options.chance)
+        if options.limiter and isinstance(failure, Throttled):
+            options.limiter.pause(self._clock.now(), wait_s or failure.retry_after_s or 0.0)
         if wait_s is None or self._clock.now() + wait_s > until_s:
             return False
         self._clock.sleep(wait_s)
@@ -453,9 +440,10 @@ class ServiceSession:
         try:
             adapter = self._idle.pop()
         except IndexError:
-            adapter = self._make_adapter()
+            make_adapter = self._options.make_adapter
+            adapter = make_adapter() if make_adapter else DeadlineAdapter(self._network.answer_timeout_s)
             self._adapters.append(adapter)
-        began, seconds = self._clock.now(), 0.0
+        began = self._clock.now()
         status: int | None = None
         response: requests.Response | None = None
         try:
@@ -481,8 +469,8 @@ class ServiceSession:
         finally:
             self._idle.append(adapter)
             seconds = max(0.0, self._clock.now() - began)
-            if self._listener:
-                self._listener(request.method, request.path, status, seconds)
+            if self._options.listener:
+                self._options.listener(request.method, request.path, status, seconds)
         headers = response.headers
         if date := headers.get("Date"):
             self._dated = date, self._clock.now()
@@ -575,15 +563,13 @@ def _unusable_proxy(proxies: Mapping[str, str]) -> tuple[str, str] | None:
     for scheme, url in proxies.items():
         try:
             parsed = urllib3.util.parse_url(url if "://" in url else f"http://{url}")
-            is_usable = bool(parsed.host) and parsed.scheme in _PROXY_SCHEMES
+            if parsed.host and parsed.scheme in _PROXY_SCHEMES:
+                continue
         except ValueError:
-            is_usable = False
-        if not is_usable:
-            name = f"{scheme.upper()}_PROXY"
-            return (
-                f"invalid proxy: {name}, or ALL_PROXY, is not a URL with a host and a valid port",
-                f"set {name} to http://host:port, or unset it",
-            )
+            pass
+        name = f"{scheme.upper()}_PROXY"
+        why = f"invalid proxy: {name}, or ALL_PROXY, is not a URL with a host and a valid port"
+        return why, f"set {name} to http://host:port, or unset it"
     return None
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -49,9 +49,9 @@ from reconciler.modelarts.operations import (
     OperationGroup,
     Texts,
     fields_of,
+    make_models,
+    with_fields,
 )
-
-_Model = TypeVar("_Model", bound=BaseModel)
 
 # --- declared and reported
 
@@ -98,8 +98,7 @@ _OBJECTS = {
     ),
     "CheckpointConfig": "checkpoint_id save_checkpoints_max:int skipped_steps:int restore_training:int",
 }
-for _name, _fields in _OBJECTS.items():
-    MODELS[_name] = create_model(_name, __base__=Lenient, __module__=__name__, **fields_of(_fields))
+make_models(Lenient, _OBJECTS)
 
 #: What an answer adds to the fields of declared models, or has in another form.
 _ADDED = {
@@ -178,23 +177,11 @@ def bare_type(annotation: Any) -> Any:
     return str if origin is Literal else annotation
 
 
-def _with(fields: Mapping[str, Any]) -> Callable[[type[_Model]], type[_Model]]:
-    """Give a model more fields than its class shows."""
-
-    def extended(own: type[_Model]) -> type[_Model]:
-        more: dict[str, Any] = {name: kind for name, kind in fields.items() if name not in own.model_fields}
-        return create_model(
-            own.__name__, __base__=own, __module__=own.__module__, __doc__=own.__doc__, **more
-        )
-
-    return extended
-
-
 MODELS["ExperimentReference"] = variant_of(rare.ExperimentReference)
 
 
 # `ai_project`, `uuid`, `update_time` and `tags` are not documented, and seen in answers.
-@_with(
+@with_fields(
     fields_of("training_experiment_reference:ExperimentReference ai_project uuid update_time:int tags:Label*")
 )
 class Metadata(Lenient):
@@ -209,7 +196,7 @@ class Metadata(Lenient):
     annotations: Texts = Field(default_factory=dict)
 
 
-@_with(
+@with_fields(
     fields_of(
         "node_count_metrics:pairs task_statuses:TaskStatus* running_records:RunningRecord* task_ips:Task* "
         "retention_time:int"
@@ -228,7 +215,7 @@ class StatusResponse(Lenient):
     tasks: tuple[str, ...] = ()
 
 
-@_with({name: kind for name, kind in _reported(JobBody).items() if name not in _IN_METADATA})
+@with_fields({name: kind for name, kind in _reported(JobBody).items() if name not in _IN_METADATA})
 class ReportedJob(Lenient):
     """All that the service reports of a job: in details, terminate, and the items of a search."""
 
@@ -358,7 +345,7 @@ def _update_of(model: type[BaseModel], *, whole: bool = False) -> dict[str, Any]
     return fields
 
 
-@_with(_update_of(JobBody))
+@with_fields(_update_of(JobBody))
 class UpdateBody(RequestModel):
     """What is to be changed on a job; an empty description clears it. OTC knows `description` alone.
 

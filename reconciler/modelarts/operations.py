@@ -51,6 +51,10 @@ def _fields_by_spelling(model: type[BaseModel]) -> Mapping[str, str]:
 
 
 class ResponseModel(BaseModel):
+    if TYPE_CHECKING:
+        # Unknown fields are attributes, and so are those of tables and of declared models.
+        def __getattr__(self, name: str) -> Any: ...
+
     model_config = ConfigDict(
         extra="allow",
         frozen=True,
@@ -71,10 +75,6 @@ class ResponseModel(BaseModel):
 
 class Lenient(ResponseModel):
     """An object in which a member of the wrong type hides no other: it is kept beside the unknown ones."""
-
-    if TYPE_CHECKING:
-        # Unknown fields are attributes, and so are those that are taken from a declared model.
-        def __getattr__(self, name: str) -> Any: ...
 
     @model_validator(mode="wrap")
     @classmethod
@@ -111,64 +111,24 @@ Count = Annotated[int | None, BeforeValidator(_number_or_none)]
 Texts = Annotated[dict[str, str], BeforeValidator(_one_map)]
 
 
-# --- what jobs and the catalog have in common
+# --- models as tables
 
-
-class Accelerators(Lenient):
-    unit_num: Count = None
-    # Some tables of the service's documents have the other spelling.
-    product_name: str = Field("", validation_alias=AliasChoices("product_name", "product_nume"))
-    memory: str = ""
-
-
-class Cpu(Lenient):
-    arch: str = ""
-    core_num: Count = None
-
-
-class Capacity(Lenient):
-    size: Number = None
-    unit: str = ""
-
-
-class FlavorInfo(Lenient):
-    """What a node of a flavor has; at most `max_num` of them."""
-
-    max_num: Count = None
-    cpu: Cpu | None = None
-    gpu: Accelerators | None = None
-    npu: Accelerators | None = None
-    memory: Capacity | None = None
-    disk: Capacity | None = None
-
-
-class Billing(Lenient):
-    code: str = ""
-    unit_num: Count = None
-
-
-class Task(Lenient):
-    """A task of a job, and where it ran."""
-
-    task: str = ""
-    ip: str = ""
-    host_ip: str = ""
-    schedule_count: Count = None
-
-
-#: Types of fields as a table writes them, each with its value when nothing was reported; and models by name.
+#: Types of fields as a table writes them, each with its value when nothing was reported.
 KINDS: dict[str, tuple[Any, Any]] = {
     "": (str, ""),
+    "*": (tuple[str, ...], ()),
     "int": (Count, None),
     "number": (Number, None),
     "bool": (bool | None, None),
     "texts": (Texts, Field(default_factory=dict)),
     "any": (Any, None),
     "needed": (str, ...),
-    "count": (int, ...),
-    "*": (tuple[str, ...], ()),
+    # Some tables of the service's documents have the other spelling.
+    "product": (str, Field("", validation_alias=AliasChoices("product_name", "product_nume"))),
 }
-MODELS: dict[str, Any] = {"Billing": Billing, "FlavorInfo": FlavorInfo, "Task": Task}
+#: The models of other types, by name.
+MODELS: dict[str, Any] = {}
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 def fields_of(table: str) -> dict[str, Any]:
@@ -179,14 +139,51 @@ def fields_of(table: str) -> dict[str, Any]:
         if model is None:
             fields[name] = KINDS[kind]
         else:
-            fields[name] = (tuple[model, ...], ()) if kind.endswith("*") else (model | None, None)
+            fields[name] = (tuple[(model, ...)], ()) if kind.endswith("*") else (model | None, None)
     return fields
 
 
-def _answer(name: str, table: str) -> Any:
-    """The model of an answer, see `fields_of`."""
-    MODELS[name] = create_model(name, __base__=ResponseModel, __module__=__name__, **fields_of(table))
-    return MODELS[name]
+def make_models(base: type[ResponseModel], tables: Mapping[str, str]) -> None:
+    """Make models, each of which may have those before it as the type of a field."""
+    for name, table in tables.items():
+        MODELS[name] = create_model(name, __base__=base, __module__=base.__module__, **fields_of(table))
+
+
+def with_fields(fields: Mapping[str, Any]) -> Callable[[type[_Model]], type[_Model]]:
+    """Give a model more fields than its class shows."""
+
+    def extended(own: type[_Model]) -> type[_Model]:
+        more: dict[str, Any] = {name: kind for name, kind in fields.items() if name not in own.model_fields}
+        made = create_model(
+            own.__name__, __base__=own, __module__=own.__module__, __doc__=own.__doc__, **more
+        )
+        MODELS[own.__name__] = made
+        return made
+
+    return extended
+
+
+make_models(
+    Lenient,
+    {
+        "Accelerators": "unit_num:int product_name:product memory",
+        "Cpu": "arch core_num:int",
+        "Capacity": "size:number unit",
+        # What a node of a flavor has; at most `max_num` of them.
+        "FlavorInfo": "max_num:int cpu:Cpu gpu:Accelerators npu:Accelerators memory:Capacity disk:Capacity",
+        "Billing": "code unit_num:int",
+    },
+)
+
+
+@with_fields({})
+class Task(Lenient):
+    """A task of a job, and where it ran."""
+
+    task: str = ""
+    ip: str = ""
+    host_ip: str = ""
+    schedule_count: Count = None
 
 
 # --- calls in groups
@@ -194,19 +191,19 @@ def _answer(name: str, table: str) -> Any:
 _T = TypeVar("_T")
 
 
-def parsed(shape: type[_T], answer: ServiceResponse) -> _T:
-    """Return an answer as a value of `shape`.
+def parsed(shape: type[_T] | str, answer: ServiceResponse) -> _T:
+    """Return an answer as a value of `shape`, a type or the name of a model.
 
     Raises:
         UnreadableAnswer: it is not one.
     """
+    kind: type[_T] = MODELS[shape] if isinstance(shape, str) else shape
     try:
-        value: _T = TypeAdapter(shape).validate_python(answer.json())
+        return TypeAdapter(kind).validate_python(answer.json())
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise answer.unreadable(f"{where or 'the answer'}: {first['msg']}") from None
-    return value
 
 
 class OperationGroup:
@@ -257,38 +254,23 @@ class Events(ResponseModel):
     events: tuple[Event, ...] = ()
 
 
-class SubStage(ResponseModel):
-    name: str = ""
-    en_message: str = ""
-    zh_message: str = ""
-    create_time: str = ""
+make_models(
+    ResponseModel,
+    {
+        "SubStage": "name en_message zh_message create_time",
+        # Of a run: scheduling, preparing, running or end.
+        "Stage": "job_id name en_message zh_message start_time end_time stage_order:int sub_stages:SubStage*",
+        # A job that was restarted has several runs.
+        "RunResponse": "record_order:int stages:Stage*",
+    },
+)
 
 
-class Stage(ResponseModel):
-    """A stage of a run: scheduling, preparing, running or end."""
-
-    job_id: str = ""
-    name: str = ""
-    en_message: str = ""
-    zh_message: str = ""
-    start_time: str = ""
-    end_time: str = ""
-    stage_order: Count = None
-    sub_stages: tuple[SubStage, ...] = ()
-
-
-class RunResponse(ResponseModel):
-    """One run of a job; a job that was restarted has several."""
-
-    record_order: Count = None
-    stages: tuple[Stage, ...] = ()
-
-
+@with_fields(fields_of("running_records:RunResponse*"))
 class Stages(ResponseModel):
     """The runs of a job."""
 
     total_count: Count = None
-    running_records: tuple[RunResponse, ...] = ()
 
 
 class LogPreview(ResponseModel):
@@ -309,6 +291,7 @@ class LogLines(ResponseModel):
     content: str = ""
 
 
+@with_fields({})
 class Metric(ResponseModel):
     """One value per minute, in percent; None where there is none (the service says -1)."""
 
@@ -323,10 +306,8 @@ class Metric(ResponseModel):
         return value
 
 
-MODELS["Metric"] = Metric
-Metrics = _answer("Metrics", "metrics:Metric*")
-#: A link to a whole log, valid for five minutes; it grants access without credentials.
-LogUrl = _answer("LogUrl", "obs_url:needed")
+# The link to a whole log is valid for five minutes, and grants access without credentials.
+make_models(ResponseModel, {"Metrics": "metrics:Metric*", "LogUrl": "obs_url:needed"})
 
 
 class EventQuery(TypedDict, total=False):
@@ -379,7 +360,7 @@ class Logs(OperationGroup):
         """Return a link to a task's whole log, or None while there is none."""
         kind = "application/octet-stream" if download else "text/plain"
         path = self._path(job_id, "tasks", task, "/logs/url")
-        link = self._if_any(LogUrl, path, headers={"Content-Type": kind})
+        link: Any = self._if_any("LogUrl", path, headers={"Content-Type": kind})
         return link.obs_url if link else None
 
     def lines(
@@ -398,7 +379,7 @@ class Logs(OperationGroup):
 
     def metrics(self, job_id: str, task: str) -> tuple[Metric, ...] | None:
         """Return how busy a task's node was, minute by minute, or None while there is nothing yet."""
-        found = self._if_any(Metrics, self._path(job_id, "metrics", task))
+        found: Any = self._if_any("Metrics", self._path(job_id, "metrics", task))
         return found.metrics if found else None
 
     def _path(self, job_id: str, kind: str, task: str, rest: str = "") -> str:
@@ -409,7 +390,7 @@ class Logs(OperationGroup):
 
     def _if_any(
         self,
-        shape: type[_T],
+        shape: type[_T] | str,
         path: str,
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
@@ -430,30 +411,31 @@ class Logs(OperationGroup):
 TAG_PAGE = 1000
 
 
-class Tag(ResponseModel):
-    """A tag of a job or an engine."""
+make_models(
+    ResponseModel,
+    {
+        "Tag": "key:needed value",
+        "TagList": "tags:Tag*",
+        "TagValues": "key:needed values:*",
+        "ProjectTags": "tags:TagValues*",
+    },
+)
 
-    key: str
-    value: str = ""
 
-
+@with_fields(fields_of("tags:Tag* resource_detail:any"))
 class TaggedJob(ResponseModel):
     """A job that was found by its tags."""
 
     resource_id: str
     resource_name: str = ""
     workspace_id: str = ""
-    tags: tuple[Tag, ...] = ()
-    resource_detail: Any = None
 
 
-MODELS |= {"Tag": Tag, "TaggedJob": TaggedJob}
-TagList = _answer("TagList", "tags:Tag*")
-#: All values that jobs of the project give to a key.
-TagValues = _answer("TagValues", "key:needed values:*")
-ProjectTags = _answer("ProjectTags", "tags:TagValues*")
-TaggedJobs = _answer("TaggedJobs", "resources:TaggedJob* total_count:int")
-TaggedCount = _answer("TaggedCount", "total_count:count")
+class TaggedCount(ResponseModel):
+    total_count: int
+
+
+make_models(ResponseModel, {"TaggedJobs": "resources:TaggedJob* total_count:int"})
 
 
 class Tags(OperationGroup):
@@ -461,7 +443,7 @@ class Tags(OperationGroup):
 
     def of_job(self, job_id: str) -> dict[str, str]:
         """Return the tags of a job."""
-        found = parsed(TagList, self._get(self._tags_of(job_id)))
+        found: Any = parsed("TagList", self._get(self._tags_of(job_id)))
         return {tag.key: tag.value for tag in found.tags}
 
     def add(self, job_id: str, tags: Mapping[str, str]) -> None:
@@ -483,9 +465,10 @@ class Tags(OperationGroup):
         self._only_on_huawei("tags")
 
         def page(offset: int) -> list[tuple[str, tuple[str, ...]]]:
-            query = {"limit": TAG_PAGE, "offset": offset}
-            answer = self._get(f"{self._tags}/tags", query)
-            return [(tag.key, tag.values) for tag in parsed(ProjectTags, answer).tags]
+            found: Any = parsed(
+                "ProjectTags", self._get(f"{self._tags}/tags", {"limit": TAG_PAGE, "offset": offset})
+            )
+            return [(tag.key, tag.values) for tag in found.tags]
 
         return _all_pages(page)
 
@@ -503,7 +486,8 @@ class Tags(OperationGroup):
             query = {"limit": TAG_PAGE, "offset": offset}
             answer = self._search("filter", tags, name, without_any, query)
             budget.take(answer.content)
-            return [(job.resource_id, job) for job in parsed(TaggedJobs, answer).resources]
+            found: Any = parsed("TaggedJobs", answer)
+            return [(job.resource_id, job) for job in found.resources]
 
         return tuple(_all_pages(page).values())
 
@@ -511,7 +495,7 @@ class Tags(OperationGroup):
         self, tags: Mapping[str, Sequence[str]], *, name: str | None = None, without_any: bool = False
     ) -> int:
         """Return how many jobs `find` would find."""
-        return int(parsed(TaggedCount, self._search("count", tags, name, without_any)).total_count)
+        return parsed(TaggedCount, self._search("count", tags, name, without_any)).total_count
 
     @property
     def _tags(self) -> str:
@@ -565,6 +549,7 @@ _FLAVOR_UNKNOWN = "ModelArts.2781"
 _JOB_RECORDS = "job-num"
 
 
+@with_fields({})
 class Quota(ResponseModel):
     """How many of something there may be, and are."""
 
@@ -573,43 +558,40 @@ class Quota(ResponseModel):
     used: Count = None
 
 
+@with_fields(
+    fields_of(
+        "pool_id max_num:int support_engines support_groups billing:Billing flavor_info:FlavorInfo "
+        "attributes:texts"
+    )
+)
 class Flavor(Lenient):
     """A kind of node."""
 
     flavor_id: str = ""
     flavor_name: str = ""
     flavor_type: str = ""
-    pool_id: str = ""
-    max_num: Count = None
-    support_engines: str = ""
-    support_groups: str = ""
-    billing: Billing | None = None
-    flavor_info: FlavorInfo | None = None
-    attributes: Texts = Field(default_factory=dict)
 
 
-class ImageInfo(ResponseModel):
-    cpu_image_url: str = ""
-    gpu_image_url: str = ""
-    image_version: str = ""
+make_models(ResponseModel, {"ImageInfo": "cpu_image_url gpu_image_url image_version"})
 
 
+@with_fields(fields_of("v1_compatible:bool run_user image_info:ImageInfo tags:Tag*"))
 class Engine(ResponseModel):
     """A preset framework in one version."""
 
     engine_id: str = ""
     engine_name: str = ""
     engine_version: str = ""
-    v1_compatible: bool | None = None
-    run_user: str = ""
-    image_info: ImageInfo | None = None
-    tags: tuple[Tag, ...] = ()
 
 
-MODELS |= {"Quota": Quota, "Flavor": Flavor, "Engine": Engine}
-Quotas = _answer("Quotas", "quotas:Quota*")
-Flavors = _answer("Flavors", "total_count:int flavors:Flavor*")
-Engines = _answer("Engines", "total:int items:Engine*")
+make_models(
+    ResponseModel,
+    {
+        "Quotas": "quotas:Quota*",
+        "Flavors": "total_count:int flavors:Flavor*",
+        "Engines": "total:int items:Engine*",
+    },
+)
 
 
 class Catalog(OperationGroup):
@@ -624,35 +606,35 @@ class Catalog(OperationGroup):
 
     def flavors(self, flavor_type: str | None = None) -> tuple[Flavor, ...]:
         """Return the flavors of the public pools, of one type (CPU, GPU, Ascend) or all."""
-        return cast("tuple[Flavor, ...]", self._flavors(flavor_type).flavors)
-
-    def _flavors(self, flavor_type: str | None) -> Any:
-        return parsed(Flavors, self._get(f"{self._root}/training-job-flavors", {"flavor_type": flavor_type}))
+        return cast(
+            "tuple[Flavor, ...]", self._list("Flavors", "flavors", {"flavor_type": flavor_type}).flavors
+        )
 
     def engines(self) -> tuple[Engine, ...]:
         """Return the preset engines."""
-        return cast("tuple[Engine, ...]", self._engines().items)
+        return cast("tuple[Engine, ...]", self._list("Engines", "engines").items)
 
-    def _engines(self) -> Any:
-        return parsed(Engines, self._get(f"{self._root}/training-job-engines"))
+    def _list(self, shape: str, what: str, query: Mapping[str, Any] | None = None) -> Any:
+        return parsed(shape, self._get(f"{self._root}/training-job-{what}", query))
 
     def quotas(self, resource: str | None = None, user_id: str | None = None) -> tuple[Quota, ...]:
         """Return how many job records there may be, and are."""
         self._only_on_huawei("quotas")
         answer = self._get(f"{self._root}/training-quotas", {"resource": resource, "user_id": user_id})
-        return cast("tuple[Quota, ...]", parsed(Quotas, answer).quotas)
+        found: Any = parsed("Quotas", answer)
+        return cast("tuple[Quota, ...]", found.quotas)
 
     # What core.ports.Catalog asks for.
 
     def flavor_offers(self, flavor_type: str | None = None) -> Offered[FlavorOffer]:
         """Return the flavors of the public pools; the list may have gaps."""
-        listed = self._flavors(flavor_type)
+        listed = self._list("Flavors", "flavors", {"flavor_type": flavor_type})
         flavors = [_flavor_offer(flavor) for flavor in listed.flavors]
         return Offered(flavors, _is_whole([one.flavor_id for one in flavors], listed.total_count))
 
     def engine_offers(self) -> Offered[EngineOffer]:
         """Return the preset engines; the list may have gaps."""
-        listed = self._engines()
+        listed = self._list("Engines", "engines")
         engines = [
             EngineOffer(one.engine_id, one.engine_name, one.engine_version, one.run_user, _reported(one))
             for one in listed.items
@@ -687,27 +669,21 @@ def _is_whole(ids: Sequence[str], total: int | None) -> bool:
 
 
 def _flavor_offer(flavor: Flavor) -> FlavorOffer:
-    info = flavor.flavor_info or FlavorInfo()
+    def shown(count: float | None, *words: str) -> str:
+        return " ".join(["" if count is None else f"{count:g}", *words]).strip()
+
+    info: Any = flavor.flavor_info or MODELS["FlavorInfo"]()
+    cards = info.gpu or info.npu
+    named = cards and f"{shown(cards.unit_num)} x {cards.product_name}"
     return FlavorOffer(
         flavor.flavor_id,
         flavor.flavor_type,
-        cores="" if info.cpu is None else f"{_number(info.cpu.core_num)} {info.cpu.arch}".strip(),
-        memory="" if info.memory is None else f"{_number(info.memory.size)} {info.memory.unit}".strip(),
-        cards=_cards(info.gpu or info.npu),
+        cores=shown(info.cpu.core_num, info.cpu.arch) if info.cpu else "",
+        memory=shown(info.memory.size, info.memory.unit) if info.memory else "",
+        cards=named + (f" ({cards.memory})" if cards.memory else "") if cards else "",
         max_nodes=info.max_num,
         reported=_reported(flavor),
     )
-
-
-def _cards(cards: Accelerators | None) -> str:
-    if cards is None:
-        return ""
-    memory = f" ({cards.memory})" if cards.memory else ""
-    return f"{_number(cards.unit_num)} x {cards.product_name}{memory}"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:g}"
 
 
 def _reported(answer: BaseModel) -> dict[str, Any]:

@@ -204,12 +204,10 @@ def test_unavailable_catalogs_let_replaces_pass_with_one_warning_each(target: Ta
 def test_incomplete_catalog_lets_the_replace_pass(
     target: Target, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pydantic import TypeAdapter
+    from reconciler.modelarts.operations import MODELS, Catalog
 
-    from reconciler.modelarts.operations import Catalog, Flavors
-
-    listed = TypeAdapter(Flavors).validate_json(text)
-    monkeypatch.setattr(Catalog, "_flavors", lambda *_: listed)
+    listed = {"Flavors": MODELS["Flavors"].model_validate_json(text), "Engines": MODELS["Engines"]()}
+    monkeypatch.setattr(Catalog, "_list", lambda _, shape, *__: listed[shape])
     target.service.run(good())
     assert the_only(target.replace(resource(flavor_id="modelarts.vm.cpu.8u"))).status is Status.DONE
 

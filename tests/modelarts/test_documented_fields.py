@@ -16,6 +16,7 @@ from reconciler.core.fields.job import JobBody
 from reconciler.core.fields.rare import NodeSelectorTerm, PreferredTerm
 from reconciler.modelarts import operations
 from reconciler.modelarts.job_models import JobPage, ReportedJob
+from reconciler.modelarts.operations import MODELS
 from tests.modelarts.building import PROJECT, a_body, an_answer
 from tests.modelarts.conftest import LocalBackend
 from tests.modelarts.documented import (
@@ -275,13 +276,13 @@ OTHERS: dict[str, Any] = {
     "ListTrainingJobStagesResponse": operations.Stages,
     "ShowTrainingJobLogsPreviewResponse": operations.LogPreview,
     "ShowTrainingJobLogsFromAomResponse": operations.LogLines,
-    "ShowTrainingJobMetricsResponse": operations.Metrics,
-    "ShowTrainingJobFlavorsResponse": operations.Flavors,
-    "ShowTrainingJobEnginesResponse": operations.Engines,
-    "ShowTrainingQuotasResponse": operations.Quotas,
-    "ShowTrainJobTagsResponse": operations.TagList,
-    "ListTrainingJobTagsResponse": operations.ProjectTags,
-    "ListTrainingJobsByTagsResponse": operations.TaggedJobs,
+    "ShowTrainingJobMetricsResponse": MODELS["Metrics"],
+    "ShowTrainingJobFlavorsResponse": MODELS["Flavors"],
+    "ShowTrainingJobEnginesResponse": MODELS["Engines"],
+    "ShowTrainingQuotasResponse": MODELS["Quotas"],
+    "ShowTrainJobTagsResponse": MODELS["TagList"],
+    "ListTrainingJobTagsResponse": MODELS["ProjectTags"],
+    "ListTrainingJobsByTagsResponse": MODELS["TaggedJobs"],
     "CountTrainingJobsByTagsResponse": operations.TaggedCount,
 }
 

@@ -509,6 +509,6 @@ def test_default_rate_is_well_below_200_requests_a_second() -> None:
 @pytest.mark.parametrize("limiter", [None, RateLimiter(per_second=1)], ids=["of the process", "given"])
 def test_all_targets_of_a_process_share_one_rate_limiter(limiter: RateLimiter | None) -> None:
     there = [connected(f"https://{host}.example", limiter=limiter) for host in ("one", "two")]
-    assert {id(backend.session._limiter) for backend in there} == {id(limiter or PROCESS_LIMITER)}
+    assert {id(backend.session._options.limiter) for backend in there} == {id(limiter or PROCESS_LIMITER)}
     here = connected("http://127.0.0.1:1", limiter=limiter)
-    assert here.session._limiter is None, "an emulator is not held back"
+    assert here.session._options.limiter is None, "an emulator is not held back"
