@@ -5,6 +5,7 @@ Source: docs/cli.md, "Credentials"; docs/modelarts.md, "Authentication", "Signat
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -48,13 +49,10 @@ class StaticToken(Credentials):
 
     def __init__(self, token: str, source: str) -> None:
         self._token = sendable(token, source)
-        self.source = source
+        super().__init__(source, [self._token])
 
     def headers(self, request: Request, now_s: float) -> Mapping[str, str]:
         return {"X-Auth-Token": self._token}
-
-    def secrets(self) -> Secrets:
-        return (self._token,)
 
 
 def sendable(secret: str, source: str) -> str:
@@ -98,9 +96,9 @@ class AccessKey(Credentials):
     ) -> None:
         self._access_key = sendable(access_key, source)
         self._secret_key = sendable(secret_key, source)
-        self._security_token = sendable(security_token, source) if security_token else None
-        self._project_id = project_id
-        self.source = source
+        self._security_token = sendable(security_token or "", source)
+        secrets = filter(None, (self._secret_key, self._security_token))
+        super().__init__(source, [*secrets], project_id)
 
     def headers(self, request: Request, now_s: float) -> Mapping[str, str]:
         """Return date, project, signature, and Host, which must be sent as it was signed."""
@@ -128,17 +126,8 @@ class AccessKey(Credentials):
         Signer(SimpleNamespace(ak=self._access_key, sk=self._secret_key)).sign(to_sign)
         return {str(name): str(value) for name, value in to_sign.header_params.items()}
 
-    def project_id(self) -> str | None:
-        return self._project_id
-
-    def secrets(self) -> Secrets:
-        """The secret key and the security token; the access key is a name."""
-        return [self._secret_key, *([self._security_token] if self._security_token else [])]
-
 
 # --- a login to IAM
-
-_WHAT_IAM_LOOKS_AT = "OS_USERNAME, OS_PASSWORD, OS_USER_DOMAIN_NAME and the project"
 
 #: A token this near its end, in seconds, is renewed before it is used.
 RENEW_BEFORE_END_S = 300.0
@@ -168,29 +157,19 @@ class Login(NamedTuple):
         }
 
 
-class _Token(NamedTuple):
-    value: str
-    ends_at_s: float | None
-    project_id: str | None
-
-    def __repr__(self) -> str:
-        return "_Token()"
-
-
 class PasswordToken(Credentials):
     """Tokens for a login, fetched from IAM, kept in memory and renewed; `iam` is a session to OS_AUTH_URL."""
 
     what = "user name and password"
 
     def __init__(self, login: Login, iam: ServiceSession, clock: Clock, source: str) -> None:
-        self._login = login
-        self._iam = iam
+        super().__init__(source)
+        self._login, self._iam, self._clock = login, iam, clock
         iam.hide([login.password])
-        self._clock = clock
         self._lock = threading.Lock()
-        self._token: _Token | None = None
-        self._spent: list[str] = []
-        self.source = source
+        self._tokens: list[str] = []
+        self._is_current = False
+        self._ends_at_s = math.inf
 
     def headers(self, request: Request, now_s: float) -> Mapping[str, str]:
         """Return the token; it is fetched if there is none, or if it is about to end.
@@ -199,36 +178,28 @@ class PasswordToken(Credentials):
             LoginRefused: IAM refuses the login.
             IamUnreachable: IAM gave no token, so the request itself was not sent.
         """
-        return {"X-Auth-Token": self._current(now_s).value}
+        with self._lock:
+            if not self._is_current or self._ends_at_s - now_s < RENEW_BEFORE_END_S:
+                self._is_current = False
+                self._take(self._fetch())
+            return {"X-Auth-Token": self._tokens[-1]}
 
     def renew(self, refused: Mapping[str, str]) -> bool:
         """Forget the token that was refused; the next request fetches another one."""
         with self._lock:
-            if self._token and self._token.value == refused.get("X-Auth-Token"):
-                self._forget()
+            if self._tokens and self._tokens[-1] == refused.get("X-Auth-Token"):
+                self._is_current = False
         return True
 
     def project_id(self) -> str | None:
         """Return the project that the token is for; it is fetched to find out."""
-        return self._login.project_id or self._current(self._clock.now()).project_id
+        if not self._login.project_id:
+            self.headers(Request("GET", "", ""), self._clock.now())
+        return self._login.project_id or self._project_id
 
     def secrets(self) -> Secrets:
         """The password, and every token so far."""
-        token = [self._token.value] if self._token else []
-        return [self._login.password, *self._spent, *token]
-
-    def _forget(self) -> None:
-        if self._token:
-            self._spent.append(self._token.value)
-        self._token = None
-
-    def _current(self, now_s: float) -> _Token:
-        with self._lock:
-            ends_at_s = self._token.ends_at_s if self._token else None
-            if ends_at_s is not None and ends_at_s - now_s < RENEW_BEFORE_END_S:
-                self._forget()
-            self._token = self._token or _token_of(self._fetch())
-            return self._token
+        return [self._login.password, *self._tokens]
 
     def _fetch(self) -> ServiceResponse:
         try:
@@ -246,7 +217,7 @@ class PasswordToken(Credentials):
                 code=refusal.code,
                 status=refusal.status,
                 request_id=refusal.request_id,
-                fix=f"check {url}{_WHAT_IAM_LOOKS_AT}",
+                fix=f"check {url}OS_USERNAME, OS_PASSWORD, OS_USER_DOMAIN_NAME and the project",
             ) from None
         except ServiceError as failure:
             raise IamUnreachable(
@@ -256,27 +227,27 @@ class PasswordToken(Credentials):
             # The next one is due in a day.
             self._iam.close()
 
+    def _take(self, answer: ServiceResponse) -> None:
+        value = answer.headers.get("X-Subject-Token", "")
+        if not value:
+            raise LoginRefused(
+                "the response from IAM contains no token", status=answer.status, fix="check OS_AUTH_URL"
+            )
 
-def _token_of(answer: ServiceResponse) -> _Token:
-    value = answer.headers.get("X-Subject-Token", "")
-    if not value:
-        raise LoginRefused(
-            "the response from IAM contains no token", status=answer.status, fix="check OS_AUTH_URL"
-        )
+        def member(holder: Any, name: str) -> Any:
+            return holder.get(name) if isinstance(holder, dict) else None
 
-    def member(holder: Any, name: str) -> Any:
-        return holder.get(name) if isinstance(holder, dict) else None
-
-    about = member(answer.json(), "token")
-    project_id = member(member(about, "project"), "id")
-    try:
-        # Without a known end it is renewed after a 401.
-        end = datetime.fromisoformat(member(about, "expires_at"))
-        ends_at_s = end.timestamp() if end.tzinfo else None
-    except (TypeError, ValueError):
-        ends_at_s = None
-    token = sendable(value, "the response from IAM")
-    return _Token(token, ends_at_s, project_id if isinstance(project_id, str) else None)
+        about = member(answer.json(), "token")
+        project_id = member(member(about, "project"), "id")
+        self._tokens.append(sendable(value, "the response from IAM"))
+        self._project_id = project_id if isinstance(project_id, str) else None
+        try:
+            # Without a known end it is renewed after a 401.
+            end = datetime.fromisoformat(member(about, "expires_at"))
+            self._ends_at_s = end.timestamp() if end.tzinfo else math.inf
+        except (TypeError, ValueError):
+            self._ends_at_s = math.inf
+        self._is_current = True
 
 
 # --- where credentials are looked for

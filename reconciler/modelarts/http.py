@@ -137,11 +137,16 @@ class ServiceResponse(NamedTuple):
 class Credentials:
     """One way to prove who is asking. This one proves nothing.
 
-    `what` is their kind, and `source` where they were found, e.g. `MODELARTS_AUTH_TOKEN`.
+    `what` is their kind, `source` where they were found, e.g. `MODELARTS_AUTH_TOKEN`, and `project_id` the
+    project that they name themselves, if they do.
     """
 
     what = "no credentials"
-    source = "not needed"
+
+    def __init__(
+        self, source: str = "not needed", secrets: Secrets = (), project_id: str | None = None
+    ) -> None:
+        self.source, self._secrets, self._project_id = source, secrets, project_id
 
     def headers(self, request: Request, now_s: float) -> Mapping[str, str]:
         """Return the headers that prove it for this request."""
@@ -155,12 +160,11 @@ class Credentials:
         return False
 
     def project_id(self) -> str | None:
-        """Return the project that the credentials themselves name, if they do."""
-        return None
+        return self._project_id
 
     def secrets(self) -> Secrets:
         """Return the values that must never be seen."""
-        return ()
+        return self._secrets
 
 
 # --- transports
