@@ -278,7 +278,7 @@ def search_jobs(
         whole.unreadable += [lost for lost in part.unreadable if lost not in whole.unreadable]
         whole.problem, whole.requests = part.problem, whole.requests + part.requests
         found.update(job.id for job in whole.jobs)
-        if whole.problem is not None or len(whole.jobs) == limit:
+        if whole.problem is not None or (limit is not None and len(whole.jobs) >= limit):
             break
     return whole
 

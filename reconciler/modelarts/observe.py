@@ -223,14 +223,24 @@ class PageReader:
         self.counts_items = False
         self._is_ours = is_ours
 
-    def read(self, fetch: FetchPage, first: SearchPage | None = None) -> Listing:
+    def read(
+        self,
+        fetch: FetchPage,
+        first: SearchPage | None = None,
+        limit: int | None = None,
+        wanted: Callable[[ObservedJob], bool] = lambda _: True,
+    ) -> Listing:
         """Read the whole list; problems are in the listing. `first` was fetched already.
+
+        With a `limit` it ends behind the page on which so many jobs are reached that are `wanted`.
 
         Raises:
             Unauthorized: the account may not read it.
         """
-        seen = _Seen(self._is_ours)
         requests, lock = first.requests if first else 0, threading.Lock()
+        earlier: dict[str, ObservedJob | Unreadable] = {}
+        jobs: dict[str, ObservedJob | Unreadable] = {}
+        nameless: list[Unreadable] = []
 
         def counted(offset: int) -> SearchPage:
             nonlocal requests
@@ -244,138 +254,70 @@ class PageReader:
                     requests += needed
             return page
 
+        def listing(problem: ServiceError | str | None) -> Listing:
+            # What an earlier reading showed exists, unless a complete one shows otherwise.
+            found = (jobs if problem is None else {**earlier, **jobs}).values()
+            return Listing(
+                jobs=[job for job in found if isinstance(job, ObservedJob) and self._is_ours(job)],
+                unreadable=[job for job in found if isinstance(job, Unreadable)] + nameless,
+                problem=problem,
+                requests=requests,
+            )
+
         for reading in range(MAX_READINGS):
-            seen.start_again()
-            page, pages, ended = None if reading else first, 0, False
+            earlier |= jobs
+            jobs, nameless = {}, []
+            page, pages, total, reached, ended = None if reading else first, 0, None, 0, False
             width = 1 if reading else WIDTH
+            # Pages that are requested ahead, in order; a single one is fetched when it is read.
+            pool, ahead = ThreadPoolExecutor(width, "reading"), deque[Callable[[], SearchPage]]()
             try:
-                with _Ahead(counted, width) as ahead:
-                    page = page or counted(0)
-                    while True:
-                        repeated = seen.take(page)
-                        if pages == 1 and not self.counts_items and repeated > PAGE_SIZE // 2:
-                            # Page 1 repeats page 0: items are counted. What was requested is not needed.
-                            self.counts_items = True
-                            ahead.requested.clear()
-                        elif repeated or seen.total_fell or (ended and page.items):
-                            break
-                        pages += 1
-                        ended = ended or page.is_last
-                        if ended and not ahead.requested:
-                            return seen.listing(None, requests)
-                        if pages == MAX_PAGES:
-                            return seen.listing(ENDLESS, requests)
-                        if not ended:
-                            is_slow = page.seconds > (SLOW_START_S if pages == 1 else SLOW_S)
-                            wanted = seen.pages_left(width) if is_slow else 1
-                            begin, step = (seen.count, PAGE_SIZE) if self.counts_items else (pages, 1)
-                            ahead.ask([begin + step * k for k in range(len(ahead.requested), wanted)])
-                        page = ahead.requested.popleft()()
+                page = page or counted(0)
+                while True:
+                    repeated = 0
+                    for job in map(read_job, page.items):
+                        if job.id is None:
+                            assert isinstance(job, Unreadable)
+                            nameless.append(job)
+                            continue
+                        # An id counts as repeated within one reading only.
+                        repeated += job.id in jobs
+                        jobs[job.id] = job
+                        reached += isinstance(job, ObservedJob) and self._is_ours(job) and wanted(job)
+                    has_fallen = page.total is not None and total is not None and page.total < total
+                    total = page.total
+                    if pages == 1 and not self.counts_items and repeated > PAGE_SIZE // 2:
+                        # Page 1 repeats page 0: items are counted. What was requested is not needed.
+                        self.counts_items = True
+                        ahead.clear()
+                    elif repeated or has_fallen or (ended and page.items):
+                        break
+                    pages += 1
+                    ended = ended or page.is_last
+                    if (ended and not ahead) or (limit is not None and reached >= limit):
+                        return listing(None)
+                    if pages == MAX_PAGES:
+                        return listing(ENDLESS)
+                    if not ended:
+                        count, most = len(jobs) + len(nameless), 1
+                        if page.seconds > (SLOW_START_S if pages == 1 else SLOW_S):
+                            # What `total` promises, and the limit asks for.
+                            left = [one - done for one, done in ((total, count), (limit, reached)) if one]
+                            most = max(1, min([width, *(one // PAGE_SIZE + 1 for one in left)]))
+                        begin, step = (count, PAGE_SIZE) if self.counts_items else (pages, 1)
+                        offsets = [begin + step * k for k in range(len(ahead), most)]
+                        if len(ahead) + len(offsets) == 1:
+                            ahead += [partial(counted, offset) for offset in offsets]
+                        else:
+                            ahead += [pool.submit(counted, offset).result for offset in offsets]
+                    page = ahead.popleft()()
             except Unauthorized:
                 raise
             except ServiceError as failure:
-                return seen.listing(failure, requests)
-        return seen.listing(MOVED, requests)
-
-
-class _Ahead:
-    """Pages that are requested ahead, in order; a single one is fetched when it is read."""
-
-    def __init__(self, fetch: FetchPage, width: int) -> None:
-        self._fetch = fetch
-        self._pool = ThreadPoolExecutor(width, "reading")
-        self.requested: deque[Callable[[], SearchPage]] = deque()
-
-    def __enter__(self) -> _Ahead:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def ask(self, offsets: list[int]) -> None:
-        if len(self.requested) + len(offsets) == 1:
-            self.requested += [partial(self._fetch, offset) for offset in offsets]
-        else:
-            self.requested += [self._pool.submit(self._fetch, offset).result for offset in offsets]
-
-
-class _Seen:
-    """The jobs of all readings, by id; an id counts as repeated within one reading only."""
-
-    def __init__(self, is_ours: Callable[[ObservedJob], bool]) -> None:
-        self._is_ours = is_ours
-        self._jobs: dict[str, ObservedJob | Unreadable] = {}
-        self._earlier: dict[str, ObservedJob | Unreadable] = {}
-        self._nameless: list[Unreadable] = []
-        self.start_again()
-
-    def start_again(self) -> None:
-        self.count = 0
-        self.total_fell = False
-        self._total: int | None = None
-        self._earlier |= self._jobs
-        self._jobs = {}
-        self._nameless = []
-
-    def pages_left(self, at_most: int) -> int:
-        """How many pages to ask for next: what `total` promises, at least 1."""
-        if self._total is None:
-            return at_most
-        return max(1, min(at_most, (self._total - self.count) // PAGE_SIZE + 1))
-
-    def take(self, page: SearchPage) -> int:
-        """Take the jobs of a page; return how many of them were there before."""
-        repeated = 0
-        for item in page.items:
-            job = read_job(item)
-            if job.id is None:
-                assert isinstance(job, Unreadable)
-                self._nameless.append(job)
-                self.count += 1
-                continue
-            if job.id in self._jobs:
-                repeated += 1
-            else:
-                self.count += 1
-            self._jobs[job.id] = job
-        self.total_fell = page.total is not None and self._total is not None and page.total < self._total
-        self._total = page.total
-        return repeated
-
-    def listing(self, problem: ServiceError | str | None, requests: int) -> Listing:
-        # What an earlier reading showed exists, unless a complete one shows otherwise.
-        found = self._jobs if problem is None else {**self._earlier, **self._jobs}
-        return Listing(
-            jobs=[job for job in found.values() if isinstance(job, ObservedJob) and self._is_ours(job)],
-            unreadable=[job for job in found.values() if isinstance(job, Unreadable)] + self._nameless,
-            problem=problem,
-            requests=requests,
-        )
-
-
-class LimitedPages:
-    """Fetches pages until `limit` jobs that are `wanted` were found, and ends the list there."""
-
-    def __init__(
-        self, fetch: FetchPage, limit: int, wanted: Callable[[ObservedJob], bool] = lambda _: True
-    ) -> None:
-        self._fetch, self._limit, self._wanted = fetch, limit, wanted
-        self._lock = threading.Lock()
-        self._count, self._furthest = 0, 0
-
-    def __call__(self, offset: int) -> SearchPage:
-        with self._lock:
-            if offset == 0:
-                self._count, self._furthest = 0, 0
-            # What lies before a page that was read already is asked for, or the list would have a gap.
-            if self._count >= self._limit and offset > self._furthest:
-                return SearchPage([], requests=0)
-        page = self._fetch(offset)
-        jobs = [job for item in page.items if isinstance(job := read_job(item), ObservedJob)]
-        with self._lock:
-            self._count += sum(map(self._wanted, jobs))
-            self._furthest = max(self._furthest, offset)
-        return page
+                return listing(failure)
+            finally:
+                pool.shutdown(cancel_futures=True)
+        return listing(MOVED)
 
 
 def page_of(answer: Any, requests: int = 1, seconds: float = 0.0) -> SearchPage | str:

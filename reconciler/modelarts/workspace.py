@@ -20,7 +20,6 @@ from reconciler.modelarts.content import MemoryBudget
 from reconciler.modelarts.http import ServiceResponse, ServiceSession
 from reconciler.modelarts.observe import (
     PAGE_SIZE,
-    LimitedPages,
     NeedsAbsence,
     PageReader,
     SearchPage,
@@ -149,9 +148,7 @@ class Workspace:
         fields = {"sort_by": sort_by, "order": order, **more}
         self._check_search(fields)
         fetch = partial(self._page, filters=filters, budget=MemoryBudget(), fields=fields)
-        if limit is None:
-            return self._reader.read(fetch)
-        return self._reader.read(LimitedPages(fetch, limit, lambda job: self._is_ours(job) and wanted(job)))
+        return self._reader.read(fetch, limit=limit, wanted=wanted)
 
     def _is_ours(self, job: ObservedJob) -> bool:
         # A cloud whose search does not know workspaces would show those of other people.
