@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import copy
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from reconciler.emulator import catalog
@@ -27,6 +28,7 @@ CODE_DIR = "/home/ma-user/modelarts/user-job-dir"
 _EXPERIMENTS = uuid.UUID("6f0b9a52-6a0c-4b8e-9f43-2a0f5a3d7c11")
 _FILLED_ANNOTATIONS = ("job_template", "key_task")
 _ENGINE = ("engine_id", "engine_name", "engine_version", "image_url", "install_sys_packages")
+_FLAVOR = ("flavor_type", "billing", "attributes", "flavor_info")
 _ECHOED_ANNOTATIONS = ("jupyter-lab/", "tensorboard/", "mindstudio-insight/", "fault-tolerance/", "record/")
 
 
@@ -111,30 +113,48 @@ def experiment_id(reference: Mapping[str, Any] | None) -> str | None:
 
 def _add_noise(response: dict[str, Any], identity: Identity) -> None:
     fine_tuned = bool(response.pop("train_type", None)) | bool(response.pop("ftjob_config", None))
-    _fill_metadata(response["metadata"], response.get("kind"), identity)
-    if algorithm := response.get("algorithm"):
-        _fill_algorithm(algorithm)
-    if spec := response.get("spec"):
-        _fill_spec(spec)
-    for task in response.get("tasks") or ():
-        _fill_task(task)
-    _fill_endpoints(response)
-    if fine_tuned:
-        response.get("algorithm", {}).pop("inputs", None)
-        for key in ("output_model", "asset_model", "asset_id"):
-            response.get("spec", {}).pop(key, None)
-
-
-def _fill_metadata(metadata: dict[str, Any], kind: str | None, identity: Identity) -> None:
+    metadata, algorithm, spec = (response.get(key) or {} for key in ("metadata", "algorithm", "spec"))
     metadata["description"] = metadata.get("description") or ""
     metadata |= {"ai_project": AI_PROJECT, "user_name": identity.user_name}
     sent = metadata.get("annotations") or {}
     # Clients cannot rely on their own annotations: only the documented ones come back.
     kept = {key: value for key, value in sent.items() if key.startswith(_ECHOED_ANNOTATIONS)}
-    template = "Template RL" if kind == "hetero_job" else sent.get("job_template", "Template DL")
+    is_hetero = response.get("kind") == "hetero_job"
+    template = "Template RL" if is_hetero else sent.get("job_template", "Template DL")
     metadata["annotations"] = {"job_template": template, "key_task": "worker"} | kept
     if experiment := metadata.get("training_experiment_reference"):
         metadata["training_experiment_reference"] = {"id": experiment_id(experiment), "serial_number": "1"}
+    if algorithm:
+        _fill_algorithm(algorithm)
+    if spec:
+        _fill_spec(spec)
+    for task in response.get("tasks") or ():
+        # A task's response holds one input and one output where the request holds lists of them.
+        own = task.get("algorithm") or {}
+        for kind in ("inputs", "outputs"):
+            if isinstance(own.get(kind), list):
+                own[kind] = own[kind][0] if own[kind] else None
+        resource = task.get("task_resource") or {}
+        if flavor_id := resource.get("flavor_id"):
+            known = catalog.flavor(flavor_id)
+            resource |= {key: known[key] for key in ("flavor_name", *_FLAVOR)}
+            resource["max_num"] = known["flavor_info"]["max_num"]
+    endpoints = response.get("endpoints") or {}
+    if ssh := endpoints.get("ssh"):
+        ssh["task_urls"] = [
+            {"task": task, "url": f"ssh://ma-user@{identity.id}-{task}.modelarts.invalid:22"}
+            for task in task_names(node_count(response))
+        ]
+    for tool in ("jupyter-lab", "tensorboard", "mindstudio-insight"):
+        if kept.get(f"{tool}/enable") == "true":
+            url, token = f"https://{identity.id}.modelarts.invalid/{tool}", f"token-{identity.id}"
+            endpoints[tool.replace("-", "_")] = {"url": url, "token": token}
+    if endpoints:
+        response["endpoints"] = endpoints
+    if fine_tuned:
+        algorithm.pop("inputs", None)
+        for key in ("output_model", "asset_model", "asset_id"):
+            spec.pop(key, None)
 
 
 def _fill_algorithm(algorithm: dict[str, Any]) -> None:
@@ -149,11 +169,26 @@ def _fill_algorithm(algorithm: dict[str, Any]) -> None:
     if algorithm.get("code_dir"):
         algorithm["local_code_dir"] = algorithm.get("local_code_dir") or CODE_DIR
     for parameter in algorithm.get("parameters") or ():
-        _fill_parameter(parameter)
+        parameter["description"] = parameter.get("description") or ""
+        parameter.setdefault("i18n_description", None)
+        filled = {"editable": True, "required": False, "sensitive": False, "valid_type": "None"}
+        of_type = {"type": _value_type(parameter.get("value") or "")}
+        sent = parameter.get("constraint") or {}
+        parameter["constraint"] = of_type | filled | {"valid_range": []} | sent
     algorithm["policies"] = _present(algorithm.get("policies"))
-    for kind in ("inputs", "outputs"):
-        for index, item in enumerate(algorithm.get(kind) or ()):
-            _fill_data(kind, index, item)
+    for kind, items in ((kind, algorithm.get(kind) or ()) for kind in ("inputs", "outputs")):
+        for index, item in enumerate(items):
+            default = f"/home/ma-user/modelarts/{kind}/{item['name']}_{index}"
+            item["local_dir"] = item.get("local_dir") or default
+            remote = item.get("remote") or {}
+            if obs := remote.get("obs"):
+                obs["obs_url"] = _without_scheme(obs["obs_url"])
+            if dataset := remote.get("dataset"):
+                version = dataset.get("version_id") or "latest"
+                dataset["obs_url"] = f"/modelarts-emulator/datasets/{dataset['id']}/{version}/"
+            if kind == "outputs":
+                item["access_method"] = item.get("access_method") or "parameter"
+                item |= {"mode": "upload_periodically", "period": 30}
     if not algorithm.get("environments"):
         algorithm.pop("environments", None)
 
@@ -171,48 +206,27 @@ def _engine(sent: dict[str, Any]) -> dict[str, Any]:
     return sent | shown | served | {"usage": "training", "support_groups": "public"}
 
 
-def _fill_parameter(parameter: dict[str, Any]) -> None:
-    parameter["description"] = parameter.get("description") or ""
-    parameter.setdefault("i18n_description", None)
-    parameter["constraint"] = {
-        "type": _value_type(parameter.get("value") or ""),
-        "editable": True,
-        "required": False,
-        "sensitive": False,
-        "valid_type": "None",
-        "valid_range": [],
-    } | (parameter.get("constraint") or {})
-
-
 def _value_type(text: str) -> str:
     if text in {"true", "false", "True", "False"}:
         return "Boolean"
     for kind, name in ((int, "Integer"), (float, "Float")):
-        try:
+        with suppress(ValueError):
             kind(text)
-        except ValueError:
-            continue
-        return name
+            return name
     return "String"
 
 
-def _fill_data(kind: str, index: int, item: dict[str, Any]) -> None:
-    item["local_dir"] = item.get("local_dir") or f"/home/ma-user/modelarts/{kind}/{item['name']}_{index}"
-    remote = item.get("remote") or {}
-    if obs := remote.get("obs"):
-        obs["obs_url"] = _without_scheme(obs["obs_url"])
-    if dataset := remote.get("dataset"):
-        version = dataset.get("version_id") or "latest"
-        dataset["obs_url"] = f"/modelarts-emulator/datasets/{dataset['id']}/{version}/"
-    if kind == "outputs":
-        item["access_method"] = item.get("access_method") or "parameter"
-        item |= {"mode": "upload_periodically", "period": 30}
-
-
 def _fill_spec(spec: dict[str, Any]) -> None:
-    _fill_resource(spec["resource"])
-    if spec["resource"].get("pool_id"):
+    resource = spec["resource"]
+    resource["node_count"] = resource.get("node_count") or 1
+    if pool_id := resource.get("pool_id"):
+        resource["flavor_id"] = resource.get("flavor_id") or "modelarts.pool.visual.xlarge"
+        resource["pool_name"] = pool_id
         spec["schedule_policy"] = {"priority": 1} | (spec.get("schedule_policy") or {})
+    elif flavor_id := resource.get("flavor_id"):
+        known = catalog.flavor(flavor_id)
+        resource |= {"policy": "regular", "flavor_name": known["flavor_name"]}
+        resource["flavor_detail"] = {key: known[key] for key in _FLAVOR}
     for volume in spec.get("volumes") or ():
         if value_at(volume, "nfs.read_only") is False:
             del volume["nfs"]["read_only"]
@@ -225,50 +239,6 @@ def _fill_spec(spec: dict[str, Any]) -> None:
     if asset := spec.get("asset_model"):
         name = asset.get("name", "")
         asset |= {"id": f"asset-{name}", "location": f"/modelarts-emulator/{name}/"}
-
-
-def _fill_resource(resource: dict[str, Any]) -> None:
-    resource["node_count"] = resource.get("node_count") or 1
-    if pool_id := resource.get("pool_id"):
-        resource["flavor_id"] = resource.get("flavor_id") or "modelarts.pool.visual.xlarge"
-        resource["pool_name"] = pool_id
-    elif flavor_id := resource.get("flavor_id"):
-        known = catalog.flavor(flavor_id)
-        resource |= {"policy": "regular", "flavor_name": known["flavor_name"]}
-        keys = ("flavor_type", "billing", "attributes", "flavor_info")
-        resource["flavor_detail"] = {key: known[key] for key in keys}
-
-
-def _fill_task(task: dict[str, Any]) -> None:
-    # A task's response holds one input and one output where the request holds lists of them.
-    algorithm = task.get("algorithm") or {}
-    for kind in ("inputs", "outputs"):
-        if isinstance(algorithm.get(kind), list):
-            algorithm[kind] = algorithm[kind][0] if algorithm[kind] else None
-    resource = task.get("task_resource") or {}
-    if flavor_id := resource.get("flavor_id"):
-        known = catalog.flavor(flavor_id)
-        keys = ("flavor_name", "flavor_type", "billing", "attributes", "flavor_info")
-        resource |= {key: known[key] for key in keys} | {"max_num": known["flavor_info"]["max_num"]}
-
-
-def _fill_endpoints(response: dict[str, Any]) -> None:
-    job_id = response["metadata"]["id"]
-    endpoints = response.get("endpoints") or {}
-    if ssh := endpoints.get("ssh"):
-        ssh["task_urls"] = [
-            {"task": task, "url": f"ssh://ma-user@{job_id}-{task}.modelarts.invalid:22"}
-            for task in task_names(node_count(response))
-        ]
-    for tool in ("jupyter-lab", "tensorboard", "mindstudio-insight"):
-        if response["metadata"]["annotations"].get(f"{tool}/enable") == "true":
-            field = tool.replace("-", "_")
-            endpoints[field] = {
-                "url": f"https://{job_id}.modelarts.invalid/{tool}",
-                "token": f"token-{job_id}",
-            }
-    if endpoints:
-        response["endpoints"] = endpoints
 
 
 def _present(members: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -314,17 +284,13 @@ def vary_filled(response: dict[str, Any]) -> None:
         resource.pop("policy", None)
         if detail := resource.get("flavor_detail"):
             detail.pop("attributes")
-            detail["flavor_info"] = _flavor_info(detail["flavor_info"])
-
-
-def _flavor_info(info: dict[str, Any]) -> dict[str, Any]:
-    changed = {**info, "disk": {**info["disk"], "size": str(info["disk"]["size"])}}
-    if gpu := info.get("gpu"):
-        named = {"product_nume" if key == "product_name" else key: value for key, value in gpu.items()}
-        changed["gpu"] = named | {"unit_num": str(gpu["unit_num"])}
-    if npu := info.get("npu"):
-        changed["npu"] = {**npu, "unit_num": int(npu["unit_num"])}
-    return changed
+            info = detail["flavor_info"] = copy.deepcopy(detail["flavor_info"])
+            info["disk"]["size"] = str(info["disk"]["size"])
+            if gpu := info.get("gpu"):
+                named = {"product_nume" if key == "product_name" else key: gpu[key] for key in gpu}
+                info["gpu"] = named | {"unit_num": str(gpu["unit_num"])}
+            if npu := info.get("npu"):
+                npu["unit_num"] = int(npu["unit_num"])
 
 
 def vary_declared(response: dict[str, Any]) -> None:
@@ -338,23 +304,17 @@ def vary_declared(response: dict[str, Any]) -> None:
             algorithm[key] = _other_path(algorithm[key])
     if variables := algorithm.get("environments"):
         algorithm["environments"] = [{key: value} for key, value in variables.items()]
-    for item, url in _on_obs(algorithm.get("inputs")):
-        item["remote"]["obs"]["obs_url"] = _other_path(url)
-    for item, url in _on_obs(algorithm.get("outputs")):
-        item["remote"] = {"obs_url": _other_path(url)}
+    for kind in ("inputs", "outputs"):
+        for item in algorithm.get(kind) or ():
+            if (url := value_at(item, "remote.obs.obs_url")) is not None:
+                other = {"obs_url": _other_path(url)}
+                item["remote"] = item["remote"] | {"obs": other} if kind == "inputs" else other
     spec["volumes"] = [volume.get("nfs") or volume for volume in spec.get("volumes") or ()]
     for path in ("auto_stop.duration", "schedule_policy.priority"):
         if (value := value_at(spec, path)) is not None:
             put_at(spec, path, str(value))
     log = spec.get("log_export_path") or {}
     spec["log_export_path"] = log | {"obs_url": _other_path(log.get("obs_url", ""))}
-
-
-def _on_obs(items: Iterable[dict[str, Any]] | None) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield the inputs or outputs that are on OBS, each with its path there."""
-    for item in items or ():
-        if (url := value_at(item, "remote.obs.obs_url")) is not None:
-            yield item, url
 
 
 def _other_path(path: str) -> str:

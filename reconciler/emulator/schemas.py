@@ -94,6 +94,16 @@ def invalid(message: str) -> ApiError:
     return ApiError("ModelArts.2788", f"Invalid parameter, {message}.")
 
 
+def refuse_if(is_wrong: object, message: str, code: str = "") -> None:
+    """Refuse what is wrong: with a code, or as `invalid`.
+
+    Raises:
+        ApiError: it is.
+    """
+    if is_wrong:
+        raise ApiError(code, message) if code else invalid(message)
+
+
 def wrong_type(path: str, expected: str) -> ApiError:
     """The response to a parameter of the wrong JSON type."""
     return ApiError("ModelArts.2825", f"The type of parameter {path} is incorrect, expected {expected}.")
