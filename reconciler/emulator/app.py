@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.http import http_date
-from werkzeug.routing import Map, MapAdapter, Rule
+from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
 from reconciler.emulator import jobs, logs
@@ -22,7 +22,6 @@ from reconciler.emulator.auth import CLOUDS, Authenticator, Settings
 from reconciler.emulator.control import (
     CONTROL_CALLS,
     KEPT_REQUESTS,
-    Control,
     ControlSettings,
     Effect,
     Fault,
@@ -34,7 +33,7 @@ from reconciler.emulator.control import (
     respond,
 )
 from reconciler.emulator.jobs import ApiRequest
-from reconciler.emulator.schemas import ApiError, ApiResponse, invalid, json_response
+from reconciler.emulator.schemas import ApiError, ApiResponse, invalid, json_response, refuse_if
 from reconciler.emulator.store import Store
 
 if TYPE_CHECKING:
@@ -131,7 +130,6 @@ class Application:
         self.requests: deque[ServedRequest] = deque(maxlen=KEPT_REQUESTS)
         self.control_settings = control_settings
         self.authenticator = Authenticator(settings)
-        self.control = Control(store, faults, self.requests, control_settings)
         self.routes = route_map(settings.cloud, with_control=settings.control)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -140,112 +138,98 @@ class Application:
         Raises:
             ResponseLost: a fault took the response; see `faults`.
         """
-        request = Request(environ)
-        request_id = uuid.uuid4().hex
-        handler = _RequestHandler(self, request, request_id)
+        request, request_id = Request(environ), uuid.uuid4().hex
+        operation, fault, status = "", None, 0
         try:
-            given = handler.serve()
+            endpoint, path, data = self._route(request)
+            if isinstance(endpoint, Route):
+                operation = endpoint.operation
+                fault = self.faults.trigger(request.method, operation, request.path, data)
+                given = self._operate(endpoint, path, request, request_id, data, fault)
+            else:
+                check_local_origin(request.headers)
+                self.authenticator.check(request, data)
+                parts = (self.store, self.faults, self.requests, self.control_settings)
+                given = respond(*parts, endpoint, path.get("job_id", ""), data)
+            status = given.status
         except ApiError as refusal:
             given = json_response(refusal.status, refusal.body(request_id))
-        except ResponseLost:
-            handler.log(0)
-            raise
-        handler.log(given.status)
-        return handler.response(given)(environ, start_response)
+            status = given.status
+        finally:
+            if not request.path.startswith("/emulator/"):
+                self.requests.append(ServedRequest(request.method, request.path, operation, status))
+        # A 204 has no body.
+        text = "" if status == 204 else given.text
+        response = Response(text, status, mimetype=JSON)
+        response.headers["X-Request-Id"] = request_id
+        if self.settings.tells_time:
+            response.headers["Date"] = http_date(self.store.clock.now_ms() / 1000)
+        if fault and fault.retry_after_s is not None:
+            response.headers["Retry-After"] = str(fault.retry_after_s)
+        if fault and fault.effect is Effect.TRUNCATED:
+            content = text.encode()
+            response.response = [content[: len(content) // 2]]
+            response.headers["Content-Length"] = str(len(content))
+        return response(environ, start_response)
 
-
-class _RequestHandler:
-    """One request on its way through the application."""
-
-    def __init__(self, app: Application, request: Request, request_id: str) -> None:
-        self.app = app
-        self.request = request
-        self.request_id = request_id
-        self.operation = ""
-        self.fault: Fault | None = None
-
-    def serve(self) -> ApiResponse:
-        adapter: MapAdapter = self.app.routes.bind(
-            "emulator.invalid", path_info=self.request.path, default_method=self.request.method
-        )
+    def _route(self, request: Request) -> tuple[Any, Mapping[str, Any], bytes]:
+        adapter = self.routes.bind("emulator.invalid", path_info=request.path, default_method=request.method)
         try:
             endpoint, path = adapter.match()
         except MethodNotAllowed:
-            self.app.authenticator.check(self.request, b"")
-            raise ApiError("ModelArts.2803", f"Method {self.request.method} is not allowed.") from None
+            self.authenticator.check(request, b"")
+            raise ApiError("ModelArts.2803", f"Method {request.method} is not allowed.") from None
         except HTTPException:
             raise ApiError("APIGW.0101", "The API does not exist or has not been published.") from None
-        if (self.request.content_length or 0) > MAX_BODY:
+        if (request.content_length or 0) > MAX_BODY:
             raise ApiError("ModelArts.4104", "The request body is too large.")
-        data = self.request.get_data(cache=False)
-        if not isinstance(endpoint, Route):
-            check_local_origin(self.request.headers)
-            self.app.authenticator.check(self.request, data)
-            return respond(self.app.control, endpoint, path.get("job_id", ""), data)
-        self.operation = endpoint.operation
-        return self.operate(endpoint, path, data)
+        return endpoint, path, request.get_data(cache=False)
 
-    def operate(self, route: Route, path: Any, data: bytes) -> ApiResponse:
+    def _operate(
+        self,
+        route: Route,
+        path: Mapping[str, Any],
+        request: Request,
+        request_id: str,
+        data: bytes,
+        fault: Fault | None,
+    ) -> ApiResponse:
         """Run an operation, with the fault that it triggers, if any."""
-        fault = self.fault = self.app.faults.trigger(
-            self.request.method, route.operation, self.request.path, data
-        )
         effect = fault.effect if fault else None
         if effect is Effect.LOST_BEFORE:
             raise ResponseLost(route.operation)
         if fault and effect is Effect.ANSWER:
             raise ApiError(fault.code, fault.message, status=fault.status)
         if fault and effect is Effect.DELAY:
-            self.app.settings.sleep(fault.delay_s)
+            self.settings.sleep(fault.delay_s)
         try:
-            self.app.authenticator.check(self.request, data)
-            if self.app.settings.project_id not in {None, path["project_id"]}:
-                raise ApiError(
-                    "ModelArts.2786", "The project ID in the token does not match that in the URI."
-                )
+            self.authenticator.check(request, data)
+            is_other = self.settings.project_id not in {None, path["project_id"]}
+            why = "The project ID in the token does not match that in the URI."
+            refuse_if(is_other, why, "ModelArts.2786")
             try:
-                query = self.request.args
+                query = request.args
             except UnicodeDecodeError:
                 raise invalid("the query string is not UTF-8") from None
             given = route.handler(
                 ApiRequest(
-                    store=self.app.store,
-                    settings=self.app.settings,
+                    store=self.store,
+                    settings=self.settings,
                     path=path,
                     query=query,
-                    headers=self.request.headers,
+                    headers=request.headers,
                     body=data,
-                    counts_items=self.app.control_settings.offset_counts == "items",
+                    counts_items=self.control_settings.offset_counts == "items",
                     shift=fault.shift if fault and effect is Effect.MOVED_LIST else 0,
                 )
             )
         except ApiError as refusal:
-            given = json_response(refusal.status, refusal.body(self.request_id))
+            given = json_response(refusal.status, refusal.body(request_id))
         if effect is Effect.LOST_AFTER:
             raise ResponseLost(route.operation)
         if fault and effect is Effect.ANSWER_AFTER:
             raise ApiError(fault.code, fault.message, status=fault.status)
         return ApiResponse(given.status, corrupt(effect, given.text)) if effect else given
-
-    def response(self, given: ApiResponse) -> Response:
-        # A 204 has no body.
-        text = "" if given.status == 204 else given.text
-        response = Response(text, given.status, mimetype=JSON)
-        response.headers["X-Request-Id"] = self.request_id
-        if self.app.settings.tells_time:
-            response.headers["Date"] = http_date(self.app.store.clock.now_ms() / 1000)
-        if self.fault and self.fault.retry_after_s is not None:
-            response.headers["Retry-After"] = str(self.fault.retry_after_s)
-        if self.fault and self.fault.effect is Effect.TRUNCATED:
-            data = text.encode()
-            response.response = [data[: len(data) // 2]]
-            response.headers["Content-Length"] = str(len(data))
-        return response
-
-    def log(self, status: int) -> None:
-        path = self.request.path
-        if not path.startswith("/emulator/"):
-            self.app.requests.append(ServedRequest(self.request.method, path, self.operation, status))
 
 
 def create_app(

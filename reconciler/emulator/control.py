@@ -38,7 +38,7 @@ from urllib.parse import urlsplit
 
 from werkzeug.datastructures import Headers
 
-from reconciler.emulator.schemas import ApiError, ApiResponse, invalid, json_response, read_json
+from reconciler.emulator.schemas import ApiError, ApiResponse, invalid, json_response, read_json, refuse_if
 from reconciler.emulator.store import Job, Store
 
 UNKNOWN_PHASE = "Hibernating"
@@ -118,15 +118,16 @@ class Fault:
 
     def is_for(self, method: str, operation: str, path: str, body: bytes = b"") -> bool:
         """Say whether the fault is for such a request."""
-        if self.effect is Effect.MOVED_LIST and not (
-            operation == "ListTrainingJobs" and _is_later_page(body)
-        ):
+        is_chosen = self.method in {None, method} and self.operation in {None, operation}
+        if not is_chosen or (self.path is not None and not _matches(self.path, path)):
             return False
-        return (
-            self.method in {None, method}
-            and self.operation in {None, operation}
-            and (self.path is None or _matches(self.path, path))
-        )
+        if self.effect is not Effect.MOVED_LIST:
+            return True
+        try:
+            offset = json.loads(body)["offset"] if operation == "ListTrainingJobs" else 0
+        except (ValueError, KeyError, TypeError):
+            offset = 0
+        return isinstance(offset, int) and offset > 0
 
 
 MAX_DELAY_S = 3600
@@ -148,14 +149,6 @@ def _matches(pattern: str, path: str) -> bool:
             return False
         at = found + len(text)
     return path.endswith(last) and len(path) - len(last) >= at
-
-
-def _is_later_page(body: bytes) -> bool:
-    try:
-        offset = json.loads(body)["offset"]
-    except (ValueError, KeyError, TypeError):
-        return False
-    return isinstance(offset, int) and offset > 0
 
 
 def read_fault(body: Mapping[str, Any]) -> Fault:
@@ -218,7 +211,7 @@ class Faults:
     def add(self, *faults: Fault) -> None:
         """Add faults behind those that are there."""
         with self._lock:
-            self._faults += [_CountedFault(fault) for fault in faults]
+            self._faults += map(_CountedFault, faults)
 
     def clear(self) -> None:
         """Remove every fault."""
@@ -232,9 +225,7 @@ class Faults:
     def trigger(self, method: str, operation: str, path: str, body: bytes = b"") -> Fault | None:
         """Return the first fault that this request triggers; every fault that is for it counts it."""
         with self._lock:
-            matching = [
-                counted for counted in self._faults if counted.fault.is_for(method, operation, path, body)
-            ]
+            matching = [one for one in self._faults if one.fault.is_for(method, operation, path, body)]
             for counted in matching:
                 counted.seen += 1
             return next((counted.fault for counted in matching if counted.triggers()), None)
@@ -242,19 +233,16 @@ class Faults:
 
 class _CountedFault:
     def __init__(self, fault: Fault) -> None:
-        self.fault = fault
-        self.seen = 0
-        self.triggered = 0
+        self.fault, self.seen, self.triggered = fault, 0, 0
         self._chance = random.Random(fault.seed)  # noqa: S311 - repeatable, not secret
 
     def triggers(self) -> bool:
         fault = self.fault
         if self.seen < fault.nth or (fault.count is not None and self.triggered >= fault.count):
             return False
-        if fault.probability < 1 and self._chance.random() >= fault.probability:
-            return False
-        self.triggered += 1
-        return True
+        is_due = fault.probability >= 1 or self._chance.random() < fault.probability
+        self.triggered += is_due
+        return is_due
 
 
 def corrupt(effect: Effect, text: str) -> str:
@@ -297,48 +285,36 @@ class ControlSettings:
             raise ValueError(f"offset_counts is pages or items, not {self.offset_counts}")
 
 
-@dataclass(frozen=True)
-class Control:
-    """The parts of an application that the control API directs."""
-
-    store: Store
-    faults: Faults
-    requests: deque[ServedRequest]
-    settings: ControlSettings
-
-
 #: Method and path of each call, below /emulator.
 CONTROL_CALLS = (
-    "GET jobs",
-    "GET clock",
-    "POST clock",
-    "POST jobs/<job_id>/phase",
-    "POST jobs/<job_id>/hold",
-    "POST jobs/<job_id>/release",
-    "GET requests",
-    "DELETE requests",
-    "GET faults",
-    "POST faults",
-    "DELETE faults",
-    "GET settings",
-    "POST settings",
+    *("GET jobs", "POST jobs/<job_id>/phase", "POST jobs/<job_id>/hold", "POST jobs/<job_id>/release"),
+    *("GET clock", "POST clock", "GET requests", "DELETE requests", "GET settings", "POST settings"),
+    *("GET faults", "POST faults", "DELETE faults"),
 )
 
 
-def respond(control: Control, call: str, job_id: str, data: bytes) -> ApiResponse:
+def respond(
+    store: Store,
+    faults: Faults,
+    requests: deque[ServedRequest],
+    settings: ControlSettings,
+    call: str,
+    job_id: str,
+    data: bytes,
+) -> ApiResponse:
     """Carry out one of `CONTROL_CALLS`: 200 with JSON, or 204.
 
     Raises:
         ApiError: the body is not what the call takes, or there is no such job.
     """
-    store = control.store
     match call:
         case "GET jobs":
             return json_response(200, {"jobs": [_summary(job) for job in store.jobs()]})
         case "POST clock":
-            seconds = _read_object(data).get("advance_s")
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e11:
-                raise invalid("advance_s must be a number of seconds, zero or more")
+            seconds: Any = _read_object(data).get("advance_s")
+            is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+            is_wrong = not is_number or not 0 <= seconds < 1e11
+            refuse_if(is_wrong, "advance_s must be a number of seconds, zero or more")
             store.clock.advance(seconds=seconds)
         case "POST jobs/<job_id>/phase":
             body = _read_object(data)
@@ -351,36 +327,35 @@ def respond(control: Control, call: str, job_id: str, data: bytes) -> ApiRespons
         case "POST jobs/<job_id>/release":
             return json_response(200, _summary(store.release(job_id)))
         case "GET requests":
-            return json_response(200, {"requests": [served._asdict() for served in list(control.requests)]})
+            return json_response(200, {"requests": [served._asdict() for served in list(requests)]})
         case "DELETE requests":
-            control.requests.clear()
+            requests.clear()
             return ApiResponse(204)
         case "POST faults":
-            body = read_json(data)
+            wanted = read_json(data)
             try:
-                if isinstance(body, dict) and "chaos" in body:
-                    control.faults.add(*chaos(float(body["chaos"]), int(body.get("seed", 0))))
+                if isinstance(wanted, dict) and "chaos" in wanted:
+                    faults.add(*chaos(float(wanted["chaos"]), int(wanted.get("seed", 0))))
                 else:
-                    faults = body if isinstance(body, list) else [body]
-                    control.faults.add(*map(read_fault, faults))
+                    faults.add(*map(read_fault, wanted if isinstance(wanted, list) else [wanted]))
             except (ValueError, TypeError, AttributeError, OverflowError) as error:
                 raise invalid(str(error)) from None
         case "DELETE faults":
-            control.faults.clear()
+            faults.clear()
             return ApiResponse(204)
         case "POST settings":
             try:
-                wanted = ControlSettings(**{**asdict(control.settings), **_read_object(data)})
+                changed = ControlSettings(**{**asdict(settings), **_read_object(data)})
             except (ValueError, TypeError):
                 raise invalid("the one setting is offset_counts: pages or items") from None
-            control.settings.offset_counts = wanted.offset_counts
+            settings.offset_counts = changed.offset_counts
     # A change is answered as a GET is.
     match call.partition(" ")[2]:
         case "clock":
             return json_response(200, {"now_ms": store.clock.now_ms()})
         case "faults":
-            return json_response(200, {"faults": [asdict(fault) for fault in control.faults]})
-    return json_response(200, asdict(control.settings))
+            return json_response(200, {"faults": [asdict(fault) for fault in faults]})
+    return json_response(200, asdict(settings))
 
 
 def _summary(job: Job) -> dict[str, Any]:

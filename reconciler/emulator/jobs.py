@@ -16,7 +16,7 @@ from werkzeug.datastructures import Headers
 from reconciler.emulator import responses, schemas, validation
 from reconciler.emulator.auth import Settings
 from reconciler.emulator.catalog import ENGINES, FLAVORS, POOL_FLAVORS, check_flavor, check_listed, flavor
-from reconciler.emulator.schemas import ApiError, ApiResponse, dump_json, invalid, json_response, value_at
+from reconciler.emulator.schemas import ApiError, ApiResponse, dump_json, json_response, refuse_if, value_at
 from reconciler.emulator.search import Condition, check_tags_differ, has_tag, name_contains, read_search
 from reconciler.emulator.store import USER_ID, Job, Store
 
@@ -131,10 +131,9 @@ def update(request: ApiRequest) -> ApiResponse:
 
 def act(request: ApiRequest) -> ApiResponse:
     """StopTrainingJob: 202 and the whole job: terminating, or beginning anew after its end."""
-    action = schemas.read(request.body, schemas.ACTION).get("action_type")
+    action = str(schemas.read(request.body, schemas.ACTION).get("action_type"))
     actions = {"terminate": request.store.terminate, "restart": request.store.restart}
-    if action not in actions:
-        raise invalid(f"action_type {action} is not one of {', '.join(actions)}")
+    refuse_if(action not in actions, f"action_type {action} is not one of {', '.join(actions)}")
     return ApiResponse(202, request.text(actions[action](request.project, request.job_id)))
 
 
@@ -147,13 +146,11 @@ def delete(request: ApiRequest) -> ApiResponse:
 def delete_many(request: ApiRequest) -> ApiResponse:
     """BatchDeleteTrainingJob: 202; at most 100 jobs of one workspace, all or none."""
     jobs = schemas.read(request.body, schemas.BATCH).get("jobs") or []
-    if not 1 <= len(jobs) <= 100:
-        raise invalid("jobs must hold 1 to 100 jobs")
+    refuse_if(not 1 <= len(jobs) <= 100, "jobs must hold 1 to 100 jobs")
     job_ids = [str(value_at(job, "metadata.id") or "") for job in jobs]
-    if not all(job_ids):
-        raise invalid("jobs[].metadata.id is required")
-    if len({request.store.get(request.project, job_id).workspace_id for job_id in job_ids}) > 1:
-        raise invalid("the jobs must be of one workspace")
+    refuse_if(not all(job_ids), "jobs[].metadata.id is required")
+    workspaces = {request.store.get(request.project, job_id).workspace_id for job_id in job_ids}
+    refuse_if(len(workspaces) > 1, "the jobs must be of one workspace")
     request.store.delete(request.project, *job_ids)
     return json_response(202, {})
 
@@ -175,8 +172,8 @@ def create_tags(request: ApiRequest) -> ApiResponse:
     """CreateTrainJobTags: 204; a key that is there gets the new value."""
     tags = _tags(request)
     for tag in tags:
-        if not _TAG_KEY.fullmatch(tag["key"]) or not _TAG_VALUE.fullmatch(tag.get("value") or ""):
-            raise invalid(f"tag {tag['key']} has a key or value that is not allowed")
+        is_allowed = _TAG_KEY.fullmatch(tag["key"]) and _TAG_VALUE.fullmatch(tag.get("value") or "")
+        refuse_if(not is_allowed, f"tag {tag['key']} has a key or value that is not allowed")
     request.store.tag(request.project, request.job_id, {tag["key"]: tag.get("value") or "" for tag in tags})
     return ApiResponse(204)
 
@@ -202,7 +199,7 @@ def list_tags(request: ApiRequest) -> ApiResponse:
 def search_by_tags(request: ApiRequest) -> ApiResponse:
     """ListTrainingJobsByTags: 200, the jobs that match, with their tags."""
     limit, offset = _page(request)
-    jobs = request.store.tagged(request.project, *_tag_conditions(request))
+    jobs = _tagged(request)
     resources = [
         {
             "resource_id": job.id,
@@ -218,8 +215,7 @@ def search_by_tags(request: ApiRequest) -> ApiResponse:
 
 def count_by_tags(request: ApiRequest) -> ApiResponse:
     """CountTrainingJobsByTags: 200, how many jobs match."""
-    jobs = request.store.tagged(request.project, *_tag_conditions(request))
-    return json_response(200, {"total_count": len(jobs)})
+    return json_response(200, {"total_count": len(_tagged(request))})
 
 
 def _tags_of(request: ApiRequest, job_id: str) -> list[dict[str, str]]:
@@ -229,29 +225,25 @@ def _tags_of(request: ApiRequest, job_id: str) -> list[dict[str, str]]:
 
 def _tags(request: ApiRequest) -> list[dict[str, Any]]:
     tags = schemas.read(request.body, schemas.TAGS).get("tags") or []
-    if not tags or not all(tag.get("key") for tag in tags):
-        raise invalid("tags must hold tags with a key")
+    refuse_if(not tags or not all(tag.get("key") for tag in tags), "tags must hold tags with a key")
     return list(tags)
 
 
-def _tag_conditions(request: ApiRequest) -> list[Condition]:
+def _tagged(request: ApiRequest) -> list[Job]:
     body = schemas.read(request.body, schemas.TAG_QUERY)
-    validation.check_workspace(body.get("workspace_id"), strict=request.strict)
-    check_tags_differ(body.get("tags") or ())
-    if len(body.get("matches") or ()) > 1:
-        raise invalid("matches must hold one item")
-    found = []
-    if body.get("workspace_id"):
-        found.append(Condition("workspace_id = ?", (body["workspace_id"],)))
+    workspace_id, tags, matches = (body.get(name) for name in ("workspace_id", "tags", "matches"))
+    validation.check_workspace(workspace_id, strict=request.strict)
+    check_tags_differ(tags or ())
+    refuse_if(len(matches or ()) > 1, "matches must hold one item")
+    found = [Condition("workspace_id = ?", (workspace_id,))] if workspace_id else []
     if body.get("without_any_tag"):
         found.append(Condition("id NOT IN (SELECT job_id FROM tags)", ()))
-    found += [has_tag(tag) for tag in body.get("tags") or ()]
-    for match in body.get("matches") or ():
-        if match.get("key") != "resource_name":
-            raise invalid("matches[].key must be resource_name")
+    found += map(has_tag, tags or ())
+    for match in matches or ():
+        refuse_if(match.get("key") != "resource_name", "matches[].key must be resource_name")
         if match.get("value"):
             found.append(name_contains(match["value"]))
-    return found
+    return request.store.tagged(request.project, *found)
 
 
 def _page(request: ApiRequest) -> tuple[int, int]:
@@ -260,8 +252,8 @@ def _page(request: ApiRequest) -> tuple[int, int]:
         offset = int(request.query.get("offset") or 0)
     except ValueError:
         raise ApiError("ModelArts.2764", "limit and offset must be numbers.") from None
-    if not 1 <= limit <= _MAX_TAG_PAGE or offset < 0:
-        raise ApiError("ModelArts.2764", f"limit must be 1 to {_MAX_TAG_PAGE}, and offset not negative.")
+    is_wrong = not 1 <= limit <= _MAX_TAG_PAGE or offset < 0
+    refuse_if(is_wrong, f"limit must be 1 to {_MAX_TAG_PAGE}, and offset not negative.", "ModelArts.2764")
     return limit, offset
 
 
@@ -271,11 +263,10 @@ def _page(request: ApiRequest) -> tuple[int, int]:
 def flavors(request: ApiRequest) -> ApiResponse:
     """ShowTrainingJobFlavors: 200, those of one `flavor_type` or all."""
     kind = request.query.get("flavor_type")
-    if kind not in {None, "", "CPU", "GPU", "Ascend"}:
-        raise ApiError("ModelArts.2764", f"flavor_type {kind} is not one of CPU, GPU, Ascend.")
+    is_wrong = kind not in {None, "", "CPU", "GPU", "Ascend"}
+    refuse_if(is_wrong, f"flavor_type {kind} is not one of CPU, GPU, Ascend.", "ModelArts.2764")
     names = _accepted(request, "spec.resource.flavor_id", "task_resource.flavor_id")
-    accepted = {name: flavor(name) for name in (*request.settings.flavors, *names)}
-    listed = FLAVORS | {name: one for name, one in accepted.items() if name not in FLAVORS}
+    listed = {name: flavor(name) for name in (*FLAVORS, *request.settings.flavors, *names)}
     found = [one for one in listed.values() if not kind or one["flavor_type"] == kind]
     return json_response(200, {"total_count": len(found), "flavors": found})
 
@@ -283,12 +274,10 @@ def flavors(request: ApiRequest) -> ApiResponse:
 def engines(request: ApiRequest) -> ApiResponse:
     """ShowTrainingJobEngines: 200."""
     names = _accepted(request, "algorithm.engine.engine_id", "algorithm.engine.engine_id")
-    accepted = {
-        name: {"engine_id": name, "engine_name": name, "engine_version": name}
-        for name in (*request.settings.engines, *names)
-    }
-    listed = ENGINES | {name: one for name, one in accepted.items() if name not in ENGINES}
-    return json_response(200, {"total": len(listed), "items": list(listed.values())})
+    keys = ("engine_id", "engine_name", "engine_version")
+    accepted = {name: dict.fromkeys(keys, name) for name in (*request.settings.engines, *names)}
+    listed = [*ENGINES.values(), *(one for name, one in accepted.items() if name not in ENGINES)]
+    return json_response(200, {"total": len(listed), "items": listed})
 
 
 def _accepted(request: ApiRequest, in_job: str, in_task: str) -> list[str]:
@@ -315,8 +304,8 @@ def pool_flavor(request: ApiRequest) -> ApiResponse:
 
 def quotas(request: ApiRequest) -> ApiResponse:
     """ShowTrainingQuotas: 200, the number of jobs that may be kept and are."""
-    if request.query.get("resource") not in {None, "", "job-num"}:
-        raise ApiError("ModelArts.2764", f"resource {request.query['resource']} has no quota.")
+    resource = request.query.get("resource") or "job-num"
+    refuse_if(resource != "job-num", f"resource {resource} has no quota.", "ModelArts.2764")
     used = request.store.count(request.project)
     return json_response(
         200, {"quotas": [{"resource": "job-num", "quota": request.store.quota, "used": used}]}
@@ -329,13 +318,11 @@ def change_quotas(request: ApiRequest) -> ApiResponse:
     quotas = body.get("quotas") or []
     for item in quotas:
         resource, quota = item.get("resource"), item.get("quota")
-        if resource not in _QUOTAS:
-            raise ApiError("ModelArts.2764", f"resource {resource} has no quota.")
+        refuse_if(resource not in _QUOTAS, f"resource {resource} has no quota.", "ModelArts.2764")
         least, most = _QUOTAS[resource]
-        if quota is None or quota < least:
-            raise invalid(f"quota of {resource} must be at least {least}")
-        if quota > most:
-            raise ApiError("ModelArts.2816", f"quota of {resource} exceeds its upper limit {most}.")
+        is_low = quota is None or quota < least
+        refuse_if(is_low, f"quota of {resource} must be at least {least}")
+        validation.check_limit(f"quota of {resource}", quota, most)
     for item in quotas:
         if item["resource"] == "job-num":
             request.store.quota = item["quota"]

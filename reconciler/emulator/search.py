@@ -14,8 +14,8 @@ from ipaddress import IPv4Address
 from typing import Any, NamedTuple
 
 from reconciler.emulator.lifecycle import SECONDARY
-from reconciler.emulator.schemas import ApiError, invalid
-from reconciler.emulator.validation import KINDS, check_workspace
+from reconciler.emulator.schemas import ApiError, invalid, refuse_if
+from reconciler.emulator.validation import KINDS, check_limit, check_workspace
 
 MAX_LIMIT = 50
 DEFAULT_LIMIT = 10
@@ -104,17 +104,15 @@ def read_search(body: Mapping[str, Any], now_ms: int, *, strict: bool = False) -
     """
     offset, limit = body.get("offset") or 0, body.get("limit")
     limit = DEFAULT_LIMIT if limit is None else limit
-    if limit > MAX_LIMIT:
-        raise ApiError("ModelArts.2816", f"limit exceeds its upper limit {MAX_LIMIT}.")
-    if limit < 1 or offset < 0:
-        raise invalid("limit must be at least 1 and offset must not be negative")
-    if (column := body.get("sort_by")) not in {None, "", "create_time"}:
-        raise ApiError("ModelArts.2790", f"Sorting by {column} is not supported.")
-    if (order := body.get("order")) not in {None, "", "asc", "desc"}:
-        raise ApiError("ModelArts.2790", f"Order {order} is not supported.")
+    check_limit("limit", limit, MAX_LIMIT)
+    refuse_if(limit < 1 or offset < 0, "limit must be at least 1 and offset must not be negative")
+    column, order, train_type = (body.get(name) or "" for name in ("sort_by", "order", "train_type"))
+    is_other = column not in {"", "create_time"}
+    refuse_if(is_other, f"Sorting by {column} is not supported.", "ModelArts.2790")
+    refuse_if(order not in {"", "asc", "desc"}, f"Order {order} is not supported.", "ModelArts.2790")
     check_workspace(body.get("workspace_id"), strict=strict)
-    if (train_type := body.get("train_type")) not in {None, "", "job", "ftjob"}:
-        raise ApiError("ModelArts.2789", f"train_type {train_type} is not supported.")
+    is_other = train_type not in {"", "job", "ftjob"}
+    refuse_if(is_other, f"train_type {train_type} is not supported.", "ModelArts.2789")
     return SearchRequest(
         workspace_id=body.get("workspace_id") or "0",
         offset=offset,
@@ -132,12 +130,11 @@ def _conditions(body: Mapping[str, Any], now_ms: int) -> Iterator[Condition]:
         yield from _filter(item)
     if train_type := body.get("train_type"):
         yield Condition("fine_tuned = ?", (int(train_type == "ftjob"),))
-    _check_count("host_ips", hosts)
-    _check_count("tags", tags)
+    check_limit("host_ips", len(hosts), MAX_CHOICES)
+    check_limit("tags", len(tags), MAX_CHOICES)
     for tag in tags:
-        if not tag.get("key"):
-            raise invalid("tags[].key must be given")
-        _check_count("tags[].values", tag.get("values") or ())
+        refuse_if(not tag.get("key"), "tags[].key must be given")
+        check_limit("tags[].values", len(tag.get("values") or ()), MAX_CHOICES)
     check_tags_differ(tags)
     yield from map(has_tag, tags)
     if hosts:
@@ -155,12 +152,11 @@ def _conditions(body: Mapping[str, Any], now_ms: int) -> Iterator[Condition]:
 def _filter(item: Mapping[str, Any]) -> Iterator[Condition]:
     """Yield the condition of a filter; none if the filter names no value."""
     name, operator = item.get("key") or "", item.get("operator") or ""
-    if name not in KEYS:
-        raise ApiError("ModelArts.2807", f"Condition key {item.get('key')} is not supported.")
-    if operator not in KEYS[name].operators:
-        raise ApiError("ModelArts.2808", f"Condition operator {operator} is not supported for {name}.")
-    if len(given := item.get("value") or ()) > MAX_CHOICES:
-        raise ApiError("ModelArts.2809", f"A condition takes at most {MAX_CHOICES} values.")
+    refuse_if(name not in KEYS, f"Condition key {item.get('key')} is not supported.", "ModelArts.2807")
+    is_other, why = operator not in KEYS[name].operators, f"operator {operator} is not supported for {name}"
+    refuse_if(is_other, f"Condition {why}.", "ModelArts.2808")
+    given, most = item.get("value") or (), MAX_CHOICES
+    refuse_if(len(given) > most, f"A condition takes at most {most} values.", "ModelArts.2809")
     values = tuple(filter(None, given))
     if name in VALUES and (unknown := set(values) - VALUES[name]):
         raise ApiError("ModelArts.2809", f"Condition value {min(unknown)} is not supported for {name}.")
@@ -228,17 +224,9 @@ def check_tags_differ(tags: Sequence[Mapping[str, Any]]) -> None:
     Raises:
         ApiError: 400 ModelArts.2788.
     """
-    for where, given in (
-        ("tags", [tag.get("key") for tag in tags]),
-        *(("tags[].values", tag.get("values") or ()) for tag in tags),
-    ):
-        if len(given) != len(set(given)):
-            raise invalid(f"{where} must not name the same twice")
-
-
-def _check_count(where: str, given: Sequence[Any]) -> None:
-    if len(given) > MAX_CHOICES:
-        raise ApiError("ModelArts.2816", f"{where} exceeds its upper limit {MAX_CHOICES}.")
+    of_tags = (("tags[].values", tag.get("values") or ()) for tag in tags)
+    for where, given in (("tags", [tag.get("key") for tag in tags]), *of_tags):
+        refuse_if(len(given) != len(set(given)), f"{where} must not name the same twice")
 
 
 def has_tag(tag: Mapping[str, Any]) -> Condition:

@@ -77,14 +77,14 @@ def check_priority(priority: int | None) -> None:
     """Refuse a priority outside 0-3; the text of the documents says 1-3, their value range 0-3."""
     if priority is not None:
         refuse_if(priority < 0, "spec.schedule_policy.priority must not be negative")
-        _check_limit("spec.schedule_policy.priority", priority, 3)
+        check_limit("spec.schedule_policy.priority", priority, 3)
 
 
 def check_notification(notification: Body | None) -> None:
     _check_among("spec.notification.events", (notification or {}).get("events") or (), EVENTS)
 
 
-def _check_limit(where: str, number: int, limit: int) -> None:
+def check_limit(where: str, number: int, limit: int) -> None:
     refuse_if(number > limit, f"{where} exceeds its upper limit {limit}.", "ModelArts.2816")
 
 
@@ -101,7 +101,7 @@ def _check_algorithm(algorithm: Body, strict: bool) -> None:
         for item in algorithm.get(kind) or ():
             _check_data(kind, item)
     environments = algorithm.get("environments") or {}
-    _check_limit("algorithm.environments", len(environments), 100)
+    check_limit("algorithm.environments", len(environments), 100)
     for key, value in environments.items():
         is_wrong = not _VARIABLE.fullmatch(key)
         refuse_if(is_wrong, "a key of algorithm.environments must be letters, digits and underscores")
@@ -223,7 +223,7 @@ def _check_spec(kind: str, spec: Body, strict: bool) -> None:
         for volume in spec.get("volumes") or ()
     ]
     refuse_if(any(len(one) != 1 for one in mounts), "an item of spec.volumes needs one of nfs, pfs, obs")
-    _check_limit("spec.volumes", len(mounts), 8)
+    check_limit("spec.volumes", len(mounts), 8)
     paths = {mount.get("local_path") for [mount] in mounts}
     refuse_if(len(paths) != len(mounts), "two items of spec.volumes have the same local_path")
     for metric in spec.get("custom_metrics") or ():

@@ -183,7 +183,7 @@ def test_drift_that_a_lost_worker_saw_is_reported_once(
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", TOKEN)
     monkeypatch.setenv("FLEET_TOKEN", SECRET)
     assert reconciler("apply", "--yes", "fleet").code == 0
-    store = service.app.control.store
+    store = service.app.store
     store.set_phase(next(iter(store.jobs())).id, "Failed")
     fatal = write("", f"fleet/team-0/s00/{FATAL_ONCE_FILE}")
     codes = [
