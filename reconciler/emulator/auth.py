@@ -183,14 +183,9 @@ class Authenticator:
             if token != settings.token:
                 raise _unauthorized("decrypt token fail")
             return
-        if settings.access_key is None or (
-            settings.token is not None and "Authorization" not in request.headers
-        ):
+        is_signed = settings.token is None or "Authorization" in request.headers
+        if settings.access_key is None or not is_signed:
             raise _unauthorized("Token header is missing")
-        self._check_signature(request, body, settings.access_key)
-
-    def _check_signature(self, request: Request, body: bytes, access_key: str) -> None:
-        settings = self._settings
         now = settings.now()
         signed = SignedRequest(
             method=request.method,
@@ -202,17 +197,15 @@ class Authenticator:
         with self._lock:
             if self._locked_until is not None:
                 if now < self._locked_until:
-                    raise _unauthorized(
-                        "verify aksk signature fail, AK access failed to reach the limit, forbidden"
-                    )
+                    why = "verify aksk signature fail, AK access failed to reach the limit, forbidden"
+                    raise _unauthorized(why)
                 self._failures, self._locked_until = 0, None
             try:
-                verify(signed, access_key, settings.secret_key or "", now)
+                verify(signed, settings.access_key, settings.secret_key or "", now)
             except BadSignature as problem:
-                if isinstance(problem, WrongSignature):
-                    self._failures += 1
-                    if self._failures > MAX_FAILURES:
-                        self._locked_until = now + LOCKED_FOR
+                self._failures += isinstance(problem, WrongSignature)
+                if self._failures > MAX_FAILURES:
+                    self._locked_until = now + LOCKED_FOR
                 raise _unauthorized(str(problem)) from None
             self._failures = 0
         if settings.security_token not in {None, request.headers.get("X-Security-Token")}:

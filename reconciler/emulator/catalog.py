@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from reconciler.emulator.schemas import ApiError
+from reconciler.emulator.schemas import refuse_if
 
 _ATTRIBUTES = {
     "is_economic_policy_supported": "true",
@@ -36,24 +36,21 @@ def _flavor(
         # The documents call the NPU's unit_num a String and the GPU's an Integer.
         unit_num = str(count) if chip == "npu" else count
         info[chip] = {"unit_num": unit_num, "product_name": product, "memory": memory}
-    info["memory"] = {"size": memory_gb, "unit": "GB"}
-    info["disk"] = {"size": 500, "unit": "GB"}
     return {
         "flavor_id": flavor_id,
         "flavor_name": name,
         "flavor_type": kind,
         "billing": {"code": code, "unit_num": card[1] if card else 1},
-        "flavor_info": info,
+        "flavor_info": info
+        | {"memory": {"size": memory_gb, "unit": "GB"}, "disk": {"size": 500, "unit": "GB"}},
         "attributes": _ATTRIBUTES,
     }
 
 
 def _cpu(cores: int, arch: str = "x86") -> dict[str, Any]:
-    family = "kunpeng.cpu" if arch == "arm64" else "cpu"
-    flavor_id = f"modelarts.vm.{family}.{cores}u"
-    return _flavor(
-        flavor_id, f"Computing CPU({cores}U) instance", "CPU", flavor_id, cores, 4 * cores, arch=arch
-    )
+    flavor_id = f"modelarts.vm.{'kunpeng.' if arch == 'arm64' else ''}cpu.{cores}u"
+    name = f"Computing CPU({cores}U) instance"
+    return _flavor(flavor_id, name, "CPU", flavor_id, cores, 4 * cores, arch=arch)
 
 
 def _gpu(
@@ -63,16 +60,19 @@ def _gpu(
     return _flavor(flavor_id, name, "GPU", code, cores, memory_gb, (f"GP-{model}", cards, card_memory))
 
 
-def _v100(flavor_id: str, cards: int) -> dict[str, Any]:
-    return _gpu(flavor_id, "Vnt1", "v100", 8 * cards, 64 * cards, cards, "32GB")
-
-
 def _ascend(flavor_id: str, chip: str, cards: int, cores: int, memory_gb: int) -> dict[str, Any]:
     name = f"Computing NPU({chip}*{cards}) instance"
     code = f"modelarts.vm.npu.{chip.removeprefix('Ascend-').lower()}"
     return _flavor(flavor_id, name, "Ascend", code, cores, memory_gb, (chip, cards, "32GB"), "arm64")
 
 
+_V100 = {
+    "modelarts.p3.large.public": 1,
+    "modelarts.p3.xlarge.public": 2,
+    "modelarts.p3.4xlarge.public": 8,
+    "modelarts.vm.gpu.v100": 1,
+    "modelarts.vm.gpu.8v100": 8,
+}
 FLAVORS: dict[str, dict[str, Any]] = {
     flavor["flavor_id"]: flavor
     for flavor in (
@@ -81,11 +81,7 @@ FLAVORS: dict[str, dict[str, Any]] = {
         _gpu("modelarts.vm.gpu.t4u8", "Tnt004", "t4u8", 8, 32, 1, "16GB"),
         _gpu("modelarts.vm.gpu.pnt004", "Pnt1", "p4", 8, 64, 1, "8GB"),
         _gpu("modelarts.vm.gpu.a100x8", "Ant8", "a100", 96, 768, 8, "40GB"),
-        _v100("modelarts.p3.large.public", 1),
-        _v100("modelarts.p3.xlarge.public", 2),
-        _v100("modelarts.p3.4xlarge.public", 8),
-        _v100("modelarts.vm.gpu.v100", 1),
-        _v100("modelarts.vm.gpu.8v100", 8),
+        *(_gpu(name, "Vnt1", "v100", 8 * n, 64 * n, n, "32GB") for name, n in _V100.items()),
         _ascend("modelarts.kat1.xlarge.public", "Ascend-910", 1, 24, 96),
         _ascend("modelarts.kat1.4xlarge.public", "Ascend-910", 4, 96, 384),
         _ascend("modelarts.kat1.8xlarge.public", "Ascend-910", 8, 192, 768),
@@ -180,18 +176,23 @@ def flavor(flavor_id: str) -> dict[str, Any]:
 
 
 def check_flavor(flavor_id: str, *, pooled: bool, strict: bool) -> None:
-    """Refuse a flavor that is not there.
+    """Refuse a flavor that is not there; unless `strict`, every id that could be one is.
 
-    A catalogue that is not `strict` takes every id that could be one. Dedicated pools know only
-    their own flavors: the flavor of their nodes is refused by the service too.
+    Dedicated pools know only their own flavors: the flavor of their nodes is refused by the service too.
 
     Raises:
         ApiError: 400 ModelArts.2781.
     """
     known = flavor_id in POOL_FLAVORS if pooled else flavor_id in FLAVORS
-    if known or (not strict and _PLAUSIBLE.fullmatch(flavor_id)):
-        return
-    raise ApiError("ModelArts.2781", f"Flavor {flavor_id} not found.")
+    is_there = known or (not strict and _PLAUSIBLE.fullmatch(flavor_id))
+    refuse_if(not is_there, f"Flavor {flavor_id} not found.", "ModelArts.2781")
+
+
+_LISTED: dict[str, tuple[Collection[str], str, str]] = {
+    "algorithm": (ALGORITHMS, "ModelArts.2755", "algorithm not found."),
+    "pool": (POOLS, "ModelArts.2890", "Pool {} not found."),
+    "workspace": (WORKSPACES, "ModelArts.0102", "Workspace {} not found."),
+}
 
 
 def check_listed(kind: str, entry_id: str, *, strict: bool) -> None:
@@ -201,15 +202,7 @@ def check_listed(kind: str, entry_id: str, *, strict: bool) -> None:
         ApiError: 400 ModelArts.2755, 404 ModelArts.2890, 400 ModelArts.0102.
     """
     listed, code, message = _LISTED[kind]
-    if strict and entry_id not in listed:
-        raise ApiError(code, message.format(entry_id))
-
-
-_LISTED: dict[str, tuple[Collection[str], str, str]] = {
-    "algorithm": (ALGORITHMS, "ModelArts.2755", "algorithm not found."),
-    "pool": (POOLS, "ModelArts.2890", "Pool {} not found."),
-    "workspace": (WORKSPACES, "ModelArts.0102", "Workspace {} not found."),
-}
+    refuse_if(strict and entry_id not in listed, message.format(entry_id), code)
 
 
 def find_engine(engine: dict[str, Any]) -> dict[str, Any] | None:
@@ -221,15 +214,14 @@ def find_engine(engine: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def check_engine(engine: dict[str, Any], *, strict: bool) -> None:
-    """Refuse an engine that is not there; a catalogue that is not `strict` takes every plausible id.
+    """Refuse an engine that is not there; unless `strict`, every plausible id is.
 
     Raises:
         ApiError: 400 ModelArts.2780.
     """
     engine_id = engine.get("engine_id") or engine.get("engine_version") or ""
-    if find_engine(engine) or (not strict and _PLAUSIBLE.fullmatch(engine_id)):
-        return
-    raise ApiError("ModelArts.2780", f"Engine {engine_id} not found.")
+    is_there = find_engine(engine) or (not strict and _PLAUSIBLE.fullmatch(engine_id))
+    refuse_if(not is_there, f"Engine {engine_id} not found.", "ModelArts.2780")
 
 
 def max_nodes(flavor_id: str) -> int | None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 #: Any call of a store may raise it: the file is locked, read-only or broken, or the disk is full.
 StoreError = sqlite3.Error
@@ -209,31 +209,29 @@ class JobDatabase:
             self._connection.close()
 
 
-class EmulatorClock(Protocol):
+class EmulatorClock:
     """Where a store asks for the time; `advance` moves the time forward at once."""
 
     def now_ms(self) -> int:
         """Return the emulated time."""
-        ...
+        raise NotImplementedError
 
     def advance(self, *, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
-        """Let emulated time pass without waiting for it."""
-        ...
+        """Let emulated time pass without waiting for it.
+
+        Raises:
+            ValueError: the span is negative or not a number; emulated time never runs backwards.
+        """
+        total = hours * 3_600_000 + minutes * 60_000 + seconds * 1000
+        if not 0 <= total < 1e14:
+            raise ValueError(f"time can be advanced by zero or more, not by {total} ms")
+        self._advance(round(total))
+
+    def _advance(self, span_ms: int) -> None:
+        raise NotImplementedError
 
 
-def milliseconds(*, hours: float = 0, minutes: float = 0, seconds: float = 0) -> int:
-    """Return a span of time in milliseconds.
-
-    Raises:
-        ValueError: the span is negative or not a number; emulated time never runs backwards.
-    """
-    total = hours * 3_600_000 + minutes * 60_000 + seconds * 1000
-    if not 0 <= total < 1e14:
-        raise ValueError(f"time can be advanced by zero or more, not by {total} ms")
-    return round(total)
-
-
-class ManualClock:
+class ManualClock(EmulatorClock):
     """A clock that is advanced by hand, for tests."""
 
     def __init__(self, start_ms: int = 1_786_000_000_000) -> None:
@@ -241,16 +239,14 @@ class ManualClock:
         self._lock = threading.Lock()
 
     def now_ms(self) -> int:
-        """Return the emulated time."""
         return self._now_ms
 
-    def advance(self, *, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
-        """Move the clock forward."""
+    def _advance(self, span_ms: int) -> None:
         with self._lock:
-            self._now_ms += milliseconds(hours=hours, minutes=minutes, seconds=seconds)
+            self._now_ms += span_ms
 
 
-class SharedClock:
+class SharedClock(EmulatorClock):
     """The clock of all processes that have the same file open: real time, `speed` times as fast.
 
     It runs on while the file is closed, and does not jump when the speed changes or the machine's clock is
@@ -273,11 +269,9 @@ class SharedClock:
         passed = (wall_ms() - row["wall_ms"]) * row["speed"]
         return max(int(row["emulated_ms"] + passed), int(row["reached_ms"]))
 
-    def advance(self, *, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
-        """Move the clock forward, for every process that shares it."""
-        span = milliseconds(hours=hours, minutes=minutes, seconds=seconds)
+    def _advance(self, span_ms: int) -> None:
         with self._database.transaction(write=True):
-            self._rebase(self.now_ms() + span, None)
+            self._rebase(self.now_ms() + span_ms, None)
 
     def record_reached(self, now_ms: int) -> None:
         """Remember that this time has been; called inside a write."""

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from reconciler.emulator.schemas import ApiError, invalid, value_at
+from reconciler.emulator.schemas import refuse_if, value_at
 
 RUN_SECONDS = "EMULATOR_RUN_SECONDS"
 """Environment variable of a job: for how many emulated seconds it runs."""
@@ -134,8 +134,8 @@ class Life:
         Raises:
             ApiError: the phase does not allow it (409 ModelArts.2796).
         """
-        if self.phase not in CAN_TERMINATE:
-            raise ApiError("ModelArts.2796", "The job cannot be terminated.")
+        is_wrong = self.phase not in CAN_TERMINATE
+        refuse_if(is_wrong, "The job cannot be terminated.", "ModelArts.2796")
         return self.set_phase("Terminating", None, now_ms, durations, RunOutcome(0, "Terminated"))
 
     @property
@@ -152,8 +152,7 @@ class Life:
         Raises:
             ApiError: the phase does not allow it (409 ModelArts.2813).
         """
-        if self.phase not in ENDED:
-            raise ApiError("ModelArts.2813", "The job cannot be restarted.")
+        refuse_if(self.phase not in ENDED, "The job cannot be restarted.", "ModelArts.2813")
         return self.set_phase("Creating", None, now_ms, durations, outcome)
 
     def set_phase(
@@ -183,15 +182,14 @@ def run_outcome(body: Mapping[str, Any], durations: Durations) -> RunOutcome:
     """
     environments = value_at(body, "algorithm.environments") or {}
     result = environments.get(RESULT) or "Completed"
-    if result not in RESULTS:
-        raise invalid(f"environment variable {RESULT} must be one of {', '.join(sorted(RESULTS))}")
-    seconds_text = environments.get(RUN_SECONDS)
+    is_wrong, words = result not in RESULTS, ", ".join(sorted(RESULTS))
+    refuse_if(is_wrong, f"environment variable {RESULT} must be one of {words}")
     try:
-        seconds = float(seconds_text) if seconds_text else durations.running
+        seconds = float(environments.get(RUN_SECONDS) or durations.running)
     except ValueError:
         seconds = -1
-    if not 0 <= seconds < 1e9:
-        raise invalid(f"environment variable {RUN_SECONDS} must be a number of seconds")
+    is_wrong = not 0 <= seconds < 1e9
+    refuse_if(is_wrong, f"environment variable {RUN_SECONDS} must be a number of seconds")
     run_ms = round(seconds * 1000)
     hours = value_at(body, "spec.auto_stop.duration")
     if hours and hours * 3_600_000 < run_ms:
@@ -202,15 +200,15 @@ def run_outcome(body: Mapping[str, Any], durations: Durations) -> RunOutcome:
 def _steps_after(
     phase: str, now_ms: int, durations: Durations, outcome: RunOutcome
 ) -> tuple[LifecycleStep, ...]:
-    order = ["Creating", "Pending", "Running"]
-    ahead: list[tuple[float, str]] = []
-    if phase == "Terminating":
-        ahead = [(durations.terminating * 1000, "Terminated")]
-    elif phase in order:
-        spans = [(durations.creating * 1000, "Pending"), (durations.pending * 1000, "Running")]
-        ahead = [*spans, (outcome.run_ms, outcome.result)][order.index(phase) :]
+    spans = {
+        "Creating": (durations.creating * 1000, "Pending"),
+        "Pending": (durations.pending * 1000, "Running"),
+        "Running": outcome,
+        "Terminating": (durations.terminating * 1000, "Terminated"),
+    }
     steps = []
-    for span_ms, following in ahead:
+    while phase in spans:
+        span_ms, phase = spans[phase]
         now_ms += round(span_ms)
-        steps.append(LifecycleStep(now_ms, following, SECONDARY[following]))
+        steps.append(LifecycleStep(now_ms, phase, SECONDARY[phase]))
     return tuple(steps)

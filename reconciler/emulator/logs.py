@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from reconciler.emulator import responses
 from reconciler.emulator.jobs import ApiRequest
-from reconciler.emulator.schemas import ApiError, ApiResponse, json_response
+from reconciler.emulator.schemas import ApiError, ApiResponse, json_response, refuse_if
 from reconciler.emulator.search import milliseconds_of
 from reconciler.emulator.store import Job
 
@@ -29,7 +29,7 @@ _ORDERS = frozenset({"asc", "desc"})
 _LEVELS = frozenset({"Info", "Error", "Warning"})
 _SOURCES = frozenset({"K8S", "Job", "Task"})
 """Where an event comes from; only Open Telekom Cloud filters by it."""
-_BAD_QUERY = ("ModelArts.50004000", "Bad request.")
+_BAD_QUERY = ("Bad request.", "ModelArts.50004000")
 _LINE_S = 10
 _LOG_BYTES = 5 * 1024 * 1024
 
@@ -39,8 +39,7 @@ def events(request: ApiRequest) -> ApiResponse:
     job = request.store.get(request.project, request.job_id)
     query = request.query
     pattern = query.get("pattern") or ""
-    if len(pattern) > 256:
-        raise ApiError(*_BAD_QUERY)
+    refuse_if(len(pattern) > 256, *_BAD_QUERY)
     offset = _number(query.get("offset"), 0, 0, 1 << 31)
     limit = _number(query.get("limit"), 50, 1, 100)
     order = _one_of(query.get("order"), _ORDERS) or "desc"
@@ -48,34 +47,34 @@ def events(request: ApiRequest) -> ApiResponse:
     source = _one_of(query.get("source"), _SOURCES) if request.settings.cloud == "otc" else None
     first_ms, last_ms = _time(query.get("start_time")), _time(query.get("end_time"))
     levels = {"Failed": "Error", "Abnormal": "Error", "Terminating": "Warning"}
-    found = []
-    for step in job.life.past:
-        event = {
+    found = [
+        {
             "time": _iso(step.at_ms),
             "level": levels.get(step.phase, "Info"),
             "message": _MESSAGES.get(step.phase, f"Training job is {step.phase}."),
             "source": "Job",
         }
-        is_within = (first_ms is None or step.at_ms >= first_ms) and (
-            last_ms is None or step.at_ms <= last_ms
-        )
-        is_chosen = level in {None, event["level"]} and source in {None, event["source"]}
-        if is_within and is_chosen and pattern in event["message"]:
-            found.append(event)
-    found = found if order == "asc" else found[::-1]
-    return json_response(
-        200,
-        {
-            # A string in the documents' table, a number in their example.
-            "total": str(len(found)) if job.is_variant else len(found),
-            "limit": limit,
-            "offset": offset,
-            "order": order,
-            "start_time": query.get("start_time") or "",
-            "end_time": query.get("end_time") or "",
-            "events": found[offset : offset + limit],
-        },
-    )
+        for step in job.life.past
+        if (first_ms is None or step.at_ms >= first_ms) and (last_ms is None or step.at_ms <= last_ms)
+    ]
+    found = [
+        event
+        for event in found
+        if level in {None, event["level"]}
+        and source in {None, event["source"]}
+        and pattern in event["message"]
+    ]
+    page = {
+        # A string in the documents' table, a number in their example.
+        "total": str(len(found)) if job.is_variant else len(found),
+        "limit": limit,
+        "offset": offset,
+        "order": order,
+        "start_time": query.get("start_time") or "",
+        "end_time": query.get("end_time") or "",
+        "events": (found if order == "asc" else found[::-1])[offset : offset + limit],
+    }
+    return json_response(200, page)
 
 
 def tasks(request: ApiRequest) -> ApiResponse:
@@ -84,18 +83,11 @@ def tasks(request: ApiRequest) -> ApiResponse:
     times = len([step for step in job.life.past if step.phase == "Running"])
     wanted = _number(request.query.get("schedule_count"), times, 0, 1 << 31)
     names = responses.task_names(job.node_count) if 1 <= wanted <= times else []
-    return json_response(
-        200,
-        [
-            {
-                "task": name,
-                "ip": f"172.16.0.{index + 1}",
-                "host_ip": f"192.168.0.{index + 1}",
-                "schedule_count": wanted,
-            }
-            for index, name in enumerate(names)
-        ],
-    )
+    found = [
+        {"task": name, "ip": f"172.16.0.{n}", "host_ip": f"192.168.0.{n}", "schedule_count": wanted}
+        for n, name in enumerate(names, 1)
+    ]
+    return json_response(200, found)
 
 
 def stages(request: ApiRequest) -> ApiResponse:
@@ -136,10 +128,8 @@ def route_plan(request: ApiRequest) -> ApiResponse:
 def log_preview(request: ApiRequest) -> ApiResponse:
     """ShowTrainingJobLogsPreview: 200, the end of the log; 204 while there is none."""
     text = "".join(f"{line}\n" for line in _log(*_task(request)))
-    shown = text.encode()[-_LOG_BYTES:]
-    return json_response(
-        200, {"content": shown.decode(), "current_size": len(shown), "full_size": len(text.encode())}
-    )
+    shown, size = text.encode()[-_LOG_BYTES:], len(text.encode())
+    return json_response(200, {"content": shown.decode(), "current_size": len(shown), "full_size": size})
 
 
 def log_url(request: ApiRequest) -> ApiResponse:
@@ -156,8 +146,7 @@ def log_lines(request: ApiRequest) -> ApiResponse:
     log = _log(*_task(request))
     lines = _number(request.query.get("lines"), 50, 1, 500)
     order = request.query.get("order") or "desc"
-    if order not in _ORDERS:
-        raise ApiError("ModelArts.2764", f"order {order} is not one of asc, desc.")
+    refuse_if(order not in _ORDERS, f"order {order} is not one of asc, desc.", "ModelArts.2764")
     base = request.query.get("base_line")
     # Without a base line the newest lines are shown, or the oldest when the order is ascending.
     if order == "asc":
@@ -180,20 +169,13 @@ def metrics(request: ApiRequest) -> ApiResponse:
     """ShowTrainingJobMetrics: 200, one value a minute, -1 where there is none; 204 before the start."""
     job, _ = _task(request, "ModelArts.2777")
     minutes = job.status["duration"] // 60_000 + 1
-    return json_response(
-        200,
-        {
-            "metrics": [
-                {"metric": name, "value": [_load(name, minute) for minute in range(minutes)]}
-                for name in METRICS
-            ]
-        },
-    )
-
-
-def _load(name: str, minute: int) -> float:
-    """Return a percentage that looks alive and is always the same."""
-    return -1 if name.startswith("npu") else 40 + (len(name) * 7 + minute * 13) % 50
+    # Percentages that look alive and are always the same.
+    values = {
+        name: [-1 if name.startswith("npu") else 40 + (len(name) * 7 + n * 13) % 50 for n in range(minutes)]
+        for name in METRICS
+    }
+    listed = [{"metric": name, "value": value} for name, value in values.items()]
+    return json_response(200, {"metrics": listed})
 
 
 def _log(job: Job, task: str) -> list[str]:
@@ -208,26 +190,23 @@ def _log(job: Job, task: str) -> list[str]:
 def _task(request: ApiRequest, not_ready: str = "ModelArts.2776") -> tuple[Job, str]:
     """Return the job and the task that a call names; refuse a task that the job does not have."""
     job, task = request.store.get(request.project, request.job_id), str(request.path["task_id"])
-    if task not in responses.task_names(job.node_count):
-        raise ApiError("ModelArts.2820", f"The log path of task {task} was not found.")
-    if not job.life.started_ms:
-        raise ApiError(not_ready, "The task has not started.")
+    is_known = task in responses.task_names(job.node_count)
+    refuse_if(not is_known, f"The log path of task {task} was not found.", "ModelArts.2820")
+    refuse_if(not job.life.started_ms, "The task has not started.", not_ready)
     return job, task
 
 
 def _number(text: str | None, default: int, least: int, most: int) -> int:
     try:
-        number = int(text) if text else None
+        number = int(text) if text else default
     except ValueError:
-        raise ApiError(*_BAD_QUERY) from None
-    if number is not None and not least <= number <= most:
-        raise ApiError(*_BAD_QUERY)
-    return default if number is None else number
+        number = least - 1
+    refuse_if(text and not least <= number <= most, *_BAD_QUERY)
+    return number
 
 
 def _one_of(text: str | None, allowed: frozenset[str]) -> str | None:
-    if text and text not in allowed:
-        raise ApiError(*_BAD_QUERY)
+    refuse_if(text and text not in allowed, *_BAD_QUERY)
     return text or None
 
 
@@ -235,7 +214,7 @@ def _time(text: str | None) -> int | None:
     try:
         return milliseconds_of(text) if text else None
     except ValueError:
-        raise ApiError(*_BAD_QUERY) from None
+        raise ApiError(_BAD_QUERY[1], _BAD_QUERY[0]) from None
 
 
 def _iso(at_ms: int) -> str:

@@ -66,21 +66,21 @@ class Job:
 
 def read_job(row: Any, now_ms: int, *, noise: bool = True) -> Job:
     """Return the job that a row holds, as of `now_ms`; with `noise` every second one is a variant."""
-    return Job(
-        id=row["id"],
-        project=row["project"],
-        workspace_id=row["workspace_id"],
-        name=row["name"],
-        create_ms=row["create_ms"],
-        node_count=row["node_count"],
-        reserved_hours=row["reserved_hours"],
-        life=read_life(row).at(now_ms),
-        now_ms=now_ms,
-        head=row["head"],
-        tail=row["tail"],
-        body_text=row["body"],
-        is_variant=noise and responses.is_variant(row["id"]),
+    same = (
+        "id",
+        "project",
+        "workspace_id",
+        "name",
+        "create_ms",
+        "node_count",
+        "reserved_hours",
+        "head",
+        "tail",
     )
+    columns: dict[str, Any] = {name: row[name] for name in same}
+    is_variant = noise and responses.is_variant(row["id"])
+    life = read_life(row).at(now_ms)
+    return Job(**columns, life=life, now_ms=now_ms, body_text=row["body"], is_variant=is_variant)
 
 
 def body_columns(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,20 +103,13 @@ def body_columns(body: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-LIFE = ("phase", "secondary", "steps", "past", "started_ms", "ended_ms", "held_ms")
+LIFE = ("phase", "secondary", "steps", "started_ms", "ended_ms", "held_ms", "past")
 """The columns that a life is read from."""
 
 
 def read_life(row: Any) -> Life:
-    return Life(
-        phase=row["phase"],
-        secondary=row["secondary"],
-        steps=_steps(row["steps"]),
-        started_ms=row["started_ms"],
-        ended_ms=row["ended_ms"],
-        held_ms=row["held_ms"],
-        past=_steps(row["past"]),
-    )
+    columns: dict[str, Any] = {name: row[name] for name in LIFE}
+    return Life(**columns | {"steps": _steps(row["steps"]), "past": _steps(row["past"])})
 
 
 @lru_cache(maxsize=4096)
@@ -125,16 +118,8 @@ def _steps(text: str) -> tuple[LifecycleStep, ...]:
 
 
 def life_columns(life: Life) -> dict[str, Any]:
-    return {
-        "phase": life.phase,
-        "secondary": life.secondary,
-        "steps": dump_json(life.steps),
-        "past": dump_json(life.past),
-        "started_ms": life.started_ms,
-        "ended_ms": life.ended_ms,
-        "held_ms": life.held_ms,
-        "next_ms": life.next_ms,
-    }
+    columns = {name: getattr(life, name) for name in (*LIFE, "next_ms")}
+    return columns | {"steps": dump_json(life.steps), "past": dump_json(life.past)}
 
 
 MAX_ROW_LAG_MS = 60_000
@@ -206,7 +191,7 @@ class Store:
                 there (2842): one that was only named is made with its first job.
         """
         metadata = body["metadata"]
-        outcome = lifecycle.run_outcome(body, self.durations)
+        outcome = self._outcome(body)
         with self._write() as now:
             newest = self.database.one("SELECT create_ms, seq FROM jobs ORDER BY seq DESC LIMIT 1")
             create_ms = max(now, newest[0]) if newest else now
@@ -291,11 +276,9 @@ class Store:
         Raises:
             ApiError: its phase does not allow it (2813).
         """
-
-        def restart(job: Job, now: int) -> Life:
-            return job.life.restart(now, self.durations, lifecycle.run_outcome(job.body, self.durations))
-
-        return self._change_life(job_id, restart, project)
+        return self._change_life(
+            job_id, lambda job, now: job.life.restart(now, self.durations, self._outcome(job.body)), project
+        )
 
     def delete(self, project: str, *job_ids: str) -> None:
         """Delete jobs with their records, all or none."""
@@ -373,11 +356,15 @@ class Store:
     def set_phase(self, job_id: str, phase: str, secondary: str | None = None) -> Job:
         """Put a job into a phase, any text; from a known phase it lives on as usual."""
 
-        def put(job: Job, now: int) -> Life:
-            outcome = lifecycle.run_outcome(job.body, self.durations)
-            return job.life.set_phase(phase, secondary, now, self.durations, outcome)
+        return self._change_life(
+            job_id,
+            lambda job, now: job.life.set_phase(
+                phase, secondary, now, self.durations, self._outcome(job.body)
+            ),
+        )
 
-        return self._change_life(job_id, put)
+    def _outcome(self, body: Body) -> lifecycle.RunOutcome:
+        return lifecycle.run_outcome(body, self.durations)
 
     def hold(self, job_id: str) -> Job:
         """Keep a job in its phase until `release`."""
@@ -448,14 +435,11 @@ class Store:
         if row["noisy"] == self.noise:
             return job
         # The file was written by a store with the other setting.
-        head, tail = self._around_status(job.body, job.id, job.create_ms)
-        return dataclasses.replace(job, head=head, tail=tail)
-
-    def _around_status(self, body: Body, job_id: str, create_ms: int) -> tuple[str, str]:
-        identity = responses.Identity(job_id, create_ms, self.user_name)
-        response = responses.job(body, identity, noise=self.noise, unreported=self.unreported)
-        return responses.around_status(response)
+        columns = self._body_columns(job.body, job.id, job.create_ms)
+        return dataclasses.replace(job, head=columns["head"], tail=columns["tail"])
 
     def _body_columns(self, body: Body, job_id: str, create_ms: int) -> dict[str, Any]:
-        head, tail = self._around_status(body, job_id, create_ms)
+        identity = responses.Identity(job_id, create_ms, self.user_name)
+        response = responses.job(body, identity, noise=self.noise, unreported=self.unreported)
+        head, tail = responses.around_status(response)
         return body_columns(body) | {"noisy": int(self.noise), "head": head, "tail": tail}
