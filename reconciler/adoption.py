@@ -101,7 +101,8 @@ def adopt_all_plan(context: Context, pattern: str, *, takes_as_is: bool = False)
         if named := [one.job for one in ordered if fnmatchcase(one.job.name, pattern)]:
             chosen.append(state)
             named_by_key[key] = named
-    read = read_details(context, [named[0].id for named in named_by_key.values()])
+    job_ids = [named[0].id for named in named_by_key.values()]
+    read = read_details(context.target.backend, job_ids, context.parallelism)
     for state in chosen:
         first = named_by_key[state.key][0]
         job = read[first.id]

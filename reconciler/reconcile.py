@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from reconciler.apply.catalog import CatalogReader
     from reconciler.apply.executor import EventStream
     from reconciler.core.policy_expression import Answer, Question
+    from reconciler.core.ports import Backend
     from reconciler.decide.drift import DriftReport
     from reconciler.decide.outcome import Journal, Result
     from reconciler.decide.preflight import CatalogAnswers
@@ -143,7 +144,9 @@ def survey(context: Context) -> tuple[Observation, Snapshot]:
     return reader.read(lambda _: True)
 
 
-def read_details(context: Context, job_ids: Sequence[str]) -> dict[str, ObservedJob | ServiceError]:
+def read_details(
+    backend: Backend, job_ids: Sequence[str], parallelism: int = 8
+) -> dict[str, ObservedJob | ServiceError]:
     """The details of each job, or why they could not be read.
 
     Raises:
@@ -152,13 +155,13 @@ def read_details(context: Context, job_ids: Sequence[str]) -> dict[str, Observed
 
     def read(job_id: str) -> ObservedJob | ServiceError:
         try:
-            return context.target.backend.details(job_id)
+            return backend.details(job_id)
         except Unauthorized:
             raise
         except ServiceError as failure:
             return failure
 
-    with ThreadPoolExecutor(max(1, min(context.parallelism, len(job_ids)))) as pool:
+    with ThreadPoolExecutor(max(1, min(parallelism, len(job_ids)))) as pool:
         return dict(zip(job_ids, pool.map(read, job_ids), strict=True))
 
 
@@ -228,7 +231,7 @@ class _SnapshotReader:
             if job_id not in self._asked
         ]:
             self._asked.update(wanted)
-            read = read_details(self._context, wanted)
+            read = read_details(self._backend, wanted, self._context.parallelism)
             self._details |= {job_id: job for job_id, job in read.items() if isinstance(job, ObservedJob)}
             self._gone |= {job_id for job_id, job in read.items() if isinstance(job, NotFound)}
             snapshot = snapshot._replace(details=self._details, gone=self._gone)

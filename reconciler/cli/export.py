@@ -25,6 +25,7 @@ from reconciler.errors import (
     Diagnostic,
     ExitCode,
     ManifestInvalid,
+    NotFound,
     ServiceError,
     Severity,
     Unauthorized,
@@ -34,7 +35,8 @@ from reconciler.errors import (
 from reconciler.manifest.export import ExportedStack, export_stack
 from reconciler.manifest.load import load_mapping
 from reconciler.modelarts.job_models import unknown_fields
-from reconciler.modelarts.jobs import JobFilters, read_details, search_jobs
+from reconciler.modelarts.jobs import JobFilters, search_jobs
+from reconciler.reconcile import read_details
 from reconciler.text import printable
 
 #: The phases of the jobs that are worth declaring: what runs, and with `export` what has been done.
@@ -147,24 +149,34 @@ def unmanaged_jobs(session: TargetSession, filters: JobFilters, globs: Sequence[
 
 def exported(source: ExportSource, stack: str, found: JobSelection) -> tuple[ExportedStack, ExitCode]:
     """The manifest of the jobs, and the exit code: stderr has said what is not in it."""
-    jobs = list({job.id: job for job in found.jobs}.values())
-    details = read_details(source.session.target.backend, jobs)
-    for job in details.jobs:
+    job_by_id = {job.id: job for job in found.jobs}
+    details = read_details(source.session.target.backend, [*job_by_id])
+    jobs = [job for job in details.values() if isinstance(job, ObservedJob)]
+    for job in jobs:
         learn_tokens(job)
         source.session.shown(job)  # what a stack declares sensitive is known from then on
     result = export_stack(
         stack,
         source.target_name,
         source.target,
-        details.jobs,
+        jobs,
         is_secret=lambda text: console.redact(text) != text,
         learn=console.redact.learn,
     )
+    failures = [
+        (job_by_id[job_id].name, one) for job_id, one in details.items() if isinstance(one, ServiceError)
+    ]
     problems = [
-        _warning("a job cannot be read", f"{one.job.name}: {one.failure.message}") for one in details.unread
+        _warning("a job cannot be read", f"{name}: {failure.message}")
+        for name, failure in failures
+        if not isinstance(failure, NotFound)
     ]
     problems += [_warning("a job cannot be declared", f"{one.job.name}: {one.why}") for one in result.skipped]
-    gone = [_warning("a job is gone", f"{job.name} was deleted meanwhile") for job in details.gone]
+    gone = [
+        _warning("a job is gone", f"{name} was deleted meanwhile")
+        for name, failure in failures
+        if isinstance(failure, NotFound)
+    ]
     if notes := [*problems, *gone, *_unmatched(result), *_losses(result)]:
         console.diagnostics(notes)
     codes = [*found.codes, ExitCode.UNKNOWN if problems else ExitCode.DONE]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -25,7 +24,6 @@ from reconciler.errors import (
     Refused,
     Rejected,
     ServiceError,
-    Unauthorized,
     WrongPhase,
     WrongUsage,
 )
@@ -58,12 +56,11 @@ def find_job(
     """
     backend = target.backend
     is_declared = named in stack.whole or named in stack.jobs
-    if is_declared or not _is_uuid(named):
-        job = _by_key(stack, backend, named, is_declared=is_declared)
-        if job is not None:
-            return job
-    ways = (_by_id, _by_name) if _is_uuid(named) else (_by_name, _by_id)
-    job = next((found for way in ways if (found := way(backend, named))), None)
+    is_id = _is_uuid(named)
+    if (is_declared or not is_id) and (job := _by_key(stack, backend, named, is_declared=is_declared)):
+        return job
+    looks = (_by_id, _by_name) if is_id else (_by_name, _by_id)
+    job = next((found for look in looks if (found := look(backend, named))), None)
     if job is None and is_declared:
         why = f"stack {stack.name} owns no job of key {named!r}, and no job has that id or name"
         raise NotFound(why, fix="reconciler status lists the keys")
@@ -84,18 +81,21 @@ def _by_key(stack: Stack, backend: Backend, key: str, *, is_declared: bool) -> O
     Of a key that is not declared only the names that it gives its jobs are looked for. A declared one
     may own a job of another name (it was adopted, or the key renamed): its absence takes a full scan.
     """
-    if not is_declared and not _owns_by_name(stack, backend, key):
-        return None
+    if not is_declared:
+        if isinstance(backend, SupportsSearch):
+            jobs: Iterable[ObservedJob] = backend.search([name_filter(key)]).jobs
+        else:
+            jobs = backend.observe({key}).jobs
+        markers = (job.marker for job in jobs)
+        if not any(marker and (marker.stack, marker.key) == (stack.name, key) for marker in markers):
+            return None
     desired = stack.find(key)
     keys = frozenset({key, *(desired.formerly if desired else ())})
 
     def look_at(seen: Observation) -> KeyView:
         return Snapshot(sort_by_key(seen, stack.name, keys)).view(key, desired)
 
-    def owns_nothing(seen: Observation) -> bool:
-        return is_declared and not look_at(seen).owned
-
-    seen = backend.observe(keys, owns_nothing)
+    seen = backend.observe(keys, lambda seen: is_declared and not look_at(seen).owned)
     view = look_at(seen)
     if view.unreadable or (seen.problem is not None and (view.owned or is_declared)):
         why = view.unreadable[0].why if view.unreadable else seen.problem
@@ -104,40 +104,26 @@ def _by_key(stack: Stack, backend: Backend, key: str, *, is_declared: bool) -> O
     return latest.job if latest else None
 
 
-def _owns_by_name(stack: Stack, backend: Backend, key: str) -> bool:
-    """Whether the stack owns a job that is a revision of this key, and has its name."""
-    if isinstance(backend, SupportsSearch):
-        jobs: Iterable[ObservedJob] = backend.search([name_filter(key)]).jobs
-    else:
-        jobs = backend.observe({key}).jobs
-    markers = (job.marker for job in jobs)
-    return any(marker and (marker.stack, marker.key) == (stack.name, key) for marker in markers)
-
-
 def _is_uuid(text: str) -> bool:
     try:
-        UUID(text)
+        return bool(UUID(text))
     except ValueError:
         return False
-    return True
 
 
 def _by_id(backend: Backend, named: str) -> ObservedJob | None:
     try:
         return backend.details(named)
-    except NotFound:
-        return None
-    except Rejected:
+    except Rejected as refusal:
         # The service may say of a text that is no id that it is malformed.
-        if _is_uuid(named):
-            raise
-        return None
+        if isinstance(refusal, NotFound) or not _is_uuid(named):
+            return None
+        raise
 
 
 def _by_name(backend: Backend, named: str) -> ObservedJob | None:
     jobs = backend.find(named)
-    if len(jobs) > 1:
-        jobs = [job for job in jobs if job.name == named] or jobs
+    jobs = [job for job in jobs if job.name == named] or jobs
     if len(jobs) > 1:
         ids = ", ".join(f"{job.name} is {job.id}" for job in jobs)
         raise WrongUsage(Diagnostic("ambiguous job name", ids, "give the id of the job"))
@@ -242,7 +228,17 @@ def search_jobs(
     """
     after_s = filters.after.at_s(now_s) if filters.after else None
     before_s = filters.before.at_s(now_s) if filters.before else None
-    conditions = _conditions(filters)
+    conditions = [
+        *_condition("name", "like", filters.name),
+        *_condition("phase", "in", *filters.phases),
+        *_condition("kind", "in", *filters.kinds),
+        *_condition("user_id", "in", *filters.users),
+        *_condition("algorithm_name", "like", filters.algorithm_name),
+        *filters.filters,
+    ]
+    for condition in conditions:
+        if len(condition["value"]) > MAX_VALUES:
+            raise _wrong(f"the service accepts at most {MAX_VALUES} values of {condition['key']}")
     spans = _spans(now_s, after_s, before_s, is_needed=filters.is_in_parts)
     if len(spans) > 1 and sort_by != "create_time":
         raise _wrong(f"{_IN_PARTS}, so --sort requires a shorter period")
@@ -265,7 +261,9 @@ def search_jobs(
         return (after_s is None or at_s >= after_s) and (before_s is None or at_s <= before_s)
 
     in_order = spans if order == "desc" else spans[::-1]
-    for parts in [[*conditions, _created(*span)] for span in in_order] or [conditions]:
+    times = [[datetime.fromtimestamp(at_s, UTC).isoformat() for at_s in span] for span in in_order]
+    created = [_condition("create_time", "between", *span) for span in times]
+    for parts in [[*conditions, *span] for span in created] or [conditions]:
         part = backend.search(
             parts,
             sort_by=sort_by,
@@ -283,30 +281,12 @@ def search_jobs(
     return whole
 
 
-def _conditions(filters: JobFilters) -> list[SearchFilter]:
-    given = [
-        ("name", "like", [filters.name] if filters.name else []),
-        ("phase", "in", list(filters.phases)),
-        ("kind", "in", list(filters.kinds)),
-        ("user_id", "in", list(filters.users)),
-        ("algorithm_name", "like", [filters.algorithm_name] if filters.algorithm_name else []),
-    ]
-    conditions: list[SearchFilter] = [
-        {"key": key, "operator": how, "value": values} for key, how, values in given if values
-    ]
-    conditions += filters.filters
-    for condition in conditions:
-        if len(condition["value"]) > MAX_VALUES:
-            raise _wrong(f"the service accepts at most {MAX_VALUES} values of {condition['key']}")
-    return conditions
+def _condition(key: str, operator: str, *values: str | None) -> list[SearchFilter]:
+    given = [value for value in values if value]
+    return [{"key": key, "operator": operator, "value": given}] if given else []
 
 
 _IN_PARTS = "with --tag and --host-ip the service searches 31 days at a time"
-
-
-def _created(first_s: int, last_s: int) -> SearchFilter:
-    span = [datetime.fromtimestamp(s, UTC).isoformat() for s in (first_s, last_s)]
-    return {"key": "create_time", "operator": "between", "value": span}
 
 
 def _spans(
@@ -420,53 +400,7 @@ def check_deleted(failure: ServiceError, target: Connected, job: ObservedJob) ->
     raise failure
 
 
-# --- details, logs and events
-
-
-_AT_ONCE = 8
-
-
-class UnreadJob(NamedTuple):
-    """A job whose details could not be read."""
-
-    job: ObservedJob
-    failure: ServiceError
-
-
-class Details(NamedTuple):
-    """Jobs as their details show them, those that could not be read, and those that are gone by now."""
-
-    jobs: tuple[ObservedJob, ...]
-    unread: tuple[UnreadJob, ...] = ()
-    gone: tuple[ObservedJob, ...] = ()
-
-
-def read_details(backend: Backend, jobs: Sequence[ObservedJob]) -> Details:
-    """Read the details of each job, in the order of the jobs.
-
-    Raises:
-        Unauthorized: the account may not read them.
-    """
-
-    def read(job: ObservedJob) -> ObservedJob | ServiceError:
-        try:
-            return backend.details(job.id)
-        except Unauthorized:
-            raise
-        except ServiceError as failure:
-            return failure
-
-    with ThreadPoolExecutor(max_workers=max(1, min(_AT_ONCE, len(jobs)))) as pool:
-        answers = list(pool.map(read, jobs))
-    read_jobs, unread, gone = [], [], []
-    for job, answer in zip(jobs, answers, strict=True):
-        if isinstance(answer, NotFound):
-            gone.append(job)
-        elif isinstance(answer, ServiceError):
-            unread.append(UnreadJob(job, answer))
-        else:
-            read_jobs.append(answer)
-    return Details(tuple(read_jobs), tuple(unread), tuple(gone))
+# --- logs and events
 
 
 #: Seconds between two looks at a log that grows.
