@@ -10,27 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from reconciler.cli import options as opt
 from reconciler.cli.console import confirm, console
 from reconciler.cli.context import load_stack, opened, runtime
 from reconciler.cli.exits import Interrupt, handled_by
-from reconciler.cli.options import (
-    GUARDS,
-    LOCK,
-    RECORDS,
-    STACK,
-    TARGET,
-    TARGET_NAME,
-    TARGET_OF_KEYS,
-    TIMEOUT,
-    WAIT,
-    YES,
-    allowances,
-    is_typed,
-    keys,
-    option,
-    output,
-    with_options,
-)
 from reconciler.cli.output import OutputSpec
 from reconciler.errors import Diagnostic, Refused, WrongUsage
 from reconciler.render import Content
@@ -56,30 +39,26 @@ _OF_THE_PLAN = {
 }
 
 
-@click.command("apply")
-@with_options(
-    TARGET,
-    option(
-        "--plan",
+@opt.command(
+    "apply",
+    opt.TARGET,
+    opt.option(
+        "--plan FILE",
+        "Apply this saved plan, unless anything has changed since; no manifest is read.",
         "plan_file",
-        default=None,
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        help="Apply this saved plan, unless anything has changed since; no manifest is read.",
+        type=opt.ANY_PATH,
     ),
-    option(
-        "--approve",
+    opt.option(
+        "--approve DIGEST",
+        "With --plan: refuse the plan unless it has this digest, whole, as plan and show print it.",
         "approved",
-        default=None,
-        metavar="DIGEST",
-        help="With --plan: refuse the plan unless it has this digest, whole, as plan and show print it.",
     ),
-    output(Content.PLAN),
-    YES,
-    GUARDS,
-    TIMEOUT,
-    WAIT,
-    LOCK,
+    opt.output(Content.PLAN),
+    opt.YES,
+    opt.GUARDS,
+    opt.TIMEOUT,
+    opt.WAIT,
+    opt.LOCK,
     # For `watch --apply`, whose option it is.
     click.option("--max-actions", type=int, default=None, hidden=True),
 )
@@ -107,7 +86,7 @@ def apply_command(
 
     asked = ApplyRequest("Apply this plan?", RunKind.APPLY, outputs, yes, timeout_s, goal)
     if plan_file is not None:
-        said = [name for option_, name in _OF_THE_PLAN.items() if is_typed(option_)]
+        said = [name for option_, name in _OF_THE_PLAN.items() if opt.is_typed(option_)]
         with nothing_done(asked):
             if said:  # a variable of the environment may be there for the plan as well
                 why = f"{', '.join(said)}: already set in the saved plan"
@@ -119,20 +98,14 @@ def apply_command(
         with nothing_done(asked):
             why = "only a saved plan has a digest to approve"
             raise WrongUsage(Diagnostic("--approve without --plan", why, "reconciler apply --plan FILE"))
-    allowed = allowances(allow, force=force)
+    allowed = opt.allowances(allow, force=force)
     return change(
         asked, lambda context: limited(reconcile.plan(context, allowed), max_actions), allowed, **options
     )
 
 
-@click.command("destroy")
-@with_options(TARGET, output(Content.PLAN), YES, TIMEOUT, LOCK)
-def destroy_command(
-    outputs: Sequence[OutputSpec],
-    yes: bool,
-    timeout_s: float,
-    **options: Any,
-) -> int:
+@opt.command("destroy", opt.TARGET, opt.output(Content.PLAN), opt.YES, opt.TIMEOUT, opt.LOCK)
+def destroy_command(outputs: Sequence[OutputSpec], yes: bool, timeout_s: float, **options: Any) -> int:
     """Terminate the jobs that the stack owns. Their records are kept, as history.
 
     Protected jobs are kept (blocked). With --only, or a PATH that does not cover the whole stack, only
@@ -153,11 +126,11 @@ class AdoptRequest(NamedTuple):
     """What is to be adopted: one job, all that match a glob, or what a stack owned under its old name."""
 
     words: tuple[str, ...]
-    accept: bool = False
-    every: bool = False
-    pattern: str | None = None
-    old: str | None = None
-    written_to: str | None = None
+    accept: bool
+    every: bool
+    pattern: str | None
+    old: str | None
+    written_to: str | None
 
     @property
     def is_of_one_job(self) -> bool:
@@ -165,24 +138,27 @@ class AdoptRequest(NamedTuple):
         return not self.every and self.old is None
 
     @property
+    def _is_place(self) -> bool:
+        """Whether what stands behind --write is a directory: where the stack is, that is."""
+        return bool(self.written_to) and Path(self.written_to or "").is_dir()
+
+    @property
     def paths(self) -> tuple[Path, ...]:
-        """Where the stack is. A directory behind --write is such a place."""
-        paths = tuple(map(Path, self.words[2:] if self.is_of_one_job else self.words))
-        is_place = self.written_to and Path(self.written_to).is_dir()
-        return (*paths, Path(self.written_to)) if self.written_to and is_place else paths
+        """Where the stack is."""
+        more = (self.written_to or "",) if self._is_place else ()
+        return tuple(map(Path, (*(self.words[2:] if self.is_of_one_job else self.words), *more)))
 
     @property
     def file(self) -> Path | None:
         """The file that is to hold the entry; None: the root file."""
-        is_file = self.written_to and not Path(self.written_to).is_dir()
-        return Path(self.written_to) if self.written_to and is_file else None
+        return Path(self.written_to) if self.written_to and not self._is_place else None
 
     @property
     def question(self) -> str:
         """What is asked before anything is done."""
         if self.old is not None:
             return f"Take over what stack {self.old} owns?"
-        if not self.is_of_one_job:
+        if self.every:
             return "Adopt these jobs?"
         verb = "Adopt" if self.written_to is None else "Write the entry, and adopt"
         return f"{verb} this job as {self.words[0]}?"
@@ -193,13 +169,12 @@ class AdoptRequest(NamedTuple):
         Raises:
             WrongUsage: they do not.
         """
-        writes = self.written_to is not None
+        writes, takes_over = self.written_to is not None, self.old is not None
         is_manifest = self.file is None or self.file.suffix in (".yaml", ".yml")
         wrong = {
-            "--all and --from-stack are two ways to choose jobs": self.every and self.old is not None,
+            "--all and --from-stack are two ways to choose jobs": self.every and takes_over,
             "--match chooses among the jobs of --all": self.pattern is not None and not self.every,
-            "--from-stack compares nothing, so there is nothing for --accept": self.old is not None
-            and self.accept,
+            "--from-stack compares nothing, so there is nothing for --accept": takes_over and self.accept,
             "--write declares one job as it is": writes and (self.accept or not self.is_of_one_job),
             f"--write {self.file}: no manifest file; without FILE it stands last": not is_manifest,
             "a key and the id of a job are needed": self.is_of_one_job and len(self.words) < 2,
@@ -208,48 +183,31 @@ class AdoptRequest(NamedTuple):
             raise WrongUsage(Diagnostic("wrong arguments", why, f"reconciler adopt {_USAGE}"))
 
 
-@click.command("adopt")
-@with_options(
-    click.argument("words", nargs=-1, metavar="[KEY JOB_ID] [PATH]...", shell_complete=keys),
-    option("--accept", is_flag=True, help="Take a job as it is where it differs from its declaration."),
-    option(
-        "--write",
+@opt.command(
+    "adopt",
+    click.argument("words", nargs=-1, metavar="[KEY JOB_ID] [PATH]...", shell_complete=opt.keys),
+    opt.flag("--accept", "Take a job as it is where it differs from its declaration."),
+    opt.option(
+        "--write [FILE]",
+        "Add an entry for the job to FILE of the stack (default: its root file), comments kept.",
         "written_to",
         is_flag=False,
         flag_value="",
-        default=None,
-        metavar="[FILE]",
-        help="Add an entry for the job to FILE of the stack (default: its root file), comments kept.",
     ),
-    option(
-        "--all", "every", is_flag=True, help="Adopt each unmanaged job that has a name of a declared key."
-    ),
-    option("--match", "pattern", default=None, metavar="GLOB", help="With --all: only jobs of such a name."),
-    option(
-        "--from-stack",
+    opt.flag("--all", "Adopt each unmanaged job that has a name of a declared key.", "every"),
+    opt.option("--match GLOB", "With --all: only jobs of such a name.", "pattern"),
+    opt.option(
+        "--from-stack OLD",
+        "Adopt all that stack OLD owns of the declared keys: the stack was renamed.",
         "old",
-        default=None,
-        metavar="OLD",
-        help="Adopt all that stack OLD owns of the declared keys: the stack was renamed.",
     ),
-    TARGET_OF_KEYS,
-    output(Content.PLAN),
-    YES,
-    TIMEOUT,
-    LOCK,
+    opt.TARGET_OF_KEYS,
+    opt.output(Content.PLAN),
+    opt.YES,
+    opt.TIMEOUT,
+    opt.LOCK,
 )
-def adopt_command(
-    words: Sequence[str],
-    accept: bool,
-    written_to: str | None,
-    every: bool,
-    pattern: str | None,
-    old: str | None,
-    outputs: Sequence[OutputSpec],
-    yes: bool,
-    timeout_s: float,
-    **options: Any,
-) -> int:
+def adopt_command(outputs: Sequence[OutputSpec], yes: bool, timeout_s: float, **options: Any) -> int:
     """Make an unmanaged job the next revision of KEY; nothing restarts.
 
     The job must equal the declaration. Where it differs, the differences are shown, and the YAML that would
@@ -258,15 +216,15 @@ def adopt_command(
     from reconciler.cli.execution import ApplyRequest, nothing_done
     from reconciler.core.record import RunKind
 
-    request = AdoptRequest(tuple(words), accept, every, pattern, old, written_to)
+    request = AdoptRequest(*(options.pop(name) for name in AdoptRequest._fields))
     asked = ApplyRequest("", RunKind.ADOPT, outputs, yes, timeout_s)
     with nothing_done(asked):
         request.check()
     asked = asked._replace(question=request.question)
     opening: Any = {**options, "paths": request.paths, "only": ()}
-    if old is not None:
-        return _rename_stack(old, asked, opening)
-    return _adopt(request, asked, opening) if written_to is None else _declare(request, asked, opening)
+    if request.old is not None:
+        return _rename_stack(request.old, asked, opening)
+    return (_adopt if request.written_to is None else _declare)(request, asked, opening)
 
 
 def _adopt(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) -> int:
@@ -274,16 +232,14 @@ def _adopt(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) ->
     from reconciler.cli.execution import change
     from reconciler.manifest.format import yaml_text
 
-    patches: Sequence[EntryPatch] = ()
+    patches: list[EntryPatch] = []
 
     def make_plan(context: Context) -> Plan:
-        nonlocal patches
         if request.every:
             adoption = adopt_all_plan(context, request.pattern or "*", takes_as_is=request.accept)
         else:
-            key, job_id, *_ = request.words
-            adoption = adopt_plan(context, key, job_id, takes_as_is=request.accept)
-        patches = adoption.patches
+            adoption = adopt_plan(context, *request.words[:2], takes_as_is=request.accept)
+        patches.extend(adoption.patches)
         return adoption.plan
 
     code = change(asked, make_plan, **opening)
@@ -360,22 +316,18 @@ def _rename_stack(old: str, asked: ApplyRequest, opening: StackOptions) -> int:
         return carry_out(context, move.plan, asked, hold)
 
 
-@click.command("release")
-@with_options(
-    click.argument("key", metavar="KEY", shell_complete=keys),
-    click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path)),
-    TARGET_OF_KEYS,
-    output(Content.PLAN),
-    YES,
-    TIMEOUT,
-    LOCK,
+@opt.command(
+    "release",
+    opt.KEY,
+    opt.PATHS,
+    opt.TARGET_OF_KEYS,
+    opt.output(Content.PLAN),
+    opt.YES,
+    opt.TIMEOUT,
+    opt.LOCK,
 )
 def release_command(
-    key: str,
-    outputs: Sequence[OutputSpec],
-    yes: bool,
-    timeout_s: float,
-    **options: Any,
+    key: str, outputs: Sequence[OutputSpec], yes: bool, timeout_s: float, **options: Any
 ) -> int:
     """Take the marker off every revision of KEY, active or ended, after asking.
 
@@ -392,8 +344,7 @@ def release_command(
     return change(asked, lambda context: release_plan(context, key), offline=True, only=(), **options)
 
 
-@click.command("unlock")
-@with_options(STACK, TARGET_NAME, RECORDS, YES)
+@opt.command("unlock", opt.WHERE, opt.RECORDS, opt.YES)
 def unlock_command(records: str | None, yes: bool, **stack: Any) -> int:
     """Break the lock of the stack on its target, after asking.
 

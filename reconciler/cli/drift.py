@@ -5,68 +5,46 @@ from __future__ import annotations
 import gc
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from reconciler.cli import options as opt
 from reconciler.cli.console import confirm, console, paged
 from reconciler.cli.context import load_stack, opened, runtime
-from reconciler.cli.options import (
-    DURATION,
-    FLEET,
-    JSON,
-    LOCK,
-    RECORDS,
-    STACK,
-    TARGET,
-    TARGET_NAME,
-    VARIABLES,
-    YES,
-    Parsed,
-    by_line,
-    keys,
-    keys_and_paths,
-    option,
-    output,
-    remind,
-    split_arguments,
-    with_options,
-)
 from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show
 from reconciler.cli.progress import RANKS, LiveTable, TableRow, can_draw, display, reading
 from reconciler.errors import Diagnostic, ExitCode, ReconcilerError, WrongUsage
 from reconciler.render import Content
-from reconciler.text import format_count, parse_duration
+from reconciler.text import format_count
 from reconciler.version import __version__
 
 if TYPE_CHECKING:
     from reconciler.connection import RecordedStack
     from reconciler.core.record import PastRevision
+    from reconciler.core.stack import Declared
     from reconciler.decide.history import HistoryExcerpt
     from reconciler.decide.reports import JobStatus, StatusReport
     from reconciler.decide.watch_window import Window
     from reconciler.manifest import LoadedStack
     from reconciler.reconcile import Context
-    from reconciler.records.store import Records
 
 
-@click.command("drift")
-@with_options(
-    TARGET,
-    option(
+@opt.command(
+    "drift",
+    opt.TARGET,
+    opt.flag(
         "--since-last",
-        is_flag=True,
-        help="Compare with the last check: only drift that is new, changed or due again counts.",
+        "Compare with the last check: only drift that is new, changed or due again counts.",
     ),
-    remind("With --since-last: report again drift that has lasted for this long."),
-    output(Content.DRIFT),
+    opt.remind("With --since-last: report again drift that has lasted for this long."),
+    opt.output(Content.DRIFT),
     # For `watch`, whose checks this command does: what it has to know beside the report.
-    click.option("--handover", default=None, hidden=True, type=click.Path(path_type=Path)),
-    FLEET,
+    click.option("--handover", default=None, hidden=True, type=opt.ANY_PATH),
+    opt.FLEET,
 )
 def drift_command(
     since_last: bool,
@@ -111,16 +89,15 @@ def drift_command(
     return report.exit_code
 
 
-@click.command("accept")
-@with_options(
-    click.argument("key", metavar="KEY", shell_complete=keys),
-    click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path)),
-    VARIABLES,
-    TARGET_NAME,
-    RECORDS,
-    option("--reason", default="", metavar="TEXT", help="Why the drift is accepted; shown with it."),
-    option("--remove", is_flag=True, help="Remove the acceptance: the drift of KEY counts again."),
-    output(Content.DRIFT),
+@opt.command(
+    "accept",
+    opt.KEY,
+    opt.STACK,
+    opt.TARGET_NAME,
+    opt.RECORDS,
+    opt.option("--reason TEXT", "Why the drift is accepted; shown with it.", default=""),
+    opt.flag("--remove", "Remove the acceptance: the drift of KEY counts again."),
+    opt.output(Content.DRIFT),
 )
 def accept_command(key: str, reason: str, remove: bool, outputs: Sequence[OutputSpec], **options: Any) -> int:
     """Record the present drift of KEY as known until it changes.
@@ -143,15 +120,15 @@ def accept_command(key: str, reason: str, remove: bool, outputs: Sequence[Output
 #: Seconds between two looks: on a terminal, and where each block is one more in a file.
 REDRAW_EVERY_S, BLOCK_EVERY_S = 5.0, 60.0
 #: What grows by itself is no change.
-_ELAPSED = {"queued_s", "ran_s"}
+_ELAPSED = {"queued_s": None, "ran_s": None}
 
 
-@click.command("status")
-@with_options(
-    click.argument("words", nargs=-1, metavar="[KEY]... [PATH]...", shell_complete=keys_and_paths),
-    TARGET[1:],
-    option("--watch", is_flag=True, help="Refresh until Ctrl-C."),
-    JSON,
+@opt.command(
+    "status",
+    click.argument("words", nargs=-1, metavar="[KEY]... [PATH]...", shell_complete=opt.keys_and_paths),
+    opt.TARGET[1:],
+    opt.flag("--watch", "Refresh until Ctrl-C."),
+    opt.JSON,
 )
 def status_command(
     words: Sequence[str], only: Sequence[str], watch: bool, as_json: bool, **options: Any
@@ -167,7 +144,7 @@ def status_command(
     def has_key(paths: Sequence[Path], key: str) -> bool:
         return key in load_stack(paths, **values, offline=True).stack.whole
 
-    keys, paths = split_arguments(words, has_key, "status")
+    keys, paths = opt.split_arguments(words, has_key, "status")
     with opened(paths=paths, only=(*keys, *only), offline=True, **options) as context:
         if watch:
             return _watch(context, as_json=as_json)
@@ -198,19 +175,16 @@ def _watch(context: Context, *, as_json: bool) -> NoReturn:
     last: object = None
     while True:
         report = reconcile.status(context)
-        if (now := _unmoving(report)) != last:
+        # Without what changes by itself: elapsed times, also those in a detail for people.
+        waits = [one.waits_for and one.waits_for.model_copy(update={"detail": ""}) for one in report.jobs]
+        jobs = [
+            one.model_copy(update={**_ELAPSED, "waits_for": wait})
+            for one, wait in zip(report.jobs, waits, strict=True)
+        ]
+        if (now := (report.complete, jobs, report.warnings)) != last:
             _show(report, as_json=as_json, indent=None)
         last = now
         context.target.clock.sleep(BLOCK_EVERY_S)
-
-
-def _unmoving(report: StatusReport) -> object:
-    """A report without what changes by itself: elapsed times, also those in a detail for people."""
-    jobs = []
-    for one in report.jobs:
-        waiting = one.waits_for and one.waits_for.model_copy(update={"detail": ""})
-        jobs.append(one.model_copy(update={**dict.fromkeys(_ELAPSED), "waits_for": waiting}))
-    return report.complete, jobs, report.warnings
 
 
 def _redraw(context: Context) -> NoReturn:
@@ -254,51 +228,44 @@ def _rank(one: JobStatus) -> int:
 PRUNED_AFTER_S = 90 * 86_400.0
 #: So much is shown in text and JSON, if nobody says another limit.
 _SHOWN = 20
-#: How it is told what was pruned.
-_OF_PRUNE = (OutputSpec("text", None), OutputSpec("json", None))
 
 
 class NotRecorded(ReconcilerError):
     """What was asked for was never written down."""
 
 
-@click.command("history")
-@with_options(
-    click.argument("words", nargs=-1, metavar="[KEY] [PATH]...", shell_complete=keys_and_paths),
-    STACK[1:],
-    TARGET_NAME,
-    RECORDS,
-    option(
+@opt.command(
+    "history",
+    click.argument("words", nargs=-1, metavar="[KEY] [PATH]...", shell_complete=opt.keys_and_paths),
+    opt.VARIABLES,
+    opt.TARGET_NAME,
+    opt.RECORDS,
+    opt.option(
         "--limit",
+        "Maximum number of runs and revisions, newest first.  [default: 20; with --html: all]",
         type=click.IntRange(min=1),
-        default=None,
-        help="Maximum number of runs and revisions, newest first.  [default: 20; with --html: all]",
     ),
-    option(
-        "--html",
-        type=click.Path(path_type=Path),
-        default=None,
-        metavar="FILE",
-        help="Also write a page with a timeline: a lane per key, its revisions by phase, and what changed.",
+    opt.option(
+        "--html FILE",
+        "Also write a page with a timeline: a lane per key, its revisions by phase, and what changed.",
+        type=opt.ANY_PATH,
     ),
-    option(
+    opt.option(
         "--diff",
+        "Show the differences between the declarations of two revisions of KEY.",
         nargs=2,
         type=click.IntRange(min=1),
-        default=None,
         metavar="A B",
-        help="Show the differences between the declarations of two revisions of KEY.",
     ),
-    option("--prune", is_flag=True, help="Delete old records, after asking."),
-    option(
+    opt.flag("--prune", "Delete old records, after asking."),
+    opt.option(
         "--older-than",
+        "With --prune: delete records of what ended longer ago than this.  [default: 90d]",
         "older_than_s",
-        type=DURATION,
-        default=None,
-        help="With --prune: delete records of what ended longer ago than this.  [default: 90d]",
+        type=opt.DURATION,
     ),
-    YES,
-    output(Content.HISTORY),
+    opt.YES,
+    opt.output(Content.HISTORY),
 )
 def history_command(
     words: Sequence[str],
@@ -328,20 +295,48 @@ def history_command(
         why = f"{html} is a manifest, which the page would overwrite"
         fix = f"reconciler history {html} --html history.html"
         raise WrongUsage(Diagnostic("--html needs the file of a page", why, fix))
-    loaded, key = _opened(words, records, options)
-    strange = [spec for spec in specs if spec not in _OF_PRUNE]
-    if prune and (key or diff or html):
-        why = "--prune deletes old records of all keys and shows nothing"
-        raise WrongUsage(Diagnostic("not with --prune", why, "omit KEY, --diff and --html"))
-    if prune and strange:
-        why = f"--prune tells on stdout what it deleted, as text or JSON, got -o {strange[0].format}"
-        raise WrongUsage(Diagnostic("not with --prune", why, "omit -o, or use --json"))
-    if diff and html:
-        why = "the page shows when revisions ran, not what was declared for them"
-        raise WrongUsage(Diagnostic("--diff and --html do not go together", why, "use one of them"))
-    if diff and not key:
-        why = "revisions are numbered per key"
-        raise WrongUsage(Diagnostic("--diff needs KEY", why, "reconciler history KEY --diff 1 2"))
+
+    def has_key(paths: Sequence[Path], key: str) -> bool:
+        loaded = load_stack(paths, **options, offline=True)
+        if key in _declared(loaded):
+            return True
+        with open_records_of(loaded, options["target"], records, runtime()) as place:
+            return _was_recorded(place, key)
+
+    keys, paths = opt.split_arguments(words, has_key, "history")
+    if strays := [key for key in keys if key != words[0]]:
+        raise WrongUsage(*(Diagnostic("no such path", f"{stray!r} does not exist") for stray in strays))
+    loaded, key = load_stack(paths, **options, offline=True), keys[0] if keys else None
+    strange = next((spec.format for spec in specs if spec.file or spec.format not in ("text", "json")), None)
+    wrong: Sequence[tuple[object, str, str, str]] = (
+        (
+            prune and (key or diff or html),
+            "not with --prune",
+            "--prune deletes old records of all keys and shows nothing",
+            "omit KEY, --diff and --html",
+        ),
+        (
+            prune and strange,
+            "not with --prune",
+            f"--prune tells on stdout what it deleted, as text or JSON, got -o {strange}",
+            "omit -o, or use --json",
+        ),
+        (
+            diff and html,
+            "--diff and --html do not go together",
+            "the page shows when revisions ran, not what was declared for them",
+            "use one of them",
+        ),
+        (
+            diff and not key,
+            "--diff needs KEY",
+            "revisions are numbered per key",
+            "reconciler history KEY --diff 1 2",
+        ),
+    )
+    for is_wrong, what, why, fix in wrong:
+        if is_wrong:
+            raise WrongUsage(Diagnostic(what, why, fix))
     with open_records_of(loaded, options["target"], records, runtime()) as place:
         at_s = place.clock.now()
         if prune:
@@ -356,13 +351,8 @@ def history_command(
 
             timeline = make_timeline(*about, shown, version=__version__, at_s=at_s)
             page = render_timeline(timeline, console.redact)
-        report = make_history(
-            *about,
-            shown.limited_to(limit or _SHOWN),
-            manifest_digest=loaded.manifest_digest,
-            version=__version__,
-            at_s=at_s,
-        )
+        listed, digest = shown.limited_to(limit or _SHOWN), loaded.manifest_digest
+        report = make_history(*about, listed, manifest_digest=digest, version=__version__, at_s=at_s)
     with paged(is_wanted=not (outputs or html)):
         show(Content.HISTORY, report, specs)
     if html is not None:
@@ -370,31 +360,13 @@ def history_command(
     return 0
 
 
-def _opened(
-    words: Sequence[str], records: str | None, options: Mapping[str, Any]
-) -> tuple[LoadedStack, str | None]:
-    """Load the stack, and say which of the words is the key: the first one, if any is."""
-    from reconciler.connection import open_records_of
-
-    def has_key(paths: Sequence[Path], key: str) -> bool:
-        loaded = load_stack(paths, **options, offline=True)
-        if key in _declared(loaded):
-            return True
-        with open_records_of(loaded, options["target"], records, runtime()) as place:
-            return place.store is not None and _was_recorded(place.store, place, key)
-
-    keys, paths = split_arguments(words, has_key, "history")
-    if strays := [key for key in keys if key != words[0]]:
-        raise WrongUsage(*(Diagnostic("no such path", f"{stray!r} does not exist") for stray in strays))
-    return load_stack(paths, **options, offline=True), keys[0] if keys else None
-
-
 def _declared(loaded: LoadedStack) -> set[str]:
     return {*loaded.stack.whole, *loaded.stack.declared_keys, *loaded.stack.former_keys}
 
 
-def _was_recorded(store: Records, place: RecordedStack, key: str) -> bool:
-    return bool(store.revisions(place.scope, key) or store.runs(place.scope, key=key, limit=1))
+def _was_recorded(place: RecordedStack, key: str) -> bool:
+    store, scope = place.store, place.scope
+    return store is not None and bool(store.revisions(scope, key) or store.runs(scope, key=key, limit=1))
 
 
 def _excerpt(
@@ -410,10 +382,9 @@ def _excerpt(
             raise NotRecorded(Diagnostic("nothing to compare", "nothing is recorded yet"))
         return HistoryExcerpt(key)
     if key is None:
-        return HistoryExcerpt(
-            None, store.runs(scope, limit=limit), newest_revisions(store.memory(scope), limit)
-        )
-    if key not in declared and not _was_recorded(store, place, key):
+        runs = store.runs(scope, limit=limit)
+        return HistoryExcerpt(None, runs, newest_revisions(store.memory(scope), limit))
+    if key not in declared and not _was_recorded(place, key):
         by_fold = {one.casefold(): one for one in sorted({*store.memory(scope).by_key, *declared})}
         near = get_close_matches(key.casefold(), by_fold, n=1)
         why = f'"{key}" is not a key of stack {scope.stack}, and has no records there'
@@ -423,32 +394,25 @@ def _excerpt(
     if diff is None:
         runs = store.runs(scope, key=key, limit=limit)
         return HistoryExcerpt(key, runs, list(reversed(revisions))[:limit])
-    before, after = (_numbered(revisions, key, number) for number in diff)
-    changes = mask(
-        changes_of(_declared_for(before), _declared_for(after)), (one.declared for one in revisions)
-    )
+    (before, old), (after, new) = (_numbered(revisions, key, number) for number in diff)
+    changes = mask(changes_of(old, new), (one.declared for one in revisions))
     compared = HistoryDiff(before=before.number, after=after.number, changes=changes)
     return HistoryExcerpt(key, revisions=(after, before), diff=compared)
 
 
-def _numbered(revisions: Sequence[PastRevision], key: str, number: int) -> PastRevision:
+def _numbered(
+    revisions: Sequence[PastRevision], key: str, number: int
+) -> tuple[PastRevision, Declared]:
     found = next((one for one in revisions if one.number == number), None)
     if found is None:
         there = ", ".join(str(one.number) for one in revisions) or "none"
-        raise WrongUsage(
-            Diagnostic("no such revision", f"r{number} of {key} is not recorded; recorded: {there}")
-        )
-    return found
-
-
-def _declared_for(one: PastRevision) -> Any:
+        why = f"r{number} of {key} is not recorded; recorded: {there}"
+        raise WrongUsage(Diagnostic("no such revision", why))
     # An update of a job that keeps another digest tells what can be updated only.
-    if one.declared is None or not one.declared.immutable:
-        why = (
-            f"the declaration of r{one.number} of {one.key} is not on record: it was pruned or made elsewhere"
-        )
+    if found.declared is None or not found.declared.immutable:
+        why = f"the declaration of r{number} of {key} is not on record: it was pruned or made elsewhere"
         raise NotRecorded(Diagnostic("not recorded", why))
-    return one.declared
+    return found, found.declared
 
 
 def _prune(place: RecordedStack, before_s: float, yes: bool, as_json: bool) -> int:
@@ -457,27 +421,23 @@ def _prune(place: RecordedStack, before_s: float, yes: bool, as_json: bool) -> i
     store, scope, before = place.store, place.scope, timestamp(before_s)
     old = store and store.prunable(scope, before_s)
     runs, revisions = (old.runs, old.revisions) if old else (0, 0)
+
+    def what() -> str:
+        counts = f"{format_count(runs, 'run')} and {format_count(revisions, 'revision')}"
+        return f"{counts} that ended before {before}"
+
     if store is not None and old:
         if not yes:
-            said = f"{format_count(runs, 'run')} and {format_count(revisions, 'revision')}"
-            what = f"Delete the records of {said} that ended before {before}?"
-            confirm(f"{what} The newest revision of each key stays.")
+            confirm(f"Delete the records of {what()}? The newest revision of each key stays.")
         runs = store.prune(scope, before_s)
     if as_json:
         gone = {"deleted_runs": runs, "deleted_revisions": revisions}
         console.document({"stack": scope.stack, "before": before, **gone})
     elif old:
-        said = f"{format_count(runs, 'run')} and {format_count(revisions, 'revision')}"
-        console.result(f"Deleted {said} that ended before {before}.\n")
+        console.result(f"Deleted {what()}.\n")
     else:
         console.result(f"Nothing on record ended before {before}.\n")
     return 0
-
-
-def _parse_interval(text: str) -> float:
-    if (seconds := parse_duration(text)) < 1:
-        raise ValueError("must be at least 1s")
-    return seconds
 
 
 def _parse_share(text: str) -> float:
@@ -502,65 +462,43 @@ def _parse_address(text: str) -> tuple[str, int]:
     return found[1] or found[2] or "127.0.0.1", int(found[3])
 
 
-@click.command("watch")
-@with_options(
-    TARGET,
-    option(
-        "--every",
-        "every_s",
-        type=Parsed("duration", _parse_interval),
-        default="15m",
-        show_default=True,
-        help="Time between two checks.",
-    ),
-    option(
-        "--jitter",
-        type=Parsed("percentage", _parse_share),
+_INTERVAL = opt.Parsed("duration", opt.at_least_1s(""))
+
+
+@opt.command(
+    "watch",
+    opt.TARGET,
+    opt.option("--every", "Time between two checks.", "every_s", type=_INTERVAL, default="15m"),
+    opt.option(
+        "--jitter PERCENT",
+        "Start each check later by a random part of the interval, up to this share.",
+        type=opt.Parsed("percentage", _parse_share),
         default="0%",
-        show_default=True,
-        metavar="PERCENT",
-        help="Start each check later by a random part of the interval, up to this share.",
     ),
-    option(
+    opt.option(
         "--check-timeout",
+        "Time limit for a check, its apply included.",
         "check_timeout_s",
-        type=Parsed("duration", _parse_interval),
+        type=_INTERVAL,
         default="5m",
-        show_default=True,
-        help="Time limit for a check, its apply included.",
     ),
-    remind("Notify again of drift that has lasted for this long."),
-    option("--apply", "applies", is_flag=True, help="Apply changes, without asking; never past a guard."),
-    option(
-        "--max-actions",
-        type=click.IntRange(0),
-        default=None,
-        metavar="N",
-        help="With --apply: refuse a plan with more actions.",
-    ),
-    option(
-        "--window",
+    opt.remind("Notify again of drift that has lasted for this long."),
+    opt.flag("--apply", "Apply changes, without asking; never past a guard.", "applies"),
+    opt.option("--max-actions N", "With --apply: refuse a plan with more actions.", type=click.IntRange(0)),
+    opt.many(
+        "--window WINDOW",
+        'With --apply: apply only in this window, e.g. "Mon-Fri 07:00-19:00 Europe/Berlin"; repeatable.',
         "windows",
-        multiple=True,
-        type=Parsed("window", _parse_window, split=by_line),
-        metavar="WINDOW",
-        help='With --apply: apply only in this window, e.g. "Mon-Fri 07:00-19:00 Europe/Berlin"; repeatable.',
+        type=opt.Parsed("window", _parse_window, split=opt.by_line),
     ),
-    option(
-        "--listen",
-        type=Parsed("host:port", _parse_address),
-        default=None,
-        metavar="HOST:PORT",
-        help="Serve /metrics and /healthz on this address, e.g. 127.0.0.1:9464.",
+    opt.option(
+        "--listen HOST:PORT",
+        "Serve /metrics and /healthz on this address, e.g. 127.0.0.1:9464.",
+        type=opt.Parsed("host:port", _parse_address),
     ),
-    option(
-        "--push-gateway",
-        default=None,
-        metavar="URL",
-        help="Push the metrics to this Prometheus Pushgateway after each check.",
-    ),
-    output(Content.DRIFT),
-    LOCK,
+    opt.option("--push-gateway URL", "Push the metrics to this Prometheus Pushgateway after each check."),
+    opt.output(Content.DRIFT),
+    opt.LOCK,
 )
 def watch_command(outputs: Sequence[OutputSpec], **options: Any) -> int:
     """Check for drift at once and then once every interval, until stopped by a signal.
@@ -570,5 +508,5 @@ def watch_command(outputs: Sequence[OutputSpec], **options: Any) -> int:
     """
     from reconciler.cli.watch import WatchRequest, watch
 
-    request = WatchRequest(**{one.name: options[one.name] for one in fields(WatchRequest)})
+    request = WatchRequest(**{name: options[name] for name in WatchRequest._fields})
     return watch(request, requested_outputs(outputs), click.get_current_context())

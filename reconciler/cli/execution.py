@@ -19,7 +19,7 @@ from reconciler.cli import exits
 from reconciler.cli.console import confirm, console, has_terminal
 from reconciler.cli.context import StackOptions, opened, record_options, runtime
 from reconciler.cli.exits import Interrupt, handled_by, in_flight_words, interruptible
-from reconciler.cli.job_actions import end_of_log, say_log
+from reconciler.cli.job_actions import say_end_of_log
 from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show_plan, show_result
 from reconciler.cli.progress import BusyLine, can_draw, display, live_table
 from reconciler.connection import connect_target, records_url
@@ -292,7 +292,7 @@ def carry_out(
             show_result(result, plan, specs, context.target.clock.now(), digest=asked.digest)
         for waited in result.waits if not result.interrupted else ():
             if waited.end is WaitEnd.ENDED_BADLY and waited.job is not None:
-                say_log(waited.job, end_of_log(context.target, waited.job))
+                say_end_of_log(context.target, waited.job)
         for fault in result.faults[:1]:
             exits.report_fault(fault)
         if asked.kind is RunKind.APPLY:

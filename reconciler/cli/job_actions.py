@@ -6,7 +6,7 @@ import gc
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from reconciler.apply.waiter import JobWatch, watch_all
 from reconciler.cli.console import confirm, console
@@ -16,22 +16,13 @@ from reconciler.core.phase import Operation
 from reconciler.decide.outcome import WaitEnd
 from reconciler.decide.wait import Goal
 from reconciler.errors import ExitCode, ServiceError, first_of
-from reconciler.modelarts.jobs import (
-    check_allowed,
-    check_deleted,
-    delete,
-    first_task,
-    follow_log,
-    read_log,
-    terminate,
-)
+from reconciler.modelarts import jobs as service
 from reconciler.render.text import render_lines
 from reconciler.text import format_duration, printable
 
 if TYPE_CHECKING:
     from reconciler.cli.context import TargetSession
     from reconciler.core.observed import ObservedJob
-    from reconciler.modelarts.operations import Metric
     from reconciler.modelarts.target import Connected
 
 
@@ -48,15 +39,14 @@ def print_url(there: TargetSession, job: ObservedJob, task: str, *, as_json: boo
 
 def print_log(there: TargetSession, job: ObservedJob, task: str, lines: int | None, *, as_json: bool) -> None:
     """Print the end of a log."""
-    log = read_log(there.target, job, task, console.redact)
+    log = service.read_log(there.target, job, task, console.redact)
     if log.text is None:
         _say_none(job, task)
-    shown = log.text or ""
-    shown = shown if lines is None else last_lines(shown, lines)
+    shown = log.text if log.text is None or lines is None else last_lines(log.text, lines)
     if as_json:
-        console.document({"job": job.id, "task": task, "log": None if log.text is None else shown})
+        console.document({"job": job.id, "task": task, "log": shown})
         return
-    console.result(render_lines(shown))
+    console.result(render_lines(shown or ""))
     if log.has_gap and lines is None:
         console.say("The beginning of the log is not shown; use --url for a link to the whole log.")
 
@@ -65,7 +55,7 @@ def stream_log(
     there: TargetSession, job: ObservedJob, task: str, lines: int | None, *, as_json: bool
 ) -> None:
     """Print a log as it grows, until the job has ended. With JSON each line is an object."""
-    for number, part in enumerate(follow_log(there.target, job, task, console.redact)):
+    for number, part in enumerate(service.follow_log(there.target, job, task, console.redact)):
         job, text = part.job, part.text or ""
         if part.text is None and not number:
             _say_none(job, task)
@@ -84,36 +74,22 @@ def stream_log(
         console.say(printable(f"{job.name} is {job.phase_text}."))
 
 
-def end_of_log(target: Connected, job: ObservedJob) -> list[str]:
-    """The last lines of a job's log; none where it cannot be read."""
-    try:
-        log = read_log(target, job, first_task(job), console.redact)
-    except ServiceError:
-        return []
-    return (log.text or "").splitlines()[-LOG_LINES:]
-
-
-def say_log(job: ObservedJob, log: Sequence[str]) -> None:
-    """Say the last lines of a job's log, if there are any."""
-    if log:
-        console.say(printable(f"Last lines of the log of {job.name}:"))
-        console.say("\n".join(printable(f"  {line}") for line in log))
-
-
-def metric_row(metric: Metric) -> tuple[str, ...]:
-    """One metric in numbers: last, mean and largest value, and for how many minutes there is one."""
-    values = [value for value in metric.value if value is not None]
-    if not values:
-        return metric.metric, "", "", "", "0"
-    mean = sum(values) / len(values)
-    return metric.metric, f"{values[-1]:.0f}", f"{mean:.0f}", f"{max(values):.0f}", str(len(values))
-
-
 def _say_none(job: ObservedJob, task: str) -> None:
     console.say(printable(f"{job.name} has no log of {task} yet ({job.phase_text})."))
 
 
-LOG_LINES = 20
+def say_end_of_log(target: Connected, job: ObservedJob, *, is_said: bool = True) -> list[str]:
+    """The last lines of a job's log, which stderr has then; none where it cannot be read."""
+    try:
+        log = service.read_log(target, job, service.first_task(job), console.redact)
+    except ServiceError:
+        return []
+    lines = (log.text or "").splitlines()[-20:]
+    if lines and is_said:
+        console.say(printable(f"Last lines of the log of {job.name}:"))
+        console.say("\n".join(printable(f"  {line}") for line in lines))
+    return lines
+
 
 _EXITS = {
     WaitEnd.REACHED: ExitCode.DONE,
@@ -139,25 +115,21 @@ def wait_for_all(
     documents = []
     for job, end in ((watch.job, end) for watch, end in zip(watches, ends, strict=True)):
         ran_s = job.ran_s(there.clock.now())
-        log = end_of_log(there.target, job) if end is WaitEnd.ENDED_BADLY else []
-        head = {"id": job.id, "name": job.name, "phase": job.phase_text}
-        documents.append({**head, "result": end.value, "duration_s": ran_s, "log": log})
         if not as_json:
             ran = f" ({format_duration(round(ran_s))} elapsed)" if ran_s else ""
             word = "" if end is WaitEnd.REACHED else f"{end.value.replace('_', ' ')}: "
             console.result(printable(f"{word}{job.name} {job.id}: {job.phase_text}{ran}") + "\n")
-            say_log(job, log)
+        ended_badly = end is WaitEnd.ENDED_BADLY
+        log = say_end_of_log(there.target, job, is_said=not as_json) if ended_badly else []
+        head = {"id": job.id, "name": job.name, "phase": job.phase_text}
+        documents.append({**head, "result": end.value, "duration_s": ran_s, "log": log})
     if as_json:
         console.document({"jobs": documents})
     return first_of(_EXITS[end] for end in ends)
 
 
-class Ending(NamedTuple):
-    """What became of one job: a word, and the failure if there was one."""
-
-    job: ObservedJob
-    word: str
-    failure: ServiceError | None = None
+#: What became of one job: a word, and the failure if there was one.
+Ending = tuple["ObservedJob", str, ServiceError | None]
 
 
 def terminate_all(
@@ -171,10 +143,10 @@ def terminate_all(
     Raises:
         Refused: one of them may not be terminated, or nobody agreed; nothing was sent.
     """
-    check_allowed(jobs, Operation.TERMINATE, force=force)
+    service.check_allowed(jobs, Operation.TERMINATE, force=force)
     _ask("Terminate", jobs, yes=yes)
-    call = partial(terminate, note=there.note_termination)
-    return _report_endings([_tried(there.target, job, call) for job in jobs], as_json=as_json)
+    call = partial(service.terminate, note=there.note_termination)
+    return _report_endings(_call_each(there.target, jobs, call), as_json=as_json)
 
 
 def delete_all(
@@ -187,17 +159,17 @@ def delete_all(
         NotSupported: this kind of target keeps its records.
     """
     deletion = there.target.deletion
-    check_allowed(jobs, Operation.DELETE_RECORD, force=force)
+    service.check_allowed(jobs, Operation.DELETE_RECORD, force=force)
     _ask("Delete the record of", jobs, yes=yes)
-    call: Callable[[Connected, ObservedJob], str] = delete
+    call: Callable[[Connected, ObservedJob], str] = service.delete
     if len(jobs) > 1:
         try:
             deletion.delete_many({job.id: str(job.body.get("kind") or "job") for job in jobs})
         except ServiceError as failure:
-            call = partial(check_deleted, failure)
+            call = partial(service.check_deleted, failure)
         else:
-            return _report_endings([Ending(job, "deleting") for job in jobs], as_json=as_json)
-    return _report_endings([_tried(there.target, job, call) for job in jobs], as_json=as_json)
+            return _report_endings([(job, "deleting", None) for job in jobs], as_json=as_json)
+    return _report_endings(_call_each(there.target, jobs, call), as_json=as_json)
 
 
 def _ask(verb: str, jobs: Sequence[ObservedJob], *, yes: bool) -> None:
@@ -208,11 +180,16 @@ def _ask(verb: str, jobs: Sequence[ObservedJob], *, yes: bool) -> None:
     confirm(f"{verb} {'this job' if len(jobs) == 1 else f'these {len(jobs)} jobs'}?")
 
 
-def _tried(target: Connected, job: ObservedJob, call: Callable[[Connected, ObservedJob], str]) -> Ending:
-    try:
-        return Ending(job, call(target, job))
-    except ServiceError as failure:
-        return Ending(job, "failed", failure)
+def _call_each(
+    target: Connected, jobs: Sequence[ObservedJob], call: Callable[[Connected, ObservedJob], str]
+) -> list[Ending]:
+    endings: list[Ending] = []
+    for job in jobs:
+        try:
+            endings.append((job, call(target, job), None))
+        except ServiceError as failure:
+            endings.append((job, "failed", failure))
+    return endings
 
 
 def _report_endings(endings: Sequence[Ending], *, as_json: bool) -> ExitCode:
@@ -223,15 +200,13 @@ def _report_endings(endings: Sequence[Ending], *, as_json: bool) -> ExitCode:
             documents.append({"id": job.id, "name": job.name, "result": word, "error": error})
         console.document({"jobs": documents})
     else:
-        width = max(len(ending.word) for ending in endings)
-        lines = (f"{e.word:<{width}}  {e.job.id}  {e.job.name}" for e in endings)
+        width = max(len(word) for _, word, _ in endings)
+        lines = (f"{word:<{width}}  {job.id}  {job.name}" for job, word, _ in endings)
         console.result("".join(printable(line) + "\n" for line in lines))
-    failures = [ending.failure for ending in endings if ending.failure]
+    failures = [failure for *_, failure in endings if failure]
     for failure in failures:
         console.diagnostics(failure.diagnostics)
-    if not failures:
-        return ExitCode.DONE
     codes = [ExitCode(failure.exit_code) for failure in failures]
     if ExitCode.UNAUTHORIZED in codes:
         return ExitCode.UNAUTHORIZED
-    return ExitCode.PARTIAL if len(failures) < len(endings) else codes[0]
+    return codes[0] if len(codes) == len(endings) else ExitCode.PARTIAL if codes else ExitCode.DONE

@@ -5,44 +5,30 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from reconciler.cli import options as opt
 from reconciler.cli.console import console
 from reconciler.cli.context import learn_tokens, open_target, say_gaps
-from reconciler.cli.options import (
-    ADDRESS,
-    BESIDE_JOBS,
-    DURATION,
-    FILTERS,
-    FORCE,
-    JSON,
-    MOMENT,
-    WHERE,
-    YES,
-    Address,
-    keys,
-    option,
-    target_or_address,
-    with_options,
-)
 from reconciler.cli.progress import reading
 from reconciler.errors import Diagnostic, WrongUsage
 from reconciler.files import write_new_file
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.modelarts.jobs import Moment
     from reconciler.modelarts.operations import EventQuery
 
+_JOB = click.argument("job", metavar="JOB", shell_complete=opt.keys)
+_JOBS = click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=opt.keys)
+_TASK = opt.option("--task TASK", "Task of the job; default: the first one.")
+_ORDER = click.Choice(["desc", "asc"])
+#: The options that say which target is meant.
+_WHERE = ("paths", "variables", "var_files", "target")
 
-_JOB = click.argument("job", metavar="JOB", shell_complete=keys)
-_JOBS = click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=keys)
-_TASK = option("--task", default=None, metavar="TASK", help="Task of the job; default: the first one.")
 
-
-@click.group("jobs", no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+@opt.group("jobs")
 def jobs_command() -> None:
     """Call the service's own operations on single jobs.
 
@@ -51,28 +37,17 @@ def jobs_command() -> None:
     """
 
 
-@jobs_command.command("list")
-@with_options(
-    WHERE,
-    FILTERS,
-    option("--sort", default="create_time", show_default=True, help="Field to sort by."),
-    option("--order", type=click.Choice(["desc", "asc"]), default="desc", show_default=True, help="Order."),
-    option(
-        "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Maximum number of jobs."
-    ),
-    JSON,
+@opt.command(
+    "list",
+    opt.WHERE,
+    opt.FILTERS,
+    opt.option("--sort", "Field to sort by.", default="create_time"),
+    opt.option("--order", "Order.", type=_ORDER, default="desc"),
+    opt.option("--limit", "Maximum number of jobs.", type=click.IntRange(min=1), default=100),
+    opt.JSON,
+    of=jobs_command,
 )
-def list_(
-    paths: Any,
-    variables: Any,
-    var_files: Any,
-    target: str | None,
-    sort: str,
-    order: str,
-    limit: int,
-    as_json: bool,
-    **filters: Any,
-) -> int:
+def list_(sort: str, order: str, limit: int, as_json: bool, **filters: Any) -> int:
     """List the jobs of the workspace, newest first, regardless of owner.
 
     OWNER is the stack, key and revision in the job's marker. --json prints the whole jobs.
@@ -80,7 +55,7 @@ def list_(
     from reconciler.modelarts.jobs import JobFilters, search_jobs
     from reconciler.render.commands import render_jobs
 
-    with open_target(paths, variables, var_files, target) as there, reading():
+    with open_target(**{name: filters.pop(name) for name in _WHERE}) as there, reading():
         now_s = there.clock.now()
         wanted = JobFilters(**filters)
         listing = search_jobs(there.target.search, wanted, now_s, sort_by=sort, order=order, limit=limit + 1)
@@ -102,8 +77,7 @@ def list_(
     return say_gaps(listing)
 
 
-@jobs_command.command("show")
-@with_options(_JOB, WHERE, JSON)
+@opt.command("show", _JOB, opt.WHERE, opt.JSON, of=jobs_command)
 def show(job: str, as_json: bool, **where: Any) -> None:
     """Show one job: the full service response, without tokens and sensitive values.
 
@@ -122,15 +96,16 @@ def show(job: str, as_json: bool, **where: Any) -> None:
         console.result(render_job(found, body, now_s, console.style(sys.stdout)))
 
 
-@jobs_command.command("logs")
-@with_options(
+@opt.command(
+    "logs",
     _JOB,
-    WHERE,
+    opt.WHERE,
     _TASK,
-    option("--lines", type=click.IntRange(min=0), default=None, help="Only the last N lines."),
-    option("--follow", "-f", is_flag=True, help="Follow the log until the job has ended."),
-    option("--url", is_flag=True, help="Print a link to the whole log, valid for five minutes."),
-    JSON,
+    opt.option("--lines", "Only the last N lines.", type=click.IntRange(min=0)),
+    opt.flag("-f --follow", "Follow the log until the job has ended."),
+    opt.flag("--url", "Print a link to the whole log, valid for five minutes."),
+    opt.JSON,
+    of=jobs_command,
 )
 def logs(
     job: str, task: str | None, lines: int | None, follow: bool, url: bool, as_json: bool, **where: Any
@@ -156,52 +131,24 @@ def logs(
             job_actions.print_log(there, found, task, lines, as_json=as_json)
 
 
-@jobs_command.command("events")
-@with_options(
+@opt.command(
+    "events",
     _JOB,
-    WHERE,
-    option(
-        "--level",
-        type=click.Choice(["Info", "Warning", "Error"]),
-        default=None,
-        help="Only events of this level.",
+    opt.WHERE,
+    opt.option("--level", "Only events of this level.", type=click.Choice(["Info", "Warning", "Error"])),
+    opt.option("--pattern TEXT", "Only events whose message contains this text."),
+    opt.option("--source", "Only events from this source: K8S, Job or Task (Open Telekom Cloud)."),
+    opt.option("--order", "Order.", type=_ORDER, default="asc"),
+    opt.option("--since TIME", "Only events after TIME.", type=opt.MOMENT),
+    opt.option("--until TIME", "Only events before TIME.", type=opt.MOMENT),
+    opt.option(
+        "--offset", "Number of events to skip.", type=click.IntRange(min=0), default=0, show_default=True
     ),
-    option("--pattern", metavar="TEXT", default=None, help="Only events whose message contains this text."),
-    option(
-        "--source", default=None, help="Only events from this source: K8S, Job or Task (Open Telekom Cloud)."
-    ),
-    option("--order", type=click.Choice(["desc", "asc"]), default="asc", show_default=True, help="Order."),
-    option("--since", metavar="TIME", type=MOMENT, default=None, help="Only events after TIME."),
-    option("--until", metavar="TIME", type=MOMENT, default=None, help="Only events before TIME."),
-    option(
-        "--offset",
-        type=click.IntRange(min=0),
-        default=0,
-        show_default=True,
-        help="Number of events to skip.",
-    ),
-    option(
-        "--limit",
-        type=click.IntRange(min=1),
-        default=500,
-        show_default=True,
-        help="Maximum number of events.",
-    ),
-    JSON,
+    opt.option("--limit", "Maximum number of events.", type=click.IntRange(min=1), default=500),
+    opt.JSON,
+    of=jobs_command,
 )
-def events(
-    job: str,
-    level: str | None,
-    pattern: str | None,
-    source: str | None,
-    order: str,
-    since: Moment | None,
-    until: Moment | None,
-    offset: int,
-    limit: int,
-    as_json: bool,
-    **where: Any,
-) -> None:
+def events(job: str, offset: int, limit: int, as_json: bool, **query: Any) -> None:
     """Print the events of a job.
 
     TIME is 2026-11-21, 2026-11-21T08:00:00Z, or 2d (two days ago).
@@ -209,15 +156,15 @@ def events(
     from reconciler.modelarts.jobs import event_times, read_events
     from reconciler.render.text import render_table
 
-    with open_target(**where) as there:
+    with open_target(**{name: query.pop(name) for name in _WHERE}) as there:
         found = there.find(job)
         there.shown(found)
-        times = event_times(there.clock.now(), since, until, found.created_at_s or 0.0)
-        query: EventQuery = {"level": level, "pattern": pattern, "source": source, "order": order, **times}
-        happened = read_events(there.target.logs, found.id, limit, query, offset)
+        since, until = query.pop("since"), query.pop("until")
+        query |= event_times(there.clock.now(), since, until, found.created_at_s or 0.0)
+        happened = read_events(there.target.logs, found.id, limit, cast("EventQuery", query), offset)
     if as_json:
-        told = [event.model_dump(mode="json", exclude_unset=True) for event in happened]
-        console.document({"job": found.id, "events": told})
+        documents = [event.model_dump(mode="json", exclude_unset=True) for event in happened]
+        console.document({"job": found.id, "events": documents})
         return
     rows = [(event.time, event.level, event.source, event.message) for event in happened]
     console.result(render_table(("TIME", "LEVEL", "SOURCE", "MESSAGE"), rows, console.style(sys.stdout)))
@@ -225,11 +172,9 @@ def events(
         console.say("No matching events.")
 
 
-@jobs_command.command("metrics")
-@with_options(_JOB, WHERE, _TASK, JSON)
+@opt.command("metrics", _JOB, opt.WHERE, _TASK, opt.JSON, of=jobs_command)
 def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
     """Print the node utilization of a task, in percent. --json prints the value of every minute."""
-    from reconciler.cli import job_actions
     from reconciler.modelarts.jobs import first_task
     from reconciler.render.text import render_table
 
@@ -238,18 +183,22 @@ def metrics(job: str, task: str | None, as_json: bool, **where: Any) -> None:
         task = task or first_task(found)
         measured = there.target.logs.metrics(found.id, task)
     if as_json:
-        told = None if measured is None else {metric.metric: metric.value for metric in measured}
-        console.document({"job": found.id, "task": task, "metrics": told})
+        by_name = None if measured is None else {metric.metric: metric.value for metric in measured}
+        console.document({"job": found.id, "task": task, "metrics": by_name})
         return
-    rows = [job_actions.metric_row(metric) for metric in measured or ()]
+    rows = []
+    for metric in measured or ():
+        values = [value for value in metric.value if value is not None]
+        figures = (values[-1], sum(values) / len(values), max(values)) if values else ()
+        shown = [f"{figure:.0f}" for figure in figures] or ["", "", ""]
+        rows.append((metric.metric, *shown, str(len(values))))
     head = ("METRIC", "LAST", "MEAN", "MAX", "MINUTES")
     console.result(render_table(head, rows, console.style(sys.stdout)))
     if measured is None:
         console.say(printable(f"{found.name} has no metrics yet ({found.phase_text})."))
 
 
-@jobs_command.command("terminate")
-@with_options(_JOBS, BESIDE_JOBS, YES, FORCE, JSON)
+@opt.command("terminate", _JOBS, opt.BESIDE_JOBS, opt.YES, opt.FORCE, opt.JSON, of=jobs_command)
 def terminate(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: Any) -> int:
     """Terminate jobs, after asking.
 
@@ -259,12 +208,10 @@ def terminate(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **wher
     from reconciler.cli.job_actions import terminate_all
 
     with open_target(**where) as there:
-        found = there.find_all(jobs)
-        return terminate_all(there, found, yes=yes, force=force, as_json=as_json)
+        return terminate_all(there, there.find_all(jobs), yes=yes, force=force, as_json=as_json)
 
 
-@jobs_command.command("delete")
-@with_options(_JOBS, BESIDE_JOBS, YES, FORCE, JSON)
+@opt.command("delete", _JOBS, opt.BESIDE_JOBS, opt.YES, opt.FORCE, opt.JSON, of=jobs_command)
 def delete(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: Any) -> int:
     """Delete the records of jobs that have ended, with their logs, after asking.
 
@@ -274,30 +221,23 @@ def delete(jobs: Sequence[str], yes: bool, force: bool, as_json: bool, **where: 
     from reconciler.cli.job_actions import delete_all
 
     with open_target(**where) as there:
-        found = there.find_all(jobs)
-        return delete_all(there, found, yes=yes, force=force, as_json=as_json)
+        return delete_all(there, there.find_all(jobs), yes=yes, force=force, as_json=as_json)
 
 
-@jobs_command.command("wait")
-@with_options(
+@opt.command(
+    "wait",
     _JOBS,
-    BESIDE_JOBS,
-    option(
+    opt.BESIDE_JOBS,
+    opt.option(
         "--for",
+        "What to wait for.",
         "goal",
         type=click.Choice(["running", "completed", "ended"]),
         default="completed",
-        show_default=True,
-        help="What to wait for.",
     ),
-    option(
-        "--timeout",
-        "timeout_s",
-        type=DURATION,
-        default=None,
-        help="How long to wait; default: no limit.",
-    ),
-    JSON,
+    opt.option("--timeout", "How long to wait; default: no limit.", "timeout_s", type=opt.DURATION),
+    opt.JSON,
+    of=jobs_command,
 )
 def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool, **where: Any) -> int:
     """Wait until all the jobs are running, completed, or ended.
@@ -309,39 +249,32 @@ def wait(jobs: Sequence[str], goal: str, timeout_s: float | None, as_json: bool,
     from reconciler.decide.wait import Goal
 
     with open_target(**where) as there:
-        found = there.find_all(jobs)
-        return wait_for_all(there, found, Goal(goal), timeout_s, as_json=as_json)
+        return wait_for_all(there, there.find_all(jobs), Goal(goal), timeout_s, as_json=as_json)
 
 
-@click.command("export")
-@with_options(
-    click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=keys),
-    option("--all", "all_jobs", is_flag=True, help="All jobs that no stack owns and that match the filters."),
-    option("--match", "globs", metavar="GLOB", multiple=True, help="Only jobs with such a name; repeatable."),
-    BESIDE_JOBS,
-    ADDRESS,
-    FILTERS,
-    option("--stack", "stack", metavar="NAME", default=None, help="Stack that is to own the jobs."),
-    option(
-        "--out",
+@opt.command(
+    "export",
+    click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=opt.keys),
+    opt.flag("--all", "All jobs that no stack owns and that match the filters.", "all_jobs"),
+    opt.many("--match GLOB", "Only jobs with such a name; repeatable.", "globs"),
+    opt.BESIDE_JOBS,
+    opt.ADDRESS,
+    opt.FILTERS,
+    opt.option("--stack NAME", "Stack that is to own the jobs."),
+    opt.option(
+        "--out FILE",
+        "Write a new file instead of stdout; an existing one is never overwritten.",
         "file",
-        metavar="FILE",
-        default=None,
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="Write a new file instead of stdout; an existing one is never overwritten.",
+        type=opt.FILE,
     ),
 )
 def export_command(
     jobs: Sequence[str],
     all_jobs: bool,
     globs: Sequence[str],
-    paths: Any,
-    variables: Any,
-    var_files: Any,
-    target: str | None,
     stack: str | None,
     file: Path | None,
-    **filters: Any,
+    **options: Any,
 ) -> int:
     """Print the manifest of jobs that exist already.
 
@@ -352,39 +285,33 @@ def export_command(
     Secrets become variables whose values the environment gives, and what all jobs share becomes
     defaults. The stack is named after the one in the current directory, else after the directory.
     """
-    from reconciler.cli.export import (
-        USUAL_PHASES,
-        exported,
-        manifest_text,
-        named_jobs,
-        open_source,
-        unmanaged_jobs,
-    )
+    from reconciler.cli import export
     from reconciler.core.identity import stack_problem
     from reconciler.manifest.export import head_of_export, stack_name
     from reconciler.modelarts.jobs import JobFilters
 
-    address = Address(**{name: filters.pop(name) for name in Address._fields})
+    paths, variables, var_files, target = (options.pop(name) for name in _WHERE)
+    address = opt.Address(*(options.pop(name) for name in opt.Address._fields))
     if bool(jobs) is all_jobs:
         raise click.UsageError("name jobs, or use --all for all that no stack owns")
-    if jobs and (globs or any(filters.values())):
+    if jobs and (globs or any(options.values())):
         raise click.UsageError("filters choose among all jobs; use them with --all")
     if stack is not None and (problem := stack_problem(stack)):
         raise WrongUsage(Diagnostic("invalid stack name", f'"{stack}": {problem}'))
     exists = Diagnostic("the file exists", f"{file} is never overwritten", "name another file, or remove it")
     if file is not None and (file.exists() or file.is_symlink()):
         raise WrongUsage(exists)
-    filters["phases"] = filters["phases"] or USUAL_PHASES
-    target, address = target_or_address(target, address)
-    with open_source(paths, variables, var_files, target, address) as source:
+    filters = JobFilters(**{**options, "phases": options["phases"] or export.USUAL_PHASES})
+    target, address = opt.target_or_address(target, address)
+    with export.open_source(paths, variables, var_files, target, address) as source:
         if all_jobs:
-            found = unmanaged_jobs(source.session, JobFilters(**filters), globs)
+            found = export.unmanaged_jobs(source.session, filters, globs)
         else:
-            found = named_jobs(source.session, jobs)
-        result, code = exported(source, stack or source.stack or stack_name(Path.cwd().name), found)
+            found = export.named_jobs(source.session, jobs)
+        result, code = export.exported(source, stack or source.stack or stack_name(Path.cwd().name), found)
     if not result.entries and code:
         return code
-    text = manifest_text(result, head_of_export(result.target_name))
+    text = export.manifest_text(result, head_of_export(result.target_name))
     if file is None:
         console.result(text)
     elif write_new_file(file, text.encode()):
@@ -396,17 +323,13 @@ def export_command(
     return code
 
 
-@click.command("flavors")
-@with_options(
-    WHERE,
-    option(
-        "--type",
-        "flavor_type",
-        type=click.Choice(["CPU", "GPU", "Ascend"], case_sensitive=False),
-        default=None,
-        help="Only this type.",
+@opt.command(
+    "flavors",
+    opt.WHERE,
+    opt.option(
+        "--type", "Only this type.", "flavor_type", type=click.Choice(["CPU", "GPU", "Ascend"], False)
     ),
-    JSON,
+    opt.JSON,
 )
 def flavors_command(flavor_type: str | None, as_json: bool, **where: Any) -> None:
     """List the flavors of the target's public pools: valid values of spec.resource.flavor_id.
@@ -425,11 +348,11 @@ def flavors_command(flavor_type: str | None, as_json: bool, **where: Any) -> Non
     console.result(render_table(head, rows, console.style(sys.stdout)))
 
 
-@click.command("engines")
-@with_options(
-    WHERE,
-    option("--name", metavar="TEXT", default="", help="Only engines whose name or id contains this text."),
-    JSON,
+@opt.command(
+    "engines",
+    opt.WHERE,
+    opt.option("--name TEXT", "Only engines whose name or id contains this text.", default=""),
+    opt.JSON,
 )
 def engines_command(name: str, as_json: bool, **where: Any) -> None:
     """List the preset engines of the target: valid values of algorithm.engine.engine_id.

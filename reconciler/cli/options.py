@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -23,36 +24,26 @@ from reconciler.text import parse_duration, printable
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from reconciler.manifest.yaml import Document
+    from reconciler.decide.plan import Allowances
+    from reconciler.decide.wait import Goal
     from reconciler.modelarts.jobs import Moment
+
+F = TypeVar("F", bound=Callable[..., Any])
+Add = Callable[[Any], Any]
+
+
+# --- what a shell offers
 
 
 def target_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The targets of the stack."""
-    return _starting_with(incomplete, _names(_documents(ctx), "targets"))
-
-
-def variable_names(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-    """The variables of the stack, each with the = behind which its value stands."""
-    if "=" in incomplete:
-        return []
-    return _starting_with(incomplete, (f"{name}=" for name in _names(_documents(ctx), "variables")))
-
-
-def guards(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-    """The guards, and lost-work for each key."""
-    from reconciler.decide.plan import Guard
-
-    before, equals, key = incomplete.partition("=")
-    if equals and before == Guard.LOST_WORK:
-        return _starting_with(key, _keys(ctx), prefix=f"{Guard.LOST_WORK}=")
-    return _starting_with(incomplete, Guard)
+    return starting_with(incomplete, _names(_sections(ctx, "targets")))
 
 
 def keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Keys of the stack; of several with commas between them the last one is completed."""
     before, comma, last = incomplete.rpartition(",")
-    return _starting_with(last, _keys(ctx), prefix=before + comma)
+    return starting_with(last, _keys(ctx), prefix=before + comma)
 
 
 def keys_and_paths(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -62,21 +53,24 @@ def keys_and_paths(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return keys(ctx, param, incomplete) or [CompletionItem(incomplete, type="file")]
 
 
-def topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What `explain` explains: its tables, and the keys of the language."""
-    from reconciler.core.schema import language_keys
-
-    return _starting_with(
-        incomplete, ("states", "rules", "fields", "origin", *(key.path for key in language_keys()))
-    )
+def _variables(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """The variables of the stack, each with the = behind which its value stands."""
+    if "=" in incomplete:
+        return []
+    return starting_with(incomplete, (f"{name}=" for name in _names(_sections(ctx, "variables"))))
 
 
-def words_of_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What follows a topic of `explain`: keys behind `origin`, and nothing behind the others."""
-    return keys_and_paths(ctx, param, incomplete) if ctx.params.get("topic") == "origin" else []
+def _guards(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """The guards, and lost-work for each key."""
+    from reconciler.decide.plan import Guard
+
+    before, equals, key = incomplete.partition("=")
+    if equals and before == Guard.LOST_WORK:
+        return starting_with(key, _keys(ctx), prefix=f"{Guard.LOST_WORK}=")
+    return starting_with(incomplete, Guard)
 
 
-def _starting_with(incomplete: str, names: Iterable[str], prefix: str = "") -> list[CompletionItem]:
+def starting_with(incomplete: str, names: Iterable[str], prefix: str = "") -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(prefix + name) for name in names if name.startswith(incomplete)]
@@ -91,43 +85,36 @@ def _paths(ctx: click.Context) -> list[Path]:
     return [path for path in map(Path, words) if path.exists()]
 
 
-def _documents(ctx: click.Context) -> Sequence[Document]:
+def _sections(ctx: click.Context, name: str) -> list[dict[Any, Any]]:
+    """The parts of one section, a file each; none where the stack cannot be read, as the command will say."""
     from reconciler.manifest.files import find_stack
 
     try:
-        return find_stack(_paths(ctx)).documents
-    except Exception:  # whatever is wrong is said when the command is run
-        return ()
+        found = [document.tree.get(name) for document in find_stack(_paths(ctx)).documents]
+    except Exception:
+        return []
+    return [section for section in found if isinstance(section, dict)]
 
 
-def _keys(ctx: click.Context) -> Sequence[str]:
+def _keys(ctx: click.Context) -> list[str]:
     """The keys of the stack's jobs, the members of a sweep in the place of its entry."""
-    documents = _documents(ctx)
-    entries = [entries for document in documents if isinstance(entries := document.tree.get("jobs"), dict)]
-    if any(isinstance(entry, dict) and "matrix" in entry for one in entries for entry in one.values()):
+    sections = _sections(ctx, "jobs")
+    if any(isinstance(entry, dict) and "matrix" in entry for jobs in sections for entry in jobs.values()):
         from reconciler.manifest.load import load
 
         with suppress(Exception):  # the entries are a help too
             return sorted(load(_paths(ctx), environ=os.environ, offline=True).stack.whole)
-    return _names(documents, "jobs")
+    return _names(sections)
 
 
-def _names(documents: Sequence[Document], section: str) -> list[str]:
-    found = [document.tree.get(section) for document in documents]
-    return sorted({str(name) for names in found if isinstance(names, dict) for name in names})
+def _names(sections: Iterable[dict[Any, Any]]) -> list[str]:
+    return sorted({str(name) for section in sections for name in section})
 
 
-if TYPE_CHECKING:
-    from reconciler.decide.plan import Allowances
-
-    ParamType = click.ParamType[Any]
-else:  # generic in newer versions of click only
-    ParamType = click.ParamType
-
-F = TypeVar("F", bound=Callable[..., Any])
+# --- types of values
 
 
-class Parsed(ParamType):
+class Parsed(click.ParamType[Any]):
     """A value that a function reads, which raises ValueError where it cannot.
 
     `split` parts what the environment variable of an option holds that may be given more than once.
@@ -170,11 +157,15 @@ def by_word(text: str) -> list[str]:
     return text.replace(",", " ").split()
 
 
-def _parse_lease(text: str) -> float:
-    # A shorter one ends between two signs of life.
-    if (seconds := parse_duration(text)) < 1:
-        raise ValueError("a lease must be at least 1s")
-    return seconds
+def at_least_1s(what: str) -> Callable[[str], float]:
+    """Read a duration in seconds that is not shorter than one: `what` says which."""
+
+    def parse(text: str) -> float:
+        if (seconds := parse_duration(text)) < 1:
+            raise ValueError(f"{what}must be at least 1s")
+        return seconds
+
+    return parse
 
 
 def _parse_assignment(text: str) -> tuple[str, str]:
@@ -193,195 +184,12 @@ def _parse_keys(text: str) -> tuple[str, ...]:
     return keys
 
 
-def _joined(ctx: click.Context, param: click.Parameter, value: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(key for keys in value for key in keys))
-
-
 def _parse_guard(text: str) -> str:
-    from reconciler.decide.plan import Allowances
-
-    Allowances.of([text])
+    allowances([text], force=False)
     return text
 
 
-def output_type(content: Content) -> Parsed:
-    """FORMAT[=FILE], with the formats that can render a content."""
-
-    def parse(text: str) -> OutputSpec:
-        name, equals, file = text.partition("=")
-        if name not in (known := formats_of(content)):
-            raise ValueError(f"{name!r} is not one of {', '.join(known)}")
-        if equals and not file:
-            raise ValueError("a file name is missing after =")
-        return OutputSpec(name, Path(file) if file else None)
-
-    return Parsed(
-        "format[=file]",
-        parse,
-        split=by_line,
-        complete=lambda _, incomplete: _starting_with(incomplete, formats_of(content)),
-    )
-
-
-DURATION = Parsed("duration", parse_duration)
-
-
-def option(*names: str, **settings: Any) -> Callable[[F], F]:
-    """A click option that can be given by its environment variable too."""
-    long = next(name for name in names if name.startswith("--"))
-    variable = "RECONCILER_" + long.split("/")[0].removeprefix("--").upper().replace("-", "_")
-    return click.option(*names, envvar=variable, **settings)
-
-
-def _eager(attribute: str) -> dict[str, Any]:
-    """An option that is heeded before the others, and sets an attribute of the console."""
-
-    def callback(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-        if value is not None:
-            setattr(console, attribute, value)
-
-    return {"expose_value": False, "is_eager": True, "callback": callback}
-
-
-def _no_colour(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    console.colour = "never" if value else console.colour
-
-
-def _no_pager(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    console.may_page = not value
-
-
-COMMON: Sequence[Callable[[Any], Any]] = (
-    option(
-        "-v",
-        "--verbose",
-        count=True,
-        default=0,
-        help="Verbose output; -vv also logs each request.",
-        **_eager("verbosity"),
-    ),
-    option(
-        "--log-format",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        help="Log format on stderr.",
-        **_eager("log_format"),
-    ),
-    option(
-        "--color",
-        type=click.Choice(["auto", "always", "never"]),
-        default="auto",
-        help="When to use colours; auto: only on a terminal.",
-        **_eager("colour"),
-    ),
-    option("--no-color", is_flag=True, expose_value=False, callback=_no_colour, help="Disable colours."),
-    option(
-        "--no-pager",
-        is_flag=True,
-        expose_value=False,
-        callback=_no_pager,
-        help="Do not use a pager for long output.",
-    ),
-)
-
-#: How variables get their values.
-VARIABLES: Sequence[Callable[[Any], Any]] = (
-    option(
-        "--var",
-        "variables",
-        multiple=True,
-        type=Parsed("name=value", _parse_assignment, split=by_line, complete=variable_names),
-        help="Set a variable; repeatable.",
-    ),
-    option(
-        "--var-file",
-        "var_files",
-        multiple=True,
-        type=click.Path(path_type=Path),
-        help="Read variables from a YAML file; repeatable.",
-    ),
-)
-
-STACK: Sequence[Callable[[Any], Any]] = (
-    click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path)),
-    *VARIABLES,
-)
-
-RECORDS = option(
-    "--records",
-    default=None,
-    metavar="URL",
-    help="Record store (lock, journal, history), such as postgresql://…; default: as in the manifest.",
-)
-
-WITHOUT_RECORDS = option(
-    "--without-records",
-    is_flag=True,
-    help="Work without lock, journal and history if their store is unavailable.",
-)
-
-TARGET_NAME = option(
-    "-t",
-    "--target",
-    default=None,
-    metavar="NAME",
-    shell_complete=target_names,
-    help="Target of the manifest to use.",
-)
-#: Where the stack is, for a command whose arguments end in PATH….
-WHERE: Sequence[Callable[[Any], Any]] = (*STACK, TARGET_NAME)
-#: The same for a command whose arguments are jobs, as many as one likes.
-BESIDE_JOBS: Sequence[Callable[[Any], Any]] = (
-    option(
-        "--in",
-        "paths",
-        multiple=True,
-        metavar="PATH",
-        type=click.Path(path_type=Path),
-        help="Stack whose targets to use; default: the current directory. Repeatable.",
-    ),
-    *STACK[1:],
-    TARGET_NAME,
-)
-JSON = option("--json", "as_json", is_flag=True, help="JSON on stdout.")
-ONLY = option(
-    "--only",
-    multiple=True,
-    type=Parsed("keys", _parse_keys, split=by_word),
-    callback=_joined,
-    shell_complete=keys,
-    metavar="KEY[,KEY...]",
-    help="Only these keys, or declared keys that match a glob; repeatable.",
-)
-#: How a target is worked on, and what is written down of it.
-_WORK: Sequence[Callable[[Any], Any]] = (
-    option(
-        "--parallelism",
-        type=click.IntRange(1, 64),
-        default=8,
-        show_default=True,
-        help="Maximum number of concurrent operations.",
-    ),
-    RECORDS,
-    WITHOUT_RECORDS,
-)
-TARGET: Sequence[Callable[[Any], Any]] = (*STACK, TARGET_NAME, ONLY, *_WORK)
-#: The same for a command whose first arguments are no paths.
-TARGET_OF_KEYS: Sequence[Callable[[Any], Any]] = (*VARIABLES, TARGET_NAME, *_WORK)
-
-LOCK: Sequence[Callable[[Any], Any]] = (
-    option(
-        "--lease",
-        "lease_s",
-        type=Parsed("duration", _parse_lease),
-        default="60s",
-        show_default=True,
-        help="How long the lock is kept after its holder died.",
-    ),
-)
-
-
-def _parse_goal(text: str) -> Any:
+def _parse_goal(text: str) -> Goal:
     from reconciler.decide.wait import Goal
 
     if text not in (Goal.RUNNING, Goal.COMPLETED):
@@ -389,149 +197,10 @@ def _parse_goal(text: str) -> Any:
     return Goal(text)
 
 
-WAIT = option(
-    "--wait",
-    "goal",
-    default=None,
-    metavar="[running|completed]",
-    type=Parsed(
-        "goal", _parse_goal, complete=lambda _, begun: _starting_with(begun, ("completed", "running"))
-    ),
-    help="Then wait until every declared job gets there; start retries and dependent jobs meanwhile.",
-)
-
-
-def remind(text: str) -> Callable[[Any], Any]:
-    """--remind: after how long drift that lasts is said again; `text` tells what is done with it."""
-    return option("--remind", "remind_s", type=DURATION, default="24h", show_default=True, help=text)
-
-
-OUT = option(
-    "--out",
-    "plan_file",
-    default=None,
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Save the plan, for `reconciler apply --plan FILE`.",
-)
-
-
-def _note_outputs(
-    ctx: click.Context, param: click.Parameter, value: Sequence[OutputSpec]
-) -> Sequence[OutputSpec]:
-    final_outputs.ask(ctx.info_name or "", value)
-    return value
-
-
-def _add_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.params["outputs"] = (*ctx.params.get("outputs", ()), OutputSpec("json", None))
-
-
-def output(content: Content) -> Sequence[Callable[[Any], Any]]:
-    """The options that say in which formats something is shown, and where: one value, `outputs`."""
-    return (
-        option(
-            "--json",
-            is_flag=True,
-            expose_value=False,
-            callback=_add_json,
-            help="JSON on stdout; same as -o json.",
-        ),
-        option(
-            "-o",
-            "--output",
-            "outputs",
-            multiple=True,
-            type=output_type(content),
-            # Before an option that is wrong ends the run, which metrics have to tell.
-            is_eager=True,
-            callback=_note_outputs,
-            help=f"Output format ({', '.join(formats_of(content))}), and file unless stdout; repeatable.",
-        ),
-    )
-
-
-TIMEOUT = option(
-    "--timeout",
-    "timeout_s",
-    type=DURATION,
-    default="10m",
-    show_default=True,
-    help="How long to wait for each job.",
-)
-YES = option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-FORCE = option("--force", is_flag=True, help="Override safety guards; not policies.")
-GUARDS: Sequence[Callable[[Any], Any]] = (
-    option(
-        "--allow",
-        multiple=True,
-        metavar="GUARD",
-        type=Parsed("guard", _parse_guard, split=by_word, complete=guards),
-        help="Override one guard: lost-work (or lost-work=KEY), reruns (or reruns=KEY), budget, "
-        "terminations, found-nothing, empty; repeatable. Policies cannot be overridden.",
-    ),
-    FORCE,
-)
-DETAILED = option("--detailed-exitcode", is_flag=True, help="Exit 2 if there are changes.")
-SHOW_KEEP = option("--show-keep", is_flag=True, help="Also list unchanged jobs.")
-
-
-def _check_has_fleet(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    if value and not ctx.params.get("fleet") and is_typed("scheduler"):
-        raise click.UsageError("--scheduler needs --fleet: a single stack is not sent to workers.", ctx)
-    ctx.meta["scheduler"] = value
-
-
-#: A command for one stack becomes one for all stacks of a tree, see `cli.fleet.check_fleet`.
-FLEET: Sequence[Callable[[Any], Any]] = (
-    option(
-        "--fleet",
-        is_flag=True,
-        is_eager=True,
-        help="Process each stack in and below PATH by itself; one report, one exit code.",
-    ),
-    option(
-        "--scheduler",
-        default=None,
-        expose_value=False,
-        callback=_check_has_fleet,
-        metavar="tcp://HOST:PORT",
-        help="With --fleet: use the workers of this dask scheduler, which see the same files.",
-    ),
-)
-
-
-def allowances(allow: Sequence[str], *, force: bool) -> Allowances:
-    """What the options of GUARDS allow."""
-    from reconciler.decide.plan import Allowances
-
-    return Allowances.of(allow, force=force)
-
-
-def with_options(*groups: Sequence[Callable[[Any], Any]] | Callable[[Any], Any]) -> Callable[[F], F]:
-    """Put options on a command, in the order in which `--help` shows them."""
-    options = [o for group in groups for o in (group if isinstance(group, Sequence) else (group,))]
-
-    def decorate(function: F) -> F:
-        for add in reversed([*options, *COMMON]):
-            function = add(function)
-        return function
-
-    return decorate
-
-
-OPERATORS = ("between", "like", "in", "not")
-
-
 def _parse_moment(text: str) -> Moment:
     from reconciler.modelarts.jobs import Moment
 
     return Moment.parse(text)
-
-
-#: A time such as 2026-11-21 or 2026-11-21T08:00:00Z (UTC where no zone is named), or a span: so long ago.
-MOMENT = Parsed("time", _parse_moment)
 
 
 def _parse_phase(text: str) -> str:
@@ -542,6 +211,9 @@ def _parse_phase(text: str) -> str:
     if phase is None:
         raise ValueError(f'"{text}" is not one of {", ".join(Phase)}')
     return phase.value
+
+
+OPERATORS = ("between", "like", "in", "not")
 
 
 def _parse_filter(text: str) -> dict[str, Any]:
@@ -567,87 +239,287 @@ def _split_values(text: str) -> list[str]:
     return [value.replace("\\,", ",") for value in re.split(r"(?<!\\),", text)]
 
 
-FILTERS: Sequence[Callable[[Any], Any]] = (
-    option("--name", metavar="TEXT", default=None, help="Only jobs whose name contains this text."),
+FILE = click.Path(path_type=Path, dir_okay=False)
+ANY_PATH = click.Path(path_type=Path)
+DURATION = Parsed("duration", parse_duration)
+#: A time such as 2026-11-21 or 2026-11-21T08:00:00Z (UTC where no zone is named), or a span: so long ago.
+MOMENT = Parsed("time", _parse_moment)
+_GOAL = Parsed("goal", _parse_goal, complete=lambda _, begun: starting_with(begun, ("completed", "running")))
+
+
+# --- options and commands
+
+
+def option(names: str, text: str, dest: str | None = None, **settings: Any) -> Callable[[F], F]:
+    """A click option that can be given by its environment variable too.
+
+    `names` is what stands on the left of `--help`, such as "-t --target NAME". A default is shown there.
+    """
+    words = names.split()
+    metavar = None if words[-1].startswith("-") else words.pop()
+    variable = "RECONCILER_" + words[-1].removeprefix("--").upper().replace("-", "_")
+    settings = {"metavar": metavar, "show_default": bool(settings.get("default")), **settings}
+    return click.option(*words, *([dest] if dest else []), envvar=variable, help=text, **settings)
+
+
+flag = partial(option, is_flag=True)
+many = partial(option, multiple=True)
+
+
+def _sets(attribute: str, **settings: Any) -> dict[str, Any]:
+    """An option that is heeded before the others, and sets an attribute of the console."""
+
+    def callback(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        if value is not None:
+            setattr(console, attribute, value)
+
+    return {"expose_value": False, "is_eager": True, "show_default": False, "callback": callback, **settings}
+
+
+def _no_colour(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    console.colour = "never" if value else console.colour
+
+
+def _no_pager(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    console.may_page = not value
+
+
+_FORMATS, _WHEN = click.Choice(["text", "json"]), click.Choice(["auto", "always", "never"])
+_COMMON = (
     option(
-        "--phase",
-        "phases",
-        multiple=True,
-        type=Parsed("phase", _parse_phase),
-        help="Only jobs in this phase; repeatable.",
+        "-v --verbose",
+        "Verbose output; -vv also logs each request.",
+        count=True,
+        **_sets("verbosity", default=0),
     ),
-    option("--kind", "kinds", multiple=True, metavar="KIND", help="Only jobs of this kind; repeatable."),
-    option("--user", "users", multiple=True, metavar="ID", help="Only jobs of this user; repeatable."),
+    option("--log-format", "Log format on stderr.", type=_FORMATS, **_sets("log_format", default="text")),
     option(
-        "--algorithm-name",
-        metavar="TEXT",
-        default=None,
-        help="Only jobs whose algorithm name contains this text.",
+        "--color",
+        "When to use colours; auto: only on a terminal.",
+        type=_WHEN,
+        **_sets("colour", default="auto"),
     ),
-    option(
-        "--created-after",
-        "after",
-        metavar="TIME",
-        type=MOMENT,
-        default=None,
-        help="Only jobs created after TIME: 2026-11-21, 2026-11-21T08:00:00Z, or 2d (ago).",
-    ),
-    option(
-        "--created-before",
-        "before",
-        metavar="TIME",
-        type=MOMENT,
-        default=None,
-        help="Only jobs created before TIME.",
-    ),
-    option(
-        "--filter",
-        "filters",
-        multiple=True,
-        metavar="KEY:OPERATOR:VALUE[,VALUE]",
-        type=Parsed("filter", _parse_filter, split=by_line),
-        help="Search condition of the service; operators: between, like, in, not. "
-        "Write a comma within a value as \\,. Repeatable.",
-    ),
-    option(
-        "--tag",
-        "tags",
-        multiple=True,
-        metavar="KEY[=VALUE[,VALUE]]",
-        type=Parsed("tag", _parse_tag, split=by_line),
-        help="Only jobs with this tag, of the last 31 days unless --created-after is given; repeatable.",
-    ),
-    option(
-        "--host-ip",
-        "host_ips",
-        multiple=True,
-        metavar="IP",
-        help="Only jobs on this host, of the last 31 days unless --created-after is given; repeatable.",
-    ),
-    option(
-        "--train-type",
-        type=click.Choice(["job", "ftjob"]),
-        default=None,
-        help="Only custom or fine-tune jobs.",
-    ),
-    option("--unified", is_flag=True, help="Include both custom and fine-tune jobs."),
-    option("--group-by", metavar="FIELD", default=None, help="Field that the service groups by."),
+    flag("--no-color", "Disable colours.", expose_value=False, callback=_no_colour),
+    flag("--no-pager", "Do not use a pager for long output.", expose_value=False, callback=_no_pager),
 )
 
 
+def command(
+    name: str, *options: Sequence[Add] | Add, of: click.Group | None = None
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a function a command, its options in the order in which `--help` shows them."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        groups = (one if isinstance(one, Sequence) else (one,) for one in (*options, _COMMON))
+        for add in reversed([add for group in groups for add in group]):
+            function = add(function)
+        return click.command(name)(function) if of is None else of.command(name)(function)
+
+    return decorate
+
+
+def group(name: str) -> Callable[[Callable[..., Any]], click.Group]:
+    """Make a function a group of commands."""
+    settings = {"help_option_names": ["-h", "--help"]}
+    return click.group(name, no_args_is_help=False, context_settings=settings)
+
+
+KEY = click.argument("key", metavar="KEY", shell_complete=keys)
+PATHS = click.argument("paths", nargs=-1, metavar="[PATH]...", type=ANY_PATH)
+
+#: How variables get their values.
+VARIABLES = (
+    many(
+        "--var",
+        "Set a variable; repeatable.",
+        "variables",
+        type=Parsed("name=value", _parse_assignment, split=by_line, complete=_variables),
+    ),
+    many("--var-file", "Read variables from a YAML file; repeatable.", "var_files", type=ANY_PATH),
+)
+STACK = (PATHS, *VARIABLES)
+RECORDS = option(
+    "--records URL",
+    "Record store (lock, journal, history), such as postgresql://…; default: as in the manifest.",
+)
+WITHOUT_RECORDS = flag(
+    "--without-records", "Work without lock, journal and history if their store is unavailable."
+)
+TARGET_NAME = option("-t --target NAME", "Target of the manifest to use.", shell_complete=target_names)
+#: Where the stack is, for a command whose arguments end in PATH….
+WHERE = (*STACK, TARGET_NAME)
+#: The same for a command whose arguments are jobs, as many as one likes.
+BESIDE_JOBS = (
+    many(
+        "--in PATH",
+        "Stack whose targets to use; default: the current directory. Repeatable.",
+        "paths",
+        type=ANY_PATH,
+    ),
+    *VARIABLES,
+    TARGET_NAME,
+)
+JSON = flag("--json", "JSON on stdout.", "as_json")
+ONLY = many(
+    "--only KEY[,KEY...]",
+    "Only these keys, or declared keys that match a glob; repeatable.",
+    type=Parsed("keys", _parse_keys, split=by_word),
+    callback=lambda ctx, param, value: tuple(dict.fromkeys(key for keys in value for key in keys)),
+    shell_complete=keys,
+)
+#: The target of a command whose first arguments are no paths, how it is worked on, and its records.
+TARGET_OF_KEYS = (
+    *VARIABLES,
+    TARGET_NAME,
+    option(
+        "--parallelism", "Maximum number of concurrent operations.", type=click.IntRange(1, 64), default=8
+    ),
+    RECORDS,
+    WITHOUT_RECORDS,
+)
+TARGET = (PATHS, *TARGET_OF_KEYS[:3], ONLY, *TARGET_OF_KEYS[3:])
+#: A lease that is shorter ends between two signs of life.
+LOCK = option(
+    "--lease",
+    "How long the lock is kept after its holder died.",
+    "lease_s",
+    type=Parsed("duration", at_least_1s("a lease ")),
+    default="60s",
+)
+WAIT = option(
+    "--wait [running|completed]",
+    "Then wait until every declared job gets there; start retries and dependent jobs meanwhile.",
+    "goal",
+    type=_GOAL,
+)
+#: After how long drift that lasts is said again; each command has its own words for what is done with it.
+remind = partial(option, "--remind", dest="remind_s", type=DURATION, default="24h")
+OUT = option("--out FILE", "Save the plan, for `reconciler apply --plan FILE`.", "plan_file", type=FILE)
+TIMEOUT = option("--timeout", "How long to wait for each job.", "timeout_s", type=DURATION, default="10m")
+YES = flag("-y --yes", "Do not ask for confirmation.")
+FORCE = flag("--force", "Override safety guards; not policies.")
+GUARDS = (
+    many(
+        "--allow GUARD",
+        "Override one guard: lost-work (or lost-work=KEY), reruns (or reruns=KEY), budget, "
+        "terminations, found-nothing, empty; repeatable. Policies cannot be overridden.",
+        type=Parsed("guard", _parse_guard, split=by_word, complete=_guards),
+    ),
+    FORCE,
+)
+DETAILED = flag("--detailed-exitcode", "Exit 2 if there are changes.")
+SHOW_KEEP = flag("--show-keep", "Also list unchanged jobs.")
+
+
+def _check_has_fleet(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value and not ctx.params.get("fleet") and is_typed("scheduler"):
+        raise click.UsageError("--scheduler needs --fleet: a single stack is not sent to workers.", ctx)
+    ctx.meta["scheduler"] = value
+
+
+#: A command for one stack becomes one for all stacks of a tree, see `cli.fleet.check_fleet`.
+FLEET = (
+    flag(
+        "--fleet", "Process each stack in and below PATH by itself; one report, one exit code.", is_eager=True
+    ),
+    option(
+        "--scheduler tcp://HOST:PORT",
+        "With --fleet: use the workers of this dask scheduler, which see the same files.",
+        expose_value=False,
+        callback=_check_has_fleet,
+    ),
+)
+FILTERS = (
+    option("--name TEXT", "Only jobs whose name contains this text."),
+    many("--phase", "Only jobs in this phase; repeatable.", "phases", type=Parsed("phase", _parse_phase)),
+    many("--kind KIND", "Only jobs of this kind; repeatable.", "kinds"),
+    many("--user ID", "Only jobs of this user; repeatable.", "users"),
+    option("--algorithm-name TEXT", "Only jobs whose algorithm name contains this text."),
+    option(
+        "--created-after TIME",
+        "Only jobs created after TIME: 2026-11-21, 2026-11-21T08:00:00Z, or 2d (ago).",
+        "after",
+        type=MOMENT,
+    ),
+    option("--created-before TIME", "Only jobs created before TIME.", "before", type=MOMENT),
+    many(
+        "--filter KEY:OPERATOR:VALUE[,VALUE]",
+        "Search condition of the service; operators: between, like, in, not. "
+        "Write a comma within a value as \\,. Repeatable.",
+        "filters",
+        type=Parsed("filter", _parse_filter, split=by_line),
+    ),
+    many(
+        "--tag KEY[=VALUE[,VALUE]]",
+        "Only jobs with this tag, of the last 31 days unless --created-after is given; repeatable.",
+        "tags",
+        type=Parsed("tag", _parse_tag, split=by_line),
+    ),
+    many(
+        "--host-ip IP",
+        "Only jobs on this host, of the last 31 days unless --created-after is given; repeatable.",
+        "host_ips",
+    ),
+    option("--train-type", "Only custom or fine-tune jobs.", type=click.Choice(["job", "ftjob"])),
+    flag("--unified", "Include both custom and fine-tune jobs."),
+    option("--group-by FIELD", "Field that the service groups by."),
+)
+
+
+def output(content: Content) -> Sequence[Add]:
+    """The options that say in which formats something is shown, and where: one value, `outputs`."""
+    formats = formats_of(content)
+
+    def parse(text: str) -> OutputSpec:
+        name, equals, file = text.partition("=")
+        if name not in formats:
+            raise ValueError(f"{name!r} is not one of {', '.join(formats)}")
+        if equals and not file:
+            raise ValueError("a file name is missing after =")
+        return OutputSpec(name, Path(file) if file else None)
+
+    def note(ctx: click.Context, param: click.Parameter, value: Sequence[OutputSpec]) -> Sequence[OutputSpec]:
+        final_outputs.ask(ctx.info_name or "", value)
+        return value
+
+    def add_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.params["outputs"] = (*ctx.params.get("outputs", ()), OutputSpec("json", None))
+
+    complete = lambda _, incomplete: starting_with(incomplete, formats)  # noqa: E731
+    return (
+        flag("--json", "JSON on stdout; same as -o json.", expose_value=False, callback=add_json),
+        many(
+            "-o --output",
+            f"Output format ({', '.join(formats)}), and file unless stdout; repeatable.",
+            "outputs",
+            type=Parsed("format[=file]", parse, split=by_line, complete=complete),
+            # Before an option that is wrong ends the run, which metrics have to tell.
+            is_eager=True,
+            callback=note,
+        ),
+    )
+
+
+def allowances(allow: Sequence[str], *, force: bool) -> Allowances:
+    """What the options of GUARDS allow."""
+    from reconciler.decide.plan import Allowances
+
+    return Allowances.of(allow, force=force)
+
+
+# --- a service that no stack names
+
 #: What the target is called in a manifest that is written for it, and in the CI workflow of `init`.
 ADDRESSED = "prod"
-
-ADDRESS: Sequence[Callable[[Any], Any]] = (
-    option("--endpoint", metavar="URL", default=None, help="Service to read, instead of a stack's target."),
-    option("--region", default=None, help="The same by its region, e.g. cn-north-4."),
+ADDRESS = (
+    option("--endpoint URL", "Service to read, instead of a stack's target."),
+    option("--region", "The same by its region, e.g. cn-north-4."),
     option(
-        "--project-id",
-        metavar="ID",
-        default=None,
-        help="Project there; default: HUAWEICLOUD_SDK_PROJECT_ID, or that of the credentials.",
+        "--project-id ID",
+        "Project there; default: HUAWEICLOUD_SDK_PROJECT_ID, or that of the credentials.",
     ),
-    option("--workspace-id", metavar="ID", default=None, help='Workspace there; default: "0".'),
+    option("--workspace-id ID", 'Workspace there; default: "0".'),
 )
 
 
@@ -692,16 +564,8 @@ def is_typed(*options: str) -> bool:
     return any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in options)
 
 
-_SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
-_SUFFIXES = (".yaml", ".yml")
-
-
-#: Whether the stack at these paths has a key.
-HasKey = Callable[[Sequence[Path], str], bool]
-
-
 def split_arguments(
-    words: Sequence[str], has_key: HasKey, command: str
+    words: Sequence[str], has_key: Callable[[Sequence[Path], str], bool], command: str
 ) -> tuple[tuple[str, ...], tuple[Path, ...]]:
     """Tell keys, each once, from paths: what exists, holds a separator or ends in .yaml or .yml is a path.
 
@@ -711,8 +575,8 @@ def split_arguments(
     from reconciler.core.identity import KEY_PATTERN
 
     def is_path(word: str) -> bool:
-        looks_like_one = any(s in word for s in _SEPARATORS) or word.lower().endswith(_SUFFIXES)
-        return looks_like_one or Path(word).exists()
+        has_separator = any(separator in word for separator in (os.sep, os.altsep) if separator)
+        return has_separator or word.lower().endswith((".yaml", ".yml")) or Path(word).exists()
 
     places = [place for place, word in enumerate(words) if is_path(word)]
     paths = [Path(words[place]) for place in places]

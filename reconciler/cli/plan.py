@@ -11,27 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reconciler.cli import options as opt
 from reconciler.cli.console import console, paged
 from reconciler.cli.context import opened
-from reconciler.cli.options import (
-    DETAILED,
-    FLEET,
-    GUARDS,
-    JSON,
-    OUT,
-    RECORDS,
-    SHOW_KEEP,
-    STACK,
-    TARGET,
-    TARGET_NAME,
-    VARIABLES,
-    WITHOUT_RECORDS,
-    allowances,
-    keys,
-    option,
-    output,
-    with_options,
-)
 from reconciler.cli.output import OutputSpec, requested_outputs, show, show_plan
 from reconciler.errors import ExitCode, Refused
 from reconciler.render import Content
@@ -43,20 +25,19 @@ if TYPE_CHECKING:
     from reconciler.reconcile import Context
 
 
-@click.command("plan")
-@with_options(
-    TARGET,
-    output(Content.PLAN),
-    OUT,
-    option(
+@opt.command(
+    "plan",
+    opt.TARGET,
+    opt.output(Content.PLAN),
+    opt.OUT,
+    opt.flag(
         "--preflight",
-        is_flag=True,
-        help="Also check quota, flavors, engines and pools of the target; exit 3 if it would reject a job.",
+        "Also check quota, flavors, engines and pools of the target; exit 3 if it would reject a job.",
     ),
-    SHOW_KEEP,
-    DETAILED,
-    GUARDS,
-    FLEET,
+    opt.SHOW_KEEP,
+    opt.DETAILED,
+    opt.GUARDS,
+    opt.FLEET,
 )
 def plan_command(
     outputs: Sequence[OutputSpec],
@@ -81,7 +62,7 @@ def plan_command(
 
         return check_fleet()
     with opened(records=records, **options) as context:
-        allowed = allowances(allow, force=force)
+        allowed = opt.allowances(allow, force=force)
         plan = reconcile.plan(context, allowed, with_preflight=preflight)
         if preflight:
             from reconciler.decide.preflight import has_passed, jobs_to_start
@@ -129,9 +110,7 @@ def _show_beside(text: str, outputs: Sequence[OutputSpec]) -> None:
         console.say(text.rstrip("\n"))
 
 
-@click.command("show")
-@click.argument("file", type=click.Path(path_type=Path))
-@with_options(output(Content.PLAN), SHOW_KEEP)
+@opt.command("show", click.argument("file", type=opt.ANY_PATH), opt.output(Content.PLAN), opt.SHOW_KEEP)
 def show_command(file: Path, outputs: Sequence[OutputSpec], show_keep: bool) -> int:
     """Show a plan that `plan --out FILE` saved. The service is not contacted.
 
@@ -154,14 +133,13 @@ def show_command(file: Path, outputs: Sequence[OutputSpec], show_keep: bool) -> 
     return 0
 
 
-@click.command("why")
-@with_options(
-    click.argument("key", shell_complete=keys),
-    STACK,
-    TARGET_NAME,
-    RECORDS,
-    WITHOUT_RECORDS,
-    JSON,
+@opt.command(
+    "why",
+    click.argument("key", shell_complete=opt.keys),
+    opt.WHERE,
+    opt.RECORDS,
+    opt.WITHOUT_RECORDS,
+    opt.JSON,
 )
 def why_command(key: str, as_json: bool, **options: Any) -> int:
     """Show why a key gets its action: what is declared and where, what was observed, the rule that
@@ -184,24 +162,8 @@ def why_command(key: str, as_json: bool, **options: Any) -> int:
     return ExitCode.DONE if explanation.is_known else ExitCode.UNKNOWN
 
 
-@click.command("review")
-@with_options(
-    click.argument("base"),
-    click.argument("head"),
-    click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path)),
-    VARIABLES,
-    TARGET_NAME,
-    output(Content.REVIEW),
-)
-def review_command(
-    base: str,
-    head: str,
-    paths: Sequence[Path],
-    variables: Sequence[tuple[str, str]],
-    var_files: Sequence[Path],
-    target: str | None,
-    outputs: Sequence[OutputSpec],
-) -> int:
+@opt.command("review", click.argument("base"), click.argument("head"), opt.WHERE, opt.output(Content.REVIEW))
+def review_command(outputs: Sequence[OutputSpec], **options: Any) -> int:
     """Show what a change of the manifests means, from BASE to HEAD.
 
     BASE and HEAD are directories, or git revisions of the repository around the current directory.
@@ -210,15 +172,8 @@ def review_command(
     """
     from reconciler.review import review
 
-    found = review(
-        base,
-        head,
-        paths,
-        target=target,
-        variables=dict(variables),
-        var_files=var_files,
-        learn=console.redact.learn,
-    )
+    options["variables"] = dict(options["variables"])
+    found = review(**options, learn=console.redact.learn)
     with paged(is_wanted=not outputs):
         show(Content.REVIEW, found, requested_outputs(outputs))
     if found.denied:

@@ -7,7 +7,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from difflib import unified_diff
 from importlib import import_module
 from math import isfinite
@@ -17,26 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reconciler.cli import options as opt
 from reconciler.cli.console import console, paged
 from reconciler.cli.context import known, load_stack
-from reconciler.cli.options import (
-    ADDRESS,
-    FLEET,
-    JSON,
-    RECORDS,
-    STACK,
-    TARGET_NAME,
-    VARIABLES,
-    WHERE,
-    Address,
-    is_typed,
-    option,
-    output,
-    target_or_address,
-    topics,
-    with_options,
-    words_of_topic,
-)
 from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, WrongUsage
 from reconciler.files import write_file, write_new_file
@@ -46,20 +30,22 @@ from reconciler.render.text import fit
 from reconciler.text import printable
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from reconciler.emulator import Server
     from reconciler.manifest.yaml import Document
     from reconciler.render import Style
 
 
-@click.command("init")
-@with_options(
+@opt.command(
+    "init",
     click.argument(
         "directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path, file_okay=False)
     ),
-    option("--from-service", is_flag=True, help="Start with the jobs that run and that no stack owns."),
-    TARGET_NAME,
-    VARIABLES,
-    ADDRESS,
+    opt.flag("--from-service", "Start with the jobs that run and that no stack owns."),
+    opt.TARGET_NAME,
+    opt.VARIABLES,
+    opt.ADDRESS,
 )
 def init_command(
     directory: Path,
@@ -79,40 +65,34 @@ def init_command(
     the stack in the current directory. Secrets become variables.
     """
     from reconciler.cli import export
-    from reconciler.manifest.export import (
-        MANIFEST_FILE,
-        WORKFLOW_FILE,
-        head_of_export,
-        stack_name,
-        starting_files,
-        workflow_for,
-    )
+    from reconciler.manifest import export as manifest
     from reconciler.manifest.files import has_root_file
     from reconciler.modelarts.jobs import JobFilters
 
-    if not from_service and is_typed("target", *Address._fields):
+    if not from_service and opt.is_typed("target", *opt.Address._fields):
         raise click.UsageError("a target is read only with --from-service")
+    stack = directory.resolve().name
     has_stack = directory.is_dir() and has_root_file(directory)
-    files, code = dict(starting_files(directory.resolve().name)), ExitCode.DONE
+    files, code = dict(manifest.starting_files(stack)), ExitCode.DONE
     if from_service and not has_stack:
-        target, service = target_or_address(target, Address(**address))
+        target, service = opt.target_or_address(target, opt.Address(**address))
         with export.open_source((), variables, var_files, target, service) as source:
             found = export.unmanaged_jobs(source.session, JobFilters(phases=export.RUNNING_PHASES), ())
-            result, code = export.exported(source, stack_name(directory.resolve().name), found)
-        if not result.entries and code:
-            return code
+            result, code = export.exported(source, manifest.stack_name(stack), found)
         if not result.entries:
+            if code:
+                return code
             console.say("No job runs that no stack owns.")
         name, root = source.target_name, source.session.loaded.root
         if source.target.traits.is_embedded and directory.resolve() != root.resolve():
             where_they_are = f"lie beside the manifest in {root}, and {directory} does not see them"
             console.say(printable(f"warning: the jobs of target {name} {where_they_are}"), "warning")
-        text = export.manifest_text(result, head_of_export(name))
-        files |= {MANIFEST_FILE: text, WORKFLOW_FILE: workflow_for(name)}
+        files[manifest.MANIFEST_FILE] = export.manifest_text(result, manifest.head_of_export(name))
+        files[manifest.WORKFLOW_FILE] = manifest.workflow_for(name)
     directory.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         path = directory / name
-        if name == MANIFEST_FILE and has_stack:
+        if name == manifest.MANIFEST_FILE and has_stack:
             console.say(f"exists, not written: {directory} has a manifest that says stack:")
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,15 +103,13 @@ def init_command(
     return code
 
 
-@click.command("validate")
-@with_options(STACK, TARGET_NAME, output(Content.VALIDATION), FLEET)
+@opt.command("validate", opt.STACK, opt.TARGET_NAME, opt.output(Content.VALIDATION), opt.FLEET)
 def validate_command(
     paths: Sequence[Path],
     variables: Sequence[tuple[str, str]],
-    var_files: Sequence[Path],
-    target: str | None,
     outputs: Sequence[OutputSpec],
     fleet: bool,
+    **options: Any,
 ) -> int:
     """Check the manifest of a stack, on every target or on the one that --target names.
 
@@ -147,10 +125,9 @@ def validate_command(
 
         return check_fleet()
     specs = requested_outputs(outputs)
-    files = list(paths) or [Path()]
     learn = console.redact.learn
     found = validate_stack(
-        files, environ=os.environ, variables=dict(variables), var_files=var_files, target=target, learn=learn
+        list(paths) or [Path()], environ=os.environ, variables=dict(variables), learn=learn, **options
     )
     if found.skipped:
         console.diagnostics(found.skipped)
@@ -169,10 +146,10 @@ def validate_command(
     return found.exit_code
 
 
-@click.command("fmt")
-@with_options(
-    click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path)),
-    option("--check", is_flag=True, help="Change nothing; show a diff, and exit 1 if a file would change."),
+@opt.command(
+    "fmt",
+    opt.PATHS,
+    opt.flag("--check", "Change nothing; show a diff, and exit 1 if a file would change."),
 )
 def fmt_command(paths: Sequence[Path], check: bool) -> int:
     """Rewrite manifest files in the canonical layout.
@@ -182,40 +159,42 @@ def fmt_command(paths: Sequence[Path], check: bool) -> int:
     values are kept, and no value changes. The names of the files that were changed go to stdout.
     """
     from reconciler.manifest.files import manifest_files
-
-    problems: list[Diagnostic] = []
-    changed = 0
-    for document in manifest_files(paths):
-        try:
-            changed += _format(document, check)
-        except ManifestInvalid as invalid:
-            problems += invalid.diagnostics
-    if problems:
-        raise ManifestInvalid(*problems)
-    return ExitCode.FAILED if check and changed else ExitCode.DONE
-
-
-def _format(document: Document, check: bool) -> bool:
     from reconciler.manifest.format import format_text, written_secrets
 
-    if document.problems:
-        raise ManifestInvalid(*document.problems)
-    formatted = format_text(document.text, document.file)
-    if formatted.encode("utf-8") == document.data:
-        return False
-    if check:
-        console.redact.learn(written_secrets(document, os.environ))
-        console.result(_diff(document, formatted))
-    else:
-        write_file(document.path, formatted.encode("utf-8"))
-        console.result(printable(document.file) + "\n")
-    return True
+    problems: list[Diagnostic] = []
+    has_changed = False
+    for document in manifest_files(paths):
+        try:
+            if document.problems:
+                raise ManifestInvalid(*document.problems)
+            formatted = format_text(document.text, document.file)
+        except ManifestInvalid as invalid:
+            problems += invalid.diagnostics
+            continue
+        if (data := formatted.encode("utf-8")) == document.data:
+            continue
+        has_changed = True
+        if check:
+            console.redact.learn(written_secrets(document, os.environ))
+            console.result(_diff(document, formatted))
+        else:
+            write_file(document.path, data)
+            console.result(printable(document.file) + "\n")
+    if problems:
+        raise ManifestInvalid(*problems)
+    return ExitCode.FAILED if check and has_changed else ExitCode.DONE
 
 
 def _diff(document: Document, formatted: str) -> str:
+    """A diff whose lines are those that a reader of the log sees; any other break is shown as an escape."""
+
+    def lines(text: str) -> list[str]:
+        *lines, last = text.split("\n")
+        return [*(f"{line}\n" for line in lines), *([last] if last else [])]
+
     # Hidden before they are compared: the marks of a diff would cut a value of several lines to pieces.
-    before = _lines(console.redact(document.data.decode("utf-8")))
-    after = _lines(console.redact(formatted))
+    texts = (document.data.decode("utf-8"), formatted)
+    before, after = (lines(console.redact(text)) for text in texts)
     return "".join(
         printable(line.removesuffix("\n"))
         + ("\n" if line.endswith("\n") else "\n\\ No newline at end of file\n")
@@ -223,20 +202,19 @@ def _diff(document: Document, formatted: str) -> str:
     )
 
 
-def _lines(text: str) -> list[str]:
-    """The lines as a reader of the log sees them; any other break is shown as an escape."""
-    *lines, last = text.split("\n")
-    return [*(f"{line}\n" for line in lines), *([last] if last else [])]
-
-
-@click.group("policies", no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+@opt.group("policies")
 def policies_command() -> None:
     """Work with the policies of a stack."""
 
 
-@policies_command.command("test")
-@click.argument("paths", nargs=-1, metavar="[DIR]...", type=click.Path(path_type=Path))
-@with_options(VARIABLES, TARGET_NAME, output(Content.CASES))
+@opt.command(
+    "test",
+    click.argument("paths", nargs=-1, metavar="[DIR]...", type=opt.ANY_PATH),
+    opt.VARIABLES,
+    opt.TARGET_NAME,
+    opt.output(Content.CASES),
+    of=policies_command,
+)
 def test(paths: Sequence[Path], outputs: Sequence[OutputSpec], **options: Any) -> int:
     """Ask the policies of a stack about the cases in DIR, and compare what they say.
 
@@ -252,12 +230,10 @@ def test(paths: Sequence[Path], outputs: Sequence[OutputSpec], **options: Any) -
     cases = read_cases(paths)
     directories = [path if path.is_dir() else path.parent for path in paths]
     loaded = load_stack(directories, **options, offline=True)
-    stack = loaded.stack
-    name = loaded.target_name
-    target_values = {} if name is None else known_values(name, loaded.targets.get(name), os.environ)
-    surroundings = Surroundings(stack.name, target_values)
+    stack, name = loaded.stack, loaded.target_name
+    target = {} if name is None else known_values(name, loaded.targets.get(name), os.environ)
     with Evaluator() as evaluate:
-        report = run_cases(cases, stack.policies, surroundings, evaluate, stack.prices)
+        report = run_cases(cases, stack.policies, Surroundings(stack.name, target), evaluate, stack.prices)
     show(Content.CASES, report, requested_outputs(outputs))
     return ExitCode.FAILED if report.failed else ExitCode.DONE
 
@@ -284,33 +260,45 @@ def schema(name: str) -> dict[str, Any]:
     if name not in _DOCUMENTS:
         return manifest_schema()
     module, model = _DOCUMENTS[name]
-    published: dict[str, Any] = getattr(
-        import_module(f"reconciler.decide.{module}"), model
-    ).published_schema()
+    written_by = getattr(import_module(f"reconciler.decide.{module}"), model)
+    published: dict[str, Any] = written_by.published_schema()
     return published
 
 
-@click.command("schema")
-@click.argument("name", type=click.Choice(NAMES), default="manifest")
-@with_options()
+@opt.command("schema", click.argument("name", type=click.Choice(NAMES), default="manifest"))
 def schema_command(name: str) -> None:
     """Print the JSON Schema of a document; default: manifest."""
 
     console.document(schema(name))
 
 
-ORIGIN = "origin"
+_TABLES, _ORIGIN = ("states", "rules", "fields"), "origin"
 
 
-@click.command("explain")
-@click.argument(
-    "topic",
-    metavar="[states|rules|fields|NAME|origin KEY [PATH]...]",
-    default="states",
-    shell_complete=topics,
+def _topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What `explain` explains: its tables, and the keys of the language."""
+    from reconciler.core.schema import language_keys
+
+    return opt.starting_with(incomplete, (*_TABLES, _ORIGIN, *(key.path for key in language_keys())))
+
+
+def _words_of_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What follows a topic of `explain`: keys behind `origin`, and nothing behind the others."""
+    return opt.keys_and_paths(ctx, param, incomplete) if ctx.params.get("topic") == _ORIGIN else []
+
+
+@opt.command(
+    "explain",
+    click.argument(
+        "topic",
+        metavar="[states|rules|fields|NAME|origin KEY [PATH]...]",
+        default="states",
+        shell_complete=_topics,
+    ),
+    click.argument("words", nargs=-1, metavar="", shell_complete=_words_of_topic),
+    opt.VARIABLES,
+    opt.TARGET_NAME,
 )
-@click.argument("words", nargs=-1, metavar="", shell_complete=words_of_topic)
-@with_options(VARIABLES, TARGET_NAME)
 def explain_command(topic: str, words: Sequence[str], **options: Any) -> None:
     """Print one of the tables that decide, or where the values of a job come from.
 
@@ -319,26 +307,30 @@ def explain_command(topic: str, words: Sequence[str], **options: Any) -> None:
     or node_count: its type, limits, default and example, and what changing it means. origin KEY: each
     value of the job with the file and line that gave it; PATH is as in plan.
     """
-    if topic == ORIGIN:
-        with paged(is_wanted=True):
-            _explain_origin(words, **options)
-        return
+    from reconciler.core.stack import unknown_key
     from reconciler.render import commands
 
-    if words:
-        raise click.UsageError(f'got unexpected arguments after "{topic}": {" ".join(words)}')
     style = console.style(sys.stdout)
-    printed: dict[str, Callable[[Style], str]] = {
-        "states": commands.render_states,
-        "rules": commands.render_rules,
-        "fields": commands.render_fields,
-    }
-    shown = printed[topic](style) if topic in printed else _explain_key(topic, (*printed, ORIGIN), style)
+    if topic != _ORIGIN:
+        if words:
+            raise click.UsageError(f'got unexpected arguments after "{topic}": {" ".join(words)}')
+        shown = (
+            getattr(commands, f"render_{topic}")(style) if topic in _TABLES else _explain_key(topic, style)
+        )
+        with paged(is_wanted=True):
+            console.result(shown)
+        return
     with paged(is_wanted=True):
-        console.result(shown)
+        if not words:
+            raise click.UsageError("origin needs the key of a job: reconciler explain origin KEY [PATH]...")
+        key, *paths = words
+        loaded = load_stack([Path(path) for path in paths], **options, offline=True, traced=key)
+        if key not in loaded.stack.whole:
+            raise WrongUsage(unknown_key(loaded.stack, key, loaded.stack.whole))
+        console.result(commands.render_origins(loaded.origins, style))
 
 
-def _explain_key(name: str, others: Sequence[str], style: Style) -> str:
+def _explain_key(name: str, style: Style) -> str:
     from reconciler.core.schema import NoSuchKey, find_key
     from reconciler.render.commands import render_key
 
@@ -349,25 +341,11 @@ def _explain_key(name: str, others: Sequence[str], style: Style) -> str:
             listed = "".join(f"\n  {path}" for path in unknown.candidates)
             raise click.UsageError(f'several keys are called "{name}"; choose one of:{listed}') from None
         hint = f' Did you mean "{unknown.nearest}"?' if unknown.nearest else ""
-        allowed = ", ".join(f'"{topic}"' for topic in others)
+        allowed = ", ".join(f'"{topic}"' for topic in (*_TABLES, _ORIGIN))
         raise click.UsageError(f'"{name}" is not {allowed} or a key of a manifest.{hint}') from None
 
 
-def _explain_origin(words: Sequence[str], **options: Any) -> None:
-    from reconciler.core.stack import unknown_key
-    from reconciler.render.commands import render_origins
-
-    if not words:
-        raise click.UsageError("origin needs the key of a job: reconciler explain origin KEY [PATH]...")
-    key, *paths = words
-    loaded = load_stack([Path(path) for path in paths], **options, offline=True, traced=key)
-    if key not in loaded.stack.whole:
-        raise WrongUsage(unknown_key(loaded.stack, key, loaded.stack.whole))
-    console.result(render_origins(loaded.origins, console.style(sys.stdout)))
-
-
-@click.command("doctor")
-@with_options(WHERE, RECORDS, JSON)
+@opt.command("doctor", opt.WHERE, opt.RECORDS, opt.JSON)
 def doctor_command(records: str | None, as_json: bool, **stack: Any) -> int:
     """Check records, lock, credentials, endpoint, clock, project, permissions, duplicates, adoption
     candidates.
@@ -385,29 +363,23 @@ def doctor_command(records: str | None, as_json: bool, **stack: Any) -> int:
     checks = list(examination.checks())
     place = examination.place
     if as_json:
-        head: dict[str, object] = {"stack": loaded.stack.name, "target": place}
-        console.document(checks_document(head, checks))
+        console.document(checks_document({"stack": loaded.stack.name, "target": place}, checks))
     else:
         where = ""
         if place["project_id"] is not None:
             where = f", {place['endpoint']}, project {place['project_id']}, workspace {place['workspace_id']}"
-        head_line = f"Stack {loaded.stack.name} on {place['name']} ({place['kind']}{where})"
-        console.result(render_checks(head_line, checks, console.style(sys.stdout)))
+        head = f"Stack {loaded.stack.name} on {place['name']} ({place['kind']}{where})"
+        console.result(render_checks(head, checks, console.style(sys.stdout)))
     troubles = {check.trouble for check in checks if check.health is Health.WRONG}
-    codes = {
-        Trouble.ACCESS: ExitCode.UNAUTHORIZED,
-        Trouble.UNREACHABLE: ExitCode.UNKNOWN,
-        Trouble.OTHER: ExitCode.FAILED,
-    }
-    return next((code for trouble, code in codes.items() if trouble in troubles), ExitCode.DONE)
+    if Trouble.ACCESS in troubles:
+        return ExitCode.UNAUTHORIZED
+    if Trouble.UNREACHABLE in troubles:
+        return ExitCode.UNKNOWN
+    return ExitCode.FAILED if troubles else ExitCode.DONE
 
 
-SHELLS = ("bash", "zsh", "fish")
-
-
-@click.command("completion")
-@with_options(click.argument("shell", type=click.Choice(SHELLS)))
-def completion_command(shell: str) -> int:
+@opt.command("completion", click.argument("shell", type=click.Choice(("bash", "zsh", "fish"))))
+def completion_command(shell: str) -> None:
     """Print the script that completes commands, options, keys and targets in a shell.
 
     \b
@@ -418,13 +390,11 @@ def completion_command(shell: str) -> int:
     from click.shell_completion import get_completion_class
 
     found = get_completion_class(shell)
-    assert found is not None, "one of SHELLS"
-    completion = found(
-        click.get_current_context().find_root().command, {}, "reconciler", "_RECONCILER_COMPLETE"
-    )
+    assert found is not None, "a shell that click knows"
+    root = click.get_current_context().find_root().command
+    completion = found(root, {}, "reconciler", "_RECONCILER_COMPLETE")
     # Not `source()`: for bash it runs the bash of this machine to ask for its version.
     console.result(completion.source_template % completion.source_vars() + "\n")
-    return 0
 
 
 class FiniteRange(click.FloatRange):
@@ -438,107 +408,56 @@ class FiniteRange(click.FloatRange):
 
 
 def _check_host(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    try:
-        is_name = bool(value.encode("idna"))
-    except UnicodeError:
-        is_name = False
-    if not is_name:
-        raise click.BadParameter(f"{value!r} is not a valid address or host name", ctx, param)
-    return value
+    with suppress(UnicodeError):
+        if value.encode("idna"):
+            return value
+    raise click.BadParameter(f"{value!r} is not a valid address or host name", ctx, param)
 
 
-@click.group("emulator", no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+@opt.group("emulator")
 def emulator_command() -> None:
     """Run the embedded emulator of the ModelArts training-job API."""
 
 
-@emulator_command.command("serve")
-@with_options(
-    (
-        option(
-            "--host",
-            default="127.0.0.1",
-            show_default=True,
-            callback=_check_host,
-            help="Address to listen on.",
-        ),
-        option(
-            "--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on; 0 picks a free one."
-        ),
-        option(
-            "--data",
-            type=click.Path(path_type=Path, dir_okay=False),
-            default=None,
-            help="File to store the jobs in; default: in memory.",
-        ),
-        option("--project-id", default=None, help="Only accept this project id; default: any."),
-        option("--token", default=None, help="Require this X-Auth-Token."),
-        option("--access-key", default=None, help="Access key; with --secret-key, requests must be signed."),
-        option("--secret-key", default=None, help="The secret key of --access-key."),
-        option(
-            "--security-token",
-            default=None,
-            help="Require this X-Security-Token of temporary credentials; default: any.",
-        ),
-        option(
-            "--speed",
-            type=FiniteRange(min=0, min_open=True, max=1_000_000),
-            default=None,
-            help="Speed-up factor for job time; with 60 a second counts as a minute.",
-        ),
-        option(
-            "--cloud",
-            type=click.Choice(["huawei", "otc"]),
-            default="huawei",
-            show_default=True,
-            help="API variant to emulate.",
-        ),
-        option(
-            "--strict",
-            is_flag=True,
-            help="Reject flavors, engines, algorithms, pools and workspaces that the catalogue lacks, and on "
-            "public pools whatever requires a dedicated one.",
-        ),
-        option(
-            "--flavor",
-            "flavors",
-            multiple=True,
-            metavar="ID",
-            help="Also list this flavor, such as one of another account; repeatable.",
-        ),
-        option(
-            "--engine",
-            "engines",
-            multiple=True,
-            metavar="ID",
-            help="Also list this engine; repeatable.",
-        ),
-        option(
-            "--item-offsets",
-            is_flag=True,
-            help="Count search offsets in items, as some documents say, instead of pages.",
-        ),
-        option(
-            "--no-noise",
-            is_flag=True,
-            help="Return jobs as they were sent, without the changes that the service makes.",
-        ),
-        option(
-            "--chaos",
-            type=FiniteRange(0, 1),
-            default=None,
-            metavar="P",
-            help="Fail this fraction of the requests at random, e.g. 0.05: status 429, 500, 503 and 504, "
-            "connections closed before and after the effect.",
-        ),
-        option(
-            "--chaos-seed",
-            type=int,
-            default=0,
-            show_default=True,
-            help="Random seed of --chaos; the same seed fails the same requests.",
-        ),
-    )
+@opt.command(
+    "serve",
+    opt.option("--host", "Address to listen on.", default="127.0.0.1", callback=_check_host),
+    opt.option("--port", "Port to listen on; 0 picks a free one.", type=click.IntRange(0, 65535), default=0),
+    opt.option("--data", "File to store the jobs in; default: in memory.", type=opt.FILE),
+    opt.option("--project-id", "Only accept this project id; default: any."),
+    opt.option("--token", "Require this X-Auth-Token."),
+    opt.option("--access-key", "Access key; with --secret-key, requests must be signed."),
+    opt.option("--secret-key", "The secret key of --access-key."),
+    opt.option("--security-token", "Require this X-Security-Token of temporary credentials; default: any."),
+    opt.option(
+        "--speed",
+        "Speed-up factor for job time; with 60 a second counts as a minute.",
+        type=FiniteRange(min=0, min_open=True, max=1_000_000),
+    ),
+    opt.option("--cloud", "API variant to emulate.", type=click.Choice(["huawei", "otc"]), default="huawei"),
+    opt.flag(
+        "--strict",
+        "Reject flavors, engines, algorithms, pools and workspaces that the catalogue lacks, and on "
+        "public pools whatever requires a dedicated one.",
+    ),
+    opt.many("--flavor ID", "Also list this flavor, such as one of another account; repeatable.", "flavors"),
+    opt.many("--engine ID", "Also list this engine; repeatable.", "engines"),
+    opt.flag("--item-offsets", "Count search offsets in items, as some documents say, instead of pages."),
+    opt.flag("--no-noise", "Return jobs as they were sent, without the changes that the service makes."),
+    opt.option(
+        "--chaos P",
+        "Fail this fraction of the requests at random, e.g. 0.05: status 429, 500, 503 and 504, "
+        "connections closed before and after the effect.",
+        type=FiniteRange(0, 1),
+    ),
+    opt.option(
+        "--chaos-seed",
+        "Random seed of --chaos; the same seed fails the same requests.",
+        type=int,
+        default=0,
+        show_default=True,
+    ),
+    of=emulator_command,
 )
 def serve(
     host: str,

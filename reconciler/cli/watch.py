@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
+from typing import NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -57,8 +58,7 @@ _PASSED_ON = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WatchRequest:
+class WatchRequest(NamedTuple):
     """The options of `watch`, those of the stack and of outputs aside."""
 
     every_s: float
