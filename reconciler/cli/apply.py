@@ -263,8 +263,7 @@ def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) 
     interrupt = Interrupt()
     with ExitStack() as cleanup:
         with nothing_done(asked), handled_by(interrupt.abort):
-            context = cleanup.enter_context(opened(stop=interrupt.stop, **opening))
-            context = context._replace(is_applied=True)
+            context = cleanup.enter_context(opened(stop=interrupt.stop, **opening)).to_apply()
             files = find_stack([context.loaded.root], var_files)
             document = file_to_edit(files, request.file)
 
@@ -279,7 +278,7 @@ def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) 
                     target=opening["target"],
                 )
 
-            hold = hold_lock(cleanup, context, interrupt)
+            lock = hold_lock(cleanup, context, interrupt)
             declared = declare_job(
                 context, key, job_id, files, document, load_edited, lambda text: console.redact(text) != text
             )
@@ -288,7 +287,7 @@ def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) 
             text = printable_lines(yaml_text(declared.tree))
             _show(f"{printable(declared.document.file)} gets:\n\n{text}\n", asked)
             asked = asked._replace(on_confirmed=declared.write)
-        return carry_out(declared.context, plan, asked, hold)
+        return carry_out(declared.context, plan, asked, interrupt, lock)
 
 
 def _show(text: str, asked: ApplyRequest) -> None:
@@ -306,14 +305,13 @@ def _rename_stack(old: str, asked: ApplyRequest, opening: StackOptions) -> int:
     interrupt = Interrupt()
     with ExitStack() as cleanup:
         with nothing_done(asked), handled_by(interrupt.abort):
-            context = cleanup.enter_context(opened(offline=True, stop=interrupt.stop, **opening))
-            context = context._replace(is_applied=True)
+            context = cleanup.enter_context(opened(offline=True, stop=interrupt.stop, **opening)).to_apply()
             check_old_name(context, old)
-            hold = hold_lock(cleanup, context, interrupt, context.scope._replace(stack=old))
+            lock = hold_lock(cleanup, context, interrupt, context.scope._replace(stack=old))
             move = move_plan(context, old)
         if move.forgotten:
             asked = asked._replace(on_confirmed=lambda: take_over_history(context, move))
-        return carry_out(context, move.plan, asked, hold)
+        return carry_out(context, move.plan, asked, interrupt, lock)
 
 
 @opt.command(

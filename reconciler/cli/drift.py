@@ -400,9 +400,7 @@ def _excerpt(
     return HistoryExcerpt(key, revisions=(after, before), diff=compared)
 
 
-def _numbered(
-    revisions: Sequence[PastRevision], key: str, number: int
-) -> tuple[PastRevision, Declared]:
+def _numbered(revisions: Sequence[PastRevision], key: str, number: int) -> tuple[PastRevision, Declared]:
     found = next((one for one in revisions if one.number == number), None)
     if found is None:
         there = ", ".join(str(one.number) for one in revisions) or "none"

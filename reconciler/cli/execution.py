@@ -28,13 +28,12 @@ from reconciler.core.record import RunKind, Scope
 from reconciler.core.values import FORMAT_VERSION
 from reconciler.decide.outcome import ApplyEvent, EventType, Result, WaitEnd, exit_code_of
 from reconciler.decide.plan import ACTIONS, NO_ALLOWANCES, Action, Allowances, Plan
-from reconciler.decide.saved_plan import SavedOptions
 from reconciler.decide.wait import Goal
 from reconciler.errors import Diagnostic, ReconcilerError, Refused
 from reconciler.files import RECORD_DIRECTORY
 from reconciler.manifest.saved_secrets import shown_address
 from reconciler.modelarts import clock
-from reconciler.plan_file import ReadPlan, SecretSources, check_preconditions, check_target, read_plan
+from reconciler.plan_file import SecretSources, check_preconditions, check_target, read_plan
 from reconciler.reconcile import Context, notify_apply
 from reconciler.records.recording import DATABASE, StackLock
 from reconciler.render.text import render_warnings
@@ -51,8 +50,6 @@ _WORDS = {
 _ENDS = frozenset({EventType.ACTION_COMPLETED, EventType.ACTION_FAILED, EventType.ACTION_SKIPPED})
 #: Where lines stay, waiting is worth one of them each minute, in seconds.
 PROGRESS_EVERY_S = 60.0
-#: A span of time within a text grows by itself.
-_SPAN = re.compile(r"\d+(\.\d+)? (s|min|h|d)\b")
 
 
 class JsonLines:
@@ -69,31 +66,29 @@ class Lines(JsonLines):
     """One line per event on stderr. Waiting is told where something changed, once a minute at most."""
 
     def __init__(self) -> None:
-        self._told: dict[str, str] = {}
+        self._state_by_key: dict[str, str] = {}
         self._changed: dict[str, ApplyEvent] = {}
         self._told_at_s = float("-inf")
 
     def __call__(self, event: ApplyEvent) -> None:
-        if event.type is EventType.ACTION_PROGRESS:
-            self._progress(event)
-        elif event.type in _WORDS:
+        key = event.key or ""
+        if event.type in _WORDS:
             # What ended is told by this line, and is no change of a wait any more.
-            self._changed.pop(event.key or "", None)
+            self._changed.pop(key, None)
             console.say(_event_line(event))
-
-    def _progress(self, event: ApplyEvent) -> None:
-        key, state = event.key or "", _SPAN.sub("", event.detail or "")
-        if self._told.get(key) != state:
-            self._told[key] = state
-            self._changed[key] = event
-        elif key in self._changed:
+        if event.type is not EventType.ACTION_PROGRESS:
+            return
+        # A span of time within a text grows by itself.
+        state = re.sub(r"\d+(\.\d+)? (s|min|h|d)\b", "", event.detail or "")
+        if self._state_by_key.get(key) != state or key in self._changed:
+            self._state_by_key[key] = state
             self._changed[key] = event
         now_s = datetime.fromisoformat(event.ts).timestamp()
         if self._changed and now_s - self._told_at_s >= PROGRESS_EVERY_S:
             self._told_at_s = now_s
-            changed = list(self._changed.values())
+            first, *more = self._changed.values()
             self._changed.clear()
-            console.say(_event_line(changed[0]) + (f", and {len(changed) - 1} more" if changed[1:] else ""))
+            console.say(_event_line(first) + (f", and {len(more)} more" if more else ""))
 
 
 class _Counting(JsonLines):
@@ -104,7 +99,7 @@ class _Counting(JsonLines):
         self._open = Counter(action.key for action in plan.to_execute)
         self._total = len(self._open)
         self._failed: set[str] = set()
-        self.line = BusyLine(self._text(""))
+        self.line = BusyLine(f"0 of {self._total} jobs done")
 
     def begin(self) -> None:
         self._drawn.enter_context(display.part(self.line, sys.stderr))
@@ -121,34 +116,28 @@ class _Counting(JsonLines):
         elif event.type is EventType.ACTION_COMPLETED:
             self._failed.discard(key)
         if event.type in _WORDS or event.type is EventType.ACTION_PROGRESS:
+            failed = f", {len(self._failed)} failed" if self._failed else ""
             # When all are done there is only waiting, which a table shows.
-            self.line.text = self._text(_event_line(event) if self._open else "")
-
-    def _text(self, said: str) -> str:
-        failed = f", {len(self._failed)} failed" if self._failed else ""
-        done = self._total - len(self._open)
-        return f"{done} of {self._total} jobs done{failed}" + (f"  {said}" if said else "")
+            doing = f"  {_event_line(event)}" if self._open else ""
+            self.line.text = f"{self._total - len(self._open)} of {self._total} jobs done{failed}{doing}"
 
 
 def _event_line(event: ApplyEvent) -> str:
-    said = event.message or event.detail or ""
+    why = event.message or event.detail or ""
     verb = event.action.value if event.action else ""
     if event.type is EventType.ACTION_PROGRESS:
-        return printable(f"{event.key}: {said}")
+        return printable(f"{event.key}: {why}")
     if event.type is EventType.ACTION_SKIPPED and event.action and ACTIONS[event.action].is_skipped:
-        word = "not started" if event.action is Action.DEFER else event.action.value
-        return printable(f"{event.key}: {word}, {said}")
-    return printable(f"{verb} {event.key}: {_WORDS[event.type]}" + (f", {said}" if said else ""))
+        word = "not started" if event.action is Action.DEFER else verb
+        return printable(f"{event.key}: {word}, {why}")
+    return printable(f"{verb} {event.key}: {_WORDS[event.type]}" + (f", {why}" if why else ""))
 
 
 @contextmanager
 def progress(plan: Plan) -> Iterator[JsonLines]:
     """Events for people: drawn on a terminal only, and where it is text that is wanted."""
-    if not can_draw(sys.stderr):
-        yield Lines()
-        return
     with ExitStack() as drawn:
-        yield _Counting(plan, drawn)
+        yield _Counting(plan, drawn) if can_draw(sys.stderr) else Lines()
 
 
 class ApplyRequest(NamedTuple):
@@ -189,14 +178,7 @@ def nothing_done(asked: ApplyRequest) -> Iterator[None]:
         raise
 
 
-class HeldLock(NamedTuple):
-    """The lock of a stack, in our hands, and how we are interrupted."""
-
-    interrupt: Interrupt
-    lock: StackLock
-
-
-def hold_lock(cleanup: ExitStack, context: Context, interrupt: Interrupt, *more: Scope) -> HeldLock:
+def hold_lock(cleanup: ExitStack, context: Context, interrupt: Interrupt, *more: Scope) -> StackLock:
     """Take the lock of the stack, to be let go by `cleanup`; losing it interrupts what is being done.
 
     `more` are other scopes whose locks are held, too. All who hold several take them in the same order, so
@@ -213,7 +195,7 @@ def hold_lock(cleanup: ExitStack, context: Context, interrupt: Interrupt, *more:
         # First what lets it go: a signal may come between the two.
         cleanup.callback(lock.release)
         lock.take()
-    return HeldLock(interrupt, locks[context.scope])
+    return locks[context.scope]
 
 
 def change(
@@ -230,16 +212,17 @@ def change(
         with nothing_done(asked), handled_by(interrupt.abort):
             context = cleanup.enter_context(opened(offline=offline, stop=interrupt.stop, **options))
             context = context.to_apply()
-            hold = hold_lock(cleanup, context, interrupt)
+            lock = hold_lock(cleanup, context, interrupt)
             plan = make_plan(context)
-        return carry_out(context, plan, asked, hold, allowances)
+        return carry_out(context, plan, asked, interrupt, lock, allowances)
 
 
 def carry_out(
     context: Context,
     plan: Plan,
     asked: ApplyRequest,
-    hold: HeldLock,
+    interrupt: Interrupt,
+    lock: StackLock,
     allowances: Allowances = NO_ALLOWANCES,
 ) -> int:
     """Show the plan, ask, do it, and say what became of it. Returns the exit code.
@@ -249,7 +232,6 @@ def carry_out(
     specs = requested_outputs(asked.outputs)
     if asked.tells_events:
         specs = [spec for spec in specs if spec.file is not None]
-    interrupt = hold.interrupt
     result: Result | None = None
     with nullcontext(JsonLines()) if asked.tells_events else progress(plan) as listener:
         stream = EventStream(context.target.clock, listener)
@@ -261,25 +243,23 @@ def carry_out(
             if asked.tells_events:
                 for line in render_warnings(plan.warnings, console.style(sys.stderr)):
                     console.say(line, "warning")  # no event says it
-            _confirm(plan, asked)
+            if (plan.applyable or asked.on_confirmed) and not asked.yes:
+                if console.has_no_reader:
+                    why = "the plan could not be shown: stdout is closed; nothing was changed"
+                    raise Refused(Diagnostic("not confirmed", why, "keep stdout open, or add --yes"))
+                confirm(asked.question)
+            if asked.on_confirmed:
+                asked.on_confirmed()
             listener.begin()
             if asked.goal is not None:
                 gc.enable()  # a run is spared it while it is short; a wait may last for days
             # Where the events are on the terminal, a table would be in their way.
-            is_drawn = not (asked.tells_events and sys.stdout.isatty())
-            clock_ = context.target.clock
-            with interruptible(interrupt), live_table(clock_, asked.goal, is_drawn=is_drawn) as show:
-                result = Rollout(
-                    context,
-                    asked.kind,
-                    stream,
-                    interrupt.stop,
-                    asked.timeout_s,
-                    allowances,
-                    asked.goal,
-                    show,
-                    hold.lock,
-                ).run(plan)
+            drawn = live_table(
+                context.target.clock, asked.goal, is_drawn=not (asked.tells_events and sys.stdout.isatty())
+            )
+            with interruptible(interrupt), drawn as show:
+                how = (asked.timeout_s, allowances, asked.goal, show, lock)
+                result = Rollout(context, asked.kind, stream, interrupt.stop, *how).run(plan)
         except ReconcilerError as error:
             if interrupt.exit not in exits.SIGNALS.values():
                 raise
@@ -300,21 +280,6 @@ def carry_out(
     return exit_code_of(plan, result, interrupt.exit)
 
 
-def _confirm(plan: Plan, asked: ApplyRequest) -> None:
-    """Ask where something would be done, and do what precedes the first call.
-
-    Raises:
-        Refused: it is not confirmed, or nobody could read what would be confirmed.
-    """
-    if (plan.applyable or asked.on_confirmed) and not asked.yes:
-        if console.has_no_reader:
-            why = "the plan could not be shown: stdout is closed; nothing was changed"
-            raise Refused(Diagnostic("not confirmed", why, "keep stdout open, or add --yes"))
-        confirm(asked.question)
-    if asked.on_confirmed:
-        asked.on_confirmed()
-
-
 def apply_saved(
     file: Path, asked: ApplyRequest, *, approved: str | None, **options: Unpack[StackOptions]
 ) -> int:
@@ -331,35 +296,27 @@ def apply_saved(
             read = read_plan(file, lambda warning: console.diagnostics([warning]), strict=True)
             final_outputs.about(read.plan.stack, read.plan.target.name)
             read.check_approved(approved)
-            plan, context = _opened(read, cleanup, interrupt, options, yes=asked.yes)
+            values = SecretSources(
+                dict(options["variables"]), list(options["var_files"]), os.environ, console.redact.learn
+            )
+            plan, shaped_by, loaded = read.resolve(values), read.options, read.as_loaded()
+            run_by, given = runtime(interrupt.stop), options["records"]
+            url = records_url(shaped_by.target, given, lambda: read.records_url(values, loaded.root), run_by)
+            if url is not None and url != given and not asked.yes:
+                _confirm_store(url, shaped_by.records, loaded.root)
+            how = record_options(options, url)
+            context = cleanup.enter_context(
+                connect_target(loaded, plan.target.name, shaped_by.target, url, run_by, how)
+            )
+            context = context._replace(only=shaped_by.only, parallelism=options["parallelism"]).to_apply()
             check_target(context, plan)
-            hold = hold_lock(cleanup, context, interrupt)
+            lock = hold_lock(cleanup, context, interrupt)
             check_preconditions(context, plan)
             plan = reconcile.preflight(context, plan)
-        return carry_out(context, plan, asked._replace(digest=read.digest), hold)
+        return carry_out(context, plan, asked._replace(digest=read.digest), interrupt, lock)
 
 
-def _opened(
-    read: ReadPlan, cleanup: ExitStack, interrupt: Interrupt, options: StackOptions, *, yes: bool
-) -> tuple[Plan, Context]:
-    """Find the secrets of a plan again, and connect to its target."""
-    values = SecretSources(
-        dict(options["variables"]), list(options["var_files"]), os.environ, console.redact.learn
-    )
-    plan, shaped_by, loaded = read.resolve(values), read.options, read.as_loaded()
-    run_by, given = runtime(interrupt.stop), options["records"]
-    url = records_url(shaped_by.target, given, lambda: read.records_url(values, loaded.root), run_by)
-    if url is not None and url != given and not yes:
-        _confirm_store(url, shaped_by, loaded.root)
-    how = record_options(options, url)
-    context = cleanup.enter_context(
-        connect_target(loaded, plan.target.name, shaped_by.target, url, run_by, how)
-    )
-    parallelism = options["parallelism"]
-    return plan, context._replace(only=shaped_by.only, parallelism=parallelism).to_apply()
-
-
-def _confirm_store(url: str, options: SavedOptions, root: Path) -> None:
+def _confirm_store(url: str, address: str | None, root: Path) -> None:
     """Ask about a store that is not the stack's own: the file beside its root file, or what --records says.
 
     It is asked before anything connects to the store, for that may send a password there.
@@ -369,7 +326,7 @@ def _confirm_store(url: str, options: SavedOptions, root: Path) -> None:
     """
     if url == file_url(str(root / RECORD_DIRECTORY / DATABASE)):
         return
-    shown = printable(console.redact(shown_address(options.records or "")))
+    shown = printable(console.redact(shown_address(address or "")))
     if not has_terminal():
         why = f"the records are in {shown}, not in the stack's own store; no terminal to ask on"
         fix = "add --yes if this is correct, or pass the store: --records URL"

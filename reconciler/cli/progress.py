@@ -8,22 +8,21 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from enum import Enum
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
 from reconciler.cli.console import console
-from reconciler.text import printable
+from reconciler.text import format_duration, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.text import Text
 
     from reconciler.core.ports import Clock
     from reconciler.decide.outcome import Waited
     from reconciler.decide.wait import Goal
 
 
-Show = Callable[[tuple["Waited", ...]], None]
 #: Seconds between two drawings of what has not changed, for the sign that moves.
 _EVERY_S = 0.25
 #: Lines that are not a row: the head of a table, the line that counts what is cut, and the cursor's own.
@@ -53,11 +52,10 @@ class LiveTable:
     is no room at all are left out, and the head says so.
     """
 
-    def __init__(self, head: Sequence[str], title: str = "") -> None:
+    def __init__(self, head: Sequence[str]) -> None:
         self._head = head
-        self.title = title
+        self.title = self.foot = ""
         self.rows: Sequence[TableRow] = ()
-        self.foot = ""
         self.lines_beside = 0
 
     def __rich_console__(self, terminal: Console, options: ConsoleOptions) -> RenderResult:
@@ -65,28 +63,28 @@ class LiveTable:
         from rich.table import Table
         from rich.text import Text
 
-        texts = [text for text in (self.title, self.foot) if text]
-        room = terminal.size.height - _BESIDE_ROWS - len(texts) - self.lines_beside
+        room = terminal.size.height - _BESIDE_ROWS - bool(self.title) - bool(self.foot) - self.lines_beside
         shown, hidden = fit(self.rows, max(1, room))
         cells = [[_safe(cell) for cell in row.cells] for row in shown]
         natural = [max(map(cell_len, column)) for column in zip(self._head, *cells, strict=True)]
-        widths = column_widths(natural, terminal.width)
+        widths = _column_widths(natural, terminal.width)
         head = [*self._head[: len(widths)]]
         if len(widths) < len(natural):
             head[-1] = f"{head[-1]} …"
-            widths[-1] = max(
-                widths[-1], min(cell_len(head[-1]), terminal.width - sum(widths[:-1]) - len(widths))
-            )
+            left = terminal.width - sum(widths[:-1]) - len(widths)
+            widths[-1] = max(widths[-1], min(cell_len(head[-1]), left))
         table = Table(box=None)
         for name, width in zip(head, widths, strict=True):
             table.add_column(name, no_wrap=True, overflow="ellipsis", width=width)
         for row in cells:
             table.add_row(*map(Text, row[: len(widths)]))
-        lines = [_line(Text(_safe(text))) if text else None for text in (self.title, hidden, self.foot)]
-        yield from (part for part in (lines[0], table, *lines[1:]) if part is not None)
+        if self.title:
+            yield _line(Text(_safe(self.title)))
+        yield table
+        yield from (_line(Text(_safe(text))) for text in (hidden, self.foot) if text)
 
 
-def column_widths(natural: Sequence[int], width: int) -> list[int]:
+def _column_widths(natural: Sequence[int], width: int) -> list[int]:
     """How wide the columns of a table are, each with a space on both sides; the last ones may be missing.
 
     The first is as wide as it wants to be, if that can be; of the others those on the right are narrowed.
@@ -110,18 +108,37 @@ def fit(rows: Sequence[TableRow], room: int) -> tuple[Sequence[TableRow], str]:
     if len(rows) <= room:
         return rows, ""
     by_rank = sorted(rows, key=lambda row: row.rank)
-    hidden = by_rank[room:]
-    counts = ", ".join(f"{count} {word}" for word, count in Counter(row.word for row in hidden).items())
-    return by_rank[:room], f"and {len(hidden)} more: {counts}"
+    hidden = Counter(row.word for row in by_rank[room:])
+    counts = ", ".join(f"{count} {word}" for word, count in hidden.items())
+    return by_rank[:room], f"and {hidden.total()} more: {counts}"
 
 
-class _Sign(Enum):
-    """What the drawing thread is told besides texts to show."""
+class BusyLine:
+    """A line that says what is being done, behind a sign that moves."""
 
-    DRAW = "draw"
-    END = "end"
-    PAUSE = "pause"
-    RESUME = "resume"
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+        self._spinner: Any = None
+
+    def __rich_console__(self, terminal: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.spinner import Spinner
+        from rich.text import Text
+
+        self._spinner = self._spinner or Spinner("dots")
+        yield _line(Text.assemble(self._spinner.render(terminal.get_time()), " ", _safe(self.text)))
+
+
+def _line(text: Text) -> Text:
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
+
+
+def _safe(text: str) -> str:
+    return console.clean(printable(console.redact(text)))
+
+
+#: What the drawing thread is told: texts to show above the parts, and what to do.
+_News = tuple[Literal["say", "draw", "pause", "resume", "end"], str]
 
 
 class Display:
@@ -136,7 +153,7 @@ class Display:
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         # A simple queue may be put to by a signal handler while it is put to.
-        self._news: SimpleQueue[str | _Sign] = SimpleQueue()
+        self._news: SimpleQueue[_News] = SimpleQueue()
         self._paused: SimpleQueue[None] = SimpleQueue()
         self.was_drawn = False
 
@@ -151,7 +168,13 @@ class Display:
         with self._lock:
             self._parts += (part,)
             if self._thread is None:
-                self._start(stream)
+                self.was_drawn = True
+                self._thread = threading.Thread(
+                    target=self._draw, args=(stream,), name="display", daemon=True
+                )
+                self._thread.start()
+                if sys.stderr.isatty():
+                    console.divert = lambda text: self._news.put(("say", text))
         self.refresh()
         try:
             yield
@@ -159,47 +182,37 @@ class Display:
             with self._lock:
                 self._parts = tuple(one for one in self._parts if one is not part)
                 if not self._parts:
-                    self._stop()
+                    self.end()
             self.refresh()
 
     def refresh(self) -> None:
         """Have all parts drawn as they are now."""
         if self.is_running:
-            self._news.put(_Sign.DRAW)
+            self._news.put(("draw", ""))
 
     def end(self) -> None:
-        """Take everything away: the program is about to end, whatever else is going on."""
-        if self.is_running:
-            self._stop()
+        """Take everything away: nothing is left to draw, or the program is about to end."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        console.divert = None
+        self._news.put(("end", ""))
+        thread.join()
+        # What was said when the end had begun.
+        while not self._news.empty():
+            if text := self._news.get()[1]:
+                console.tell(text)
 
     def pause(self, patience_s: float) -> None:
         """Take everything away until `resume`; for a signal handler, which waits no longer than that."""
         if self.is_running:
-            self._news.put(_Sign.PAUSE)
+            self._news.put(("pause", ""))
             with suppress(Empty):
                 self._paused.get(timeout=patience_s)
 
     def resume(self) -> None:
         """Draw again."""
-        self._news.put(_Sign.RESUME)
-
-    def _start(self, stream: TextIO) -> None:
-        self.was_drawn = True
-        self._thread = threading.Thread(target=self._draw, args=(stream,), name="display", daemon=True)
-        self._thread.start()
-        if sys.stderr.isatty():
-            console.divert = self._news.put
-
-    def _stop(self) -> None:
-        thread, self._thread = self._thread, None
-        console.divert = None
-        self._news.put(_Sign.END)
-        if thread is not None:
-            thread.join()
-        # What was said when the end had begun.
-        while not self._news.empty():
-            if isinstance(text := self._news.get(), str) and text:
-                console.tell(text)
+        self._news.put(("resume", ""))
 
     def _draw(self, stream: TextIO) -> None:
         from rich.console import Console
@@ -215,35 +228,35 @@ class Display:
             redirect_stdout=False,
             redirect_stderr=False,
         )
+        sign = "draw"
         try:
             with suppress(OSError, ValueError), live:  # nobody looking is no reason to stop
-                while (news := self._next()) is not _Sign.END:
-                    if news is _Sign.PAUSE:
+                while sign != "end":
+                    try:
+                        sign, text = self._news.get(timeout=_EVERY_S)
+                    except Empty:
+                        sign = "draw"
+                    if sign == "pause":
                         live.stop()
                         self._wait_for_resume()
                         live.start()
-                    elif isinstance(news, str):
-                        terminal.print(Text.from_ansi(news.rstrip("\n")), soft_wrap=True)
-                    live.refresh()
+                    elif sign == "say":
+                        terminal.print(Text.from_ansi(text.rstrip("\n")), soft_wrap=True)
+                    if sign != "end":
+                        live.refresh()
         finally:
             console.divert = None
 
     def _wait_for_resume(self) -> None:
         """Wait until somebody lets us draw again; what is said meanwhile is said then."""
         self._paused.put(None)
-        said: list[str | _Sign] = []
-        while (news := self._news.get()) is not _Sign.RESUME:
-            said.append(news)
-            if news is _Sign.END:
+        later: list[_News] = []
+        while (news := self._news.get())[0] != "resume":
+            later.append(news)
+            if news[0] == "end":
                 break
-        for news in said:
+        for news in later:
             self._news.put(news)
-
-    def _next(self) -> str | _Sign:
-        try:
-            return self._news.get(timeout=_EVERY_S)
-        except Empty:
-            return _Sign.DRAW
 
     def __rich_console__(self, terminal: Console, options: ConsoleOptions) -> RenderResult:
         parts = self._parts
@@ -257,37 +270,13 @@ class Display:
 display = Display()
 
 
-class BusyLine:
-    """A line that says what is being done, behind a sign that moves."""
-
-    def __init__(self, text: str = "") -> None:
-        self.text = text
-        self._spinner: Any = None
-
-    def __rich_console__(self, terminal: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.spinner import Spinner
-        from rich.text import Text
-
-        self._spinner = self._spinner or Spinner("dots")
-        sign = self._spinner.render(terminal.get_time())
-        yield _line(Text.assemble(sign, " ", _safe(self.text)))
-
-
-def _line(text: Any) -> Any:
-    text.no_wrap, text.overflow = True, "ellipsis"
-    return text
-
-
-def _safe(text: str) -> str:
-    return console.clean(printable(console.redact(text)))
-
-
 # --- the jobs that are waited for
 
-_WAITED_FOR = ("job", "phase", "queued", "running", "wait")
 #: What matters most first; a phase that is not here stands behind Creating.
 RANKS = {"Running": 1, "Terminating": 2, "Creating": 3, "Pending": 5}
-_BEHIND = {"ended_badly": 0, "superseded_elsewhere": 0, "timed_out": 0, "blocked": 0, "reached": 9}
+_BAD_ENDS = ("ended_badly", "superseded_elsewhere", "timed_out", "blocked")
+_RANK_BY_END = {**dict.fromkeys(_BAD_ENDS, 0), "reached": 9}
+Show = Callable[[tuple["Waited", ...]], None]
 
 
 @contextmanager
@@ -296,7 +285,6 @@ def live_table(clock: Clock, goal: Goal | None, *, is_drawn: bool = True) -> Ite
 
     With or without a table nothing is said of reading the workspace, which is done over and over.
     """
-
     if goal is None:
         yield lambda _: None
         return
@@ -304,13 +292,13 @@ def live_table(clock: Clock, goal: Goal | None, *, is_drawn: bool = True) -> Ite
         if not (is_drawn and can_draw(sys.stderr)):
             yield lambda _: None
             return
-        table = LiveTable(_WAITED_FOR)
+        table = LiveTable(("job", "phase", "queued", "running", "wait"))
 
         def show(waits: tuple[Waited, ...]) -> None:
             at_s = clock.now()
             table.rows = [_row(waited, at_s) for waited in waits]
             ends = Counter(waited.end.value for waited in waits)
-            bad = sum(ends[end] for end in ("ended_badly", "superseded_elsewhere", "timed_out", "blocked"))
+            bad = sum(ends[end] for end in _BAD_ENDS)
             failed = f", {bad} failed" if bad else ""
             table.title = f"{ends['reached']} of {len(waits)} jobs {goal.value}{failed}"
             display.refresh()
@@ -320,23 +308,21 @@ def live_table(clock: Clock, goal: Goal | None, *, is_drawn: bool = True) -> Ite
 
 
 def _row(waited: Waited, at_s: float) -> TableRow:
-    from reconciler.text import format_duration
-
-    job = waited.job
+    job, end = waited.job, waited.end.value
     phase = job.phase_text if job else waited.action.value
-    cells = (
-        waited.key,
-        phase,
-        format_duration(round(job.queued_s(at_s))) if job else "",
-        format_duration(round(job.ran_s(at_s))) if job else "",
-        waited.end.value.replace("_", " "),
+    times = (
+        [format_duration(round(time_s)) for time_s in (job.queued_s(at_s), job.ran_s(at_s))]
+        if job
+        else ["", ""]
     )
-    return TableRow(cells, _BEHIND.get(waited.end.value, RANKS.get(phase, 4)), phase)
+    cells = (waited.key, phase, *times, end.replace("_", " "))
+    return TableRow(cells, _RANK_BY_END.get(end, RANKS.get(phase, 4)), phase)
 
+
+# --- reading the workspace
 
 #: Seconds after which a terminal shows it, seconds after which a file has a line, and then one each minute.
 DRAW_AFTER_S, SAY_AFTER_S, SAY_EVERY_S = 0.5, 10.0, 60.0
-TellJobs = Callable[[int], None]
 
 
 class Reading:
@@ -355,49 +341,42 @@ class Reading:
             self._is_silent = before
 
     @contextmanager
-    def __call__(self) -> Iterator[TellJobs]:
+    def __call__(self) -> Iterator[Callable[[int], None]]:
         """Yield what is told how many jobs a page had, while a list is read."""
+        pages: list[int] = []
         if self._is_silent or display.is_running:
-            yield lambda _: None
+            yield pages.append
             return
-        one = _OneReading()
+        is_over = threading.Event()
         # Whoever is told of it is a thread: a single request may take a minute.
-        watcher = threading.Thread(target=one.watch, name="reading shown", daemon=True)
+        watcher = threading.Thread(
+            target=_watch_reading, args=(pages, is_over), name="reading shown", daemon=True
+        )
         watcher.start()
         try:
-            yield one.tell
+            yield pages.append
         finally:
-            one.is_over.set()
+            is_over.set()
             watcher.join()
 
 
-class _OneReading:
-    def __init__(self) -> None:
-        self.is_over = threading.Event()
-        self._jobs = 0
-        self._lock = threading.Lock()
+def _watch_reading(pages: list[int], is_over: threading.Event) -> None:
+    """Draw it on a terminal; elsewhere say it now and then."""
 
-    def tell(self, jobs: int) -> None:
-        with self._lock:
-            self._jobs += jobs
+    def text() -> str:
+        return "reading the workspace" + (f", {sum(pages)} jobs so far" if any(pages) else "")
 
-    @property
-    def _text(self) -> str:
-        return "reading the workspace" + (f", {self._jobs} jobs so far" if self._jobs else "")
-
-    def watch(self) -> None:
-        """Draw it on a terminal; elsewhere say it now and then."""
-        if not can_draw(sys.stderr):
-            wait_s = SAY_AFTER_S
-            while not self.is_over.wait(wait_s):
-                console.say(self._text)
-                wait_s = SAY_EVERY_S
-        elif not self.is_over.wait(DRAW_AFTER_S):
-            line = BusyLine()
-            with display.part(line, sys.stderr):
-                while not self.is_over.is_set():
-                    line.text = self._text
-                    self.is_over.wait(0.1)
+    if not can_draw(sys.stderr):
+        wait_s = SAY_AFTER_S
+        while not is_over.wait(wait_s):
+            console.say(text())
+            wait_s = SAY_EVERY_S
+    elif not is_over.wait(DRAW_AFTER_S):
+        line = BusyLine()
+        with display.part(line, sys.stderr):
+            while not is_over.is_set():
+                line.text = text()
+                is_over.wait(0.1)
 
 
 #: The one of this process.

@@ -11,10 +11,8 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import FrameType
 from typing import NamedTuple
 
 import click
@@ -82,17 +80,13 @@ def watch(request: WatchRequest, specs: Sequence[OutputSpec], context: click.Con
     _check_options(request, specs)
     gc.enable()  # a run is spared it while it is short; this one may last for years
     signals: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        signals.append(number)
-
     with ExitStack() as cleanup:
         directory = Path(cleanup.enter_context(TemporaryDirectory(prefix="reconciler-watch-")))
-        cleanup.enter_context(handled_by(note))
-        supervisor = _Supervisor(request, tuple(specs), signals, WatchClock(), sleep)
+        cleanup.enter_context(handled_by(lambda number, _: signals.append(number)))
+        supervisor = _Supervisor(request, specs, signals, context, directory)
         if request.listen is not None:
             cleanup.enter_context(supervisor.listening(*request.listen))
-        code = supervisor.run(context, directory)
+        code = supervisor.watch.run()
     if signals:
         raise Stopped(signals[0])
     return int(code or ExitCode.DONE)
@@ -131,47 +125,44 @@ def check_command(
     for parameter in child.params:
         if parameter.name not in _PASSED_ON:
             environ.pop(str(parameter.envvar), None)
-        elif not parameter.expose_value:
-            continue  # the console has it
-        elif context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
-            command += _arguments(parameter, context.params[parameter.name])
-    paths = context.params["paths"]
-    return [*command, *arguments, "--", *map(str, paths)], environ
+        elif (
+            isinstance(parameter, click.Option)
+            and parameter.expose_value  # of the others the console has the value
+            and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+        ):
+            value = context.params[parameter.name]
+            option = next(one for one in parameter.opts if one.startswith("--"))
+            if value is True:
+                command.append(option)
+                continue
+            for one in value if parameter.multiple else () if value is None else (value,):
+                text = (
+                    f"{one:f}s"
+                    if isinstance(one, float)
+                    else "=".join(one)
+                    if isinstance(one, tuple)
+                    else one
+                )
+                command += [option, str(text)]
+    return [*command, *arguments, "--", *map(str, context.params["paths"])], environ
 
 
-def _arguments(parameter: click.Parameter, value: object) -> Iterator[str]:
-    """An option as it is written on a command line."""
-    if isinstance(parameter, click.Argument) or value is None:
-        return
-    name = next(one for one in parameter.opts if one.startswith("--"))
-    if value is True:
-        yield name
-        return
-    for one in value if parameter.multiple else [value]:  # type: ignore[attr-defined]
-        yield name
-        if isinstance(one, tuple):
-            yield "=".join(one)
-        else:
-            yield f"{one:f}s" if isinstance(one, float) else str(one)
-
-
-@dataclass
 class _Supervisor:
-    """Runs the watch, reports each check, and keeps nothing but the state of the watch."""
+    """Reports each check of a watch; all that it knows is the state of the watch, and where it looks."""
 
-    request: WatchRequest
-    specs: tuple[OutputSpec, ...]
-    signals: list[int]
-    clock: WatchClock
-    wait: Wait
-    where: MetricSource = NOWHERE
-    _watch: Watch = field(init=False)
-
-    def run(self, context: click.Context, directory: Path) -> ExitCode | None:
-        """Watch until a signal comes."""
-        request = self.request
+    def __init__(
+        self,
+        request: WatchRequest,
+        specs: Sequence[OutputSpec],
+        signals: list[int],
+        context: click.Context,
+        directory: Path,
+    ) -> None:
+        self._request, self._specs, self._signals = request, specs, signals
+        self._wait: Wait = sleep
+        self._where = NOWHERE
         self._metric_files = [spec.file for spec in final_outputs.take() if spec.file is not None]
-        files = [spec for spec in self.specs if spec.file is not None and not FORMATS[spec.format].is_final]
+        files = [spec for spec in specs if spec.file is not None and not FORMATS[spec.format].is_final]
         checker = Checker(
             lambda name, arguments: check_command(context, name, arguments),
             directory,
@@ -181,20 +172,19 @@ class _Supervisor:
             request.applies,
             request.windows,
             request.max_actions,
-            wait=lambda seconds, descriptor: self.wait(seconds, descriptor),
-            stops=lambda: len(self.signals),
+            wait=lambda seconds, descriptor: self._wait(seconds, descriptor),
+            stops=lambda: len(signals),
             show_event=Lines(),
         )
-        self._watch = Watch(
+        self.watch = Watch(
             CheckInterval(request.every_s, request.jitter),
             check=checker.run,
             report=self._report,
-            wait=lambda seconds: self.wait(seconds, None),
-            is_to_stop=lambda: bool(self.signals),
-            clock=self.clock,
+            wait=lambda seconds: self._wait(seconds, None),
+            is_to_stop=lambda: bool(signals),
+            clock=WatchClock(),
             chance=random.random,
         )
-        return self._watch.run()
 
     @contextmanager
     def listening(self, host: str, port: int) -> Iterator[None]:
@@ -206,34 +196,33 @@ class _Supervisor:
         from reconciler.metrics import MetricsServer, metrics_app
 
         def is_healthy() -> bool:
-            return self._watch.state.is_healthy(self.clock.elapsed(), self.request.every_s)
+            return self.watch.state.is_healthy(self.watch.clock.elapsed(), self._request.every_s)
 
         try:
             server = MetricsServer(metrics_app(self._metrics, is_healthy), host, port)
         except OSError as error:
-            fix = "stop what uses the port, or choose another one; 0 picks a free one"
+            is_in_use = error.errno == errno.EADDRINUSE
+            fix = "stop what uses the port, or choose another one; 0 picks a free one" if is_in_use else None
             why = f"{host}:{port}: {error.strerror or error}"
-            raise WrongUsage(
-                Diagnostic("cannot listen", why, fix if error.errno == errno.EADDRINUSE else None)
-            ) from None
+            raise WrongUsage(Diagnostic("cannot listen", why, fix)) from None
         try:
-            self.wait = server.wait
+            self._wait = server.wait
             console.say(f"listening on {server.url}")
             yield
         finally:
-            self.wait = sleep
+            self._wait = sleep
             server.close()
 
     def _metrics(self) -> list[Measurement]:
-        return watch_figures(self._watch.state, self.where, self.request.every_s)
+        return watch_figures(self.watch.state, self._where, self._request.every_s)
 
     def _report(self, check: CheckReport) -> None:
         """Print a check, and publish the metrics. Why a check failed, it has said on stderr itself."""
         if check.stack:
-            self.where = MetricSource(check.stack, check.target)
-        if OutputSpec("json", None) in self.specs:
+            self._where = MetricSource(check.stack, check.target)
+        if OutputSpec("json", None) in self._specs:
             console.result(dump(check.document(), indent=None) + "\n", is_redacted=True)
-        if OutputSpec("text", None) in self.specs:
+        if OutputSpec("text", None) in self._specs:
             console.result(render_check(check, console.style(sys.stdout)))
         console.diagnostics(
             Diagnostic(one["what"], one["why"], one.get("fix"), severity=Severity.WARNING)
@@ -247,8 +236,8 @@ class _Supervisor:
                 console.write_file(file, render_metrics(metrics), is_redacted=True)
             except (OSError, WrongUsage) as error:
                 exits.of_exception(error)  # the next check tries again
-        if self.request.push_gateway:
-            self._push(self.request.push_gateway, metrics)
+        if self._request.push_gateway:
+            self._push(self._request.push_gateway, metrics)
 
     def _push(self, url: str, metrics: Sequence[Measurement]) -> None:
         """Push the metrics; a gateway that does not answer in time is left to its thread."""
@@ -259,7 +248,7 @@ class _Supervisor:
 
         def push_all() -> None:
             try:
-                push(url, metrics, self.where)
+                push(url, metrics, self._where)
             except PushFailed as failure:
                 problems[:] = [str(failure)]
             else:
@@ -270,10 +259,10 @@ class _Supervisor:
         thread = threading.Thread(target=push_all, name="push", daemon=True)
         thread.start()
         ends_s = time.monotonic() + _PUSH_LIMIT_S
-        while thread.is_alive() and not self.signals and (left_s := ends_s - time.monotonic()) > 0:
-            self.wait(left_s, is_over)
+        while thread.is_alive() and not self._signals and (left_s := ends_s - time.monotonic()) > 0:
+            self._wait(left_s, is_over)
         os.close(is_over)
-        if problems and not self.signals:
+        if problems and not self._signals:
             console.say(f"warning: metrics not pushed: {problems[0]}", "warning")
 
 
