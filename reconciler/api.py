@@ -40,20 +40,9 @@ from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerE
 from reconciler.manifest import LoadedStack, load_mapping
 from reconciler.manifest import load as load_manifest
 from reconciler.modelarts import clock
+from reconciler.modelarts import jobs as service
 from reconciler.modelarts.connect import ModelArtsBackend
 from reconciler.modelarts.job_models import Filter, Found, ReportedJob, TagFilter
-from reconciler.modelarts.jobs import (
-    JobFilters,
-    Moment,
-    check_allowed,
-    find_job,
-    first_task,
-    follow_log,
-    read_events,
-    read_log,
-    search_jobs,
-    terminate,
-)
 from reconciler.modelarts.operations import Event, Metric
 from reconciler.modelarts.target import Runtime
 from reconciler.plan_file import (
@@ -100,7 +89,9 @@ def load(
         WrongUsage: a path does not exist, or there are several stacks to choose from.
     """
     given = [_path(path) for path in paths] or [Path()]
-    values, files, seen = _variables(variables), _paths(var_files), _environ(environ)
+    values, seen = _variables(variables), _environ(environ)
+    is_one = isinstance(var_files, str | bytes | os.PathLike) or not isinstance(var_files, Iterable)
+    files = [_path(file) for file in ([var_files] if is_one else var_files)]  # type: ignore[union-attr]
     read = partial(load_manifest, given, variables=values, var_files=files, environ=seen)
     return Stack(read, values, files)
 
@@ -210,10 +201,9 @@ class Stack:
             stop=stop,
             command="python",
         )
-        options = RecordOptions(
-            records or environ.get("RECONCILER_RECORDS") or None, without_records=without_records
-        )
-        if not isinstance(parallelism, int) or isinstance(parallelism, bool) or parallelism < 1:
+        url = records or environ.get("RECONCILER_RECORDS") or None
+        options = RecordOptions(url, without_records=without_records)
+        if type(parallelism) is not int or parallelism < 1:
             raise _invalid("parallelism", f"must be a whole number, at least 1, got {parallelism!r}")
         return Session(stack, target, runtime, options, parallelism)
 
@@ -330,14 +320,11 @@ class Session:
         goal, limit_s = None if wait is None else Goal(wait), _seconds(timeout_s)
         if plan is None:
             context = self._context.to_apply()
-            return self._run(
-                context,
-                lambda: self._plan(context, NO_ALLOWANCES)._core,
-                RunKind.APPLY,
-                limit_s,
-                on_event,
-                goal,
-            )
+
+            def make() -> CorePlan:
+                return self._plan(context, NO_ALLOWANCES)._core
+
+            return self._run(context, make, RunKind.APPLY, limit_s, on_event, goal)
         if not isinstance(plan, Plan):
             raise _invalid("plan", f"expected a Plan, got {type(plan).__name__}; a file is read by load_plan")
         core, made, allowances = plan._core, plan._made, NO_ALLOWANCES
@@ -346,9 +333,8 @@ class Session:
             raise WrongUsage(Diagnostic("plan of another stack", why, f"connect stack {core.stack}"))
         if isinstance(made, ReadPlan):
             stack, runtime = self.stack, self._runtime
-            values = SecretSources(
-                stack._variables, stack._var_files, runtime.environ, runtime.redactor.learn
-            )
+            places = (stack._variables, stack._var_files, runtime.environ)
+            values = SecretSources(*places, runtime.redactor.learn)
             core, loaded, only = made.resolve(values), made.as_loaded(), made.options.only
         else:
             loaded, only, allowances = made.loaded, made.only, made.allowances
@@ -469,11 +455,8 @@ class JobClient:
     """
 
     def __init__(self, context: Context, redactor: Redactor) -> None:
-        self._context = context
-        self._stack, self._target = context.loaded.stack, context.target
-        self._backend, self._clock = context.target.backend, context.target.clock
-        self._secrets = DeclaredSecrets.of(self._stack)
-        self._redactor = redactor
+        self._context, self._target, self._redactor = context, context.target, redactor
+        self._secrets = DeclaredSecrets.of(context.loaded.stack)
 
     def list(
         self,
@@ -507,7 +490,7 @@ class JobClient:
         """
         if limit is not None and limit < 0:
             raise _invalid("limit", f"must not be negative, got {limit}")
-        wanted = JobFilters(
+        wanted = service.JobFilters(
             name=name,
             phases=[_phase(one) for one in _names("filter", phase)],
             kinds=_names("filter", kind),
@@ -522,8 +505,10 @@ class JobClient:
             unified=unified,
             group_by=group_by,
         )
-        now_s = self._clock.now()
-        listing = search_jobs(self._target.search, wanted, now_s, sort_by=sort_by, order=order, limit=limit)
+        now_s = self._target.clock.now()
+        listing = service.search_jobs(
+            self._target.search, wanted, now_s, sort_by=sort_by, order=order, limit=limit
+        )
         return Found.of(listing, limit, self._shown)
 
     def get(self, job: str) -> ReportedJob:
@@ -533,7 +518,7 @@ class JobClient:
             NotFound: there is no such job.
             WrongUsage: there are several of that name.
         """
-        return self._shown(self._backend.details(self._find(job).id))
+        return self._shown(self._details(job))
 
     def logs(
         self, job: str, follow: bool = False, *, task: str | None = None, lines: int | None = None
@@ -548,16 +533,17 @@ class JobClient:
         """
         found = self._find(job)
         self._shown(found)  # a log may hold what the job was given
-        task = task or first_task(found)
-        if follow:
-            return self._followed(found, task, lines)
-        text = read_log(self._target, found, task, self._redactor).text or ""
-        return text if lines is None else last_lines(text, lines)
+        where = (self._target, found, task or service.first_task(found), self._redactor)
 
-    def _followed(self, job: ObservedJob, task: str, lines: int | None) -> Iterator[str]:
-        parts = follow_log(self._target, job, task, self._redactor)
-        for number, text in enumerate(part.text for part in parts if part.text is not None):
-            yield from (text if lines is None or number else last_lines(text, lines)).splitlines()
+        def cut(text: str) -> str:
+            return text if lines is None else last_lines(text, lines)
+
+        if not follow:
+            return cut(service.read_log(*where).text or "")
+        texts = (part.text for part in service.follow_log(*where) if part.text is not None)
+        return (
+            line for number, text in enumerate(texts) for line in (text if number else cut(text)).splitlines()
+        )
 
     def events(self, job: str, *, limit: int = 500) -> tuple[Event, ...]:
         """Return what happened to a job, the oldest first.
@@ -567,7 +553,7 @@ class JobClient:
         """
         found = self._find(job)
         self._shown(found)
-        events = read_events(self._target.logs, found.id, limit, {"order": "asc"})
+        events = service.read_events(self._target.logs, found.id, limit, {"order": "asc"})
         return tuple(
             Event.model_validate(redacted(event.model_dump(exclude_unset=True), self._redactor))
             for event in events
@@ -580,7 +566,7 @@ class JobClient:
             NotFound: there is no such job.
         """
         found = self._find(job)
-        metrics = self._target.logs.metrics(found.id, task or first_task(found)) or ()
+        metrics = self._target.logs.metrics(found.id, task or service.first_task(found)) or ()
         return tuple(Metric.model_validate(metric.model_dump(exclude_unset=True)) for metric in metrics)
 
     def terminate(self, job: str, *, force: bool = False) -> ReportedJob:
@@ -590,15 +576,15 @@ class JobClient:
             Refused: it is protected, has ended, or a stack owns it and `force` is not given.
             NotFound: there is no such job.
         """
-        found = self._backend.details(self._find(job).id)
-        check_allowed([found], Operation.TERMINATE, force=force)
+        found = self._details(job)
+        service.check_allowed([found], Operation.TERMINATE, force=force)
 
         def note(job: ObservedJob) -> None:
             if (recording := self._context.recording) is not None:
                 recording.note_termination(self._context.scope, job)
 
-        terminate(self._target, found, note)
-        return self._shown(self._backend.details(found.id))
+        service.terminate(self._target, found, note)
+        return self._shown(self._target.backend.details(found.id))
 
     def wait(
         self,
@@ -618,9 +604,9 @@ class JobClient:
             raise _invalid("goal", f'"{until}" is not one of {", ".join(Goal)}') from None
         if timeout_s is not None and not isinstance(timeout_s, int | float):
             raise _invalid("timeout", f"expected a number of seconds, got {timeout_s!r}")
-        found = self._backend.details(self._find(job).id)
-        watch = JobWatch(self._backend, found, goal, lambda *_: None)
-        [end] = watch_all([watch], self._clock, timeout_s)
+        found = self._details(job)
+        watch = JobWatch(self._target.backend, found, goal, lambda *_: None)
+        [end] = watch_all([watch], self._target.clock, timeout_s)
         shown = self._shown(watch.job)
         if end is WaitEnd.REACHED:
             return shown
@@ -629,14 +615,16 @@ class JobClient:
             WaitEnd.TIMED_OUT: (ExitCode.TIMED_OUT, "timed out"),
             WaitEnd.GONE: (ExitCode.UNKNOWN, "its record no longer exists"),
         }[end]
-        raise WaitFailed(
-            shown, code, Diagnostic("the wait failed", f"{watch.job.name} is {watch.job.phase_text}: {why}")
-        )
+        why = f"{watch.job.name} is {watch.job.phase_text}: {why}"
+        raise WaitFailed(shown, code, Diagnostic("the wait failed", why))
+
+    def _details(self, job: str) -> ObservedJob:
+        return self._target.backend.details(self._find(job).id)
 
     def _find(self, job: str) -> ObservedJob:
         if not isinstance(job, str):
             raise _invalid("job", f"expected an id, a name or a key, got {type(job).__name__}")
-        return find_job(self._stack, self._target, job)
+        return service.find_job(self._context.loaded.stack, self._target, job)
 
     def _shown(self, job: ObservedJob) -> ReportedJob:
         """A job as it may be seen; what was taken out is in no later answer either."""
@@ -653,9 +641,9 @@ def _phase(name: str) -> str:
     return phase.value
 
 
-def _moment(value: Time | None) -> Moment | None:
+def _moment(value: Time | None) -> service.Moment | None:
     try:
-        return None if value is None else Moment.parse(value)
+        return None if value is None else service.Moment.parse(value)
     except ValueError as error:
         raise _invalid("filter", str(error)) from None
 
@@ -793,9 +781,8 @@ class Plan(_Report):
         try:
             written.write(file)
         except OSError as error:
-            raise ReconcilerError(
-                Diagnostic("cannot write the plan file", f"{file}: {error.strerror}")
-            ) from error
+            why = f"{file}: {error.strerror}"
+            raise ReconcilerError(Diagnostic("cannot write the plan file", why)) from error
         self._digest = written.digest
 
     def _as_file(self, file: Path | None) -> PlanFile:
@@ -910,8 +897,7 @@ class DriftReport(_Report):
     @property
     def exit_code(self) -> ExitCode:
         """That of `reconciler drift`: 8 where too little could be read to judge."""
-        code: ExitCode = self._core.exit_code
-        return code
+        return ExitCode(self._core.exit_code)
 
 
 # --- the arguments: a program may hand over anything, and hears of it before anything is done
@@ -926,13 +912,6 @@ def _path(value: object) -> Path:
     if not isinstance(text, str):
         raise _invalid("path", f"expected a str or a Path, got {type(value).__name__}")
     return Path(text)
-
-
-def _paths(values: AnyPath | Iterable[AnyPath]) -> list[Path]:
-    """Several paths, or one."""
-    if isinstance(values, Iterable) and not isinstance(values, str | bytes | os.PathLike):
-        return [_path(value) for value in values]
-    return [_path(values)]
 
 
 def _variables(values: Mapping[str, object] | None) -> dict[str, str]:
@@ -965,7 +944,7 @@ def _environ(values: Mapping[str, str] | None) -> Mapping[str, str]:
 
 
 def _text(what: str, value: str | None) -> str | None:
-    if value is not None and not isinstance(value, str):
+    if not isinstance(value, str | None):
         raise _invalid(what, f"expected a text, got {type(value).__name__}")
     return value
 
