@@ -12,7 +12,7 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -28,32 +28,20 @@ from reconciler.text import printable, visible
 if TYPE_CHECKING:
     from subprocess import Popen
 
-    from reconciler.render import Style
-
 
 #: Narrower ones are treated as this wide: the terminal breaks the lines then.
 LEAST_COLUMNS = 20
 
 
-def screen_columns(stream: TextIO) -> int | None:
-    """How many columns there are: COLUMNS, or what the terminal says; None if nobody knows."""
-    found = _size("COLUMNS", stream)
-    return max(LEAST_COLUMNS, found) if found else None
-
-
-def screen_rows(stream: TextIO) -> int | None:
-    """How many lines there are: LINES, or what the terminal says; None if nobody knows."""
-    return _size("LINES", stream) or None
-
-
-def _size(name: str, stream: TextIO) -> int:
-    text = os.environ.get(name, "")
-    if text.isascii() and text.isdecimal() and len(text) < 6 and int(text):
-        return int(text)
+def _screen_size(stream: TextIO) -> tuple[int, int]:
+    """Columns and lines: those of COLUMNS and LINES, or what the terminal says; 0 if nobody knows."""
+    found: Sequence[int] = (0, 0)
     with suppress(OSError, ValueError, AttributeError):
         found = os.get_terminal_size(stream.fileno())
-        return found.columns if name == "COLUMNS" else found.lines
-    return 0
+    texts = (os.environ.get(name, "") for name in ("COLUMNS", "LINES"))
+    given = (int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0 for text in texts)
+    columns, lines = (size or of_terminal for size, of_terminal in zip(given, found, strict=True))
+    return columns and max(LEAST_COLUMNS, columns), lines
 
 
 _TERMINALS_WITHOUT_LINKS = ("dumb", "unknown", "linux", "cons25", "vt100", "vt220", "emacs")
@@ -72,18 +60,18 @@ def links_are_shown(environ: Mapping[str, str]) -> bool:
     return not vte.isdecimal() or int(vte) >= _LEAST_VTE
 
 
-def url_of(place: Place) -> str | None:
-    """The address of a line of a file, if the file is there: what a git revision holds is not."""
-    url = _url_of_file(Path.cwd() / place.file)
-    return None if url is None else f"{url}#{place.line}"
-
-
 @lru_cache(maxsize=256)
 def _url_of_file(path: Path) -> str | None:
     try:
         return f"file://{quote(path.as_posix())}" if path.is_file() else None
     except (OSError, ValueError):
         return None
+
+
+def _url_of(place: Place) -> str | None:
+    """The address of a line of a file, if the file is there: what a git revision holds is not."""
+    url = _url_of_file(Path.cwd() / place.file)
+    return url and f"{url}#{place.line}"
 
 
 class Console:
@@ -102,7 +90,7 @@ class Console:
         #: Whether a long text may be shown by a pager.
         self.may_page = True
         self._page: list[str] | None = None
-        self._show_page: Callable[[str], bool] = lambda _: False
+        self._pager = ""
 
     @property
     def has_no_reader(self) -> bool:
@@ -112,14 +100,15 @@ class Console:
     def style(self, stream: TextIO) -> Style:
         """The style for a stream: colours on a terminal, or if asked for; a width and links on one only."""
         is_terminal = stream.isatty()
-        is_coloured = self.colour == "always" if self.colour != "auto" else _may_be_coloured(is_terminal)
+        may_be = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        is_coloured = may_be if self.colour == "auto" else self.colour == "always"
         if not is_terminal:
             return Style(is_coloured)
-        style = Style(is_coloured, width=screen_columns(stream))
+        style = Style(is_coloured, width=_screen_size(stream)[0] or None)
         if not is_coloured or not links_are_shown(os.environ):
             return style
         self._link_id = self._link_id or os.urandom(8).hex()
-        return style._replace(url_of=url_of, link_id=self._link_id)
+        return style._replace(url_of=_url_of, link_id=self._link_id)
 
     def clean(self, text: str, *, is_redacted: bool = False) -> str:
         """What of a text may be written, to whatever place: no secret, and nothing that is not seen.
@@ -158,12 +147,12 @@ class Console:
             self.lose_reader()
 
     @contextmanager
-    def collected(self, show: Callable[[str], bool]) -> Iterator[None]:
+    def paged_by(self, pager: str) -> Iterator[None]:
         """Keep what is written to stdout until the block ends, or something is written to stderr.
 
-        Then `show` is given it; what it did not show is written.
+        Then the pager is given it, if it is longer than the screen; what it did not show is written.
         """
-        self._page, self._show_page = [], show
+        self._page, self._pager = [], pager
         try:
             yield
             self._turn_page()
@@ -175,10 +164,8 @@ class Console:
     def _turn_page(self) -> None:
         """Show what was kept: what comes now is about it."""
         page, self._page = self._page, None
-        if page is None:
-            return
         try:
-            if page and not self._show_page(text := "".join(page)):
+            if page and not _show_by_pager(text := "".join(page), self._pager):
                 self._write(text)
         finally:
             self._page = []
@@ -232,61 +219,39 @@ class Console:
     def diagnostics(self, diagnostics: Iterable[Diagnostic]) -> None:
         """Write problems to stderr."""
         if self.log_format == "json":
-            for diagnostic in diagnostics:
-                self.tell(self._json(_log_line(diagnostic), None))
+            for one in diagnostics:
+                place = None if one.location is None else str(one.location)
+                words = {"level": one.severity.value, "message": one.what, "why": one.why, "fix": one.fix}
+                self.tell(self._json({**words, "path": one.path, "location": place}, None))
             return
         from reconciler.render.text import render_diagnostics
 
         style = self.style(sys.stderr)
         self.say(render_diagnostics(diagnostics, style, verbose=self.verbosity > 0).rstrip("\n"))
 
-    def write_file(
-        self, path: Path, text: str, *, is_redacted: bool = False, mode: int | None = None
-    ) -> None:
+    def write_file(self, path: Path, text: str, *, is_redacted: bool = False) -> None:
         """Write a result to a file, whole or not at all; see `reconciler.files.write_file`.
 
         Raises:
             WrongUsage: a directory, a device, a pipe or a socket stands there.
             OSError: it cannot be written.
         """
-        data = self.encoded(text, is_redacted=is_redacted)
         try:
-            write_file(path, data, mode)
-        except BrokenPipeError:
-            # The reader of /dev/stdout, say, has gone: that changes nothing of what is done.
-            return
+            # The reader of /dev/stdout, say, may have gone: that changes nothing of what is done.
+            with suppress(BrokenPipeError):
+                write_file(path, self.encoded(text, is_redacted=is_redacted))
         except NotRegular as found:
             why = f"{found.filename} is {found.strerror}"
-            raise WrongUsage(
-                Diagnostic("not a regular file", why, "use a regular file, or a new one")
-            ) from None
-
-
-def _may_be_coloured(is_terminal: bool) -> bool:
-    return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def _log_line(diagnostic: Diagnostic) -> dict[str, object]:
-    place = diagnostic.location
-    return {
-        "level": diagnostic.severity.value,
-        "message": diagnostic.what,
-        "why": diagnostic.why,
-        "fix": diagnostic.fix,
-        "path": diagnostic.path,
-        "location": None if place is None else str(place),
-    }
+            fix = "use a regular file, or a new one"
+            raise WrongUsage(Diagnostic("not a regular file", why, fix)) from None
 
 
 def _says_that_nobody_reads(error: OSError, stream: TextIO) -> bool:
     """Whether the other end of a pipe is closed, or the terminal was hung up."""
-    if isinstance(error, BrokenPipeError):
-        return True
-    try:
+    is_device = False
+    with suppress(OSError, ValueError):
         is_device = stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
-    except (OSError, ValueError):
-        return False
-    return is_device and error.errno == errno.EIO
+    return isinstance(error, BrokenPipeError) or (is_device and error.errno == errno.EIO)
 
 
 def has_reader(stream: TextIO) -> bool:
@@ -327,7 +292,7 @@ def paged(*, is_wanted: bool) -> Iterator[None]:
     if command is None:
         yield
         return
-    with console.collected(lambda text: _show_by_pager(text, command)):
+    with console.paged_by(command):
         yield
 
 
@@ -351,8 +316,8 @@ def _show_by_pager(text: str, command: str) -> bool:
 
     from reconciler.render.text import cell_len
 
-    rows, columns = screen_rows(sys.stdout), screen_columns(sys.stdout)
-    if rows is None or columns is None:
+    columns, rows = _screen_size(sys.stdout)
+    if not (columns and rows):
         return False
     needed = sum(max(1, -(-cell_len(line) // columns)) for line in text.rstrip("\n").split("\n"))
     if needed < rows:  # the shell's prompt takes a line, too

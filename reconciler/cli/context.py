@@ -42,27 +42,19 @@ def load_stack(
     """Read the manifest as it is on a target; every secret in it is known to the console from then on."""
     from reconciler.manifest import load
 
+    places, learn = list(paths) or [Path()], console.redact.learn
+    values: Any = {"variables": dict(variables), "var_files": list(var_files), "environ": os.environ}
     try:
-        loaded = load(
-            list(paths) or [Path()],
-            variables=dict(variables),
-            var_files=list(var_files),
-            environ=os.environ,
-            offline=offline,
-            learn=console.redact.learn,
-            traced=traced,
-            target=target,
-        )
+        return known(load(places, **values, offline=offline, learn=learn, traced=traced, target=target))
     except ManifestInvalid:
         if final_outputs.is_asked_for:
             # Metrics of a stack must not vanish when its manifest breaks.
             from reconciler.manifest.load import outline
 
             with suppress(ReconcilerError):
-                found = outline(list(paths) or [Path()], var_files)
+                found = outline(places, var_files)
                 final_outputs.about(found.stack or "", target or found.target)
         raise
-    return known(loaded)
 
 
 def known(loaded: LoadedStack) -> LoadedStack:
@@ -206,20 +198,16 @@ def open_loaded(loaded: LoadedStack, target_name: str | None) -> Iterator[Target
 
 def say_gaps(listing: Listing) -> ExitCode:
     """Say what could not be read; a list with gaps is not the list that was asked for."""
-    gaps = [
-        Diagnostic(
-            "a job cannot be read", f"{lost.name or lost.id or '?'}: {lost.why}", severity=Severity.WARNING
-        )
-        for lost in listing.unreadable
-    ]
-    if gaps:
-        console.diagnostics(gaps)
-    if isinstance(listing.problem, ReconcilerError):
-        console.diagnostics(listing.problem.diagnostics)
-        return ExitCode(listing.problem.exit_code)
-    if listing.problem is not None:
-        console.diagnostics([Diagnostic("the list could not be read", listing.problem)])
-    return ExitCode.UNKNOWN if listing.problem or listing.unreadable else ExitCode.DONE
+    what, problem = "a job cannot be read", listing.problem
+    lost = [(one.name or one.id or "?", one.why) for one in listing.unreadable]
+    if lost:
+        console.diagnostics(Diagnostic(what, f"{n}: {w}", severity=Severity.WARNING) for n, w in lost)
+    if isinstance(problem, ReconcilerError):
+        console.diagnostics(problem.diagnostics)
+        return ExitCode(problem.exit_code)
+    if problem is not None:
+        console.diagnostics([Diagnostic("the list could not be read", problem)])
+    return ExitCode.UNKNOWN if problem or lost else ExitCode.DONE
 
 
 def learn_tokens(job: ObservedJob) -> None:

@@ -23,21 +23,13 @@ from reconciler.files import remove_temporary_files, write_file
 from reconciler.text import printable, printable_lines
 from reconciler.version import __version__
 
-#: The signals that end a run in order; not every system has each.
-SIGNALS: dict[int, ExitCode] = {
-    number: code
-    for name, code in (
-        ("SIGHUP", ExitCode.HUNG_UP),
-        ("SIGINT", ExitCode.INTERRUPTED),
-        ("SIGTERM", ExitCode.TERMINATED),
-    )
-    if (number := getattr(signal, name, None)) is not None
-}
-_SIGNAL_WORDS = {
-    ExitCode.HUNG_UP: "hung up",
-    ExitCode.INTERRUPTED: "interrupted",
-    ExitCode.TERMINATED: "terminated",
-}
+#: The signals that end a run in order, with their exit codes and words; not every system has each.
+_ENDING = (
+    ("SIGHUP", ExitCode.HUNG_UP, "hung up"),
+    ("SIGINT", ExitCode.INTERRUPTED, "interrupted"),
+    ("SIGTERM", ExitCode.TERMINATED, "terminated"),
+)
+SIGNALS = {getattr(signal, name): code for name, code, _ in _ENDING if hasattr(signal, name)}
 
 
 class Stopped(BaseException):
@@ -61,13 +53,25 @@ def number_of_signal(error: BaseException | None) -> int | None:
 
 def of_exception(error: BaseException) -> ExitCode:
     """Show what ended a run, and return its code; never a traceback."""
-    if (number := number_of_signal(error)) is not None:
-        return _of_signal(SIGNALS[number])
+    number = number_of_signal(error) or (signal.SIGINT if isinstance(error, click.Abort) else None)
+    if number is not None:
+        code = SIGNALS[number]
+        [word] = (word for _, of_word, word in _ENDING if of_word is code)
+        # A terminal shows ^C where the line was.
+        is_after_sign = console.log_format == "text" and code is ExitCode.INTERRUPTED
+        console.say(f"\n{word}" if is_after_sign else word)
+        return code
     match error:
-        case click.Abort():
-            return _of_signal(ExitCode.INTERRUPTED)
         case click.ClickException():
-            _show_usage(error)
+            context = getattr(error, "ctx", None)
+            if console.log_format == "json":
+                fix = f"{context.command_path} --help" if context is not None else None
+                console.diagnostics([Diagnostic(error.format_message(), fix=fix)])
+                return ExitCode.WRONG_USAGE
+            if context is not None:
+                console.say(context.get_usage())
+                console.say(f"Try '{context.command_path} --help' for help.\n")
+            console.say(f"error: {printable_lines(error.format_message())}")
             return ExitCode.WRONG_USAGE
         case ReconcilerError():
             console.diagnostics(error.diagnostics)
@@ -84,25 +88,6 @@ def of_exception(error: BaseException) -> ExitCode:
             console.diagnostics([Diagnostic("not confirmed", "the input ended")])
             return ExitCode.REFUSED
     return report_fault(error)
-
-
-def _of_signal(code: ExitCode) -> ExitCode:
-    # A terminal shows ^C where the line was.
-    is_on_its_own_line = console.log_format == "json" or code is not ExitCode.INTERRUPTED
-    console.say(_SIGNAL_WORDS[code] if is_on_its_own_line else f"\n{_SIGNAL_WORDS[code]}")
-    return code
-
-
-def _show_usage(error: click.ClickException) -> None:
-    context = getattr(error, "ctx", None)
-    if console.log_format == "json":
-        fix = f"{context.command_path} --help" if context is not None else None
-        console.diagnostics([Diagnostic(error.format_message(), fix=fix)])
-        return
-    if context is not None:
-        console.say(context.get_usage())
-        console.say(f"Try '{context.command_path} --help' for help.\n")
-    console.say(f"error: {printable_lines(error.format_message())}")
 
 
 def report_fault(error: BaseException) -> ExitCode:
@@ -179,16 +164,11 @@ SHOW_CURSOR = b"\x1b[?25h"
 
 def restore_on_signals() -> None:
     """Handle the signals that nobody else handles. Only the main thread may call it."""
-    for name in _FATAL:
-        _handle_default(name, _end_by_signal)
-    _handle_default("SIGTSTP", _stop_by_signal)
-
-
-def _handle_default(name: str, handler: signal._HANDLER) -> None:
-    number = getattr(signal, name, None)
-    # What is ignored from the start on stays so, and what Python itself handles (faulthandler) too.
-    if number is not None and signal.getsignal(number) is signal.SIG_DFL:
-        signal.signal(number, handler)
+    for name in (*_FATAL, "SIGTSTP"):
+        number = getattr(signal, name, None)
+        # What is ignored from the start on stays so, and what Python itself handles (faulthandler) too.
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _stop_by_signal if name == "SIGTSTP" else _end_by_signal)
 
 
 def _end_by_signal(number: int, frame: FrameType | None) -> None:
@@ -333,9 +313,9 @@ def interruptible(interrupt: Interrupt) -> Iterator[None]:
 @contextmanager
 def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Have the signals that end a run handled by somebody else."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
     # What is ignored from the start on (nohup, a job in the background) stays so.
-    before = {number: old for number, old in before.items() if old is not signal.SIG_IGN}
+    before = {number: old for number, old in handlers.items() if old is not signal.SIG_IGN}
     try:
         for number in before:
             signal.signal(number, handler)
