@@ -19,21 +19,8 @@ from reconciler.core.ports import Clock, SupportsDiagnosis, SupportsSearch
 from reconciler.core.record import RecordsUnavailable, Scope
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
-from reconciler.decide.doctor import (
-    Check,
-    Health,
-    Trouble,
-    of_clock,
-    of_conflicting_jobs,
-    of_duplicates,
-    of_failure,
-    of_lock,
-    of_memory,
-    of_quota,
-    unchecked,
-    well,
-    wrong,
-)
+from reconciler.decide import doctor as judge
+from reconciler.decide.doctor import Check, Health, Trouble, of_failure, unchecked, well, wrong
 from reconciler.errors import (
     Diagnostic,
     ManifestInvalid,
@@ -158,48 +145,48 @@ class Examination:
             yield from _problems("records", invalid.diagnostics)
             yield from unchecked(("history",), "the record store URL is incomplete")
             return
-        yield self._opened(url, cleanup)
-        if not self._has_records:
-            yield from unchecked(("history",), "the record store is unavailable")
-            return
-        is_shared = url is not None and not parse_store_url(url).kind.is_file
-        yield of_memory(is_local=self._target.traits.is_embedded, is_shared=is_shared)
-
-    def _opened(self, url: str | None, cleanup: ExitStack) -> Check:
-        store = parse_store_url(url or file_url(str(self._loaded.root / RECORD_DIRECTORY / DATABASE)))
-        place = store.shown
+        root = self._loaded.root
+        store = parse_store_url(url or file_url(str(root / RECORD_DIRECTORY / DATABASE)))
+        where, check = store.shown, None
         if store.kind.is_file:
-            file = self._loaded.root / store.name
-            place, directory = f"this machine's file {file}", file.parent
-            # The directory need not exist yet.
-            there = next(one for one in (directory, *directory.parents) if one.exists())
+            file = root / store.name
+            where = f"this machine's file {file}"
             try:
+                # The directory need not exist yet.
+                there = next(one for one in (file.parent, *file.parent.parents) if one.exists())
                 tempfile.TemporaryFile(dir=there).close()
             except OSError as error:
-                why = f"{directory}: {error.strerror or error}"
-                return wrong("records", why, f"{directory} must be a writable directory")
-        recording = open_recording(url, self._loaded.root, runtime())
-        cleanup.callback(recording.close)
-        try:
-            self._store = recording.reading()
-            if self._store is not None:
-                self._store.check()
-        except RecordsUnavailable as unavailable:
-            return _problems("records", unavailable.diagnostics)[0]
+                why = f"{file.parent}: {error.strerror or error}"
+                check = wrong("records", why, f"{file.parent} must be a writable directory")
+        if check is None:
+            recording = open_recording(url, root, runtime())
+            cleanup.callback(recording.close)
+            try:
+                self._store = recording.reading()
+                if self._store is not None:
+                    self._store.check()
+            except RecordsUnavailable as unavailable:
+                [check, *_] = _problems("records", unavailable.diagnostics)
+        if check is not None:
+            yield check
+            yield from unchecked(("history",), "the record store is unavailable")
+            return
         self._has_records = True
-        return well("records", place if self._store else f"{place}; nothing is recorded yet")
+        yield well("records", where if self._store else f"{where}; nothing is recorded yet")
+        is_shared = url is not None and not store.kind.is_file
+        yield judge.of_memory(is_local=self._target.traits.is_embedded, is_shared=is_shared)
 
     def _of_lock(self, identity: TargetIdentity) -> Check:
         """See who holds the lock of the stack on this target."""
         if not self._has_records:
             return unchecked((LOCK,), "the record store is unavailable")[0]
         if self._store is None:
-            return of_lock(None, 0.0)
+            return judge.of_lock(None, 0.0)
         try:
             holder = self._store.holder(Scope.of(self._loaded.stack.name, identity))
         except RecordsUnavailable as unavailable:
             return _problems(LOCK, unavailable.diagnostics)[0]
-        return of_lock(holder, self._clock.now())
+        return judge.of_lock(holder, self._clock.now())
 
     def _of_service(self, place: Connected) -> Iterator[Check]:
         backend, identity, is_embedded = place.backend, place.identity, self._target.traits.is_embedded
@@ -218,8 +205,8 @@ class Examination:
         else:
             yield _lacking("credentials", place.not_supported("say where its credentials come from"))
         failure = listing.problem if isinstance(listing.problem, ServiceError) else None
-        if isinstance(failure, LocalFileFailed) or (
-            failure and not isinstance(failure, Unauthorized | Rejected)
+        if failure and (
+            isinstance(failure, LocalFileFailed) or not isinstance(failure, Unauthorized | Rejected)
         ):
             yield of_failure("endpoint", failure)
             yield from unchecked(_from("clock"), "the service does not respond")
@@ -228,7 +215,7 @@ class Examination:
         if is_embedded:
             clock = well("clock", "the in-process emulator uses this machine's clock")
         elif diagnosis:
-            clock = of_clock(diagnosis.skew_s)
+            clock = judge.of_clock(diagnosis.skew_s)
         else:
             clock = _lacking("clock", place.not_supported("tell the time of its service"))
         yield clock
@@ -279,8 +266,8 @@ class Examination:
             name = lost.name or lost.id or "a job"
             yield wrong("the list", f"{name} cannot be read: {lost.why}", None, Trouble.UNREACHABLE)
         ownership = sort_by_key(seen, stack.name, stack.declared_keys)
-        yield from of_duplicates(ownership)
-        yield from of_conflicting_jobs(ownership, stack.declared_keys)
+        yield from judge.of_duplicates(ownership)
+        yield from judge.of_conflicting_jobs(ownership, stack.declared_keys)
 
 
 def _problems(name: str, diagnostics: Sequence[Diagnostic]) -> list[Check]:
@@ -349,4 +336,4 @@ def _quota(place: Connected) -> Check:
         return _lacking("quota", refusal)
     except ServiceError as failure:
         return _denied("quota", _GET_QUOTAS, failure)
-    return of_quota(quota.quota, quota.used) if quota else of_quota(None, None)
+    return judge.of_quota(quota and quota.quota, quota and quota.used)

@@ -57,11 +57,8 @@ class ExportSource(NamedTuple):
         return self.session.target.identity.name
 
 
-class JobSelection(NamedTuple):
-    """The jobs that are to be exported, and how well they could be read."""
-
-    jobs: list[ObservedJob]
-    codes: list[ExitCode]
+#: The jobs that are to be exported, and how well they could be read.
+JobSelection = tuple[list[ObservedJob], list[ExitCode]]
 
 
 @contextmanager
@@ -116,7 +113,8 @@ def named_jobs(session: TargetSession, names: Sequence[str]) -> JobSelection:
     Raises:
         Unauthorized: the account may not read them.
     """
-    jobs, codes = [], []
+    jobs: list[ObservedJob] = []
+    codes: list[ExitCode] = []
     for name in names:
         try:
             jobs.append(session.find(name))
@@ -125,7 +123,7 @@ def named_jobs(session: TargetSession, names: Sequence[str]) -> JobSelection:
         except ServiceError as failure:
             console.diagnostics(failure.diagnostics)
             codes.append(ExitCode(failure.exit_code))
-    return JobSelection(jobs, codes)
+    return jobs, codes
 
 
 def unmanaged_jobs(session: TargetSession, filters: JobFilters, globs: Sequence[str]) -> JobSelection:
@@ -141,7 +139,7 @@ def unmanaged_jobs(session: TargetSession, filters: JobFilters, globs: Sequence[
         console.say(f"{are} left out; name a job to export it all the same.")
     if filters.looks_back:
         console.say("The service searched the last 31 days only; use --created-after to go further back.")
-    return JobSelection(unmanaged, [say_gaps(listing)])
+    return unmanaged, [say_gaps(listing)]
 
 
 # --- from jobs to a manifest
@@ -149,7 +147,8 @@ def unmanaged_jobs(session: TargetSession, filters: JobFilters, globs: Sequence[
 
 def exported(source: ExportSource, stack: str, found: JobSelection) -> tuple[ExportedStack, ExitCode]:
     """The manifest of the jobs, and the exit code: stderr has said what is not in it."""
-    job_by_id = {job.id: job for job in found.jobs}
+    found_jobs, codes = found
+    job_by_id = {job.id: job for job in found_jobs}
     details = read_details(source.session.target.backend, [*job_by_id])
     jobs = [job for job in details.values() if isinstance(job, ObservedJob)]
     for job in jobs:
@@ -163,24 +162,17 @@ def exported(source: ExportSource, stack: str, found: JobSelection) -> tuple[Exp
         is_secret=lambda text: console.redact(text) != text,
         learn=console.redact.learn,
     )
-    failures = [
-        (job_by_id[job_id].name, one) for job_id, one in details.items() if isinstance(one, ServiceError)
-    ]
-    problems = [
-        _warning("a job cannot be read", f"{name}: {failure.message}")
-        for name, failure in failures
-        if not isinstance(failure, NotFound)
-    ]
+    problems, gone = [], []
+    for job_id, failure in details.items():
+        name = job_by_id[job_id].name
+        if isinstance(failure, NotFound):
+            gone.append(_warning("a job is gone", f"{name} was deleted meanwhile"))
+        elif isinstance(failure, ServiceError):
+            problems.append(_warning("a job cannot be read", f"{name}: {failure.message}"))
     problems += [_warning("a job cannot be declared", f"{one.job.name}: {one.why}") for one in result.skipped]
-    gone = [
-        _warning("a job is gone", f"{name} was deleted meanwhile")
-        for name, failure in failures
-        if isinstance(failure, NotFound)
-    ]
-    if notes := [*problems, *gone, *_unmatched(result), *_losses(result)]:
+    if notes := [*problems, *gone, *_losses(result)]:
         console.diagnostics(notes)
-    codes = [*found.codes, ExitCode.UNKNOWN if problems else ExitCode.DONE]
-    return result, first_of(codes)
+    return result, first_of([*codes, ExitCode.UNKNOWN if problems else ExitCode.DONE])
 
 
 def manifest_text(result: ExportedStack, head: Sequence[str]) -> str:
@@ -192,14 +184,11 @@ def manifest_text(result: ExportedStack, head: Sequence[str]) -> str:
     return console.clean(text)
 
 
-def _unmatched(result: ExportedStack) -> Iterator[Diagnostic]:
+def _losses(result: ExportedStack) -> Iterator[Diagnostic]:
     for entry in result.unmatched:
         why = f"apply would create {entry.key} beside {entry.job.name}, which is no name of this key"
         fix = f"before anything is applied, {adopt_command(entry.key, entry.job.id)}"
         yield _warning("not in conflict with its job", why, f"jobs.{entry.key}", fix)
-
-
-def _losses(result: ExportedStack) -> Iterator[Diagnostic]:
     for entry in result.entries:
         for path, why in entry.omissions:
             yield _warning("not exported as it is", why, f"jobs.{entry.key}.{path}")
@@ -208,11 +197,8 @@ def _losses(result: ExportedStack) -> Iterator[Diagnostic]:
         why = f"no document of the service has {', '.join(unknown)}; left out"
         yield _warning("unknown fields", why, fix="if the jobs were given them, add them under raw")
     if result.unreported:
-        yield _warning(
-            "fields not reported",
-            f"the service does not report {', '.join(result.unreported)}",
-            fix="add them if the jobs have them",
-        )
+        why = f"the service does not report {', '.join(result.unreported)}"
+        yield _warning("fields not reported", why, fix="add them if the jobs have them")
 
 
 def _warning(what: str, why: str, path: str = "", fix: str | None = None) -> Diagnostic:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ def check_fleet() -> int:
             results.append(result)
             tell(result)
 
-        for result in tuple(results):
+        for result in results:
             tell(result)
         try:
             here = StackRunner(os.environ, threading.Event(), learn=console.redact.learn)
@@ -92,11 +92,10 @@ def check_fleet() -> int:
         except (KeyboardInterrupt, Stopped, ReconcilerError):
             for result in results:  # there will be no report of it
                 if not result.is_quiet:
-                    said = result.errors[0].message if result.errors else result.last_line
-                    console.say(printable(f"{result.root}: {said}"))
+                    console.say(_line_of(result))
             raise
     report = FleetReport.of(command, results, __version__)
-    _check_names(report, options)
+    _check_names(report)
     _show_messages(report)
     show(Content.FLEET, report, specs, is_redacted=True)
     _mark_shown(to_send, report, tasks, scheduler)
@@ -132,27 +131,14 @@ def _mark_shown(
 
 
 def _check_options(options: Mapping[str, Any], specs: Sequence[OutputSpec]) -> None:
-    """See that the options mean something for a fleet.
-
-    Raises:
-        WrongUsage: one does not.
-    """
     if options.get("plan_file") is not None:
         why = "--out saves the plan of one stack; with --fleet there are many"
-        raise WrongUsage(
-            Diagnostic(
-                "--out with --fleet", why, "save the plan of one stack: reconciler plan PATH --out FILE"
-            )
-        )
+        fix = "save the plan of one stack: reconciler plan PATH --out FILE"
+        raise WrongUsage(Diagnostic("--out with --fleet", why, fix))
     known = formats_of(Content.FLEET)
-    if unknown := [spec.format for spec in specs if spec.format not in known]:
-        raise WrongUsage(
-            Diagnostic(
-                "no such format for a fleet",
-                f"{unknown[0]} shows one stack",
-                f"use one of {', '.join(known)}",
-            )
-        )
+    for name in (spec.format for spec in specs if spec.format not in known):
+        why, fix = f"{name} shows one stack", f"use one of {', '.join(known)}"
+        raise WrongUsage(Diagnostic("no such format for a fleet", why, fix))
 
 
 def _request(command: str, options: Mapping[str, Any], specs: Sequence[OutputSpec]) -> FleetRequest:
@@ -171,31 +157,30 @@ def _request(command: str, options: Mapping[str, Any], specs: Sequence[OutputSpe
 
 
 def _task(root: StackRoot, top: Path) -> StackTask:
-    directory = root.directory
-    here = Path.cwd()
-    is_below = directory.is_relative_to(here)
-    shown = directory.relative_to(here).as_posix() if is_below else directory.as_posix()
-    prefix = "" if shown == "." else f"{shown.rstrip('/')}/"
+    directory, here = root.directory, Path.cwd()
+    shown = directory.relative_to(here) if directory.is_relative_to(here) else directory
+    prefix = "" if shown == Path() else f"{shown.as_posix().rstrip('/')}/"
     return StackTask(str(directory), directory.relative_to(top).as_posix(), prefix, root.name)
 
 
-def _check_names(report: FleetReport, options: Mapping[str, Any]) -> None:
-    """See that what was named is known to a stack, unless one failed that may know it.
+def _check_names(report: FleetReport) -> None:
+    """Check that what was named is known to a stack, unless one failed that may know it.
 
     Raises:
         WrongUsage: a key is neither declared nor owned by any stack.
         ManifestInvalid: a variable that was given a value is declared by none.
     """
-    undeclared = [result.undeclared for result in report.results]
-    known = [names for names in undeclared if names is not None]
-    if len(known) == len(undeclared) and (names := frozenset.intersection(*known)):
+
+    def unknown_to_all(names_by_stack: list[frozenset[str] | None]) -> list[str]:
+        known = [names for names in names_by_stack if names is not None]
+        return sorted(frozenset.intersection(*known)) if len(known) == len(names_by_stack) else []
+
+    if names := unknown_to_all([result.undeclared for result in report.results]):
         why = "no stack of the fleet declares it"
-        raise ManifestInvalid(*(Diagnostic("unknown variable", f"{name}: {why}") for name in sorted(names)))
-    unmatched = [result.unmatched for result in report.results]
-    without = [names for names in unmatched if names is not None]
-    if len(without) == len(unmatched) and (names := frozenset.intersection(*without)):
+        raise ManifestInvalid(*(Diagnostic("unknown variable", f"{name}: {why}") for name in names))
+    if names := unknown_to_all([result.unmatched for result in report.results]):
         why = "is neither a declared nor an owned key of any stack of the fleet"
-        raise WrongUsage(*(Diagnostic("unknown key", f'"{name}" {why}') for name in sorted(names)))
+        raise WrongUsage(*(Diagnostic("unknown key", f'"{name}" {why}') for name in names))
 
 
 def _show_messages(report: FleetReport) -> None:
@@ -213,38 +198,32 @@ def _show_messages(report: FleetReport) -> None:
             exits.report_traceback(result.traceback, result.errors[0].why)
 
 
+def _line_of(result: StackResult) -> str:
+    said = result.errors[0].message if result.errors else result.last_line
+    return printable(f"{result.root}: {said}")
+
+
 @contextmanager
 def fleet_progress(total: int) -> Iterator[Callable[[StackResult], None]]:
     """Yield what is told of each stack that is done; with `-v` each has a line."""
-    progress = _Progress(total)
-    if not can_draw(sys.stderr):
-        yield progress.take
-        return
-    progress.line = BusyLine(progress.text)
-    with display.part(progress.line, sys.stderr):
-        yield progress.take
+    done = failed = 0
+    next_s = time.monotonic() + SAY_AFTER_S
+    is_drawn = can_draw(sys.stderr)
 
+    def count() -> str:
+        return f"{done} of {total} stacks done" + (f", {failed} failed" if failed else "")
 
-class _Progress:
-    def __init__(self, total: int) -> None:
-        self._total, self._done, self._failed = total, 0, 0
-        self._next_s = time.monotonic() + SAY_AFTER_S
-        self.line: BusyLine | None = None
+    line = BusyLine(count())
 
-    @property
-    def text(self) -> str:
-        failed = f", {self._failed} failed" if self._failed else ""
-        return f"{self._done} of {self._total} stacks done{failed}"
+    def take(result: StackResult) -> None:
+        nonlocal done, failed, next_s
+        done += 1
+        failed += bool(result.errors)
+        console.detail(f"{count()}; {_line_of(result)}")
+        line.text = f"{count()}  {_line_of(result)}"
+        if not is_drawn and not console.verbosity and time.monotonic() >= next_s:
+            next_s = time.monotonic() + SAY_EVERY_S
+            console.say(count())
 
-    def take(self, result: StackResult) -> None:
-        """One more is done."""
-        self._done += 1
-        self._failed += bool(result.errors)
-        said = result.errors[0].message if result.errors else result.last_line
-        line = printable(f"{result.root}: {said}")
-        console.detail(f"{self.text}; {line}")
-        if self.line is not None:
-            self.line.text = f"{self.text}  {line}"
-        elif not console.verbosity and time.monotonic() >= self._next_s:
-            self._next_s = time.monotonic() + SAY_EVERY_S
-            console.say(self.text)
+    with display.part(line, sys.stderr) if is_drawn else nullcontext():
+        yield take

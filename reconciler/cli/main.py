@@ -70,11 +70,9 @@ class LazyGroup(click.Group):
     """A group whose commands are imported on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the table, which is the order of use."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command."""
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"reconciler.cli.{COMMANDS[cmd_name].module}")
@@ -82,7 +80,6 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing one of them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, row.help) for name, row in COMMANDS.items()])
 

@@ -97,9 +97,10 @@ class FinalOutputs:
         """Take what is asked for from a command line that was too wrong to be parsed as far as that."""
         command = next((word for word in args if not word.startswith("-")), "")
         asked = [*os.environ.get("RECONCILER_OUTPUT", "").split("\n"), *option_values(args, "--output", "-o")]
-        parts = [text.partition("=") for text in asked]
-        found = [(name, Path(file) if file else None) for name, _, file in parts if name in FORMATS]
-        self.ask(command, [OutputSpec(name, file) for name, file in found])
+        parts = (text.partition("=") for text in asked)
+        self.ask(
+            command, [OutputSpec(n, Path(file) if file else None) for n, _, file in parts if n in FORMATS]
+        )
 
 
 def option_values(args: Sequence[str], name: str, short: str | None = None) -> Iterator[str]:
@@ -141,16 +142,15 @@ def show_result(
     """
     view = View(at_s=at_s, digest=digest, plan=plan)
     final_outputs.show(Content.RESULT, result, view)
-    for spec in _at_once(outputs):
-        if spec.format not in formats_of(Content.RESULT):
+    for spec in outputs:
+        if FORMATS[spec.format].is_final or spec.format not in formats_of(Content.RESULT):
             continue
         text = _rendered(Content.RESULT, result, spec, view)
-        if FORMATS[spec.format].is_whole:
-            _write_output(spec, text)
-        elif spec.file is None:
-            _write_output(spec, f"\n{text}")
-        else:
-            _write_output(spec, _rendered(Content.PLAN, plan, spec, view) + "\n" + text)
+        if spec.file is None and not FORMATS[spec.format].is_whole:
+            text = f"\n{text}"
+        elif not FORMATS[spec.format].is_whole:
+            text = _rendered(Content.PLAN, plan, spec, view) + "\n" + text
+        _write_output(spec, text)
     _tell_github(Content.RESULT, result, outputs, view)
 
 
@@ -174,13 +174,10 @@ def show(
     """
     view = view or View()
     final_outputs.show(content, value, view)
-    for spec in _at_once(outputs):
-        _write_output(spec, _rendered(content, value, spec, view), is_redacted=is_redacted)
+    for spec in outputs:
+        if not FORMATS[spec.format].is_final:
+            _write_output(spec, _rendered(content, value, spec, view), is_redacted=is_redacted)
     _tell_github(content, value, outputs, view)
-
-
-def _at_once(outputs: Sequence[OutputSpec]) -> list[OutputSpec]:
-    return [spec for spec in outputs if not FORMATS[spec.format].is_final]
 
 
 def _rendered(content: Content, value: object, spec: OutputSpec, view: View) -> str:
@@ -189,11 +186,8 @@ def _rendered(content: Content, value: object, spec: OutputSpec, view: View) -> 
 
 
 def _completed(view: View) -> View:
-    return view._replace(
-        redact=console.redact,
-        verbose=console.verbosity > 0,
-        directory=directory_in_repository(),
-    )
+    is_verbose = console.verbosity > 0
+    return view._replace(redact=console.redact, verbose=is_verbose, directory=directory_in_repository())
 
 
 def directory_in_repository() -> str:
@@ -212,8 +206,7 @@ def _tell_github(content: Content, value: object, outputs: Sequence[OutputSpec],
         text = render(content, value, "markdown", view)
         append_file(Path(summary), console.encoded(text, is_redacted=True))
     if file := os.environ.get("GITHUB_OUTPUT"):
-        text = step_outputs(content, value, view)
-        append_file(Path(file), console.encoded(text, is_redacted=True))
+        append_file(Path(file), console.encoded(step_outputs(content, value, view), is_redacted=True))
 
 
 def _write_output(spec: OutputSpec, text: str, *, is_redacted: bool = False) -> None:

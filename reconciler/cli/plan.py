@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,7 @@ from reconciler.render import Content
 from reconciler.text import format_count
 
 if TYPE_CHECKING:
-    from reconciler.decide.plan import Allowances, Plan
-    from reconciler.plan_file import PlanFile
-    from reconciler.reconcile import Context
+    pass
 
 
 @opt.command(
@@ -71,35 +69,26 @@ def plan_command(
                 jobs = format_count(len(jobs_to_start(plan.actions)), "job")
                 console.say(f"pre-flight: {jobs} checked, nothing found")
         specs = requested_outputs(outputs)
-        digest = ""
-        if plan_file is not None:
-            saved = _as_file(plan, context, plan_file, allowed, records)
-            saved.write(plan_file)
-            digest = saved.digest
-        elif os.environ.get("GITHUB_OUTPUT") and any(spec.format == "github" for spec in specs):
-            # As the Python API has it: that of a file in the stack's root.
-            with suppress(Refused):
-                digest = _as_file(plan, context, context.loaded.root / "plan.json", allowed, records).digest
+        digest, is_for_github = "", any(spec.format == "github" for spec in specs)
+        if plan_file is not None or (is_for_github and os.environ.get("GITHUB_OUTPUT")):
+            from reconciler.plan_file import plan_file_of
+
+            # As the Python API has it: the digest is that of a file in the stack's root.
+            file = plan_file or context.loaded.root / "plan.json"
+            allow = tuple(sorted(allowed))
+            values: Any = {"environ": os.environ, "redact": console.redact}
+            with nullcontext() if plan_file else suppress(Refused):
+                saved = plan_file_of(
+                    plan, context.loaded, file, only=context.only, allow=allow, records=records, **values
+                )
+                digest = saved.digest
+                if plan_file is not None:
+                    saved.write(plan_file)
     with paged(is_wanted=not outputs):
         if plan_file is not None:
             _show_beside(digest, specs)
         show_plan(plan, specs, show_keep=show_keep, digest=digest)
     return plan.exit_code(detailed=detailed_exitcode)
-
-
-def _as_file(plan: Plan, context: Context, file: Path, allowed: Allowances, records: str | None) -> PlanFile:
-    from reconciler.plan_file import plan_file_of
-
-    return plan_file_of(
-        plan,
-        context.loaded,
-        file,
-        only=context.only,
-        allow=tuple(sorted(allowed)),
-        records=records,
-        environ=os.environ,
-        redact=console.redact,
-    )
 
 
 def _show_beside(text: str, outputs: Sequence[OutputSpec]) -> None:
