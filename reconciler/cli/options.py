@@ -468,11 +468,10 @@ FILTERS = (
 
 def output(content: Content) -> Sequence[Add]:
     """The options that say in which formats something is shown, and where: one value, `outputs`."""
-    formats = formats_of(content)
 
     def parse(text: str) -> OutputSpec:
         name, equals, file = text.partition("=")
-        if name not in formats:
+        if name not in (formats := formats_of(content)):
             raise ValueError(f"{name!r} is not one of {', '.join(formats)}")
         if equals and not file:
             raise ValueError("a file name is missing after =")
@@ -486,12 +485,12 @@ def output(content: Content) -> Sequence[Add]:
         if value:
             ctx.params["outputs"] = (*ctx.params.get("outputs", ()), OutputSpec("json", None))
 
-    complete = lambda _, incomplete: starting_with(incomplete, formats)  # noqa: E731
+    complete = lambda _, incomplete: starting_with(incomplete, formats_of(content))  # noqa: E731
     return (
         flag("--json", "JSON on stdout; same as -o json.", expose_value=False, callback=add_json),
         many(
             "-o --output",
-            f"Output format ({', '.join(formats)}), and file unless stdout; repeatable.",
+            f"Output format ({', '.join(formats_of(content))}), and file unless stdout; repeatable.",
             "outputs",
             type=Parsed("format[=file]", parse, split=by_line, complete=complete),
             # Before an option that is wrong ends the run, which metrics have to tell.
