@@ -146,11 +146,11 @@ class CreateChecks:
         )
         if found := missing(body, offers):
             raise _not_offered(found, action)
-        for use in pools(body):
-            refusal = self._known(str(use.choice), partial(reader.pool_refusal, use.choice))
+        for path, pool in pools(body):
+            refusal = self._known(str(pool), partial(reader.pool_refusal, pool))
             if refusal is not None:
                 why = f"is rejected by the service: {refusal.message}"
-                refused = Missing(PreflightReason.POOL_REJECTED, use.path, use.pool_id, why=why)
+                refused = Missing(PreflightReason.POOL_REJECTED, path, pool.pool_id, why=why)
                 raise _not_offered([refused], action, refusal)
 
     def _known(self, what: str, ask: Callable[[], _T | None]) -> _T | None:

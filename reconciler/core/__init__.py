@@ -8,13 +8,13 @@ A file imports only files that stand before it::
     policy_expression  What is asked of the expressions of policies, and what they answer
     scalar             Expressions in texts: where `${…}` stands in a manifest or in saved data
     values             The small values that every room needs: a change, a warning, a source, a target
-    catalog            What a target offers to jobs, and what of a create body it does not
     fields             The fields of a job, as the service documents them
     observed           A job as the service shows it: its details, a page of the list, its log and its events
     canonical          The canonical form of a job: two jobs that mean the same have the same one
     lifecycle          The lifecycle of a job as its manifest declares it: when it is replaced, retried
-    ports              What an edge is handed: the protocols of a service, its clock, its catalog and its logs
     body               The create body of a job: made of what is declared, summed up, and its digest
+    catalog            What a target offers to jobs, and what of a create body it does not
+    ports              What an edge is handed: the protocols of a service, its clock, its catalog and its logs
     diff               Which fields differ between two canonical forms
     stack              A stack: what its manifest files say once they are merged, its jobs
     masking            Secrets in jobs: masked in changes and answers

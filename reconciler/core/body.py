@@ -10,7 +10,7 @@ from functools import cache
 from math import inf
 from typing import Any, NamedTuple, TypeGuard
 
-from reconciler.core.canonical import Canonical, FieldRule, canonical, rules, scalar, split
+from reconciler.core.canonical import Canonical, FieldRule, canonical, rules, scalar, split, value_at
 from reconciler.core.scalar import (
     UnresolvedText,
     as_released,
@@ -38,17 +38,14 @@ def _with_algorithms(
     if isinstance(algorithm := job.get("algorithm"), Mapping):
         result["algorithm"] = rewrite(algorithm)
     if isinstance(tasks := job.get("tasks"), list):
-        result["tasks"] = [_with_algorithm(task, rewrite) for task in tasks]
+        result["tasks"] = tasks = list(tasks)
+        for index, task in enumerate(tasks):
+            if isinstance(task, Mapping) and isinstance(algorithm := task.get("algorithm"), Mapping):
+                algorithm = rewrite(algorithm)
+                if isinstance(config := algorithm.get("job_config"), Mapping):
+                    algorithm["job_config"] = rewrite(config)
+                tasks[index] = {**task, "algorithm": algorithm}
     return result
-
-
-def _with_algorithm(task: Any, rewrite: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Any:
-    if not isinstance(task, Mapping) or not isinstance(algorithm := task.get("algorithm"), Mapping):
-        return task
-    algorithm = rewrite(algorithm)
-    if isinstance(config := algorithm.get("job_config"), Mapping):
-        algorithm["job_config"] = rewrite(config)
-    return {**task, "algorithm": algorithm}
 
 
 def _algorithm(algorithm: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,7 +237,8 @@ def create_body(entry: Mapping[str, Any]) -> dict[str, Any]:
             if "value" in parameter:
                 parameter["value"] = scalar_text(parameter["value"])
     _texts_in(body["metadata"], "annotations")
-    return {name: _typed(value, _body_rule().member(name)) for name, value in body.items()}
+    typed: dict[str, Any] = _typed(body, _body_rule())
+    return typed
 
 
 @cache
@@ -253,25 +251,23 @@ def _body_rule() -> FieldRule:
 
 def _typed(value: Any, rule: FieldRule) -> Any:
     """Copy plain data: text as it was spelled where the service wants text, plain values elsewhere."""
-    if isinstance(value, str) or value is None:
-        return value
-    if isinstance(value, dict):
-        members, others = rule.members, rule.others
-        # Most members are text, and most calls are saved here.
-        return {
-            name: member if member.__class__ is str else _typed(member, members.get(name) or others)
-            for name, member in value.items()
-        }
-    if isinstance(value, list):
-        item = rule.item or _UNKNOWN
-        return [_typed(member, item) for member in value]
-    if rule.is_text and isinstance(value, int | float):
-        # Version 0.1.0 sent a number here, so its digest is that of a number.
-        return text_released_as(str(scalar_text(value)), scalar(plain(value)))
+    match value:
+        case str() | None:
+            return value
+        case dict():
+            members, others = rule.members, rule.others
+            # Most members are text, and most calls are saved here.
+            return {
+                name: member if member.__class__ is str else _typed(member, members.get(name) or others)
+                for name, member in value.items()
+            }
+        case list():
+            item = rule.item or FieldRule()
+            return [_typed(member, item) for member in value]
+        case int() | float() if rule.is_text:
+            # Version 0.1.0 sent a number here, so its digest is that of a number.
+            return text_released_as(str(scalar_text(value)), scalar(plain(value)))
     return plain(value)
-
-
-_UNKNOWN = FieldRule()
 
 
 def _sendable(value: Any) -> Any:
@@ -328,22 +324,34 @@ class UsedNodes(NamedTuple):
     name: str
 
 
+def placed(body: Mapping[str, Any], own: str, of_task: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What a body has at a path, and each of its tasks under a name, with the path at which it stands."""
+    yield own, mapping_at(body, *own.split("."))
+    tasks = body.get("tasks")
+    for index, task in enumerate(tasks if isinstance(tasks, list) else ()):
+        yield f"tasks[{index}].{of_task}", mapping_at(task, of_task)
+
+
+def mapping_at(tree: Any, *path: str) -> Mapping[str, Any]:
+    """The mapping at a path of plain data; an empty one where there is something else, or nothing."""
+    value = value_at(tree, path)
+    return value if isinstance(value, Mapping) else {}
+
+
 def resources(body: Mapping[str, Any]) -> list[UsedNodes]:
     """The nodes that a job with this body takes, those of its tasks included."""
     found = []
-    for resource in _resource_trees(body):
-        name = next((resource[one] for one in ("flavor_id", *_POOLS) if resource.get(one)), None)
-        if name:
+    for _, resource in placed(body, "spec.resource", "task_resource"):
+        if name := next(filter(None, map(resource.get, ("flavor_id", *_POOLS))), None):
             count = resource.get("node_count", 1)
-            found.append(
-                UsedNodes(count if _is_positive(count) and isinstance(count, int) else None, str(name))
-            )
+            is_count = _is_positive(count) and isinstance(count, int)
+            found.append(UsedNodes(count if is_count else None, str(name)))
     return found
 
 
 def auto_stop_hours(body: Mapping[str, Any]) -> float | None:
     """After how many hours the service stops the job; None if it does not, or that cannot be told."""
-    duration = _mapping(_mapping(body, "spec"), "auto_stop").get("duration")
+    duration = mapping_at(body, "spec", "auto_stop").get("duration")
     return float(duration) if _is_positive(duration) else None
 
 
@@ -357,62 +365,33 @@ def summarize(body: Mapping[str, Any]) -> str:
 
     A heterogeneous job names the nodes of each task. What the body does not say is left out.
     """
-    return ", ".join(_parts(show(body)))
-
-
-def _parts(body: Mapping[str, Any]) -> Iterator[str]:
-    for count, place in _resources(body):
-        yield f"{count} × {place}"
-    auto_stop = _mapping(_mapping(body, "spec"), "auto_stop")
-    if duration := auto_stop.get("duration"):
-        yield f"auto_stop {duration}h"
-    algorithm = _mapping(body, "algorithm")
-    for name in ("id", "subscription_id"):
-        if algorithm.get(name):
-            yield f"algorithm {algorithm[name]}"
-    engines = [_mapping(algorithm, "engine")]
-    engines += [_mapping(_mapping(task, "algorithm"), "engine") for task in _tasks(body)]
+    body = show(body)
+    parts = [f"{count} × {place}" for count, place in _nodes(body)]
+    if duration := mapping_at(body, "spec", "auto_stop").get("duration"):
+        parts.append(f"auto_stop {duration}h")
+    algorithm = mapping_at(body, "algorithm")
+    parts += (f"algorithm {algorithm[name]}" for name in ("id", "subscription_id") if algorithm.get(name))
     names = ("engine_id", "engine_name", "engine_version", "image_url")
+    engines = [mapping_at(one, "engine") for _, one in placed(body, "algorithm", "algorithm")]
     texts = (" ".join(str(engine[name]) for name in names if engine.get(name)) for engine in engines)
-    yield from dict.fromkeys(filter(None, texts))
+    return ", ".join([*parts, *dict.fromkeys(filter(None, texts))])
 
 
 def nodes_by_place(body: Mapping[str, Any]) -> Counter[str]:
     """How many nodes a job with this body takes: of each flavor, or of a pool where it names one only."""
     nodes: Counter[str] = Counter()
-    for count, place in _resources(show(body)):
+    for count, place in _nodes(show(body)):
         nodes[place] += count if isinstance(count, int) else 1
     return nodes
 
 
-def _resources(body: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
+def _nodes(body: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
     """The nodes of the job, and of each of its tasks, with what they are."""
-    for resource in _resource_trees(body):
-        if place := _place(resource):
-            yield resource.get("node_count", 1), place
-
-
-def _resource_trees(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield _mapping(_mapping(body, "spec"), "resource")
-    for task in _tasks(body):
-        yield _mapping(task, "task_resource")
-
-
-def _tasks(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [task for task in body.get("tasks") or () if isinstance(task, Mapping)]
-
-
-def _place(resource: Mapping[str, Any]) -> str:
-    flavor = resource.get("flavor_id")
-    pool = next((resource[name] for name in _POOLS if resource.get(name)), None)
-    if flavor and pool:
-        return f"{flavor} of pool {pool}"
-    return str(flavor or (f"pool {pool}" if pool else ""))
-
-
-def _mapping(tree: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = tree.get(name)
-    return value if isinstance(value, Mapping) else {}
+    for _, resource in placed(body, "spec.resource", "task_resource"):
+        flavor, pool = resource.get("flavor_id"), next(filter(None, map(resource.get, _POOLS)), None)
+        if flavor or pool:
+            names = filter(None, (str(flavor or ""), pool and f"pool {pool}"))
+            yield resource.get("node_count", 1), " of ".join(names)
 
 
 # --- The digest: a letter that names the algorithm, and 12 hex digits over the immutable part
@@ -421,12 +400,8 @@ def _mapping(tree: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 RERUN = "lifecycle rerun"
 
 
-def _sha256_of_json(immutable: Canonical) -> str:
-    text = json.dumps(immutable, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-
-
-ALGORITHMS: dict[str, Callable[[Canonical], str]] = {"a": _sha256_of_json, "b": _sha256_of_json}
+#: Both hash a canonical form in the same way; they give some manifests two forms (see `covered_by`).
+ALGORITHMS = ("a", "b")
 CURRENT = "b"
 
 
@@ -444,7 +419,8 @@ def covered_by(letter: str, body: Mapping[str, Any], rerun: str | None) -> Canon
 
 def digest_of(covered: Canonical, algorithm: str = CURRENT) -> str:
     """Return e.g. `a3f9a2c1b7d4e` for what `declared` returned."""
-    return algorithm + ALGORITHMS[algorithm](covered)
+    text = json.dumps(covered, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return algorithm + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def is_of_same_form(one: str, other: str) -> bool:

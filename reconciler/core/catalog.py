@@ -9,11 +9,11 @@ Source: docs/modelarts.md, "Calls" and "Create request".
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from reconciler.core.body import mapping_at, placed
 from reconciler.core.values import PreflightReason
 from reconciler.secrets import SecretText, show
 
@@ -59,8 +59,7 @@ class RecordQuota(NamedTuple):
     used: int | None
 
 
-@dataclass(frozen=True)
-class Offers:
+class Offers(NamedTuple):
     """What is offered. None is a part that is not known.
 
     `most_nodes` gives for each flavor of the public pools how many nodes a job may have (None: not said).
@@ -94,19 +93,6 @@ class Missing(NamedTuple):
         return "; ".join(filter(None, (self.detail, self.hint)))
 
 
-_ENGINE = PreflightReason.ENGINE_NOT_OFFERED
-#: Kinds of jobs that run neither in the public pools nor in a pool of the project: at an edge, on a cluster
-#: of another service, in several pools. Nothing is documented of what they may name.
-_RUN_ELSEWHERE = frozenset({"edge_job", "mrs_job", "federated_pool_job", "diag_job"})
-
-
-class Placed(NamedTuple):
-    """A part of a body that names resources or an engine, and where it stands."""
-
-    path: str
-    value: Mapping[str, Any]
-
-
 class PoolChoice(NamedTuple):
     """A dedicated pool, and the flavor that is wanted of it, if any."""
 
@@ -118,127 +104,100 @@ class PoolChoice(NamedTuple):
         return f"pool {show(self.pool_id)}{flavor}"
 
 
-class PoolUse(NamedTuple):
-    """A dedicated pool that a body names, where it does so, and the flavor that it wants of it."""
-
-    path: str
-    pool_id: str
-    flavor_id: str | None
-
-    @property
-    def choice(self) -> PoolChoice:
-        """The same wherever it stands."""
-        return PoolChoice(self.pool_id, self.flavor_id)
+#: Kinds of jobs that run neither in the public pools nor in a pool of the project: at an edge, on a cluster
+#: of another service, in several pools. Nothing is documented of what they may name.
+_RUN_ELSEWHERE = frozenset({"edge_job", "mrs_job", "federated_pool_job", "diag_job"})
+#: A part of a body that names resources or an engine, after the path at which it stands.
+_Placed = tuple[str, Mapping[str, Any]]
 
 
 def needs_flavors(body: Mapping[str, Any]) -> bool:
     """Whether a body names a flavor of the public pools."""
-    return any(
-        _is_public(resource.value) and _has_value(resource.value.get("flavor_id"))
-        for resource in _resources(body)
-    )
+    return any(_is_public(one) and _has_value(one.get("flavor_id")) for _, one in _resources(body))
 
 
 def needs_engines(body: Mapping[str, Any]) -> bool:
     """Whether a body names a preset engine."""
-    return any(_is_preset(engine.value) for engine in _engines(body))
+    return any(_is_preset(engine) for _, engine in _engines(body))
 
 
-def pools(body: Mapping[str, Any]) -> Iterator[PoolUse]:
-    """The dedicated pools that a body names."""
+def pools(body: Mapping[str, Any]) -> Iterator[tuple[str, PoolChoice]]:
+    """The dedicated pools that a body names, each with the path at which it does."""
     for path, resource in _resources(body):
-        if isinstance(pool_id := resource.get("pool_id"), str) and pool_id:
-            flavor_id = resource.get("flavor_id")
+        pool_id, flavor_id = resource.get("pool_id"), resource.get("flavor_id")
+        if isinstance(pool_id, str) and _has_value(pool_id):
             wanted = flavor_id if isinstance(flavor_id, str) and _has_value(flavor_id) else None
-            if _has_value(pool_id):
-                yield PoolUse(f"{path}.pool_id", pool_id, wanted)
+            yield f"{path}.pool_id", PoolChoice(pool_id, wanted)
 
 
 def missing(body: Mapping[str, Any], offers: Offers) -> list[Missing]:
     """What a body names and the target does not offer, in the order of the body."""
     found: list[Missing] = []
     if offers.engines is not None:
-        for engine in _engines(body):
-            found += _missing_engine(engine, offers.engines)
+        for path, engine in _engines(body):
+            found += _missing_engine(path, engine, offers.engines)
     if offers.most_nodes is not None:
-        for resource in _resources(body):
-            found += _missing_flavor(resource, offers.most_nodes)
+        for path, resource in _resources(body):
+            found += _missing_flavor(path, resource, offers.most_nodes)
     return found
 
 
-def _resources(body: Mapping[str, Any]) -> Iterator[Placed]:
-    if _runs_elsewhere(body):
-        return
-    spec = _mapping(body.get("spec"))
-    if resource := _mapping(spec.get("resource")):
-        yield Placed("spec.resource", resource)
-    for index, task in enumerate(_tasks(body)):
-        if resource := _mapping(task.get("task_resource")):
-            yield Placed(f"tasks[{index}].task_resource", resource)
+def _resources(body: Mapping[str, Any]) -> Iterator[_Placed]:
+    if body.get("kind") not in _RUN_ELSEWHERE:
+        yield from placed(body, "spec.resource", "task_resource")
 
 
-def _engines(body: Mapping[str, Any]) -> Iterator[Placed]:
-    if _runs_elsewhere(body):
-        return
-    algorithms = [("algorithm", _mapping(body.get("algorithm")))]
-    for index, task in enumerate(_tasks(body)):
-        algorithms.append((f"tasks[{index}].algorithm", _mapping(task.get("algorithm"))))
-    for path, algorithm in algorithms:
+def _engines(body: Mapping[str, Any]) -> Iterator[_Placed]:
+    for path, algorithm in placed(body, "algorithm", "algorithm"):
         # An algorithm of the service brings its engine; one that is sent beside it has no documented rule.
-        if not (algorithm.get("id") or algorithm.get("subscription_id")):
-            yield Placed(f"{path}.engine", _mapping(algorithm.get("engine")))
+        is_by_reference = algorithm.get("id") or algorithm.get("subscription_id")
+        if body.get("kind") not in _RUN_ELSEWHERE and not is_by_reference:
+            yield f"{path}.engine", mapping_at(algorithm, "engine")
 
 
-def _runs_elsewhere(body: Mapping[str, Any]) -> bool:
-    return body.get("kind") in _RUN_ELSEWHERE
-
-
-def _missing_engine(engine: Placed, offered: Collection[EngineOffer]) -> Iterator[Missing]:
-    if not _is_preset(engine.value):
-        return
-    engine_id, name, version = (
-        engine.value.get(field) for field in ("engine_id", "engine_name", "engine_version")
-    )
-    if not engine_id:
-        yield from _missing_version(engine, _text(name), _text(version), offered)
-    elif engine_id not in (ids := [offer.engine_id for offer in offered]):
-        yield Missing(_ENGINE, f"{engine.path}.engine_id", engine_id, nearest(engine_id, ids))
-
-
-def _text(value: Any) -> str:
-    """A value of `raw` as text; a secret stays one."""
-    return value if isinstance(value, str) else str(value)
-
-
-def _missing_version(
-    engine: Placed, name: str, version: str, offered: Collection[EngineOffer]
+def _missing_engine(
+    path: str, engine: Mapping[str, Any], offered: Collection[EngineOffer]
 ) -> Iterator[Missing]:
-    if not all(offer.name and offer.version for offer in offered):
+    if not _is_preset(engine):
         return
-    versions = [offer.version for offer in offered if offer.name == name]
-    if not versions:
-        names = sorted({offer.name for offer in offered})
-        yield Missing(_ENGINE, f"{engine.path}.engine_name", name, nearest(name, names))
-    elif version not in versions:
-        yield Missing(_ENGINE, f"{engine.path}.engine_version", version, nearest(version, versions))
+    reason = PreflightReason.ENGINE_NOT_OFFERED
+    # `raw` may say a number; a secret stays one.
+    engine_id, name, version = (
+        value if isinstance(value, str) else str(value or "") for value in map(engine.get, _ENGINE)
+    )
+    if engine_id:
+        if engine_id not in (ids := [offer.engine_id for offer in offered]):
+            yield Missing(reason, f"{path}.engine_id", engine_id, nearest(engine_id, ids))
+    elif all(offer.name and offer.version for offer in offered):
+        versions = [offer.version for offer in offered if offer.name == name]
+        if not versions:
+            names = sorted({offer.name for offer in offered})
+            yield Missing(reason, f"{path}.engine_name", name, nearest(name, names))
+        elif version not in versions:
+            yield Missing(reason, f"{path}.engine_version", version, nearest(version, versions))
+
+
+_ENGINE = ("engine_id", "engine_name", "engine_version")
 
 
 def _is_preset(engine: Mapping[str, Any]) -> bool:
-    id_, name, version = (engine.get(field) for field in ("engine_id", "engine_name", "engine_version"))
-    is_known = _has_value(id_) if id_ else _has_value(name) and _has_value(version)
+    engine_id, name, version = map(engine.get, _ENGINE)
+    is_known = _has_value(engine_id) if engine_id else _has_value(name) and _has_value(version)
     return is_known and not engine.get("image_url")
 
 
-def _missing_flavor(resource: Placed, most_nodes: Mapping[str, int | None]) -> Iterator[Missing]:
-    flavor_id, nodes = resource.value.get("flavor_id"), resource.value.get("node_count")
-    if not isinstance(flavor_id, str) or not _has_value(flavor_id) or not _is_public(resource.value):
+def _missing_flavor(
+    path: str, resource: Mapping[str, Any], most_nodes: Mapping[str, int | None]
+) -> Iterator[Missing]:
+    flavor_id, nodes = resource.get("flavor_id"), resource.get("node_count")
+    if not isinstance(flavor_id, str) or not _has_value(flavor_id) or not _is_public(resource):
         return
     if flavor_id not in most_nodes:
         reason, near = PreflightReason.FLAVOR_NOT_OFFERED, nearest(flavor_id, list(most_nodes))
-        yield Missing(reason, f"{resource.path}.flavor_id", flavor_id, near)
+        yield Missing(reason, f"{path}.flavor_id", flavor_id, near)
     elif (most := most_nodes[flavor_id] or 0) > 0 and isinstance(nodes, int) and nodes > most:
-        path, why = f"{resource.path}.node_count", f"is more than {flavor_id} allows"
-        yield Missing(PreflightReason.TOO_MANY_NODES, path, str(nodes), str(most), why)
+        reason, why = PreflightReason.TOO_MANY_NODES, f"is more than {flavor_id} allows"
+        yield Missing(reason, f"{path}.node_count", str(nodes), str(most), why)
 
 
 def _is_public(resource: Mapping[str, Any]) -> bool:
@@ -254,12 +213,3 @@ def nearest(value: str, offered: Sequence[str]) -> str | None:
     """The offered value that looks most like another one."""
     found = get_close_matches(value.casefold(), [one.casefold() for one in offered], n=1)
     return next((one for one in offered if one.casefold() == found[0]), None) if found else None
-
-
-def _tasks(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    tasks = body.get("tasks")
-    return [_mapping(task) for task in tasks] if isinstance(tasks, list) else []
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

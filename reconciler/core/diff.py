@@ -8,6 +8,7 @@ now and what is reported, the likeliest first, and the one whose digest the mark
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -28,11 +29,8 @@ _SHARE = LIMIT // 6
 _Path = tuple[str | int, ...]
 
 
-class _Absent:
-    """Stands for a field that was not declared."""
-
-
-_ABSENT = _Absent()
+#: Stands for a field that was not declared.
+_ABSENT: Any = object()
 _NAMED_LISTS = frozenset({"parameters", "inputs", "outputs"})
 _FREE = FieldRule()
 
@@ -104,11 +102,9 @@ class _Guess:
         likely, rarely = _choices_among(self.likely)
         unlikely, hardly = _choices_among(self.unlikely)
         unknown: list[_Choice] = [(option,) for option in self.unknown]
-        yield ()
-        yield from (*likely, *rarely)
+        yield from ((), *likely, *rarely)
         yield from islice(_pairs(likely, likely), _SHARE)
-        yield from islice((*unlikely, *hardly), _SHARE)
-        yield from unknown
+        yield from (*islice((*unlikely, *hardly), _SHARE), *unknown)
         for one, other in (
             (likely, unlikely),
             (likely, rarely),
@@ -153,7 +149,7 @@ class _Guess:
                 pairs = enumerate(zip(declared, reported, strict=True))
                 return [self._both(one, other, item, (*path, index)) for index, (one, other) in pairs]
         if isinstance(declared, SecretName):
-            self._perhaps(path, reported)
+            self.unlikely.append(_Option(path, reported))
             return declared
         self._perhaps_secret(path)
         if declared == reported:
@@ -161,7 +157,7 @@ class _Guess:
         if rule is not None and not rule.is_reported:
             self.likely.append(_Option(path, reported))
             return declared
-        self._perhaps(path, declared)
+        self.unlikely.append(_Option(path, declared))
         return self._bare(reported, rule, path)
 
     def _only_reported(self, reported: Any, rule: FieldRule | None, parent: FieldRule, path: _Path) -> Any:
@@ -195,9 +191,6 @@ class _Guess:
         self._perhaps_secret(path)
         return reported
 
-    def _perhaps(self, path: _Path, value: Any) -> None:
-        self.unlikely.append(_Option(path, value))
-
     def _perhaps_filled_in(self, path: _Path, value: Any) -> None:
         """A field of which the service may have set the value by itself, or not."""
         option = _Option(path, value, is_put_back=value is not _ABSENT)
@@ -209,9 +202,9 @@ class _Guess:
         """An argument or environment variable that was marked as sensitive in place is known by its name."""
         match path:
             case (*_, "environments", name):
-                self._perhaps(path, f"${{environment.{name}}}")
+                self.unlikely.append(_Option(path, f"${{environment.{name}}}"))
             case (*_, "parameters", name, "value"):
-                self._perhaps(path, f"${{parameter.{name}}}")
+                self.unlikely.append(_Option(path, f"${{parameter.{name}}}"))
 
 
 def _rule_below(rule: FieldRule, name: str) -> FieldRule | None:
@@ -229,35 +222,20 @@ def _rule_below(rule: FieldRule, name: str) -> FieldRule | None:
 
 def _choices_among(options: list[_Option]) -> tuple[list[_Choice], list[_Choice]]:
     """What may have been declared at once: one value or all below some object; rarely, two of one object."""
-    together = _below_each_object(option for option in options if option.is_put_back)
-    others = [(option,) for option in options if not option.is_put_back]
-    swaps, pairs = _of_one_object(options)
-    rarely = [*swaps, *(pair for pair in pairs if _paths(pair) not in together)]
-    return [*sorted(together.values(), key=len), *others], rarely
-
-
-def _of_one_object(options: Iterable[_Option]) -> tuple[list[_Choice], list[_Choice]]:
-    """All options of each object that has both kinds, and each two of them of which one is put back."""
-    beside: dict[_Path, list[_Option]] = {}
+    below: defaultdict[_Path, list[_Option]] = defaultdict(list)
+    beside: defaultdict[_Path, list[_Option]] = defaultdict(list)
     for option in options:
-        beside.setdefault(option.path[:-1], []).append(option)
+        beside[option.path[:-1]].append(option)
+        for length in range(len(option.path) + 1) if option.is_put_back else ():
+            below[option.path[:length]].append(option)
+    together = {tuple(option.path for option in group): tuple(group) for group in below.values()}
     # One way to name an engine was declared, and the service filled in the other, which is declared now.
-    swaps = [tuple(siblings) for siblings in beside.values() if len({o.is_put_back for o in siblings}) > 1]
-    of_two = chain.from_iterable(combinations(siblings, 2) for siblings in beside.values())
-    return swaps, [pair for pair in of_two if any(option.is_put_back for option in pair)]
-
-
-def _below_each_object(options: Iterable[_Option]) -> dict[tuple[_Path, ...], _Choice]:
-    """The options that are below one object, by their paths."""
-    below: dict[_Path, list[_Option]] = {}
-    for option in options:
-        for length in range(len(option.path) + 1):
-            below.setdefault(option.path[:length], []).append(option)
-    return {_paths(group): tuple(group) for group in below.values()}
-
-
-def _paths(options: Iterable[_Option]) -> tuple[_Path, ...]:
-    return tuple(option.path for option in options)
+    rarely = [tuple(siblings) for siblings in beside.values() if len({o.is_put_back for o in siblings}) > 1]
+    for one, other in chain.from_iterable(combinations(siblings, 2) for siblings in beside.values()):
+        if (one.is_put_back or other.is_put_back) and (one.path, other.path) not in together:
+            rarely.append((one, other))
+    others = [(option,) for option in options if not option.is_put_back]
+    return [*sorted(together.values(), key=len), *others], rarely
 
 
 def _pairs(choices: list[_Choice], others: list[_Choice]) -> Iterator[_Choice]:
@@ -296,12 +274,12 @@ def changes_between(
     `shown` is `after` with the texts that are sent and shown: what was compared may spell them as an
     earlier version did.
     """
-    found = []
-    for path in differing_paths(before, after):
-        one, other = value_at(before, path), value_at(after, path)
-        after_it = other if shown is None else _respelled(other, value_at(shown, path))
-        found.append(_change(path, one, after_it, forces_new_job=forces_new_job))
-    return tuple(sorted(found, key=lambda change: change.path))
+    after_it = after if shown is None else _respelled(after, shown)
+    changes = (
+        _change(path, value_at(before, path), value_at(after_it, path), forces_new_job=forces_new_job)
+        for path in differing_paths(before, after)
+    )
+    return tuple(sorted(changes, key=lambda change: change.path))
 
 
 def differing_paths(before: Canonical, after: Canonical) -> tuple[tuple[str, ...], ...]:
@@ -329,10 +307,11 @@ def _respelled(form: Any, shown: Any) -> Any:
 
 def _change(path: Iterable[Any], before: Any, after: Any, *, forces_new_job: bool) -> Change:
     sensitive = isinstance(before, SecretName) or isinstance(after, SecretName)
+    shown = _hidden if sensitive else _plain
     return Change(
         path=spell_path(path),
-        before=_hidden(before) if sensitive else _plain(before),
-        after=_hidden(after) if sensitive else _plain(after),
+        before=shown(before),
+        after=shown(after),
         sensitive=sensitive,
         forces_new_job=forces_new_job,
     )
@@ -422,16 +401,14 @@ class _Pruner:
         """What is declared, without what the service does not report."""
         result: Canonical = {}
         for name, value in declared.items():
-            member = member_rule(rule, name)
-            other = reported.get(name)
-            is_unknown_and_unseen = member is None and other is None
-            if is_unknown_and_unseen or (member and not member.is_reported):
+            member, other = member_rule(rule, name), reported.get(name)
+            if (member is None and other is None) or (member and not member.is_reported):
                 self.unreported.append(spell_path((*path, name)))
-            elif isinstance(value, dict):
+                continue
+            if isinstance(value, dict):
                 below = other if isinstance(other, dict) else {}
-                if kept := self.declared(value, below, member or _FREE, (*path, name)):
-                    result[name] = kept
-            else:
+                value = self.declared(value, below, member or _FREE, (*path, name))
+            if value != {}:
                 result[name] = value
         return result
 

@@ -108,7 +108,7 @@ def questions_about(checked: Sequence[PlannedAction], *, with_offers: bool = Tru
     return CatalogQuestions(
         flavors=any(map(needs_flavors, bodies)),
         engines=any(map(needs_engines, bodies)),
-        pools=tuple(dict.fromkeys(use.choice for body in bodies for use in pools(body))),
+        pools=tuple(dict.fromkeys(pool for body in bodies for _, pool in pools(body))),
         quota=any(action.traits.starts_a_job for action in checked),
     )
 
@@ -148,10 +148,10 @@ def find_in_bodies(
     for action in checked:
         body = action.desired or {}
         refused = [*missing(body, answers.offers)]
-        for use in pools(body):
-            if (said := answers.refused_pools.get(use.choice)) is not None:
+        for path, pool in pools(body):
+            if (said := answers.refused_pools.get(pool)) is not None:
                 why = f"is rejected by the service: {said}"
-                refused.append(Missing(PreflightReason.POOL_REJECTED, use.path, use.pool_id, why=why))
+                refused.append(Missing(PreflightReason.POOL_REJECTED, path, pool.pool_id, why=why))
         for one in refused:
             command = _COMMANDS.get(one.reason)
             listed = f"use one of: reconciler {command} --target {target}" if command else None

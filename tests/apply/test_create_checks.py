@@ -351,4 +351,4 @@ def test_body_without_checkable_values_needs_no_catalog(
 
 def test_pools_of_tasks_are_found() -> None:
     body = {"tasks": [{"task_resource": {"pool_id": "p", "flavor_id": "f"}}], "spec": None}
-    assert [tuple(use) for use in pools(body)] == [("tasks[0].task_resource.pool_id", "p", "f")]
+    assert [*pools(body)] == [("tasks[0].task_resource.pool_id", ("p", "f"))]
