@@ -44,24 +44,32 @@ class SecretText(str):
         return SecretText, (str.__str__(self), self.reference, self.has_value)
 
 
+def map_leaves(tree: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a copy of plain data with another value for each that is neither a mapping nor a list."""
+    if isinstance(tree, Mapping):
+        return {key: map_leaves(value, change) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [map_leaves(value, change) for value in tree]
+    return change(tree)
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """Yield every value in plain data that is neither a mapping nor a list."""
+    if isinstance(tree, Mapping | list | tuple):
+        for value in tree.values() if isinstance(tree, Mapping) else tree:
+            yield from leaves(value)
+    else:
+        yield tree
+
+
 def show(tree: Any) -> Any:
     """Return a copy of plain data in which each secret is replaced by its reference."""
-    if isinstance(tree, SecretText):
-        return tree.reference
-    if isinstance(tree, Mapping):
-        return {key: show(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return [show(value) for value in tree]
-    return tree
+    return map_leaves(tree, lambda leaf: leaf.reference if isinstance(leaf, SecretText) else leaf)
 
 
 def secrets_in(tree: Any) -> Iterator[SecretText]:
     """Yield every secret in plain data, with its value or without."""
-    if isinstance(tree, SecretText):
-        yield tree
-    elif isinstance(tree, Mapping | list | tuple):
-        for value in tree.values() if isinstance(tree, Mapping) else tree:
-            yield from secrets_in(value)
+    return (leaf for leaf in leaves(tree) if isinstance(leaf, SecretText))
 
 
 def holds_secret(tree: Any) -> bool:

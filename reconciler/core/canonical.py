@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from reconciler.core.fields.field_types import DefaultTemplate, KeyedBy, Mark, Rare, UpdateInPlace
 from reconciler.core.fields.job import JobBody
-from reconciler.secrets import SecretText
+from reconciler.secrets import SecretText, map_leaves
 
 _M = TypeVar("_M")
 
@@ -40,11 +40,7 @@ class SecretName(str):
 
 def by_name(form: Any) -> Any:
     """A canonical form as plain data: of a secret only the name is left."""
-    if isinstance(form, SecretName):
-        return str(form)
-    if isinstance(form, Mapping):
-        return {name: by_name(value) for name, value in form.items()}
-    return [by_name(item) for item in form] if isinstance(form, list) else form
+    return map_leaves(form, lambda leaf: str(leaf) if isinstance(leaf, SecretName) else leaf)
 
 
 class FieldRule:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from reconciler.secrets import (
     holds_secret,
     is_credential_name,
     is_secret_name,
+    leaves,
     looks_secret,
     secret_parts,
     stands_out,
@@ -48,11 +49,12 @@ def mask(changes: tuple[Change, ...], declared: Iterable[Declared | None] = ()) 
     `declared` is what the history has of any revision of the key: a value that one of them calls
     sensitive is hidden, and one that a record holds in plain text is shown, whatever it looks like.
     """
-    if not any(_may_be_hidden(change) for change in changes):
+    if not any(map(_may_be_hidden, changes)):
         return changes
-    recorded = _Recorded.of(one for one in declared if one is not None)
+    recorded = _recorded(one for one in declared if one is not None)
     return tuple(
-        _masked(change, ("before",), recorded) if _may_be_hidden(change) else change for change in changes
+        _masked(change, ("before",), recorded, LOOKS_SECRET) if _may_be_hidden(change) else change
+        for change in changes
     )
 
 
@@ -61,10 +63,9 @@ def mask_declared(changes: Iterable[Change]) -> tuple[Change, ...]:
 
     Both stand in files, but what is made of them is read by more people than the files are.
     """
-    nothing = _Recorded()
+    sides, nothing = ("before", "after"), (set[str](), dict[str, set[str]]())
     return tuple(
-        change if change.sensitive else _masked(change, ("before", "after"), nothing, MASKED)
-        for change in changes
+        change if change.sensitive else _masked(change, sides, nothing, MASKED) for change in changes
     )
 
 
@@ -72,7 +73,27 @@ def _may_be_hidden(change: Change) -> bool:
     return change.before is not None and not change.sensitive and change.path.split(".")[0] not in _OURS
 
 
-def _masked(change: Change, sides: tuple[str, ...], recorded: _Recorded, words: str = LOOKS_SECRET) -> Change:
+#: What records say of the values of a key: the paths that held a secret, and by path what may be shown.
+_Recorded = tuple[set[str], dict[str, set[str]]]
+
+
+def _recorded(declared: Iterable[Declared]) -> _Recorded:
+    plain: defaultdict[str, set[str]] = defaultdict(set)
+    beside: defaultdict[str, set[str]] = defaultdict(set)
+    for one in declared:
+        texts: defaultdict[str, set[str]] = defaultdict(set)
+        for path, text in (*_texts_by_path(one.immutable), *_texts_by_path(one.mutable)):
+            texts[path].add(text)
+        texts["description"].add(one.description)
+        for path, found in texts.items():
+            plain[path] |= found
+            if any(map(_is_secret, found)):
+                # A reference, and what stands beside it in a list, was written down to be read.
+                beside[path] |= found
+    return set(beside), {**plain, **beside}
+
+
+def _masked(change: Change, sides: tuple[str, ...], recorded: _Recorded, words: str) -> Change:
     values = {side: getattr(change, side) for side in sides}
     shown = {side: _hide(change.path, value, recorded, words) for side, value in values.items()}
     return change if shown == values else change.model_copy(update={**shown, "sensitive": True})
@@ -84,12 +105,12 @@ def _hide(path: str, value: Any, recorded: _Recorded, words: str) -> Any:
         return {n: _hide(spell_path([*above, n]), one, recorded, words) for n, one in value.items()}
     if isinstance(value, list | tuple):
         return [_hide(path, item, recorded, words) for item in value]
-    if not isinstance(value, str):
+    secret, shown = recorded
+    if not isinstance(value, str) or value in shown.get(path, ()):
         return value
-    standing = recorded.standing(path, value)
-    if standing is None:
-        return words if looks_secret(_name_of(path), value) else value
-    return value if standing else REDACTED
+    if path in secret:
+        return REDACTED
+    return words if looks_secret(_name_of(path), value) else value
 
 
 def _name_of(path: str) -> str:
@@ -106,68 +127,23 @@ def _names_of_the_service() -> frozenset[str]:
     return frozenset(path[-1] for path, _ in walk_rules())
 
 
-@dataclass
-class _Recorded:
-    """What records say of the values of a key: which paths held a secret, and what stood there openly."""
-
-    secret: set[str] = field(default_factory=set)
-    plain: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    beside: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-
-    @classmethod
-    def of(cls, declared: Iterable[Declared]) -> _Recorded:
-        """Read records; a list is one value, whatever its length."""
-        recorded = cls()
-        for one in declared:
-            texts: dict[str, set[str]] = defaultdict(set)
-            for path, text in (
-                *_leaves(one.immutable),
-                *_leaves(one.mutable),
-                ("description", one.description),
-            ):
-                texts[path].add(text)
-            for path, found in texts.items():
-                if any(map(_is_secret, found)):
-                    recorded.secret.add(path)
-                    # A reference, and what stands beside it in a list, was written down to be read.
-                    recorded.beside[path] |= found
-                recorded.plain[path] |= found
-        return recorded
-
-    def standing(self, path: str, value: str) -> bool | None:
-        """Whether a value may be shown; None if no record knows it."""
-        if path in self.secret:
-            return value in self.beside[path]
-        return True if value in self.plain.get(path, ()) else None
-
-
 def _is_secret(text: str) -> bool:
     references = (part for part in parts_of(text) if isinstance(part, Reference))
     return text == REDACTED or any(one.inner.partition(".")[0] in _SECRET_KINDS for one in references)
 
 
-def _leaves(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+def _texts_by_path(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """The texts of a form by their paths; a list is one value, whatever its length."""
     if isinstance(tree, Mapping):
         for name, member in tree.items():
-            yield from _leaves(member, (*path, str(name)))
-    elif isinstance(tree, list | tuple):
-        for item in tree:
-            for _, text in _leaves(item):
-                yield spell_path(path), text
-    elif isinstance(tree, str):
-        yield spell_path(path), tree
+            yield from _texts_by_path(member, (*path, str(name)))
+    else:
+        yield from ((spell_path(path), text) for text in texts_in(tree))
 
 
-# ── answers of the service ─────────────────────────────────────────────────────────────────────
+# --- answers of the service
 
 _ENVIRONMENTS, _PARAMETERS = "environments", "parameters"
-
-
-class Hidden(NamedTuple):
-    """An answer that may be shown, and the texts that were taken out of it."""
-
-    body: dict[str, Any]
-    values: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -184,28 +160,26 @@ class DeclaredSecrets:
         former = {old: job for job in entries.values() for old in job.formerly}
         return cls(stack.name, {**former, **entries})
 
-    def hide(self, job: ObservedJob, body: Mapping[str, Any]) -> Hidden:
-        """Take out of `body`, an answer about `job`, what the job's entry declares sensitive."""
-        entry = self._entry_of(job)
-        if entry is None or entry.body is None:
-            return Hidden(dict(body), ())
-        names = _Names.of(entry.body)
-        values: list[str] = []
-        shown = names.hide(_hide_declared(body, entry.body, values), values)
-        return Hidden(shown, tuple(dict.fromkeys(values)))
+    def hide(self, job: ObservedJob, body: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Take out of `body`, an answer about `job`, what the job's entry declares sensitive.
 
-    def _entry_of(self, job: ObservedJob) -> DesiredJob | None:
+        Returns the answer that may be shown, and the texts that were taken out of it.
+        """
         # A copied job holds what the original held, and one that lost its marker has its name yet.
         marker = job.marker or job.claimed_marker
-        if marker is not None:
-            return self.entry_by_key.get(marker.key) if marker.stack == self.stack else None
-        return self.entry_by_key.get(parse_remote_name(job.name).key)
+        key = parse_remote_name(job.name).key if marker is None else marker.key
+        entry = self.entry_by_key.get(key) if marker is None or marker.stack == self.stack else None
+        if entry is None or entry.body is None:
+            return dict(body), ()
+        values: list[str] = []
+        shown = _hide_declared(body, entry.body, values)
+        return _hide_named(shown, frozenset(_named_in(entry.body)), values), tuple(dict.fromkeys(values))
 
 
 def _hide_declared(shown: Any, declared: Any, values: list[str]) -> Any:
     """The answer without what stands where a secret is declared. Lists of another length are hidden whole."""
     if isinstance(declared, SecretText):
-        values += _texts(shown)
+        values += _values_in(shown)
         return None if shown is None else REDACTED
     if isinstance(declared, Mapping) and isinstance(shown, Mapping):
         return {n: _hide_declared(v, declared[n], values) if n in declared else v for n, v in shown.items()}
@@ -215,43 +189,30 @@ def _hide_declared(shown: Any, declared: Any, values: list[str]) -> Any:
         return shown  # found by their names, in whatever order
     if len(declared) == len(shown):
         return [_hide_declared(one, other, values) for one, other in zip(shown, declared, strict=True)]
-    values += _texts(shown)
+    values += _values_in(shown)
     return [REDACTED]
 
 
-class _Names(NamedTuple):
-    """The names of sensitive parameters and environments: the service repeats them in more than one place."""
-
-    parameters: frozenset[str]
-    environments: frozenset[str]
-
-    @classmethod
-    def of(cls, tree: Any) -> _Names:
-        found = list(_named_in(tree))
-        return cls(
-            frozenset(name for kind, name in found if kind == _PARAMETERS),
-            frozenset(name for kind, name in found if kind == _ENVIRONMENTS),
-        )
-
-    def hide(self, shown: Any, values: list[str], within: str = "") -> Any:
-        """The answer without the values that go by these names, wherever they stand."""
-        if isinstance(shown, Mapping):
-            hidden = {}
-            for name, member in shown.items():
-                is_value = within == _PARAMETERS and name == "value" and shown.get("name") in self.parameters
-                if is_value or (within == _ENVIRONMENTS and name in self.environments):
-                    values += (text for text in _texts(member) if text != REDACTED)
-                    hidden[name] = None if member is None else REDACTED
-                else:
-                    hidden[name] = self.hide(member, values, str(name))
-            return hidden
-        if isinstance(shown, list):
-            # A list of parameters, or the list of maps that environments are in some answers.
-            return [self.hide(item, values, within) for item in shown]
+def _hide_named(shown: Any, names: Set[tuple[str, str]], values: list[str], within: str = "") -> Any:
+    """The answer without the values that go by these names: the service repeats them in several places."""
+    if isinstance(shown, list):
+        # A list of parameters, or the list of maps that environments are in some answers.
+        return [_hide_named(item, names, values, within) for item in shown]
+    if not isinstance(shown, Mapping):
         return shown
+    hidden = {}
+    for name, member in shown.items():
+        is_value = within == _PARAMETERS and name == "value" and (within, shown.get("name")) in names
+        if is_value or (within == _ENVIRONMENTS and (within, name) in names):
+            values += (text for text in _values_in(member) if text != REDACTED)
+            hidden[name] = None if member is None else REDACTED
+        else:
+            hidden[name] = _hide_named(member, names, values, str(name))
+    return hidden
 
 
 def _named_in(tree: Any, within: str = "") -> Iterator[tuple[str, str]]:
+    """The sensitive parameters and environment variables, each with what it is and its name."""
     if isinstance(tree, Mapping):
         if within == _PARAMETERS and isinstance(tree.get("value"), SecretText):
             yield within, str(tree.get("name"))
@@ -265,56 +226,42 @@ def _named_in(tree: Any, within: str = "") -> Iterator[tuple[str, str]]:
             yield from _named_in(item, within)
 
 
-def _texts(tree: Any) -> Iterator[str]:
-    if isinstance(tree, Mapping):
-        for member in tree.values():
-            yield from _texts(member)
-    elif isinstance(tree, list):
-        for item in tree:
-            yield from _texts(item)
-    elif tree is not None and not isinstance(tree, bool):
-        yield str(tree)
+def _values_in(tree: Any) -> Iterator[str]:
+    return (str(leaf) for leaf in leaves(tree) if leaf is not None and not isinstance(leaf, bool))
 
 
-# ── tokens of endpoints: whoever has one is inside the running job ─────────────────────────────
+# --- tokens of endpoints: whoever has one is inside the running job
 
 
 def tokens_of(body: Mapping[str, Any]) -> list[str]:
     """Return every token that a job's answer holds."""
-    return list(_tokens(body.get("endpoints")))
-
-
-def _tokens(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for name, member in value.items():
-            if name == "token" and isinstance(member, str):
-                yield member
-            else:
-                yield from _tokens(member)
-    elif isinstance(value, list):
-        for member in value:
-            yield from _tokens(member)
+    tokens: list[str] = []
+    _without_tokens(body.get("endpoints"), tokens)
+    return tokens
 
 
 def without_tokens(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job's answer that may be shown, all other fields as they are."""
     if "endpoints" not in body:
         return dict(body)
-    return {**body, "endpoints": _without_tokens(body["endpoints"])}
+    return {**body, "endpoints": _without_tokens(body["endpoints"], [])}
 
 
-def _without_tokens(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {
-            name: REDACTED if name == "token" and member else _without_tokens(member)
-            for name, member in value.items()
-        }
+def _without_tokens(value: Any, tokens: list[str]) -> Any:
     if isinstance(value, list):
-        return [_without_tokens(member) for member in value]
-    return value
+        return [_without_tokens(member, tokens) for member in value]
+    if not isinstance(value, Mapping):
+        return value
+    shown = {}
+    for name, member in value.items():
+        shown[name] = _without_tokens(member, tokens)
+        if name == "token" and member:
+            shown[name] = REDACTED
+            tokens += [member] if isinstance(member, str) else []
+    return shown
 
 
-# --- secret_variables
+# --- variables for the secrets of entries
 
 IsSecret = Callable[[str], bool]
 
@@ -327,10 +274,12 @@ _TAKEN = frozenset({"HOME", "PATH", "USER", "SHELL", "LANG", "TMPDIR"})
 class SecretVariables:
     """One variable for each secret value, named by the first field that holds it.
 
-    `taken` are names of variables that mean something else already.
+    `taken` are names of variables that mean something else already. `value_by_name` are the secrets
+    themselves, which nothing may show.
     """
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
+        self.value_by_name: dict[str, str] = {}
         self._name_by_value: dict[str, str] = {}
         self._taken = {name.upper() for name in taken}
 
@@ -341,12 +290,12 @@ class SecretVariables:
             names = (_name(field), long, *(f"{long}_{number}" for number in range(2, len(self._taken) + 3)))
             name = next(name for name in names if name not in self._taken and not _is_in_use(name))
             self._taken.add(name)
-            self._name_by_value[value] = name
+            self._name_by_value[value], self.value_by_name[name] = name, value
         return f"${{var.{self._name_by_value[value]}}}"
 
     def declarations(self, trees: Iterable[Any] | None = None) -> dict[str, dict[str, Any]]:
         """What a manifest says of them under `variables`: of all, or of those used in entries as written."""
-        names = set(self._name_by_value.values())
+        names = set(self.value_by_name)
         if trees is not None:
             names &= {name for tree in trees for text in texts_in(tree) for name in variables_of(text)}
         return {name: {"env": name, "sensitive": True} for name in sorted(names)}
@@ -354,22 +303,13 @@ class SecretVariables:
     def parts(self, text: str) -> list[SecretPart]:
         """Where in a text the values stand that have a variable already, in order."""
         values = [value for value in self._name_by_value if stands_out(value) and value in text]
-        pattern = re.compile("|".join(map(re.escape, sorted(values, key=len, reverse=True))))
-        return [SecretPart(*found.span()) for found in pattern.finditer(text)] if values else []
-
-    @property
-    def value_by_name(self) -> dict[str, str]:
-        """The secrets themselves, which nothing may show."""
-        return {name: value for value, name in self._name_by_value.items()}
+        pattern = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
+        return [SecretPart(*found.span()) for found in re.finditer(pattern, text)] if values else []
 
 
 def texts_in(tree: Any) -> Iterator[str]:
     """Every text in plain data that is no name of a member."""
-    if isinstance(tree, str):
-        yield tree
-    elif isinstance(tree, Mapping | list | tuple):
-        for value in tree.values() if isinstance(tree, Mapping) else tree:
-            yield from texts_in(value)
+    return (leaf for leaf in leaves(tree) if isinstance(leaf, str))
 
 
 def _name(text: str) -> str:
@@ -384,8 +324,7 @@ def _is_in_use(name: str) -> bool:
     return len(name) < 3 or is_credential_name(name) or name.startswith("RECONCILER_") or name in _TAKEN
 
 
-@dataclass(frozen=True)
-class SecretHider:
+class SecretHider(NamedTuple):
     """Puts `SecretText` where the tree of an entry holds a secret.
 
     `is_secret` says of a text that it holds a value which is known to be secret.
@@ -397,11 +336,11 @@ class SecretHider:
 
     def argument(self, name: str, value: str, *, is_marked: bool = False) -> str:
         """The value of a parameter or an environment variable, hidden if it is a secret."""
+        whole = [SecretPart(0, len(value), name)]
         if is_marked and value:
-            return self._hidden(value, [SecretPart(0, len(value), name)], name)
+            return self._hidden(value, whole, name)
         if not (looks_secret(name, value) or self._is_known(value)):
             return value
-        whole = [SecretPart(0, len(value), name)]
         return self._hidden(value, whole if is_secret_name(name) else secret_parts(value) or whole, name)
 
     def tree(self, tree: Any, field: str = "") -> Any:
@@ -413,17 +352,15 @@ class SecretHider:
         if not isinstance(tree, str) or isinstance(tree, SecretText) or field in _SHOWN:
             return tree
         # What a field of the service means is known, so neither its name nor a long id in it is a sign.
-        if not (looks_secret("id", tree) or self._is_known(tree)):
-            return tree
-        return self._hidden(tree, secret_parts(tree), field)
+        is_secret = looks_secret("id", tree) or self._is_known(tree)
+        return self._hidden(tree, secret_parts(tree), field) if is_secret else tree
 
     def _is_known(self, text: str) -> bool:
         """Whether a text holds a known secret, as it is or as it is written: escaping may make it one."""
         return self.is_secret(text) or self.is_secret(escape(text))
 
     def _hidden(self, text: str, parts: list[SecretPart], field: str) -> SecretText:
-        if not parts:
-            parts = self.variables.parts(text)
+        parts = parts or self.variables.parts(text)
         if not parts or self._is_known(without_parts(text, parts)):
             parts = [SecretPart(0, len(text), field)]
         reference, end = "", 0

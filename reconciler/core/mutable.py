@@ -27,7 +27,7 @@ from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase, may
 from reconciler.core.stack import Declared, DesiredJob
 from reconciler.core.values import MARKER_SCHEDULE, Change, PlanWarning
-from reconciler.secrets import REDACTED, SecretText, holds_secret, show
+from reconciler.secrets import REDACTED, SecretText, holds_secret, map_leaves, show
 
 DESCRIPTION = ("description",)
 _PROTECT, _STOPPED, _KEY = "lifecycle.protect", "marker.stopped", "marker.key"
@@ -337,11 +337,7 @@ def _assumed(declared: Any, seen: Any) -> Any:
 
 def _sent(form: Any) -> Any:
     """A canonical form with the values of secrets, which the service got, for their names."""
-    if isinstance(form, SecretName):
-        return form.value
-    if isinstance(form, dict):
-        return {name: _sent(value) for name, value in form.items()}
-    return [_sent(item) for item in form] if isinstance(form, list) else form
+    return map_leaves(form, lambda leaf: leaf.value if isinstance(leaf, SecretName) else leaf)
 
 
 def _shown(form: Any, value: Any) -> Any:

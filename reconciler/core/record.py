@@ -9,9 +9,11 @@ Source: docs/semantics.md, "Decisions", "Apply" and "Records".
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -209,14 +211,10 @@ class PastRevision(NamedTuple):
         return other.job == self.job and (other.seen_at_s or 0.0) < (self.seen_at_s or 0.0)
 
     @property
-    def phase(self) -> Phase | None:
-        """The phase in which it was seen last."""
-        return parse_phase(self.phase_text)
-
-    @property
     def has_ended(self) -> bool:
         """Whether it was over when it was seen last."""
-        return self.phase is not None and self.phase.is_terminal
+        phase = parse_phase(self.phase_text)
+        return phase is not None and phase.is_terminal
 
     @property
     def ended_at_s(self) -> float | None:
@@ -229,28 +227,13 @@ class PastRevision(NamedTuple):
 
         One that was still active when it was seen last counts as terminated (docs/semantics.md, "Decisions").
         """
-        return ObservedJob(
-            id=self.job,
-            name=self.name,
-            description="",
-            phase_text=self.phase_text if self.has_ended else Phase.TERMINATED.value,
-            created_at_s=self.created_at_s,
-            started_at_s=self.started_at_s,
-            duration_s=self.duration_s,
-            node_count=self.node_count,
-        )
+        phase_text = self.phase_text if self.has_ended else Phase.TERMINATED.value
+        times = (self.created_at_s, self.started_at_s, self.duration_s)
+        return ObservedJob(self.job, self.name, "", phase_text, "", *times, self.node_count)
 
     def marker(self, stack: str, key: str, protected: bool = False) -> Marker:
         """The marker that such a revision bears, as one of `key`."""
-        marker = Marker(
-            stack,
-            key,
-            self.number,
-            self.digest,
-            schedule=self.schedule,
-            protected=protected,
-            stopped=self.stopped,
-        )
+        marker = Marker(stack, key, self.number, self.digest, None, self.schedule, protected, self.stopped)
         return marker.for_job(self.name, self.job)
 
 
@@ -278,43 +261,46 @@ class HistorySnapshot:
     fix: str | None = None
     sweeps: Mapping[str, str] = field(default_factory=dict)
     finished: Mapping[str, FinishedWork] = field(default_factory=dict)
-    _key_by_job: Mapping[str, str] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_key_by_job", _keys_by_job(self.by_key))
 
     def key_of(self, job_id: str) -> str | None:
-        """The key whose job this was last: one that was renamed is remembered under both its keys."""
+        """The key whose job this was last: one that was renamed is remembered under both its keys.
+
+        It is the one under which the job was written down last, where it was not looked at since.
+        """
         return self._key_by_job.get(job_id)
+
+    @cached_property
+    def _key_by_job(self) -> dict[str, str]:
+        return {past.job: past.key for past in sorted(self._revisions, key=_last_written)}
+
+    @property
+    def _revisions(self) -> Iterator[PastRevision]:
+        return chain.from_iterable(self.by_key.values())
 
     def limited_to(self, revisions: Collection[RevisionId]) -> HistorySnapshot:
         """The same without any other revision."""
         by_key = {
-            key: tuple(one for one in of_key if RevisionId(key, one.number) in revisions)
+            key: kept
             for key, of_key in self.by_key.items()
+            if (kept := tuple(one for one in of_key if (key, one.number) in revisions))
         }
-        return replace(self, by_key={key: of_key for key, of_key in by_key.items() if of_key})
+        return replace(self, by_key=by_key)
 
     @property
     def knows_stack(self) -> bool:
         """Whether anything of the stack was ever recorded here, and not released since."""
-        return any(past.released_at_s is None for of_key in self.by_key.values() for past in of_key)
+        return any(past.released_at_s is None for past in self._revisions)
 
     @property
     def seen_active(self) -> tuple[str, ...]:
         """The keys, sorted, of which a revision had not ended when it was seen last, and was not released."""
-        return tuple(
-            sorted(
-                key
-                for key, of_key in self.by_key.items()
-                if any(past.released_at_s is None and not past.has_ended for past in of_key)
-            )
-        )
+        active = (past for past in self._revisions if past.released_at_s is None and not past.has_ended)
+        return tuple(sorted({past.key for past in active}))
 
     @property
     def knows_applies(self) -> bool:
         """Whether it was recorded what was applied, and not only what was seen."""
-        return any(past.declared is not None for of_key in self.by_key.values() for past in of_key)
+        return any(past.declared is not None for past in self._revisions)
 
 
 class RevisionId(NamedTuple):
@@ -333,16 +319,6 @@ class RecordedRevision(NamedTuple):
     stopped: bool
     schedule: ScheduleMark | None = None
     is_released: bool = False
-
-
-def _keys_by_job(by_key: Mapping[str, tuple[PastRevision, ...]]) -> dict[str, str]:
-    """Job → its key: the one under which it was written down last, where it was not looked at since."""
-    found: dict[str, PastRevision] = {}
-    for revision in (revision for revisions in by_key.values() for revision in revisions):
-        other = found.get(revision.job)
-        if other is None or _last_written(revision) > _last_written(other):
-            found[revision.job] = revision
-    return {job: revision.key for job, revision in found.items()}
 
 
 def _last_written(revision: PastRevision) -> tuple[float, bool]:

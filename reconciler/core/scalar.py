@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple
 
-from reconciler.secrets import SecretText, secrets_in
+from reconciler.secrets import SecretText, map_leaves, secrets_in
 
 #: How a variable may be named.
 VARIABLE_NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
@@ -132,15 +132,13 @@ def save(tree: Any) -> Any:
 
     `manifest.saved_secrets.resolve` is the inverse.
     """
-    if isinstance(tree, SecretText):
-        return tree.reference
-    if isinstance(tree, str):
-        return escape(tree)
-    if isinstance(tree, Mapping):
-        return {key: save(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return [save(value) for value in tree]
-    return tree
+
+    def saved(leaf: Any) -> Any:
+        if isinstance(leaf, SecretText):
+            return leaf.reference
+        return escape(leaf) if isinstance(leaf, str) else leaf
+
+    return map_leaves(tree, saved)
 
 
 def unresolvable_references(tree: Any) -> tuple[str, ...]:
