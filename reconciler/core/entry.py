@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
@@ -31,7 +33,7 @@ from reconciler.core.canonical import (
     value_at,
     walk_rules,
 )
-from reconciler.core.diff import changes_between, comparable_with_details, differing_paths
+from reconciler.core.diff import changes_between, comparable_with_details, differing_paths, is_by_reference
 from reconciler.core.fields.field_types import Mark
 from reconciler.core.identity import (
     KEY_PATTERN,
@@ -46,7 +48,7 @@ from reconciler.core.scalar import holds_odd_number, save
 from reconciler.core.stack import DesiredJob, JobEntry
 from reconciler.core.values import Change
 from reconciler.errors import Diagnostic, ReconcilerError
-from reconciler.secrets import looks_secret, show
+from reconciler.secrets import leaves, looks_secret, show
 
 Tree = dict[str, Any]
 
@@ -58,41 +60,25 @@ _WHOLE = frozenset({"inputs", "outputs"})
 _NAMED = frozenset({"parameters", "environments", "annotations"})
 
 
-class CommonPart(NamedTuple):
-    """What all entries say, and what each says beyond it, by key."""
-
-    shared: Tree
-    rest: dict[str, Tree]
-
-
-def common_part(entries: Mapping[str, Tree]) -> CommonPart:
-    """Split entries, two at least, into what all of them say and what is left of each."""
+def common_part(entries: Mapping[str, Tree]) -> tuple[Tree, dict[str, Tree]]:
+    """Split entries, two at least, into what all of them say and what each says beyond it, by key."""
     if len(entries) < 2:
-        return CommonPart({}, dict(entries))
+        return {}, dict(entries)
     bare = ({name: value for name, value in tree.items() if name not in _OWN} for tree in entries.values())
     shared: Tree = reduce(_shared, bare)
-    return CommonPart(shared, {key: _without(tree, shared) for key, tree in entries.items()})
+    return shared, {key: _without(tree, shared) for key, tree in entries.items()}
 
 
 def _shared(one: Tree, other: Tree, *, is_named: bool = False) -> Tree:
     result: Tree = {}
-    for name in one.keys() & other.keys():
-        mine, theirs = one[name], other[name]
-        is_divided = isinstance(mine, dict) and isinstance(theirs, dict) and name not in _WHOLE
-        if is_divided and not is_named:
+    for name in one:
+        mine, theirs = one[name], other.get(name)
+        if not is_named and name not in _WHOLE and isinstance(mine, dict) and isinstance(theirs, dict):
             if below := _shared(mine, theirs, is_named=name in _NAMED):
                 result[name] = below
-        elif _is_same(mine, theirs):
+        elif name in other and json.dumps(mine) == json.dumps(theirs):  # 1 is not true, and order counts
             result[name] = mine
-    return {name: result[name] for name in one if name in result}
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return list(one) == list(other) and all(_is_same(one[name], other[name]) for name in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_is_same, one, other))
-    return type(one) is type(other) and bool(one == other)
+    return result
 
 
 def _without(tree: Tree, shared: Tree) -> Tree:
@@ -109,7 +95,7 @@ def _without(tree: Tree, shared: Tree) -> Tree:
 
 _Path = tuple[str | int, ...]
 
-_NAMED_LISTS = frozenset({"parameters", "inputs", "outputs"})
+_NAMED_LISTS = ("parameters", "inputs", "outputs")
 #: Each time something is moved, other rules may speak up; a job has not more levels than this.
 _MOST_MOVES = 12
 
@@ -133,25 +119,21 @@ def with_raw(tree: Tree) -> Tree:
     for _ in range(_MOST_MOVES):
         if not errors:
             return {**tree, "raw": raw} if raw else tree
-        place = _single_member(tree, _place(tree, errors[0][0]), len(errors))
+        place = _place(tree, errors[0][0])
         if not place:
             break
+        value: Any = tree
+        for step in place:
+            value = value[step]
+        if isinstance(place[-1], str) and isinstance(value, Mapping):
+            # The one member without which there are fewer errors, else the whole object.
+            members = ((*place, name) for name in value)
+            better = (path for path in members if len(_errors(_taken(tree, path)[0])) < len(errors))
+            place = next(better, place)
         tree, value = _taken(tree, place)
         raw = merge(raw, _nested(place, value))
         errors = _errors(tree)
     raise NotDeclarable("; ".join(dict.fromkeys(why for _, why in first)))
-
-
-def _single_member(tree: Tree, place: _Path, errors: int) -> _Path:
-    """The one member of an object without which there are fewer errors, else the object itself."""
-    value: Any = tree
-    for step in place:
-        value = value[step]
-    if place and isinstance(place[-1], str) and isinstance(value, Mapping):
-        for name in value:
-            if len(_errors(_taken(tree, (*place, name))[0])) < errors:
-                return (*place, name)
-    return place
 
 
 def _errors(tree: Tree) -> list[tuple[_Path, str]]:
@@ -159,12 +141,8 @@ def _errors(tree: Tree) -> list[tuple[_Path, str]]:
         JobEntry.model_validate(tree)
     except ValidationError as invalid:
         errors = invalid.errors(include_url=False, include_input=False, include_context=False)
-        return [(error["loc"], _words(error["loc"], error["msg"])) for error in errors]
+        return [(e["loc"], ": ".join(filter(None, (".".join(map(str, e["loc"])), e["msg"])))) for e in errors]
     return []
-
-
-def _words(path: _Path, message: str) -> str:
-    return f"{'.'.join(map(str, path))}: {message}" if path else message
 
 
 def _place(tree: Tree, path: _Path) -> _Path:
@@ -221,12 +199,7 @@ _OF_THE_ALGORITHM = ("code_dir", "boot_file", "command", "engine", "policies")
 _OF_AN_ARGUMENT = ("description", "constraint", "i18n_description")
 #: The rules of a parameter that are no rules, whatever its type.
 _NO_RULES: Tree = {"editable": True, "required": False, "sensitive": False, "valid_type": "None"}
-_NAMED_LIST_ORDER = ("parameters", "inputs", "outputs")
-#: Names that can stand as a key of YAML, and mean nothing else there.
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")
-
-#: What no file can hold, quoted or not; and a name beyond which YAML takes a key for something else.
-_NOT_WRITABLE = re.compile("[\x00\ud800-\udfff]")
+#: A name beyond which YAML takes a key for something else.
 LONGEST_NAME = 1000
 
 
@@ -365,27 +338,19 @@ def _list(items: list[Any] | tuple[Any, ...], rule: FieldRule, path: str) -> Any
 
 def _typed(value: Any, rule: FieldRule) -> Any:
     """A plain value in the type that a manifest wants: the service's documents give some fields two."""
+    kind = rule.scalar
     if rule.is_text:
         text = scalar(value)
-        return _with_scheme(text) if Mark.OBS_PATH in rule.marks else text
-    if isinstance(value, str):
-        return _read(value, rule.scalar)
-    return int(value) if rule.scalar is int and isinstance(value, float) and value.is_integer() else value
-
-
-def _read(text: str, kind: type | None) -> Any:
-    if kind is bool and text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        return kind(text) if kind in (int, float) else text
-    except ValueError:
-        return text
-
-
-def _with_scheme(path: str) -> str:
-    """A path in object storage as people write it; the service shows some without `obs:/`."""
-    # A task's may be a place in its container.
-    return f"obs:/{path}" if re.match(r"/(?!home/)[^/]", path) else path
+        # The service shows some paths without `obs:/`; a task's may be a place in its container.
+        lacks_scheme = Mark.OBS_PATH in rule.marks and re.match(r"/(?!home/)[^/]", text)
+        return f"obs:/{text}" if lacks_scheme else text
+    if not isinstance(value, str):
+        return int(value) if kind is int and isinstance(value, float) and value.is_integer() else value
+    if kind is bool and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    with suppress(ValueError):
+        return kind(value) if kind in (int, float) else value
+    return value
 
 
 # --- what the service filled in
@@ -401,55 +366,44 @@ def _drop_filled_in(tree: Tree) -> Iterator[Omission]:
         yield Omission("spec", "a job with tasks declares its resources there")
     algorithm = tree.get("algorithm", {})
     algorithm.pop("name", None)
-    is_by_reference = "id" in algorithm or "subscription_id" in algorithm
-    if is_by_reference:
+    by_reference = is_by_reference(tree)
+    engine = algorithm.get("engine", {})
+    if by_reference:
         for name in _OF_THE_ALGORITHM:
             algorithm.pop(name, None)
-    elif "engine" in algorithm:
-        algorithm["engine"] = _engine(algorithm["engine"])
+    # One way to name an engine: the service adds the others.
+    elif "image_url" in engine:
+        engine.pop("engine_id", None)
+    elif "engine_id" in engine:
+        algorithm["engine"] = {k: engine[k] for k in engine if k in ("engine_id", "image_repo_id")}
     for place in algorithms_in(tree):
         for parameter in _items(place, "parameters"):
-            _drop_rules(parameter, is_by_reference)
+            _drop_rules(parameter, by_reference)
         for kind in ("inputs", "outputs"):
+            form = rules().members["algorithm"].members[kind].item
+            assert form is not None
+            default = form.members["local_dir"].default_template or ""
             for index, item in enumerate(_items(place, kind)):
-                _drop_places(item, kind, index, is_by_reference)
+                if item.get("local_dir") == default.format(name=item.get("name"), index=index):
+                    del item["local_dir"]
+                item.pop("period", None)  # the service's own
+                if by_reference:
+                    item.pop("description", None)
 
 
-def _engine(engine: Tree) -> Tree:
-    """One way to name an engine: the service adds the others."""
-    if "image_url" in engine:
-        return {name: value for name, value in engine.items() if name != "engine_id"}
-    if "engine_id" in engine:
-        return {name: value for name, value in engine.items() if name in ("engine_id", "image_repo_id")}
-    return engine
-
-
-def _drop_rules(parameter: Tree, is_by_reference: bool) -> None:
+def _drop_rules(parameter: Tree, by_reference: bool) -> None:
     """Take out what the service says of a parameter that nobody said anything of."""
-    if is_by_reference:
+    if by_reference:
         for name in _OF_AN_ARGUMENT:
             # By this mark a secret is known.
             if name != "constraint" or not _is_marked(parameter):
                 parameter.pop(name, None)
-        return
-    rules_of_it = {**_NO_RULES, **parameter.get("constraint", {}), "type": None}
-    if rules_of_it == {**_NO_RULES, "type": None}:
+    elif {**_NO_RULES, **parameter.get("constraint", {}), "type": None} == {**_NO_RULES, "type": None}:
         parameter.pop("constraint", None)
 
 
 def _is_marked(parameter: Tree) -> bool:
     return parameter.get("constraint", {}).get("sensitive") is True
-
-
-def _drop_places(item: Tree, kind: str, index: int, is_by_reference: bool) -> None:
-    template = rules().members["algorithm"].members[kind].item
-    assert template is not None
-    default = template.members["local_dir"].default_template or ""
-    if item.get("local_dir") == default.format(name=item.get("name"), index=index):
-        del item["local_dir"]
-    item.pop("period", None)  # the service's own
-    if is_by_reference:
-        item.pop("description", None)
 
 
 def _items(algorithm: Tree, kind: str) -> list[Tree]:
@@ -474,22 +428,22 @@ def _hide_arguments(algorithm: Tree, hider: SecretHider) -> None:
 
 def _sugar(algorithm: Tree) -> None:
     """Write named lists as mappings, where that says the same."""
-    for kind in _NAMED_LIST_ORDER:
+    for kind in _NAMED_LISTS:
         items = algorithm.get(kind) or []
         names = [item.get("name") if isinstance(item, dict) else None for item in items]
-        is_plain = all(isinstance(name, str) and _PLAIN_NAME.fullmatch(name) for name in names)
+        # A name that can stand as a key of YAML, and means nothing else there.
+        is_plain = all(isinstance(name, str) and re.fullmatch("[A-Za-z0-9_.-]+", name) for name in names)
         if names and is_plain and len(set(names)) == len(names):
-            algorithm[kind] = {item["name"]: _sugared(kind, item) for item in items}
+            algorithm[kind] = {item.pop("name"): _sugared(kind, item) for item in items}
 
 
 def _sugared(kind: str, item: Tree) -> Any:
-    rest = {name: value for name, value in item.items() if name != "name"}
-    if kind == "parameters":
-        return rest["value"] if rest.keys() == {"value"} else rest
-    is_path = rest.keys() == {"remote"} and rest["remote"].keys() == {"obs"}
-    return (
-        rest["remote"]["obs"]["obs_url"] if is_path and rest["remote"]["obs"].keys() == {"obs_url"} else rest
-    )
+    match item:
+        case {"value": value} if kind == "parameters" and len(item) == 1:
+            return value
+        case {"remote": {"obs": {"obs_url": url, **more}, **other}, **rest} if not (more or other or rest):
+            return url if kind != "parameters" else item
+    return item
 
 
 def _description(job: ObservedJob, room: int, is_secret: IsSecret) -> tuple[str, tuple[Omission, ...]]:
@@ -509,7 +463,7 @@ def _check_writable(tree: Tree, is_secret: IsSecret) -> None:
     if any(len(name) > LONGEST_NAME for name in names):
         raise NotDeclarable(f"it contains a name of more than {LONGEST_NAME} characters")
     for text in (*names, *texts_in(show(tree))):
-        if _NOT_WRITABLE.search(text):
+        if re.search("[\x00\ud800-\udfff]", text):  # what no file can hold, quoted or not
             raise NotDeclarable("it contains text that is not valid Unicode, or NUL")
         if is_secret(text):
             raise NotDeclarable("a secret stands where no variable can, in a name")
@@ -518,12 +472,10 @@ def _check_writable(tree: Tree, is_secret: IsSecret) -> None:
 def _unreported(tree: Tree) -> Iterator[str]:
     """The fields that the job may have, and that the service does not report."""
     for path, rule in walk_rules():
-        if rule.is_reported or "[]" in path:
-            continue
-        *parents, name = path
-        parent = value_at(tree, parents)
+        parent = value_at(tree, path[:-1])
         # What has an id is found by it, whatever else was said of it.
-        if isinstance(parent, Mapping) and name not in parent and "id" not in parent:
+        is_open = isinstance(parent, Mapping) and path[-1] not in parent and "id" not in parent
+        if is_open and not rule.is_reported and "[]" not in path:
             yield ".".join(path)
 
 
@@ -560,7 +512,7 @@ class EntryPatch:
     @property
     def says_null(self) -> bool:
         """Whether something has to go from the entry."""
-        return _says_null(self.entry)
+        return any(leaf is None for leaf in leaves(self.entry))
 
     @property
     def tree(self) -> dict[str, Any]:
@@ -694,9 +646,3 @@ def _sugared_entry(value: Any) -> Any:
             return value["value"]
         return {name: _sugared_entry(member) for name, member in value.items()}
     return value
-
-
-def _says_null(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(map(_says_null, value.values()))
-    return any(map(_says_null, value)) if isinstance(value, list) else value is None

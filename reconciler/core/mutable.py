@@ -5,8 +5,7 @@ The table itself stands on the fields of a job (`UpdateInPlace`); here it is rea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from reconciler.core.canonical import (
@@ -22,26 +21,39 @@ from reconciler.core.canonical import (
 from reconciler.core.diff import changes_between
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import Description, Marker, parse_description
-from reconciler.core.lifecycle import Schedule
 from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase, may
 from reconciler.core.stack import Declared, DesiredJob
 from reconciler.core.values import MARKER_SCHEDULE, Change, PlanWarning
 from reconciler.secrets import REDACTED, SecretText, holds_secret, map_leaves, show
 
+_Path = tuple[str, ...]
+
 DESCRIPTION = ("description",)
 _PROTECT, _STOPPED, _KEY = "lifecycle.protect", "marker.stopped", "marker.key"
 #: What a review says in place of it: the declarations, for there is no marker.
 SCHEDULE_OPTIONS = ("lifecycle.schedule", "lifecycle.timezone")
-MARKER_PATHS = frozenset({_PROTECT, _STOPPED, _KEY, MARKER_SCHEDULE, *SCHEDULE_OPTIONS})
+_MARKER_PATHS = frozenset({_PROTECT, _STOPPED, _KEY, MARKER_SCHEDULE, *SCHEDULE_OPTIONS})
 
 
-def is_changeable(path: tuple[str, ...], phase: Phase, cloud: Cloud) -> bool:
+def is_changeable(path: _Path, phase: Phase, cloud: Cloud) -> bool:
     """Whether the service would change this field on a job in this phase."""
     update = rule_at(path).update
     if update is None or cloud not in update.clouds or (phase.is_terminal and not update.on_ended):
         return False
     return bool(may(update.operation, phase))
+
+
+def are_of_marker_only(changes: Iterable[Change]) -> bool:
+    """Whether nothing is changed but the marker."""
+    return all(change.path in _MARKER_PATHS for change in changes)
+
+
+def _fields(body: Mapping[str, Any] | None) -> Iterator[tuple[_Path, Any]]:
+    """The mutable fields that a body has, each with its path; the description, which we write, aside."""
+    for path in mutable_paths():
+        if path != DESCRIPTION and (value := value_at(body, path)) is not None:
+            yield path, value
 
 
 class MutableChanges(NamedTuple):
@@ -58,35 +70,23 @@ class MutableChanges(NamedTuple):
 
     def warnings(self, key: str, job: ObservedJob) -> list[PlanWarning]:
         """What a person should know of fields that wait, or cannot be compared."""
-        waiting = [
-            PlanWarning(
-                what="deferred",
-                why=f"{change.path} cannot be changed on this target while the job is {job.phase_text}",
-                key=key,
-            )
-            for change in self.waiting
+        phase = f"cannot be changed on this target while the job is {job.phase_text}"
+        basis = "no record of what was sent; assuming the declared value"
+        if self.is_recorded:
+            basis = "assuming the value last sent"
+        whys = [("deferred", f"{change.path} {phase}") for change in self.waiting]
+        whys += [
+            ("field not reported", f"the service does not report {path}; {basis}") for path in self.unreported
         ]
-        basis = (
-            "assuming the value last sent"
-            if self.is_recorded
-            else "no record of what was sent; assuming the declared value"
-        )
-        unreported = [
-            PlanWarning(
-                what="field not reported", why=f"the service does not report {path}; {basis}", key=key
-            )
-            for path in self.unreported
-        ]
-        return waiting + unreported
-
-    @property
-    def are_of_marker_only(self) -> bool:
-        """Whether nothing differs that can be changed but the marker."""
-        return all(change.path in MARKER_PATHS for change in self.now)
+        return [PlanWarning(what=what, why=why, key=key) for what, why in whys]
 
 
 def mutable_changes(
-    desired: DesiredJob, job: ObservedJob, marker: Marker, cloud: Cloud, sent: Mapping[str, Any] | None = None
+    desired: DesiredJob,
+    job: ObservedJob,
+    marker: Marker,
+    cloud: Cloud,
+    sent: Mapping[str, Any] | None = None,
 ) -> MutableChanges:
     """Compare the mutable part of a declaration with the observed job.
 
@@ -96,10 +96,9 @@ def mutable_changes(
     On a job that has ended only a difference of the marker counts, its digest and `stopped` aside.
     """
     assert job.phase is not None  # unknown phases are blocked before anything is compared
-    of_marker = _marker_changes(desired, job, marker)
+    now, waiting = _marker_changes(desired, job, marker), list[Change]()
     if job.phase.is_terminal:
-        return MutableChanges(of_marker)
-    now, waiting = list(of_marker), list[Change]()
+        return MutableChanges(tuple(now))
     if desired.description.strip() != job.text.strip():
         now.append(description_change(desired.description, job.text))
     declared = desired.body or {}
@@ -116,7 +115,7 @@ def mutable_changes(
     return MutableChanges(tuple(now), tuple(waiting), tuple(unreported), sent is not None)
 
 
-def unreported_paths(declared: Mapping[str, Any], job: ObservedJob) -> tuple[tuple[str, ...], ...]:
+def unreported_paths(declared: Mapping[str, Any], job: ObservedJob) -> tuple[_Path, ...]:
     """The declared mutable fields that this job does not show, and that a service need not show.
 
     Whether such a field was ever sent only a record can tell.
@@ -124,17 +123,12 @@ def unreported_paths(declared: Mapping[str, Any], job: ObservedJob) -> tuple[tup
     """
     return tuple(
         path
-        for path in _need_not_be_reported()
-        if value_at(declared, path) and value_at(job.body, path) is None
+        for path, value in _fields(declared)
+        if value and not rule_at(path).is_reported and value_at(job.body, path) is None
     )
 
 
-@cache
-def _need_not_be_reported() -> tuple[tuple[str, ...], ...]:
-    return tuple(path for path in mutable_paths() if not rule_at(path).is_reported)
-
-
-def _was_sent(path: tuple[str, ...], value: Any, sent: Mapping[str, Any]) -> bool:
+def _was_sent(path: _Path, value: Any, sent: Mapping[str, Any]) -> bool:
     """Whether a value is the one that was last sent. A record leaves out what holds a secret."""
     last = value_at(sent, path)
     if holds_secret(value):
@@ -142,8 +136,15 @@ def _was_sent(path: tuple[str, ...], value: Any, sent: Mapping[str, Any]) -> boo
     return bool(_form(path, value) == _form(path, last))
 
 
-def _form(path: tuple[str, ...], value: Any) -> Any:
+def _form(path: _Path, value: Any) -> Any:
     return value_at(canonical(_nest(path, value)), path)
+
+
+def _nest(path: _Path, value: Any) -> Canonical:
+    nested: Canonical = {}
+    if value is not None:
+        put_at(nested, path, value)
+    return nested
 
 
 def description_change(wanted: str, found: str) -> Change:
@@ -154,7 +155,7 @@ def description_change(wanted: str, found: str) -> Change:
     return Change(path="description", before=before or None, after=shown or None, sensitive=sensitive)
 
 
-def _changes(path: tuple[str, ...], found: Any, wanted: Any) -> tuple[Change, ...]:
+def _changes(path: _Path, found: Any, wanted: Any) -> tuple[Change, ...]:
     if isinstance(found, dict) and isinstance(wanted, dict):
         return changes_between(_nest(path, found), _nest(path, wanted), forces_new_job=False)
     sensitive = isinstance(wanted, SecretName)
@@ -162,36 +163,32 @@ def _changes(path: tuple[str, ...], found: Any, wanted: Any) -> tuple[Change, ..
     return (Change(path=".".join(path), before=before, after=wanted, sensitive=sensitive),)
 
 
-def _differing(
-    declared: Mapping[str, Any], reported: Mapping[str, Any]
-) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+def _differing(declared: Mapping[str, Any], reported: Mapping[str, Any]) -> Iterator[tuple[_Path, Any, Any]]:
     """Yield path, wanted and found form of each declared mutable field that the job shows otherwise.
 
-    A field that is not there, and need not be reported, shows nothing.
+    A field that is not there, and need not be reported, shows nothing. A declared default counts:
+    priority 1 was asked for where the job has 2.
     """
-    for path in mutable_paths():
-        value = value_at(declared, path)
-        # A declared default counts: priority 1 was asked for where the job has 2.
-        if path == DESCRIPTION or value is None:
-            continue
+    for path, value in _fields(declared):
         seen = value_at(reported, path)
         if seen is None and not rule_at(path).is_reported:
             continue
         value = _assumed(value, seen)
         wanted, found = _form(path, value), _form(path, seen)
-        if _sent(wanted) != found:
+        # The service got the values of secrets, for their names.
+        if map_leaves(wanted, lambda leaf: leaf.value if isinstance(leaf, SecretName) else leaf) != found:
             # A default has no canonical form; people are shown what stands there.
             yield path, _shown(wanted, value), _shown(found, seen)
 
 
-def _marker_changes(desired: DesiredJob, job: ObservedJob, marker: Marker) -> tuple[Change, ...]:
+def _marker_changes(desired: DesiredJob, job: ObservedJob, marker: Marker) -> list[Change]:
     changes = []
     if marker.key != desired.key:
         changes.append(Change(path=_KEY, before=marker.key, after=desired.key))
     protect = desired.lifecycle.protect
     if protect is not None and protect != marker.protected:
         changes.append(_flag(_PROTECT, marker.protected, protect))
-    if marker.stopped and job.phase is not None and job.phase.is_active:
+    if marker.stopped and job.is_active:
         # We meant to end it once and did not; left there, a stop by somebody else would look like ours.
         changes.append(_flag(_STOPPED, before=True, after=False))
     there, wanted = marker.schedule, desired.schedule_mark
@@ -199,7 +196,7 @@ def _marker_changes(desired: DesiredJob, job: ObservedJob, marker: Marker) -> tu
         # The time from which it counts is that of the plan: as any time that grows it is not shown.
         before, after = (str(one) if one else None for one in (there, wanted))
         changes.append(Change(path=MARKER_SCHEDULE, before=before, after=after))
-    return tuple(changes)
+    return changes
 
 
 def _flag(path: str, before: bool, after: bool) -> Change:
@@ -227,9 +224,8 @@ def update_body(desired: DesiredJob, job: ObservedJob, marker: Marker, cloud: Cl
     """The body of the service's update call: the whole description, and all declared fields legal now."""
     assert job.phase is not None
     body: dict[str, Any] = {"description": str(Description(desired.description, marker))}
-    for path in mutable_paths():
-        value = value_at(desired.body or {}, path)
-        if path != DESCRIPTION and value is not None and is_changeable(path, job.phase, cloud):
+    for path, value in _fields(desired.body):
+        if is_changeable(path, job.phase, cloud):
             put_at(body, path, value)
     return body
 
@@ -248,22 +244,16 @@ def overwritten_fields(body: Mapping[str, Any], job: ObservedJob) -> tuple[Chang
 def mutable_part(body: Mapping[str, Any], *, secret: bool = False) -> dict[str, Any]:
     """The mutable fields of a create body that hold no secret, for the history; or those that do."""
     part: dict[str, Any] = {}
-    for path in mutable_paths():
-        value = value_at(body, path)
-        if path != DESCRIPTION and value is not None and holds_secret(value) is secret:
+    for path, value in _fields(body):
+        if holds_secret(value) is secret:
             put_at(part, path, value)
     return part
 
 
 def edited_paths(desired: DesiredJob, applied: Declared) -> frozenset[str]:
     """The mutable fields that are declared otherwise than they were last applied."""
-    body = desired.body or {}
-    edited = {
-        ".".join(path)
-        for path in mutable_paths()
-        if (value := value_at(body, path)) is not None and path != DESCRIPTION
-        if not _was_sent(path, value, applied.mutable)
-    }
+    fields = _fields(desired.body)
+    edited = {".".join(path) for path, value in fields if not _was_sent(path, value, applied.mutable)}
     if show(desired.description).strip() != applied.description.strip():
         edited.add("description")
     if desired.lifecycle.protect is not None and desired.lifecycle.protect != applied.protect:
@@ -274,51 +264,34 @@ def edited_paths(desired: DesiredJob, applied: Declared) -> frozenset[str]:
 def with_secrets_of(body: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
     """The recorded mutable part, with the fields of a body that it leaves out because they hold a secret."""
     whole = mutable_part(body, secret=True)
-    for path in mutable_paths():
-        if (value := value_at(part, path)) is not None:
-            put_at(whole, path, value)
+    for path, value in _fields(part):
+        put_at(whole, path, value)
     return whole
 
 
-class DeclaredChanges(NamedTuple):
-    """The mutable fields in which two declarations of a job differ.
+def declared_changes(before: DesiredJob, after: DesiredJob) -> tuple[list[Change], list[Change]]:
+    """Compare the mutable part of two declarations of the same job.
 
-    `sent` are those that an update sends; `left` are declared no longer, so that the job keeps its values.
+    Returns what an update sends, and what is declared no longer, so that the job keeps its values.
     """
-
-    sent: tuple[Change, ...] = ()
-    left: tuple[Change, ...] = ()
-
-    @property
-    def are_of_marker_only(self) -> bool:
-        """Whether nothing is sent but the marker."""
-        return all(change.path in MARKER_PATHS for change in self.sent)
-
-
-def declared_changes(before: DesiredJob, after: DesiredJob) -> DeclaredChanges:
-    """Compare the mutable part of two declarations of the same job."""
     sent, left = list[Change](), list[Change]()
     if before.description.strip() != after.description.strip():
         sent.append(description_change(after.description, show(before.description)))
     for path in mutable_paths():
-        was, now = value_at(before.body or {}, path), value_at(after.body or {}, path)
-        if path == DESCRIPTION or _form(path, was) == _form(path, now):
-            continue
-        forms = (_nest(path, _shown(_form(path, value), value)) for value in (was, now))
-        (left if now is None else sent).extend(changes_between(*forms, forces_new_job=False))
+        was, now = value_at(before.body, path), value_at(after.body, path)
+        if path != DESCRIPTION and _form(path, was) != _form(path, now):
+            forms = (_nest(path, _shown(_form(path, value), value)) for value in (was, now))
+            (left if now is None else sent).extend(changes_between(*forms, forces_new_job=False))
     was_protected, protect = before.lifecycle.protect is True, after.lifecycle.protect
     if protect is not None and protect != was_protected:
         sent.append(_flag(_PROTECT, was_protected, protect))
     elif protect is None and was_protected:
         left.append(Change(path=_PROTECT, before="true"))
     if before.schedule_mark != after.schedule_mark:
-        pairs = zip(SCHEDULE_OPTIONS, _spelled(before.schedule), _spelled(after.schedule), strict=True)
+        spelled = [one[:2] if (one := job.schedule) else (None, None) for job in (before, after)]
+        pairs = zip(SCHEDULE_OPTIONS, *spelled, strict=True)
         sent += [Change(path=option, before=was, after=now) for option, was, now in pairs if was != now]
-    return DeclaredChanges(tuple(sent), tuple(left))
-
-
-def _spelled(schedule: Schedule | None) -> tuple[str | None, str | None]:
-    return (None, None) if schedule is None else (schedule.expression, schedule.timezone)
+    return sent, left
 
 
 def _assumed(declared: Any, seen: Any) -> Any:
@@ -335,11 +308,6 @@ def _assumed(declared: Any, seen: Any) -> Any:
     return declared
 
 
-def _sent(form: Any) -> Any:
-    """A canonical form with the values of secrets, which the service got, for their names."""
-    return map_leaves(form, lambda leaf: leaf.value if isinstance(leaf, SecretName) else leaf)
-
-
 def _shown(form: Any, value: Any) -> Any:
     return scalar(value) if form is None and isinstance(value, str | int | float) else form
 
@@ -350,28 +318,19 @@ def did_not_take(sent: Mapping[str, Any], job: ObservedJob) -> tuple[str, ...]:
     return (*missing, *(".".join(path) for path, _, _ in _differing(sent, job.body)))
 
 
-def _nest(path: tuple[str, ...], value: Any) -> Canonical:
-    if value is None:
-        return {}
-    for name in reversed(path):
-        value = {name: value}
-    nested: Canonical = value
-    return nested
-
-
 def legal_now(body: dict[str, Any], phase: Phase, cloud: Cloud) -> dict[str, Any]:
     """Return the body of an update without what the phase, which may have moved since, does not allow."""
-    illegal = {path for path in mutable_paths() if not is_changeable(path, phase, cloud)}
 
-    def legal(tree: dict[str, Any], prefix: tuple[str, ...]) -> dict[str, Any]:
+    def legal(tree: dict[str, Any], above: _Path) -> dict[str, Any]:
         kept = {}
         for name, value in tree.items():
-            path = (*prefix, name)
-            if path in illegal:
+            path = (*above, name)
+            if path not in mutable_paths():
+                value = legal(value, path) if isinstance(value, dict) else value
+            elif not is_changeable(path, phase, cloud):
                 continue
-            below = legal(value, path) if isinstance(value, dict) and path not in mutable_paths() else value
-            if below != {}:
-                kept[name] = below
+            if value != {}:
+                kept[name] = value
         return kept
 
     return legal(body, ())

@@ -87,11 +87,10 @@ class KeyView:
     @property
     def aged_out(self) -> Revision | None:
         """The newest revision, if only the history store knows it: the service forgets what has ended."""
-        highest = max((revision.number for revision in self.owned), default=0)
         newest = self.remembered[-1] if self.remembered else None
-        if newest is None or newest.number <= highest:
+        if newest is None or any(revision.number >= newest.number for revision in self.owned):
             return None
-        is_there = any(conflicting_job.job.id == newest.job for conflicting_job in self.conflicting_jobs)
+        is_there = any(conflicting.job.id == newest.job for conflicting in self.conflicting_jobs)
         return None if is_there else self._as_ended(newest)
 
     def _as_ended(self, past: PastRevision) -> Revision:
@@ -115,18 +114,15 @@ class KeyView:
         None where there is no revision, or nothing says when the newest was created. Of one that the service
         has forgotten the first look at it will do, which came later.
         """
-        created = [self._created_at_s(revision) for revision in self.ever_owned]
-        if not created or created[-1] is None:
-            return None
-        return max(at_s for at_s in created if at_s is not None)
-
-    def _created_at_s(self, revision: Revision) -> float | None:
-        if revision.job.created_at_s is not None:
-            return revision.job.created_at_s
-        past = self.past_of(revision.job.id)
-        if past is None or past.created_at_s is not None or not revision.is_aged_out:
-            return None if past is None else past.created_at_s
-        return past.phases[0][1] if past.phases else past.seen_at_s
+        created = []
+        for revision in self.ever_owned:
+            at_s, past = revision.job.created_at_s, self.past_of(revision.job.id)
+            if at_s is None and past is not None:
+                first_seen_s = past.phases[0][1] if past.phases else past.seen_at_s
+                at_s = first_seen_s if revision.is_aged_out else past.created_at_s
+            created.append(at_s)
+        known = [at_s for at_s in created if at_s is not None]
+        return max(known) if created and created[-1] is not None else None
 
     def without_history(self, problem: str) -> KeyView:
         """The same view where the history store could not be read."""
@@ -149,18 +145,15 @@ class KeyView:
         """
         every = sorted(past, key=lambda revision: revision.number)
         remembered = tuple(revision for revision in every if revision.released_at_s is None)
-        highest = max((revision.number for revision in every), default=0)
-        known = {conflicting_job.job.id for conflicting_job in self.conflicting_jobs}
-        lost = [
-            ConflictingJob(unmanaged[r.job], r.number, OwnershipState.UNMANAGED)
-            for r in remembered
-            if r.job in unmanaged and r.job not in known
-        ]
+        lost = {r.job: r.number for r in remembered if r.job in unmanaged}
+        for conflicting in self.conflicting_jobs:
+            lost.pop(conflicting.job.id, None)
+        lost_jobs = [ConflictingJob(unmanaged[j], n, OwnershipState.UNMANAGED) for j, n in lost.items()]
         return replace(
             self,
             remembered=remembered,
-            conflicting_jobs=[*self.conflicting_jobs, *lost],
-            highest_name=max(self.highest_name, highest),
+            conflicting_jobs=[*self.conflicting_jobs, *lost_jobs],
+            highest_name=max([self.highest_name, *(revision.number for revision in every)]),
         )
 
 
@@ -213,84 +206,52 @@ def sort_by_key(observation: Observation, stack: str, declared: frozenset[str]) 
     Names that differ in case only are taken for a clash: whether the service tells them apart is not
     documented.
     """
-    attribution = _Attribution(stack)
+    views: dict[str, KeyView] = {}
+    unmanaged: dict[str, ObservedJob] = {}
+    by_folded_name: defaultdict[str, list[tuple[ObservedJob, int]]] = defaultdict(list)
+
+    def view(key: str) -> KeyView:
+        return views.setdefault(key, KeyView(key, stack))
+
     for job in observation.jobs:
-        attribution.add(job)
-    unattributed = [lost for lost in observation.unreadable if not attribution.add_unreadable(lost, declared)]
-    for key in declared | attribution.views.keys():
-        attribution.add_names_of(key)
-    for view in attribution.views.values():
-        view.owned.sort(
-            key=lambda revision: (revision.number, revision.job.created_at_s or 0, revision.job.id)
-        )
-    return Ownership(
-        attribution.views,
-        observation.problem,
-        observation.is_whole,
-        tuple(unattributed),
-        attribution.active,
-        attribution.unmanaged,
-        attribution.key_by_job,
-        stack,
-    )
-
-
-class _Attribution:
-    """The views of the keys of one stack, while jobs are attributed to them."""
-
-    def __init__(self, stack: str) -> None:
-        self._stack = stack
-        self._by_folded: defaultdict[str, list[tuple[ObservedJob, int]]] = defaultdict(list)
-        self.views: dict[str, KeyView] = {}
-        self.unmanaged: dict[str, ObservedJob] = {}
-        self.key_by_job: dict[str, str] = {}
-        self.active = 0
-
-    def _view(self, key: str) -> KeyView:
-        return self.views.setdefault(key, KeyView(key, self._stack))
-
-    def add(self, job: ObservedJob) -> None:
-        """Attribute a job by its marker; whose name it has is for `add_names_of`."""
-        name = parse_remote_name(job.name)
-        self._by_folded[name.key.casefold()].append((job, name.revision))
-        if job.marker is not None and job.marker.stack == self._stack:
-            self._view(job.marker.key).owned.append(Revision(job, job.marker))
-            self.key_by_job[job.id] = job.marker.key
-            self.active += job.is_active
-        elif job.marker is None:
-            self.unmanaged[job.id] = job
-
-    def add_unreadable(self, lost: Unreadable, declared: frozenset[str]) -> bool:
-        """Attribute a job that could not be read; False if it may be any key's."""
-        keys = _keys_of(lost, self._stack, declared, self.views)
+        name, marker = parse_remote_name(job.name), job.marker
+        by_folded_name[name.key.casefold()].append((job, name.revision))
+        if marker is None:
+            unmanaged[job.id] = job
+        elif marker.stack == stack:
+            view(marker.key).owned.append(Revision(job, marker))
+    owned = [(key, one.job) for key, seen in views.items() for one in seen.owned]
+    unattributed = []
+    for lost in observation.unreadable:
+        keys = {lost.claimed.key} if lost.claimed is not None and lost.claimed.stack == stack else set()
+        if lost.name is not None:
+            folded = parse_remote_name(lost.name).key.casefold()
+            keys |= {key for key in declared | views.keys() if key.casefold() == folded}
         for key in keys:
-            self._view(key).unreadable.append(lost)
-        return bool(keys) or lost.name is not None
-
-    def add_names_of(self, key: str) -> None:
-        """Note which jobs have the remote names of a key, and are not its own."""
-        for job, number in self._by_folded.get(key.casefold(), ()):
-            seen = self._view(key)
-            whose = standing(job, self._stack)
+            view(key).unreadable.append(lost)
+        if not keys and lost.name is None:
+            unattributed.append(lost)
+    for key in declared | views.keys():
+        for job, number in by_folded_name.get(key.casefold(), ()):
+            seen, whose = view(key), standing(job, stack)
             is_own = job.marker is not None and job.marker.key == key
             # A job that was renamed away keeps its name, so the key goes on behind it.
             if number > 1 or (whose is OwnershipState.OWNED and not is_own):
                 seen.highest_name = max(seen.highest_name, number)
             if whose is not OwnershipState.OWNED:
                 seen.conflicting_jobs.append(ConflictingJob(job, number, whose))
-
-
-def _keys_of(
-    lost: Unreadable, stack: str, declared: frozenset[str], views: Mapping[str, KeyView]
-) -> set[str]:
-    """The keys that an unreadable job may belong to, by its name or by the marker it claims."""
-    keys: set[str] = set()
-    if lost.claimed is not None and lost.claimed.stack == stack:
-        keys.add(lost.claimed.key)
-    if lost.name is not None:
-        folded = parse_remote_name(lost.name).key.casefold()
-        keys |= {key for key in declared | views.keys() if key.casefold() == folded}
-    return keys
+    for seen in views.values():
+        seen.owned.sort(key=lambda one: (one.number, one.job.created_at_s or 0, one.job.id))
+    return Ownership(
+        views,
+        observation.problem,
+        observation.is_whole,
+        tuple(unattributed),
+        sum(job.is_active for _, job in owned),
+        unmanaged,
+        {job.id: key for key, job in owned},
+        stack,
+    )
 
 
 def is_recorded(seen: Iterable[Revision], recorded: Mapping[RevisionId, RecordedRevision] | None) -> bool:

@@ -211,10 +211,14 @@ class PastRevision(NamedTuple):
         return other.job == self.job and (other.seen_at_s or 0.0) < (self.seen_at_s or 0.0)
 
     @property
+    def phase(self) -> Phase | None:
+        """The phase in which it was seen last."""
+        return parse_phase(self.phase_text)
+
+    @property
     def has_ended(self) -> bool:
         """Whether it was over when it was seen last."""
-        phase = parse_phase(self.phase_text)
-        return phase is not None and phase.is_terminal
+        return self.phase is not None and self.phase.is_terminal
 
     @property
     def ended_at_s(self) -> float | None:
@@ -271,7 +275,9 @@ class HistorySnapshot:
 
     @cached_property
     def _key_by_job(self) -> dict[str, str]:
-        return {past.job: past.key for past in sorted(self._revisions, key=_last_written)}
+        # Of equals the first counts.
+        last_first = sorted(self._revisions, key=_last_written, reverse=True)
+        return {past.job: past.key for past in reversed(last_first)}
 
     @property
     def _revisions(self) -> Iterator[PastRevision]:

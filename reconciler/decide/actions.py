@@ -11,7 +11,13 @@ from reconciler.core.canonical import Canonical, by_name
 from reconciler.core.identity import MAX_NAME, Description, Marker, parse_description, remote_name
 from reconciler.core.lifecycle import OnChange, ReplaceOrder
 from reconciler.core.masking import mask
-from reconciler.core.mutable import mutable_changes, mutable_part, renewed_marker, update_body
+from reconciler.core.mutable import (
+    are_of_marker_only,
+    mutable_changes,
+    mutable_part,
+    renewed_marker,
+    update_body,
+)
 from reconciler.core.ownership import ConflictingJob, Revision
 from reconciler.core.phase import Operation, Phase, may
 from reconciler.core.record import PastRevision
@@ -218,7 +224,7 @@ def keep_or_update(
     warnings = found.warnings(state.key, revision.job)
     if not found.now and not state.is_marker_outdated:
         return keep(state, reason, detail, ignored)._replace(warnings=warnings)
-    reason = Reason.MARKER_CHANGED if found.are_of_marker_only else Reason.MUTABLE_CHANGED
+    reason = Reason.MARKER_CHANGED if are_of_marker_only(found.now) else Reason.MUTABLE_CHANGED
     detail = f"{', '.join(change.path for change in found.now)} changed"
     if desired.schedule is not None and state.counts_from_s is None:
         detail += "; the schedule counts from now on"

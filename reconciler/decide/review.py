@@ -23,7 +23,7 @@ from reconciler.core.diff import changes_between
 from reconciler.core.identity import Description, Marker
 from reconciler.core.lifecycle import Lifecycle, ReplaceOrder
 from reconciler.core.masking import mask_declared
-from reconciler.core.mutable import SCHEDULE_OPTIONS, declared_changes, mutable_part
+from reconciler.core.mutable import SCHEDULE_OPTIONS, are_of_marker_only, declared_changes, mutable_part
 from reconciler.core.observed import ObservedJob
 from reconciler.core.ownership import KeyView, Ownership, Revision
 from reconciler.core.phase import Phase
@@ -319,13 +319,13 @@ class _Plan:
             if was.digest != after.digest:
                 then, now = was.covered_by(CURRENT), after.covered_by(CURRENT)
                 edit = changes_between(then, now, forces_new_job=True)
-            mutable = declared_changes(was, after)
-            changes = [*edit, *mutable.sent, *mutable.left, *_policy_changes(was, after)]
+            sent, left = declared_changes(was, after)
+            changes = [*edit, *sent, *left, *_policy_changes(was, after)]
             if action.traits.keeps_the_job:
                 # The declarations alone say what is sent: there is no service that hides it.
-                chosen = Action.UPDATE if mutable.sent else Action.KEEP
-                unedited = Reason.MARKER_CHANGED if mutable.are_of_marker_only else Reason.MUTABLE_CHANGED
-                reason = _STAYS.get(rule, unedited if mutable.sent else Reason.UNCHANGED)
+                chosen = Action.UPDATE if sent else Action.KEEP
+                unedited = Reason.MARKER_CHANGED if are_of_marker_only(sent) else Reason.MUTABLE_CHANGED
+                reason = _STAYS.get(rule, unedited if sent else Reason.UNCHANGED)
             named = edit or changes
             said = f"{few([change.path for change in named], 5)} changed"
         elif _is_present(after):
