@@ -34,7 +34,6 @@ def holds_credentials(endpoint: str) -> bool:
 
 
 def _split_url(endpoint: str) -> SplitResult | None:
-    """The parts of a URL; None if it is none that a service could have."""
     try:
         parts = urlsplit(endpoint)
         host, _ = parts.hostname, parts.port

@@ -32,7 +32,6 @@ class SecretName(str):
     value: str
 
     def __new__(cls, name: str, value: str) -> SecretName:
-        """Name a value."""
         self = super().__new__(cls, name)
         self.value = value
         return self
@@ -72,7 +71,6 @@ class FieldRule:
 
     @cached_property
     def members(self) -> Mapping[str, FieldRule]:
-        """The rules of its members, if it is an object."""
         if not isinstance(self._inner, type) or not issubclass(self._inner, BaseModel):
             return {}
         return {
@@ -82,7 +80,6 @@ class FieldRule:
 
     @cached_property
     def item(self) -> FieldRule | None:
-        """The rule of its items, if it is a list."""
         return FieldRule(get_args(self._inner)[0]) if get_origin(self._inner) is list else None
 
     @cached_property

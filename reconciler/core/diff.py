@@ -297,7 +297,6 @@ def differing_paths(before: Canonical, after: Canonical) -> tuple[tuple[str, ...
 
 
 def _respelled(form: Any, shown: Any) -> Any:
-    """The form with the texts that `shown` has in the same places."""
     if isinstance(form, Mapping) and isinstance(shown, Mapping):
         return {name: _respelled(value, shown.get(name)) for name, value in form.items()}
     if isinstance(form, list) and isinstance(shown, list) and len(form) == len(shown):
@@ -388,8 +387,6 @@ def unreported_among(
 
 
 class _Pruner:
-    """Walks both forms beside the rules."""
-
     def __init__(self, *, keeps_named_lists: bool) -> None:
         self._keeps_named_lists = keeps_named_lists
         self.unreported: list[str] = []

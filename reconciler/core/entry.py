@@ -162,7 +162,6 @@ def _place(tree: Tree, path: _Path) -> _Path:
 
 
 def _taken(tree: Any, place: _Path) -> tuple[Any, Any]:
-    """The tree without what stands at a place, and that."""
     step, *below = place
     if not below:
         if isinstance(tree, list):
@@ -511,12 +510,10 @@ class EntryPatch:
 
     @property
     def says_null(self) -> bool:
-        """Whether something has to go from the entry."""
         return any(leaf is None for leaf in leaves(self.entry))
 
     @property
     def tree(self) -> dict[str, Any]:
-        """The same as a part of a manifest."""
         declared = {"variables": self.variables} if self.variables else {}
         return {**declared, "jobs": {self.key: self.entry}}
 

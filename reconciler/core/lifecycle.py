@@ -267,7 +267,6 @@ def _is_expression(text: str) -> bool:
 
 
 def _check_timezone(name: str) -> str:
-    """See that a text is the name of a time zone, on every machine."""
     try:
         time_zone(name)
     except UnknownTimeZone:

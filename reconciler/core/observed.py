@@ -45,7 +45,6 @@ class ObservedJob:
 
     @property
     def text(self) -> str:
-        """The description without a marker."""
         return self._description.text
 
     @property
@@ -61,7 +60,6 @@ class ObservedJob:
 
     @property
     def is_active(self) -> bool:
-        """Whether the job is in a known active phase."""
         return self.phase is not None and self.phase.is_active
 
     def ran_s(self, at_s: float) -> float:

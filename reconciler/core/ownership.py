@@ -41,7 +41,6 @@ class Revision(NamedTuple):
 
     @property
     def number(self) -> int:
-        """The revision's number."""
         return self.marker.revision
 
 
@@ -54,7 +53,6 @@ class ConflictingJob(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Who holds the name."""
         if self.standing is not OwnershipState.UNMANAGED and self.job.marker:
             return f"owned by key {self.job.marker.key} of stack {self.job.marker.stack}"
         return "copied marker" if self.job.claimed_marker else "unmanaged"
@@ -177,7 +175,6 @@ class Ownership:
 
     @property
     def proves_absence(self) -> bool:
-        """Whether what was not seen does not exist."""
         return self.is_whole and not self.unattributed
 
     def view(self, key: str) -> KeyView:
@@ -191,7 +188,6 @@ class Ownership:
 
     @property
     def owned_keys(self) -> tuple[str, ...]:
-        """The keys that own a job, sorted."""
         return tuple(sorted(key for key, view in self.views.items() if view.owned))
 
     @property

@@ -212,12 +212,10 @@ class PastRevision(NamedTuple):
 
     @property
     def phase(self) -> Phase | None:
-        """The phase in which it was seen last."""
         return parse_phase(self.phase_text)
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was over when it was seen last."""
         return self.phase is not None and self.phase.is_terminal
 
     @property

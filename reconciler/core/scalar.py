@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from reconciler.secrets import SecretText, map_leaves, secrets_in
 
@@ -39,13 +39,11 @@ class Reference(NamedTuple):
 
     @property
     def variable(self) -> str | None:
-        """The name of the variable if it is `${var.NAME}`."""
         kind, _, name = self.inner.partition(".")
         return name if self.is_closed and kind == "var" and _NAME.fullmatch(name) else None
 
     @property
     def output(self) -> OutputName | None:
-        """What it names if it is `${jobs.KEY.outputs.NAME}`."""
         named = _OUTPUT.fullmatch(self.inner) if self.is_closed else None
         return OutputName(*named.groups()) if named else None
 
@@ -60,14 +58,12 @@ class UnresolvedText(str):
     secret: str
 
     def __new__(cls, text: str, secret: str = "") -> UnresolvedText:
-        """Wrap a text."""
         self = super().__new__(cls, text)
         self.secret = secret
         return self
 
     @property
     def outputs(self) -> tuple[tuple[Reference, OutputName], ...]:
-        """The expressions that name outputs, with what they name."""
         return outputs_in(self)
 
 
@@ -146,14 +142,13 @@ def unresolvable_references(tree: Any) -> tuple[str, ...]:
 
     These are values that a manifest marks as sensitive in place: they stand nowhere else.
     """
-    return tuple(
-        dict.fromkeys(one.reference for one in secrets_in(tree) if not _is_resolvable(one.reference))
-    )
 
+    def is_resolvable(reference: str) -> bool:
+        parts = [part for part in parts_of(reference) if isinstance(part, Reference)]
+        return bool(parts) and all(part.variable for part in parts)
 
-def _is_resolvable(reference: str) -> bool:
-    parts = [part for part in parts_of(reference) if isinstance(part, Reference)]
-    return bool(parts) and all(part.variable for part in parts)
+    references = dict.fromkeys(one.reference for one in secrets_in(tree))
+    return tuple(one for one in references if not is_resolvable(one))
 
 
 # --- Numbers and booleans that remember how they were written, and the text that is made of them
@@ -161,50 +156,28 @@ def _is_resolvable(reference: str) -> bool:
 Steps = tuple[str | int, ...]
 
 
-class SpelledInt(int):
+class _Spelled:
+    spelling: str
+
+    def __new__(cls, value: Any, spelling: str) -> Self:
+        self = super().__new__(cls, value)  # type: ignore[call-arg]
+        self.spelling = spelling
+        return self
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Any, str]]:
+        return type(self), (plain(self), self.spelling)
+
+
+class SpelledInt(_Spelled, int):
     """A whole number with another spelling than Python's: `0123`, `+5`, `0x1F`."""
 
-    spelling: str
 
-    def __new__(cls, value: int, spelling: str) -> SpelledInt:
-        """Remember how `value` was written."""
-        self = super().__new__(cls, value)
-        self.spelling = spelling
-        return self
-
-    def __reduce__(self) -> tuple[type[SpelledInt], tuple[int, str]]:
-        return SpelledInt, (int(self), self.spelling)
-
-
-class SpelledFloat(float):
+class SpelledFloat(_Spelled, float):
     """A number with another spelling than Python's: `1.10`, `1e-5`, `.inf`."""
 
-    __slots__ = ("spelling",)
-    spelling: str
 
-    def __new__(cls, value: float, spelling: str) -> SpelledFloat:
-        """Remember how `value` was written."""
-        self = super().__new__(cls, value)
-        self.spelling = spelling
-        return self
-
-    def __reduce__(self) -> tuple[type[SpelledFloat], tuple[float, str]]:
-        return SpelledFloat, (float(self), self.spelling)
-
-
-class SpelledBool(int):
+class SpelledBool(_Spelled, int):
     """`True`, `TRUE`, `False` or `FALSE`. A bool cannot be subclassed, so `plain` turns it into one."""
-
-    spelling: str
-
-    def __new__(cls, value: bool, spelling: str) -> SpelledBool:
-        """Remember how `value` was written."""
-        self = super().__new__(cls, value)
-        self.spelling = spelling
-        return self
-
-    def __reduce__(self) -> tuple[type[SpelledBool], tuple[bool, str]]:
-        return SpelledBool, (bool(self), self.spelling)
 
 
 SPELLED = (SpelledInt, SpelledFloat, SpelledBool)
@@ -220,7 +193,6 @@ class ScalarText(str):
     released: str
 
     def __new__(cls, text: str, released: str) -> ScalarText:
-        """Wrap the text that is sent."""
         self = super().__new__(cls, text)
         self.released = released
         return self

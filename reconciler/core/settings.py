@@ -104,12 +104,10 @@ class PolicyEntry(Exclusive):
 
     @property
     def effect(self) -> Effect:
-        """Which of the two it is."""
         return Effect.WARN if self.deny is None else Effect.DENY
 
     @property
     def expression(self) -> str:
-        """The one that is given."""
         return self.deny or self.warn or ""
 
 

@@ -24,7 +24,6 @@ from reconciler.errors import Diagnostic, Location, WrongUsage
 
 
 def _as_list(value: Any) -> Any:
-    """One key is a list of one."""
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list | None):
@@ -110,7 +109,6 @@ class Target(Strict):
 
     @property
     def traits(self) -> TargetKind:
-        """What is known of this kind of target."""
         return TARGET_KINDS[self.kind]
 
 
@@ -208,7 +206,6 @@ class DesiredJob:
 
     @property
     def schedule(self) -> Schedule | None:
-        """The times at which it is started again; None if it has none."""
         cron = self.lifecycle.schedule
         if cron is None:
             return None
@@ -238,7 +235,6 @@ class DesiredJob:
 
     @property
     def edits_wait(self) -> bool:
-        """Whether an edit waits for the next time of the schedule."""
         return self.schedule is not None and self.lifecycle.on_change is None
 
     def covered_by(self, letter: str) -> Canonical:

@@ -135,7 +135,6 @@ class Denial(Frozen):
 
     @property
     def explanation(self) -> str:
-        """Why, for people."""
         if self.problem is None:
             return self.message or "its expression is true"
         about = f" ({self.message})" if self.message else ""

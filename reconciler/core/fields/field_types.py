@@ -11,7 +11,7 @@ import re
 from enum import Enum, StrEnum
 from functools import cached_property
 from importlib import import_module
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -139,7 +139,6 @@ class Choice(NamedTuple):
 
     @property
     def rule(self) -> str:
-        """The rule in words."""
         *others, last = self.members
         names = f"{', '.join(others)} and {last}"
         words = (
@@ -231,7 +230,9 @@ def _distinct_names(items: list[Any] | None) -> list[Any] | None:
     return items
 
 
-DISTINCT_NAMES = AfterValidator(_distinct_names)
+_Item = TypeVar("_Item")
+#: A list of items with names, each of another one.
+ByName = Annotated[list[_Item] | None, KeyedBy("name"), AfterValidator(_distinct_names)]
 _FORM = re.compile(r"(?:(?:obs|s3):/)?/[^/]+(?:/.*)?", re.DOTALL)
 _SCHEME = re.compile(r"^(?:(?:obs|s3):/|file://)(?=/)")
 IN_IMAGE = "file://"

@@ -15,10 +15,10 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from reconciler.core.fields.field_types import (
     ANY_TIME,
-    DISTINCT_NAMES,
     RESCHEDULE,
     WHILE_ACTIVE,
     BootFile,
+    ByName,
     Choice,
     CodeDirectory,
     DefaultTemplate,
@@ -208,15 +208,15 @@ class Algorithm(Strict):
     command: Annotated[str | None, Filled] = optional(
         "Start command of a custom image.", "python /app/train.py"
     )
-    parameters: Annotated[list[Parameter] | None, KeyedBy("name"), DISTINCT_NAMES] = optional(
+    parameters: ByName[Parameter] = optional(
         "Arguments of the script, as a mapping or as the service's list.", {"epochs": 90, "lr": 0.1}
     )
     policies: Annotated[Any, Rare("Policies"), Filled] = optional("How the algorithm is run.")
-    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = optional(
+    inputs: ByName[Input] = optional(
         "Data to read, as a mapping of names to OBS paths or as the service's list.",
         {"data_url": "obs://vision-data/imagenet/"},
     )
-    outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = optional(
+    outputs: ByName[Output] = optional(
         "Data to write, as a mapping of names to OBS paths or as the service's list.",
         {"train_url": "obs://vision-data/out/"},
     )

@@ -8,12 +8,11 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from reconciler.core.fields.field_types import (
-    DISTINCT_NAMES,
+    ByName,
     Choice,
     Exclusive,
     Filled,
     Flag,
-    KeyedBy,
     Mark,
     Strict,
     TaskPath,
@@ -184,12 +183,10 @@ class _Form(NamedTuple):
 
     @property
     def validator(self) -> AfterValidator:
-        """Refuses text of another form."""
         return AfterValidator(self._check)
 
     @property
     def schema(self) -> WithJsonSchema:
-        """Says the same."""
         pattern = f"^(?:|{self.pattern})$"
         return WithJsonSchema({"type": "string", "pattern": pattern, "$comment": self.words})
 
@@ -439,15 +436,9 @@ class TaskEngine(Strict):
 class TaskJobConfig(Strict):
     """Settings of a task."""
 
-    parameters: Annotated[list[Parameter] | None, KeyedBy("name"), DISTINCT_NAMES] = optional(
-        "Arguments.", {"epochs": 90}
-    )
-    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = optional(
-        "Data to read.", {"data_url": "obs://vision-data/imagenet/"}
-    )
-    outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = optional(
-        "Data to write.", {"train_url": "obs://vision-data/out/"}
-    )
+    parameters: ByName[Parameter] = optional("Arguments.", {"epochs": 90})
+    inputs: ByName[Input] = optional("Data to read.", {"data_url": "obs://vision-data/imagenet/"})
+    outputs: ByName[Output] = optional("Data to write.", {"train_url": "obs://vision-data/out/"})
     engine: TaskEngine | None = optional("What the task runs in.")
 
 
@@ -458,12 +449,8 @@ class TaskAlgorithm(Strict):
     code_dir: TaskPath | None = optional("OBS directory with the code.", "obs://vision-data/rl/")
     boot_file: TaskPath | None = optional("The script to start.", "obs://vision-data/rl/worker.py")
     engine: TaskEngine | None = optional("What the task runs in.")
-    inputs: Annotated[list[Input] | None, KeyedBy("name"), DISTINCT_NAMES] = optional(
-        "Data to read, OBS only.", {"data_url": "obs://vision-data/imagenet/"}
-    )
-    outputs: Annotated[list[Output] | None, KeyedBy("name"), DISTINCT_NAMES] = optional(
-        "Data to write.", {"train_url": "obs://vision-data/out/"}
-    )
+    inputs: ByName[Input] = optional("Data to read, OBS only.", {"data_url": "obs://vision-data/imagenet/"})
+    outputs: ByName[Output] = optional("Data to write.", {"train_url": "obs://vision-data/out/"})
     local_code_dir: str | None = optional(
         "Where the code lies in the container.", "/home/ma-user/modelarts/user-job-dir"
     )
