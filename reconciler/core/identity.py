@@ -116,16 +116,11 @@ class Marker(NamedTuple):
     stopped: bool = False
 
     def __str__(self) -> str:
-        text = f"{MARKER_BEGIN}{self.stack}.{self.key}.r{self.revision}.{self.digest}"
-        if self.id_part:
-            text += f".id{self.id_part}"
-        if self.schedule:
-            text += f".s{self.schedule}"
-        if self.protected:
-            text += ".protected"
-        if self.stopped:
-            text += ".stopped"
-        return text
+        parts = [self.stack, self.key, f"r{self.revision}", self.digest]
+        parts += [f"id{self.id_part}"] if self.id_part else []
+        parts += [f"s{self.schedule}"] if self.schedule else []
+        parts += ["protected"] * self.protected + ["stopped"] * self.stopped
+        return MARKER_BEGIN + ".".join(parts)
 
     def is_on_its_own_job(self, name: str, job_id: str) -> bool:
         """Whether the job with this name and id is the one the marker was written for.
@@ -191,14 +186,5 @@ def _schedule_of(match: re.Match[str]) -> ScheduleMark | None:
 
 def room_for_description(stack: str, key: str) -> int:
     """How many characters a person may write: all optional parts of the marker must still fit."""
-    widest = Marker(
-        stack,
-        key,
-        MAX_REVISION,
-        "a" + "0" * 12,
-        id_part="0" * 8,
-        schedule=ScheduleMark("0" * 4, 0),
-        protected=True,
-        stopped=True,
-    )
+    widest = Marker(stack, key, MAX_REVISION, "a" + "0" * 12, "0" * 8, ScheduleMark("0" * 4, 0), True, True)
     return MAX_DESCRIPTION - len(str(widest)) - 1

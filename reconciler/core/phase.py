@@ -97,63 +97,23 @@ _WAIT = _no("wait: the job is being terminated", "once the job has ended")
 _ENDED = _no("nothing to terminate: the job has ended", "only if the service restarts it")
 
 
-def _active(*expected_next: Phase, priority: Legality) -> PhaseRules:
-    return PhaseRules(
-        frozenset(expected_next),
-        {
-            Operation.TERMINATE: YES,
-            Operation.UPDATE_DESCRIPTION: YES,
-            Operation.UPDATE_PRIORITY: priority,
-            Operation.DELETE_RECORD: _STILL_ACTIVE_DELETE,
-            Operation.CREATE_NEXT: _STILL_ACTIVE_CREATE,
-        },
-    )
+def _rules(expected_next: set[Phase], *verdicts: Legality) -> PhaseRules:
+    return PhaseRules(frozenset(expected_next), dict(zip(Operation, verdicts, strict=True)))
 
 
-_ENDED_RULES = PhaseRules(
-    # The service's own `restart` gives an ended job, with the same id and name, back to the queue.
-    frozenset({Phase.CREATING, Phase.PENDING}),
-    {
-        Operation.TERMINATE: _ENDED,
-        Operation.UPDATE_DESCRIPTION: YES,
-        Operation.UPDATE_PRIORITY: _NOT_PENDING,
-        Operation.DELETE_RECORD: YES,
-        Operation.CREATE_NEXT: YES,
-    },
-)
+_BEFORE_RUNNING = {Phase.RUNNING, Phase.TERMINATING, Phase.FAILED, Phase.ABNORMAL}
+_ACTIVE_RECORD = (_STILL_ACTIVE_DELETE, _STILL_ACTIVE_CREATE)
+#: The service's own `restart` gives an ended job, with the same id and name, back to the queue.
+_ENDED_RULES = _rules({Phase.CREATING, Phase.PENDING}, _ENDED, YES, _NOT_PENDING, YES, YES)
 
+#: The verdicts stand in the order of `Operation`.
 RULES: dict[Phase, PhaseRules] = {
-    Phase.CREATING: _active(
-        Phase.PENDING, Phase.RUNNING, Phase.TERMINATING, Phase.FAILED, Phase.ABNORMAL, priority=_NOT_PENDING
-    ),
-    Phase.PENDING: _active(
-        Phase.CREATING, Phase.RUNNING, Phase.TERMINATING, Phase.FAILED, Phase.ABNORMAL, priority=YES
-    ),
-    Phase.RUNNING: _active(
-        # Re-scheduling and the restarts of fault tolerance queue a running job again: no error.
-        Phase.PENDING,
-        Phase.CREATING,
-        Phase.COMPLETED,
-        Phase.FAILED,
-        Phase.TERMINATING,
-        Phase.TERMINATED,
-        Phase.ABNORMAL,
-        priority=_NOT_PENDING,
-    ),
-    Phase.TERMINATING: PhaseRules(
-        frozenset({Phase.TERMINATED, Phase.COMPLETED, Phase.FAILED, Phase.ABNORMAL}),
-        {
-            Operation.TERMINATE: _ENDING,
-            Operation.UPDATE_DESCRIPTION: _WAIT,
-            Operation.UPDATE_PRIORITY: _WAIT,
-            Operation.DELETE_RECORD: _WAIT,
-            Operation.CREATE_NEXT: _WAIT,
-        },
-    ),
-    Phase.COMPLETED: _ENDED_RULES,
-    Phase.FAILED: _ENDED_RULES,
-    Phase.TERMINATED: _ENDED_RULES,
-    Phase.ABNORMAL: _ENDED_RULES,
+    Phase.CREATING: _rules({Phase.PENDING, *_BEFORE_RUNNING}, YES, YES, _NOT_PENDING, *_ACTIVE_RECORD),
+    Phase.PENDING: _rules({Phase.CREATING, *_BEFORE_RUNNING}, YES, YES, YES, *_ACTIVE_RECORD),
+    # Re-scheduling and the restarts of fault tolerance queue a running job again: no error.
+    Phase.RUNNING: _rules(set(Phase) - {Phase.RUNNING}, YES, YES, _NOT_PENDING, *_ACTIVE_RECORD),
+    Phase.TERMINATING: _rules(set(TERMINAL), _ENDING, _WAIT, _WAIT, _WAIT, _WAIT),
+    **{phase: _ENDED_RULES for phase in Phase if phase in TERMINAL},
 }
 
 _UNKNOWN_PHASE = _no("the phase is unknown to this version", "with a newer reconciler that knows it")
