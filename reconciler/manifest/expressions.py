@@ -29,7 +29,6 @@ from reconciler.manifest.problems import (
     ENV_NOT_SET,
     NO_VALUE,
     UNKNOWN_VARIABLE,
-    NotExpanded,
     NoValue,
     PathStep,
     Problem,
@@ -152,7 +151,7 @@ class Expander:
         """Return plain data with every expression in it replaced.
 
         Raises:
-            NotExpanded: one of them has no value.
+            NoValue: one of them has no value.
         """
         if tree.__class__ is str:
             return self.text(tree) if "${" in tree else tree
@@ -197,7 +196,7 @@ class Expander:
 
     def _spend(self, text: str, amount: int) -> None:
         if not self.budget.allows(amount):
-            raise NotExpanded(*self.budget.problem(text))
+            raise NoValue(*self.budget.problem(text))
 
     def _text(self, reference: Reference) -> str:
         value = self._value(reference)
@@ -205,7 +204,7 @@ class Expander:
         if not isinstance(text, str):
             kind = "nothing" if value is None else "a list or a mapping"
             why = f"{reference.text} is {kind} and cannot be embedded in text"
-            raise NotExpanded("wrong type", why, text=reference.text)
+            raise NoValue("wrong type", why, text=reference.text)
         return text
 
     def _value(self, reference: Reference) -> Any:
@@ -223,7 +222,7 @@ class Expander:
             axes = sorted(self.matrix)
             fix = did_you_mean(name, axes, "${{matrix.{}}}")
             why = f"{shorten(reference.text)}: this job has no such axis; it has {listed(axes)}"
-            raise NotExpanded("invalid expression", why, fix, reference.text)
+            raise NoValue("invalid expression", why, fix, reference.text)
         if kind == "env" and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             return self._environment(reference, name)
         if kind == "jobs":
@@ -236,7 +235,7 @@ class Expander:
             raise _wrong(reference, f"is available only in an entry with a matrix; {_ALLOWED}")
         if reference.inner == "job.key":
             why = "${job.key} is available only below jobs and defaults"
-            raise NotExpanded("invalid expression", why, text=reference.text)
+            raise NoValue("invalid expression", why, text=reference.text)
         is_near = reference.inner.startswith("job")
         fix = did_you_mean(reference.inner, ["job.key"], "${{{}}}") if is_near else None
         raise _wrong(reference, f"is not a valid expression; {_ALLOWED}", fix)
@@ -248,23 +247,23 @@ class Expander:
             # What is wrong with the value itself is told once, where it comes from.
             what, why, fix, _ = error.problem
             what = what if what == UNKNOWN_VARIABLE else NO_VALUE
-            raise NotExpanded(what, why, fix, reference.text) from None
+            raise NoValue(what, why, fix, reference.text) from None
         if isinstance(value, SecretText) and not self.takes_secrets:
             why = (
                 f'the sensitive variable "{name}" must not be used here; credentials come from the '
                 "environment or a credentials file"
             )
-            raise NotExpanded("secret not allowed here", why, text=reference.text)
+            raise NoValue("secret not allowed here", why, text=reference.text)
         return value
 
     def _environment(self, reference: Reference, name: str) -> str:
         value = self.environ.get(name)
         if not self.takes_credentials and holds_credential(name, value or ""):
-            raise NotExpanded(*refused_credential(name, reference.text))
+            raise NoValue(*refused_credential(name, reference.text))
         if value is None:
-            raise NotExpanded(ENV_NOT_SET, f"{name} is not set", f"export {name}=VALUE", reference.text)
+            raise NoValue(ENV_NOT_SET, f"{name} is not set", f"export {name}=VALUE", reference.text)
         if not is_utf8(value):
-            raise NotExpanded(*not_utf8(f"the environment variable {name}"), reference.text)
+            raise NoValue(*not_utf8(f"the environment variable {name}"), reference.text)
         return value
 
 
@@ -281,8 +280,8 @@ def _join(texts: Sequence[str]) -> str:
     return SecretText("".join(texts) if has_value else shown, shown, has_value=has_value)
 
 
-def _wrong(reference: Reference, why: str, fix: str | None = None) -> NotExpanded:
-    return NotExpanded("invalid expression", f"{shorten(reference.text)} {why}", fix, reference.text)
+def _wrong(reference: Reference, why: str, fix: str | None = None) -> NoValue:
+    return NoValue("invalid expression", f"{shorten(reference.text)} {why}", fix, reference.text)
 
 
 def problems_in(
@@ -299,11 +298,11 @@ def problems_in(
                 is_open_told |= not part.is_closed
                 try:
                     expander.text(part.text if part.is_closed else tree)
-                except NotExpanded as error:
+                except NoValue as error:
                     yield steps, error.problem
         try:
             expander.text(tree)
-        except NotExpanded as error:
+        except NoValue as error:
             if error.problem.what == "wrong type":
                 yield steps, error.problem
 
@@ -359,7 +358,7 @@ def expand_partly(tree: Any, expander: Expander) -> Any:
         return [expand_partly(value, expander) for value in tree]
     try:
         return expander.tree(tree)
-    except NotExpanded:
+    except NoValue:
         return Unexpanded(tree)
 
 

@@ -53,7 +53,7 @@ from reconciler.manifest.merge import (
     keys_in,
 )
 from reconciler.manifest.problems import (
-    NotExpanded,
+    NoValue,
     Origin,
     PathStep,
     Problem,
@@ -64,6 +64,7 @@ from reconciler.manifest.problems import (
     found,
     listed,
     location_of_key,
+    not_a_mapping,
     raw_problems,
     steps_of,
 )
@@ -157,7 +158,7 @@ class Outputs:
 
     def location_of(self, named: OutputName, job: MergedJob) -> Location | None:
         """Where the output stands that a job names; None if there is none."""
-        with suppress(NotExpanded):
+        with suppress(NoValue):
             named = self._in_full(named, job)
         other, output = self._job(named.key), self._outputs_of(named.key).get(named.name)
         return None if other is None or output is None else other.origin.diagnose(output.steps, "").location
@@ -173,7 +174,7 @@ class Outputs:
         """The text with the paths in it, or marked where one has none."""
         try:
             value = self._expander(job, owner).text(text)
-        except NotExpanded:
+        except NoValue:
             return Unexpanded(text)
         if text.secret and not isinstance(value, SecretText):
             return SecretText(value, text.secret)
@@ -190,14 +191,14 @@ class Outputs:
     def _names(self, text: UnresolvedText, job: MergedJob) -> Iterator[tuple[Reference, OutputName]]:
         """The outputs that a text of a job names, as far as they can be said."""
         for reference, named in text.outputs:
-            with suppress(NotExpanded):
+            with suppress(NoValue):
                 yield reference, self._in_full(named, job)
 
     def _in_full(self, named: OutputName, job: MergedJob) -> OutputName:
         """The same with the values of the job's own combination in it.
 
         Raises:
-            NotExpanded: it has no such axis.
+            NoValue: it has no such axis.
         """
         if "${" not in named.key + named.name:
             return named
@@ -210,17 +211,17 @@ class Outputs:
         """The path of one output.
 
         Raises:
-            NotExpanded: it has none; without words where that is told in another place.
+            NoValue: it has none; without words where that is told in another place.
         """
         named = self._in_full(named, job)
         if named.key == owner:
             own = shorten(named.key)
             why = f'"{own}" is the job that refers to it; only outputs of other jobs can be named'
             fix = "write the path, or a variable that holds it"
-            raise NotExpanded("reference to itself", why, fix, reference.text)
+            raise NoValue("reference to itself", why, fix, reference.text)
         found = self._find(named)
         if isinstance(found, Problem):
-            raise NotExpanded(*found[:3], reference.text)
+            raise NoValue(*found[:3], reference.text)
         return found
 
     def _find(self, named: OutputName) -> Any:
@@ -493,8 +494,7 @@ class JobReader:
         """An entry with all that it inherits, or None where that has problems that leave nothing to see."""
         own = entry.origin
         if not isinstance(entry.value, dict):
-            why = f"expected a mapping, got {found(entry.value)}"
-            self.problems.append(own.diagnose((), "wrong type", why, at_key=entry.value is None))
+            self.problems.append(not_a_mapping(entry.value, own))
             return None
         expander = self.expander.for_job(entry.name, entry.matrix)
         value, is_whole = self._expanded(entry.value, expander, own)
@@ -599,7 +599,7 @@ class JobReader:
         is_whole = True
         try:
             expanded = expander.tree(tree)
-        except NotExpanded:
+        except NoValue:
             for steps, problem in problems_in(tree, expander):
                 self.problems.append(origin.diagnose(steps, *problem))
             expanded, is_whole = expand_partly(tree, expander), False

@@ -34,6 +34,7 @@ from reconciler.manifest.jobs import UNKNOWN_OUTPUT, JobReader, ValueOrigin
 from reconciler.manifest.matrix import Sweeps
 from reconciler.manifest.merge import (
     UNKNOWN,
+    UNKNOWN_TEMPLATE,
     Links,
     MergedManifest,
     Templates,
@@ -217,7 +218,7 @@ def load(
         WrongUsage: a path or the target does not exist, or there are several stacks to choose from.
     """
     with _no_garbage_collection():
-        inputs = LoadInputs(variables, read_value_files(var_files), environ, offline, learn, traced)
+        inputs = _inputs(variables, var_files, environ, offline, learn, traced)
         files = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
         return _load(files, merge_files(files.documents), inputs, target)
 
@@ -242,12 +243,24 @@ def check(
         WrongUsage: as `load`.
     """
     with _no_garbage_collection():
-        inputs = LoadInputs(variables, read_value_files(var_files), environ, True, learn)
+        inputs = _inputs(variables, var_files, environ, True, learn)
         files = paths if isinstance(paths, StackFiles) else find_stack(paths, var_files)
         merged = merge_files(files.documents)
         if target is not None or not any(map(differs, merged.targets.values())):
             return _load(files, merged, inputs, target), ()
         return _check_each(files, merged, inputs)
+
+
+def _inputs(
+    variables: Mapping[str, str],
+    var_files: Sequence[Path],
+    environ: Mapping[str, str],
+    offline: bool,
+    learn: Callable[[Iterable[str]], None],
+    traced: str | None = None,
+) -> LoadInputs:
+    files = read_value_files(var_files)
+    return LoadInputs(variables, files, environ, offline, learn, traced, settings_budget(), ExpansionBudget())
 
 
 def _check_each(
@@ -318,7 +331,7 @@ def _load(files: StackFiles, merged: MergedManifest, inputs: LoadInputs, target:
 
     def on(name: str | None, offline: bool) -> LoadedStack:
         again = files.again()
-        return _load(again, merge_files(again.documents), replace(inputs, offline=offline, traced=None), name)
+        return _load(again, merge_files(again.documents), inputs._replace(offline=offline, traced=None), name)
 
     return replace(loaded, _on=on)
 
@@ -466,7 +479,7 @@ class _Loading:
         problems = self._problems
         if self._is_broken:
             # What a file that cannot be read declares is not known.
-            unknown = (UNKNOWN_VARIABLE, UNKNOWN, UNKNOWN_OUTPUT)
+            unknown = (UNKNOWN_VARIABLE, UNKNOWN, UNKNOWN_OUTPUT, UNKNOWN_TEMPLATE)
             problems = [one for one in problems if one.what not in unknown]
         if problems:
             for document in self._files.documents:

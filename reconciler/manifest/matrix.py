@@ -20,7 +20,7 @@ from reconciler.core.scalar import AXIS_NAME, is_boolean, plain, scalar_text
 from reconciler.errors import Diagnostic
 from reconciler.manifest.expressions import LINK, MEMBER, Expander, problems_in
 from reconciler.manifest.merge import MergedEntry
-from reconciler.manifest.problems import NotExpanded, PathStep, did_you_mean, found
+from reconciler.manifest.problems import NoValue, PathStep, did_you_mean, found
 from reconciler.manifest.yaml import shorten
 from reconciler.secrets import SecretText
 
@@ -57,7 +57,7 @@ def with_member_keys(
             texts = {**entry.matrix, **value_texts(entry.matrix)}
             try:
                 spelled = expander.for_job(entry.name, texts).tree(written)
-            except NotExpanded:
+            except NoValue:
                 continue  # as in `value`, where that has been told
             choose = _needed if name == "needs" else _former
             value = {**value, name: choose(value[name], spelled, known)}
@@ -127,7 +127,7 @@ class Sweeps:
         tree: Any = {}
         try:
             tree = self.expander.tree(entry.value[MATRIX])
-        except NotExpanded:
+        except NoValue:
             for steps, problem in problems_in(entry.value[MATRIX], self.expander, (MATRIX,)):
                 self._report(entry, steps, *problem)
         combinations = list(self._combinations(entry, tree)) if len(self.problems) == before else []
@@ -246,7 +246,7 @@ class Sweeps:
             return None
         try:
             key = self.expander.for_job(entry.name, texts).text(template)
-        except NotExpanded as error:
+        except NoValue as error:
             what, why, fix, _ = error.problem
             self._report(entry, (NAME,), what, f"{_shown(named_by)}: {why}", fix)
             return None

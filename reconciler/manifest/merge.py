@@ -19,7 +19,6 @@ from reconciler.manifest.problems import (
     MOST_LISTED,
     NAMED_LISTS,
     Member,
-    Names,
     Origin,
     PathStep,
     Steps,
@@ -351,7 +350,7 @@ def _disagree(
     document: Document, steps: tuple[PathStep, ...], earlier: Sequence[Document], *, show_line: bool = True
 ) -> Diagnostic:
     others = [other for other in earlier if other is not document]
-    first = next((other for other in others if find(other, steps).found == len(steps)), others[0])
+    first = next((other for other in others if find(other, steps)[2] == len(steps)), others[0])
     why = f"{location_of_key(first, steps)} has a different value"
     fix = "set it in one file, or the same in both"
     return diagnose(document, steps, "files disagree", why, fix, at_key=True, show_line=show_line)
@@ -443,7 +442,7 @@ def _variable_problems(item: Any, origin: Origin, steps: tuple[PathStep, ...]) -
             yield from diagnostics(error, EnvironmentItem, item, below)
 
 
-UNKNOWN = "unknown key"
+UNKNOWN, UNKNOWN_TEMPLATE = "unknown key", "unknown template"
 
 
 class Link(NamedTuple):
@@ -515,7 +514,8 @@ class Links:
 
     def _need_problems(self) -> Iterator[Diagnostic]:
         owner_of = {link.key: link.owner for link in self.formerly}
-        nearest = cache(Names((*self.entries, *self.members)).did_you_mean)
+        known = (*self.entries, *self.members)
+        nearest = cache(lambda key, own: did_you_mean(key, known, but_not=own))
         by_key: dict[str, dict[str, Link]] = {}
         for link in self.needs:
             if link.key in self.known:
@@ -526,7 +526,7 @@ class Links:
                 fix: str | None = f'write "{owner_of[link.key]}", which was "{link.key}" before'
             else:
                 owner = self.entries.get(link.owner)
-                fix = nearest(link.key, but_not=owner.names if owner else (link.owner,))
+                fix = nearest(link.key, owner.names if owner else (link.owner,))
             yield link.diagnose(UNKNOWN, why, fix)
         yield from self._cycle_problems(by_key)
 
@@ -655,7 +655,7 @@ class Templates:
                 why = f'"{shorten(name)}" is not declared under templates in any file of the stack'
                 own = entry.names if entry.steps[0] == "templates" else ()
                 nearest = did_you_mean(name, tuple(self.entries), but_not=own)
-                yield entry.diagnose(steps, "unknown template", why, nearest)
+                yield entry.diagnose(steps, UNKNOWN_TEMPLATE, why, nearest)
 
     def problems(self) -> Iterator[Diagnostic]:
         """Yield what is wrong with what templates extend: names that do not exist, and cycles."""

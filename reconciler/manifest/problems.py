@@ -31,51 +31,40 @@ MOST_LISTED = 20
 _LONGEST = 100
 
 
-class Names:
-    """Valid names, to be compared with many misspelt ones. Case does not matter.
+def did_you_mean(
+    name: str, known: Iterable[str], spelled: str = "{}", but_not: tuple[str, ...] = ()
+) -> str | None:
+    """A question that offers the nearest of the known names, or None if none is near; case does not matter.
 
-    A manifest may hold names by the thousand, and comparing each with each would take minutes: of many only
-    those are compared that begin or end like the misspelt one, as a slip of one letter leaves one of the two.
+    `but_not` are never offered: the names of whoever asks. A manifest may hold names by the thousand, and
+    comparing each with each would take minutes: of many only those are compared that begin or end like the
+    misspelt one, as a slip of one letter leaves one of the two.
     """
+    if len(name) > _LONGEST:
+        return None
+    own, name = {one.lower() for one in but_not}, name.lower()
+    by_lower, forward, backward = _sorted_names(tuple(known))
+    candidates: Iterable[str] = by_lower
+    if forward:
+        ending = (other[::-1] for other in _around(backward, name[::-1]))
+        candidates = dict.fromkeys((*_around(forward, name), *ending))
+    from difflib import get_close_matches
 
-    def __init__(self, known: Iterable[str]) -> None:
-        self.known = tuple(known)
-        self._by_lower = {name.lower(): name for name in reversed(self.known)}
-        self._forward = sorted(self._by_lower) if len(self._by_lower) > _FEW else []
-        self._backward = sorted(name[::-1] for name in self._forward)
+    near = get_close_matches(name, [one for one in candidates if one not in own], n=1, cutoff=0.6)
+    return f'did you mean "{spelled.format(by_lower[near[0]])}"?' if near else None
 
-    def did_you_mean(self, name: str, spelled: str = "{}", but_not: tuple[str, ...] = ()) -> str | None:
-        """A question that offers the nearest of the names, or None if none is near.
 
-        `but_not` are never offered: the names of whoever asks.
-        """
-        if len(name) > _LONGEST:
-            return None
-        own, name = {one.lower() for one in but_not}, name.lower()
-        candidates = list(self._by_lower)
-        if self._forward:
-            ending = (other[::-1] for other in _around(self._backward, name[::-1]))
-            candidates = list(dict.fromkeys((*_around(self._forward, name), *ending)))
-        candidates = [one for one in candidates if one not in own]
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, candidates, n=1, cutoff=0.6)
-        return f'did you mean "{spelled.format(self._by_lower[near[0]])}"?' if near else None
+@lru_cache(maxsize=64)
+def _sorted_names(known: tuple[str, ...]) -> tuple[dict[str, str], list[str], list[str]]:
+    """The names by their lower case; if they are many, also in order, and in order from behind."""
+    by_lower = {name.lower(): name for name in reversed(known)}
+    forward = sorted(by_lower) if len(by_lower) > _FEW else []
+    return by_lower, forward, sorted(name[::-1] for name in forward)
 
 
 def _around(ordered: list[str], name: str) -> list[str]:
     at = bisect_left(ordered, name)
     return ordered[max(0, at - _NEIGHBOURS) : at + _NEIGHBOURS]
-
-
-_cached_names = lru_cache(maxsize=64)(Names)
-
-
-def did_you_mean(
-    name: str, known: Iterable[str], spelled: str = "{}", but_not: tuple[str, ...] = ()
-) -> str | None:
-    """The same for one misspelt name."""
-    return _cached_names(tuple(known)).did_you_mean(name, spelled, but_not)
 
 
 def listed(names: Collection[str]) -> str:
@@ -108,14 +97,6 @@ class NoValue(Exception):
         super().__init__(why)
 
 
-class WrongValue(NoValue):
-    """A value is there, and is not what the variable declares; `why` has no subject yet."""
-
-
-class NotExpanded(NoValue):
-    """Some expression has no value; `problems_in` finds out which."""
-
-
 def is_utf8(text: str) -> bool:
     """Whether a text can be sent: one from outside may hold bytes that are none."""
     return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
@@ -144,38 +125,32 @@ class Member(NamedTuple):
 
 PathStep = str | int | Member
 Steps = Sequence[PathStep]
+#: The key and the value of a member, as nodes; an item of a list is both.
+_Nodes = tuple[Any, Any]
 
 
-class NodePosition(NamedTuple):
-    """The nodes at the end of a path: `key` and `value`, or those of the last step that is in the file.
+def find(document: Document, steps: Steps) -> tuple[Any, Any, int]:
+    """Follow a path through a file as far as it goes.
 
-    `found` is how many steps of the path the file has.
+    Returns the nodes of key and value at its end, or those of the last step that is in the file, and how many
+    steps the file has.
     """
-
-    key: Any
-    value: Any
-    found: int
-
-
-def find(document: Document, steps: Steps) -> NodePosition:
-    """Follow a path through a file as far as it goes."""
     key, node = None, document.root
     for count, step in enumerate(steps):
         if node is None:
-            return NodePosition(key, node, count)
-        if step == "name" and count and isinstance(steps[count - 1], Member) and key is not node:
-            # In the mapping form the key is the name.
-            return NodePosition(key, key, len(steps))
+            return key, node, count
+        is_named = count > 0 and isinstance(steps[count - 1], Member)
+        if step == "name" and is_named and key is not node:
+            return key, key, len(steps)  # in the mapping form the key is the name
         if _is_scalar(node):
             # `lr: 0.1` stands for {name: lr, value: 0.1}, and `${var.x}` for whatever it holds.
-            stands_for_all = "${" in node.value or (count > 0 and isinstance(steps[count - 1], Member))
-            return NodePosition(key, node, len(steps) if stands_for_all else count)
+            return key, node, len(steps) if is_named or "${" in node.value else count
         child = _child(document, node, step)
         if child is None:
-            return NodePosition(key, node, count)
+            return key, node, count
         # An item of a list has no key: what is missing in it is told at the item itself.
         key, node = child
-    return NodePosition(key, node, len(steps))
+    return key, node, len(steps)
 
 
 def _is_scalar(node: Any) -> bool:
@@ -186,7 +161,7 @@ def _is_mapping(node: Any) -> bool:
     return bool(node.value) and isinstance(node.value[0], tuple)
 
 
-def _child(document: Document, node: Any, step: PathStep) -> tuple[Any, Any] | None:
+def _child(document: Document, node: Any, step: PathStep) -> _Nodes | None:
     if _is_mapping(node):
         return _member(document, node, step.name if isinstance(step, Member) else str(step))
     if isinstance(step, str):
@@ -195,39 +170,34 @@ def _child(document: Document, node: Any, step: PathStep) -> tuple[Any, Any] | N
         return next((found for found in parts if found), None)
     if isinstance(step, Member) and step.name is not None:
         if id(node) not in document.items_by_name:
-            named = ((_name_of(document, item), item) for item in reversed(node.value))
-            document.items_by_name[id(node)] = {name: item for name, item in named if name is not None}
+            named = ((_member(document, item, "name"), item) for item in reversed(node.value))
+            by_name = {name[1].value: item for name, item in named if name and _is_scalar(name[1])}
+            document.items_by_name[id(node)] = by_name
         item = document.items_by_name[id(node)].get(step.name)
         return None if item is None else (item, item)
     index = step.position if isinstance(step, Member) else step
     return (node.value[index], node.value[index]) if index < len(node.value) else None
 
 
-def _variable(document: Document, item: Any, name: str) -> tuple[Any, Any] | None:
+def _variable(document: Document, item: Any, name: str) -> _Nodes | None:
     """The nodes of a variable's name and value in an item of a list of environments."""
-    named = _member(document, item, "name") if _is_mapping(item) else None
-    value = _member(document, item, "value") if named else None
+    named, value = _member(document, item, "name"), _member(document, item, "value")
     if named is None or (value is None and _member(document, item, "sensitive") is None):
         return _child(document, item, name)
     is_this = _is_scalar(named[1]) and named[1].value == name
     return (named[1], item if value is None else value[1]) if is_this else None
 
 
-def _member(document: Document, node: Any, name: str | None) -> tuple[Any, Any] | None:
-    members = document.members(node)
+def _member(document: Document, node: Any, name: str | None) -> _Nodes | None:
+    """The member of a mapping, be it one that `<<` brings; None if the node is no mapping."""
+    members = document.members(node) if _is_mapping(node) and not _is_scalar(node) else {}
     if name in members:
         return members[name]
-    if "<<" not in members or _is_scalar(merged := members["<<"][1]):
-        return None
-    for source in [merged] if _is_mapping(merged) else merged.value:
-        if not _is_scalar(source) and (found := _child(document, source, name or "")):
-            return found
+    if "<<" in members and not _is_scalar(merged := members["<<"][1]):
+        for source in [merged] if _is_mapping(merged) else merged.value:
+            if not _is_scalar(source) and (found := _child(document, source, name or "")):
+                return found
     return None
-
-
-def _name_of(document: Document, item: Any) -> str | None:
-    found = _member(document, item, "name") if _is_mapping(item) else None
-    return found[1].value if found and _is_scalar(found[1]) else None
 
 
 def format_path(steps: Steps) -> str:
@@ -242,22 +212,6 @@ def format_path(steps: Steps) -> str:
 
 #: A place in a file: line and column, 0-based, and the length of what stands there.
 _Token = tuple[int, int, int]
-
-
-def _token_at(document: Document, place: NodePosition, *, at_key: bool = False, text: str = "") -> _Token:
-    """What to point at: the key, or the value if it is one that can be seen.
-
-    With `text`, the first place in the value that says just that.
-    """
-    node = place.value
-    if text and node is not None and node.end_mark is not None:
-        offset = document.text.find(text, node.start_mark.index, node.end_mark.index)
-        if offset >= 0:
-            return _token_inside(document, node, offset, len(text))
-    is_seen = node is not None and _is_scalar(node) and (bool(node.value) or bool(node.style))
-    if place.key is not None and (at_key or not is_seen):
-        node = place.key
-    return (0, 0, 1) if node is None else _token_of(document, node)
 
 
 def _token_of(document: Document, node: Any) -> _Token:
@@ -285,26 +239,36 @@ def diagnose(
     at_key: bool = False,
     show_line: bool = True,
 ) -> Diagnostic:
-    """A problem with what stands at a path; where the file lacks it, at the nearest thing above."""
-    place = find(document, steps)
-    token = _token_at(document, place, at_key=at_key or place.found < len(steps), text=text)
+    """A problem with what stands at a path; where the file lacks it, at the nearest thing above.
+
+    It points at the key, or at the value if it is one that can be seen; with `text`, at the first place in
+    the value that says just that.
+    """
+    key, node, count = find(document, steps)
+    offset = -1
+    if text and node is not None and node.end_mark is not None:
+        offset = document.text.find(text, node.start_mark.index, node.end_mark.index)
+    if offset >= 0:
+        token = _token_inside(document, node, offset, len(text))
+    else:
+        is_seen = node is not None and _is_scalar(node) and (bool(node.value) or bool(node.style))
+        node = key if key is not None and (at_key or count < len(steps) or not is_seen) else node
+        token = (0, 0, 1) if node is None else _token_of(document, node)
     return _diagnostic(document, steps, token, Problem(what, why, fix), show_line=show_line)
 
 
 def _diagnostic(
     document: Document, steps: Steps, token: _Token, problem: Problem, *, show_line: bool = True
 ) -> Diagnostic:
-    what, why, fix, _ = problem
-    location = document.location(*token[:2])
-    return Diagnostic(
-        what, why, fix, location, format_path(steps), document.snippet(*token) if show_line else None
-    )
+    snippet = document.snippet(*token) if show_line else None
+    return Diagnostic(*problem[:3], document.location(*token[:2]), format_path(steps), snippet)
 
 
 def location_of_key(document: Document, steps: Steps) -> Location:
     """Where a key stands."""
-    line, column, _ = _token_at(document, find(document, steps), at_key=True)
-    return document.location(line, column)
+    location = diagnose(document, steps, "", at_key=True, show_line=False).location
+    assert location is not None
+    return location
 
 
 def diagnose_inside(
@@ -314,7 +278,7 @@ def diagnose_inside(
 
     However the file spells the text, on one line or folded over several, the same characters stand there.
     """
-    node = find(document, steps).value
+    _, node, _ = find(document, steps)
     token = _token_of(document, node)
     if node.start_mark.index < node.end_mark.index:
         token = _token_inside(document, node, _offset_inside(document, node, place), 1)
@@ -388,14 +352,13 @@ class Origin(NamedTuple):
     def expression(self, steps: Steps) -> str | None:
         """The text at a path, if it holds an expression."""
         document, prefix = self._of(steps)
-        node = find(document, (*prefix, *steps)).value
-        text = getattr(node, "value", None)
+        text = getattr(find(document, (*prefix, *steps))[1], "value", None)
         return text if isinstance(text, str) and "${" in text else None
 
     def _of(self, steps: Steps) -> tuple[Document, tuple[PathStep, ...]]:
         for (document, prefix), part in zip_longest(self.places, self.parts):
             path = (*prefix, *steps)
-            if find(document, path).found == len(path) and (part is None or _holds(part, steps)):
+            if find(document, path)[2] == len(path) and (part is None or _holds(part, steps)):
                 return document, prefix
         return self.places[0]
 
@@ -439,6 +402,9 @@ def found(value: Any) -> str:
     return "a mapping" if isinstance(value, Mapping) else "a list"
 
 
+_BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
+
+
 def _wrong_type(kind: str, value: Any) -> Problem:
     fix = None
     if kind in ("text", _KINDS["keys_type"]) and isinstance(value, bool | int | float):
@@ -451,11 +417,10 @@ def _wrong_type(kind: str, value: Any) -> Problem:
     return Problem("wrong type", f"expected {kind}, got {found(value)}", fix)
 
 
-_BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
-
 # What pydantic finds, in our words: of the value, and of its context. Beside what pydantic says there are the
 # `name` of the field, the `names` of its model and the `choices` of its type.
 _Context = Mapping[str, Any]
+_NOT_ALLOWED = "value not allowed"
 
 
 def _unknown_field(value: Any, context: _Context) -> Problem:
@@ -465,16 +430,17 @@ def _unknown_field(value: Any, context: _Context) -> Problem:
 
 
 def _not_a_choice(value: Any, context: _Context) -> Problem:
-    choices = [str(choice) for choice in context["choices"]]
+    choices = context["choices"]
     allowed = choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
     fix = did_you_mean(value, choices) if type(value) is str else None
-    return Problem("value not allowed", f"must be {allowed}, got {found(value)}", fix)
+    return Problem(_NOT_ALLOWED, f"must be {allowed}, got {found(value)}", fix)
 
 
 def _too_many(value: Any, context: _Context) -> Problem:
-    most, kind = context["max_length"], "characters" if isinstance(value, str) else "items"
-    count = len(value) if isinstance(value, str) else context.get("actual_length") or len(value)
-    return Problem("value not allowed", f"must have at most {most} {kind}, got {count}")
+    is_text = isinstance(value, str)
+    count = (not is_text and context.get("actual_length")) or len(value)
+    kind = "characters" if is_text else "items"
+    return Problem(_NOT_ALLOWED, f"must have at most {context['max_length']} {kind}, got {count}")
 
 
 def _rule(value: Any, context: _Context) -> Problem:
@@ -484,7 +450,7 @@ def _rule(value: Any, context: _Context) -> Problem:
 
 def _form(value: Any, context: _Context) -> Problem:
     rule = str(context["rule"])
-    return Problem("value not allowed", rule if isinstance(value, Mapping) else f"{rule}, got {found(value)}")
+    return Problem(_NOT_ALLOWED, rule if isinstance(value, Mapping) else f"{rule}, got {found(value)}")
 
 
 def _duration(value: Any, context: _Context) -> Problem:
@@ -492,7 +458,7 @@ def _duration(value: Any, context: _Context) -> Problem:
     fix = f'write it with its unit: "{scalar_text(value)}s"' if is_number else None
     is_long = "more than" in str(context.get("message"))
     rule = "must be at most 1000 years" if is_long else "must be a duration such as 90s, 2m, 1h30m or 2d"
-    return Problem("value not allowed", f"{rule}, got {found(value)}", fix)
+    return Problem(_NOT_ALLOWED, f"{rule}, got {found(value)}", fix)
 
 
 def _schedule(value: Any, context: _Context) -> Problem:
@@ -549,19 +515,23 @@ def _words(kind: str, value: Any, context: _Context, message: str) -> Problem:
         return _wrong_type(_KINDS[kind], value)
     find_words = _WORDS.get(kind)
     if isinstance(find_words, str):
-        return Problem("value not allowed", f"{find_words.format(**context)}, got {found(value)}")
-    return find_words(value, context) if find_words else Problem("value not allowed", message)
+        return Problem(_NOT_ALLOWED, f"{find_words.format(**context)}, got {found(value)}")
+    return find_words(value, context) if find_words else Problem(_NOT_ALLOWED, message)
 
 
 def validated(model: type[_Model], value: Any, origin: Origin) -> tuple[_Model | None, list[Diagnostic]]:
     """Return a mapping as a model, or None and what is wrong with it."""
     if not isinstance(value, dict):
-        why = f"expected a mapping, got {found(value)}"
-        return None, [origin.diagnose((), "wrong type", why, at_key=value is None)]
+        return None, [not_a_mapping(value, origin)]
     try:
         return model.model_validate(value), []
     except ValidationError as error:
         return None, list(diagnostics(error, model, value, origin))
+
+
+def not_a_mapping(value: Any, origin: Origin) -> Diagnostic:
+    """Say that a value is no mapping; where there is none at all, of its key."""
+    return origin.diagnose((), "wrong type", f"expected a mapping, got {found(value)}", at_key=value is None)
 
 
 def diagnostics(
@@ -585,8 +555,9 @@ def diagnostics(
         is_key = loc[-1:] == ("[key]",)
         steps = steps_of(loc[:-1] if is_key else loc, tree)
         is_extra, is_missing = kind == "extra_forbidden", kind == "missing"
-        field = _at(model, loc[:-1] if is_extra or is_missing else loc)
-        defaults = {"name": str(loc[-1]) if loc else "", "names": _names(field), "choices": _choices(field)}
+        field = _type_at(model, loc[:-1] if is_extra or is_missing else loc)
+        names = tuple(fields_of(field)) if _is_model(field) else ()
+        defaults = {"name": str(loc[-1]) if loc else "", "names": names, "choices": _choices(field)}
         words = _words(kind, value, {**defaults, **context}, one["msg"])
         at_key = is_key or is_extra or kind == "rule"
         problem = origin.diagnose(steps[:-1] if is_missing else steps, *words, at_key=at_key)
@@ -604,15 +575,14 @@ def steps_of(loc: tuple[int | str, ...], tree: Any) -> tuple[PathStep, ...]:
     """Turn pydantic's path into one that finds its way in mapping forms too."""
     steps: list[PathStep] = []
     for part in loc:
-        below = _below(tree, part)
-        if isinstance(part, int) and steps and steps[-1] in NAMED_LISTS:
-            name = below.get("name") if isinstance(below, Mapping) else None
+        tree, above = _below(tree, part), steps[-1] if steps else None
+        if isinstance(part, int) and above in NAMED_LISTS:
+            name = tree.get("name") if isinstance(tree, Mapping) else None
             # The file does not say the secret's value, but the expression that stands for it.
             name = name.reference if isinstance(name, SecretText) else name
             steps.append(Member(part, name if isinstance(name, str) else None))
         else:
             steps.append(part)
-        tree = below
     return tuple(steps)
 
 
@@ -624,44 +594,35 @@ def _below(tree: Any, part: int | str) -> Any:
     return None
 
 
-def _at(model: type[BaseModel], loc: tuple[int | str, ...]) -> Any:
+def _type_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> Any:
     """The type at a path of a model, or None if there is none."""
     annotation: Any = model
     for part in loc:
-        annotation = _bare(annotation)
         if get_origin(annotation) in (list, dict):
-            annotation = get_args(annotation)[-1]
+            annotation = _bare(get_args(annotation)[-1])
         elif _is_model(annotation) and part in fields_of(annotation):
-            annotation = type_of(fields_of(annotation)[str(part)])
+            annotation = _bare(type_of(fields_of(annotation)[str(part)]))
         else:
             return None
-    return _bare(annotation)
+    return annotation
 
 
 def _bare(annotation: Any) -> Any:
-    """Take `Annotated` and `| None` off a type."""
-    while True:
-        if hasattr(annotation, "__metadata__"):
-            annotation = annotation.__origin__
-        elif type(None) in (arguments := get_args(annotation)):
-            annotation = next(one for one in arguments if one is not type(None))
-        else:
-            return annotation
+    """A type without `Annotated` and `| None`."""
+    if hasattr(annotation, "__metadata__"):
+        return _bare(annotation.__origin__)
+    others = [one for one in get_args(annotation) if one is not type(None)]
+    return _bare(others[0]) if len(others) < len(get_args(annotation)) else annotation
 
 
 def _is_model(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def _names(annotation: Any) -> tuple[str, ...]:
-    return tuple(fields_of(annotation)) if _is_model(annotation) else ()
-
-
-def _choices(annotation: Any) -> tuple[str, ...]:
+def _choices(annotation: Any) -> list[str]:
     if get_origin(annotation) is Literal:
-        return tuple(str(choice) for choice in get_args(annotation))
-    members = getattr(annotation, "__members__", None)
-    return tuple(str(member.value) for member in members.values()) if members else ()
+        return list(map(str, get_args(annotation)))
+    return [str(member.value) for member in getattr(annotation, "__members__", {}).values()]
 
 
 #: Of a line beyond this that holds a secret nothing is shown.
@@ -704,20 +665,17 @@ def shown(problems: Iterable[Diagnostic], redact: Redactor) -> tuple[Diagnostic,
 
 def _length_in_common(before: str, text: str) -> int:
     """How much of `before` the text begins with: less than all if a secret begins in it and ends behind."""
-    if text.startswith(before):
-        return len(before)
     pairs = enumerate(zip(before, text, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), len(text))
+    return next((at for at, (one, other) in pairs if one != other), min(len(before), len(text)))
 
 
 def raw_problems(raw: Any, origin: Origin) -> Iterator[Diagnostic]:
     """What `raw` must not hold, and members whose type would break the body."""
     if not isinstance(raw, dict):
         return
+    forbidden = "not allowed in raw"
     if "status" in raw:
-        yield origin.diagnose(
-            ("raw", "status"), "not allowed in raw", "status is reported by the service", at_key=True
-        )
+        yield origin.diagnose(("raw", "status"), forbidden, "status is reported by the service", at_key=True)
     metadata = raw.get("metadata", {})
     if not isinstance(metadata, dict):
         yield _raw_type(origin, ("raw", "metadata"), metadata, "a mapping")
@@ -725,7 +683,7 @@ def raw_problems(raw: Any, origin: Origin) -> Iterator[Diagnostic]:
     for name in RAW_FORBIDDEN["metadata"]:
         if name in metadata:
             why = f"metadata.{name} is part of the job's identity"
-            yield origin.diagnose(("raw", "metadata", name), "not allowed in raw", why, at_key=True)
+            yield origin.diagnose(("raw", "metadata", name), forbidden, why, at_key=True)
     for name in HOISTED:
         if name in metadata:
             yield from _raw_types(metadata[name], rules().members[name], origin, ("raw", "metadata", name))
@@ -737,22 +695,18 @@ def raw_problems(raw: Any, origin: Origin) -> Iterator[Diagnostic]:
 def _raw_types(
     value: Any, rule: FieldRule, origin: Origin, steps: tuple[PathStep, ...]
 ) -> Iterator[Diagnostic]:
-    if value is None:
+    is_named = steps[-1] in NAMED_LISTS
+    if value is None or (rule.item is not None and is_named and isinstance(value, dict)):
         return
-    if rule.item is not None:
-        if isinstance(value, dict) and steps[-1] in NAMED_LISTS:
-            return
-        if not isinstance(value, list):
-            yield _raw_type(origin, steps, value, "a list")
-            return
-        for index, item in enumerate(value):
-            step: PathStep = Member(index, None) if steps[-1] in NAMED_LISTS else index
-            if rule.item.members:
-                yield from _raw_types(item, rule.item, origin, (*steps, step))
-    elif rule.members:
-        if not isinstance(value, dict):
-            yield _raw_type(origin, steps, value, "a mapping")
-            return
+    if rule.item is not None and not isinstance(value, list):
+        yield _raw_type(origin, steps, value, "a list")
+    elif rule.item is not None:
+        for index, item in enumerate(value if rule.item.members else ()):
+            step: PathStep = Member(index, None) if is_named else index
+            yield from _raw_types(item, rule.item, origin, (*steps, step))
+    elif rule.members and not isinstance(value, dict):
+        yield _raw_type(origin, steps, value, "a mapping")
+    else:
         for name, member in rule.members.items():
             if name in value:
                 yield from _raw_types(value[name], member, origin, (*steps, name))

@@ -17,7 +17,7 @@ from reconciler.core.settings import Variable, VariableSource
 from reconciler.errors import Diagnostic, ManifestInvalid
 from reconciler.files import NotRegular, TooLarge, read_file
 from reconciler.manifest.expressions import Expander, problems_in
-from reconciler.manifest.problems import NO_VALUE, NotExpanded, NoValue
+from reconciler.manifest.problems import NO_VALUE, NoValue
 from reconciler.manifest.settings import misplaced_credential, resolve_url
 from reconciler.manifest.variables import VariableValues, problems_of, read_value_files, texts_in
 from reconciler.manifest.yaml import parse, shorten
@@ -76,9 +76,9 @@ def resolve_records(
     expander = Expander(values.get, environ, takes_credentials=True)
     try:
         if problem := misplaced_credential(reference):
-            raise NotExpanded(*problem)
+            raise NoValue(*problem)
         url = resolve_url(reference, expander, root)
-    except NotExpanded as error:
+    except NoValue as error:
         problems = [problem for _, problem in problems_in(reference, expander)] or [error.problem]
         raise ManifestInvalid(*(Diagnostic(*one[:3]) for one in problems)) from None
     if isinstance(url, SecretText):

@@ -28,7 +28,7 @@ from reconciler.manifest.merge import MergedEntry
 from reconciler.manifest.problems import (
     ENV_NOT_SET,
     NO_VALUE,
-    NotExpanded,
+    NoValue,
     Origin,
     PathStep,
     diagnose,
@@ -112,11 +112,11 @@ def _destination(item: MergedEntry, entry: NotifyEntry, expander: Expander) -> D
         value = scalar_text(expander.text(entry.url))
         is_known = not (isinstance(value, SecretText) and not value.has_value)
         if not isinstance(value, str) or not is_known or not value.strip():
-            raise NotExpanded("wrong type", "the URL of a notification must be text with a value")
+            raise NoValue("wrong type", "the URL of a notification must be text with a value")
         url = str.__str__(value).strip()
         if why := refused_url(url):
-            raise NotExpanded(_NOT_A_DESTINATION, why)
-    except NotExpanded as error:
+            raise NoValue(_NOT_A_DESTINATION, why)
+    except NoValue as error:
         problem = item.diagnose(("url",), *error.problem, show_line=False)
         return Destination(None, on, place, path, problem)
     return Destination(url, on, place, path)
@@ -125,7 +125,7 @@ def _destination(item: MergedEntry, entry: NotifyEntry, expander: Expander) -> D
 def _known(reference: Reference, expander: Expander) -> str:
     try:
         value = scalar_text(expander.text(reference.text))
-    except NotExpanded:
+    except NoValue:
         return HOLE
     is_known = isinstance(value, str) and not (isinstance(value, SecretText) and not value.has_value)
     return str.__str__(value) if is_known else HOLE

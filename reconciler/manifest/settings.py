@@ -36,8 +36,6 @@ from reconciler.manifest.merge import (
 )
 from reconciler.manifest.problems import (
     ENV_NOT_SET,
-    Names,
-    NotExpanded,
     NoValue,
     Problem,
     Unexpanded,
@@ -46,6 +44,7 @@ from reconciler.manifest.problems import (
     did_you_mean,
     found,
     listed,
+    not_a_mapping,
     refused_credential,
 )
 from reconciler.manifest.variables import VariableValues, unknown_variable
@@ -123,8 +122,7 @@ class Targets(NamedTuple):
     def _read(self, entry: MergedEntry, *, is_used: bool) -> tuple[Target | None, list[Diagnostic]]:
         value, origin = entry.value, entry.origin
         if not isinstance(value, dict):
-            why = f"expected a mapping, got {found(value)}"
-            return None, [entry.diagnose((), "wrong type", why, at_key=value is None)]
+            return None, [not_a_mapping(value, origin)]
         problems: list[Diagnostic] = []
         expander = self.expander_on(entry.name)
         place: dict[str, Any] = {}
@@ -137,7 +135,7 @@ class Targets(NamedTuple):
             elif name not in (VARIABLES, DEFAULTS):
                 try:
                     place[name] = expander.tree(member)
-                except NotExpanded:
+                except NoValue:
                     place[name] = Unexpanded(member) if isinstance(member, str) else member
                     for steps, words in problems_in(member, expander, (name,)):
                         if is_used or words.what != ENV_NOT_SET:
@@ -154,12 +152,11 @@ class Targets(NamedTuple):
 
 def _jobs_problems(entry: MergedEntry, declared: Mapping[str, Variable]) -> Iterator[Diagnostic]:
     """What is wrong with the values and defaults of a target, whatever comes of their expressions."""
-    names = Names(declared)
     # Beside a name that is misspelt may stand a secret.
     show_line = not any(variable.sensitive for variable in declared.values())
     for name in variables_on(entry):
         if name not in declared:
-            words = unknown_variable(name, names)
+            words = unknown_variable(name, declared)
             yield entry.diagnose((VARIABLES, name), *words, at_key=True, show_line=show_line)
     if part := defaults_part(entry):
         yield from problems_in_defaults(part)
@@ -255,7 +252,7 @@ class RecordsSetting:
         expander = self._expander(values)
         try:
             return [], resolve_url(self.text, expander, self.root)
-        except NotExpanded as error:
+        except NoValue as error:
             return [problem for _, problem in problems_in(self.text, expander)] or [error.problem], None
 
     def _told(self, problems: Iterable[Problem]) -> list[Diagnostic]:
@@ -269,15 +266,15 @@ def resolve_url(text: str, expander: Expander, root: Path) -> str:
     """Return the URL that a text stands for.
 
     Raises:
-        NotExpanded: an expression in it has no value, or what comes out is no address of a store.
+        NoValue: an expression in it has no value, or what comes out is no address of a store.
     """
     value = scalar_text(expander.text(text))
     if not isinstance(value, str):
         kind = "nothing" if value is None else "a list or a mapping"
-        raise NotExpanded("wrong type", f"{text} is {kind}; expected text", text=text)
+        raise NoValue("wrong type", f"{text} is {kind}; expected text", text=text)
     url = str.__str__(value)
     if problem := _url_problem(escape(url)):
-        raise NotExpanded(*problem)
+        raise NoValue(*problem)
     url = absolute_url(url, str(root.absolute()))
     is_secret = isinstance(value, SecretText) or any(passwords_in(url))
     return SecretText(url, reference_of(text, expander.value_of)) if is_secret else url
@@ -359,7 +356,7 @@ def _passwords_of(text: str, expander: Expander) -> Iterator[str]:
 def _text_of(text: str, expander: Expander) -> Iterator[str]:
     try:
         value = scalar_text(expander.text(text))
-    except NotExpanded:
+    except NoValue:
         return
     # Offline, the name stands for a value that is not known.
     if isinstance(value, str) and not (isinstance(value, SecretText) and str.__eq__(value, value.reference)):

@@ -12,8 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from functools import cache, cached_property, lru_cache
+from functools import lru_cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +26,7 @@ from reconciler.core.scalar import (
     plain,
     scalar_text,
     spelled,
+    variables_of,
 )
 from reconciler.errors import Diagnostic, Severity, WrongUsage
 from reconciler.manifest.expressions import Expander, ExpansionBudget, problems_in, settings_budget
@@ -35,13 +35,11 @@ from reconciler.manifest.problems import (
     ENV_NOT_SET,
     NO_VALUE,
     UNKNOWN_VARIABLE,
-    Names,
-    NotExpanded,
     NoValue,
     PathStep,
     Problem,
-    WrongValue,
     diagnose,
+    did_you_mean,
     found,
     is_utf8,
     listed,
@@ -53,192 +51,120 @@ from reconciler.manifest.yaml import MANIFEST_MAPPING, Document, parse, parse_sc
 from reconciler.secrets import SecretText, secret_parts
 
 if TYPE_CHECKING:
-    from reconciler.core.settings import Variable, VariableSource, VariableType
+    from reconciler.core.settings import Variable, VariableSource
+
+#: What may give a variable its value, in the order in which they are asked.
+OPTION, FILE, ENV, TARGET, DEFAULT = "--var", "--var-file", "env", "target", "default"
+#: Those that are files of the stack, where expressions may stand.
+_OF_STACK = (TARGET, DEFAULT)
+#: Each type of a variable in words, and that of a whole number, which only a default asks for.
+_TYPES = {
+    "string": "text",
+    "number": "a number",
+    "integer": "an integer",
+    "bool": "true or false",
+    "list": "a list, e.g. [1, 2]",
+    "mapping": "a mapping, e.g. {a: 1}",
+}
 
 
-class _WrongType(Exception):
-    """A value is not, and does not read as, one of the type."""
-
-
-def typed(value: Any, variable: Variable) -> Any:
+def _typed(value: Any, variable: Variable, subject: str) -> Any:
     """Return a value as one of the declared type. A number may be written as text, and a text as a number.
 
     Raises:
-        WrongValue: it is of another type, or not one of the allowed values.
+        NoValue: it is of another type, or not one of the allowed values; `subject` says whose value it is.
     """
     if variable.type is not None:
-        kind, convert = _TYPES[variable.type]
-        value = _converted(value, convert, f"must be {kind}", variable)
-    return value if variable.allowed is None else _allowed(value, variable.allowed, variable)
+        value = _converted(value, variable.type, variable, subject)
+    return value if variable.allowed is None else _allowed(value, variable.allowed, variable, subject)
 
 
-def typed_text(text: str, variable: Variable) -> Any:
+def _typed_text(text: str, variable: Variable, subject: str) -> Any:
     """Return a text from outside as a value of the declared type; without one it takes that of the default.
 
     With neither, or a default that is an expression, it is a number, or true or false, only if it reads
     back the same.
 
     Raises:
-        WrongValue: see `typed`.
+        NoValue: see `_typed`.
     """
-    default = variable.default
+    value, default = text, variable.default
     if variable.type is None and not variable.sensitive:
         if default is None or (isinstance(default, str) and "${" in default):
-            value = parse_scalar(text.strip()) if text.strip() else text
-            is_one = type(value) in (bool, int, float) and scalar_text(value) == text
-            text = value if is_one else text
-        else:
-            text = _like_default(text, variable)
-    return typed(text, variable)
+            read = parse_scalar(text.strip()) if text.strip() else text
+            is_same = type(read) in (bool, int, float) and scalar_text(read) == text
+            value = read if is_same else text
+        elif not isinstance(default, str):
+            kinds = {list: "list", dict: "mapping", int: "integer", float: "number"}
+            kind = next(kind for cls, kind in kinds.items() if isinstance(default, cls))
+            kind = "bool" if is_boolean(default) else kind
+            value = _converted(text, kind, variable, subject, ", like its default")
+            if kind == "number" and isinstance(value, int):
+                value = spelled(float(value), scalar_text(value))
+    return _typed(value, variable, subject)
 
 
-def _like_default(text: str, variable: Variable) -> Any:
-    default = variable.default
-    if is_boolean(default) or isinstance(default, list | dict):
-        is_list = isinstance(default, list)
-        kind, convert = _TYPES["bool" if is_boolean(default) else "list" if is_list else "mapping"]
-    elif isinstance(default, int):
-        kind, convert = "an integer", _integer
-    elif isinstance(default, float):
-        kind, convert = _TYPES["number"]
-    else:
-        return text
-    value = _converted(text, convert, f"must be {kind}, like its default", variable)
-    if isinstance(default, float) and isinstance(value, int):
-        return spelled(float(value), scalar_text(value))
-    return value
-
-
-def _converted(value: Any, convert: Callable[[Any], Any], rule: str, variable: Variable) -> Any:
+def _converted(value: Any, kind: str, variable: Variable, subject: str, like: str = "") -> Any:
     if isinstance(value, SecretText) and not value.has_value:
         return value
     try:
-        read = convert(str.__str__(value) if isinstance(value, SecretText) else value)
-    except _WrongType:
-        raise WrongValue("wrong type", f"{rule}{_got(value, variable)}") from None
+        read = _read_as(kind, str.__str__(value) if isinstance(value, SecretText) else value)
+    except ValueError:
+        why = f"{subject} must be {_TYPES[kind]}{like}{_got(value, variable)}"
+        raise NoValue("wrong type", why) from None
     # A secret stays text, whatever it reads as: only text is kept out of sight.
     return value if isinstance(value, SecretText) else read
+
+
+def _read_as(kind: str, value: Any) -> Any:
+    """A value as one of a type, or ValueError."""
+    if kind == "string":
+        read = scalar_text(value)
+        is_one = isinstance(read, str)
+    elif kind in ("list", "mapping"):
+        read = _flow_value(value) if isinstance(value, str) else value
+        is_one = isinstance(read, list if kind == "list" else dict)
+    else:
+        read = parse_scalar(value.strip()) if isinstance(value, str) and value.strip() else value
+        is_number = isinstance(read, int if kind == "integer" else int | float) and not is_boolean(read)
+        is_one = is_boolean(read) if kind == "bool" else is_number
+    if not is_one:
+        raise ValueError
+    return read
+
+
+def _flow_value(text: str) -> Any:
+    """The value of YAML on one line, or of JSON on any number of them; None if it is neither."""
+    document = parse(b"{value: " + text.encode() + b"\n}", Path(), "")
+    return None if document.problems or document.tree.keys() != {"value"} else document.tree["value"]
 
 
 def _got(value: Any, variable: Variable) -> str:
     return "" if variable.sensitive and not isinstance(value, SecretText) else f"; got {found(value)}"
 
 
-def _text(value: Any) -> Any:
-    text = scalar_text(value)
-    if not isinstance(text, str):
-        raise _WrongType
-    return text
-
-
-def _scalar(value: Any) -> Any:
-    return parse_scalar(value.strip()) if isinstance(value, str) and value.strip() else value
-
-
-def _number(value: Any) -> Any:
-    read = _scalar(value)
-    if is_boolean(read) or not isinstance(read, int | float):
-        raise _WrongType
-    return read
-
-
-def _integer(value: Any) -> Any:
-    read = _number(value)
-    if not isinstance(read, int):
-        raise _WrongType
-    return read
-
-
-def _boolean(value: Any) -> Any:
-    read = _scalar(value)
-    if not is_boolean(read):
-        raise _WrongType
-    return read
-
-
-def _of_kind(kind: type) -> Callable[[Any], Any]:
-    def convert(value: Any) -> Any:
-        read = _flow_value(value) if isinstance(value, str) else value
-        if not isinstance(read, kind):
-            raise _WrongType
-        return read
-
-    return convert
-
-
-def _flow_value(text: str) -> Any:
-    """The value of YAML on one line, or of JSON on any number of them."""
-    document = parse(b"{value: " + text.encode() + b"\n}", Path(), "")
-    if document.problems or document.tree.keys() != {"value"}:
-        raise _WrongType
-    return document.tree["value"]
-
-
-#: Each type in words, and what makes a value of it.
-_TYPES: dict[VariableType, tuple[str, Callable[[Any], Any]]] = {
-    "string": ("text", _text),
-    "number": ("a number", _number),
-    "bool": ("true or false", _boolean),
-    "list": ("a list, e.g. [1, 2]", _of_kind(list)),
-    "mapping": ("a mapping, e.g. {a: 1}", _of_kind(dict)),
-}
-
-
-def _allowed(value: Any, allowed: list[Any], variable: Variable) -> Any:
+def _allowed(value: Any, allowed: list[Any], variable: Variable, subject: str) -> Any:
     """The one of the allowed values that it equals, spelled as it is there."""
-    if isinstance(value, SecretText) and (
-        not value.has_value or any(_equal(str.__str__(value), one) for one in allowed)
-    ):
+    is_secret = isinstance(value, SecretText)
+    if is_secret and not value.has_value:
         return value
+    text = str.__str__(value) if is_secret else value
     for one in allowed:
-        if _equal(value, one):
-            return one
+        if _equal(text, one):
+            return value if is_secret else one
     shown = ", ".join(
         found(one) if isinstance(one, dict | list) else shorten(str(scalar_text(one))) for one in allowed
     )
     rule = f"must be one of {'the values under allowed' if variable.sensitive else shown}"
-    raise WrongValue("value not allowed", f"{rule}{_got(value, variable)}")
+    raise NoValue("value not allowed", f"{subject} {rule}{_got(value, variable)}")
 
 
 def _equal(value: Any, one: Any) -> bool:
     """Whether two values are the same; a number and the text that spells it are."""
+    is_same = bool(plain(value) == plain(one))
     if isinstance(value, dict | list) or isinstance(one, dict | list):
-        return bool(plain(value) == plain(one))
-    if is_boolean(value) == is_boolean(one) and plain(value) == plain(one):
-        return True
-    return bool(scalar_text(value) == scalar_text(one))
-
-
-class ValueSource(StrEnum):
-    """What may give a variable its value, in the order in which they are asked."""
-
-    OPTION = "--var"
-    FILE = "--var-file"
-    ENV = "env"
-    TARGET = "target"
-    DEFAULT = "default"
-
-    @property
-    def is_of_stack(self) -> bool:
-        """Whether it is a file of the stack, where expressions may stand."""
-        return self in (ValueSource.TARGET, ValueSource.DEFAULT)
-
-
-class ValueProblem(NamedTuple):
-    """What is wrong with the value of a variable, and below which path of it; no source: it has none."""
-
-    name: str
-    source: ValueSource | None
-    problem: Problem
-    steps: tuple[PathStep, ...] = ()
-
-
-class _Unusable(Exception):
-    """A value cannot be used; what is wrong with it may have been told of another one."""
-
-    def __init__(self, *problems: tuple[tuple[PathStep, ...], Problem]) -> None:
-        self.problems = problems
-        super().__init__()
+        return is_same
+    return (is_same and is_boolean(value) == is_boolean(one)) or bool(scalar_text(value) == scalar_text(one))
 
 
 @dataclass
@@ -257,7 +183,9 @@ class VariableValues:
     budget: ExpansionBudget = field(default_factory=settings_budget)
     _known: dict[str, Any] = field(default_factory=dict, init=False)
     _is_resolved: bool = field(default=False, init=False)
-    _problems: list[ValueProblem] = field(default_factory=list, init=False)
+    _problems: list[tuple[str, str | None, Problem, tuple[PathStep, ...]]] = field(
+        default_factory=list, init=False
+    )
 
     def get(self, name: str) -> Any:
         """Return the value of a variable; text that must not be seen is a `SecretText`.
@@ -267,16 +195,19 @@ class VariableValues:
         """
         self._resolve()
         if name not in self._known:
-            self._known[name] = NoValue(UNKNOWN_VARIABLE, *self._not_declared(name))
+            self._known[name] = NoValue(*unknown_variable(name, self.declared))
         value = self._known[name]
         if isinstance(value, NoValue):
             raise value
         return value
 
-    def problems(self) -> tuple[ValueProblem, ...]:
-        """What is wrong with the values of the declared variables, used or not; each thing once."""
+    def problems(self) -> Sequence[tuple[str, str | None, Problem, tuple[PathStep, ...]]]:
+        """What is wrong with the values of the declared variables, used or not; each thing once.
+
+        Each with the name, the source of the value (None: it has none), and below which path of the value.
+        """
         self._resolve()
-        return tuple(self._problems)
+        return self._problems
 
     def on(self, on_target: Mapping[str, Any]) -> VariableValues:
         """The same with the values that another target gives."""
@@ -298,23 +229,18 @@ class VariableValues:
         yield self.from_files.get(name)
         yield self.environ.get(env) if isinstance(env, str) else None
 
-    @cached_property
-    def _not_declared(self) -> Callable[[str], tuple[str, str | None]]:
-        names = Names(self.declared)
-        return cache(lambda name: _not_declared(name, names))
-
-    def raw(self, name: str) -> tuple[ValueSource | None, Any]:
+    def raw(self, name: str) -> tuple[str | None, Any]:
         """What the first source says that says anything, as it says it; None if none does."""
         variable = self.declared[name]
         if name in self.given:
-            return ValueSource.OPTION, self.given[name]
+            return OPTION, self.given[name]
         if (value := self.from_files.get(name)) is not None:
-            return ValueSource.FILE, value
+            return FILE, value
         if variable.env and (text := self.environ.get(variable.env)):
-            return ValueSource.ENV, text
+            return ENV, text
         if (value := self.on_target.get(name)) is not None:
-            return ValueSource.TARGET, value
-        return (None, None) if variable.default is None else (ValueSource.DEFAULT, variable.default)
+            return TARGET, value
+        return (None, None) if variable.default is None else (DEFAULT, variable.default)
 
     def _resolve(self) -> None:
         """Find the values of all variables, each after those that it is made of."""
@@ -323,98 +249,71 @@ class VariableValues:
         self._is_resolved = True
         raw = {name: self.raw(name) for name in self.declared}
         made_of = {
-            name: tuple(part for part in _names_in(value) if part in raw)
+            name: tuple(part for text in texts_in(value) for part in variables_of(text) if part in raw)
             for name, (source, value) in raw.items()
-            if source is not None and source.is_of_stack
+            if source in _OF_STACK
         }
         for cycle in cycles(made_of, tuple(self.declared)):
             why = " uses ".join((*cycle, cycle[0]))
             problem = Problem("variable cycle", why, "remove one of these expressions")
-            self._problems.append(ValueProblem(cycle[0], raw[cycle[0]][0], problem))
+            self._problems.append((cycle[0], raw[cycle[0]][0], problem, ()))
             self._known.update(dict.fromkeys(cycle, NoValue(NO_VALUE, why)))
             made_of.update(dict.fromkeys(cycle, ()))
         expander = Expander(self.get, self.environ, budget=self.budget)
         order = TopologicalSorter(made_of).static_order() if any(made_of.values()) else ()
         for name in dict.fromkeys((*order, *self.declared)):
             if name not in self._known:
-                self._known[name] = self._found(name, *raw[name], expander)
-        for name in self.declared:
-            self._check_overridden(name, raw[name][0])
+                self._known[name] = self._value(name, *raw[name], expander)
+        # A value in a file of the stack that another source outdoes today has to be right all the same.
+        for name, variable in self.declared.items():
+            for other, value in ((TARGET, self.on_target.get(name)), (DEFAULT, variable.default)):
+                if other != raw[name][0] and _is_literal(value):
+                    try:
+                        _typed(value, variable, _subject(name, variable, other))
+                    except NoValue as error:
+                        self._problems.append((name, other, error.problem, ()))
 
-    def _check_overridden(self, name: str, source: ValueSource | None) -> None:
-        """A value in a file of the stack that another source outdoes today has to be right all the same."""
-        variable = self.declared[name]
-        others = {ValueSource.TARGET: self.on_target.get(name), ValueSource.DEFAULT: variable.default}
-        for other, value in others.items():
-            if other is not source and _is_literal(value):
-                try:
-                    typed(value, variable)
-                except WrongValue as error:
-                    self._problems.append(_wrong(name, variable, other, error))
-
-    def _found(self, name: str, source: ValueSource | None, value: Any, expander: Expander) -> Any:
-        variable = self.declared[name]
-        reference = f"${{var.{name}}}"
+    def _value(self, name: str, source: str | None, value: Any, expander: Expander) -> Any:
+        """The value of a variable, or `NoValue`; what is wrong with it is a problem."""
+        variable, reference = self.declared[name], f"${{var.{name}}}"
+        problems: Sequence[tuple[tuple[PathStep, ...], Problem]] = ()
         try:
             if source is None:
                 raise NoValue(NO_VALUE, *_ways_to_give(name, variable))
-            value = self._typed(name, variable, source, value, expander)
-            return value if not variable.sensitive else _secret(name, value, reference)
-        except (NoValue, _Unusable) as error:
-            problems: Sequence[tuple[tuple[PathStep, ...], Problem]] = (
-                [((), error.problem)] if isinstance(error, NoValue) else error.problems
-            )
+            subject = _subject(name, variable, source)
+            if source in (OPTION, ENV):
+                if not is_utf8(value):
+                    giver = f"--var {name}" if source == OPTION else _giver(variable, source)
+                    raise NoValue(*not_utf8(giver))
+                value = _typed_text(value, variable, subject)
+            else:
+                if source in _OF_STACK:
+                    try:
+                        value = expander.tree(value)
+                    except NoValue as error:
+                        problems = tuple(problems_in(value, expander)) or (((), error.problem),)
+                        raise NoValue(NO_VALUE, f'"{name}" has no value') from None
+                value = _typed(value, variable, subject)
+            return _secret(name, value, reference) if variable.sensitive else value
+        except NoValue as error:
+            problems = problems or [((), error.problem)]
             # There is nothing wrong but that somebody has not given a value yet.
             is_missing = {one.what for _, one in problems} <= {NO_VALUE, ENV_NOT_SET}
             if variable.sensitive and self.offline and is_missing:
                 return SecretText(reference, reference, has_value=False)
-            if isinstance(error, WrongValue) and source is not None:
-                self._problems.append(_wrong(name, variable, source, error))
-            elif isinstance(error, NoValue):
-                self._problems.append(ValueProblem(name, source, error.problem))
-            else:
-                # That another variable has no value is told there.
-                own = ((steps, one) for steps, one in problems if one.what != NO_VALUE)
-                self._problems += [ValueProblem(name, source, one, steps) for steps, one in own]
-                return NoValue(NO_VALUE, f'"{name}" has no value')
+            # That another variable has no value is told there.
+            own = ((steps, one) for steps, one in problems if source is None or one.what != NO_VALUE)
+            self._problems += [(name, source, one, steps) for steps, one in own]
             return error
 
-    def _typed(
-        self, name: str, variable: Variable, source: ValueSource, value: Any, expander: Expander
-    ) -> Any:
-        if source in (ValueSource.OPTION, ValueSource.ENV):
-            if not is_utf8(value):
-                giver = f"--var {name}" if source is ValueSource.OPTION else _giver(variable, source)
-                raise NoValue(*not_utf8(giver))
-            return typed_text(value, variable)
-        if source.is_of_stack:
-            try:
-                value = expander.tree(value)
-            except NotExpanded as error:
-                raise _Unusable(*(tuple(problems_in(value, expander)) or (((), error.problem),))) from None
-        return typed(value, variable)
+
+def _giver(variable: Variable, source: str) -> str:
+    givers = {ENV: f"the environment variable {variable.env}", TARGET: "the target", DEFAULT: "its default"}
+    return givers.get(source, source)
 
 
-def _giver(variable: Variable, source: ValueSource) -> str:
-    if source is ValueSource.ENV:
-        return f"the environment variable {variable.env}"
-    return {ValueSource.TARGET: "the target", ValueSource.DEFAULT: "its default"}.get(source, source.value)
-
-
-def _wrong(name: str, variable: Variable, source: ValueSource, error: WrongValue) -> ValueProblem:
-    """A value that is not what the variable declares, with the source that gave it."""
-    what, why, fix, _ = error.problem
-    why = f'the value of "{name}" from {_giver(variable, source)} {why}'
-    return ValueProblem(name, source, Problem(what, why, fix))
-
-
-def _names_in(value: Any) -> Iterator[str]:
-    """The variables that a value is made of."""
-    for text in texts_in(value):
-        if "${" in text:
-            for part in parts_of(text):
-                if isinstance(part, Reference) and part.variable:
-                    yield part.variable
+def _subject(name: str, variable: Variable, source: str) -> str:
+    return f'the value of "{name}" from {_giver(variable, source)}'
 
 
 def _secret(name: str, value: Any, reference: str) -> SecretText:
@@ -425,19 +324,11 @@ def _secret(name: str, value: Any, reference: str) -> SecretText:
     return SecretText(str.__str__(text) if has_value else reference, reference, has_value=has_value)
 
 
-def _not_declared(name: str, declared: Names) -> tuple[str, str | None]:
-    found = f'"{shorten(name)}"'
-    if not declared.known:
-        return f"undefined variable {found}; declare it under `variables:`", None
-    return f"undefined variable {found}; declared: {listed(declared.known)}", declared.did_you_mean(name)
-
-
 def _ways_to_give(name: str, variable: Variable) -> tuple[str, str]:
-    env = f"the environment variable {variable.env}" if variable.env else None
     ways = [
         f"--var {name}=VALUE",
         f"a line {name}: VALUE in a --var-file",
-        env or "env: NAME and that environment variable",
+        _giver(variable, ENV) if variable.env else "env: NAME and that environment variable",
     ]
     if not variable.sensitive:
         ways += [f"variables.{name} of the target", f"default: under variables.{name}"]
@@ -454,7 +345,6 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 _MARK = "sensitive"
-_NAMES_OF_MARK = Names((_MARK,))
 #: What stands beside a value that is marked as sensitive, and is none.
 _BESIDE_VALUE = frozenset(
     ("sensitive", "name", "description", "i18n_description", "env", "type", "constraint")
@@ -465,7 +355,7 @@ _BESIDE_VALUE = frozenset(
 def _is_mark(name: str) -> bool:
     """Whether a name says `sensitive`, or was meant to."""
     return name.lower() == _MARK or (
-        abs(len(name) - len(_MARK)) < 4 and _NAMES_OF_MARK.did_you_mean(name) is not None
+        abs(len(name) - len(_MARK)) < 4 and did_you_mean(name, (_MARK,)) is not None
     )
 
 
@@ -511,9 +401,12 @@ def problems_of(files: Sequence[Document]) -> list[Diagnostic]:
     ]
 
 
-def unknown_variable(name: str, declared: Names) -> Problem:
+def unknown_variable(name: str, declared: Collection[str]) -> Problem:
     """The words for a name that no file of the stack declares."""
-    return Problem(UNKNOWN_VARIABLE, *_not_declared(name, declared))
+    why = f'undefined variable "{shorten(name)}"'
+    if not declared:
+        return Problem(UNKNOWN_VARIABLE, f"{why}; declare it under `variables:`")
+    return Problem(UNKNOWN_VARIABLE, f"{why}; declared: {listed(declared)}", did_you_mean(name, declared))
 
 
 def unknown_names(
@@ -523,68 +416,15 @@ def unknown_names(
     also_known: Collection[str] = (),
 ) -> Iterator[Diagnostic]:
     """Yield the names in `--var` and in variable files that are neither declared nor known."""
-    names = Names(declared)
     known = declared.keys() | set(also_known)
     for name in given:
         if name not in known:
-            why, fix = _not_declared(name, names)
-            yield Diagnostic(UNKNOWN_VARIABLE, f"--var {shorten(name)}: " + why, fix)
+            what, why, fix, _ = unknown_variable(name, declared)
+            yield Diagnostic(what, f"--var {shorten(name)}: " + why, fix)
     for document in files:
         for name in (one for one in document.tree if one not in known):
             # Beside a name that is misspelt may stand a secret, and nobody knows that it is one.
-            problem = unknown_variable(name, names)
-            yield diagnose(document, (name,), *problem, at_key=True, show_line=False)
-
-
-#: The fields of a `VariableSource`.
-_Source = dict[str, Any]
-
-
-def _saved_source(values: VariableValues, name: str, file_by_name: Mapping[str, str]) -> _Source | None:
-    """Where the value of a declared variable is found again when a plan is applied without its manifest.
-
-    None if it has none. Source: docs/saved-plans.md, "Secrets".
-
-    `file_by_name` are the files of values (--var-file), the last that gives each variable its value.
-    """
-    source, value = values.raw(name)
-    if source is ValueSource.OPTION:
-        return {"given": True}
-    if source is ValueSource.FILE:
-        return {"file": file_by_name[name]}
-    if source is ValueSource.ENV:
-        return {"env": values.declared[name].env}
-    return None if source is None else _composed(values, value)
-
-
-def _composed(values: VariableValues, value: Any) -> _Source:
-    """The source of a value in a file of the stack: the text around what has its value elsewhere."""
-    parts = list(_parts(values, value, frozenset())) if isinstance(value, str) else []
-    if len(parts) == 1 and isinstance(parts[0], Reference) and parts[0].inner.startswith("env."):
-        return {"env": parts[0].inner.removeprefix("env.")}
-    literal = "".join(part for part in parts if isinstance(part, str))
-    is_composed = any(isinstance(part, Reference) for part in parts)
-    # What looks like a secret itself is not written down.
-    if not is_composed or secret_parts(literal):
-        return {"default": True}
-    return {"text": join_parts(parts)}
-
-
-def _parts(values: VariableValues, text: str, within: frozenset[str]) -> Iterator[str | Reference]:
-    """What a text is made of, where every variable that is not sensitive gives its own text."""
-    for part in parts_of(text):
-        name = None if isinstance(part, str) else part.variable
-        if name is None or name in within or name not in values.declared or values.declared[name].sensitive:
-            yield part
-            continue
-        source, value = values.raw(name)
-        if source is ValueSource.ENV:
-            env = f"env.{values.declared[name].env}"
-            yield Reference(env, f"${{{env}}}", is_closed=True)
-        elif source is not None and source.is_of_stack and isinstance(value, str):
-            yield from _parts(values, value, within | {name})
-        else:
-            yield str(scalar_text(value))
+            yield diagnose(document, (name,), *unknown_variable(name, declared), at_key=True, show_line=False)
 
 
 def declared_sensitive(documents: Iterable[Document]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -596,8 +436,7 @@ def declared_sensitive(documents: Iterable[Document]) -> Iterator[tuple[str, dic
                 yield name, entry
 
 
-@dataclass(frozen=True)
-class LoadInputs:
+class LoadInputs(NamedTuple):
     """What a stack is read with, its files aside; see `load`."""
 
     given: Mapping[str, str]
@@ -605,9 +444,9 @@ class LoadInputs:
     environ: Mapping[str, str]
     offline: bool
     learn: Callable[[Iterable[str]], None]
-    traced: str | None = None
-    settings: ExpansionBudget = field(default_factory=settings_budget)
-    jobs: ExpansionBudget = field(default_factory=ExpansionBudget)
+    traced: str | None
+    settings: ExpansionBudget
+    jobs: ExpansionBudget
 
 
 class VariableSection:
@@ -623,14 +462,15 @@ class VariableSection:
         target: MergedEntry | None,
         inputs: LoadInputs,
     ) -> None:
-        self._entries, self._targets, self._target, self._inputs = entries, targets, target, inputs
+        self._entries, self._targets, self._target = entries, targets, target
+        self._files = inputs.value_files
         self.problems: list[Diagnostic] = []
         self.warnings: list[Diagnostic] = []
         self.declared = {name: self._variable(name, entry) for name, entry in entries.items()}
         self.values = VariableValues(
             self.declared,
             inputs.given,
-            {name: value for document in inputs.value_files for name, value in document.tree.items()},
+            {name: value for document in self._files for name, value in document.tree.items()},
             inputs.environ,
             inputs.offline,
             variables_on(target),
@@ -647,59 +487,54 @@ class VariableSection:
             self.problems.append(problem._replace(path=f"variables.{shorten(name)}"))
         variable, problems = validated(Variable, entry.value, entry.origin)
         self.problems += problems
-        if variable is None:
-            # One that is invalid is declared all the same, and has a value, or that would be told too.
-            return Variable(default="")
-        if variable.sensitive:
-            if _is_literal(variable.default):
-                self._warn_of_literal(entry, ("default",), name)
-            for target in self._targets.values():
-                if _is_literal(variables_on(target).get(name)):
-                    self._warn_of_literal(target, (VARIABLES, name), name)
-        return variable if is_named else Variable(default="")
-
-    def _warn_of_literal(self, entry: MergedEntry, steps: tuple[PathStep, ...], name: str) -> None:
-        why = f'the sensitive variable "{name}" has its value in the file, where anyone can read it'
-        fix = "use env: NAME instead"
-        problem = entry.diagnose(steps, "literal secret", why, fix, at_key=True, show_line=False)
-        self.warnings.append(problem._replace(severity=Severity.WARNING))
+        if variable is not None and variable.sensitive:
+            places: list[tuple[MergedEntry, tuple[str, ...], Any]] = [(entry, ("default",), variable.default)]
+            places += [
+                (one, (VARIABLES, name), variables_on(one).get(name)) for one in self._targets.values()
+            ]
+            why = f'the sensitive variable "{name}" has its value in the file, where anyone can read it'
+            fix = "use env: NAME instead"
+            for where, steps, value in places:
+                if _is_literal(value):
+                    problem = where.diagnose(steps, "literal secret", why, fix, at_key=True, show_line=False)
+                    self.warnings.append(problem._replace(severity=Severity.WARNING))
+        # One that is invalid is declared all the same, and has a value, or that would be told too.
+        return variable if variable is not None and is_named else Variable(default="")
 
     def value_problems(self) -> Iterator[Diagnostic]:
         """Yield what is wrong with the values, used or not, each where it comes from."""
-        files_are_broken = any(document.is_broken for document in self._inputs.value_files)
+        files_are_broken = any(document.is_broken for document in self._files)
         for name, source, problem, below in self.values.problems():
             # Who knows what a broken file would have given.
             if source is None and files_are_broken:
                 continue
             document, steps = self._place(name, source)
-            show_line = source is not ValueSource.FILE
-            if source in (ValueSource.OPTION, ValueSource.ENV):
+            show_line = source != FILE
+            if source in (OPTION, ENV):
                 # What gave it is no file: the declaration is shown that it does not fit.
                 rule = "type" if self.declared[name].type else "default"
                 steps = (*steps, "allowed" if problem.what == "value not allowed" else rule)
-            elif source is not None and source.is_of_stack:
+            elif source in _OF_STACK:
                 show_line = not self.declared[name].sensitive
             steps = (*steps, *below)
             yield diagnose(document, steps, *problem, at_key=source is None, show_line=show_line)
 
-    def _place(self, name: str, source: ValueSource | None) -> tuple[Document, tuple[PathStep, ...]]:
+    def _place(self, name: str, source: str | None) -> tuple[Document, tuple[PathStep, ...]]:
         """Where a value stands in a file; for one from outside, where the variable is declared."""
         entry = self._entries[name]
-        if source is ValueSource.FILE:
-            files = reversed(self._inputs.value_files)
+        if source == FILE:
+            files = reversed(self._files)
             return next(one for one in files if one.tree.get(name) is not None), (name,)
-        if source is ValueSource.TARGET and self._target is not None:
+        if source == TARGET and self._target is not None:
             return self._target.document, (*self._target.steps, VARIABLES, name)
-        return entry.document, (*entry.steps, "default") if source is ValueSource.DEFAULT else entry.steps
+        return entry.document, (*entry.steps, "default") if source == DEFAULT else entry.steps
 
     def describe_source(self, name: str) -> str | None:
         """Which source gave the value of a variable, with its place where that is a file."""
-        if name not in self.declared:
-            return None
-        source, _ = self.values.raw(name)
-        if source is None or source is ValueSource.OPTION:
+        source = self.values.raw(name)[0] if name in self.declared else None
+        if source is None or source == OPTION:
             return source
-        if source is ValueSource.ENV:
+        if source == ENV:
             return f"environment variable {self.declared[name].env}"
         location = location_of_key(*self._place(name, source))
         return f"{location.file}:{location.line}"
@@ -709,47 +544,83 @@ class VariableSection:
 
         What another target or another source gives it counts as well: a job may take that from elsewhere.
         """
-        secrets, values = self.values.secrets(), self.values
+        values = self.values
+        secrets = values.secrets()
 
-        def expander(values: VariableValues) -> Expander:
-            return Expander(values.get, self._inputs.environ, budget=self.values.budget)
+        def texts_of(value: Any, values: VariableValues) -> Iterator[str]:
+            """The texts in a value that a file gives, as they are there and with their expressions."""
+            for text in texts_in(value):
+                yield text
+                if "${" in text:
+                    with suppress(NoValue):
+                        expanded = Expander(values.get, values.environ, budget=values.budget).text(text)
+                        if not isinstance(expanded, SecretText) or expanded.has_value:
+                            yield from texts_in(expanded)
 
-        here = expander(values)
         there = [
-            (on_target, expander(values if target is self._target else values.on(on_target)))
+            (on_target, values if target is self._target else values.on(on_target))
             for target in self._targets.values()
             for on_target in [variables_on(target)]
         ]
         for name, entry in declared_sensitive(documents):
-            secrets.update(_texts_of(entry.get("default"), here))
-            for on_target, there_expander in there:
-                secrets.update(_texts_of(on_target.get(name), there_expander))
+            secrets.update(texts_of(entry.get("default"), values))
+            for on_target, values_there in there:
+                secrets.update(texts_of(on_target.get(name), values_there))
             for value in values.sources(name, entry.get("env")):
                 secrets.update(texts_in(value))
         return secrets
 
     def saved_sources(self) -> dict[str, VariableSource]:
-        """Where the value of each sensitive variable comes from."""
+        """Where the value of each sensitive variable is found again by a plan without its manifest.
+
+        One without a value has no source. Source: docs/saved-plans.md, "Secrets".
+        """
         sensitive = [name for name, variable in self.declared.items() if variable.sensitive]
         if not sensitive:
             return {}
         from reconciler.core.settings import VariableSource
 
-        files = self._inputs.value_files
-        file_by_name = {name: document.file for document in files for name in document.tree}
-        found = {name: _saved_source(self.values, name, file_by_name) for name in sensitive}
-        return {name: VariableSource(**source) for name, source in found.items() if source is not None}
+        file_by_name = {name: document.file for document in self._files for name in document.tree}
+        saved = {}
+        for name in sensitive:
+            source, value = self.values.raw(name)
+            if source is None:
+                continue
+            outside: dict[str, dict[str, Any]] = {
+                OPTION: {"given": True},
+                FILE: {"file": file_by_name.get(name)},
+                ENV: {"env": self.declared[name].env},
+            }
+            saved[name] = VariableSource(**outside.get(source) or _composed(self.values, value))
+        return saved
 
 
-def _texts_of(value: Any, expander: Expander) -> Iterator[str]:
-    """The texts in a value that a file gives, as they stand there and as they are with their expressions."""
-    for text in texts_in(value):
-        yield text
-        if "${" in text:
-            with suppress(NoValue):
-                expanded = expander.text(text)
-                if not isinstance(expanded, SecretText) or expanded.has_value:
-                    yield from texts_in(expanded)
+def _composed(values: VariableValues, value: Any) -> dict[str, Any]:
+    """The source of a value in a file of the stack: the text around what has its value elsewhere."""
+    parts = list(_parts(values, value, frozenset())) if isinstance(value, str) else []
+    if len(parts) == 1 and isinstance(parts[0], Reference) and parts[0].inner.startswith("env."):
+        return {"env": parts[0].inner.removeprefix("env.")}
+    literal = "".join(part for part in parts if isinstance(part, str))
+    is_composed = any(isinstance(part, Reference) for part in parts)
+    # What looks like a secret itself is not written down.
+    return {"text": join_parts(parts)} if is_composed and not secret_parts(literal) else {"default": True}
+
+
+def _parts(values: VariableValues, text: str, within: frozenset[str]) -> Iterator[str | Reference]:
+    """What a text is made of, where every variable that is not sensitive gives its own text."""
+    for part in parts_of(text):
+        name = None if isinstance(part, str) else part.variable
+        if name is None or name in within or name not in values.declared or values.declared[name].sensitive:
+            yield part
+            continue
+        source, value = values.raw(name)
+        if source == ENV:
+            env = f"env.{values.declared[name].env}"
+            yield Reference(env, f"${{{env}}}", is_closed=True)
+        elif source in _OF_STACK and isinstance(value, str):
+            yield from _parts(values, value, within | {name})
+        else:
+            yield str(scalar_text(value))
 
 
 def _is_literal(value: Any) -> bool:

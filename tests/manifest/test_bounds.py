@@ -10,7 +10,7 @@ import tracemalloc
 import pytest
 
 from reconciler.manifest import expressions as budget
-from reconciler.manifest.problems import Names, did_you_mean, listed
+from reconciler.manifest.problems import did_you_mean, listed
 from tests.manifest.conftest import HEAD, JOB, Place
 
 MANY = 1000
@@ -69,10 +69,9 @@ def test_thousand_misspelt_names_are_told_at_once(place: Place, text: str) -> No
 
 @pytest.mark.parametrize("known", [NAMES[:50], NAMES])
 def test_nearest_name_is_found_among_few_and_many(known: list[str]) -> None:
-    names = Names(known)
-    found = [names.did_you_mean(misspelt(name)) == f'did you mean "{name}"?' for name in known]
+    found = [did_you_mean(misspelt(name), known) == f'did you mean "{name}"?' for name in known]
     assert sum(found) > 0.98 * len(found)
-    assert names.did_you_mean("0123456789") is None
+    assert did_you_mean("0123456789", known) is None
 
 
 def test_case_does_not_matter_for_the_nearest_name() -> None:
