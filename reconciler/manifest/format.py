@@ -2,20 +2,21 @@
 
 Keys that the language knows stand in the order of its models, names that people chose in theirs. Nesting is
 two spaces, list items too. Comments, blank lines, anchors, quotes, the spelling of values and the flow or
-block style of every collection are kept. What comes out is read again and compared before it is handed on.
+block style of every collection are kept: more than ruamel.yaml's round-trip loader keeps. What comes out is
+read again and compared before it is handed on.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from itertools import dropwhile, pairwise
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -53,58 +54,51 @@ _READ_AS: Mapping[tuple[type[BaseModel], str], Any] = {
 }
 
 
-class ValueShape:
-    """What a value may be, as far as it orders keys; `annotation` is that of a field."""
+class ValueShape(NamedTuple):
+    """What a value may be, as far as it orders keys: a model, or a collection with members of a type."""
 
-    def __init__(self, annotation: Any = None) -> None:
-        self._model: type[BaseModel] | None = None
-        self._inner: Any = None
-        for kind in _alternatives(annotation):
-            if isinstance(kind, type) and issubclass(kind, BaseModel):
-                self._model = kind
-            elif get_origin(kind) in (list, dict, tuple):
-                self._inner = get_args(kind)[-1]
-
-    @cached_property
-    def ranks(self) -> Mapping[str, int]:
-        """Each known key and its place; empty where people choose the names."""
-        if self._model is None:
-            return {}
-        names = [field.alias or name for name, field in self._model.model_fields.items()]
-        first = ("<<", *_FIRST.get(self._model, ()))
-        return {name: rank for rank, name in enumerate(dict.fromkeys((*first, *names)))}
-
-    def member(self, name: str) -> ValueShape:
-        """What stands under a key. A list with names may be written as a mapping, name to item."""
-        if self._model is None:
-            return _shape(self._inner)
-        for attribute, declared in self._model.model_fields.items():
-            if name in (attribute, declared.alias):
-                return _shape(_READ_AS.get((self._model, attribute)) or type_of(declared))
-        return FREE
+    model: type[BaseModel] | None = None
+    inner: Any = None
 
     @property
-    def item(self) -> ValueShape:
-        """What an item of the list is."""
-        return _shape(self._inner)
+    def ranks(self) -> Mapping[str, int]:
+        """Each known key and its place; empty where people choose the names."""
+        return {} if self.model is None else _ranks(self.model)
+
+    def member(self, name: str | None) -> ValueShape:
+        """What stands under a key, or is an item. A list with names may be a mapping, name to item."""
+        if self.model is None or name is None:
+            return _shape(self.inner)
+        for attribute, declared in self.model.model_fields.items():
+            if name in (attribute, declared.alias):
+                return _shape(_READ_AS.get((self.model, attribute)) or type_of(declared))
+        return ValueShape()
+
+
+@cache
+def _ranks(model: type[BaseModel]) -> Mapping[str, int]:
+    names = [field.alias or name for name, field in model.model_fields.items()]
+    first = ("<<", *_FIRST.get(model, ()))
+    return {name: rank for rank, name in enumerate(dict.fromkeys((*first, *names)))}
 
 
 @cache
 def _shape(annotation: Any) -> ValueShape:
-    return ValueShape(annotation)
-
-
-def _alternatives(annotation: Any) -> list[Any]:
+    """That of a field with this annotation."""
     if get_origin(annotation) is Annotated:
-        return _alternatives(get_args(annotation)[0])
+        return _shape(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
-        return [kind for one in get_args(annotation) for kind in _alternatives(one)]
-    return [annotation]
+        shapes = [_shape(one) for one in get_args(annotation)]
+        models = [one.model for one in shapes if one.model is not None]
+        inner = [one.inner for one in shapes if one.inner is not None]
+        return ValueShape(models[-1] if models else None, inner[-1] if inner else None)
+    if get_origin(annotation) in (list, dict, tuple):
+        return ValueShape(None, get_args(annotation)[-1])
+    is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    return ValueShape(annotation if is_model else None)
 
 
-FREE = ValueShape()
 MANIFEST = ValueShape(Manifest)
-
 
 _STEP = "  "
 #: A text without quotes: no indicator at its beginning, and no `: `, ` #` or space at an end.
@@ -129,7 +123,11 @@ def yaml_lines(tree: Mapping[str, Any], shape: ValueShape = MANIFEST) -> Iterato
         if isinstance(tree[name], Mapping | list) and tree[name]:
             lines.insert(0, "")
         yield f"{head} {lines[0]}" if lines[0] else head
-        yield from (_STEP + line if line else "" for line in lines[1:])
+        yield from _indented(lines[1:], _STEP)
+
+
+def _indented(lines: Iterable[str], space: str) -> list[str]:
+    return [space + line if line else "" for line in lines]
 
 
 def _lines(value: Any, shape: ValueShape) -> Iterator[str]:
@@ -137,9 +135,9 @@ def _lines(value: Any, shape: ValueShape) -> Iterator[str]:
         yield from yaml_lines(value, shape)
     elif isinstance(value, list) and value:
         for item in value:
-            first, *others = _lines(item, shape.item)
+            first, *others = _lines(item, shape.member(None))
             yield f"- {first}"
-            yield from (_STEP + line if line else "" for line in others)
+            yield from _indented(others, _STEP)
     elif isinstance(value, Mapping | list):
         yield "{}" if isinstance(value, Mapping) else "[]"
     elif isinstance(value, str) and _is_block_of_text(value):
@@ -157,9 +155,7 @@ def scalar_text(value: Any) -> str:
             return value
         escaped = _ESCAPED.sub(lambda found: _escape(found[0]), value)
         return f'"{COMMAND_MARK.sub(lambda _: _escape("#"), escaped)}"'
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return repr(value)
+    return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
 
 
 def _is_plain(text: str) -> bool:
@@ -186,17 +182,16 @@ def _is_block_of_text(text: str) -> bool:
     lines = text.removesuffix("\n").split("\n")
     return (
         len(lines) > 1
-        and lines[0] != ""
-        and lines[-1] != ""
-        and not any(line != line.strip() for line in (lines[0], lines[-1]))
-        and not any(line != line.rstrip() or "\t" in line for line in lines)
+        and all((lines[0], lines[-1]))
+        and lines[0] == lines[0].strip()
+        and all(line == line.rstrip() and "\t" not in line for line in lines)
+        and lines[-1] == lines[-1].strip()
         # Where stdout cannot show a character it is escaped, which means something in quotes only.
         and text.isascii()
         and printable_lines(text) == text
     )
 
 
-_INDENT = 2
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _BLANK = re.compile(r"[ \t]*(?:#.*)?")
 #: What ends a document; nothing of ours may stand behind it.
@@ -236,76 +231,59 @@ def _inserted(document: Document, section: str, members: Mapping[str, Any], newl
     root, text = document.root, document.text
     if root is not None and root.flow_style:
         raise ManifestInvalid(_no_place(document))
+
+    def lines(indent: int) -> str:
+        """The members without their section."""
+        _, *body = yaml_lines({section: members})
+        return "".join(line + newline for line in _indented((line[2:] for line in body), " " * indent))
+
     found = None if root is None else document.members(root).get(section)
     if found is None:
-        return _appended(text, section, members, newline)
+        # At the end of the document, which `...` may mark.
+        written = _LINE.findall(text)
+        last = next((n for n in reversed(range(len(written))) if _END.match(written[n])), None)
+        end = len(written) if last is None or written[last].startswith("---") else last
+        before = "".join(written[:end])
+        before += newline if before and not before.endswith(("\n", "\r")) else ""
+        return f"{before}{section}:{newline}{lines(2)}{''.join(written[end:])}"
     key, value = found
-    start = text.index(":", key.end_mark.index) + 1
-    if not isinstance(value.value, list):  # `jobs:` without anything, `jobs: null`
-        end = max(start, value.end_mark.index) if value.value else start
-        return _in_place_of_nothing(text[:start], text[end:], key, members, newline)
-    if not value.flow_style:
-        return _behind_the_last(text, root, value, members, newline)
-    if not value.value:
-        before = text[: value.start_mark.index].rstrip(" ")
-        return _in_place_of_nothing(before, text[value.end_mark.index :], key, members, newline)
-    last = text[: value.end_mark.index - 1].rstrip()
-    flow = ", ".join(f"{json.dumps(name)}: {json.dumps(member)}" for name, member in members.items())
-    return f"{last}{' ' if last.endswith(',') else ', '}{flow}{text[len(last) :]}"
-
-
-def _member_lines(members: Mapping[str, Any], section: str, indent: int, newline: str) -> str:
-    """The lines of the members without their section."""
-    _, *lines = yaml_lines({section: members})
-    return "".join((" " * indent + line[_INDENT:] if line else "") + newline for line in lines)
-
-
-def _appended(text: str, section: str, members: Mapping[str, Any], newline: str) -> str:
-    lines = _LINE.findall(text)
-    end = next((n for n in range(len(lines) - 1, -1, -1) if _END.match(lines[n])), None)
-    is_open = end is None or lines[end].startswith("---")
-    before, after = (text, "") if is_open else ("".join(lines[:end]), "".join(lines[end:]))
-    if before and not before.endswith(("\n", "\r")):
-        before += newline
-    return f"{before}{section}:{newline}{_member_lines(members, section, _INDENT, newline)}{after}"
-
-
-def _in_place_of_nothing(before: str, rest: str, key: Any, members: Mapping[str, Any], newline: str) -> str:
+    start, end = value.start_mark.index, value.end_mark.index
+    colon = text.index(":", key.end_mark.index) + 1
+    if isinstance(value.value, list) and value.value:
+        if not value.flow_style:
+            return _behind_the_last(text, root, value, lines(value.value[0][0].start_mark.column), newline)
+        last_text = text[: end - 1].rstrip()
+        flow = ", ".join(f"{json.dumps(name)}: {json.dumps(member)}" for name, member in members.items())
+        return f"{last_text}{' ' if last_text.endswith(',') else ', '}{flow}{text[len(last_text) :]}"
+    if isinstance(value.value, list):
+        above = text[:start].rstrip(" ")
+    else:  # `jobs:` without anything, `jobs: null`
+        above, end = text[:colon], max(colon, end) if value.value else colon
     # Behind the colon, and whatever stands for nothing there; a comment in that line stays.
-    line, break_, after = rest.partition("\n")
-    body = _member_lines(members, key.value, key.start_mark.column + _INDENT, newline)
-    return f"{before}{line}{break_ or newline}{body}{after}"
+    line, break_, after = text[end:].partition("\n")
+    return f"{above}{line}{break_ or newline}{lines(key.start_mark.column + 2)}{after}"
 
 
-def _behind_the_last(text: str, root: Any, value: Any, members: Mapping[str, Any], newline: str) -> str:
-    column = value.value[0][0].start_mark.column
-    following = [
-        key.start_mark.index for key, _ in root.value if key.start_mark.index > value.start_mark.index
-    ]
+def _behind_the_last(text: str, root: Any, value: Any, added: str, newline: str) -> str:
+    start, column = value.start_mark.index, value.value[0][0].start_mark.column
+    following = [key.start_mark.index for key, _ in root.value if key.start_mark.index > start]
     end = min(following, default=len(text))
-    lines = _LINE.findall(text[value.start_mark.index : end])
-    tail: list[str] = []
-    while lines and _is_no_part(lines[-1], column, is_first=len(lines) == 1):
-        tail.insert(0, lines.pop())
-    kept = text[: value.start_mark.index] + "".join(lines)
-    if not kept.endswith(("\n", "\r")):
-        kept += newline
+    lines = _LINE.findall(text[start:end])
+    count = len(lines)
+    # What is blank behind the last value, or a comment further left, belongs to what follows.
+    while count > 1 and _is_no_part(lines[count - 1].rstrip("\r\n"), column):
+        count -= 1
+    kept = text[:start] + "".join(lines[:count])
+    kept += "" if kept.endswith(("\n", "\r")) else newline
     # A blank line divides the members that are there.
     keys = [key.start_mark.index for key, _ in value.value]
     has_gaps = any(re.search(r"\n[ \t]*\r?\n", text[one:other]) for one, other in pairwise(keys))
-    gap = newline if has_gaps else ""
-    return kept + gap + _member_lines(members, "jobs", column, newline) + "".join(tail) + text[end:]
+    return kept + newline * has_gaps + added + "".join(lines[count:]) + text[end:]
 
 
-def _is_no_part(line: str, column: int, *, is_first: bool) -> bool:
-    """Whether a line behind the last value belongs to what follows: blank, or a comment further left."""
-    bare = line.rstrip("\r\n")
-    if is_first:
-        return False
-    if _END.match(bare):
-        return True
-    indent = len(bare) - len(bare.lstrip(" "))
-    return _BLANK.fullmatch(bare) is not None and (not bare.strip() or indent < column)
+def _is_no_part(line: str, column: int) -> bool:
+    is_left = not line.strip() or len(line) - len(line.lstrip(" ")) < column
+    return _END.match(line) is not None or (_BLANK.fullmatch(line) is not None and is_left)
 
 
 _BLOCK_SCALAR = re.compile(r"(?:[&!]\S*\s+)*[|>]([-+0-9]*)")
@@ -316,22 +294,22 @@ _SPACE = " \t"
 
 @dataclass(eq=False)
 class ValueNode:
-    """A value: where it stands, and the comments that go with it.
+    """A key or a value: where it stands, and the comments that go with it.
 
-    A leaf (`items` is None) is a scalar, an alias, or a collection in braces or brackets. `properties` are
-    anchor and tag of a collection. `trailing` is a comment in its last line; on a key, behind the colon.
+    A leaf (`items` is None) is a scalar, an alias, or a collection in braces or brackets. `items` are the
+    members of a collection, those of a list without a key. `properties` are its anchor and tag.
     """
 
     start: int
     end: int
     column: int
-    anchor: str | None = None
-    alias: str | None = None
-    properties: str = ""
-    is_mapping: bool = False
+    is_alias: bool = False
     is_flow: bool = False
-    items: list[NodeItem] | None = None
+    properties: str = ""
+    items: list[tuple[ValueNode | None, ValueNode]] | None = None
+    #: A comment in the last line; on a key, behind the colon.
     trailing: str = ""
+    #: The comments before it: of an item without a key before its dash, of another value behind its key.
     before: list[str] = field(default_factory=list)
     #: Comments at the end of a collection, deeper than what follows it.
     foot: list[str] = field(default_factory=list)
@@ -340,14 +318,13 @@ class ValueNode:
     def is_block(self) -> bool:
         return self.items is not None and not self.is_flow
 
-
-@dataclass(eq=False)
-class NodeItem:
-    """A member of a mapping, or an item of a list (`key` is None), with the comments before it."""
-
-    key: ValueNode | None
-    value: ValueNode
-    before: list[str] = field(default_factory=list)
+    def leaves(self) -> Iterator[ValueNode]:
+        """Every key, and every value that is no block of others, in the order of the text."""
+        if not self.is_block:
+            yield self
+        for key, value in (self.items or ()) if self.is_block else ():
+            yield from (key,) if key is not None else ()
+            yield from value.leaves()
 
 
 def _parse_nodes(text: str, name: str) -> ValueNode:
@@ -359,43 +336,41 @@ def _parse_nodes(text: str, name: str) -> ValueNode:
 
 def _node(stream: Iterator[Any], event: Any, text: str, name: str) -> ValueNode:
     kind, mark = type(event).__name__, event.start_mark
-    node = ValueNode(mark.index, event.end_mark.index, mark.column)
-    if kind == "AliasEvent":
-        node.alias = event.anchor
+    node = ValueNode(mark.index, event.end_mark.index, mark.column, is_alias=kind == "AliasEvent")
+    if node.is_alias:
         return node
-    node.anchor = event.anchor
     if kind == "ScalarEvent":
-        node.end = node.start + len(_scalar_text(text[node.start : node.end]))
+        node.end = node.start + len(_scalar_source(text[node.start : node.end]))
         return node
-    node.is_mapping, node.is_flow, node.items = kind == "MappingStartEvent", bool(event.flow_style), []
+    is_mapping, node.is_flow, node.items = kind == "MappingStartEvent", bool(event.flow_style), []
     if count := (event.anchor is not None) + (not event.implicit):
         found = re.compile(f"(?:{_PROPERTY}){{{count}}}").match(text, node.start)
         node.properties = " ".join(found[0].split()) if found else ""
         node.end = node.start + len(found[0].rstrip()) if found else node.start
     while not type(event := next(stream)).__name__.endswith("EndEvent"):
         key = None
-        if node.is_mapping:
+        if is_mapping:
             key = _node(stream, event, text, name)
             if not node.is_flow and _is_explicit(text, key):
                 line = text.count("\n", 0, key.start) + 1
                 why, fix = "a key is written with `?`", "write it as `key: value`"
                 raise ManifestInvalid(_not_supported(name, line, why, fix))
             event = next(stream)
-        node.items.append(NodeItem(key, _node(stream, event, text, name)))
+        node.items.append((key, _node(stream, event, text, name)))
     if node.is_flow:
         node.end = event.end_mark.index
     elif node.items:
         # Where the items of a block stand: its first key, or its dashes.
-        first = node.items[0]
-        if first.key is not None:
-            node.column = first.key.column
+        key, value = node.items[0]
+        if key is not None:
+            node.column = key.column
         elif node.properties:
-            dash = text.rfind("-", 0, first.value.start)
+            dash = text.rfind("-", 0, value.start)
             node.column = dash - (text.rfind("\n", 0, dash) + 1)
     return node
 
 
-def _scalar_text(source: str) -> str:
+def _scalar_source(source: str) -> str:
     """A scalar without the blank lines behind it, which the parser counts to a block of text."""
     block = _BLOCK_SCALAR.match(source)
     if not block:
@@ -422,17 +397,6 @@ def _is_explicit(text: str, key: ValueNode) -> bool:
     return text[line : key.start].lstrip(" -").startswith("?")
 
 
-def _leaves(node: ValueNode) -> Iterator[ValueNode]:
-    """Every key, and every value that is no block of others, in the order of the text."""
-    if not node.is_block:
-        yield node
-        return
-    for item in node.items or ():
-        if item.key is not None:
-            yield item.key
-        yield from _leaves(item.value)
-
-
 def _not_supported(name: str, line: int, why: str, fix: str | None) -> Diagnostic:
     """Say that a file stays as it is."""
     return Diagnostic("cannot be formatted", why, fix, Location(name, line, 1))
@@ -449,7 +413,7 @@ def _comments_of(text: str, root: ValueNode) -> list[str]:
     """Every comment between the values, sorted."""
     found: list[str] = []
     end = 0
-    for leaf in _leaves(root):
+    for leaf in root.leaves():
         found += _COMMENT.findall(text[end : leaf.start])
         end = leaf.end
     return sorted(comment.rstrip() for comment in [*found, *_COMMENT.findall(text[end:])])
@@ -459,6 +423,11 @@ def _without_trailing_space(text: str) -> str:
     """The text without space at the end of its lines, and without blank lines around it."""
     lines = "\n".join(line.rstrip() for line in text.split("\n")).strip("\n\ufeff")
     return lines + "\n" if lines else ""
+
+
+def _from_content(lines: Iterable[str]) -> list[str]:
+    """The lines without the blank ones at their beginning."""
+    return list(dropwhile(lambda line: not line, lines))
 
 
 class CommentAssignment:
@@ -478,7 +447,7 @@ class CommentAssignment:
             self._collection(self._root)
         else:
             header = _without_trailing_space(self._text[: self._root.start]).split("\n")[:-1]
-            self._leaf(self._root)
+            self._pass(self._root)
         tail = [] if self._last is None else self._gap(len(self._text), self._last, 0)
         return header, [line for line in tail if line not in ("...", "---")]
 
@@ -490,34 +459,35 @@ class CommentAssignment:
         blanks = [n for n, line in enumerate(lines) if not line and any(lines[:n])]
         count = max([n + 1 for n in (*starts, *blanks)], default=0)
         if self._root.items:
-            self._root.items[0].before += [line.lstrip() for line in lines[count:] if line or count]
+            first = self._root.items[0][0] or self._root.items[0][1]
+            first.before += [line.lstrip() for line in lines[count:] if line or count]
         self._end = self._root.start
         if self._root.properties:
-            self._leaf(self._root)
-        return list(dropwhile(lambda line: not line, lines[:count]))
+            self._pass(self._root)
+        return _from_content(lines[:count])
 
     def _collection(self, node: ValueNode) -> None:
         self._open.append(node)
-        for item in node.items or ():
-            start = (item.key or item.value).start
+        for key, value in node.items or ():
+            start = (key or value).start
             if self._last is not None:
-                item.before += self._gap(start, self._last, node.column)
-            if item.key is not None:
-                self._last, self._end = item.key, item.key.end
-            if item.value.is_block:
-                if item.key is None and self._last is not None:
+                (key or value).before += self._gap(start, self._last, node.column)
+            if key is not None:
+                self._pass(key)
+            if value.is_block:
+                if key is None and self._last is not None:
                     # `- name: x`: what stands before the dash belongs to the item.
                     self._end = start
-                    if item.value.properties:
-                        self._leaf(item.value)
-                self._collection(item.value)
+                    if value.properties:
+                        self._pass(value)
+                self._collection(value)
             else:
-                if item.key is not None:
-                    item.value.before += self._gap(item.value.start, item.key, None)
-                self._leaf(item.value)
+                if key is not None:
+                    value.before += self._gap(value.start, key, None)
+                self._pass(value)
         self._open.remove(node)
 
-    def _leaf(self, node: ValueNode) -> None:
+    def _pass(self, node: ValueNode) -> None:
         self._last, self._end = node, node.end
 
     def _gap(self, until: int, last: ValueNode, column: int | None) -> list[str]:
@@ -530,27 +500,25 @@ class CommentAssignment:
         self._end = max(until, self._end)
         if found := _TRAILING.search(first):
             last.trailing = found[0].rstrip() if found[0][0] in " \t" else " " + found[0].rstrip()
-        found_lines: list[str] = []
+        if until < len(self._text) and others and not others[-1].strip():
+            del others[-1]  # the space before the next value
+        lines: list[str] = []
         deepest = len(self._text)
-        is_last_line_code = until < len(self._text)
-        for number, line in enumerate(others):
+        for line in others:
             comment = _COMMENT.search(line)
             if comment is None:
-                if not line.strip() and not (is_last_line_code and number == len(others) - 1):
-                    found_lines.append("")
-                elif line.strip() in ("...", "---"):
-                    found_lines.append(line.strip())
+                lines += [line.strip()] if line.strip() in ("", "...", "---") else []
                 continue
             owner = None
-            if column is not None and not line[: comment.start()].strip() and not any(found_lines):
+            if column is not None and not line[: comment.start()].strip() and not any(lines):
                 owner = self._ended(min(comment.start(), deepest), column)
             if owner is not None:
                 deepest = owner.column  # what follows it stays behind it
-                owner.foot += [*found_lines, comment[0].rstrip()]
-                found_lines = []
+                owner.foot += [*lines, comment[0].rstrip()]
+                lines = []
             else:
-                found_lines.append(comment[0].rstrip())
-        return found_lines
+                lines.append(comment[0].rstrip())
+        return lines
 
     def _ended(self, column: int, next_column: int) -> ValueNode | None:
         """The deepest collection that ended before the next value and reaches to a column."""
@@ -563,10 +531,10 @@ class CommentAssignment:
             if node not in self._open and next_column <= node.column <= column:
                 found = node
             before = self._end if self._last is None else self._last.end + 1
-            done = [item for item in node.items if (item.key or item.value).start < before]
+            done = [value for key, value in node.items if (key or value).start < before]
             if not done:
                 break
-            node = done[-1].value
+            node = done[-1]
         return found
 
 
@@ -574,8 +542,7 @@ class Printer:
     """Writes the values in their order and layout."""
 
     def __init__(self, text: str, root: ValueNode, sorts: bool) -> None:
-        self._text, self._root = text, root
-        self._sorts = sorts and self._aliases(sorts=True) == self._aliases(sorts=False)
+        self._text, self._root, self._sorts = text, root, sorts
 
     def lines(self) -> list[str]:
         """The whole text, without the lines at the head and the end of the file."""
@@ -585,158 +552,110 @@ class Printer:
         else:
             lines = self._leaf(self._root, 0, self._root)
             lines[-1] += self._root.trailing
-        while lines and not lines[0]:
-            del lines[0]
-        return lines
+        return _from_content(lines)
 
     def _block(self, node: ValueNode, indent: int, shape: ValueShape) -> list[str]:
         lines: list[str] = []
-        space = " " * indent
-        items = self._items(node, shape, self._sorts)
-        for item, before in zip(items, _spaced(items, node.items), strict=True):
-            lines_of = self._member if item.key else self._entry
-            lines += [space + one if one else "" for one in before]
-            lines += lines_of(node, item, indent, self._inner(shape, item))
-        return lines + [space + one if one else "" for one in node.foot]
+        items, ranks = list(node.items or ()), shape.ranks if self._sorts else {}
+        heads = [key or value for key, value in items]
+        has_blank = any("" in head.before for head in heads)
+        if ranks and items and items[0][0] is not None:
+            items.sort(key=lambda item: ranks.get(self._name(item[0]) or "", len(ranks)))
+        for number, (key, value) in enumerate(items):
+            head = key or value
+            before = head.before
+            # The first one needs no blank line; another gets it that was the first.
+            if number and has_blank and head is heads[0] and "" not in before:
+                before = ["", *before]
+            elif not number and head is not heads[0]:
+                before = _from_content(before)
+            lines += _indented(before, " " * indent)
+            inner = shape.member(self._name(key))
+            if key is None:
+                lines += self._entry(node, value, indent, inner)
+            else:
+                lines += self._member(node, key, value, indent, inner)
+        return lines + _indented(node.foot, " " * indent)
 
-    def _member(self, node: ValueNode, item: NodeItem, indent: int, shape: ValueShape) -> list[str]:
-        key, value = item.key, item.value
-        assert key is not None
-        head = f"{' ' * indent}{self._source(key)}{' ' if key.alias else ''}:"
+    def _member(
+        self, node: ValueNode, key: ValueNode, value: ValueNode, indent: int, shape: ValueShape
+    ) -> list[str]:
+        head = f"{' ' * indent}{self._source(key)}{' ' if key.is_alias else ''}:"
         if value.is_block:
             properties = f" {value.properties}" if value.properties else ""
-            return [head + properties + key.trailing, *self._block(value, indent + _INDENT, shape)]
+            return [head + properties + key.trailing, *self._block(value, indent + 2, shape)]
         first, *others = self._leaf(value, indent, node)
         if value.before or (key.trailing and first):
-            inner = " " * (indent + _INDENT)
-            before = [inner + one if one else "" for one in value.before]
-            made = [head + key.trailing, *before, inner + first, *others]
+            inner = " " * (indent + 2)
+            made = [head + key.trailing, *_indented(value.before, inner), inner + first, *others]
             made[-1] += value.trailing
-            return made
-        made = [f"{head} {first}" if first else head, *others]
-        made[-1] += key.trailing + value.trailing
+        else:
+            made = [f"{head} {first}" if first else head, *others]
+            made[-1] += key.trailing + value.trailing
         return made
 
-    def _entry(self, node: ValueNode, item: NodeItem, indent: int, shape: ValueShape) -> list[str]:
-        space, value = " " * indent, item.value
+    def _entry(self, node: ValueNode, value: ValueNode, indent: int, shape: ValueShape) -> list[str]:
+        space = " " * indent
         if not value.is_block:
             first, *others = self._leaf(value, indent, node)
             made = [f"{space}- {first}" if first else f"{space}-", *others]
             made[-1] += value.trailing
             return made
-        inner = self._block(value, indent + _INDENT, shape)
+        inner = self._block(value, indent + 2, shape)
         if value.properties:
             return [f"{space}- {value.properties}{value.trailing}", *inner]
         # Comments of what stands first now go before the dash, where they are read again.
         count = next((n for n, line in enumerate(inner) if line.strip() and line.strip()[0] != "#"), 0)
-        above = [space + line.strip() if line.strip() else "" for line in inner[:count]]
+        above = _indented((line.strip() for line in inner[:count]), space)
         return [*above, f"{space}- {inner[count].lstrip(_SPACE)}", *inner[count + 1 :]]
 
     def _leaf(self, node: ValueNode, indent: int, parent: ValueNode) -> list[str]:
         """The lines of a value; the first one without its indentation."""
         first, *others = self._source(node).split("\n")
-        if node.is_flow and node.items is not None:
+        if node.items is not None:
             if not others:
                 return [self._flow(node)]
             shift = indent - parent.column
             return [first.rstrip(_SPACE), *(_shifted(line, shift, indent) for line in others)]
         if block := _BLOCK_SCALAR.match(first):
-            text = list(_block_scalar(others, block[1], indent, parent.column))
-            return [first.rstrip(), *(text if "+" in block[1] else _without_blank_end(text))]
-        inner = " " * (indent + _INDENT)
-        return [first, *(inner + line.lstrip(_SPACE) if line.strip(_SPACE) else "" for line in others)]
+            digits = "".join(char for char in block[1] if char.isdigit())
+            old = parent.column + int(digits) if digits else _indentation(others)
+            text = [line[old:] for line in others]
+            if "+" not in block[1]:
+                text = _from_content(reversed(text))[::-1]
+            return [first.rstrip(), *_indented(text, " " * (indent + int(digits or 2)))]
+        return [first, *_indented((line.lstrip(_SPACE) for line in others), " " * (indent + 2))]
 
     def _flow(self, node: ValueNode) -> str:
         """A collection in one line: a space behind each comma and colon, none inside the brackets."""
-        if node.items is None or not node.is_flow:
-            return self._source(node)
         text = self._source(node)
-        parts = []
-        for item in node.items:
-            value = self._flow(item.value)
-            if item.key is None:
-                parts.append(value)
-            elif not value and ":" not in self._text[item.key.end : node.end].partition(",")[0]:
-                parts.append(self._flow(item.key))
-            else:
-                parts.append(f"{self._flow(item.key)}{' ' if item.key.alias else ''}: {value}")
-        inside = ", ".join(parts)
-        if "?" in text or text.rstrip("]}").rstrip().endswith(","):
+        if node.items is None or "?" in text or text.rstrip("]}").rstrip().endswith(","):
             return text
+        parts = []
+        for key, item in node.items:
+            value = self._flow(item)
+            if key is None:
+                parts.append(value)
+            elif not value and ":" not in self._text[key.end : node.end].partition(",")[0]:
+                parts.append(self._flow(key))
+            else:
+                parts.append(f"{self._flow(key)}{' ' if key.is_alias else ''}: {value}")
+        inside = ", ".join(parts)
         opened = text[len(node.properties) :].lstrip()[:1] if node.properties else text[:1]
         if opened not in "{[":
             return inside  # one pair in a list: [a: b]
-        closed = {"{": "}", "[": "]"}[opened]
-        return f"{node.properties} {opened}{inside}{closed}".lstrip()
+        return f"{node.properties} {opened}{inside}{'}' if opened == '{' else ']'}".lstrip()
 
     def _source(self, node: ValueNode) -> str:
         return self._text[node.start : node.end]
 
-    def _items(self, node: ValueNode, shape: ValueShape, sorts: bool) -> list[NodeItem]:
-        items = node.items or []
-        if not sorts or not node.is_mapping:
-            return items
-        rank = shape.ranks
-        return sorted(items, key=lambda item: rank.get(self._name(item.key), len(rank))) if rank else items
-
-    def _inner(self, shape: ValueShape, item: NodeItem) -> ValueShape:
-        return shape.item if item.key is None else shape.member(self._name(item.key))
-
-    def _name(self, key: ValueNode | None) -> str:
-        return self._source(key).strip("\"'") if key is not None else ""
-
-    def _aliases(self, *, sorts: bool) -> list[tuple[int, int]]:
-        """Each alias with the anchor that it means, by where they stand in the source."""
-        anchors: dict[str, int] = {}
-        found: list[tuple[int, int]] = []
-
-        def visit(node: ValueNode, shape: ValueShape) -> None:
-            if node.alias is not None:
-                found.append((node.start, anchors.get(node.alias, -1)))
-            if node.anchor is not None:
-                anchors[node.anchor] = node.start
-            for item in self._items(node, shape, sorts) if node.is_block else node.items or ():
-                if item.key is not None:
-                    visit(item.key, FREE)
-                visit(item.value, self._inner(shape, item))
-
-        visit(self._root, MANIFEST)
-        return sorted(found)
-
-
-def _spaced(items: list[NodeItem], as_written: list[NodeItem] | None) -> Iterator[list[str]]:
-    """What stands before each item. The first one needs no blank line; another gets it that was the first."""
-    has_blank = any("" in item.before for item in items)
-    was_first = as_written[0] if as_written else None
-    for number, item in enumerate(items):
-        if number and has_blank and item is was_first and "" not in item.before:
-            yield ["", *item.before]
-        elif not number and item is not was_first:
-            yield list(dropwhile(lambda line: not line, item.before))
-        else:
-            yield item.before
+    def _name(self, key: ValueNode | None) -> str | None:
+        return None if key is None else self._source(key).strip("\"'")
 
 
 def _shifted(line: str, shift: int, least: int) -> str:
     content = line.lstrip(_SPACE)
-    if not content:
-        return ""
-    return " " * max(len(line) - len(content) + shift, least) + content
-
-
-def _block_scalar(lines: list[str], header: str, indent: int, parent_column: int) -> Iterator[str]:
-    digits = "".join(char for char in header if char.isdigit())
-    if digits:
-        old, new = parent_column + int(digits), indent + int(digits)
-    else:
-        old, new = _indentation(lines), indent + _INDENT
-    for line in lines:
-        yield " " * new + line[old:] if len(line) > old else ""
-
-
-def _without_blank_end(lines: list[str]) -> list[str]:
-    """The lines without the blank ones at their end."""
-    return list(dropwhile(lambda line: not line, reversed(lines)))[::-1]
+    return " " * max(len(line) - len(content) + shift, least) + content if content else ""
 
 
 def format_text(text: str, name: str) -> str:
@@ -748,18 +667,22 @@ def format_text(text: str, name: str) -> str:
     """
     lines = re.sub("\r\n?", "\n", text.removeprefix("\ufeff"))
     before = _parsed(text, name)
+    if before.problems:
+        raise ManifestInvalid(*before.problems)
     if not before.tree:
         return _without_trailing_space(lines)
     root = _parse_nodes(lines, name)
     comments = _comments_of(lines, root)
     header, tail = CommentAssignment(lines, root).assign()
+    end = _from_content(reversed(tail))[::-1]
+    # Sorted, an alias may stand before its anchor.
     for sorts in (True, False):
-        written = [*header, *Printer(lines, root, sorts).lines(), *_without_blank_end(tail)]
-        new = "\n".join(written).lstrip("\n\ufeff")
+        new = "\n".join([*header, *Printer(lines, root, sorts).lines(), *end]).lstrip("\n\ufeff")
         # A block of text at the end of a file may have no line break at its own end.
         for ended in (new + "\n", new):
             # What is written replaces what people wrote: a defect here must not change what their jobs are.
-            keeps_values = _tree_of(ended, name) == before.tree
+            after = _parsed(ended, name)
+            keeps_values = not after.problems and after.tree == before.tree
             if keeps_values and _comments_of(ended, _parse_nodes(ended, name)) == comments:
                 return ended
     why = "the layout cannot be changed without changing a value or losing a comment"
@@ -767,17 +690,7 @@ def format_text(text: str, name: str) -> str:
 
 
 def _parsed(text: str, name: str) -> Document:
-    parsed = parse(text.encode("utf-8", "surrogatepass"), Path(name), name)
-    if parsed.problems:
-        raise ManifestInvalid(*parsed.problems)
-    return parsed
-
-
-def _tree_of(text: str, name: str) -> Any:
-    try:
-        return _parsed(text, name).tree
-    except ManifestInvalid:
-        return None
+    return parse(text.encode("utf-8", "surrogatepass"), Path(name), name)
 
 
 def written_secrets(document: Document, environ: Mapping[str, str]) -> Iterator[str]:
@@ -798,28 +711,22 @@ def written_secrets(document: Document, environ: Mapping[str, str]) -> Iterator[
 
 
 def _by_look(tree: Any, name: str) -> Iterator[str]:
+    """What looks secret in the texts of a tree, by the name that it goes by or by itself."""
     if isinstance(tree, dict):
         beside = tree.get("name")
         for key, value in tree.items():
             # What a variable or a parameter says of its value: the name is the one above, or beside.
             is_value = key in ("default", "value")
             yield from _by_look(value, (beside if isinstance(beside, str) else name) if is_value else key)
-    elif isinstance(tree, list):
+        return
+    if isinstance(tree, list):
         for item in tree:
             yield from _by_look(item, name)
-    else:
-        for text in texts_in(tree):
-            yield from _literals(text, name)
-
-
-def _literals(text: str, name: str) -> Iterator[str]:
-    """What looks secret in a text, by the name it goes by or by itself; an expression is none."""
-    parts = parts_of(text)
-    is_whole = not any(isinstance(part, Reference) for part in parts)
-    for part in parts:
-        if isinstance(part, str) and looks_secret(name if is_whole else "", part):
-            if is_whole and is_secret_name(name):
-                yield part
-            else:
-                found = secret_parts(part)
+        return
+    for text in texts_in(tree):
+        parts = parts_of(text)  # an expression is no secret
+        own_name = "" if any(isinstance(part, Reference) for part in parts) else name
+        for part in parts:
+            if isinstance(part, str) and looks_secret(own_name, part):
+                found = [] if is_secret_name(own_name) else secret_parts(part)
                 yield from (part[one.start : one.end] for one in found) if found else (part,)
