@@ -100,13 +100,8 @@ class MergedJob(NamedTuple):
 
 #: Why an output has no path; without words that is told in another place.
 _REFUSED_ELSEWHERE = Problem("")
-
-
-class _Output(NamedTuple):
-    """What a merged entry says of one output: its path, as far as there is one, and where that stands."""
-
-    url: Any
-    steps: tuple[PathStep, ...]
+#: What a merged entry says of one output: its path, as far as there is one, and where that stands.
+_Output = tuple[Any, tuple[PathStep, ...]]
 
 
 @dataclass
@@ -119,8 +114,7 @@ class Outputs:
     links: Links
     merged: Callable[[MergedEntry], MergedJob | None]
     problems: list[Diagnostic]
-    _jobs: dict[str, MergedJob | None] = field(default_factory=dict)
-    _declared: dict[str, dict[str, _Output]] = field(default_factory=dict)
+    _jobs: dict[str, tuple[MergedJob | None, dict[str, _Output]]] = field(default_factory=dict)
     _known: dict[OutputName, Any] = field(default_factory=dict)
 
     def resolve(self, job: MergedJob, owner: str | None) -> MergedJob:
@@ -142,15 +136,14 @@ class Outputs:
             if not isinstance(tree, UnresolvedText):
                 return tree
             steps = steps_of(path, job.tree)
-            for reference, named in self._names(tree, job):
-                if self._is_needed(named.key, owner):
-                    links.setdefault(
-                        named.key, Link(owner or "", named.key, job.origin, steps, reference.text)
-                    )
-            value = self._value(tree, job, owner)
-            if isinstance(value, Unexpanded):
-                is_whole = False
-                self._report(tree, job, owner, steps)
+            for reference, (key, _) in self._names(tree, job):
+                # To name an output of an absent job, or of a sweep, is refused.
+                is_sweep = key in self.links.members and key not in self.links.entries
+                is_refused = key == owner or is_sweep
+                if not is_refused and not ((other := self._job(key)[0]) and other.is_absent):
+                    links.setdefault(key, Link(owner or "", key, job.origin, steps, reference.text))
+            value = self._value(tree, job, owner, steps)
+            is_whole = is_whole and not isinstance(value, Unexpanded)
             return value
 
         tree = place(job.tree, ())
@@ -160,33 +153,22 @@ class Outputs:
         """Where the output stands that a job names; None if there is none."""
         with suppress(NoValue):
             named = self._in_full(named, job)
-        other, output = self._job(named.key), self._outputs_of(named.key).get(named.name)
-        return None if other is None or output is None else other.origin.diagnose(output.steps, "").location
+        other, outputs = self._job(named.key)
+        if other is None or named.name not in outputs:
+            return None
+        return other.origin.diagnose(outputs[named.name][1], "").location
 
-    def _is_needed(self, key: str, owner: str | None) -> bool:
-        """Whether to name an output of that job is to need it; any other reference is refused."""
-        if key == owner or (key in self.links.members and key not in self.links.entries):
-            return False
-        job = self._job(key)
-        return job is None or not job.is_absent
-
-    def _value(self, text: UnresolvedText, job: MergedJob, owner: str | None) -> Any:
-        """The text with the paths in it, or marked where one has none."""
+    def _value(self, text: UnresolvedText, job: MergedJob, owner: str | None, steps: Any) -> Any:
+        """The text with the paths in it; where one has none that is told, and the text is marked."""
+        outputs = partial(self._path, job, owner)
+        expander = replace(job.expander, keeps_outputs=False, outputs=outputs)
         try:
-            value = self._expander(job, owner).text(text)
+            value = expander.text(text)
         except NoValue:
+            problems = (problem for _, problem in problems_in(str(text), expander) if problem.what)
+            self.problems += [job.origin.diagnose(steps, *problem) for problem in problems]
             return Unexpanded(text)
-        if text.secret and not isinstance(value, SecretText):
-            return SecretText(value, text.secret)
-        return value
-
-    def _expander(self, job: MergedJob, owner: str | None) -> Expander:
-        return replace(job.expander, keeps_outputs=False, outputs=partial(self._path, job, owner))
-
-    def _report(self, text: UnresolvedText, job: MergedJob, owner: str | None, steps: Any) -> None:
-        for _, problem in problems_in(str(text), self._expander(job, owner)):
-            if problem.what:
-                self.problems.append(job.origin.diagnose(steps, *problem))
+        return SecretText(value, text.secret) if text.secret and not isinstance(value, SecretText) else value
 
     def _names(self, text: UnresolvedText, job: MergedJob) -> Iterator[tuple[Reference, OutputName]]:
         """The outputs that a text of a job names, as far as they can be said."""
@@ -208,7 +190,7 @@ class Outputs:
         return OutputName(member_key(literal, spelled, self.links.known), str(job.expander.text(named.name)))
 
     def _path(self, job: MergedJob, owner: str | None, reference: Reference, named: OutputName) -> Any:
-        """The path of one output.
+        """The path of one output. Chains may be long, so they are followed in a loop.
 
         Raises:
             NoValue: it has none; without words where that is told in another place.
@@ -219,13 +201,6 @@ class Outputs:
             why = f'"{own}" is the job that refers to it; only outputs of other jobs can be named'
             fix = "write the path, or a variable that holds it"
             raise NoValue("reference to itself", why, fix, reference.text)
-        found = self._find(named)
-        if isinstance(found, Problem):
-            raise NoValue(*found[:3], reference.text)
-        return found
-
-    def _find(self, named: OutputName) -> Any:
-        """The path of an output, or why it has none. Chains may be long, so they are followed in a loop."""
         waiting = {} if named in self._known else {named: self._named_by(named)}
         while waiting:
             one = next(reversed(waiting))
@@ -236,33 +211,19 @@ class Outputs:
             del waiting[one]
             # A cycle of references is one of needs, and told as such.
             self._known[one] = self._evaluated(one) if other is None else _REFUSED_ELSEWHERE
-        return self._known[named]
+        if isinstance(path := self._known[named], Problem):
+            raise NoValue(*path[:3], reference.text)
+        return path
 
     def _named_by(self, named: OutputName) -> Iterator[OutputName]:
         """The outputs of other jobs that the path of an output is made of."""
-        output, job = self._outputs_of(named.key).get(named.name), self._job(named.key)
-        if output is not None and job is not None and isinstance(output.url, UnresolvedText):
-            yield from (other for _, other in self._names(output.url, job) if other.key != named.key)
+        job, outputs = self._job(named.key)
+        url, _ = outputs.get(named.name, (None, ()))
+        if job is not None and isinstance(url, UnresolvedText):
+            yield from (other for _, other in self._names(url, job) if other.key != named.key)
 
     def _evaluated(self, named: OutputName) -> Any:
-        job = self._job(named.key)
-        if (refused := self._refused(named)) is not None or job is None:
-            return refused or _REFUSED_ELSEWHERE
-        url, steps = self._outputs_of(named.key)[named.name]
-        if isinstance(url, UnresolvedText):
-            text, url = url, self._value(url, job, named.key)
-            if isinstance(url, Unexpanded):
-                # Now, since nobody may come to read that job: once there is too much, none is read any more.
-                self._report(text, job, named.key, steps)
-        if isinstance(url, Unexpanded):
-            return _REFUSED_ELSEWHERE
-        if isinstance(url, Problem) or (isinstance(url, str) and url):
-            return url
-        why = f'"{shorten(named.name)}" of {self._place(named.key)} has no remote.obs.obs_url'
-        return Problem("output without an OBS path", why)
-
-    def _refused(self, named: OutputName) -> Problem | None:
-        """Why there is no such output; None if there is."""
+        """The path of an output, those that it is made of being known, or why it has none."""
         key, name = named
         if key not in self.links.entries:
             # That a key is unknown is told with the links, that a sweep has no members with the sweep.
@@ -271,33 +232,36 @@ class Outputs:
             why = f'"{key}" is a sweep of {len(members)} jobs: {few(members)}'
             fix = f"name one job: ${{jobs.{members[0]}.outputs.{name}}}"
             return Problem("reference to a sweep", why, fix)
-        if (job := self._job(key)) is None:
+        job, outputs = self._job(key)
+        place = f'"{key}" at {self.links.entries[key].location}'
+        if job is None:
             return _REFUSED_ELSEWHERE
         if job.is_absent:
-            why = f"{self._place(key)} says state: absent, so nothing writes its outputs"
+            why = f"{place} says state: absent, so nothing writes its outputs"
             return Problem("reference to an absent job", why)
-        outputs = self._outputs_of(key)
         if name not in outputs:
             has = f"it has {listed(tuple(map(shorten, outputs)))}" if outputs else "it declares none"
-            why = f'{self._place(key)} has no output "{shorten(name)}"; {has}'
+            why = f'{place} has no output "{shorten(name)}"; {has}'
             return Problem(UNKNOWN_OUTPUT, why, did_you_mean(name, tuple(outputs)))
-        return None
+        url, steps = outputs[name]
+        if isinstance(url, UnresolvedText):
+            # What is wrong is told now: once there is too much, nobody comes to read that job.
+            url = self._value(url, job, key, steps)
+        if isinstance(url, Unexpanded):
+            return _REFUSED_ELSEWHERE
+        if isinstance(url, Problem) or (isinstance(url, str) and url):
+            return url
+        return Problem(
+            "output without an OBS path", f'"{shorten(name)}" of {place} has no remote.obs.obs_url'
+        )
 
-    def _place(self, key: str) -> str:
-        return f'"{key}" at {self.links.entries[key].location}'
-
-    def _job(self, key: str) -> MergedJob | None:
+    def _job(self, key: str) -> tuple[MergedJob | None, dict[str, _Output]]:
+        """The job of a key, None if it cannot be read, and the outputs that it declares."""
         if key not in self._jobs:
             entry = self.links.entries.get(key)
-            self._jobs[key] = None if entry is None else self.merged(entry)
+            job = None if entry is None else self.merged(entry)
+            self._jobs[key] = job, {} if job is None else _declared_by(job.tree)
         return self._jobs[key]
-
-    def _outputs_of(self, key: str) -> dict[str, _Output]:
-        """The outputs that a job declares, by name."""
-        if key not in self._declared:
-            job = self._job(key)
-            self._declared[key] = {} if job is None else _declared_by(job.tree)
-        return self._declared[key]
 
 
 def _declared_by(tree: Mapping[str, Any]) -> dict[str, _Output]:
@@ -308,10 +272,10 @@ def _declared_by(tree: Mapping[str, Any]) -> dict[str, _Output]:
     found: dict[str, _Output] = {}
     for number, _ in enumerate(tasks if isinstance(tasks := tree.get("tasks"), list) else ()):
         for path in (("tasks", number, "algorithm"), ("tasks", number, "algorithm", "job_config")):
-            for name, output in _outputs_at(tree, path):
-                if found.setdefault(name, output).url != output.url:
+            for name, (url, steps) in _outputs_at(tree, path):
+                if found.setdefault(name, (url, steps))[0] != url:
                     why = f'more than one task declares "{shorten(name)}", each with a path of its own'
-                    found[name] = output._replace(url=Problem("ambiguous output", why, "write the path"))
+                    found[name] = Problem("ambiguous output", why, "write the path"), steps
     return found | dict(_outputs_at(tree, ("algorithm",))) | dict(_outputs_at(tree, ("raw", "algorithm")))
 
 
@@ -319,10 +283,8 @@ def _outputs_at(tree: Any, path: _Path) -> Iterator[tuple[str, _Output]]:
     """The outputs of one algorithm of an entry, by name."""
     outputs = _at(tree, (*path, "outputs"))
     for number, output in enumerate(outputs if isinstance(outputs, list) else ()):
-        name = _at(output, ("name",))
-        if isinstance(name, str):
-            steps = steps_of((*path, "outputs", number, *_URL), tree)
-            yield name, _Output(_at(output, _URL), steps)
+        if isinstance(name := _at(output, ("name",)), str):
+            yield name, (_at(output, _URL), steps_of((*path, "outputs", number, *_URL), tree))
 
 
 def _at(tree: Any, path: _Path) -> Any:
@@ -349,29 +311,8 @@ class ValueOrigin(NamedTuple):
     sources: tuple[tuple[str, str], ...] = ()
 
 
-def _origins_of(
-    merged: Mapping[str, Any], origin: Origin, source_of: Callable[[Reference], str | None]
-) -> tuple[ValueOrigin, ...]:
-    """Every value of a merged entry; `origin` knows the files that it was merged from."""
-    found = []
-    for path in _leaves(merged, ()):
-        steps = steps_of(path, merged)
-        value: Any = merged
-        for step in path:
-            value = value[step]
-        place = origin.diagnose(steps, "")
-        text = origin.expression(steps)
-        sources = tuple(
-            (part.inner, source)
-            for part in dict.fromkeys(parts_of(text or ""))
-            if isinstance(part, Reference) and (source := source_of(part))
-        )
-        found.append(ValueOrigin(format_path(steps), value, place.location, text, sources))
-    return tuple(found)
-
-
-def _leaves(tree: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
-    """The paths of all values but the names in lists that are mappings to people."""
+def _leaves(tree: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
+    """All values but the names in lists that are mappings to people."""
     if isinstance(tree, Mapping) and tree:
         for name, member in tree.items():
             if not (name == "name" and path and isinstance(path[-1], int)):
@@ -380,7 +321,7 @@ def _leaves(tree: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str | int,
         for number, member in enumerate(tree):
             yield from _leaves(member, (*path, number))
     else:
-        yield path
+        yield path, tree
 
 
 #: What an absent entry may say without declaring a body.
@@ -392,19 +333,8 @@ _SHOWN = ("description", "lifecycle", "state", "kind", "needs", "formerly")
 #: The same, on whatever level.
 _NAMES = ("name", "local_path")
 
-_Secrets = list[tuple[tuple[str | int, ...], SecretText]]
-
-
-class _Inherited(NamedTuple):
-    """What a job is merged over, whether all of it has a value, and whether other jobs have the very same.
-
-    `parts` are those that it is merged from, the ones that are overridden first.
-    """
-
-    tree: dict[str, Any]
-    parts: tuple[dict[str, Any], ...]
-    is_whole: bool
-    is_shared: bool
+_Secrets = list[tuple[_Path, SecretText]]
+_Inherited = tuple[dict[str, Any], list[dict[str, Any]], bool]
 
 
 @dataclass
@@ -426,23 +356,35 @@ class JobReader:
     problems: list[Diagnostic] = field(default_factory=list)
     warnings: list[Diagnostic] = field(default_factory=list)
     secrets: set[str] = field(default_factory=set)
-    _shared: _Inherited | None = None
     _defaults_are_used: bool = False
-    _parts: dict[str, tuple[dict[str, Any], bool]] = field(default_factory=dict)
+    #: By identity: what defaults and templates say that say the same to every job, and whether it is whole.
+    _parts: dict[int, tuple[dict[str, Any], bool]] = field(default_factory=dict)
+    #: By the names of templates: what a job with them is merged over, see `_inherited`.
     _chains: dict[tuple[str, ...], _Inherited] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.expander = replace(self.expander, keeps_outputs=True)
         self._outputs = Outputs(self.links, self._merged, self.problems)
-        self._depends_on_job = any(mentions_job(part.value) for part in self.defaults)
 
     def read(self, entry: MergedEntry) -> DesiredJob | None:
         """Return the desired job of an entry, or None if it has problems."""
         if self.expander.budget.is_exceeded:
             return None  # That has been said, and this may be as much again.
         before = len(self.problems)
-        job = self._read(entry)
-        return job if len(self.problems) == before else None
+        merged = self._merged(entry)
+        if merged is None:
+            return None
+        job = self._outputs.resolve(merged, entry.name)
+        keys = (*keys_in(job.tree.get("needs")), *keys_in(job.tree.get("formerly")))
+        if not self._is_affordable(LINK * len(keys), job.origin):
+            return None
+        self.links.take(entry, job.tree, job.references)
+        if entry.name == self.traced:
+            # The jobs that expressions refer to: each is needed, and the expression says so.
+            implied = (ValueOrigin("needs", one.key, one.location, one.text) for one in job.references)
+            self.origins = (*self._origins(entry, job), *implied)
+        desired = self._validated(entry, job)
+        return desired if len(self.problems) == before else None
 
     def check_inherited(self) -> None:
         """Look at `defaults` and templates on their own: what they say wrong, every job may say otherwise."""
@@ -464,31 +406,13 @@ class JobReader:
             tree = mark_unknown(tree, lambda text: isinstance(text, UnresolvedText))
         # What it lacks, a job may have; nothing can be said of what depends on the job.
         tree = mark_unknown(_without_templates(tree), lambda text: type(text) is str and ANY_KEY in text)
-        part = MergedJob(_without_removed(tree), origin, expander)
-        part = self._outputs.resolve(part, None)
+        part = self._outputs.resolve(MergedJob(_without_removed(tree), origin, expander), None)
         self.links.needs += part.references
-        tree = part.tree
         try:
-            JobEntry.model_validate(tree)
+            JobEntry.model_validate(part.tree)
         except ValidationError as error:
-            self.problems += diagnostics(error, JobEntry, tree, origin, self.skip | _ECHOES)
-        self.problems += raw_problems(tree.get("raw"), origin)
-
-    def _read(self, entry: MergedEntry) -> DesiredJob | None:
-        merged = self._merged(entry)
-        if merged is None:
-            return None
-        job = self._outputs.resolve(merged, entry.name)
-        keys = (*keys_in(job.tree.get("needs")), *keys_in(job.tree.get("formerly")))
-        if not self._is_affordable(LINK * len(keys), job.origin):
-            return None
-        self.links.take(entry, job.tree, job.references)
-        if entry.name == self.traced:
-            values = _origins_of(job.tree, job.origin, self._sources_for(entry, job))
-            # The jobs that expressions refer to: each is needed, and the expression says so.
-            implied = (ValueOrigin("needs", one.key, one.location, one.text) for one in job.references)
-            self.origins = (*values, *implied)
-        return self._validated(entry, job)
+            self.problems += diagnostics(error, JobEntry, part.tree, origin, self.skip | _ECHOES)
+        self.problems += raw_problems(part.tree.get("raw"), origin)
 
     def _merged(self, entry: MergedEntry) -> MergedJob | None:
         """An entry with all that it inherits, or None where that has problems that leave nothing to see."""
@@ -501,25 +425,25 @@ class JobReader:
         value = with_member_keys(entry, value, expander, self.links.known)
         self.problems += self.templates.check(entry, value)
         templates = self.templates.chain(extended_by(value))
-        inherited = self._inherited(templates, expander)
-        under = inherited.tree
+        under, parts, inherited_is_whole, is_shared = self._inherited(templates, expander)
         has_body = value.get("state") != "absent" or not value.keys() <= _NO_BODY
         if not has_body:
             under = {"lifecycle": under["lifecycle"]} if "lifecycle" in under else {}
         self._defaults_are_used |= has_body
-        size = self.expander.budget.size_of if inherited.is_shared else measure
+        size = self.expander.budget.size_of if is_shared else measure
         if under and not self._is_affordable(size(under), own):
             return None
         own_part = desugar(_without_templates(value))
         merged = merge(under, own_part)
         if _holds_null(merged):
             merged = _without_removed(merged)
-        is_whole &= inherited.is_whole
-        origin = self._origin(entry, templates)._replace(parts=(own_part, *reversed(inherited.parts)))
-        return MergedJob(merged, origin, expander, has_body, is_whole)
+        inherited = (*reversed(templates), *reversed(self.defaults))
+        places = tuple((one.document, one.steps) for one in (entry, *inherited))
+        origin = Origin(places, (own_part, *reversed(parts)))
+        return MergedJob(merged, origin, expander, has_body, is_whole and inherited_is_whole)
 
-    def _sources_for(self, entry: MergedEntry, job: MergedJob) -> Callable[[Reference], str | None]:
-        """What gave the values of the expressions in an entry."""
+    def _origins(self, entry: MergedEntry, job: MergedJob) -> Iterator[ValueOrigin]:
+        """Every value of a job, with what gave the expressions in it their values."""
 
         def source(reference: Reference) -> str | None:
             kind, _, name = reference.inner.partition(".")
@@ -532,7 +456,14 @@ class JobReader:
                 return f"{location.file}:{location.line}"
             return self.source_of(name) if kind == "var" else None
 
-        return source
+        for path, value in _leaves(job.tree, ()):
+            steps = steps_of(path, job.tree)
+            text = job.origin.expression(steps)
+            references = (one for one in dict.fromkeys(parts_of(text or "")) if isinstance(one, Reference))
+            sources = tuple((one.inner, said) for one in references if (said := source(one)))
+            yield ValueOrigin(
+                format_path(steps), value, job.origin.diagnose(steps, "").location, text, sources
+            )
 
     def _is_affordable(self, size: int, origin: Origin) -> bool:
         """Whether one more job may come to so much, beside its expressions; a problem if not."""
@@ -542,52 +473,40 @@ class JobReader:
             self.problems.append(origin.diagnose((), *budget.problem(), at_key=True))
         return is_allowed
 
-    def _inherited(self, templates: Sequence[MergedEntry], expander: Expander) -> _Inherited:
+    def _inherited(
+        self, templates: Sequence[MergedEntry], expander: Expander
+    ) -> tuple[dict[str, Any], list[dict[str, Any]], bool, bool]:
         """What an entry is merged over: defaults, then its templates.
 
-        Thousands of jobs may extend the same templates; where no expression asks for the job they share it.
+        Returns it with its parts, the ones that are overridden first, whether all of it has a value, and
+        whether other jobs have the very same: thousands may extend the same templates, and where no
+        expression asks for the job they share it.
         """
         chain = tuple(template.name for template in templates)
         if chain in self._chains:
-            return self._chains[chain]
-        under, parts, is_whole, _ = self._defaults(expander)
-        for template in templates:
-            part, part_is_whole = self._part(template, expander)
-            under, is_whole = merge(under, part), is_whole and part_is_whole
-            parts = (*parts, part)
-        is_shared = not self._depends_on_job and self._parts.keys() >= set(chain)
-        inherited = _Inherited(under, parts, is_whole, is_shared)
+            return *self._chains[chain], True
+        under: dict[str, Any] = {}
+        parts, are_whole = [], True
+        for one in (*self.defaults, *templates):
+            part, is_whole = self._part(one, expander)
+            under, are_whole = merge(under, part), is_whole and are_whole
+            parts.append(part)
+        is_shared = all(id(one) in self._parts for one in (*self.defaults, *templates))
         if is_shared:
-            self._chains[chain] = inherited
-        return inherited
+            self._chains[chain] = under, parts, are_whole
+        return under, parts, are_whole, is_shared
 
-    def _part(self, template: MergedEntry, expander: Expander) -> tuple[dict[str, Any], bool]:
-        """What a template says; the same for every job, unless an expression asks for the job."""
-        if template.name not in self._parts:
-            says = template.value if isinstance(template.value, dict) else {}
-            tree = {name: member for name, member in says.items() if name not in NOT_IN_DEFAULTS}
-            part, is_whole = self._expanded(tree, expander, template.origin)
-            if mentions_job(tree):
-                return desugar(part), is_whole
-            self._parts[template.name] = desugar(part), is_whole
-        return self._parts[template.name]
-
-    def _origin(self, entry: MergedEntry, templates: Sequence[MergedEntry] = ()) -> Origin:
-        inherited = (*reversed(templates), *reversed(self.defaults))
-        return Origin(tuple((one.document, one.steps) for one in (entry, *inherited)))
-
-    def _defaults(self, expander: Expander) -> _Inherited:
-        if self._shared is None or self._depends_on_job:
-            under: dict[str, Any] = {}
-            parts: list[dict[str, Any]] = []
-            are_whole = True
-            for one in self.defaults:
-                part, is_whole = self._expanded(one.value, expander, one.origin)
-                parts.append(desugar(part))
-                under = merge(under, parts[-1])
-                are_whole = are_whole and is_whole
-            self._shared = _Inherited(under, tuple(parts), are_whole, not self._depends_on_job)
-        return self._shared
+    def _part(self, entry: MergedEntry, expander: Expander) -> tuple[dict[str, Any], bool]:
+        """What defaults or a template say; the same for every job, unless an expression asks for the job."""
+        if id(entry) in self._parts:
+            return self._parts[id(entry)]
+        says = entry.value if isinstance(entry.value, dict) else {}
+        tree = {name: member for name, member in says.items() if name not in NOT_IN_DEFAULTS}
+        expanded, is_whole = self._expanded(tree, expander, entry.origin)
+        part = desugar(expanded), is_whole
+        if not mentions_job(tree):
+            self._parts[id(entry)] = part
+        return part
 
     def _expanded(
         self, tree: dict[str, Any], expander: Expander, origin: Origin
