@@ -15,9 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.addresses import looks_like_passwords
 from reconciler.core.stack import NO_PRICES, Limits, Stack, Target
@@ -56,7 +54,6 @@ from reconciler.manifest.settings import RecordsSetting, Targets, misplaced_urls
 from reconciler.manifest.variables import (
     LoadInputs,
     VariableSection,
-    VariableValues,
     marked_texts,
     problems_of,
     read_value_files,
@@ -185,7 +182,6 @@ def outline(paths: Sequence[Path] | StackFiles, var_files: Sequence[Path] = ()) 
     return Outline(merged.stack or None, target, tuple(one.file for one in found.documents))
 
 
-_Model = TypeVar("_Model", bound=BaseModel)
 #: What may be told only because a broken file does not say what it would say.
 _ECHOES_OF_BROKEN = frozenset({"missing", "rule"})
 
@@ -272,7 +268,7 @@ def _check_each(
     problems: list[Diagnostic] = []
     for name in dict.fromkeys((*default, *merged.targets)):
         try:
-            loaded.append(_Loading(files, merged, inputs, name).finish(name))
+            loaded.append(_read(files, merged, inputs, name, name))
         except ManifestInvalid as invalid:
             # An environment variable is not set that the target's own variables or defaults use.
             own = [one for one in invalid.diagnostics if one.path.startswith(f"targets.{name}.")]
@@ -316,14 +312,14 @@ def _load(files: StackFiles, merged: MergedManifest, inputs: LoadInputs, target:
     names: list[str | None] = [default]
     if default is None and any(map(differs, merged.targets.values())):
         names = [*merged.targets]  # The first that goes is taken.
-    loaded, first = None, None
+    first: ManifestInvalid | None = None
     for name in names:
         try:
-            loaded = _Loading(files, merged, inputs, name).finish(target)
+            loaded = _read(files, merged, inputs, name, target)
             break
         except ManifestInvalid as invalid:
             first = first or invalid
-    if loaded is None:
+    else:
         assert first is not None
         raise first
     for document in files.documents:
@@ -348,193 +344,157 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-class _Loading:
-    """One run of `load` for one target: the merged manifest, and the problems found so far."""
+def _read(
+    files: StackFiles, merged: MergedManifest, inputs: LoadInputs, name: str | None, asked: str | None
+) -> LoadedStack:
+    """Return the stack as it is on the target of that name; `asked` is the one that was asked for."""
+    documents, environ = files.documents, inputs.environ
+    is_broken = any(document.is_broken for document in (*documents, *inputs.value_files))
+    on = None if name is None else merged.targets.get(name)
+    variables = VariableSection(merged.variables, merged.targets, on, inputs)
+    values = variables.values
+    problems = [*merged.problems, *problems_of(inputs.value_files), *credential_problems(documents)]
+    inputs.learn(variables.secrets(documents))
 
-    def __init__(
-        self, files: StackFiles, merged: MergedManifest, inputs: LoadInputs, target: str | None
-    ) -> None:
-        self._files, self._merged, self._inputs = files, merged, inputs
-        self._on = None if target is None else merged.targets.get(target)
-        self._problems = list(merged.problems)
-        self._problems += problems_of(inputs.value_files)
-        self._is_broken = any(document.is_broken for document in (*files.documents, *inputs.value_files))
-
-    def finish(self, target: str | None) -> LoadedStack:
-        """Return the stack; `target` is the one that was asked for, None for the default."""
-        merged, environ, inputs = self._merged, self._inputs.environ, self._inputs
-        variables = VariableSection(merged.variables, merged.targets, self._on, inputs)
-        values = variables.values
-        documents = self._files.documents
-        self._problems += credential_problems(documents)
-        inputs.learn(variables.secrets(documents))
-        targets = Targets(merged.targets, self._expanders(values, values.budget))
-        readable, problems, literals = targets.check(variables.declared)
-        self._problems += problems
-        target_name = self._target_name(target, targets)
-        records = None
-        if (at := merged.records_at) is not None:
-            records = RecordsSetting(at, at.tree["records"], values, environ, self._files.root)
-            self._problems += records.check()
-        limits, prices = self._setting("limits", Limits()), self._setting("prices", NO_PRICES)
-        policies, ignored_drift, notify = self._sections(values)
-        expander = Expander(values.get, environ, budget=inputs.jobs)
-        sweeps = Sweeps(expander)
-        entries = sweeps.expand(merged.jobs)
-        reader = JobReader(
-            merged.stack,
-            expander,
-            Links(entries, sweeps.members),
-            (*merged.defaults, *defaults_on(self._on)),
-            Templates(merged.templates),
-            skip=_ECHOES_OF_BROKEN if self._is_broken else frozenset(),
-            traced=inputs.traced,
-            source_of=variables.describe_source,
-        )
-        jobs = {key: job for key, entry in entries.items() if (job := reader.read(entry)) is not None}
-        self._take_problems(reader, sweeps, variables)
-        secrets = reader.secrets | variables.secrets(documents)
-        secrets |= notify.secrets() if notify else set()
-        secrets |= records.secrets() if records else set()
-        # They may stand in a target, and what is wrong there is told.
-        secrets.update(service_credentials(environ))
-        secrets.update(looks_like_passwords(environ.get("RECONCILER_RECORDS", "")))
-        self._raise_problems(Redactor(secrets | literals | misplaced_urls(documents)))
-        # What is not declared is terminated: a job may be left out only with a problem that says so.
-        assert jobs.keys() == entries.keys()
-        found = distinct(in_file_order([*variables.warnings, *reader.warnings]))
-        warnings = shown(few_warnings(found), Redactor(secrets))
-        in_view = self._files.in_view
-        given = {*inputs.given, *(name for document in inputs.value_files for name in document.tree)}
-        declared = {key: job.sweep or "" for key, job in jobs.items() if not job.is_absent}
-        return LoadedStack(
-            stack=Stack(
-                name=merged.stack,
-                jobs={key: job for key, job in jobs.items() if entries[key].document.path in in_view},
-                declared_keys=frozenset(declared),
-                is_partial=self._files.is_partial,
-                warnings=warnings,
-                whole=jobs,
-                limits=limits,
-                prices=prices,
-                policies=policies,
-                ignored_drift=ignored_drift,
-            ),
-            root=self._files.root,
-            targets=readable,
-            target_name=target_name,
-            limits=limits,
-            manifest_digest=_manifest_digest(documents),
-            secrets=tuple(sorted(secrets)),
-            files=tuple(document.path for document in documents),
-            file_names=tuple(document.file for document in documents),
-            warnings=warnings,
-            records_reference=records.reference() if records else None,
-            sources=variables.saved_sources(),
-            origins=reader.origins,
-            differs=any(map(differs, merged.targets.values())),
-            undeclared=frozenset(given - variables.declared.keys()),
-            declared=declared,
-            _targets=Targets(merged.targets, self._expanders(values)),
-            _records=records,
-            _notify=notify,
-        )
-
-    def _expanders(
-        self, values: VariableValues, budget: ExpansionBudget | None = None
-    ) -> Callable[[str], Expander]:
+    def expanders(budget: ExpansionBudget | None = None) -> Callable[[str], Expander]:
         """What puts values into the entry of a target: those that hold on it."""
-        environ = self._inputs.environ
 
         def expander_on(name: str) -> Expander:
-            on_target = variables_on(self._merged.targets[name])
+            on_target = variables_on(merged.targets[name])
             own = values if on_target == values.on_target else values.on(on_target)
             return Expander(own.get, environ, takes_secrets=False, budget=budget or settings_budget())
 
         return expander_on
 
-    def _take_problems(self, reader: JobReader, sweeps: Sweeps, variables: VariableSection) -> None:
-        inputs = self._inputs
-        if not self._is_broken:
-            self._problems += unknown_names(
-                inputs.given, inputs.value_files, variables.declared, self._files.known_variables
-            )
-        self._problems += variables.problems
-        reader.check_inherited()
-        self._problems += sweeps.problems
-        self._problems += reader.templates.problems()
-        self._problems += reader.problems
-        self._problems += islice(reader.links.problems(), _MOST_LINK_PROBLEMS)
-        # That a variable has no value is told where it is declared, and not wherever it is used.
-        self._problems = [problem for problem in self._problems if problem.what != NO_VALUE]
-        self._problems += variables.value_problems()
-        # That a manifest comes to too much is told once, wherever it showed.
-        exceeded = next((one for one in (inputs.settings, inputs.jobs) if one.is_exceeded), None)
-        if exceeded is not None:
-            told = [problem for problem in self._problems if problem.what == TOO_MUCH]
-            first = (*in_file_order(told), Diagnostic(*exceeded.problem()[:3]))[0]
-            self._problems = [first, *(one for one in self._problems if one.what != TOO_MUCH)]
-
-    def _raise_problems(self, redact: Redactor) -> None:
-        problems = self._problems
-        if self._is_broken:
-            # What a file that cannot be read declares is not known.
-            unknown = (UNKNOWN_VARIABLE, UNKNOWN, UNKNOWN_OUTPUT, UNKNOWN_TEMPLATE)
-            problems = [one for one in problems if one.what not in unknown]
-        if problems:
-            for document in self._files.documents:
-                redact.learn(looks_like_passwords(document.text))
-                redact.learn(marked_texts(document.tree))
-            raise ManifestInvalid(*shown(distinct(in_file_order(problems)), redact))
-
-    def _sections(
-        self, values: VariableValues
-    ) -> tuple[tuple[Policy, ...], tuple[IgnoreRule, ...], NotifySetting | None]:
-        """The policies, the drift that is ignored and the notifications; most stacks have none of them."""
-        merged, environ = self._merged, self._inputs.environ
-        if not merged.policies and not merged.drift and not merged.notify:
-            return (), (), None
+    targets = Targets(merged.targets, expanders(values.budget))
+    readable, found, literals = targets.check(variables.declared)
+    problems += found
+    target_name, found = _target_name(asked, merged, targets, is_broken)
+    problems += found
+    records = None
+    if (at := merged.records_at) is not None:
+        records = RecordsSetting(at, at.tree["records"], values, environ, files.root)
+        problems += records.check()
+    settings: dict[str, Any] = {"limits": Limits(), "prices": NO_PRICES}
+    for section, (origin, value) in merged.settings.items():
+        setting, found = validated(type(settings[section]), value, origin)
+        problems += found
+        settings[section] = setting or settings[section]
+    policies: tuple[Policy, ...] = ()
+    ignored_drift: tuple[IgnoreRule, ...] = ()
+    notify = None
+    if merged.policies or merged.drift or merged.notify:  # most stacks have none of them
         from reconciler.manifest.sections import NotifySetting, read_ignore_rules, read_policies
 
-        policies, problems = read_policies(merged.policies)
-        self._problems += problems
+        policies, found = read_policies(merged.policies)
+        problems += found
         expander = Expander(values.get, environ, takes_secrets=False, budget=values.budget)
-        ignored_drift, problems = read_ignore_rules(merged.drift, expander)
-        self._problems += problems
-        notify, problems = NotifySetting.read(merged.notify, values, environ)
-        self._problems += problems
-        return policies, ignored_drift, notify
+        ignored_drift, found = read_ignore_rules(merged.drift, expander)
+        problems += found
+        notify, found = NotifySetting.read(merged.notify, values, environ)
+        problems += found
+    expander = Expander(values.get, environ, budget=inputs.jobs)
+    sweeps = Sweeps(expander)
+    entries = sweeps.expand(merged.jobs)
+    reader = JobReader(
+        merged.stack,
+        expander,
+        Links(entries, sweeps.members),
+        (*merged.defaults, *defaults_on(on)),
+        Templates(merged.templates),
+        skip=_ECHOES_OF_BROKEN if is_broken else frozenset(),
+        traced=inputs.traced,
+        source_of=variables.describe_source,
+    )
+    jobs = {key: job for key, entry in entries.items() if (job := reader.read(entry)) is not None}
+    if not is_broken:
+        known = files.known_variables
+        problems += unknown_names(inputs.given, inputs.value_files, variables.declared, known)
+    reader.check_inherited()
+    problems += (*variables.problems, *sweeps.problems, *reader.templates.problems(), *reader.problems)
+    problems += islice(reader.links.problems(), _MOST_LINK_PROBLEMS)
+    # That a variable has no value is told where it is declared, and not wherever it is used.
+    problems = [problem for problem in problems if problem.what != NO_VALUE]
+    problems += variables.value_problems()
+    # That a manifest comes to too much is told once, wherever it showed.
+    exceeded = next((one for one in (inputs.settings, inputs.jobs) if one.is_exceeded), None)
+    if exceeded is not None:
+        told = [problem for problem in problems if problem.what == TOO_MUCH]
+        first = (*in_file_order(told), Diagnostic(*exceeded.problem()[:3]))[0]
+        problems = [first, *(one for one in problems if one.what != TOO_MUCH)]
+    if is_broken:
+        # What a file that cannot be read declares is not known.
+        unknown = (UNKNOWN_VARIABLE, UNKNOWN, UNKNOWN_OUTPUT, UNKNOWN_TEMPLATE)
+        problems = [one for one in problems if one.what not in unknown]
+    secrets = reader.secrets | variables.secrets(documents)
+    secrets |= notify.secrets() if notify else set()
+    secrets |= records.secrets() if records else set()
+    # They may stand in a target, and what is wrong there is told.
+    secrets.update(service_credentials(environ))
+    secrets.update(looks_like_passwords(environ.get("RECONCILER_RECORDS", "")))
+    if problems:
+        redact = Redactor(secrets | literals | misplaced_urls(documents))
+        for document in documents:
+            redact.learn(looks_like_passwords(document.text))
+            redact.learn(marked_texts(document.tree))
+        raise ManifestInvalid(*shown(distinct(in_file_order(problems)), redact))
+    # What is not declared is terminated: a job may be left out only with a problem that says so.
+    assert jobs.keys() == entries.keys()
+    warnings = distinct(in_file_order([*variables.warnings, *reader.warnings]))
+    warnings = shown(few_warnings(warnings), Redactor(secrets))
+    given = {*inputs.given, *(name for document in inputs.value_files for name in document.tree)}
+    declared = {key: job.sweep or "" for key, job in jobs.items() if not job.is_absent}
+    return LoadedStack(
+        stack=Stack(
+            name=merged.stack,
+            jobs={key: job for key, job in jobs.items() if entries[key].document.path in files.in_view},
+            declared_keys=frozenset(declared),
+            is_partial=files.is_partial,
+            warnings=warnings,
+            whole=jobs,
+            limits=settings["limits"],
+            prices=settings["prices"],
+            policies=policies,
+            ignored_drift=ignored_drift,
+        ),
+        root=files.root,
+        targets=readable,
+        target_name=target_name,
+        limits=settings["limits"],
+        manifest_digest=_manifest_digest(documents),
+        secrets=tuple(sorted(secrets)),
+        files=tuple(document.path for document in documents),
+        file_names=tuple(document.file for document in documents),
+        warnings=warnings,
+        records_reference=records.reference() if records else None,
+        sources=variables.saved_sources(),
+        origins=reader.origins,
+        differs=any(map(differs, merged.targets.values())),
+        undeclared=frozenset(given - variables.declared.keys()),
+        declared=declared,
+        _targets=Targets(merged.targets, expanders()),
+        _records=records,
+        _notify=notify,
+    )
 
-    def _setting(self, name: str, unset: _Model) -> _Model:
-        """A section of settings, as all files say it together."""
-        if name not in self._merged.settings:
-            return unset
-        origin, value = self._merged.settings[name]
-        setting, problems = validated(type(unset), value, origin)
-        self._problems += problems
-        return setting or unset
 
-    def _target_name(self, name: str | None, targets: Targets) -> str | None:
-        """The target that the stack is read for; None if none was asked for, and there are several.
+def _target_name(
+    asked: str | None, merged: MergedManifest, targets: Targets, is_broken: bool
+) -> tuple[str | None, list[Diagnostic]]:
+    """The target that the stack is read for; None if none was asked for, and there are several.
 
-        Raises:
-            WrongUsage: the one that was asked for does not exist.
-        """
-        merged = self._merged
-        if name is not None:
-            if name not in merged.targets and not self._is_broken:
-                raise WrongUsage(targets.no_such_target(name))
-            return name
-        if merged.target is None:
-            return next(iter(merged.targets)) if len(merged.targets) == 1 else None
-        if (
-            (at := merged.target_at) is not None
-            and merged.target not in merged.targets
-            and not self._is_broken
-        ):
-            why, fix = targets.unknown(merged.target)
-            self._problems.append(diagnose(at, ("target",), "unknown target", why, fix))
-        return merged.target
+    Raises:
+        WrongUsage: the one that was asked for does not exist.
+    """
+    name = merged.target if asked is None else asked
+    if name is None:
+        return next(iter(merged.targets)) if len(merged.targets) == 1 else None, []
+    if name in merged.targets or is_broken:
+        return name, []
+    if asked is not None or merged.target_at is None:
+        raise WrongUsage(targets.no_such_target(name))
+    why, fix = targets.unknown(name)
+    return name, [diagnose(merged.target_at, ("target",), "unknown target", why, fix)]
 
 
 def _manifest_digest(documents: Iterable[Document]) -> str:

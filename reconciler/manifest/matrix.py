@@ -8,7 +8,7 @@ combination of its own where none has, as in the matrices of CI services.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import product
@@ -92,7 +92,10 @@ MAX_MEMBERS = 10_000
 #: The value of an axis stands in the names of jobs.
 _LONGEST_VALUE = 1000
 _INVALID = "invalid matrix"
+_SENSITIVE = "secret not allowed here"
 _Combination = Mapping[str, Any]
+#: Where something is wrong in an entry, and the words of a diagnostic.
+_Wrong = tuple[tuple[PathStep, ...], str, str, str | None]
 
 
 @dataclass
@@ -105,22 +108,20 @@ class Sweeps:
 
     def expand(self, entries: Mapping[str, MergedEntry]) -> dict[str, MergedEntry]:
         """The entries with every sweep replaced by its members; one with a problem has none."""
-        expanded = {
-            name: entry for name, entry in entries.items() if not _is_sweep(entry) and self._is_plain(entry)
-        }
-        taken = {name.lower(): entry for name, entry in entries.items() if not _is_sweep(entry)}
+        expanded, taken = {}, {}
+        for name, entry in entries.items():
+            if not _is_sweep(entry):
+                taken[name.lower()] = entry
+                if isinstance(entry.value, dict) and NAME in entry.value:
+                    why = "name spells the keys of an entry with a matrix; any other job is named by its key"
+                    self._report(entry, (NAME,), "name without matrix", why, "rename the entry")
+                else:
+                    expanded[name] = entry
         for entry in filter(_is_sweep, entries.values()):
             members = self._members(entry, taken)
             self.members[entry.name] = tuple(members)
             expanded |= members
         return expanded
-
-    def _is_plain(self, entry: MergedEntry) -> bool:
-        if isinstance(entry.value, dict) and NAME in entry.value:
-            why = "name spells the keys of an entry with a matrix; any other job is named by its key"
-            self._report(entry, (NAME,), "name without matrix", why, "rename the entry")
-            return False
-        return True
 
     def _members(self, entry: MergedEntry, taken: dict[str, MergedEntry]) -> dict[str, MergedEntry]:
         before = len(self.problems)
@@ -136,9 +137,11 @@ class Sweeps:
         combination_of: dict[str, _Combination] = {}
         axes = tree.keys() - {INCLUDE, EXCLUDE} if combinations else ()
         for named_by, combination in combinations:
-            # What an include adds is no axis, unless there are no others.
-            key = self._key(entry, named_by, axes or named_by)
-            if key is None:
+            try:
+                # What an include adds is no axis, unless there are no others.
+                key = self._key(entry, named_by, axes or named_by)
+            except NoValue as error:
+                self._report(entry, (NAME,), *error.problem[:3])
                 break
             if why := key_problem(key):
                 fix = 'shorten it with name: "…${matrix.AXIS}…", which spells the keys'
@@ -154,14 +157,12 @@ class Sweeps:
 
     def _combinations(self, entry: MergedEntry, tree: Any) -> list[tuple[_Combination, _Combination]]:
         """Each combination: the values that name it, and all of its values."""
-        if not isinstance(tree, dict) or not tree:
-            why = f"expected a mapping of axes to lists of values, got {found(tree) if tree else 'nothing'}"
-            self._report(entry, (MATRIX,), _INVALID, why, "e.g. {lr: [0.1, 0.01]}")
+        if problems := list(_problems(tree)):
+            for problem in problems:
+                self._report(entry, *problem)
             return []
         axes = {name: values for name, values in tree.items() if name not in (INCLUDE, EXCLUDE)}
-        matrix = Matrix(axes, self._listed(entry, tree, INCLUDE), self._listed(entry, tree, EXCLUDE))
-        if not self._is_valid(entry, matrix):
-            return []
+        matrix = Matrix(axes, tree.get(INCLUDE, []), tree.get(EXCLUDE, []))
         count = prod(map(len, axes.values())) + len(matrix.includes)
         if count > MAX_MEMBERS:
             why = f"{count:,} combinations; at most {MAX_MEMBERS:,} are allowed"
@@ -176,84 +177,29 @@ class Sweeps:
             self._report(entry, (MATRIX, EXCLUDE), _INVALID, "exclude leaves no combination")
         return combinations
 
-    def _listed(self, entry: MergedEntry, tree: _Combination, name: str) -> list[dict[str, Any]]:
-        value = tree.get(name, [])
-        if not isinstance(value, list) or not all(isinstance(one, dict) and one for one in value):
-            why = f"expected a list of mappings of axes to values, got {found(value)}"
-            self._report(entry, (MATRIX, name), _INVALID, why, f"e.g. {name}: [{{lr: 0.1, batch: 64}}]")
-            return []
-        return value
+    def _key(self, entry: MergedEntry, named_by: _Combination, axes: Collection[str]) -> str:
+        """The key of a member.
 
-    def _is_valid(self, entry: MergedEntry, matrix: Matrix) -> bool:
-        before = len(self.problems)
-        for name, values in matrix.axes.items():
-            self._check_axis(entry, name, values)
-        for section, combinations in ((INCLUDE, matrix.includes), (EXCLUDE, matrix.excludes)):
-            for number, combination in enumerate(combinations):
-                for name, value in combination.items():
-                    self._check_value(entry, (MATRIX, section, number, name), value)
-        for number, combination in enumerate(matrix.includes):
-            for name in combination:
-                self._check_name(entry, (MATRIX, INCLUDE, number, name), name)
-        for number, combination in enumerate(matrix.excludes):
-            for name in combination.keys() - matrix.axes.keys():
-                why = f'"{shorten(name)}" is not an axis of this matrix'
-                fix = did_you_mean(name, list(matrix.axes))
-                self._report(entry, (MATRIX, EXCLUDE, number, name), "unknown axis", why, fix)
-        return len(self.problems) == before
-
-    def _check_axis(self, entry: MergedEntry, name: str, values: Any) -> None:
-        steps = (MATRIX, name)
-        self._check_name(entry, steps, name)
-        if not isinstance(values, list):
-            why = f"expected a list of values, got {found(values)}"
-            self._report(entry, steps, _INVALID, why, f"e.g. {shorten(name)}: [0.1, 0.01]")
-        elif not values:
-            self._report(entry, steps, _INVALID, "an axis needs at least one value")
-        else:
-            for number, value in enumerate(values):
-                self._check_value(entry, (*steps, number), value)
-                if isinstance(value, str) and len(value) > _LONGEST_VALUE:
-                    why = f"a value of {len(value):,} characters cannot name a job"
-                    self._report(entry, (*steps, number), "value too long", why)
-
-    def _check_name(self, entry: MergedEntry, steps: tuple[PathStep, ...], name: str) -> None:
-        if not re.fullmatch(AXIS_NAME, name):
-            why = "an axis must consist of letters, digits, _ and -, and start with a letter"
-            self._report(entry, steps, "invalid key", f'"{shorten(name)}": {why}')
-
-    def _check_value(self, entry: MergedEntry, steps: tuple[PathStep, ...], value: Any) -> None:
-        if isinstance(value, SecretText):
-            why = f"{value.reference} is sensitive, but the values of a matrix name jobs"
-            self._report(entry, steps, "secret not allowed here", why)
-        elif isinstance(value, dict | list | None):
-            why = f"expected text, a number, true or false, got {found(value)}"
-            self._report(entry, steps, "wrong type", why)
-
-    def _key(self, entry: MergedEntry, named_by: _Combination, axes: Collection[str]) -> str | None:
+        Raises:
+            NoValue: `name` is no text that gives each member one.
+        """
         template = entry.value.get(NAME)
         texts = value_texts(named_by)
         if template is None:
             return "-".join((entry.name, *(f"{axis}-{texts[axis]}" for axis in sorted(texts))))
         if not isinstance(template, str):
-            self._report(entry, (NAME,), "wrong type", f"expected text, got {found(template)}")
-            return None
-        missing = [axis for axis in sorted(axes) if f"${{matrix.{axis}}}" not in template]
-        if missing:
-            wanted = ", ".join(f"${{matrix.{axis}}}" for axis in missing)
-            why = f"{_shown(named_by)}: every axis must stand in it, {wanted} does not"
-            self._report(entry, (NAME,), "invalid name", why)
-            return None
+            raise NoValue("wrong type", f"expected text, got {found(template)}")
+        wanted = (f"${{matrix.{axis}}}" for axis in sorted(axes))
+        if missing := ", ".join(one for one in wanted if one not in template):
+            why = f"{_shown(named_by)}: every axis must stand in it, {missing} does not"
+            raise NoValue("invalid name", why)
         try:
             key = self.expander.for_job(entry.name, texts).text(template)
         except NoValue as error:
             what, why, fix, _ = error.problem
-            self._report(entry, (NAME,), what, f"{_shown(named_by)}: {why}", fix)
-            return None
+            raise NoValue(what, f"{_shown(named_by)}: {why}", fix) from None
         if isinstance(key, SecretText):
-            why = f"{key.reference} is sensitive, but everybody sees the names of jobs"
-            self._report(entry, (NAME,), "secret not allowed here", why)
-            return None
+            raise NoValue(_SENSITIVE, f"{key.reference} is sensitive, but everybody sees the names of jobs")
         return str(key)
 
     def _report_clash(
@@ -268,11 +214,9 @@ class Sweeps:
         other = f"the entry at {first.location}"
         if first is entry and earlier is not None:
             other = _shown(earlier)
+            texts, others = value_texts(named_by), value_texts(earlier)
             # Case is nothing to the service.
-            texts = [
-                {axis: text.lower() for axis, text in value_texts(one).items()} for one in (named_by, earlier)
-            ]
-            if texts[0] == texts[1]:
+            if texts.keys() == others.keys() and all(texts[a].lower() == others[a].lower() for a in texts):
                 fix = (
                     "keys spell these values alike: remove one of them, or let another axis name the jobs "
                     "and give each its value with include"
@@ -282,6 +226,57 @@ class Sweeps:
 
     def _report(self, entry: MergedEntry, steps: tuple[PathStep, ...], what: str, *words: Any) -> None:
         self.problems.append(entry.diagnose(steps, what, *words))
+
+
+def _problems(tree: Any) -> Iterator[_Wrong]:
+    """What is wrong with a matrix."""
+    if not isinstance(tree, dict) or not tree:
+        why = f"expected a mapping of axes to lists of values, got {found(tree) if tree else 'nothing'}"
+        yield (MATRIX,), _INVALID, why, "e.g. {lr: [0.1, 0.01]}"
+        return
+    axes = [name for name in tree if name not in (INCLUDE, EXCLUDE)]
+    for name in (INCLUDE, EXCLUDE):
+        value = tree.get(name, [])
+        if not isinstance(value, list) or not all(isinstance(one, dict) and one for one in value):
+            why = f"expected a list of mappings of axes to values, got {found(value)}"
+            yield (MATRIX, name), _INVALID, why, f"e.g. {name}: [{{lr: 0.1, batch: 64}}]"
+            continue
+        for number, combination in enumerate(value):
+            for axis, one in combination.items():
+                steps = (MATRIX, name, number, axis)
+                yield from _value_problems(steps, one)
+                if name == INCLUDE:
+                    yield from _name_problems(steps, axis)
+                elif axis not in axes:
+                    why = f'"{shorten(axis)}" is not an axis of this matrix'
+                    yield steps, "unknown axis", why, did_you_mean(axis, axes)
+    for name in axes:
+        axis_steps, values = (MATRIX, name), tree[name]
+        yield from _name_problems(axis_steps, name)
+        if not isinstance(values, list):
+            why = f"expected a list of values, got {found(values)}"
+            yield axis_steps, _INVALID, why, f"e.g. {shorten(name)}: [0.1, 0.01]"
+            continue
+        if not values:
+            yield axis_steps, _INVALID, "an axis needs at least one value", None
+        for number, value in enumerate(values):
+            yield from _value_problems((*axis_steps, number), value)
+            if isinstance(value, str) and len(value) > _LONGEST_VALUE:
+                why = f"a value of {len(value):,} characters cannot name a job"
+                yield (*axis_steps, number), "value too long", why, None
+
+
+def _name_problems(steps: tuple[PathStep, ...], name: str) -> Iterator[_Wrong]:
+    if not re.fullmatch(AXIS_NAME, name):
+        why = "an axis must consist of letters, digits, _ and -, and start with a letter"
+        yield steps, "invalid key", f'"{shorten(name)}": {why}', None
+
+
+def _value_problems(steps: tuple[PathStep, ...], value: Any) -> Iterator[_Wrong]:
+    if isinstance(value, SecretText):
+        yield steps, _SENSITIVE, f"{value.reference} is sensitive, but the values of a matrix name jobs", None
+    elif isinstance(value, dict | list | None):
+        yield steps, "wrong type", f"expected text, a number, true or false, got {found(value)}", None
 
 
 class Matrix(NamedTuple):

@@ -6,8 +6,9 @@ that a check for drift needs no value of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from reconciler.core.addresses import HOLE
 from reconciler.core.policy_expression import NAMES
@@ -31,6 +32,7 @@ from reconciler.manifest.problems import (
     NoValue,
     Origin,
     PathStep,
+    Problem,
     diagnose,
     diagnose_inside,
     did_you_mean,
@@ -43,14 +45,13 @@ from reconciler.manifest.yaml import Document
 from reconciler.secrets import SecretText, whole_url_secrets
 
 
-@dataclass(frozen=True)
-class NotifySetting:
+class NotifySetting(NamedTuple):
     """The entries of `notify` of a stack that could be read, each with where it stands."""
 
     entries: tuple[tuple[MergedEntry, NotifyEntry], ...]
     values: VariableValues
     environ: Mapping[str, str]
-    written: tuple[str, ...] = field(repr=False)
+    written: tuple[str, ...]
 
     @classmethod
     def read(
@@ -60,19 +61,27 @@ class NotifySetting:
         entries: list[tuple[MergedEntry, NotifyEntry]] = []
         problems: list[Diagnostic] = []
         written: list[str] = []
+        expander = Expander(values.get, environ, budget=values.budget)
         for item in items:
-            read, found = validated(NotifyEntry, item.value, item.origin)
-            members = item.value.values() if isinstance(item.value, dict) else (item.value,)
-            written += [str(one) for one in members if isinstance(one, str) and "://" in one]
-            url = item.value.get("url") if isinstance(item.value, dict) else None
+            entry, found = validated(NotifyEntry, item.value, item.origin)
+            members = item.value if isinstance(item.value, dict) else {"": item.value}
+            written += [str(one) for one in members.values() if isinstance(one, str) and "://" in one]
+            url = members.get("url")
             parts = parts_of(url) if isinstance(url, str) else ()
             # Where its URL is one expression, its line holds nothing of it.
             is_reference = len(parts) == 1 and isinstance(parts[0], Reference)
             problems += found if is_reference else [one._replace(snippet=None) for one in found]
-            if read is not None:
-                entries.append((item, read))
-        setting = cls(tuple(entries), values, environ, tuple(written))
-        return setting, [*problems, *setting._problems()]
+            if entry is None:
+                continue
+            entries.append((item, entry))
+            wrong = [one for _, one in problems_in(entry.url, expander)]
+            wrong = [one for one in wrong if one.what not in (ENV_NOT_SET, NO_VALUE)]
+            # The URL with something in place of each expression that has no value yet.
+            known = (one if isinstance(one, str) else _known(one, expander) for one in parts)
+            if why := refused_url("".join(known)):
+                wrong.append(Problem(_NOT_A_DESTINATION, why))
+            problems += [item.diagnose(("url",), *one, show_line=False) for one in wrong]
+        return cls(tuple(entries), values, environ, tuple(written)), problems
 
     def destinations(self) -> tuple[Destination, ...]:
         """Where something is told, in file order; a URL without a value says why it has none."""
@@ -81,54 +90,40 @@ class NotifySetting:
 
     def secrets(self) -> set[str]:
         """The URLs, and what in them may be a token, as far as they are known."""
-        found = (_destination(*entry, self._expander).url for entry in self.entries)
+        expander = Expander(self.values.get, self.environ, budget=self.values.budget)
+        found = (_destination(*entry, expander).url for entry in self.entries)
         return {part for url in (*found, *self.written) if url for part in whole_url_secrets(url)}
-
-    @property
-    def _expander(self) -> Expander:
-        return Expander(self.values.get, self.environ, budget=self.values.budget)
-
-    def _problems(self) -> Iterator[Diagnostic]:
-        expander = self._expander
-        for item, entry in self.entries:
-            for _, problem in problems_in(entry.url, expander):
-                if problem.what not in (ENV_NOT_SET, NO_VALUE):
-                    yield item.diagnose(("url",), *problem, show_line=False)
-            # The URL with something in place of each expression that has no value yet.
-            known = (one if isinstance(one, str) else _known(one, expander) for one in parts_of(entry.url))
-            if why := refused_url("".join(known)):
-                yield item.diagnose(("url",), _NOT_A_DESTINATION, why, show_line=False)
 
 
 _NOT_A_DESTINATION = "notification URL not allowed"
 
 
 def _destination(item: MergedEntry, entry: NotifyEntry, expander: Expander) -> Destination:
-    on = frozenset(entry.on or NOTIFY_CLASSES)
     steps = (*item.steps, "url")
-    place, path = location_of_key(item.document, steps), format_path(steps)
-    url: str | None = None
+    url, problem = None, None
     try:
-        value = scalar_text(expander.text(entry.url))
-        is_known = not (isinstance(value, SecretText) and not value.has_value)
-        if not isinstance(value, str) or not is_known or not value.strip():
+        if not (url := (_text(expander.text(entry.url)) or "").strip()):
             raise NoValue("wrong type", "the URL of a notification must be text with a value")
-        url = str.__str__(value).strip()
         if why := refused_url(url):
             raise NoValue(_NOT_A_DESTINATION, why)
     except NoValue as error:
-        problem = item.diagnose(("url",), *error.problem, show_line=False)
-        return Destination(None, on, place, path, problem)
-    return Destination(url, on, place, path)
+        url, problem = None, item.diagnose(("url",), *error.problem, show_line=False)
+    on = frozenset(entry.on or NOTIFY_CLASSES)
+    return Destination(url, on, location_of_key(item.document, steps), format_path(steps), problem)
 
 
 def _known(reference: Reference, expander: Expander) -> str:
-    try:
-        value = scalar_text(expander.text(reference.text))
-    except NoValue:
-        return HOLE
-    is_known = isinstance(value, str) and not (isinstance(value, SecretText) and not value.has_value)
-    return str.__str__(value) if is_known else HOLE
+    with suppress(NoValue):
+        text = _text(expander.text(reference.text))
+        return HOLE if text is None else text
+    return HOLE
+
+
+def _text(value: Any) -> str | None:
+    """A value as text; None if it is none, or is not known."""
+    text = scalar_text(value)
+    is_known = isinstance(text, str) and not (isinstance(text, SecretText) and not text.has_value)
+    return str.__str__(text) if is_known else None
 
 
 def read_policies(entries: Iterable[MergedEntry]) -> tuple[tuple[Policy, ...], list[Diagnostic]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
@@ -96,11 +95,24 @@ class Targets(NamedTuple):
         targets: dict[str, Target] = {}
         problems: list[Diagnostic] = []
         literals: set[str] = set()
+        # Beside a name that is misspelt may stand a secret.
+        show_line = not any(variable.sensitive for variable in declared.values())
         for name, entry in self.entries.items():
             target, found_here = self._read(entry, is_used=False)
             problems += found_here
-            problems += _jobs_problems(entry, declared)
-            literals |= _literals(entry.value)
+            for variable in (one for one in variables_on(entry) if one not in declared):
+                words = unknown_variable(variable, declared)
+                steps = (VARIABLES, variable)
+                problems.append(entry.diagnose(steps, *words, at_key=True, show_line=show_line))
+            if part := defaults_part(entry):
+                problems += problems_in_defaults(part)
+            value = entry.value if isinstance(entry.value, dict) else {}
+            texts = {text for name, text in value.items() if _is_credential(name) and isinstance(text, str)}
+            endpoint = value.get("endpoint")
+            if isinstance(endpoint, str) and "@" in endpoint:
+                userinfo = endpoint.rpartition("@")[0].rpartition("//")[2]
+                texts |= {userinfo, *userinfo.split(":")}
+            literals |= texts
             if target is not None:
                 targets[name] = target
         return targets, problems, literals
@@ -150,32 +162,8 @@ class Targets(NamedTuple):
         return target, problems + list(_rule_problems(target, tree, entry))
 
 
-def _jobs_problems(entry: MergedEntry, declared: Mapping[str, Variable]) -> Iterator[Diagnostic]:
-    """What is wrong with the values and defaults of a target, whatever comes of their expressions."""
-    # Beside a name that is misspelt may stand a secret.
-    show_line = not any(variable.sensitive for variable in declared.values())
-    for name in variables_on(entry):
-        if name not in declared:
-            words = unknown_variable(name, declared)
-            yield entry.diagnose((VARIABLES, name), *words, at_key=True, show_line=show_line)
-    if part := defaults_part(entry):
-        yield from problems_in_defaults(part)
-
-
 def _is_credential(name: str) -> bool:
     return name.lower().replace("_", "").replace("-", "") in _CREDENTIALS
-
-
-def _literals(value: Any) -> set[str]:
-    """Text that is a secret although it stands in the file."""
-    if not isinstance(value, dict):
-        return set()
-    literals = {text for name, text in value.items() if _is_credential(name) and isinstance(text, str)}
-    endpoint = value.get("endpoint")
-    if isinstance(endpoint, str) and "@" in endpoint:
-        userinfo = endpoint.rpartition("@")[0].rpartition("//")[2]
-        literals |= {userinfo, *userinfo.split(":")}
-    return literals
 
 
 def _rule_problems(target: Target, tree: Mapping[str, Any], entry: MergedEntry) -> Iterator[Diagnostic]:
@@ -199,8 +187,7 @@ def _rule_problems(target: Target, tree: Mapping[str, Any], entry: MergedEntry) 
         yield entry.diagnose(("workspace_id",), "value not allowed", why)
 
 
-@dataclass(frozen=True)
-class RecordsSetting:
+class RecordsSetting(NamedTuple):
     """The URL of a stack's record store, as one of its files says it."""
 
     document: Document
@@ -216,7 +203,7 @@ class RecordsSetting:
     def check(self) -> list[Diagnostic]:
         """Look at the URL, whatever the environment holds; what is wrong with it in any case."""
         problems, _ = self._read(self.values)
-        return self._told(problem for problem in problems if problem.what != ENV_NOT_SET)
+        return [problem for problem in problems if problem.what != ENV_NOT_SET]
 
     def url(self) -> str:
         """Return the URL, whole, a relative path in it reckoned from the root.
@@ -228,7 +215,7 @@ class RecordsSetting:
         """
         problems, url = self._read(self.values.online())
         if problems or url is None:
-            raise ManifestInvalid(*self._told(problems))
+            raise ManifestInvalid(*problems)
         return url
 
     def secrets(self) -> set[str]:
@@ -239,27 +226,21 @@ class RecordsSetting:
     def _expander(self, values: VariableValues) -> Expander:
         return Expander(values.get, self.environ, takes_credentials=True, budget=values.budget)
 
-    def _read(self, values: VariableValues) -> tuple[list[Problem], str | None]:
+    def _read(self, values: VariableValues) -> tuple[list[Diagnostic], str | None]:
         # Values that are no secret are looked at as if they were written there.
-        written = reference_of(self.text, values.get)
-        if problem := (
-            misplaced_credential(written)
-            or _literal_password(self.text)
-            or _open_password(written)
-            or _url_problem(written)
-        ):
-            return [problem], None
-        expander = self._expander(values)
-        try:
-            return [], resolve_url(self.text, expander, self.root)
-        except NoValue as error:
-            return [problem for _, problem in problems_in(self.text, expander)] or [error.problem], None
-
-    def _told(self, problems: Iterable[Problem]) -> list[Diagnostic]:
-        is_url = _literal_password(self.text) is None and _url_problem(self.text) is None
+        written, expander = reference_of(self.text, values.get), self._expander(values)
+        problem = misplaced_credential(written) or _written_password(self.text, *_LITERAL)
+        problem = problem or _written_password(written, *_OPEN) or _url_problem(written)
+        problems = [problem] if problem else []
+        if problem is None:
+            try:
+                return [], resolve_url(self.text, expander, self.root)
+            except NoValue as error:
+                problems = [one for _, one in problems_in(self.text, expander)] or [error.problem]
+        is_url = not _written_password(self.text, *_LITERAL) and not _url_problem(self.text)
         # Who knows what stands before an @ in what is no URL.
         is_open = _skeleton_of(self.text).count("@") <= is_url
-        return [diagnose(self.document, ("records",), *problem, show_line=is_open) for problem in problems]
+        return [diagnose(self.document, ("records",), *one, show_line=is_open) for one in problems], None
 
 
 def resolve_url(text: str, expander: Expander, root: Path) -> str:
@@ -313,24 +294,22 @@ def _skeleton_of(text: str) -> str:
     return "".join(part if isinstance(part, str) else HOLE for part in parts_of(text))
 
 
-def _has_password(text: str) -> bool:
-    """Whether a password is written in a URL with expressions."""
-    return not all(HOLE in password for password in written_passwords(_skeleton_of(text)))
+_OPEN = (
+    "secret not allowed here",
+    "a variable that is not sensitive provides the password in the record store URL",
+    "set sensitive: true on that variable",
+)
+_LITERAL = (
+    "literal secret",
+    "the record store URL contains a password, where anyone can read it",
+    "use ${env.NAME}, as in postgresql://user:${env.PGPASSWORD}@host/database",
+)
 
 
-def _open_password(text: str) -> Problem | None:
-    if not _has_password(text):
-        return None
-    why = "a variable that is not sensitive provides the password in the record store URL"
-    return Problem("secret not allowed here", why, "set sensitive: true on that variable")
-
-
-def _literal_password(text: str) -> Problem | None:
-    if not _has_password(text):
-        return None
-    why = "the record store URL contains a password, where anyone can read it"
-    fix = "use ${env.NAME}, as in postgresql://user:${env.PGPASSWORD}@host/database"
-    return Problem("literal secret", why, fix)
+def _written_password(text: str, *words: str) -> Problem | None:
+    """These words, if a password is written in a URL with expressions."""
+    passwords = written_passwords(_skeleton_of(text))
+    return None if all(HOLE in password for password in passwords) else Problem(*words)
 
 
 def _url_problem(text: str) -> Problem | None:

@@ -24,17 +24,18 @@ from reconciler.files import NotRegular, TooLarge, read_file
 
 #: Nesting beyond this is no manifest, and would exhaust the stack of the C parser.
 MAX_DEPTH = 100
+_INVALID, _TOO_DEEP = "invalid YAML", f"nested more than {MAX_DEPTH} levels deep"
 #: How many keys and values one file may have; each takes some 400 bytes.
 MAX_NODES = 2_000_000
 _BEING_MADE = threading.Lock()
 
 
-class TooDeep(Exception):
-    """A text is nested deeper than `MAX_DEPTH`."""
+class InvalidNode(Exception):
+    """A node that has no plain value; `node` is where (None: the file), the rest is told as a diagnostic."""
 
-
-class TooMany(Exception):
-    """A text has more than `MAX_NODES` nodes."""
+    def __init__(self, node: Any, what: str, why: str, fix: str | None = None) -> None:
+        self.node, self.what, self.why, self.fix = node, what, why, fix
+        super().__init__(why)
 
 
 def parser() -> Any:
@@ -65,9 +66,11 @@ def _made_parser() -> Any:
             self.depth += 1
             self.nodes += 1
             if self.depth > MAX_DEPTH:
-                raise TooDeep
+                raise InvalidNode(parent, _INVALID, _TOO_DEEP)
             if self.nodes > MAX_NODES:
-                raise TooMany
+                raise InvalidNode(
+                    None, _INVALID, f"more than {MAX_NODES:,} keys and values", "split the file"
+                )
 
         def ascend_resolver(self) -> None:
             self.depth -= 1
@@ -152,27 +155,24 @@ def _without_separators(text: str) -> tuple[str, dict[int, str]]:
 
 
 def _quoted_spans(text: str, root: Any) -> tuple[list[tuple[int, int]], int]:
-    """Where quoted text stands, and up to where that is known: all of it, if `root` is what it says."""
+    """Where quoted text stands, in order, and up to where that is known: all of it, if `root` is given."""
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-    def span(node: Any) -> tuple[int, int]:
-        return node.start_mark.index, node.end_mark.index
-
-    if root is not None:
-        return [span(node) for node in scalars(root) if node.style in ("'", '"')], len(text)
     spans: list[tuple[int, int]] = []
+    known = len(text)
     try:
-        for event in _events(_shield(_without_separators(text)[0])):
-            if type(event).__name__ == "ScalarEvent" and event.style in ("'", '"'):
-                spans.append(span(event))
+        events = _events(_shield(_without_separators(text)[0])) if root is None else scalars(root)
+        for one in events:
+            if getattr(one, "style", None) in ("'", '"'):
+                spans.append((one.start_mark.index, one.end_mark.index))
     except MarkedYAMLError as error:
         if "quoted" in str(error.context) and error.context_mark is not None:
-            return spans, error.context_mark.index
-        if error.problem_mark is not None:
-            return spans, error.problem_mark.index + 1
+            known = error.context_mark.index
+        elif error.problem_mark is not None:
+            known = error.problem_mark.index + 1
     except YAMLError:
-        return spans, spans[-1][1] if spans else 0  # a character that YAML forbids, somewhere behind
-    return spans, len(text)
+        known = spans[-1][1] if spans else 0  # a character that YAML forbids, somewhere behind
+    return sorted(spans), known
 
 
 def scalars(root: Any) -> Iterator[Any]:
@@ -191,24 +191,6 @@ def scalars(root: Any) -> Iterator[Any]:
                 waiting.extend(item if isinstance(item, tuple) else (item,))
 
 
-def _deepest(text: str) -> tuple[int, int]:
-    """Where the nesting got too deep: the composer cannot say, so the parser's events are counted."""
-    from ruamel.yaml.error import YAMLError
-
-    events = parser()(_shield(_without_separators(text)[0]))
-    depth = line = column = 0
-    try:
-        while depth < MAX_DEPTH:
-            event = events.get_event()
-            name = type(event).__name__
-            depth += name in ("MappingStartEvent", "SequenceStartEvent")
-            depth -= name in ("MappingEndEvent", "SequenceEndEvent")
-            line, column = event.start_mark.line, event.start_mark.column
-    except YAMLError:
-        pass  # The last place that could be read will do.
-    return line, column
-
-
 # A character that changes the direction of text may show a line in another order than it is read, and one
 # that only some readers take for a line break hides a line: a reviewer would not see what the parser reads.
 
@@ -225,15 +207,14 @@ def _hidden_characters(text: str, root: Any) -> Iterator[tuple[int, str, str]]:
         return
     has_separators = any(one[0] in SEPARATORS for one in found)
     spans, known = _quoted_spans(text, root) if has_separators else ([], 0)
-    starts, ends = [start for start, _ in sorted(spans)], [end for _, end in sorted(spans)]
     for one in found:
         index, name = one.start(), f"U+{ord(one[0]):04X}"
         fix = f'remove it, or write it as "\\u{ord(one[0]):04x}" in double quotes'
         if one[0] not in SEPARATORS:
             yield index, f"{name} changes the direction of the text around it", fix
             continue
-        before = bisect_right(starts, index) - 1
-        if index < known and not (before >= 0 and index < ends[before]):
+        before = bisect_right(spans, (index, len(text))) - 1
+        if index < known and not (before >= 0 and index < spans[before][1]):
             yield index, f"{name} outside quotes is a line break to some readers only", fix
 
 
@@ -330,14 +311,6 @@ def parse_scalar(text: str) -> Any:
             return spelled(float("-inf" if text[0] == "-" else "inf"), text)
         return spelled(int(text, 8 if text[:2] == "0o" else 16 if text[:2] == "0x" else 10), text)
     return spelled(float(text), text) if re.fullmatch(_FLOAT, text) else text
-
-
-class InvalidNode(Exception):
-    """A node that has no plain value; `node` is where, the rest is told as a diagnostic."""
-
-    def __init__(self, node: Any, what: str, why: str, fix: str | None = None) -> None:
-        self.node, self.what, self.why, self.fix = node, what, why, fix
-        super().__init__(why)
 
 
 @dataclass
@@ -492,7 +465,7 @@ def place_behind(text: str) -> tuple[int, int]:
 
 def _break(document: Document, place: tuple[int, int], why: str, fix: str | None = None) -> None:
     document.is_broken = True
-    document.report(place, "invalid YAML", why, fix)
+    document.report(place, _INVALID, why, fix)
 
 
 def _compose(document: Document) -> Any:
@@ -500,10 +473,9 @@ def _compose(document: Document) -> Any:
 
     try:
         return compose(document.text)
-    except TooDeep:
-        _break(document, _deepest(document.text), f"nested more than {MAX_DEPTH} levels deep")
-    except TooMany:
-        _break(document, (0, 0), f"more than {MAX_NODES:,} keys and values", "split the file")
+    except InvalidNode as error:
+        document.is_broken = True
+        _report(document, error)
     except MarkedYAMLError as error:
         mark, lines = error.problem_mark or error.context_mark, document.lines
         line, column = (0, 0) if mark is None else (mark.line, mark.column)
@@ -571,9 +543,12 @@ def _no_mapping(document: Document, root: Any, tree: Any) -> Diagnostic:
 
 
 def _report(document: Document, error: InvalidNode) -> None:
-    start, end = error.node.start_mark, error.node.end_mark
-    length = end.column - start.column if end is not None and end.line == start.line else 1
-    document.report((start.line, start.column), error.what, error.why, error.fix, length)
+    place, length = (0, 0), 1
+    if error.node is not None:
+        start, end = error.node.start_mark, error.node.end_mark
+        place = start.line, start.column
+        length = end.column - start.column if end is not None and end.line == start.line else 1
+    document.report(place, error.what, error.why, error.fix, length)
 
 
 class _Walk:
@@ -617,7 +592,7 @@ class _Walk:
         merged: list[Any] = []
         for key, member in node.value:
             if key.__class__ is not scalar:
-                raise InvalidNode(key, "invalid YAML", "a key must be text, not a list or a mapping")
+                raise InvalidNode(key, _INVALID, "a key must be text, not a list or a mapping")
             if key.ctag is not implicit:
                 _tagged(key)
             name = key.value
@@ -633,7 +608,7 @@ class _Walk:
             sources = self.value(member, depth)
             for source in sources if isinstance(sources, list) else [sources]:
                 if not isinstance(source, dict):
-                    raise InvalidNode(key, "invalid YAML", "<< takes a mapping, or a list of mappings")
+                    raise InvalidNode(key, _INVALID, "<< takes a mapping, or a list of mappings")
                 for name, one in source.items():
                     result.setdefault(name, one)
         return result
@@ -649,9 +624,9 @@ class _Walk:
     def _counted(self, node: Any, depth: int) -> Any:
         identity = id(node)
         if identity in self._open:
-            raise InvalidNode(node, "invalid YAML", "an anchor contains an alias of itself")
+            raise InvalidNode(node, _INVALID, "an anchor contains an alias of itself")
         if depth > MAX_DEPTH:
-            raise InvalidNode(node, "invalid YAML", f"nested more than {MAX_DEPTH} levels deep")
+            raise InvalidNode(node, _INVALID, _TOO_DEEP)
         is_alias = identity in self._met
         self._met.add(identity)
         self._open.add(identity)
@@ -667,7 +642,7 @@ class _Walk:
         self._aliased += 1
         if self._aliased > MAX_ALIASED_NODES:
             why = f"aliases expand to more than {MAX_ALIASED_NODES:,} values in this file"
-            raise InvalidNode(node, "invalid YAML", why)
+            raise InvalidNode(node, _INVALID, why)
 
 
 def _wrong_tag(node: Any) -> InvalidNode:
