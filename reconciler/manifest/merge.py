@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from reconciler.core.body import desugar, is_named_environment
 from reconciler.core.fields.job import EnvironmentItem
 from reconciler.core.identity import key_problem, stack_problem
@@ -24,12 +22,12 @@ from reconciler.manifest.problems import (
     Steps,
     Unexpanded,
     diagnose,
-    diagnostics,
     did_you_mean,
     find,
     found,
     listed,
     location_of_key,
+    validated,
 )
 from reconciler.manifest.yaml import Document, shorten
 from reconciler.secrets import SecretText
@@ -107,29 +105,39 @@ class MergedManifest:
 def merge_files(documents: Sequence[Document]) -> MergedManifest:
     """Unite the files of a stack; what cannot be united is a problem, and the first file's word stands."""
     merged = MergedManifest()
+    problems = merged.problems
     for document in documents:
-        merged.problems += document.problems
-        merged.problems += _shape_problems(document)
-    _take_texts(merged, documents)
+        problems += document.problems
+        problems += _shape_problems(document)
+    problems += _take_texts(merged, documents)
     for section in ("targets", "variables", "templates"):
         place: dict[str, MergedEntry] = getattr(merged, section)
         for entry in _entries(documents, section):
             first = place.setdefault(entry.name, entry)
             if first is not entry and not same(first.value, entry.value):
-                merged.problems.append(_disagree(entry.document, entry.steps, [first.document]))
-            if section == "templates":
-                merged.problems += _template_problems(entry)
-    _take_jobs(merged, documents)
+                problems.append(_disagree(entry.document, entry.steps, [first.document]))
+            if section == "templates" and isinstance(entry.value, dict):
+                problems += _misplaced(entry, NOT_IN_TEMPLATES, "not allowed in templates")
+            elif section == "templates":
+                why = f"expected a mapping, got {found(entry.value)}"
+                problems.append(entry.diagnose((), "wrong type", why))
+    problems += _take_jobs(merged, documents)
     for name in SETTINGS:
         if having := _having(documents, name):
             value: dict[str, Any] = {}
             for document in having:
-                merged.problems += _unite(value, document.tree[name], document, (name,), having)
+                problems += _unite(value, document.tree[name], document, (name,), having)
             merged.settings[name] = Origin(tuple((document, (name,)) for document in having)), value
     merged.policies = tuple(_items(documents, "policies"))
     merged.notify = tuple(_items(documents, "notify"))
     merged.drift = tuple(_having(documents, "drift"))
-    _take_defaults(merged, documents)
+    having = _having(documents, "defaults")
+    parts = [MergedEntry(document, ("defaults",), document.tree["defaults"]) for document in having]
+    problems += (problem for part in parts for problem in problems_in_defaults(part))
+    merged.defaults = tuple(map(_allowed_in_defaults, parts))
+    united: dict[str, Any] = {}
+    for part in merged.defaults:
+        problems += _unite(united, desugar(part.value), part.document, part.steps, having)
     return merged
 
 
@@ -152,111 +160,81 @@ def _entries(documents: Iterable[Document], section: str) -> Iterator[MergedEntr
 
 def _shape_problems(document: Document) -> Iterator[Diagnostic]:
     """The first level: known names only, each of its type. A section without anything below is empty."""
-    known = SECTIONS
-    if document.tree and not document.shows_lines and not any(did_you_mean(k, known) for k in document.tree):
+    nearest = {name: did_you_mean(name, SECTIONS) for name in document.tree if name not in _KINDS}
+    known = ", ".join(SECTIONS)
+    is_ours = document.shows_lines or len(nearest) < len(document.tree) or any(nearest.values())
+    if document.tree and not is_ours:
         # A file that looks like no manifest at all: what each of its keys means is nobody's business.
-        why = f"no key of this file is one of {', '.join(known)}"
+        why, fix = f"no key of this file is one of {known}", "remove or rename it"
         first = next(iter(document.tree))
-        problem = diagnose(document, (first,), "unknown field", why, "remove or rename it", at_key=True)
-        yield problem._replace(path="")
+        yield diagnose(document, (first,), "unknown field", why, fix, at_key=True)._replace(path="")
         return
     for name, value in document.tree.items():
-        if name in _KINDS:
-            kind, words = _KINDS[name]
-            if value is not None and not isinstance(value, kind):
-                why = f"expected {words}, got {found(value)}"
-                yield diagnose(document, (name,), "wrong type", why, show_line=name != "records")
-        else:
-            why, nearest = f'"{shorten(name)}" is not one of {", ".join(known)}', did_you_mean(name, known)
+        if name not in _KINDS:
+            why, near = f'"{shorten(name)}" is not one of {known}', nearest[name]
             # What is no slip may stand in a file that has nothing to do with us, beside a secret.
-            is_slip = nearest is not None
+            show_line = near is not None
             problem = diagnose(
-                document, (name,), "unknown field", why, nearest, at_key=True, show_line=is_slip
+                document, (name,), "unknown field", why, near, at_key=True, show_line=show_line
             )
             yield problem._replace(path="")
+        elif value is not None and not isinstance(value, _KINDS[name][0]):
+            why = f"expected {_KINDS[name][1]}, got {found(value)}"
+            yield diagnose(document, (name,), "wrong type", why, show_line=name != "records")
 
 
-def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> None:
+def _take_texts(merged: MergedManifest, documents: Sequence[Document]) -> Iterator[Diagnostic]:
     saying = {name: [one for one in documents if isinstance(one.tree.get(name), str)] for name in _TEXTS}
     for name, those in saying.items():
-        # Every file that says stack: is reported as a root file of its own, see `load`.
+        # Every file that says stack: is reported as a root file of its own.
         for document in those[1:] if name != "stack" else ():
             if document.tree[name] != those[0].tree[name]:
                 # A password may stand in the URL of the records, though it should not.
-                problem = _disagree(document, (name,), those[:1], show_line=name != "records")
-                merged.problems.append(problem)
+                yield _disagree(document, (name,), those[:1], show_line=name != "records")
     for document in saying["apiVersion"]:
         if document.tree["apiVersion"] != API_VERSION:
             why = f"must be {API_VERSION}, got {found(document.tree['apiVersion'])}"
-            merged.problems.append(diagnose(document, ("apiVersion",), "value not allowed", why))
+            yield diagnose(document, ("apiVersion",), "value not allowed", why)
     merged.records_at = next(iter(saying["records"]), None)
     merged.target_at = next(iter(saying["target"]), None)
     merged.target = merged.target_at.tree["target"] if merged.target_at else None
-    _take_stack(merged, [document for document in documents if "stack" in document.tree])
-
-
-def _take_stack(merged: MergedManifest, roots: Sequence[Document]) -> None:
-    if len(roots) > 1:
-        names = [root.file for root in roots]
-        # Where there are more than anybody means, one error says so.
-        for root in roots if len(roots) <= MOST_LISTED else roots[:1]:
-            others = listed([name for name in names if name != root.file])
-            why = f"a stack has a single root file; stack: also stands in {others}"
-            merged.problems.append(
-                diagnose(root, ("stack",), "two root files", why, "keep it in one of them", at_key=True)
-            )
+    roots = [document for document in documents if "stack" in document.tree]
+    # Where there are more than anybody means, one error says so.
+    for root in () if len(roots) < 2 else roots if len(roots) <= MOST_LISTED else roots[:1]:
+        others = listed([one.file for one in roots if one.file != root.file])
+        why = f"a stack has a single root file; stack: also stands in {others}"
+        yield diagnose(root, ("stack",), "two root files", why, "keep it in one of them", at_key=True)
     for root in roots[:1]:
-        name: Any = root.tree["stack"]
+        name = root.tree["stack"]
         if name is None:
-            merged.problems.append(diagnose(root, ("stack",), "wrong type", "expected text, got null"))
+            yield diagnose(root, ("stack",), "wrong type", "expected text, got null")
         elif isinstance(name, str):
             merged.stack = name
             if problem := stack_problem(name):
-                merged.problems.append(diagnose(root, ("stack",), "invalid stack name", problem))
+                yield diagnose(root, ("stack",), "invalid stack name", problem)
 
 
-def _take_jobs(merged: MergedManifest, documents: Sequence[Document]) -> None:
+def _take_jobs(merged: MergedManifest, documents: Sequence[Document]) -> Iterator[Diagnostic]:
     by_lower: dict[str, MergedEntry] = {}
     for entry in _entries(documents, "jobs"):
         if why := key_problem(entry.name):
             problem = entry.diagnose((), "invalid key", why, at_key=True)
-            merged.problems.append(problem._replace(path=f"jobs.{shorten(entry.name)}"))
+            yield problem._replace(path=f"jobs.{shorten(entry.name)}")
         first = by_lower.setdefault(entry.name.lower(), entry)
         if first is entry:
             merged.jobs[entry.name] = entry
             continue
-        if first.name == entry.name:
-            what, why = "duplicate key", f'the job "{entry.name}" is already defined at {first.location}'
-        else:
-            what = "keys differ only in case"
-            why = (
-                f'"{entry.name}" and "{first.name}" at {first.location} would be the same job to the service'
-            )
-        merged.problems.append(entry.diagnose((), what, why, "rename one of them", at_key=True))
-
-
-def _template_problems(entry: MergedEntry) -> Iterator[Diagnostic]:
-    if not isinstance(entry.value, dict):
-        yield entry.diagnose((), "wrong type", f"expected a mapping, got {found(entry.value)}")
-        return
-    yield from _misplaced(entry, NOT_IN_TEMPLATES, "not allowed in templates")
+        what, why = "duplicate key", f'the job "{entry.name}" is already defined at {first.location}'
+        if first.name != entry.name:
+            what, there = "keys differ only in case", f'"{first.name}" at {first.location}'
+            why = f'"{entry.name}" and {there} would be the same job to the service'
+        yield entry.diagnose((), what, why, "rename one of them", at_key=True)
 
 
 def _misplaced(entry: MergedEntry, names: Mapping[str, str], what: str) -> Iterator[Diagnostic]:
     for name, says in names.items():
         if name in entry.value:
             yield entry.diagnose((name,), what, f"{name} says {says}", "set it on the job", at_key=True)
-
-
-def _take_defaults(merged: MergedManifest, documents: Sequence[Document]) -> None:
-    having = _having(documents, "defaults")
-    found = [MergedEntry(document, ("defaults",), document.tree["defaults"]) for document in having]
-    for part in found:
-        merged.problems += problems_in_defaults(part)
-    merged.defaults = tuple(map(_allowed_in_defaults, found))
-    united: dict[str, Any] = {}
-    for part in merged.defaults:
-        merged.problems += _unite(united, desugar(part.value), part.document, part.steps, having)
 
 
 def problems_in_defaults(part: MergedEntry) -> Iterator[Diagnostic]:
@@ -396,33 +374,22 @@ def _right_items(
     first: dict[str, tuple[PathStep, ...]] = {}
     for number, item in enumerate(items):
         wrong = [] if kind != _ENVIRONMENTS else list(_variable_problems(item, origin, (*steps, number)))
-        for name, place in () if wrong else _item_names(kind, item, (*steps, number)):
+        # The names that an item gives; of one without a value nothing is known.
+        names = list(item) if isinstance(item, Mapping) and not wrong else []
+        is_named = kind != _ENVIRONMENTS or ("name" in names and is_named_environment(item))
+        if names and is_named:
+            names = [item["name"]] if _is_key(item.get("name")) else []
+        for name in names:
+            place = (*steps, number, "name" if is_named else name)
+            at_key = place[-1] != "name"
             if (earlier := first.setdefault(name, place)) is not place:
                 there = origin.diagnose(earlier, "", at_key=earlier[-1] != "name").location
-                why = f'the name "{shorten(name)}" is used twice, first at {there}'
-                wrong.append(
-                    origin.diagnose(
-                        place, "duplicate name", why, "remove one of them", at_key=place[-1] != "name"
-                    )
-                )
+                why, fix = f'the name "{shorten(name)}" is used twice, first at {there}', "remove one of them"
+                wrong.append(origin.diagnose(place, "duplicate name", why, fix, at_key=at_key))
         problems += wrong
         if not wrong and not isinstance(item, Unexpanded):
             right.append(item)
     return right
-
-
-def _item_names(
-    kind: str, item: Any, steps: tuple[PathStep, ...]
-) -> Iterator[tuple[str, tuple[PathStep, ...]]]:
-    """The names that an item gives, each with where it stands; of one without a value nothing is known."""
-    if not isinstance(item, Mapping):
-        return
-    if kind != _ENVIRONMENTS or is_named_environment(item):
-        if isinstance(name := item.get("name"), str) and not isinstance(name, SecretText | Unexpanded):
-            yield name, (*steps, "name")
-    else:
-        for name in item:
-            yield name, (*steps, name)
 
 
 def _variable_problems(item: Any, origin: Origin, steps: tuple[PathStep, ...]) -> Iterator[Diagnostic]:
@@ -435,11 +402,8 @@ def _variable_problems(item: Any, origin: Origin, steps: tuple[PathStep, ...]) -
             why = f"{name.reference} is sensitive, but this field is shown and compared"
             yield origin.diagnose((*steps, "name"), "secret not allowed here", why)
             return
-        try:
-            EnvironmentItem.model_validate(item)
-        except ValidationError as error:
-            below = Origin(tuple((document, (*prefix, *steps)) for document, prefix in origin.places))
-            yield from diagnostics(error, EnvironmentItem, item, below)
+        below = Origin(tuple((document, (*prefix, *steps)) for document, prefix in origin.places))
+        yield from validated(EnvironmentItem, item, below)[1]
 
 
 UNKNOWN, UNKNOWN_TEMPLATE = "unknown key", "unknown template"
@@ -507,12 +471,7 @@ class Links:
 
     def problems(self) -> Iterator[Diagnostic]:
         """Yield what is wrong with them."""
-        if self.formerly:
-            yield from self._former_problems()
-        if self.needs:
-            yield from self._need_problems()
-
-    def _need_problems(self) -> Iterator[Diagnostic]:
+        yield from self._former_problems()
         owner_of = {link.key: link.owner for link in self.formerly}
         known = (*self.entries, *self.members)
         nearest = cache(lambda key, own: did_you_mean(key, known, but_not=own))
@@ -528,7 +487,8 @@ class Links:
                 owner = self.entries.get(link.owner)
                 fix = nearest(link.key, owner.names if owner else (link.owner,))
             yield link.diagnose(UNKNOWN, why, fix)
-        yield from self._cycle_problems(by_key)
+        if by_key:
+            yield from self._cycle_problems(by_key)
 
     def _cycle_problems(self, by_key: Mapping[str, Mapping[str, Link]]) -> Iterator[Diagnostic]:
         """Yield each cycle as it is written: through the entries of sweeps there is one, not one a member."""
@@ -544,44 +504,39 @@ class Links:
                 yield links[0].diagnose("dependency cycle", why, fix)
 
     def _former_problems(self) -> Iterator[Diagnostic]:
-        names = {name.lower(): name for name in self.entries}
+        names = {name.lower(): name for name in self.entries} if self.formerly else {}
         claims: dict[str, Link] = {}
+        still, alike = "former key still declared", "keys differ only in case"
         for link in self.formerly:
-            if why := key_problem(link.key):
+            key, lower = link.key, link.key.lower()
+            if why := key_problem(key):
                 yield link.diagnose("invalid key", why)
-            elif (name := names.get(link.key.lower())) is not None:
-                yield self._is_declared(link, name)
-            elif (first := claims.setdefault(link.key.lower(), link)) is not link:
-                if link.key == first.key:
-                    what, fix = "former key claimed twice", "keep one of them"
-                    why = f'"{first.owner}" also lists "{link.key}" at {first.location}'
+            elif lower in names:
+                name, there = names[lower], self.entries[names[lower]].location
+                if name != key:
+                    why = f'"{key}" and "{name}" at {there} would be the same job to the service'
+                    yield link.diagnose(alike, why)
+                elif name == link.owner:
+                    yield link.diagnose(still, f'"{name}" is the job\'s own key', "remove it")
                 else:
-                    what, fix = "keys differ only in case", None
-                    why = (
-                        f'"{link.key}" and "{first.key}" at {first.location} were the same job to the service'
-                    )
-                yield link.diagnose(what, why, fix)
-
-    def _is_declared(self, link: Link, name: str) -> Diagnostic:
-        there = self.entries[name].location
-        if name != link.key:
-            why = f'"{link.key}" and "{name}" at {there} would be the same job to the service'
-            return link.diagnose("keys differ only in case", why)
-        if name == link.owner:
-            return link.diagnose("former key still declared", f'"{name}" is the job\'s own key', "remove it")
-        why, fix = f'"{name}" is declared at {there}', f"remove that entry, or this {name}"
-        return link.diagnose("former key still declared", why, fix)
+                    fix = f"remove that entry, or this {name}"
+                    yield link.diagnose(still, f'"{name}" is declared at {there}', fix)
+            elif (first := claims.setdefault(lower, link)) is not link:
+                if key == first.key:
+                    why = f'"{first.owner}" also lists "{key}" at {first.location}'
+                    yield link.diagnose("former key claimed twice", why, "keep one of them")
+                else:
+                    why = f'"{key}" and "{first.key}" at {first.location} were the same job to the service'
+                    yield link.diagnose(alike, why)
 
 
 def _links(entry: MergedEntry, name: str, value: Any) -> Iterator[Link]:
     if _is_key(value):
         yield Link(entry.name, value, entry.origin, (name,))
-    elif isinstance(value, list):
-        met: set[str] = set()
-        for index, item in enumerate(value):
-            if _is_key(item) and item not in met:
-                met.add(item)
-                yield Link(entry.name, item, entry.origin, (name, index))
+    places: dict[str, int] = {}
+    for index, item in enumerate(value if isinstance(value, list) else ()):
+        if _is_key(item) and places.setdefault(item, index) == index:
+            yield Link(entry.name, item, entry.origin, (name, index))
 
 
 def _is_key(value: Any) -> bool:

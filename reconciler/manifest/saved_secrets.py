@@ -7,7 +7,7 @@ variable had its value from was written down beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,9 @@ def resolve(
         ManifestInvalid: with each variable that has no value any more, or with what is no expression.
         WrongUsage: one of `var_files` does not exist.
     """
-    again = _Again.read(sources, variables, var_files, environ, base)
     tree = show(tree)
-    values = again.values(_names_in(texts_in(tree)), learn)
+    names = _names_in(texts_in(tree))
+    values = _values_again(names, sources, variables, var_files, environ, base, learn)
     return Expander(values.get, {}).tree(tree)
 
 
@@ -70,9 +70,8 @@ def resolve_records(
         ManifestInvalid: it is no address of a store, or something in it has no value any more.
         WrongUsage: one of `var_files` does not exist.
     """
-    again = _Again.read(sources, variables, var_files, environ, base)
-    parts = [part for part in parts_of(reference) if isinstance(part, Reference)]
-    values = again.values([part.variable for part in parts if part.variable], learn)
+    names = variables_of(reference)
+    values = _values_again(names, sources, variables, var_files, environ, base, learn)
     expander = Expander(values.get, environ, takes_credentials=True)
     try:
         if problem := misplaced_credential(reference):
@@ -98,126 +97,104 @@ def shown_address(reference: str) -> str:
     return reference
 
 
-def _names_in(texts: Iterable[str]) -> list[str]:
+def _names_in(texts: Iterable[str]) -> tuple[str, ...]:
     """The variables in saved texts, each once."""
-    names: dict[str, None] = {}
-    problems: dict[str, Diagnostic] = {}
-    for text in texts:
-        for part in parts_of(text):
-            if not isinstance(part, Reference):
-                continue
-            if part.variable:
-                names[part.variable] = None
-            else:
-                why = f"{shorten(part.text)} is not allowed in saved data; only ${{var.NAME}} is"
-                problems[part.text] = Diagnostic("invalid expression", why)
-    if problems:
-        raise ManifestInvalid(*problems.values())
-    return list(names)
+    references = [part for text in texts for part in parts_of(text) if isinstance(part, Reference)]
+    if unknown := dict.fromkeys(one.text for one in references if not one.variable):
+        why = "is not allowed in saved data; only ${var.NAME} is"
+        raise ManifestInvalid(*(Diagnostic("invalid expression", f"{shorten(one)} {why}") for one in unknown))
+    return tuple(dict.fromkeys(one.variable for one in references if one.variable))
 
 
-@dataclass(frozen=True)
-class _Again:
-    """All places where a value may be found now."""
+def _values_again(
+    names: Sequence[str],
+    sources: Mapping[str, VariableSource],
+    given: Mapping[str, str],
+    var_files: Sequence[Path],
+    environ: Mapping[str, str],
+    base: Path,
+    learn: Callable[[Iterable[str]], None],
+) -> VariableValues:
+    """The values of variables, looked for wherever one may be found now; each of the `names` has one."""
+    documents = read_value_files(var_files)
+    if wrong := problems_of(documents):
+        raise ManifestInvalid(*wrong)
+    from_files = {name: value for document in documents for name, value in document.tree.items()}
+    read = cache(lambda file: _values_in(base, file))
+    declared = {}
+    for name in dict.fromkeys((*sources, *names)):
+        source = sources.get(name)
+        env, text = (source.env, source.text) if source else (None, None)
+        declared[name] = Variable(env=env, default=text, sensitive=True)
+        if from_files.get(name) is None and name not in given and source and source.file:
+            from_files[name] = read(source.file)[0].get(name)
+    values = VariableValues(declared, given, from_files, environ)
+    learn(
+        text
+        for name, variable in declared.items()
+        for value in values.sources(name, variable.env)
+        for text in texts_in(value)
+    )
 
-    sources: Mapping[str, VariableSource]
-    given: Mapping[str, str]
-    from_files: Mapping[str, Any]
-    environ: Mapping[str, str]
-    base: Path
-    _files: dict[str, tuple[Mapping[str, Any], str | None]] = field(default_factory=dict)
-
-    @classmethod
-    def read(
-        cls,
-        sources: Mapping[str, VariableSource],
-        given: Mapping[str, str],
-        var_files: Sequence[Path],
-        environ: Mapping[str, str],
-        base: Path,
-    ) -> _Again:
-        """Read the files that are given now."""
-        documents = read_value_files(var_files)
-        if problems := problems_of(documents):
-            raise ManifestInvalid(*problems)
-        merged = {name: value for document in documents for name, value in document.tree.items()}
-        return cls(sources, given, merged, environ, base)
-
-    def values(self, names: Sequence[str], learn: Callable[[Iterable[str]], None]) -> VariableValues:
-        """The values of variables; each of them has one."""
-        declared, from_files = {}, dict[str, Any]()
-        for name in dict.fromkeys((*self.sources, *names)):
-            source = self.sources.get(name)
-            env, text = (source.env, source.text) if source else (None, None)
-            declared[name] = Variable(env=env, default=text, sensitive=True)
-            from_files[name] = self.from_files.get(name)
-            if from_files[name] is None and name not in self.given and source and source.file:
-                from_files[name] = self._file(source.file)[0].get(name)
-        values = VariableValues(declared, self.given, from_files, self.environ)
-        learn(
-            text
-            for name, variable in declared.items()
-            for value in values.sources(name, variable.env)
-            for text in texts_in(value)
-        )
-        problems: dict[str, Diagnostic] = {}
-        for name in names:
-            try:
-                learn([str(values.get(name))])
-            except NoValue as error:
-                what = error.problem.what
-                for missing in self._without_value(name, values) or [name]:
-                    told = self._missing(missing) if what == NO_VALUE else Diagnostic(*error.problem[:3])
-                    problems.setdefault(missing, told)
-        if problems:
-            raise ManifestInvalid(*problems.values())
-        return values
-
-    def _without_value(self, name: str, values: VariableValues) -> list[str]:
+    def without_value(name: str) -> list[str]:
         """The variables that a composed one is made of and that have no value."""
-        source = self.sources.get(name)
+        source = sources.get(name)
         found = []
         for part in variables_of(source.text) if source and source.text else ():
             try:
                 values.get(part)
             except NoValue:
-                found += self._without_value(part, values) or [part]
+                found += without_value(part) or [part]
         return found
 
-    def _file(self, file: str) -> tuple[Mapping[str, Any], str | None]:
-        """What a file says that gave values before, and why it says nothing, if it cannot be read."""
-        if file not in self._files:
-            self._files[file] = self._values_in(file)
-        return self._files[file]
-
-    def _values_in(self, file: str) -> tuple[Mapping[str, Any], str | None]:
-        """Only a regular file counts, for nobody chose it on the command line."""
-        path = self.base / file
+    problems: dict[str, Diagnostic] = {}
+    for name in names:
         try:
-            document = parse(read_file(path, _MOST_BYTES).data, path, file)
-        except OSError as error:
-            kind = "it is " if isinstance(error, NotRegular | TooLarge) else ""
-            return {}, f"{kind}{error.strerror or type(error).__name__}"
-        why = document.problems[0].why if document.problems else None
-        return ({} if why else document.tree), why
+            learn([str(values.get(name))])
+        except NoValue as error:
+            for missing in without_value(name) or [name]:
+                told = Diagnostic(*error.problem[:3])
+                if told.what == NO_VALUE:
+                    source = sources.get(missing)
+                    unread = read(source.file)[1] if source and source.file else None
+                    told = _missing(missing, source, unread)
+                problems.setdefault(missing, told)
+    if problems:
+        raise ManifestInvalid(*problems.values())
+    return values
 
-    def _missing(self, name: str) -> Diagnostic:
-        source = self.sources.get(name)
-        fix = f"--var {name}=VALUE"
-        if source is None:
-            why = f'the source of the value of "{name}" is not recorded'
-        elif source.env is not None:
-            why = f'the value of "{name}" came from the environment variable {source.env}, which is not set'
-            fix = f"export {source.env}=VALUE, or give {fix}"
-        elif source.file is not None:
-            unread = self._file(source.file)[1]
-            said = f"which cannot be read: {unread}" if unread else "which no longer contains it"
-            why = f'the value of "{name}" came from {source.file}, {said}'
-            fix = f"give --var-file FILE or {fix}"
-        elif source.given:
-            why = f'the value of "{name}" was given by --var and is not stored'
-        elif source.text is not None:
-            why = f'the value of "{name}" is {source.text}, and a variable of the environment is not set'
-        else:
-            why = f'the value of "{name}" was in the manifest and is not stored'
-        return Diagnostic(NO_VALUE, why, fix if source and (source.env or source.file) else f"give {fix}")
+
+def _values_in(base: Path, file: str) -> tuple[Mapping[str, Any], str | None]:
+    """What a file says that gave values before, and why it says nothing, if it cannot be read.
+
+    Only a regular file counts, for nobody chose it on the command line.
+    """
+    path = base / file
+    try:
+        document = parse(read_file(path, _MOST_BYTES).data, path, file)
+    except OSError as error:
+        kind = "it is " if isinstance(error, NotRegular | TooLarge) else ""
+        return {}, f"{kind}{error.strerror or type(error).__name__}"
+    why = document.problems[0].why if document.problems else None
+    return ({} if why else document.tree), why
+
+
+def _missing(name: str, source: VariableSource | None, unread: str | None) -> Diagnostic:
+    """Say that a variable has no value any more, and where it had it from."""
+    subject, fix = f'the value of "{name}"', f"give --var {name}=VALUE"
+    if source is None:
+        why = f"the source of {subject} is not recorded"
+    elif source.env is not None:
+        why = f"{subject} came from the environment variable {source.env}, which is not set"
+        fix = f"export {source.env}=VALUE, or {fix}"
+    elif source.file is not None:
+        said = f"which cannot be read: {unread}" if unread else "which no longer contains it"
+        why = f"{subject} came from {source.file}, {said}"
+        fix = f"give --var-file FILE or --var {name}=VALUE"
+    elif source.given:
+        why = f"{subject} was given by --var and is not stored"
+    elif source.text is not None:
+        why = f"{subject} is {source.text}, and a variable of the environment is not set"
+    else:
+        why = f"{subject} was in the manifest and is not stored"
+    return Diagnostic(NO_VALUE, why, fix)
