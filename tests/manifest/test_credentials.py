@@ -33,40 +33,15 @@ def test_table_has_every_variable_that_the_backends_read_and_that_is_no_address(
     assert not named.intersection((*TOKENS, PASSWORD, *(name for names in ACCESS_KEYS for name in names)))
 
 
-@pytest.mark.parametrize("name", sorted(CREDENTIAL_NAMES))
-@pytest.mark.parametrize(
-    ("text", "path"),
-    [
-        ("jobs:\n  a:{body}", "jobs.a.algorithm.environments.X"),
-        ("jobs:\n  a: {{raw: {{deep: [{{er: 'x ${{env.{name}}}'}}]}}}}", "jobs.a.raw.deep[0].er"),
-        ("jobs:\n  a: {{state: absent, description: '${{env.{name}}}'}}", "jobs.a.description"),
-        (
-            "defaults: {{algorithm: {{parameters: {{p: '${{env.{name}}}'}}}}}}",
-            "defaults.algorithm.parameters.p",
-        ),
-        ("variables: {{v: {{env: {name}, sensitive: true}}}}", "variables.v.env"),
-        ("variables: {{v: {{env: {name}, default: 1}}}}", "variables.v.env"),
-        ("variables: {{v: {{default: '${{env.{name}}}'}}}}", "variables.v.default"),
-        ("variables: {{v: {{default: {{a: ['b ${{env.{name}}}']}}}}}}", "variables.v.default.a[0]"),
-    ],
-    ids=["environment", "raw", "absent", "defaults", "env", "env and default", "default", "in a default"],
-)
-@pytest.mark.parametrize("is_set", [True, False])
-def test_name_of_a_credential_is_refused_where_it_flows_into_jobs(
-    place: Place, text: str, path: str, name: str, is_set: bool
-) -> None:
-    place.write(HEAD + text.format(name=name, body=BODY % f"'${{env.{name}}}'"))
-    problems = place.problems(environ=ENVIRON if is_set else {}, offline=not is_set)
-    problem = next(one for one in problems if one.what == "credential not allowed here")
-    assert problem.path == path
-    assert name in problem.why
-    assert marked(problem) in (f"${{env.{name}}}", name)
-    assert problem.fix is not None
-    assert SECRET not in repr(problems)
-
-
 #: Places of a manifest where an expression may be written: `§` stands for one that names a credential.
 PLACES = {
+    "jobs.a.algorithm.environments.X": "jobs: {a: {algorithm: {environments: {X: §}}}}",
+    "jobs.a.raw.deep[0].er": "jobs: {a: {raw: {deep: [{er: 'x §'}]}}}",
+    "defaults.algorithm.parameters.p": "defaults: {algorithm: {parameters: {p: §}}}",
+    "variables.v.env": "variables: {v: {env: NAME, sensitive: true}}",
+    "variables.w.env": "variables: {w: {env: NAME, default: 1}}",
+    "variables.v.default": "variables: {v: {default: §}}",
+    "variables.v.default.a[0]": "variables: {v: {default: {a: ['b §']}}}",
     "targets.t.project_id": "targets: {t: {kind: modelarts, endpoint: https://e.example, project_id: §}}",
     "targets.t.endpoint": "targets: {t: {kind: modelarts, endpoint: 'https://§.example'}}",
     "targets.t.profile": "targets: {t: {kind: modelarts, region: r, profile: x-§}}",
@@ -112,21 +87,29 @@ IN_RECORDS = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(CREDENTIAL_NAMES))
+EVERYWHERE = [*PLACES.items(), *(("records", text) for text in IN_RECORDS.values())]
+
+
+@pytest.mark.parametrize("is_set", [True, False])
 @pytest.mark.parametrize(
-    ("path", "text"),
-    [*PLACES.items(), *(("records", text) for text in IN_RECORDS.values())],
-    ids=[*PLACES, *IN_RECORDS],
+    ("path", "text", "name"),
+    [
+        *((*where, "OS_PASSWORD") for where in EVERYWHERE),
+        *((*where, name) for where in EVERYWHERE[:4] for name in sorted(CREDENTIAL_NAMES)),
+    ],
 )
 def test_name_of_a_credential_is_refused_in_every_expression(
-    place: Place, text: str, path: str, name: str
+    place: Place, text: str, path: str, name: str, is_set: bool
 ) -> None:
-    text = textwrap.dedent(text).replace("§", f"${{env.{name}}}")
+    text = textwrap.dedent(text).replace("§", f"${{env.{name}}}").replace("NAME", name)
     place.write(f"stack: s\n{text}\n")
-    problems = place.problems(environ=ENVIRON)
+    problems = place.problems(environ=ENVIRON if is_set else {}, offline=not is_set)
     problem = next(one for one in problems if one.what == "credential not allowed here")
     assert problem.path == path
     assert name in problem.why
+    assert problem.fix is not None
+    if problem.snippet is not None:
+        assert name in marked(problem)
     assert SECRET not in repr(problems)
 
 

@@ -96,7 +96,12 @@ def test_examples_are_in_the_canonical_layout(path: Path) -> None:
     assert formatted(text) == text
 
 
-_PLAIN = st.sampled_from(["a", "x1", "0.10", "true", "obs://b/c/", "'q # q'", '"d\\n"', "", "~", "é", "1e3"])
+_PLAIN = st.sampled_from(
+    [
+        *("a", "x1", "0.10", "0123", "1e-5", "true", "obs://b/c/", "'q # q'", '"d\\n"', "'${var.x} $${y}'"),
+        *("", "~", "é", "a:b", "a#b", "-x", "&anchor a", "*anchor", "!!str 1"),
+    ]
+)
 _NAMES = st.sampled_from(
     [
         *("a", "b", "c d", '"q"', "stack", "jobs"),
@@ -109,7 +114,7 @@ _COMMENTS = st.sampled_from(["", "", "", "# one", "# two: {", "#", "# - three"])
 @st.composite
 def blocks(draw: st.DrawFn, indent: int = 0, depth: int = 0) -> list[str]:
     """The lines of a block mapping with random style, comments and blank lines."""
-    lines: list[str] = []
+    lines: list[str] = [] if depth or draw(st.booleans()) else ["# top", "---", "x: &anchor {a: 1}"]
     space = " " * indent
     for key in draw(st.lists(_NAMES, min_size=1, max_size=4, unique=True)):
         for _ in range(draw(st.integers(0, 2))):
@@ -118,7 +123,7 @@ def blocks(draw: st.DrawFn, indent: int = 0, depth: int = 0) -> list[str]:
         trailing = draw(_COMMENTS)
         trailing = " " * draw(st.integers(1, 3)) + trailing if trailing else ""
         kind = draw(
-            st.sampled_from(["plain", "flow", "text", "list", "map", "items"])
+            st.sampled_from(["plain", "flow", "text", "list", "map", "items", "merge"])
             if depth < 3
             else st.just("plain")
         )
@@ -127,8 +132,10 @@ def blocks(draw: st.DrawFn, indent: int = 0, depth: int = 0) -> list[str]:
             lines.append(f"{space}{key}:{' ' * draw(st.integers(1, 3))}{draw(_PLAIN)}{trailing}")
         elif kind == "flow":
             lines.append(f"{space}{key}: {{ a:  [1,{draw(_PLAIN) or 2}],b: {{}} }}{trailing}")
+        elif kind == "merge":
+            lines.append(f"{space}{key}: {{<<: *anchor,b: 2}}{trailing}")
         elif kind == "text":
-            mark = draw(st.sampled_from(["|", "|-", ">", ">-"]))
+            mark = draw(st.sampled_from(["|", "|-", ">", ">-", "|+"]))
             lines += [
                 f"{space}{key}: {mark}",
                 f"{space}{' ' * step}one",
@@ -152,7 +159,7 @@ def blocks(draw: st.DrawFn, indent: int = 0, depth: int = 0) -> list[str]:
 
 
 def _comments(text: str) -> list[str]:
-    return sorted(re.findall(r"(?:^|\s)(#(?: one| two: \{| - three)?)$", text, flags=re.MULTILINE))
+    return sorted(re.findall(r"(?:^|\s)(#(?: top| one| two: \{| - three)?)$", text, flags=re.MULTILINE))
 
 
 @settings(max_examples=300, deadline=None)

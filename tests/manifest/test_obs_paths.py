@@ -41,49 +41,16 @@ ACCEPTED = [
     "spec: {resource: {flavor_id: gpu}}\n",
 ]
 
-DIRECTORY = "a directory must end in / (ModelArts.2791)"
-FORM = "must be obs://BUCKET/… or /BUCKET/…"
-
 REFUSED = [
-    (a_job("obs://b/code"), DIRECTORY, 'write "obs://b/code/"', "'obs://b/code'", "algorithm.code_dir"),
-    (a_job("b/code/"), FORM, 'write "obs://b/code/"', "'b/code/'", "algorithm.code_dir"),
-    (a_job("https://b/code/"), FORM, None, "'https://b/code/'", "algorithm.code_dir"),
-    (a_job("obs:/b/code/"), FORM, None, "'obs:/b/code/'", "algorithm.code_dir"),
-    (
-        a_job(boot="obs://b/code/"),
-        "boot_file must be a file, not a directory (ModelArts.2758)",
-        None,
-        "'obs://b/code/'",
-        "algorithm.boot_file",
-    ),
-    (
-        a_job(more=", outputs: {out: 'obs://b/out'}"),
-        DIRECTORY,
-        'write "obs://b/out/"',
-        "'obs://b/out'",
-        "algorithm.outputs.out.remote.obs.obs_url",
-    ),
-    (
-        a_job(more=", outputs: [{name: out, remote: {obs: {obs_url: 'obs://b/out'}}}]"),
-        DIRECTORY,
-        'write "obs://b/out/"',
-        "'obs://b/out'",
-        "algorithm.outputs.out.remote.obs.obs_url",
-    ),
-    (
-        a_job(more=", inputs: {data: 'hdfs://b/in'}"),
-        FORM,
-        None,
-        "'hdfs://b/in'",
-        "algorithm.inputs.data.remote.obs.obs_url",
-    ),
-    (
-        JOB.replace("spec: {", "spec: {log_export_path: {obs_url: 'obs://b/log'}, "),
-        DIRECTORY,
-        'write "obs://b/log/"',
-        "'obs://b/log'",
-        "spec.log_export_path.obs_url",
-    ),
+    a_job("obs://b/code"),
+    a_job("b/code/"),
+    a_job("https://b/code/"),
+    a_job("obs:/b/code/"),
+    a_job(boot="obs://b/code/"),
+    a_job(more=", outputs: {out: 'obs://b/out'}"),
+    a_job(more=", outputs: [{name: out, remote: {obs: {obs_url: 'obs://b/out'}}}]"),
+    a_job(more=", inputs: {data: 'hdfs://b/in'}"),
+    JOB.replace("spec: {", "spec: {log_export_path: {obs_url: 'obs://b/log'}, "),
 ]
 
 
@@ -93,10 +60,10 @@ def test_path_that_the_service_takes_is_valid(place: Place, body: str) -> None:
     check_job({**(job.body or {}), "metadata": {"name": "a"}})
 
 
-@pytest.mark.parametrize(("body", "rule", "fix", "at", "path"), REFUSED, ids=range(len(REFUSED)))
-def test_emulator_refuses_the_same(
-    place: Place, body: str, rule: str, fix: str | None, at: str, path: str
-) -> None:
+@pytest.mark.parametrize("body", REFUSED, ids=range(len(REFUSED)))
+def test_path_that_we_refuse_the_emulator_refuses_too(place: Place, body: str) -> None:
+    write(place, body)
+    assert place.problem().what == "invalid OBS path"
     read = YAML(typ="safe", pure=True).load(body)
     algorithm = read["algorithm"]
     for kind in ("inputs", "outputs"):
