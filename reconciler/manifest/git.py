@@ -13,13 +13,12 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from shutil import which
-from typing import IO, Literal, NamedTuple
+from typing import IO, NamedTuple
 
 from reconciler.errors import Diagnostic, ReconcilerError
 from reconciler.manifest.files import SUFFIXES
@@ -66,24 +65,12 @@ class GitFailed(ReconcilerError):
 
 
 #: What stands at a path of a commit, by its mode.
-_KIND_BY_MODE: dict[str, Literal["file", "link", "submodule"]] = {
-    "100644": "file",
-    "100755": "file",
-    "120000": "link",
-    "160000": "submodule",
-}
+_KIND_BY_MODE = {"100644": "file", "100755": "file", "120000": "link", "160000": "submodule"}
+#: A path of a commit from the top of the repository, what stands there, and the id of its content.
+_TreeEntry = tuple[str, str, str]
 
 
-class TreeEntry(NamedTuple):
-    """One path of a commit, from the top of the repository."""
-
-    path: str
-    kind: Literal["file", "link", "submodule"]
-    oid: str
-
-
-@dataclass(frozen=True)
-class Repository:
+class Repository(NamedTuple):
     """The repository around a directory. `prefix` is the directory's path in it, "" at its top."""
 
     git: str
@@ -103,13 +90,13 @@ class Repository:
         if git is None:
             return None
         found = cls(git, directory, "", directory, git_environment(environ))
-        done = found._run("rev-parse", "--git-common-dir", "--show-prefix")
-        if done.code:
-            if b"not a git repository" in done.err:
-                return None
-            raise _failed("git rev-parse", done.err)
-        common, _, prefix = os.fsdecode(done.out).removesuffix("\n").partition("\n")
-        return cls(git, directory, prefix.rstrip("/"), (directory / common).resolve(), found.environ)
+        code, out, err = found._run("rev-parse", "--git-common-dir", "--show-prefix")
+        if code and b"not a git repository" in err:
+            return None
+        if code:
+            raise _failed("git rev-parse", err)
+        common, _, prefix = os.fsdecode(out).removesuffix("\n").partition("\n")
+        return found._replace(prefix=prefix.rstrip("/"), common_directory=(directory / common).resolve())
 
     def commit(self, revision: str) -> str | None:
         """The id of the commit that a revision (`main`, `HEAD~1`, `:/text`, …) names, or None."""
@@ -120,22 +107,32 @@ class Repository:
         return self._object(f"{found}^{{commit}}") if found else None
 
     def _object(self, revision: str) -> str | None:
-        done = self._run("rev-parse", "--verify", "--quiet", revision)
-        found = os.fsdecode(done.out.removesuffix(b"\n"))
-        return found if done.code == 0 and re.fullmatch("[0-9a-f]{40,64}", found) else None
+        code, out, _ = self._run("rev-parse", "--verify", "--quiet", revision)
+        found = os.fsdecode(out.removesuffix(b"\n"))
+        return found if code == 0 and re.fullmatch("[0-9a-f]{40,64}", found) else None
 
-    def entries(self, commit: str) -> list[TreeEntry]:
+    def entries(self, commit: str) -> list[_TreeEntry]:
         """Every file, link and submodule of a commit.
 
         Raises:
             GitFailed: it cannot be listed, or holds a path that leads out of it.
         """
-        done = self._run("ls-tree", "-r", "-z", "--full-tree", commit)
-        if done.code:
-            raise _failed(f"git ls-tree {commit}", done.err)
-        return [entry for line in done.out.split(b"\0") if line and (entry := _entry(line)) is not None]
+        code, out, err = self._run("ls-tree", "-r", "-z", "--full-tree", commit)
+        if code:
+            raise _failed(f"git ls-tree {commit}", err)
+        entries = []
+        for line in filter(None, out.split(b"\0")):
+            head, _, name = line.partition(b"\t")
+            mode, _, oid = os.fsdecode(head).split(" ")
+            path = os.fsdecode(name)
+            if {"", ".", ".."} & set(path.split("/")):
+                raise _failed("git ls-tree", f"the path {path!r} leads out of the repository".encode())
+            if mode in _KIND_BY_MODE:
+                entries.append((path, _KIND_BY_MODE[mode], oid))
+        return entries
 
-    def _run(self, *arguments: str) -> _Done:
+    def _run(self, *arguments: str) -> tuple[int, bytes, bytes]:
+        """The exit code of git, and what it says on stdout and on stderr."""
         with tempfile.TemporaryFile() as errors:
             with self._started(*arguments, errors=errors) as process:
                 assert process.stdout is not None
@@ -143,7 +140,7 @@ class Repository:
                 if len(out) > _MAX_LISTING_BYTES:
                     raise _failed(f"git {arguments[0]}", b"the list of all paths is larger than 256 MB")
             errors.seek(0)
-            return _Done(process.returncode, out, errors.read(_CHUNK))
+            return process.returncode, out, errors.read(_CHUNK)
 
     @contextmanager
     def _started(self, *arguments: str, errors: IO[bytes] | int) -> Iterator[subprocess.Popen[bytes]]:
@@ -187,18 +184,41 @@ class Repository:
             )
 
     @contextmanager
-    def blobs(self) -> Iterator[BlobReader]:
-        """Read the contents of files, one after the other."""
+    def blobs(self) -> Iterator[Callable[[str, int, IO[bytes]], int]]:
+        """Read the contents of files, one after the other, from one process.
+
+        Yields a function that copies at most so many bytes of a content, and returns how many it has.
+
+        Raises:
+            GitFailed: the repository does not have it.
+        """
         with self._started("cat-file", "--batch", errors=subprocess.DEVNULL) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            yield BlobReader(process.stdin, process.stdout)
+            requests, responses = process.stdin, process.stdout
+            assert requests is not None
+            assert responses is not None
 
+            def copy(oid: str, most: int, into: IO[bytes]) -> int:
+                why = f"object {oid} is not in the repository; a shallow or partial clone lacks it".encode()
+                missing = _failed("git cat-file", why)
+                try:
+                    requests.write(oid.encode() + b"\n")
+                    requests.flush()
+                except BrokenPipeError:
+                    raise missing from None
+                head = responses.readline().split()
+                if len(head) != 3 or head[1] != b"blob":
+                    raise missing
+                size = left = int(head[2])
+                while left:
+                    chunk = responses.read(min(left, _CHUNK))
+                    if not chunk:
+                        raise missing
+                    into.write(chunk[: max(0, most - (size - left))])
+                    left -= len(chunk)
+                responses.read(1)  # the line feed behind the content
+                return size
 
-class _Done(NamedTuple):
-    code: int
-    out: bytes
-    err: bytes
+            yield copy
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -207,58 +227,11 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _entry(line: bytes) -> TreeEntry | None:
-    head, _, name = line.partition(b"\t")
-    mode, _, oid = os.fsdecode(head).split(" ")
-    path = os.fsdecode(name)
-    if {"", ".", ".."} & set(path.split("/")):
-        raise _failed("git ls-tree", f"the path {path!r} leads out of the repository".encode())
-    kind = _KIND_BY_MODE.get(mode)
-    return None if kind is None else TreeEntry(path, kind, oid)
-
-
 def _failed(what: str, said: bytes) -> GitFailed:
     return GitFailed(Diagnostic("git failed", f"{what}: {said.decode('utf-8', 'replace').strip()}"))
 
 
-class BlobReader:
-    """Asks one running `git cat-file --batch`."""
-
-    def __init__(self, requests: IO[bytes], responses: IO[bytes]) -> None:
-        self._requests, self._responses = requests, responses
-
-    def copy(self, oid: str, most: int, into: IO[bytes]) -> int:
-        """Copy at most so many bytes of a file's content; returns how many it has.
-
-        Raises:
-            GitFailed: the repository does not have it.
-        """
-        try:
-            self._requests.write(oid.encode() + b"\n")
-            self._requests.flush()
-        except BrokenPipeError:
-            raise _missing(oid) from None
-        head = self._responses.readline().split()
-        if len(head) != 3 or head[1] != b"blob":
-            raise _missing(oid)
-        size = left = int(head[2])
-        while left:
-            chunk = self._responses.read(min(left, _CHUNK))
-            if not chunk:
-                raise _missing(oid)
-            into.write(chunk[: max(0, most - (size - left))])
-            left -= len(chunk)
-        self._responses.read(1)  # the line feed behind the content
-        return size
-
-
-def _missing(oid: str) -> GitFailed:
-    why = f"object {oid} is not in the repository; a shallow or partial clone lacks it".encode()
-    return _failed("git cat-file", why)
-
-
-@dataclass(frozen=True)
-class CommitFiles:
+class CommitFiles(NamedTuple):
     """The manifest files of a commit, copied below a directory.
 
     `paths` are all of its paths, `left_out` those that could not be copied, each with why.
@@ -287,16 +260,16 @@ def copy_manifests(repository: Repository, commit: str, directory: Path) -> Comm
         GitFailed: the repository cannot be read.
     """
     entries = repository.entries(commit)
-    left_out = {entry.path: why for entry in entries if (why := _why_not_copied(entry.path, directory))}
-    left_out |= {entry.path: "it is a submodule" for entry in entries if entry.kind == "submodule"}
-    files = {entry.path: entry for entry in entries if entry.kind == "file" and entry.path not in left_out}
+    left_out = {path: why for path, _, _ in entries if (why := _why_not_copied(path, directory))}
+    left_out |= {path: "it is a submodule" for path, kind, _ in entries if kind == "submodule"}
+    files = {path: oid for path, kind, oid in entries if kind == "file" and path not in left_out}
     links: dict[str, str] = {}
-    with repository.blobs() as blobs:
-        for entry in entries:
-            if entry.kind == "link" and entry.path not in left_out:
+    with repository.blobs() as copy_blob:
+        for path, kind, oid in entries:
+            if kind == "link" and path not in left_out:
                 content = BytesIO()
-                blobs.copy(entry.oid, _MAX_PATH_BYTES + 1, content)
-                links[entry.path] = os.fsdecode(content.getvalue())
+                copy_blob(oid, _MAX_PATH_BYTES + 1, content)
+                links[path] = os.fsdecode(content.getvalue())
         wanted = {path for path in files if path.endswith(SUFFIXES)}
         targets = (os.path.normpath(PurePosixPath(path).parent / link) for path, link in links.items())
         wanted |= {target for target in targets if target in files}
@@ -304,12 +277,12 @@ def copy_manifests(repository: Repository, commit: str, directory: Path) -> Comm
             copy = directory / path
             copy.parent.mkdir(parents=True, exist_ok=True)
             with copy.open("xb") as file:
-                size = blobs.copy(files[path].oid, MAX_FILE_BYTES, file)
+                size = copy_blob(files[path], MAX_FILE_BYTES, file)
                 if size > MAX_FILE_BYTES:
                     file.truncate(size)  # the loader says that it is too large
     # Last, so that nothing is written through one.
     left_out |= _make_links(links, directory)
-    return CommitFiles(frozenset(entry.path for entry in entries), left_out)
+    return CommitFiles(frozenset(path for path, _, _ in entries), left_out)
 
 
 def _why_not_copied(path: str, directory: Path) -> str | None:
