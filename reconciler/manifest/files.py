@@ -12,6 +12,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,18 +62,16 @@ def _reason(document: Document) -> Diagnostic:
         cause = next(iter(document.problems), None)
         why = f"it cannot be read: {cause.what}" if cause else "it cannot be read"
         return Diagnostic(_WHAT, why, location=(cause and cause.location) or begin)
-    if not document.tree:
-        return Diagnostic(_WHAT, "it is empty", location=begin)
-    if not document.shows_lines:
-        return Diagnostic(_WHAT, "it has no key of a manifest", location=begin)
-    from difflib import get_close_matches
+    if document.tree and document.shows_lines:
+        from difflib import get_close_matches
 
-    names = {name.lower(): name for name in document.tree}
-    if near := get_close_matches("stack", names, n=1, cutoff=0.75):
-        name = names[near[0]]
-        fix = f'did you mean "stack" instead of "{name}"?'
-        return diagnose(document, (name,), _WHAT, "it has no stack:", fix, at_key=True)
-    return Diagnostic(_WHAT, "it has no stack:", location=begin)
+        names = {name.lower(): name for name in document.tree}
+        if near := get_close_matches("stack", names, n=1, cutoff=0.75):
+            name = names[near[0]]
+            fix = f'did you mean "stack" instead of "{name}"?'
+            return diagnose(document, (name,), _WHAT, "it has no stack:", fix, at_key=True)
+    is_ours = "it has no stack:" if document.shows_lines else "it has no key of a manifest"
+    return Diagnostic(_WHAT, is_ours if document.tree else "it is empty", location=begin)
 
 
 SUFFIXES = (".yaml", ".yml")
@@ -112,13 +111,6 @@ class FileTree(NamedTuple):
     directory: Path
     prefix: str
 
-    def shown(self, path: Path) -> str:
-        """The name of a file in messages."""
-        if path == self.directory:
-            return self.prefix
-        below = path.is_relative_to(self.directory)
-        return self.prefix + (path.relative_to(self.directory) if below else path).as_posix()
-
 
 class FileReader:
     """Reads files, each once. `not_manifests` are the variable files.
@@ -157,10 +149,9 @@ class FileReader:
 
     def content(self, path: Path) -> bytes | None:
         """The bytes of a file; None if it cannot be read."""
-        try:
+        with suppress(OSError):
             return self._bytes(path)
-        except OSError:
-            return None
+        return None
 
     def _bytes(self, path: Path) -> bytes:
         if path not in self._data:
@@ -170,7 +161,10 @@ class FileReader:
     def shown(self, path: Path) -> str:
         """The name of a file in messages: from the current directory, or from the top."""
         if self.tree is not None:
-            return self.tree.shown(path)
+            if path == self.tree.directory:
+                return self.tree.prefix
+            below = path.is_relative_to(self.tree.directory)
+            return self.tree.prefix + (path.relative_to(self.tree.directory) if below else path).as_posix()
         if path == self._here:
             return "."
         return path.as_posix().removeprefix(self._here.as_posix().rstrip("/") + "/")
@@ -222,24 +216,23 @@ class FileReader:
         pipe) is one all the same: reading it says what is wrong. A directory that cannot be listed is
         remembered in `unlisted`: above the stack it is none of our business, below it it is.
         """
-        files: list[Path] = []
-        directories: list[Path] = []
-        links: list[Path] = []
+        split: tuple[list[Path], list[Path], list[Path]] = [], [], []
+        files, directories, links = split
         try:
             with os.scandir(directory) as scanned:
                 entries = [entry for entry in scanned if not entry.name.startswith(".")]
         except OSError as error:
             self.unlisted[directory] = error
-            return [], [], []
+            return split
         for entry in entries:
-            path = directory / entry.name
-            if entry.is_dir(follow_symlinks=False):
-                directories.append(path)
-            elif _leads_to_directory(entry):
-                links.append(path)
+            path, leads_to_directory = directory / entry.name, False
+            with suppress(OSError):  # a loop of links
+                leads_to_directory = entry.is_dir()
+            if leads_to_directory:
+                (links if entry.is_symlink() else directories).append(path)
             elif entry.name.endswith(SUFFIXES) and path not in self.not_manifests:
                 files.append(path)
-        return files, directories, links
+        return split
 
     def roots_in(self, files: Iterable[Path]) -> list[Path]:
         """Those of the files that say `stack:`."""
@@ -247,21 +240,9 @@ class FileReader:
 
     def may_say_stack(self, path: Path) -> bool:
         """Whether the word stands in a file at all."""
-        if path in self._read:
-            return True
-        try:
-            # Parsing every YAML file of the directories above would read other people's files.
-            data = self._bytes(path)
-            return b"stack" in data or data.startswith(UTF_16)
-        except OSError:
-            return False
-
-
-def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a loop of links
-        return False
+        # Parsing every YAML file of the directories above would read other people's files.
+        data = b"stack" if path in self._read else self.content(path) or b""
+        return b"stack" in data or data.startswith(UTF_16)
 
 
 def find_stack(
@@ -384,27 +365,26 @@ def upwards(directory: Path) -> Iterator[Path]:
 
 
 def _documents(root: Path, reader: FileReader, named: frozenset[Path]) -> tuple[Document, ...]:
-    def is_another_stack(directory: Path, files: list[Path]) -> bool:
-        return directory != root and bool(reader.roots_in(files))
-
-    found = list(reader.below(root, is_another_stack))
-    paths = [path for _, files in found for path in files]
+    found = list(_below(root, reader))
     for path, target in _links_out(root, found):
         if path not in named:
             reader.refuse(path, target)
-    below = len(root.parts)
     documents = []
-    for path in sorted(paths, key=lambda path: path.parts):
+    for path in sorted((path for _, files in found for path in files), key=lambda path: path.parts):
         document = reader.document(path)
-        if document.is_case and path not in named:
-            continue
-        document.relative = "/".join(path.parts[below:])
-        documents.append(document)
+        if path in named or not document.is_case:
+            document.relative = "/".join(path.parts[len(root.parts) :])
+            documents.append(document)
     # What cannot be listed may hold jobs of the stack: they must not count as absent.
     for directory, error in sorted(reader.unlisted.items(), key=lambda item: item[0].parts):
         if directory == root or root in directory.parents:
             documents.append(unreadable_document(directory, reader.shown(directory), error))
     return tuple(documents)
+
+
+def _below(root: Path, reader: FileReader) -> Iterator[tuple[Path, list[Path]]]:
+    """Yield the directories of the stack in a directory, with their manifest files: no other stack's."""
+    return reader.below(root, lambda inner, files: inner != root and bool(reader.roots_in(files)))
 
 
 def _links_out(root: Path, found: Sequence[tuple[Path, list[Path]]]) -> Iterator[tuple[Path, Path]]:
@@ -430,12 +410,8 @@ def _no_root(paths: Sequence[Path], reader: FileReader) -> list[Diagnostic]:
         if path.is_dir():
             found.update(file for _, files in reader.below(path) for file in files)
         # What lies above is of interest only if it looks as if it said it.
-        found.update(
-            file
-            for up in upwards(directory.parent)
-            for file in reader.candidates(up)
-            if reader.may_say_stack(file)
-        )
+        for up in upwards(directory.parent):
+            found.update(filter(reader.may_say_stack, reader.candidates(up)))
     return _no_root_file(reader, paths, found, "in, above or below")
 
 
@@ -549,13 +525,9 @@ def files_digest(directory: Path, not_manifests: Sequence[Path] = ()) -> str:
     file of another stack.
     """
     reader = FileReader(not_manifests, directory)
-
-    def is_another_stack(inner: Path, files: list[Path]) -> bool:
-        return inner != directory and bool(reader.roots_in(files))
-
     digest = hashlib.sha256()
     below = len(directory.parts)
-    files = [path for _, found in reader.below(directory, is_another_stack) for path in found]
+    files = [path for _, found in _below(directory, reader) for path in found]
     for path in sorted(files, key=lambda path: path.parts):
         name = "/".join(path.parts[below:]).encode("utf-8", "surrogateescape")
         data = reader.content(path)
