@@ -29,10 +29,7 @@ _MATCHER = re.compile(r'(\w+)(=~|!=|!~|=)"((?:[^"\\]|\\.)*)"')
 def _exported() -> dict[str, dict[str, set[str]]]:
     """Each metric that the program exports with the values that each label may have; {} for any."""
     result = CheckReport(
-        exit_code=0,
-        has_compared=True,
-        summary=dict.fromkeys(DriftClass, 0),
-        plan=dict.fromkeys(Action, 0),
+        exit_code=0, has_compared=True, summary=dict.fromkeys(DriftClass, 0), plan=dict.fromkeys(Action, 0)
     )
     state = WatchState().after(result, 0.0)
     closed: dict[str, set[Any]] = {"class": set(DriftClass), "action": set(Action)}

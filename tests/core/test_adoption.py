@@ -18,14 +18,7 @@ from reconciler.core.phase import Phase
 from reconciler.core.record import HistorySnapshot, PastRevision
 from reconciler.core.stack import DesiredJob, JobEntry
 from reconciler.decide.actions import adopt_command, release_command
-from reconciler.decide.adoption import (
-    Adoption,
-    Candidate,
-    RenamedStack,
-    adopt,
-    release,
-    release_warnings,
-)
+from reconciler.decide.adoption import Adoption, Candidate, RenamedStack, adopt, release, release_warnings
 from reconciler.decide.key_state import PlanContext, Snapshot, state_of
 from reconciler.decide.plan import Action, Reason
 from tests.builders import NOW, STACK, a_job, absent, seen

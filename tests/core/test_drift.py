@@ -173,10 +173,7 @@ def test_secret_that_differs_is_not_shown() -> None:
     old = a_job(spec__notification={"topic_urn": "tell-nobody-2", "events": []})
     found = report(a_stack(declared), seen(declared, text="tell-nobody-2", body=old.body))
     [entry] = found.document()["drift"]
-    assert [change["path"] for change in entry["changes"]] == [
-        "description",
-        "spec.notification.topic_urn",
-    ]
+    assert [change["path"] for change in entry["changes"]] == ["description", "spec.notification.topic_urn"]
     assert all(change["sensitive"] for change in entry["changes"])
     assert "tell-nobody" not in json.dumps(found.document())
 

@@ -234,10 +234,7 @@ def test_former_member_of_a_sweep_ends_as_an_edit_does(
 
 
 def test_protected_member_is_released_where_its_entry_says_so() -> None:
-    sides = (
-        of_axes("lr", lifecycle={"protect": True}),
-        of_axes("lr", "batch", lifecycle={"protect": False}),
-    )
+    sides = (of_axes("lr", lifecycle={"protect": True}), of_axes("lr", "batch", lifecycle={"protect": False}))
     [job, _] = [job for job in reviewed(*sides).jobs if job.change is ChangeKind.REMOVED]
     assert (job.action, job.reason) == (Action.UPDATE, Reason.PROTECTION_RELEASED)
 

@@ -14,13 +14,7 @@ from reconciler.core.observed import Unreadable
 from reconciler.core.stack import Effect, IgnoreRule, Policy, Stack
 from reconciler.core.values import timestamp
 from reconciler.decide.drift import DriftReport, with_comparison
-from reconciler.decide.drift_check import (
-    Acceptance,
-    LastCheck,
-    StandingDrift,
-    compare,
-    content_of,
-)
+from reconciler.decide.drift_check import Acceptance, LastCheck, StandingDrift, compare, content_of
 from reconciler.decide.outcome import Outcome, Result, Status
 from reconciler.decide.plan import Action, Plan, count, last_line
 from reconciler.errors import Diagnostic, Location, Severity, Snippet

@@ -9,13 +9,7 @@ import pytest
 from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
 from reconciler.core.stack import Declared
 from reconciler.core.values import MODELARTS, TargetIdentity
-from reconciler.decide.history import (
-    HistoryDiff,
-    HistoryExcerpt,
-    HistoryReport,
-    changes_of,
-    make_history,
-)
+from reconciler.decide.history import HistoryDiff, HistoryExcerpt, HistoryReport, changes_of, make_history
 from reconciler.render import Content, Style, View, render
 from reconciler.render.history import history_text
 from reconciler.secrets import REDACTED, Redactor

@@ -104,11 +104,11 @@ def opened(browser_page: Page, tmp_path: Path) -> Page:
     return browser_page.show(render(Content.PLAN, plan, "html", View()), tmp_path / "plan.html")
 
 
-_SHOWN = "[...document.querySelectorAll('tr[data-key]')].filter(r => r.offsetHeight).map(r => r.dataset.key)"
-
-
-def shown(page: Page) -> list[str]:
-    return list(page.run(_SHOWN))
+def keys_shown(page: Page) -> list[str]:
+    script = (
+        "[...document.querySelectorAll('tr[data-key]')].filter(r => r.offsetHeight).map(r => r.dataset.key)"
+    )
+    return list(page.run(script))
 
 
 def type_filter(page: Page, text: str) -> None:
@@ -121,7 +121,7 @@ def test_nothing_is_fetched_and_nothing_from_outside_runs(opened: Page) -> None:
     assert [address.rpartition("/")[2] for address in opened.requests] == ["plan.html"]
     assert opened.errors == []
     assert opened.run("window.harmed") is None
-    assert len(shown(opened)) == len(every_action().actions) + 1
+    assert len(keys_shown(opened)) == len(every_action().actions) + 1
 
 
 @pytest.mark.parametrize("content", [one for one in Content if "html" in formats_of(one)])
@@ -133,7 +133,7 @@ def test_page_of_every_content_fetches_nothing_and_unfolds(
     browser_page.show(text, tmp_path / "page.html")
     assert [address.rpartition("/")[2] for address in browser_page.requests] == ["page.html"]
     assert browser_page.errors == []
-    assert len(shown(browser_page)) == text.count("<tr data-key=")
+    assert len(keys_shown(browser_page)) == text.count("<tr data-key=")
     browser_page.run("document.getElementById('unfold').click()")
     assert browser_page.run("document.querySelectorAll('details:not([open])').length") == 0
 
@@ -141,17 +141,17 @@ def test_page_of_every_content_fetches_nothing_and_unfolds(
 def test_filter_finds_what_is_folded(browser_page: Page, tmp_path: Path) -> None:
     browser_page.show(render(Content.HISTORY, recorded(), "html", View()), tmp_path / "history.html")
     type_filter(browser_page, "sold out")
-    assert shown(browser_page) == ["#2 apply"]
+    assert keys_shown(browser_page) == ["#2 apply"]
 
 
 def test_filter_shows_rows_that_have_all_words(opened: Page) -> None:
     type_filter(opened, "replace discards")
-    assert shown(opened) == ["replace", "replace-first"]
+    assert keys_shown(opened) == ["replace", "replace-first"]
     assert opened.run("document.getElementById('shown').value") == "2 of 13"
     type_filter(opened, "no such job")
-    assert shown(opened) == []
+    assert keys_shown(opened) == []
     type_filter(opened, "")
-    assert len(shown(opened)) == 13
+    assert len(keys_shown(opened)) == 13
 
 
 def test_changes_fold_and_unfold(opened: Page) -> None:
@@ -169,10 +169,10 @@ def test_keyboard_reaches_the_filter_the_buttons_and_each_fold(opened: Page) -> 
     assert opened.run("document.activeElement.id") == "filter"
     for letter in "terminate":
         opened.press(letter, ord(letter.upper()), letter)
-    assert "terminate" in shown(opened)
-    assert "create" not in shown(opened)
+    assert "terminate" in keys_shown(opened)
+    assert "create" not in keys_shown(opened)
     opened.press("Escape", 27)
-    assert len(shown(opened)) == 13
+    assert len(keys_shown(opened)) == 13
     reached = []
     for _ in range(3):
         opened.press("Tab", 9)

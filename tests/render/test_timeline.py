@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reconciler.core.record import PastAction
+from reconciler.core.record import PastAction, PastRevision
 from reconciler.decide.history import BarState, HistoryExcerpt, MarkKind, Timeline
 from reconciler.render.timeline import render_timeline
 from reconciler.secrets import REDACTED, Redactor
@@ -25,20 +27,18 @@ from tests.render.recorded_histories import (
     timeline_of,
 )
 from tests.render.test_hostile_text import CORPUS, HARMLESS, check_html, check_no_control
-from tests.render.test_html import Elements, check_contrasts, check_self_contained, contrast
+from tests.render.test_html import (
+    Elements,
+    check_contrasts,
+    check_self_contained,
+    contrast,
+    keys_shown,
+    type_filter,
+)
 
 STYLE = Path(__file__).parents[2] / "reconciler/render/page/timeline.css"
-STATES = (
-    "queued",
-    "running",
-    "terminating",
-    "completed",
-    "failed",
-    "abnormal",
-    "terminated",
-    "outside",
-    "unknown",
-)
+GOOD, BAD = ("completed", "running"), ("failed", "abnormal", "outside")
+STATES = (*GOOD, *BAD, "queued", "terminating", "terminated", "unknown")
 
 
 @pytest.fixture(scope="module")
@@ -59,66 +59,57 @@ def data_of(text: str) -> dict[str, Any]:
     return data
 
 
+def page_of(*revisions: PastRevision) -> str:
+    return render_timeline(timeline_of(HistoryExcerpt(None, (), revisions)))
+
+
 # ── what is in it ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_lane_per_key_says_in_words_what_it_shows(quarter: Timeline, page_text: str) -> None:
+def test_page_says_in_words_what_it_shows(quarter: Timeline, page_text: str) -> None:
     rows = [row["data-key"] for row in Elements(page_text).named("tr") if "data-key" in row]
     assert rows == [lane.key for lane in quarter.lanes]
-    assert len(rows) == 40
-    assert (
-        "3 revisions: 1 running, 1 completed, 1 terminated elsewhere; r3 running 2026-10-25T09:59:48Z; "
-        "marked: 4 updated, 1 terminated elsewhere" in page_text
-    )
-
-
-def test_summary_counts_everything(page_text: str) -> None:
-    found = re.search(r'<p class="summary">(.*?)</p>', page_text)
-    assert found
-    assert re.fullmatch(
-        r"40 keys, 1,\d{3} revisions: 1 queued, 1 running, 1,\d{3} completed, \d+ failed, \d+ abnormal, "
-        r"\d+ terminated, 1 terminated elsewhere, 1 released\. 5 changes outside of an apply\.",
-        found[1],
-    )
-    assert re.search(r"1,056 drift checks: 1,0\d\d no drift, \d+ drift, \d+ unknown", page_text)
+    for words in (
+        "3 revisions: 1 running, 1 completed, 1 terminated elsewhere; r3 running 2026-10-24T23:59:48Z; "
+        "marked: 4 updated, 1 terminated elsewhere",
+        "10 keys, 1,062 revisions: 1 queued, 1 running, 1,030 completed, 17 failed, 11 abnormal, "
+        "1 terminated elsewhere, 1 released. 5 changes outside of an apply.",
+        "1,056 drift checks: 1,035 no drift, 15 drift, 6 unknown",
+        "102 runs: 99 complete, 3 partial",
+    ):
+        assert f">{words}<" in page_text
+    text = render_timeline(quarter._replace(hidden_revisions=1_200, hidden_runs=1))
+    assert "Not shown: 1,200 older revisions and 1 older run." in text
+    assert "Nothing is recorded yet." in page_of()
 
 
 def test_legend_names_what_occurs_and_nothing_else() -> None:
-    text = render_timeline(timeline_of(HistoryExcerpt(None, (), (a_revision("a", 1, AT_S - HOUR_S),))))
+    text = page_of(a_revision("a", 1, AT_S - HOUR_S))
     assert re.findall(r'aria-hidden="true">.*?</span>(.*?)</li>', text) == ["queued", "completed"]
 
 
 def test_page_loads_nothing_and_allows_only_its_own_script_and_style(page_text: str) -> None:
     check_self_contained(page_text)
-    assert page_text.count("http") == page_text.count("https://modelarts.cn-north-4.") + page_text.count(
-        "http-equiv"
-    )
+    assert len(re.findall("http(?!s://modelarts.cn-north-4.|-equiv)", page_text)) == 0
 
 
 def test_numbers_are_those_of_the_history(quarter: Timeline, page_text: str) -> None:
     data = data_of(page_text)
-    assert len(data["lanes"]) == len(quarter.lanes)
     for lane, (bars, marks) in zip(quarter.lanes, data["lanes"], strict=True):
         assert [bar[0] for bar in bars] == [bar.number for bar in lane.bars]
         assert [data["begin"] + bar[1] for bar in bars] == [round(bar.begin_s) for bar in lane.bars]
         assert [data["states"][bar[4]][0] for bar in bars] == [bar.state for bar in lane.bars]
         assert [data["marks"][mark[0]][0] for mark in marks] == [mark.kind for mark in lane.marks]
     assert [run[0] for run in data["runs"]] == [run.id for run in quarter.runs]
+    odd = page_of(a_revision("a", 2, AT_S - HOUR_S, name="made-by-hand"))
+    assert "made-by-hand" in data_of(odd)["texts"]
 
 
-def test_name_that_does_not_follow_from_the_key_is_there() -> None:
-    odd = a_revision("a", 2, AT_S - HOUR_S)._replace(name="made-by-hand")
-    data = data_of(render_timeline(timeline_of(HistoryExcerpt(None, (), (odd,)))))
-    assert "made-by-hand" in data["texts"]
-
-
-def test_nothing_recorded_says_so() -> None:
-    assert "Nothing is recorded yet." in render_timeline(timeline_of(HistoryExcerpt()))
-
-
-def test_what_is_left_out_is_counted(quarter: Timeline) -> None:
-    text = render_timeline(quarter._replace(hidden_revisions=1_200, hidden_runs=1))
-    assert "Not shown: 1,200 older revisions and 1 older run." in text
+@pytest.mark.parametrize(("name", "words"), [("states", BarState), ("marks", MarkKind)])
+def test_every_state_and_mark_has_a_letter_of_its_own(page_text: str, name: str, words: Any) -> None:
+    rows = data_of(page_text)[name]
+    assert [row[0] for row in rows] == list(words)
+    assert len({row[2] for row in rows}) == len(rows)
 
 
 def test_revision_takes_few_characters() -> None:
@@ -133,28 +124,16 @@ def test_revision_takes_few_characters() -> None:
 
 def history_with(text: str) -> HistoryExcerpt:
     """One key, in whose history each text from outside is this one."""
-    run = a_run(
-        1,
-        AT_S - DAY_S,
-        who=text,
-        where=text,
-        command=text,
-        commit=text,
-        result=f"r{text}",
-        kind=f"k{text}",
-        summary={text: 1},
-        actions=(
-            PastAction(f"k{text}", "create", "not_found", "failed", text, code=text),
-            PastAction(f"k{text}", text, text, text, text),
-        ),
+    about = dict.fromkeys(("who", "where", "command", "commit"), text)
+    actions = (
+        PastAction(f"k{text}", "create", "not_found", "failed", text, code=text),
+        PastAction(f"k{text}", text, text, text, text),
     )
-    more: dict[str, Any] = {
-        "name": text,
-        "digest": text,
-        "phase_text": f"p{text}",
-        "phases": (("Failed", AT_S), (text, AT_S)),
-    }
-    return HistoryExcerpt(None, (run,), (a_revision(f"k{text}", 1, AT_S - HOUR_S)._replace(**more),))
+    about |= {"kind": f"k{text}", "result": f"r{text}"}
+    run = a_run(1, AT_S - DAY_S, **about, summary={text: 1}, actions=actions)
+    seen: Any = {"phase_text": f"p{text}", "phases": (("Failed", AT_S), (text, AT_S))}
+    one = a_revision(f"k{text}", 1, AT_S - HOUR_S, name=text, digest=text, **seen)
+    return HistoryExcerpt(None, (run,), (one,))
 
 
 def page_with(text: str, redact: Any = str) -> str:
@@ -196,31 +175,18 @@ def colours(number: int) -> dict[str, str]:
 def test_each_state_stands_out_and_its_letter_is_readable_on_it(number: int) -> None:
     found = colours(number)
     for state in STATES:
-        for back in ("back", "panel"):
-            assert contrast(found[state], found[back]) >= 3, (state, back)
-        assert contrast(found["ink"], found[state]) >= 4.5, state
+        assert contrast(found[state], found["panel"]) >= 3, state
         assert contrast(found[state], found["back"]) >= 4.5, state
+        assert contrast(found["ink"], found[state]) >= 4.5, state
 
 
 #: What is left of linear red, green and blue without one kind of cone. Source: Machado, Oliveira, Fernandes,
 #: "A Physiologically-based Model for Simulation of Color Vision Deficiency" (2009), severity 1.
 DEFICIENCIES = {
-    "protanopia": (
-        (0.152286, 1.052583, -0.204868),
-        (0.114503, 0.786281, 0.099216),
-        (-0.003882, -0.048116, 1.051998),
-    ),
-    "deuteranopia": (
-        (0.367322, 0.860646, -0.227968),
-        (0.280085, 0.672501, 0.047413),
-        (-0.011820, 0.042940, 0.968881),
-    ),
-    "tritanopia": (
-        (1.255528, -0.076749, -0.178779),
-        (-0.078411, 0.930809, 0.147602),
-        (0.004733, 0.691367, 0.303900),
-    ),
-}
+    "protanopia": ((0.1523, 1.0526, -0.2049), (0.1145, 0.7863, 0.0992), (-0.0039, -0.0481, 1.0520)),
+    "deuteranopia": ((0.3673, 0.8606, -0.2280), (0.2801, 0.6725, 0.0474), (-0.0118, 0.0429, 0.9689)),
+    "tritanopia": ((1.2555, -0.0767, -0.1788), (-0.0784, 0.9308, 0.1476), (0.0047, 0.6914, 0.3039)),
+}  # fmt: skip
 
 
 def seen(colour: str, matrix: tuple[tuple[float, ...], ...]) -> tuple[float, ...]:
@@ -241,12 +207,9 @@ def seen(colour: str, matrix: tuple[tuple[float, ...], ...]) -> tuple[float, ...
 @pytest.mark.parametrize("number", [0, 1], ids=["light", "dark"])
 def test_what_ended_well_and_what_did_not_differ_for_the_colour_blind(number: int, deficiency: str) -> None:
     """Letters, lines and heights tell all states apart; these are told by colour, too, whoever looks."""
-    found = colours(number)
-    for good in ("completed", "running"):
-        for bad in ("failed", "abnormal", "outside"):
-            one, other = (seen(found[name], DEFICIENCIES[deficiency]) for name in (good, bad))
-            difference = sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) ** 0.5
-            assert difference >= 15, (good, bad, difference)
+    found = {name: seen(colour, DEFICIENCIES[deficiency]) for name, colour in colours(number).items()}
+    for good, bad in itertools.product(GOOD, BAD):
+        assert math.dist(found[good], found[bad]) >= 15, (good, bad)
 
 
 # ── in a browser ────────────────────────────────────────────────────────────────────────────────────
@@ -274,25 +237,20 @@ def settled(page: Page) -> Page:
     return page
 
 
-def keys_in_view(page: Page) -> list[str]:
-    script = (
-        "[...document.querySelectorAll('[data-key]')].filter(r => r.offsetHeight).map(r => r.dataset.key)"
-    )
-    return list(page.run(script))
-
-
 def bars(page: Page, key: str) -> list[str]:
     """The states of the bars that are drawn in a lane."""
     script = f"[...document.querySelectorAll('[data-key={key}] [data-kind=bar]')].map(g => g.dataset.state)"
     return list(settled(page).run(script))
 
 
+def title_of(page: Page, key: str, kind: str = "bar") -> str:
+    """What the first bar or mark of a lane explains to whoever points at it."""
+    script = f"document.querySelector('[data-key={key}] [data-kind={kind}] title').textContent"
+    return str(settled(page).run(script))
+
+
 def span_days(page: Page) -> float:
     return float(settled(page).run("(view.to - view.from) / 86400"))
-
-
-def type_filter(page: Page, text: str) -> None:
-    page.run(f"filter.value = {text!r}; filter.dispatchEvent(new Event('input'))")
 
 
 def test_bars_and_marks_are_drawn_and_explained_and_nothing_is_fetched(opened: Page) -> None:
@@ -306,7 +264,7 @@ def test_bars_and_marks_are_drawn_and_explained_and_nothing_is_fetched(opened: P
     assert opened.run("document.querySelectorAll('[data-runs=checks] .item.bad').length") > 0
     lines = title_of(opened, "llm-pretrain").split("\n")
     assert lines[0] == "llm-pretrain r1: terminated elsewhere"
-    assert lines[1].startswith("created 2026-08-28 09:59:48 UTC by apply #")
+    assert lines[1].startswith("created 2026-08-27 23:59:48 UTC by apply #")
     assert lines[2].startswith("queued 52.8 h, ran 19 d, ended 2026-09-18")
     assert title_of(opened, "llm-pretrain", "mark").startswith("llm-pretrain: updated\n2026-09-03")
 
@@ -322,28 +280,32 @@ def test_only_what_is_near_the_view_is_drawn(browser_page: Page, tmp_path: Path)
 
 def test_filter_shows_keys_that_have_all_words(opened: Page) -> None:
     type_filter(opened, "llm")
-    assert keys_in_view(opened) == ["llm-align", "llm-pretrain", "llm-reward"]
-    assert opened.run("shown.value") == "3 of 40"
+    assert keys_shown(opened) == ["llm-align", "llm-pretrain", "llm-reward"]
+    assert opened.run("shown.value") == "3 of 10"
     type_filter(opened, "terminated elsewhere")
-    assert keys_in_view(opened) == ["llm-pretrain"]
+    assert keys_shown(opened) == ["llm-pretrain"]
     type_filter(opened, "no such key")
-    assert keys_in_view(opened) == []
+    assert keys_shown(opened) == []
     assert opened.run("document.getElementById('nothing').hidden") is False
     type_filter(opened, "")
-    assert len(keys_in_view(opened)) == 40
+    assert len(keys_shown(opened)) == 10
+
+
+def click(page: Page, selector: str) -> None:
+    page.run(f"document.querySelector({selector!r}).click()")
 
 
 def test_buttons_zoom(opened: Page) -> None:
     whole = span_days(opened)
-    opened.run("document.getElementById('zoom-in').click()")
+    click(opened, "#zoom-in")
     assert span_days(opened) == pytest.approx(whole / 2)
-    opened.run("document.getElementById('zoom-out').click()")
+    click(opened, "#zoom-out")
     assert span_days(opened) == pytest.approx(whole)
-    opened.run("document.querySelector('[data-days=\"7\"]').click()")
+    click(opened, '[data-days="7"]')
     assert span_days(opened) == pytest.approx(7)
     assert opened.run("document.querySelector('[aria-pressed=true]').textContent") == "7 d"
-    assert 7 <= len(bars(opened, "asr-zh-nightly")) <= 9
-    opened.run("document.getElementById('everything').click()")
+    assert 6 <= len(bars(opened, "asr-zh-nightly")) <= 9
+    click(opened, "#everything")
     assert span_days(opened) == pytest.approx(whole)
 
 
@@ -378,7 +340,7 @@ def test_wheel_zooms_over_the_axis_and_with_control_over_lanes(opened: Page) -> 
 
 
 def test_drag_moves_in_time(opened: Page) -> None:
-    opened.run("document.querySelector('[data-days=\"7\"]').click()")
+    click(opened, '[data-days="7"]')
     before = settled(opened).run("view.from")
     for kind, x in (("mousePressed", 0), ("mouseMoved", 100), ("mouseReleased", 200), ("mouseMoved", 300)):
         mouse(opened, kind, LANE, x, button="left", buttons=1, clickCount=1)
@@ -391,9 +353,9 @@ def test_keyboard_filters_zooms_and_moves(opened: Page) -> None:
     assert opened.run("document.activeElement.id") == "filter"
     for letter in "llm-":
         opened.press(letter, ord(letter.upper()), letter)
-    assert len(keys_in_view(opened)) == 3
+    assert len(keys_shown(opened)) == 3
     opened.press("Escape", 27)
-    assert len(keys_in_view(opened)) == 40
+    assert len(keys_shown(opened)) == 10
     opened.run("document.activeElement.blur()")
     whole = span_days(opened)
     opened.press("+", 187, "+")
@@ -413,7 +375,7 @@ def test_enter_on_a_key_lists_its_revisions(opened: Page) -> None:
     assert opened.run("document.activeElement.getAttribute('aria-expanded')") == "true"
     rows = opened.run("[...document.querySelectorAll('.detail tbody tr')].map(r => r.textContent)")
     assert len(rows) == 3 + 5
-    assert rows[0].startswith("r3running2026-10-25")
+    assert rows[0].startswith("r3running2026-10-24")
     opened.press("Enter", 13, "\r")
     assert opened.run("document.querySelectorAll('.detail').length") == 0
 
@@ -425,24 +387,15 @@ def test_bars_too_narrow_to_be_told_apart_are_counted(opened: Page) -> None:
     assert re.match(
         r"\d+ revisions\n.*\nzoom in to tell them apart", title_of(opened, "ranking-every-4h"), re.S
     )
-    opened.run("document.querySelector('[data-days=\"1\"]').click()")
+    click(opened, '[data-days="1"]')
     assert title_of(settled(opened), "ranking-every-4h").startswith("ranking-every-4h r")
-
-
-def title_of(page: Page, key: str, kind: str = "bar") -> str:
-    """What the first bar or mark of a lane explains to whoever points at it."""
-    script = f"document.querySelector('[data-key={key}] [data-kind={kind}] title').textContent"
-    return str(settled(page).run(script))
 
 
 def odd_page() -> str:
     """More revisions at one time than are drawn side by side, a long name, and one without any time."""
     many = [a_revision("many", number, AT_S - 9 * HOUR_S + 60 * number) for number in range(1, 14)]
-    timeless = a_revision("timeless", 1, AT_S)._replace(
-        created_at_s=None, started_at_s=None, duration_s=None, seen_at_s=AT_S - HOUR_S
-    )
-    long = a_revision("a" * 58, 1, AT_S - DAY_S)
-    return render_timeline(timeline_of(HistoryExcerpt(None, (), (*many, timeless, long))))
+    times = {"created_at_s": None, "started_at_s": None, "duration_s": None, "seen_at_s": AT_S - HOUR_S}
+    return page_of(*many, a_revision("timeless", 1, AT_S, **times), a_revision("a" * 58, 1, AT_S - DAY_S))
 
 
 def test_no_revision_hides_another_and_one_without_a_known_creation_says_so(
@@ -452,7 +405,7 @@ def test_no_revision_hides_another_and_one_without_a_known_creation_says_so(
     drawn = "document.querySelectorAll('[data-key=many] [data-kind=bar]')"
     assert page.run(f"[...{drawn}].map(one => Number(one.dataset.count))") == [1] * 7 + [6]
     assert page.run(f"[...{drawn}].at(-1).querySelector('text').textContent") in ("C ×6", "C")
-    page.run("document.querySelector('[data-key=timeless] .key').click()")
+    click(page, "[data-key=timeless] .key")
     assert "before 2026-11-21 07:40:00 UTC" in page.run("document.querySelector('.detail').textContent")
     assert "first seen 2026-11-21 07:40:00 UTC" in title_of(page, "timeless")
 
@@ -468,7 +421,7 @@ def test_nothing_is_cut_off(browser_page: Page, tmp_path: Path, width: int) -> N
             ".filter(one => one.getBoundingClientRect().right > right).map(one => one.textContent) })()"
         )
         assert settled(page).run(labels) == []
-        page.run("document.getElementById('zoom-in').click()")
+        click(page, "#zoom-in")
     heights = "[...document.querySelectorAll('.group button')].map(one => one.offsetHeight).filter(Boolean)"
     assert len(set(page.run(heights))) == 1
     assert page.run("document.documentElement.scrollWidth") <= width
@@ -479,7 +432,7 @@ def test_nothing_is_cut_off(browser_page: Page, tmp_path: Path, width: int) -> N
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_enough_contrast(opened: Page, scheme: str) -> None:
     opened.emulate(scheme)
-    opened.run("document.querySelector('[data-key=llm-pretrain] .key').click()")
+    click(opened, "[data-key=llm-pretrain] .key")
     check_contrasts(settled(opened), at_least=100)
 
 
@@ -513,12 +466,3 @@ def test_hostile_text_is_shown_and_does_nothing(browser_page: Page, tmp_path: Pa
     assert page.run("window.harmed") is None
     assert page.errors == []
     assert hostile in page.run("document.querySelector('.detail').textContent + document.body.textContent")
-
-
-def test_words_of_states_and_marks_have_letters_of_their_own(page_text: str) -> None:
-    data = data_of(page_text)
-    assert [word for word, _, _ in data["states"]] == list(BarState)
-    assert [word for word, _, _ in data["marks"]] == list(MarkKind)
-    for name in ("states", "marks"):
-        letters = [letter for _, _, letter in data[name]]
-        assert len(set(letters)) == len(letters)
