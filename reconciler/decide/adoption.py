@@ -92,9 +92,38 @@ def adopt(candidate: Candidate) -> Adoption:
     """Decide about a job: what stands against it, or the update that makes it ours."""
     if (refused := _refused(candidate)) is not None:
         return Adoption(refused)
-    if candidate.comparison.changes and not candidate.takes_as_is:
-        return _differs(candidate)
-    return _adopted(candidate)
+    desired, job, revision = candidate.desired, candidate.job, candidate.revision
+    comparison = candidate.comparison
+    fields = ", ".join(change.path for change in comparison.changes)
+    is_taken = "the job is taken to have the declared value"
+    is_rotated = "of the job is not the declared value; a rotated secret is no difference"
+    uncompared = [
+        ("field not compared", f"the service does not report {p}; {is_taken}") for p in comparison.unreported
+    ]
+    uncompared += (("sensitive value differs", f"{path} {is_rotated}") for path in comparison.secrets)
+    warnings = [PlanWarning(what=what, why=why, key=desired.key) for what, why in uncompared]
+    if fields and not candidate.takes_as_is:
+        detail = f"differs from the declaration in {fields}; edit the entry, or add --accept"
+        action = candidate.refused(Action.CONFLICT, Reason.DIFFERS, detail, comparison.changes)
+        # What the plan hides of the job is hidden in the patch as well.
+        shown = {change.path: change.before for change in action.changes}
+        differing = (one for one in comparison.changes if shown[one.path] != one.before)
+        hidden = {text for one in differing for text in texts_in(one.before)}
+        patch = None
+        with suppress(NotDeclarable):  # then only --accept is left
+            patch = entry_patch(desired, job, candidate.state.context.stack, hidden)
+        return Adoption(action, tuple(warnings), patch)
+    found = mutable_changes(desired, job, revision.marker, candidate.state.context.cloud)
+    changes = [Change(path="marker", before=None, after=str(revision.marker)), *found.now]
+    if job.phase is not None and job.phase.is_terminal and desired.description.strip() != job.text.strip():
+        changes.append(description_change(desired.description, job.text))
+    detail = f"{job.name} ({job.phase_text}) becomes r{revision.number}"
+    taken = found.warnings(desired.key, job)
+    if fields:
+        detail += "; taken as it is"
+        taken.append(PlanWarning(what="differs from the declaration", why=fields, key=desired.key))
+    action = update(candidate.state, revision, Reason.ADOPTED, detail, tuple(changes))
+    return Adoption(action, (*taken, *warnings))
 
 
 def _refused(candidate: Candidate) -> PlannedAction | None:
@@ -165,86 +194,36 @@ def _not_writable(state: KeyState, revision: Revision) -> PlannedAction | None:
     return draft(state, Action.BLOCKED, reason, detail, revision=revision)
 
 
-# --- what it says where nothing does
-
-
-def _differs(candidate: Candidate) -> Adoption:
-    changes = candidate.comparison.changes
-    fields = ", ".join(change.path for change in changes)
-    detail = f"differs from the declaration in {fields}; edit the entry, or add --accept"
-    action = candidate.refused(Action.CONFLICT, Reason.DIFFERS, detail, changes)
-    # What the plan hides of the job is hidden in the patch as well.
-    shown = {change.path: change.before for change in action.changes}
-    hidden = {text for one in changes if shown[one.path] != one.before for text in texts_in(one.before)}
-    patch = None
-    with suppress(NotDeclarable):  # then only --accept is left
-        patch = entry_patch(candidate.desired, candidate.job, candidate.state.context.stack, hidden)
-    return Adoption(action, _uncompared(candidate.desired.key, candidate.comparison), patch)
-
-
-def _adopted(candidate: Candidate) -> Adoption:
-    desired, job, revision = candidate.desired, candidate.job, candidate.revision
-    found = mutable_changes(desired, job, revision.marker, candidate.state.context.cloud)
-    changes = list(found.now)
-    if job.phase is not None and job.phase.is_terminal and desired.description.strip() != job.text.strip():
-        changes.append(description_change(desired.description, job.text))
-    marker = Change(path="marker", before=None, after=str(revision.marker))
-    detail = f"{job.name} ({job.phase_text}) becomes r{revision.number}"
-    warnings = found.warnings(desired.key, job)
-    if candidate.comparison.changes:
-        fields = ", ".join(change.path for change in candidate.comparison.changes)
-        detail += "; taken as it is"
-        warnings.append(PlanWarning(what="differs from the declaration", why=fields, key=desired.key))
-    action = update(candidate.state, revision, Reason.ADOPTED, detail, (marker, *changes))
-    return Adoption(action, (*warnings, *_uncompared(desired.key, candidate.comparison)))
-
-
-def _uncompared(key: str, comparison: JobComparison) -> tuple[PlanWarning, ...]:
-    is_taken = "the job is taken to have the declared value"
-    is_rotated = "of the job is not the declared value; a rotated secret is no difference"
-    return (
-        *(
-            PlanWarning(
-                what="field not compared", why=f"the service does not report {path}; {is_taken}", key=key
-            )
-            for path in comparison.unreported
-        ),
-        *(
-            PlanWarning(what="sensitive value differs", why=f"{path} {is_rotated}", key=key)
-            for path in comparison.secrets
-        ),
-    )
-
-
 # --- release
 
 
 def release(state: KeyState) -> list[PlannedAction]:
     """Take the marker off every revision of a key; what cannot be written on now is blocked."""
-    why = _why_unread(state.ownership, state.view)
-    return [unreadable(state, why)] if why else [_released(state, one) for one in state.view.owned]
+    if why := _why_unread(state.ownership, state.view):
+        return [unreadable(state, why)]
+    actions = []
+    for revision in state.view.owned:
+        job = revision.job
+        goes_on = "goes on, unmanaged" if job.is_active else "is unmanaged from then on"
+        detail = f"released: {job.name} ({job.phase_text}) {goes_on}"
+        change = Change(path="marker", before=str(revision.marker), after=None)
+        released = draft(
+            state,
+            Action.UPDATE,
+            Reason.RELEASED,
+            detail,
+            revision=revision,
+            changes=(change,),
+            desired={"description": job.text},
+        )
+        actions.append(_not_writable(state, revision) or released)
+    return actions
 
 
 def _why_unread(ownership: Ownership, view: KeyView) -> str | None:
     if view.unreadable:
         return view.unreadable[0].why
     return "the list could not be read" if ownership.problem is not None else None
-
-
-def _released(state: KeyState, revision: Revision) -> PlannedAction:
-    job = revision.job
-    if (blocked := _not_writable(state, revision)) is not None:
-        return blocked
-    goes_on = "goes on, unmanaged" if job.is_active else "is unmanaged from then on"
-    return draft(
-        state,
-        Action.UPDATE,
-        Reason.RELEASED,
-        f"released: {job.name} ({job.phase_text}) {goes_on}",
-        revision=revision,
-        changes=(Change(path="marker", before=str(revision.marker), after=None),),
-        desired={"description": job.text},
-    )
 
 
 def release_warnings(desired: DesiredJob | None, actions: Iterable[PlannedAction]) -> tuple[PlanWarning, ...]:

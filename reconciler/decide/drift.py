@@ -89,38 +89,38 @@ def compare_fields(
     job, marker = revision.job, revision.marker
     # A renaming that waits to be applied is said apart, so the key is the one on the marker.
     as_named = replace(declared, key=marker.key)
-    sent = applied.mutable if applied else None
-    wanted = mutable_changes(as_named, job, marker, cloud, sent)
+    wanted = mutable_changes(as_named, job, marker, cloud, applied.mutable if applied else None)
     # What the marker says of the schedule was written by an apply, as its digest was: the manifest is ahead.
-    schedule = tuple(change for change in wanted.now if change.path == MARKER_SCHEDULE)
-    if applied is None:
-        return FieldDrift(_modified(mask(wanted.now)), schedule, "is declared", wanted)
-    since = mutable_changes(_as_applied(as_named, revision, applied), job, marker, cloud, sent)
-    below = tuple(f"{path}." for path in edited_paths(declared, applied))
-    pending = tuple(change for change in mask(wanted.now, [applied]) if f"{change.path}.".startswith(below))
-    modified = _modified(mask(since.now, [applied]))
-    return FieldDrift(modified, (*pending, *schedule), "was last applied", wanted)
-
-
-def _as_applied(declared: DesiredJob, revision: Revision, applied: Declared) -> DesiredJob:
-    """The declaration as it was last applied. A secret is not recorded, so the declared one stands for it.
-
-    Neither is a text that only has the letters of one; a short secret may be an ordinary word.
-    """
-    description = _restored(applied.description, declared.description, revision.job.text)
-    if show(declared.description) == description:
-        description = declared.description
-    elif any(isinstance(part, Reference) for part in parts_of(description)):
-        description = revision.job.text  # of a secret only the name is recorded: nobody knows the text
-    return DesiredJob(
-        key=declared.key,
-        body=with_secrets_of(
-            declared.body or {}, _restored(applied.mutable, declared.body, revision.job.body)
-        ),
-        digest=revision.marker.digest,
-        description=description,
-        lifecycle=Lifecycle(protect=applied.protect),
+    pending = tuple(change for change in wanted.now if change.path == MARKER_SCHEDULE)
+    differing, basis = mask(wanted.now), "is declared"
+    if applied is not None:
+        # A secret is not recorded, so the declared one stands for it. Neither is a text that only has the
+        # letters of one; a short secret may be an ordinary word.
+        description = _restored(applied.description, declared.description, job.text)
+        if show(declared.description) == description:
+            description = declared.description
+        elif any(isinstance(part, Reference) for part in parts_of(description)):
+            description = job.text  # of a secret only the name is recorded: nobody knows the text
+        body = _restored(applied.mutable, declared.body, job.body)
+        as_applied = DesiredJob(
+            key=marker.key,
+            body=with_secrets_of(declared.body or {}, body),
+            digest=marker.digest,
+            description=description,
+            lifecycle=Lifecycle(protect=applied.protect),
+        )
+        since = mutable_changes(as_applied, job, marker, cloud, applied.mutable)
+        differing, basis = mask(since.now, [applied]), "was last applied"
+        below = tuple(f"{path}." for path in edited_paths(declared, applied))
+        edits = mask(wanted.now, [applied])
+        pending = (*(change for change in edits if f"{change.path}.".startswith(below)), *pending)
+    # The changes of an update seen from the other side: what was left, and what is there now.
+    modified = tuple(
+        one.model_copy(update={"before": one.after, "after": one.before})
+        for one in differing
+        if one.path != MARKER_SCHEDULE
     )
+    return FieldDrift(modified, pending, basis, wanted)
 
 
 def _restored(recorded: Any, *others: Any) -> Any:
@@ -137,19 +137,6 @@ def _restored(recorded: Any, *others: Any) -> Any:
         lists = (one for one in others if isinstance(one, list) and len(one) == len(recorded))
         return [_restored(*items) for items in zip(recorded, *lists, strict=True)]
     return recorded
-
-
-def _modified(changes: Iterable[Change]) -> tuple[Change, ...]:
-    """The changes of an update seen from the other side: what was left, and what is there now."""
-    return tuple(
-        one.model_copy(update={"before": one.after, "after": one.before})
-        for one in changes
-        if one.path != MARKER_SCHEDULE
-    )
-
-
-def _spell(value: Any) -> str:
-    return "(none)" if value is None else json.dumps(show(value), ensure_ascii=False)
 
 
 # --- one key
@@ -220,18 +207,14 @@ class _KeyCheck:
                 return f"digest {revision.marker.digest} needs a newer reconciler", revision
         if rests_on_absence(state) and not state.ownership.proves_absence:
             return "a job could not be read, so it is unknown whether this one exists", None
-        if view.history_problem is not None and self._rests_on_history():
+        if view.history_problem is None:
+            return None
+        # Only the history store can say whose job holds a newer name, why nothing is owned, who began to end
+        # an undeclared job, and what was last applied.
+        rests_on_it = bool(not view.owned or state.name_holders or (self._fields and self._fields.modified))
+        if bool(state.live) if state.declared is None else rests_on_it:
             return f"the history could not be read: {view.history_problem}", state.latest
         return None
-
-    def _rests_on_history(self) -> bool:
-        """Whether the class, or whether it is drift at all, is what the history store says."""
-        if self.state.declared is None:
-            return bool(self.state.live)
-        # Whose job holds a newer name, and why nothing is owned, only the history store can say.
-        if not self.state.view.owned or self.state.name_holders:
-            return True
-        return self._fields is not None and bool(self._fields.modified)
 
     # --- drift
 
@@ -254,10 +237,15 @@ class _KeyCheck:
         if not (fields and fields.modified and latest) or self.rerun or self._retry(latest):
             return
         if ended is None or ended.job != latest.job.id:
-            changes = fields.modified
-            spelt = "; ".join(f"{one.path} {_spell(one.before)} -> {_spell(one.after)}" for one in changes)
-            detail = f"differs from what {fields.basis}: {spelt}"
-            yield self.entry(DriftClass.MODIFIED, latest, detail, changes=changes)
+            spelt = []
+            for one in fields.modified:
+                values = (
+                    "(none)" if value is None else json.dumps(show(value), ensure_ascii=False)
+                    for value in (one.before, one.after)
+                )
+                spelt.append(f"{one.path} {' -> '.join(values)}")
+            detail = f"differs from what {fields.basis}: {'; '.join(spelt)}"
+            yield self.entry(DriftClass.MODIFIED, latest, detail, changes=fields.modified)
 
     def of_undeclared(self) -> Iterator[Drift]:
         """What runs although nothing declares it, unless that is what the next apply will change."""
@@ -531,14 +519,9 @@ def is_expected(before: Phase, now: Phase) -> bool:
     Between two looks an active job may have gone several steps. From an end only the service's own
     restart leads on, and that is one step.
     """
-    if before is now or now in RULES[before].expected_next:
-        return True
-    reached, ahead = {before}, [before]
-    while ahead:
-        phase = ahead.pop()
-        steps = RULES[phase].expected_next if phase.is_active else frozenset()
-        ahead += steps - reached
-        reached |= steps
+    reached = {before, *RULES[before].expected_next}
+    for _ in Phase if before.is_active else ():
+        reached |= {step for one in reached if one.is_active for step in RULES[one].expected_next}
     return now in reached
 
 
