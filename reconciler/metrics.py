@@ -88,7 +88,9 @@ def metrics_app(
 ) -> WSGIApplication:
     """The application: `/metrics`, and `/healthz` with 200 or 503."""
 
-    def answer(path: str) -> tuple[str, str, bytes]:
+    def answer(method: str, path: str) -> tuple[str, str, bytes]:
+        if method not in ("GET", "HEAD"):
+            return "405 Method Not Allowed", _TEXT, b"GET it\n"
         if path == "/metrics":
             return "200 OK", CONTENT_TYPE_LATEST, generate_latest(_registry(metrics()))
         if path == "/healthz":
@@ -98,10 +100,7 @@ def metrics_app(
         return "404 Not Found", _TEXT, b"there are /metrics and /healthz\n"
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
-            status, kind, body = "405 Method Not Allowed", _TEXT, b"GET it\n"
-        else:
-            status, kind, body = answer(str(environ.get("PATH_INFO", "")))
+        status, kind, body = answer(environ["REQUEST_METHOD"], str(environ.get("PATH_INFO", "")))
         start_response(status, [("Content-Type", kind), ("Content-Length", str(len(body)))])
         return [body] if environ["REQUEST_METHOD"] != "HEAD" else []
 

@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
+from itertools import accumulate
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
@@ -102,8 +103,7 @@ def notify_drift(
     assert comparison is not None
     if comparison.problem is not None:
         if destinations:
-            why = f"{comparison.problem}, so it is not known what was sent before"
-            warn(f"nothing was notified: {why}")
+            warn(f"nothing was notified: {comparison.problem}, so it is not known what was sent before")
         return before._replace(failed=len(destinations), reported=frozenset())
     fresh = {DriftId.of(entry) for entry in (*comparison.new, *comparison.changed)}
     delivered = {digest: ids - fresh for digest, ids in before.partly_delivered.items()}
@@ -120,14 +120,14 @@ def notify_drift(
         if not problem:
             sent = frozenset(map(DriftId.of, _of_classes(one.on, comparison.visible)))
             delivered[_digest(one)] = delivered.get(_digest(one), frozenset()) | sent
-    visible = {DriftId.of(entry): entry.class_.value for entry in comparison.visible}
+    visible = {DriftId.of(entry) for entry in comparison.visible}
     reported = set()
-    for id_, class_ in visible.items():
-        wanting = [one for one in destinations if class_ in one.on]
+    for id_ in visible:
+        wanting = [one for one in destinations if id_.class_ in one.on]
         has_all = all(id_ in delivered.get(_digest(one), ()) for one in wanting)
         if has_all if wanting else report.exit_code is ExitCode.CHANGES:
             reported.add(id_)
-    left = {digest: ids & visible.keys() - reported for digest, ids in delivered.items()}
+    left = {digest: ids & visible - reported for digest, ids in delivered.items()}
     partly_delivered = {digest: frozenset(ids) for digest, ids in left.items() if ids}
     return Notified(sum(map(bool, problems)), partly_delivered, frozenset(reported))
 
@@ -157,7 +157,7 @@ def check_destinations(destinations: Iterable[Destination]) -> tuple[Diagnostic,
     wrong = []
     try:
         for one in destinations:
-            if one.url is not None and not knows(one.url):
+            if one.url is not None and service_of(one.url) is None:
                 why = "Apprise knows no such service, or the URL lacks a part that it needs"
                 fix = "see the table of services in Apprise's documentation"
                 wrong.append(Diagnostic("invalid notification URL", why, fix, one.place, one.path))
@@ -221,7 +221,7 @@ def apply_notification(
     return Message(plain_text(redact(title))[:MOST_TITLE], _bounded(lines))
 
 
-def _of_classes(classes: Collection[str], entries: Sequence[Drift]) -> tuple[Drift, ...]:
+def _of_classes(classes: Collection[str], entries: Iterable[Drift]) -> tuple[Drift, ...]:
     return tuple(entry for entry in entries if entry.class_.value in classes)
 
 
@@ -244,12 +244,8 @@ def _line(text: str, redact: Redact) -> str:
 def _bounded(lines: Sequence[str]) -> str:
     """As many lines as fit; the others are counted."""
     room = MOST_BYTES - len("\n… and 99999 more lines".encode())
-    kept: list[str] = []
-    for line in lines:
-        room -= len(line.encode()) + 1
-        if room < 0:
-            break
-        kept.append(line)
+    sizes = accumulate(len(line.encode()) + 1 for line in lines)
+    kept = [line for line, size in zip(lines, sizes, strict=True) if size <= room]
     left = len(lines) - len(kept)
     return "\n".join([*kept, *([f"… and {left} more lines"] if left else [])])
 
@@ -275,15 +271,6 @@ def _send(messages: Sequence[tuple[Destination, Message]], warn: Warn) -> list[s
     return problems
 
 
-def knows(url: str) -> bool:
-    """Whether Apprise can send to a URL.
-
-    Raises:
-        NotInstalled: it cannot be known.
-    """
-    return _service(url) is not None
-
-
 def send_all(messages: Sequence[tuple[str, Message]], limit_s: float = SEND_LIMIT_S) -> tuple[str, ...]:
     """Send each message to its URL; return for each why it was not accepted, "" if it was.
 
@@ -294,7 +281,7 @@ def send_all(messages: Sequence[tuple[str, Message]], limit_s: float = SEND_LIMI
         NotInstalled: nothing can be sent.
     """
     problems = [f"no answer within {limit_s:g} s"] * len(messages)
-    services = [_service(url) for url, _ in messages]
+    services = [service_of(url) for url, _ in messages]
     is_over = False
 
     def send(number: int) -> None:
@@ -305,13 +292,12 @@ def send_all(messages: Sequence[tuple[str, Message]], limit_s: float = SEND_LIMI
         if not is_over:
             problems[number] = problem
 
-    threads = [
-        threading.Thread(target=send, args=(number,), name="notification", daemon=True)
-        for number in range(len(messages))
-    ]
     ends_s = time.monotonic() + limit_s
-    for thread in threads:
+    threads = []
+    for number in range(len(messages)):
+        thread = threading.Thread(target=send, args=(number,), name="notification", daemon=True)
         thread.start()
+        threads.append(thread)
     for thread in threads:
         thread.join(max(0.0, ends_s - time.monotonic()))
     is_over = True
@@ -333,8 +319,12 @@ def _problem_of_sending(service: Any, url: str, message: Message) -> str:
     return printable(Redactor(parts)(problem))[:_MOST_PROBLEM]
 
 
-def _service(url: str) -> Any:
-    """What sends to a URL; None if Apprise knows no such service."""
+def service_of(url: str) -> Any:
+    """What sends to a URL; None if Apprise knows no such service.
+
+    Raises:
+        NotInstalled: it cannot be known.
+    """
     # Its plugins import whatever is there, and some of that is about to be removed from Python.
     with warnings.catch_warnings(), _captured_log():
         warnings.simplefilter("ignore")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from shlex import quote
+from typing import NamedTuple
 
 from reconciler.core.ownership import Ownership, OwnershipState
 from reconciler.core.phase import Phase
@@ -41,8 +41,7 @@ class Trouble(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """One thing that was looked at; `fix` says what to do about it."""
 
     name: str

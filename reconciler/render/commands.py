@@ -176,16 +176,10 @@ def render_checks(head: str, checks: Sequence[Check], style: Style = PLAIN) -> s
 
 def checks_document(head: Mapping[str, object], checks: Sequence[Check]) -> dict[str, object]:
     """The same as plain data."""
-    documents = [
-        {
-            "name": check.name,
-            "status": check.health,
-            "detail": check.detail,
-            "fix": check.fix,
-            "trouble": check.trouble if check.health is Health.WRONG else None,
-        }
-        for check in checks
-    ]
+    documents: list[dict[str, object]] = []
+    for name, health, detail, fix, trouble in checks:
+        why = trouble if health is Health.WRONG else None
+        documents.append({"name": name, "status": health, "detail": detail, "fix": fix, "trouble": why})
     is_well = all(check.health is not Health.WRONG for check in checks)
     return {**head, "well": is_well, "checks": documents}
 

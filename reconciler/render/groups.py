@@ -10,25 +10,19 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from reconciler.core.values import Change, node_hours
 from reconciler.decide.plan import ACTIONS, FOLDED_FROM, Action, PlannedAction, Reason, lost_sum, spell_work
 from reconciler.text import few
 
+if TYPE_CHECKING:
+    from reconciler.decide.review import ReviewedJob
+
 _Item = TypeVar("_Item")
+_Acting = TypeVar("_Acting", PlannedAction, "ReviewedJob")
 #: The parts of a name between hyphens, each with all that stands there in some name.
 _Word = tuple[tuple[str, ...], ...]
-
-
-if TYPE_CHECKING:
-
-    class _HasAction(Protocol):
-        @property
-        def action(self) -> Action: ...
-
-
-_Acting = TypeVar("_Acting", bound="_HasAction")
 
 
 def in_order_for_people(items: Iterable[_Acting]) -> list[_Acting]:

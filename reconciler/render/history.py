@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.canonical import overlay
 from reconciler.decide.outcome import spell_counts, spell_status
 from reconciler.render import Style, View
-from reconciler.render.text import WIDTH, fit, render_change, render_head, render_table, render_tree
+from reconciler.render.text import fit, render_change, render_head, render_table, render_tree, wrapped
 from reconciler.text import format_count, format_duration, printable
 
 if TYPE_CHECKING:
@@ -222,13 +221,6 @@ def _wrapped(indent: str, line: str, style: Style) -> Iterator[str]:
     if style.width is not None:
         yield indent + printable(line)
         return
-    lines = textwrap.wrap(
-        printable(line),
-        WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent + "  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    lines = wrapped(printable(line), indent=indent, hanging=indent + "  ")
     # What stood within a line may begin one now.
     yield from map(printable, lines or [indent.rstrip()])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.core.values import timestamp
 from reconciler.decide.drift_check import REMEDIES, Drift, DriftClass, IgnoredBy, IgnoredDrift, Pending
-from reconciler.decide.outcome import Outcome, Result, Status, Waited, WaitEnd, spell_status
+from reconciler.decide.outcome import Outcome, Result, Status, WaitEnd, spell_status
 from reconciler.decide.plan import spell_work
 from reconciler.errors import Diagnostic, Location, Snippet
 from reconciler.render import View
@@ -79,8 +79,12 @@ def drift_sections(report: DriftReport) -> list[tuple[str, Sequence[Drift], str]
 def drift_text(report: DriftReport, view: View) -> str:
     """Text for people; the last line counts."""
     style, is_folded = view.style, not view.verbose
+
+    def look(item: Drift) -> Hashable:
+        return item.class_, without_name(item.detail, item.key), look_of_changes(item.changes)
+
     sections = [
-        (title, fold_alike(entries, _look_of_drift, is_folded=is_folded), mark)
+        (title, fold_alike(entries, look, is_folded=is_folded), mark)
         for title, entries, mark in drift_sections(report)
     ]
     pending = fold_alike(report.pending, lambda one: without_name(one.detail, one.key), is_folded=is_folded)
@@ -137,10 +141,6 @@ def drift_last_line(report: DriftReport) -> str:
     return f"Drift: {'; '.join(parts)}."
 
 
-def _look_of_drift(item: Drift) -> tuple[str, ...]:
-    return item.class_, without_name(item.detail, item.key), look_of_changes(item.changes)
-
-
 def _words(group: Sequence[Drift | Pending]) -> str:
     first = group[0]
     return first.detail if len(group) == 1 else without_name(first.detail, first.key)
@@ -179,7 +179,13 @@ def why_ignored(entry: IgnoredDrift) -> str:
 def result_text(result: Result, view: View) -> str:
     """Text for people; the last line counts."""
     style, lines = view.style, list[str]()
-    for group in fold_alike(result.outcomes, _look_of_outcome, is_folded=not view.verbose):
+
+    def look(outcome: Outcome) -> Hashable | None:
+        # What the plan shows once, the result shows once, if it ended in the same way.
+        planned = look_of_action(outcome.action)
+        return planned and (outcome.status, without_name(outcome.detail, outcome.key), planned)
+
+    for group in fold_alike(result.outcomes, look, is_folded=not view.verbose):
         first, names = group[0], [_job_name(outcome) for outcome in group]
         colour = {Status.DONE: "green", Status.SKIPPED: "dim"}.get(first.status, "red")
         word = style.paint(f"{spell_status(first.status):<9}", colour)
@@ -196,7 +202,14 @@ def result_text(result: Result, view: View) -> str:
                 is_sweep=is_one_sweep(outcome.action.source for outcome in group),
             )
     width = width_of_names((waited.key for waited in result.waits), style)
-    words = [_wait_end(waited, view.at_s) for waited in result.waits]
+    words = []
+    for waited in result.waits:
+        word, more = waited.end.value.replace("_", " "), waited.describe(view.at_s)
+        if waited.end is WaitEnd.REACHED and waited.job is not None:
+            # A goal that was reached is the phase of the job.
+            times = waited.times(view.at_s)
+            word, more = waited.job.phase_text, waited.job.name + (f" ({times})" if times else "")
+        words.append((word, more))
     ends = max((11, *(len(word) for word, _ in words)))
     for waited, (word, more) in zip(result.waits, words, strict=True):
         end = style.paint(printable(f"{word:<{ends}}"), "green" if waited.end is WaitEnd.REACHED else "red")
@@ -216,23 +229,9 @@ def result_last_line(result: Result) -> str:
     return f"{'Apply interrupted' if result.interrupted else 'Applied'}: {', '.join(counts)}."
 
 
-def _look_of_outcome(outcome: Outcome) -> Hashable | None:
-    """What the plan shows once, the result shows once, if it ended in the same way."""
-    planned = look_of_action(outcome.action)
-    return planned and (outcome.status, without_name(outcome.detail, outcome.key), planned)
-
-
 def _job_name(outcome: Outcome) -> str:
     shown = outcome.action.after or outcome.action.before
     return shown.name if shown else outcome.key
-
-
-def _wait_end(waited: Waited, at_s: float) -> tuple[str, str]:
-    """How a wait ended, in a word, and the rest: a goal that was reached is the phase of the job."""
-    if waited.end is WaitEnd.REACHED and waited.job is not None:
-        times = waited.times(at_s)
-        return waited.job.phase_text, waited.job.name + (f" ({times})" if times else "")
-    return waited.end.value.replace("_", " "), waited.describe(at_s)
 
 
 # ── reviews; the last line is fixed (docs/cli.md, "Review") ─────────────────────────────────────────
@@ -242,8 +241,16 @@ def review_text(review: Review, view: View) -> str:
     """Text for people: jobs, settings, nodes, and what policies deny."""
     style = view.style
     on = f" on {review.target}" if review.target else ""
+
+    def look(job: ReviewedJob) -> Hashable | None:
+        # An added job is shown with others of its sweep only.
+        if job.starts and job.sweep is None:
+            return None
+        sweep = job.sweep if job.starts else None
+        return job.symbol, job.action, job.change, _detail(job), look_of_changes(job.changes), sweep
+
     lines = [style.paint(printable(f"Stack {review.stack}{on}: {sides_of(review)}"), "bold"), ""]
-    groups = fold_alike(in_order_for_people(review.jobs), _look_of_job, is_folded=not view.verbose)
+    groups = fold_alike(in_order_for_people(review.jobs), look, is_folded=not view.verbose)
     width = width_of_names((name_of(_names(group)) for group in groups), style)
     for group in groups:
         first = group[0]
@@ -273,14 +280,6 @@ def sides_of(review: Review) -> str:
         return side.name if side.commit is None else f"{side.name} ({side.commit[:10]})"
 
     return f"{name(review.base)} -> {name(review.head)}"
-
-
-def _look_of_job(job: ReviewedJob) -> Hashable | None:
-    """What is shown of a job beside its key; an added one is shown with others of its sweep only."""
-    if job.starts and job.sweep is None:
-        return None
-    sweep = job.sweep if job.starts else None
-    return job.symbol, job.action, job.change, _detail(job), look_of_changes(job.changes), sweep
 
 
 def _detail(job: ReviewedJob) -> str:

@@ -139,11 +139,14 @@ def table(rows: Sequence[Sequence[str]], style: Style, *, rule: bool = False) ->
             prose = wrap("  " + "; ".join(named), style.width or WIDTH, hanging=4)
             lines += [style.paint(row[0], "bold"), *prose]
         return lines
-    heads, *rest = (list(_row_lines(row, widths)) for row in rows)
-    if rule:
-        heads.append("  ".join("-" * width for width in widths))
-    else:
-        heads = [style.paint(line, "bold") for line in heads]
+    blocks = []
+    for row in rows:
+        cells = [[row[0]], *(wrap(cell, width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        parts = (zip(line, widths, strict=True) for line in zip_longest(*cells, fillvalue=""))
+        blocks.append(["  ".join(pad(*part) for part in line).rstrip() for line in parts])
+    heads, *rest = blocks
+    heads = heads if rule else [style.paint(line, "bold") for line in heads]
+    heads += ["  ".join("-" * width for width in widths)] * rule
     return [*heads, *(line for lines in rest for line in lines)]
 
 
@@ -164,12 +167,6 @@ def _narrowed(rows: Sequence[Sequence[str]], natural: Sequence[int], room: int) 
         next_widest = max((w for w in widths if w < widths[place]), default=0)
         widths[place] = max(least[place], widths[place] - over, min(next_widest, widths[place] - 1))
     return widths if sum(widths) <= room else None
-
-
-def _row_lines(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    cells = [[row[0]], *(wrap(cell, width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-    for parts in zip_longest(*cells, fillvalue=""):
-        yield "  ".join(pad(part, width) for part, width in zip(parts, widths, strict=True)).rstrip()
 
 
 # ── lines ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -258,7 +255,7 @@ def render_keys(
     """
     listed = [printable(key) for key in keys]
     most = width or WIDTH
-    lines = _wrapped(listed, most)
+    lines = wrapped(", ".join(listed), most)
     if len(lines) > _MOST_LINES and width is None and not is_cut:
         lines = [INDENT + ", ".join(listed)]
     if len(lines) > _MOST_LINES and is_sweep:
@@ -266,24 +263,25 @@ def render_keys(
 
         # Broken behind commas only.
         words = [word.replace(",", ", ") for word in in_braces(listed)]
-        braced = [line.replace(", ", ",") for word in words for line in _wrapped([word], most)]
+        braced = [line.replace(", ", ",") for word in words for line in wrapped(word, most)]
         lines = braced if len(braced) * _WORTH <= len(lines) else lines
     if len(lines) > _MOST_LINES and is_cut:
-        lines = _wrapped(listed, most)
+        lines = wrapped(", ".join(listed), most)
         # What is cut away makes room for the words that count it.
         shown = sum(line.count(",") for line in lines[:_MOST_LINES])
         while len(lines) > _MOST_LINES:
-            lines = _wrapped([*listed[:shown], f"and {len(listed) - shown} more"], most)
+            lines = wrapped(", ".join([*listed[:shown], f"and {len(listed) - shown} more"]), most)
             shown -= 1
     yield from lines
 
 
-def _wrapped(words: Sequence[str], width: int) -> list[str]:
+def wrapped(text: str, width: int = WIDTH, indent: str = INDENT, hanging: str = INDENT) -> list[str]:
+    """The lines of a text whose words stay whole."""
     return textwrap.wrap(
-        ", ".join(words),
+        text,
         width,
-        initial_indent=INDENT,
-        subsequent_indent=INDENT,
+        initial_indent=indent,
+        subsequent_indent=hanging,
         break_long_words=False,
         break_on_hyphens=False,
     )
@@ -292,12 +290,9 @@ def _wrapped(words: Sequence[str], width: int) -> list[str]:
 def render_starts(starts: Sequence[str]) -> Iterator[str]:
     """What each of several jobs starts, if anything, and how many of them start the same."""
     counts = Counter(filter(None, starts))
-    if len(starts) == 1:
-        yield from (INDENT + printable(text) for text in counts)
-        return
     for text, count in counts.most_common(_MOST_STARTS):
         number = "each" if count == len(starts) else f"{count} jobs" if count > 1 else "1 job"
-        yield f"{INDENT}{number}: {printable(text)}"
+        yield INDENT + (f"{number}: " if len(starts) > 1 else "") + printable(text)
     if len(counts) > _MOST_STARTS:
         more = sum(count for _, count in counts.most_common()[_MOST_STARTS:])
         yield f"{INDENT}and {more} more jobs, which start other things"
@@ -353,9 +348,8 @@ def render_diagnostics(
         lines += fit_line(printable_line(f"{word}: ", one.what), style)
         if where:
             lines += fit_line(f"  --> {'  '.join(where)}", style, hanging=_HANGING)
-        if one.location is not None and one.snippet is not None:
+        if one.location is not None and (snippet := one.snippet) is not None:
             number = str(one.location.line)
-            snippet = one.snippet
             if style.width is not None:
                 snippet = _narrow_snippet(snippet, style.width - len(number) - 3)
             before, marked = snippet.text[: snippet.start], snippet.text[snippet.start :][: snippet.length]
@@ -400,27 +394,19 @@ def render_table(
 def render_tree(value: Mapping[str, Any] | Sequence[Any], depth: int) -> Iterator[str]:
     """Nested data as indented lines, laid out as YAML is."""
     indent = "  " * depth
-    if isinstance(value, Mapping):
-        for name, member in value.items():
-            if member and isinstance(member, Mapping | list):
-                yield printable(f"{indent}{name}:")
-                yield from render_tree(member, depth + 1)
-            else:
-                yield printable(f"{indent}{name}: {_leaf(member)}")
-        return
-    for member in value:
+    for name, member in value.items() if isinstance(value, Mapping) else (("-", member) for member in value):
+        head = indent + ("-" if name == "-" and not isinstance(value, Mapping) else f"{name}:")
         if member and isinstance(member, Mapping | list):
-            first, *others = render_tree(member, depth + 1)
-            yield f"{indent}- {first.removeprefix(indent + '  ')}"
-            yield from others
+            below = render_tree(member, depth + 1)
+            if isinstance(value, Mapping):
+                yield printable(head)
+            else:
+                yield f"{head} {next(below).removeprefix(indent + '  ')}"
+            yield from below
         else:
-            yield printable(f"{indent}- {_leaf(member)}")
-
-
-def _leaf(value: Any) -> str:
-    # A text, a number, or one of the few that YAML writes in another way.
-    is_constant = value is None or isinstance(value, bool) or value == ""
-    return json.dumps(value) if is_constant else str(value)
+            # A text, a number, or one of the few that YAML writes in another way.
+            is_constant = member is None or isinstance(member, bool) or member == ""
+            yield printable(f"{head} {json.dumps(member) if is_constant else member}")
 
 
 def render_lines(text: str) -> str:

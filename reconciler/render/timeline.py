@@ -41,6 +41,16 @@ _NEVER = -1
 def render_timeline(timeline: Timeline, redact: Callable[[str], str] = str) -> str:
     """A page with a lane per key; no secret that `redact` knows is in it."""
     clean = cache(lambda text: printable(redact(text)))
+    lanes = timeline.lanes
+    bars = [bar for lane in lanes for bar in lane.bars]
+    summary = "Nothing is recorded yet."
+    if bars or timeline.runs:
+        revisions = _counted(len(bars), "revision", (bar.state for bar in bars), _STATES)
+        outside = sum(mark.kind.is_outside for lane in lanes for mark in lane.marks)
+        more = f" {_count(outside, 'change')} outside of an apply." if outside else ""
+        summary = f"{_count(len(lanes), 'key')}, {revisions}.{more}"
+    left_out = ((timeline.hidden_revisions, "older revision"), (timeline.hidden_runs, "older run"))
+    hidden = " and ".join(_count(number, what) for number, what in left_out if number)
     return page(
         "timeline",
         stack=clean(timeline.stack),
@@ -49,14 +59,14 @@ def render_timeline(timeline: Timeline, redact: Callable[[str], str] = str) -> s
         key="" if timeline.key is None else clean(timeline.key),
         version=timeline.version,
         created_at=timestamp(timeline.at_s),
-        summary=_summary(timeline),
+        summary=summary,
         runs={
             "applies": clean(_count_runs(timeline, are_checks=False)),
             "checks": clean(_count_runs(timeline, are_checks=True)),
         },
-        hidden=_hidden(timeline),
-        rows=[_row(lane, clean) for lane in timeline.lanes],
-        legend=_legend(timeline),
+        hidden=f"Not shown: {hidden}." if hidden else "",
+        rows=[_row(lane, clean) for lane in lanes],
+        legend=_legend(timeline, bars),
         data=_data(timeline, clean),
     )
 
@@ -64,26 +74,10 @@ def render_timeline(timeline: Timeline, redact: Callable[[str], str] = str) -> s
 # ── in words ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _summary(timeline: Timeline) -> str:
-    bars = [bar for lane in timeline.lanes for bar in lane.bars]
-    if not bars and not timeline.runs:
-        return "Nothing is recorded yet."
-    outside = sum(mark.kind.is_outside for lane in timeline.lanes for mark in lane.marks)
-    revisions = _counted(len(bars), "revision", (bar.state for bar in bars), _STATES)
-    more = f" {_count(outside, 'change')} outside of an apply." if outside else ""
-    return f"{_count(len(timeline.lanes), 'key')}, {revisions}.{more}"
-
-
 def _count_runs(timeline: Timeline, *, are_checks: bool) -> str:
     words = [run.word for run in timeline.runs if _is_check(run) is are_checks]
     order = sorted(set(words), key=lambda word: (list(_RANKS).index(_rank(word)), word))
     return _counted(len(words), "drift check" if are_checks else "run", words, order)
-
-
-def _hidden(timeline: Timeline) -> str:
-    left_out = ((timeline.hidden_revisions, "older revision"), (timeline.hidden_runs, "older run"))
-    counts = " and ".join(_count(number, what) for number, what in left_out if number)
-    return f"Not shown: {counts}." if counts else ""
 
 
 def _row(lane: Lane, clean: Callable[[str], str]) -> dict[str, str]:
@@ -117,9 +111,8 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" + "s" * (number != 1)
 
 
-def _legend(timeline: Timeline) -> dict[str, list[dict[str, str]]]:
+def _legend(timeline: Timeline, bars: Iterable[Bar]) -> dict[str, list[dict[str, str]]]:
     """What occurs, each with its look, its letter and its word."""
-    bars = [bar for lane in timeline.lanes for bar in lane.bars]
     states = {bar.state for bar in bars}
     if any(bar.started_s is not None for bar in bars):
         states.add(BarState.QUEUED)
@@ -130,10 +123,8 @@ def _legend(timeline: Timeline) -> dict[str, list[dict[str, str]]]:
         "Changes": [(f"mark {_look(one)}", _MARK_LETTERS[one], one) for one in _MARKS if one in marks],
         "Runs": [(f"run {rank}", *words) for rank, words in _RANKS.items() if rank in ranks],
     }
-    return {
-        name: [{"css": css, "letter": letter, "word": word} for css, letter, word in entries]
-        for name, entries in found.items()
-    }
+    names = ("css", "letter", "word")
+    return {name: [dict(zip(names, one, strict=True)) for one in entries] for name, entries in found.items()}
 
 
 def _css(state: BarState) -> str:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from reconciler.notify import Message, knows, send_all
+from reconciler.notify import Message, send_all, service_of
 from tests.notify.receiver import Receiver, receiving
 
 SECRET = "tell-nobody-4711"
@@ -61,7 +61,7 @@ def test_messages_are_sent_at_the_same_time(receiver: Receiver) -> None:
 
 
 def test_log_of_others_who_use_apprise_goes_where_it_went(caplog: pytest.LogCaptureFixture) -> None:
-    assert knows("json://localhost/")
+    assert service_of("json://localhost/") is not None
     logging.getLogger("apprise").warning("somebody else's")
     assert "somebody else's" in caplog.text
 
@@ -70,4 +70,4 @@ def test_log_of_others_who_use_apprise_goes_where_it_went(caplog: pytest.LogCapt
     ("url", "is_known"), [("json://localhost/", True), ("nonsense://x", False), ("slack://x", False)]
 )
 def test_what_apprise_knows(url: str, is_known: bool) -> None:
-    assert knows(url) is is_known
+    assert (service_of(url) is not None) is is_known
