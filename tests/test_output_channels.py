@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -55,18 +55,28 @@ WRITES_STREAMS = frozenset(
 )
 
 
-def _calls() -> Iterator[tuple[str, str, int]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        place = path.relative_to(PACKAGE).as_posix()
-        if place.startswith("emulator/"):  # a service; what it says is said to clients
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call):
-                name = (
-                    node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-                )
-                if name in METHODS | FUNCTIONS:
-                    yield place, name, node.lineno
+@cache
+def _trees() -> dict[str, list[ast.AST]]:
+    """The nodes of each file; the emulator is a service, and what it writes it writes to clients."""
+    return {
+        path.relative_to(PACKAGE).as_posix(): list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.relative_to(PACKAGE).parts[0] != "emulator"
+    }
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+@cache
+def _calls() -> list[tuple[str, str, int]]:
+    return [
+        (place, _name(node), node.lineno)
+        for place, nodes in _trees().items()
+        for node in nodes
+        if isinstance(node, ast.Call) and _name(node) in METHODS | FUNCTIONS
+    ]
 
 
 def test_nothing_is_written_elsewhere() -> None:
@@ -86,13 +96,11 @@ def test_search_finds_what_it_looks_for() -> None:
 @pytest.mark.parametrize("stream", sorted(STREAMS))
 def test_streams_are_handed_to_nobody_but_those_who_draw(stream: str) -> None:
     strays = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        place = path.relative_to(PACKAGE).as_posix()
-        if place.startswith("emulator/") or place in WRITES_STREAMS:
+    for place, nodes in _trees().items():
+        if place in WRITES_STREAMS:
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        harmless = {id(inner) for node in ast.walk(tree) if _only_asks(node) for inner in ast.walk(node)}
-        for node in ast.walk(tree):
+        harmless = {id(inner) for node in nodes if _only_asks(node) for inner in ast.walk(node)}
+        for node in nodes:
             if isinstance(node, ast.Attribute) and node.attr == stream and _is_sys(node.value):
                 strays += [f"{place}:{node.lineno}"] * (id(node) not in harmless)
     assert strays == []
@@ -100,10 +108,15 @@ def test_streams_are_handed_to_nobody_but_those_who_draw(stream: str) -> None:
 
 def _only_asks(node: ast.AST) -> bool:
     """Whether a call only asks something of a stream, or draws on it what the display redacts."""
-    if not isinstance(node, ast.Call):
-        return False
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return name in {"style", "isatty", "fileno", "flush", "can_draw", "has_reader", "part"}
+    return isinstance(node, ast.Call) and _name(node) in {
+        "style",
+        "isatty",
+        "fileno",
+        "flush",
+        "can_draw",
+        "has_reader",
+        "part",
+    }
 
 
 def _is_sys(node: ast.AST) -> bool:

@@ -450,7 +450,7 @@ class World(RuleBasedStateMachine):
         clashes = {action.key for action in again.actions if action.reason is Reason.RENAME_CLASH}
         assert clashes <= clashing, "a renaming that was cut off is no clash"
 
-    @rule(key=keys, change=changes, goal=st.sampled_from(Goal), timeout_s=st.sampled_from([5, 100]))
+    @rule(key=keys, change=changes, goal=st.sampled_from(Goal), timeout_s=st.sampled_from([5, 30]))
     def apply_and_wait(self, key: str, change: Change, goal: Goal, timeout_s: float) -> None:
         self._edit(key, change)
         plan, entries = self._plan(EVERY_GUARD), self._manifest
@@ -482,7 +482,7 @@ class World(RuleBasedStateMachine):
                 there_when_he_acted.update(job.id for job in self._ours())
 
         with self._checked(plan, entries, waits=True):
-            rollout = self._rollout(plan, entries, goal=Goal.COMPLETED, timeout_s=100)
+            rollout = self._rollout(plan, entries, goal=Goal.COMPLETED, timeout_s=30)
             rollout.show = show
             result = rollout.run(plan)
         assert not result.faults
