@@ -23,7 +23,7 @@ _PERSONAL = ("RECONCILER_", "HUAWEICLOUD_", "HW_", "OS_", "MODELARTS_")
 
 
 def pytest_configure() -> None:
-    """Temporary directories lie in memory, where there is some; processes of the tests compile nothing twice."""
+    """Temporary files lie in memory, where there is some; what the tests start keeps its bytecode."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ENOUGH_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
