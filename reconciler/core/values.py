@@ -72,7 +72,7 @@ class Source(Frozen):
 class TargetKind(NamedTuple):
     """What sort of place jobs live in.
 
-    `module` has two functions, `open_target` and `identity_of`, see `modelarts.target.KindModule`; it is
+    `module` has two functions, `open_target` and `identity_of`, see `modelarts.connect`; it is
     imported when a target of the kind is opened. `is_embedded` says that the jobs lie beside the root file,
     and the records with them; `has_address` that a target needs a region or an endpoint.
     """

@@ -70,27 +70,21 @@ class Backoff(NamedTuple):
         self, failure: ServiceError, attempt: int, repeat: RetryPolicy, chance: Callable[[], float]
     ) -> float | None:
         """Return how long to wait before attempt number `attempt` + 1, or None to give up."""
-        if not _may_repeat(failure, repeat):
-            return None
-        if attempt >= (self.attempts_unreachable if isinstance(failure, Unreachable) else self.attempts):
+        may_repeat = repeat is not RetryPolicy.NEVER and (
+            isinstance(failure, Throttled | Unreachable)
+            or (repeat is RetryPolicy.SAFE and isinstance(failure, Unanswered))
+            or (
+                repeat is RetryPolicy.SAFE and isinstance(failure, ServerError) and failure.status in _PASSING
+            )
+        )
+        most = self.attempts_unreachable if isinstance(failure, Unreachable) else self.attempts
+        if not may_repeat or attempt >= most:
             return None
         wanted = failure.retry_after_s or 0.0
         if wanted > self.longest_retry_after_s:
             return None
         step = min(self.longest_wait_s, self.first_wait_s * 2.0 ** (attempt - 1))
         return max(wanted, step * (0.5 + 0.5 * chance()))
-
-
-def _may_repeat(failure: ServiceError, repeat: RetryPolicy) -> bool:
-    if repeat is RetryPolicy.NEVER:
-        return False
-    if isinstance(failure, Throttled | Unreachable):
-        return True
-    if repeat is RetryPolicy.WITHOUT_EFFECT:
-        return False
-    return isinstance(failure, Unanswered) or (
-        isinstance(failure, ServerError) and failure.status in _PASSING
-    )
 
 
 #: A place further away than this was reckoned with another time of day.

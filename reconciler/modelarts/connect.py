@@ -155,20 +155,18 @@ def endpoint_of(target: Target, environ: Mapping[str, str]) -> str:
     Raises:
         ManifestInvalid: it has neither, or an address that must not be used.
     """
-    endpoint = (target.endpoint or "").strip().rstrip("/")
+    endpoint, region = (target.endpoint or "").strip().rstrip("/"), (target.region or "").strip()
+    if not endpoint and not region:
+        why = "the target has neither a region nor an endpoint"
+        raise _invalid("no endpoint", why, "add region: cn-north-4")
     if not endpoint:
-        region = (target.region or "").strip()
-        if not region:
-            raise _invalid(
-                "no endpoint", "the target has neither a region nor an endpoint", "add region: cn-north-4"
-            )
         variable = "HUAWEICLOUD_SDK_REGION_MODELARTS_" + region.upper().replace("-", "_")
         endpoint = environ.get(variable, "").strip().rstrip("/")
-        if not endpoint and not (region.isascii() and region.replace("-", "").isalnum()):
-            raise _invalid(
-                "invalid endpoint", f"{region!r} is not a valid region", "use a region id such as cn-north-4"
-            )
-        endpoint = endpoint or _ENDPOINTS.get(region) or f"https://modelarts.{region}.myhuaweicloud.com"
+    if not endpoint:
+        if not (region.isascii() and region.replace("-", "").isalnum()):
+            fix = "use a region id such as cn-north-4"
+            raise _invalid("invalid endpoint", f"{region!r} is not a valid region", fix)
+        endpoint = _ENDPOINTS.get(region) or f"https://modelarts.{region}.myhuaweicloud.com"
     if problem := endpoint_problem(endpoint, target.insecure):
         raise _invalid("invalid endpoint", *problem)
     return endpoint
@@ -213,15 +211,12 @@ def network_of(endpoint: str, environ: Mapping[str, str]) -> Network:
 
     parts = urlsplit(endpoint)
     proxy = variable(f"{parts.scheme}_proxy") or variable("all_proxy")
-    host = parts.netloc.rpartition("@")[2]
-    no_proxy = variable("no_proxy")
-    bypass = is_loopback(parts.hostname or "") or bool(
+    no_proxy, host = variable("no_proxy"), parts.netloc.rpartition("@")[2]
+    bypass = is_loopback(parts.hostname or "") or (
         no_proxy and proxy_bypass_environment(host, {"no": no_proxy})
     )
-    bundles = (
-        environ.get(name) for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "OS_CACERT", "SSL_CERT_FILE")
-    )
+    names = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "OS_CACERT", "SSL_CERT_FILE")
     return Network(
         proxies={parts.scheme: proxy} if proxy and not bypass else {},
-        ca_bundle=next((bundle for bundle in bundles if bundle), None),
+        ca_bundle=next(filter(None, map(environ.get, names)), None),
     )

@@ -78,11 +78,9 @@ def query_of(parameters: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     Raises:
         Rejected: one is no valid Unicode.
     """
-    query = []
-    for key, value in sorted(parameters.items()):
-        if value is not None:
-            query.append((key, str(value).lower() if isinstance(value, bool) else str(value)))
-            _encoded(query[-1][1])
+    given = sorted((key, value) for key, value in parameters.items() if value is not None)
+    query = [(key, str(value).lower() if isinstance(value, bool) else str(value)) for key, value in given]
+    _encoded("".join(value for _, value in query))
     return tuple(query)
 
 
@@ -392,8 +390,13 @@ class ServiceSession:
                     raise
                 has_renewed = True
             except ServiceError as failure:
-                if not self._wait_to_retry(failure, attempt, repeat, until_s):
+                options, now_s = self._options, self._clock.now()
+                pause_s = options.backoff.wait_s(failure, attempt, repeat, options.chance)
+                if options.limiter and isinstance(failure, Throttled):
+                    options.limiter.pause(now_s, pause_s or failure.retry_after_s or 0.0)
+                if pause_s is None or now_s + pause_s > until_s:
                     raise
+                self._clock.sleep(pause_s)
                 if self._stop.is_set():
                     if changes and not isinstance(failure, Throttled | Unreachable):
                         raise
@@ -419,22 +422,6 @@ class ServiceSession:
     def _redact(self, text: str) -> str:
         return self._known(self._options.redact(text) if self._options.redact else text)
 
-    def _wait_to_retry(
-        self, failure: ServiceError, attempt: int, repeat: RetryPolicy, until_s: float
-    ) -> bool:
-        """Wait until the call may be sent again; False at once if it may not, or only after `until_s`.
-
-        The caller raises: a failure raised here would keep this frame alive, and with it a socket.
-        """
-        options = self._options
-        wait_s = options.backoff.wait_s(failure, attempt, repeat, options.chance)
-        if options.limiter and isinstance(failure, Throttled):
-            options.limiter.pause(self._clock.now(), wait_s or failure.retry_after_s or 0.0)
-        if wait_s is None or self._clock.now() + wait_s > until_s:
-            return False
-        self._clock.sleep(wait_s)
-        return True
-
     def _learn_secrets(self) -> None:
         if new := [secret for secret in self.secrets() if secret not in self._learned]:
             self._learned.update(new)
@@ -447,12 +434,20 @@ class ServiceSession:
             make_adapter = self._options.make_adapter
             adapter = make_adapter() if make_adapter else DeadlineAdapter(self._network.answer_timeout_s)
             self._adapters.append(adapter)
+        # `requests.Request.prepare` would encode the URL anew; what was signed must be what is sent.
+        prepared = requests.PreparedRequest()
+        prepared.method, prepared.url = request.method, self._origin + request.path_and_query
+        prepared.headers = CaseInsensitiveDict({**request.headers, **proof})
+        prepared.body = request.body
+        if request.body is not None or request.method in {"POST", "PUT"}:
+            prepared.headers["Content-Length"] = str(len(request.body or b""))
+        prepared.hooks = {"response": []}
         began = self._clock.now()
         status: int | None = None
         response: requests.Response | None = None
         try:
             response = adapter.send(
-                _prepare(self._origin, request, {**request.headers, **proof}),
+                prepared,
                 stream=True,
                 timeout=(self._network.connect_timeout_s, self._network.read_timeout_s),
                 verify=self._network.ca_bundle or True,
@@ -498,7 +493,9 @@ class ServiceSession:
         )
 
     def _unanswered(self, error: Exception, *, has_begun: bool) -> Unanswered:
-        reason = _reason(error)
+        reason: BaseException = error
+        while isinstance(inner := _inner(reason), BaseException) and inner is not reason:
+            reason = inner
         why = harmless(_words_of(reason), 300, self._redact)
         if isinstance(error, requests.exceptions.ProxyError):
             why = f"the proxy: {why}"
@@ -514,27 +511,9 @@ class ServiceSession:
 _BROKEN = (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError)
 
 
-def _prepare(origin: str, request: Request, headers: Mapping[str, str]) -> requests.PreparedRequest:
-    # `requests.Request.prepare` would encode the URL anew; what was signed must be what is sent.
-    prepared = requests.PreparedRequest()
-    prepared.method = request.method
-    prepared.url = origin + request.path_and_query
-    prepared.headers = CaseInsensitiveDict(headers)
-    prepared.body = request.body
-    if request.body is not None or request.method in {"POST", "PUT"}:
-        prepared.headers["Content-Length"] = str(len(request.body or b""))
-    prepared.hooks = {"response": []}
-    return prepared
-
-
-def _reason(error: BaseException) -> BaseException:
-    while True:
-        inner = getattr(error, "reason", None) or next(
-            (a for a in reversed(error.args) if isinstance(a, BaseException)), None
-        )
-        if not isinstance(inner, BaseException) or inner is error:
-            return error
-        error = inner
+def _inner(error: BaseException) -> Any:
+    nested = (a for a in reversed(error.args) if isinstance(a, BaseException))
+    return getattr(error, "reason", None) or next(nested, None)
 
 
 def _words_of(reason: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -41,26 +42,55 @@ class WsgiAdapter(BaseAdapter):
             requests.ConnectionError: the app raised instead of answering.
             ServiceError: the app raised it.
         """
+        assert request.url is not None
+        scheme, rest = request.url.partition("://")[::2]
+        host, tail = rest.partition("/")[::2]
+        path, query = tail.partition("?")[::2]
+        name, port = host.partition(":")[::2]
+        body = request.body or b""
+        assert isinstance(body, bytes)
+        own = {"content-type", "content-length", "host", "accept-encoding"}
+        environ: dict[str, Any] = {
+            "REQUEST_METHOD": request.method,
+            "SCRIPT_NAME": "",
+            "PATH_INFO": unquote_to_bytes("/" + path).decode("latin-1"),
+            "QUERY_STRING": query,
+            "REQUEST_URI": "/" + tail,
+            "RAW_URI": "/" + tail,
+            "SERVER_NAME": name,
+            "SERVER_PORT": port or ("443" if scheme == "https" else "80"),
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "REMOTE_ADDR": "127.0.0.1",
+            "CONTENT_LENGTH": str(len(body)),
+            "CONTENT_TYPE": request.headers.get("Content-Type", ""),
+            "HTTP_HOST": request.headers.get("Host", host),
+            "wsgi.version": (1, 0),
+            "wsgi.url_scheme": scheme,
+            "wsgi.input": io.BytesIO(body),
+            "wsgi.errors": io.StringIO(),  # what goes wrong is an answer
+            "wsgi.multithread": True,
+            "wsgi.multiprocess": False,
+            "wsgi.run_once": False,
+            **{
+                "HTTP_" + header.upper().replace("-", "_"): value
+                for header, value in request.headers.items()
+                if header.lower() not in own
+            },
+        }
         started: list[tuple[str, list[tuple[str, str]]]] = []
-
-        def start_response(status: str, headers: list[tuple[str, str]], _: Any = None) -> None:
-            started.append((status, headers))
-
         try:
-            chunks = self._app(_environ(request), start_response)
-            try:
+            with contextlib.ExitStack() as cleanup:
+                chunks = self._app(environ, lambda status, headers, *_: started.append((status, headers)))
+                cleanup.callback(getattr(chunks, "close", bool))
                 content = b"".join(chunks)
-            finally:
-                if close := getattr(chunks, "close", None):
-                    close()
             status, headers = started[-1]
         except ServiceError:
             raise
         except Exception as error:
             raise requests.ConnectionError(f"{type(error).__name__}: {error}") from error
         response = requests.Response()
-        response.status_code = int(status.partition(" ")[0])
-        response.reason = status.partition(" ")[2]
+        code, response.reason = status.partition(" ")[::2]
+        response.status_code = int(code)
         response.headers = CaseInsensitiveDict(headers)
         response.request = request
         response.url = request.url or ""
@@ -69,44 +99,6 @@ class WsgiAdapter(BaseAdapter):
 
     def close(self) -> None:
         pass
-
-
-def _environ(request: requests.PreparedRequest) -> dict[str, Any]:
-    assert request.url is not None
-    scheme, _, rest = request.url.partition("://")
-    host, _, tail = rest.partition("/")
-    path, _, query = tail.partition("?")
-    name, _, port = host.partition(":")
-    body = request.body or b""
-    assert isinstance(body, bytes)
-    headers = {
-        "HTTP_" + header.upper().replace("-", "_"): value
-        for header, value in request.headers.items()
-        if header.lower() not in {"content-type", "content-length", "host", "accept-encoding"}
-    }
-    return {
-        "REQUEST_METHOD": request.method,
-        "SCRIPT_NAME": "",
-        "PATH_INFO": unquote_to_bytes("/" + path).decode("latin-1"),
-        "QUERY_STRING": query,
-        "REQUEST_URI": "/" + tail,
-        "RAW_URI": "/" + tail,
-        "SERVER_NAME": name,
-        "SERVER_PORT": port or ("443" if scheme == "https" else "80"),
-        "SERVER_PROTOCOL": "HTTP/1.1",
-        "REMOTE_ADDR": "127.0.0.1",
-        "CONTENT_LENGTH": str(len(body)),
-        "CONTENT_TYPE": request.headers.get("Content-Type", ""),
-        "HTTP_HOST": request.headers.get("Host", host),
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": scheme,
-        "wsgi.input": io.BytesIO(body),
-        "wsgi.errors": io.StringIO(),  # what goes wrong is an answer
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": False,
-        "wsgi.run_once": False,
-        **headers,
-    }
 
 
 def connect_inprocess(

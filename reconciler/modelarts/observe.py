@@ -85,8 +85,7 @@ def _unreadable(metadata: dict[str, Any], status: dict[str, Any]) -> Unreadable:
     job_id, name, description = (_text(metadata.get(key)) for key in ("id", "name", "description"))
     needed = {"metadata.id": job_id, "metadata.name": name, "status.phase": _text(status.get("phase"))}
     wrong = [path for path, value in needed.items() if not value]
-    if not (metadata.get("description") is None or isinstance(metadata["description"], str)):
-        wrong.append("metadata.description")
+    wrong += ["metadata.description"] * (description is None and metadata.get("description") is not None)
     claimed: Marker | None = parse_description(description).marker if description else None
     return Unreadable(f"{', '.join(wrong)} missing or not text", name or None, job_id or None, claimed)
 
@@ -358,24 +357,22 @@ class _RequestBudget:
     """
 
     def __init__(self, fetch: Fetch, limit: int | None, whole: int | None = None, least: int = 0) -> None:
-        self.fetch, self.limit, self.whole, self.least = fetch, limit, whole, least
-        self.used = self._promised = 0
+        self._fetch, self._limit, self._whole, self._promised = fetch, limit, whole or 0, least
+        self.used = 0
         self._lock = threading.Lock()
 
     def page(self, offset: int, filters: Sequence[SearchFilter]) -> SearchPage:
         with self._lock:
-            if self.limit is not None and self.used >= self.limit:
+            if self._limit is not None and self.used >= self._limit:
                 raise _BudgetExceeded
             self.used += 1
-        page = self.fetch(offset, filters)
+        page = self._fetch(offset, filters)
         # Give up at once if first pages promise more than there is to spend. What is said to match ends no
         # list, and is no hint either where it is the whole workspace.
-        if self.limit is None or self.whole is None or offset > 0 or page.is_last:
-            return page
-        if page.matching and page.matching < self.whole:
+        if offset == 0 and not page.is_last and page.matching and page.matching < self._whole:
             with self._lock:
                 self._promised += page.matching // PAGE_SIZE
-                if self.least + self._promised > self.limit:
+                if self._limit is not None and self._promised > self._limit:
                     raise _BudgetExceeded
         return page
 
@@ -406,30 +403,6 @@ def observe(
     is_scan_cheaper = scan_cost is not None and search_cost > scan_cost // 2
     if names is None or first.is_last or is_scan_cheaper:
         return _observation(reader.read(scan, first), "full scan")
-    searched = _cheaper(fetch, reader, first, list(searches), search_cost, scan_cost)
-    if searched.is_whole or searched.problem is not None or not (needs_absence and needs_absence(searched)):
-        return searched
-    whole = _observation(reader.read(scan), "full scan")
-    found = {job.id: job for job in whole.jobs}
-    if not whole.is_whole:
-        # What the searches found is still there.
-        found = {job.id: job for job in searched.jobs} | found
-    return whole._replace(
-        jobs=tuple(found.values()),
-        requests=searched.requests + whole.requests,
-        strategy=f"{searched.strategy}; then {whole.strategy}, to prove absence",
-    )
-
-
-def _cheaper(
-    fetch: Fetch,
-    reader: PageReader,
-    first: SearchPage,
-    searches: Sequence[str],
-    search_cost: int,
-    scan_cost: int | None,
-) -> Observation:
-    """Search, or scan if that takes fewer requests; what turns out to cost more is given up."""
     abandoned, used = "full scan, abandoned; then ", 0
     if scan_cost is None:
         # As far as the searches would cost, a scan costs no more than twice the better choice.
@@ -442,11 +415,24 @@ def _cheaper(
     limit = None if scan_cost is None else scan_cost // 2
     budget = _RequestBudget(fetch, limit, first.total, least=1 + len(searches))
     try:
-        found = _filtered(budget, reader, searches, is_slow=first.seconds > SLOW_START_S)
+        searched = _filtered(budget, reader, list(searches), is_slow=first.seconds > SLOW_START_S)
     except (_BudgetExceeded, Rejected):
         abandoned, used = "filtered searches, abandoned; then ", used + budget.used
-        found = _observation(reader.read(partial(fetch, filters=()), first), "full scan")
-    return found._replace(requests=used + found.requests, strategy=abandoned * bool(used) + found.strategy)
+        searched = _observation(reader.read(scan, first), "full scan")
+    strategy = abandoned * bool(used) + searched.strategy
+    searched = searched._replace(requests=used + searched.requests, strategy=strategy)
+    if searched.is_whole or searched.problem is not None or not (needs_absence and needs_absence(searched)):
+        return searched
+    whole = _observation(reader.read(scan), "full scan")
+    found = {job.id: job for job in whole.jobs}
+    if not whole.is_whole:
+        # What the searches found is still there.
+        found = {job.id: job for job in searched.jobs} | found
+    return whole._replace(
+        jobs=tuple(found.values()),
+        requests=searched.requests + whole.requests,
+        strategy=f"{searched.strategy}; then {whole.strategy}, to prove absence",
+    )
 
 
 def _filtered(

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.stack import Target
@@ -46,27 +46,25 @@ class Connected(NamedTuple):
 
     @property
     def search(self) -> SupportsSearch:
-        if hasattr(self.backend, "search"):
-            return cast("SupportsSearch", self.backend)
-        raise self.not_supported("search for jobs", "reconciler status shows the jobs of the stack")
+        fix = "reconciler status shows the jobs of the stack"
+        return cast("SupportsSearch", self._backend_with("search", "search for jobs", fix))
 
     @property
     def deletion(self) -> Workspace:
-        if hasattr(self.backend, "delete"):
-            return cast("Workspace", self.backend)
-        raise self.not_supported("delete the records of jobs")
+        return cast("Workspace", self._backend_with("delete", "delete the records of jobs"))
 
     @property
     def logs(self) -> Logs:
-        if hasattr(self.backend, "logs"):
-            return cast("Logs", self.backend.logs)
-        raise self.not_supported("show logs, events and metrics of jobs")
+        return cast("Logs", self._backend_with("logs", "show logs, events and metrics of jobs").logs)
 
     @property
     def catalog(self) -> Catalog:
-        if hasattr(self.backend, "catalog"):
-            return cast("Catalog", self.backend.catalog)
-        raise self.not_supported("list what it offers")
+        return cast("Catalog", self._backend_with("catalog", "list what it offers").catalog)
+
+    def _backend_with(self, name: str, ability: str, *fix: str) -> Any:
+        if hasattr(self.backend, name):
+            return self.backend
+        raise self.not_supported(ability, *fix)
 
     def not_supported(
         self, ability: str, fix: str = "use a target of another kind: --target"
@@ -103,24 +101,9 @@ class Runtime:
     limiter: RateLimiter | None = None
 
 
-if TYPE_CHECKING:
-
-    class KindModule(Protocol):
-        """The functions of the module of a kind of target, see `core.settings`."""
-
-        def open_target(
-            self, name: str, target: Target, root: Path, runtime: Runtime, cleanup: ExitStack
-        ) -> Connected:
-            """Open a target; `cleanup` closes it. `root` is the stack's directory."""
-            ...
-
-        def identity_of(self, name: str, target: Target, environ: Mapping[str, str]) -> TargetIdentity | None:
-            """The identity of a target; None if only its credentials can tell the project."""
-            ...
-
-
-def _module_of(target: Target) -> KindModule:
-    return cast("KindModule", import_module(target.traits.module))
+def _module_of(target: Target) -> Any:
+    """The module of a kind of target, with `open_target` and `identity_of`, see `core.values`."""
+    return import_module(target.traits.module)
 
 
 @contextmanager
@@ -144,7 +127,8 @@ def identity_of(name: str, target: Target, environ: Mapping[str, str]) -> Target
     Raises:
         ManifestInvalid: the target has no usable endpoint, or no project.
     """
-    return _module_of(target).identity_of(name, target, environ)
+    identity: TargetIdentity | None = _module_of(target).identity_of(name, target, environ)
+    return identity
 
 
 def identify(name: str, target: Target, endpoint: str, project_id: str) -> TargetIdentity:
