@@ -22,7 +22,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -57,8 +57,7 @@ from reconciler.version import __version__
 COMMANDS = ("validate", "plan", "drift")
 #: So many stacks are checked at once in a process: more would wait for the interpreter, not for the service.
 AT_ONCE = 4
-#: Seconds between two looks at which workers there are, for the scheduler to answer, for a worker to appear
-#: where there is none, and for a record.
+#: Seconds between two looks at the workers, for the scheduler to answer, for a first worker, for a record.
 LOOK_EVERY_S, CONNECT_S, NO_WORKERS_S, MARK_S = 1.0, 10.0, 60.0, 60.0
 
 TakeResult = Callable[[StackResult], None]
@@ -112,24 +111,24 @@ class FleetBatch:
     share: float = 1.0
     at_once: int = 1
 
+    def failed(self, code: ExitCode, problem: Diagnostic) -> list[StackResult]:
+        return [StackResult(task.root, task.name, code, errors=(problem,)) for task in self.tasks]
+
 
 BATCH, RESULTS = TypeAdapter(FleetBatch), TypeAdapter(list[StackResult])
 
 
 def as_plain(value: Any) -> Any:
-    """An option as JSON can hold it.
-
-    Raises:
-        TypeError: it cannot.
-    """
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(name): as_plain(member) for name, member in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [as_plain(item) for item in value]
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
+    """An option as JSON can hold it; a `TypeError` where it cannot."""
+    match value:
+        case Path():
+            return str(value)
+        case Mapping():
+            return {str(name): as_plain(member) for name, member in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [as_plain(item) for item in value]
+        case None | str() | int() | float():
+            return value
     raise TypeError(f"an option of type {type(value).__name__} cannot be sent")
 
 
@@ -226,6 +225,7 @@ class _StackCheck:
 
     def __init__(self, runner: StackRunner, request: FleetRequest, task: StackTask) -> None:
         self._request, self._task, self._options = request, task, request.options
+        self._target: str | None = self._options.get("target")
         self._redact = _KnownSecrets(runner.learn, known_secrets(runner.environ))
         self._messages: list[StackMessage] = []
         self._unmatched: set[str] = set()
@@ -255,9 +255,7 @@ class _StackCheck:
     def run(self) -> StackResult:
         commands = {"validate": self._validate, "plan": self._plan, "drift": self._drift}
         try:
-            if self._task.to_show is not None:
-                return self._mark_shown(self._task.to_show)
-            return commands[self._request.command]()
+            return self._mark_shown() if self._task.to_show else commands[self._request.command]()
         except ReconcilerError as error:
             return self._failed(error.exit_code, *error.diagnostics)
         except OSError as error:
@@ -274,7 +272,6 @@ class _StackCheck:
         with self._connected(offline=False) as context:
             plan = reconcile.plan(context, allowed, with_preflight=bool(options.get("preflight")))
         self._warn(blockers(plan))
-        is_quiet = plan.complete and not (plan.to_execute or plan.in_the_way or plan.refusals)
         return self._found(
             Content.PLAN,
             plan,
@@ -282,7 +279,7 @@ class _StackCheck:
             target=plan.target.name,
             summary={action.value: number for action, number in plan.summary.items()},
             last_line=plan.last_line,
-            has_changes=not is_quiet,
+            has_changes=bool(plan.to_execute or plan.in_the_way or plan.refusals) or not plan.complete,
             scopes=(context.scope,),
         )
 
@@ -313,13 +310,8 @@ class _StackCheck:
         )
 
     def _validate(self) -> StackResult:
-        """Whether the manifest is valid, and what policies say; an invalid one has no document.
-
-        Raises:
-            ManifestInvalid: it is not valid.
-        """
-        target = self._options.get("target")
-        found = validate_stack(self._files(), target=target, **self._values)
+        """Whether the manifest is valid, and what policies say; an invalid one has no document."""
+        found = validate_stack(self._files(), target=self._target, **self._values)
         self._warn(found.skipped)
         report, loaded = found.report, found.loaded
         if not report.valid or loaded is None:
@@ -328,7 +320,7 @@ class _StackCheck:
         self._warn(found.problems)
         scopes = []
         for name, declared in loaded.targets.items():
-            if target in (None, name):
+            if self._target in (None, name):
                 with suppress(ManifestInvalid):
                     identity = identity_of(name, declared, self._runtime.environ)
                     scopes += [] if identity is None else [Scope.of(loaded.stack.name, identity)]
@@ -343,38 +335,33 @@ class _StackCheck:
             scopes=tuple(scopes),
         )
 
-    def _mark_shown(self, shown: DriftToShow) -> StackResult:
+    def _mark_shown(self) -> StackResult:
         """Record that the report of the fleet has shown the drift of a check."""
-        loaded = load(self._files(), target=self._options.get("target"), offline=True, **self._values)
+        shown = self._task.to_show
+        assert shown is not None
+        loaded = load(self._files(), target=self._target, offline=True, **self._values)
         self._redact.learn(loaded.secrets)
-        _, target = loaded.target(self._options.get("target"))
-        url = records_url(target, self._records.url, loaded.records_url, self._runtime)
-        recording = open_recording(url, loaded.root, self._runtime, self._records)
-        try:
+        url = records_url(
+            loaded.target(self._target)[1], self._records.url, loaded.records_url, self._runtime
+        )
+        with closing(open_recording(url, loaded.root, self._runtime, self._records)) as recording:
             recording.mark_reported(shown.scope, shown.drift, shown.at_s)
-        finally:
-            recording.close()
         return self._result(ExitCode.DONE, stack=self._task.name)
 
     @contextmanager
     def _connected(self, *, offline: bool) -> Iterator[reconcile.Context]:
         """Load the stack and connect to its target; keys that it does not have are no wrong use."""
-        options = self._options
-        name = options.get("target")
+        name = self._target
         loaded = self._known(load(self._files(), target=name, offline=offline, **self._values))
         with connect(loaded, name, self._runtime, self._records, offline=offline) as context:
             yield context._replace(
-                only=tuple(options.get("only") or ()),
-                parallelism=options.get("parallelism") or context.parallelism,
+                only=tuple(self._options.get("only") or ()),
+                parallelism=self._options.get("parallelism") or context.parallelism,
                 unmatched=self._unmatched.update,
             )
 
     def _files(self) -> StackFiles:
-        """The files of the stack, which must be those that were found where the command was started.
-
-        Raises:
-            OtherFiles: they are not.
-        """
+        """The files of the stack, which must be those that were found where the command was started."""
         task, var_files = self._task, self._request.var_files
         directory = Path(task.directory)
         fix = "let all workers see the same files, under the same path"
@@ -409,8 +396,7 @@ class _StackCheck:
 
     def _found(self, content: Content, value: Any, code: ExitCode, **fields: Any) -> StackResult:
         """The result of a command, with what it prints in each format that is asked for."""
-        request = self._request
-        parts = {}
+        request, parts = self._request, {}
         for name in request.formats:
             if name == "json":
                 parts[name] = dump(redacted(value.document(), self._redact)) + "\n"
@@ -424,9 +410,8 @@ class _StackCheck:
             )
             text = render(content, value, name, view)
             parts[name] = text if FORMATS[name].redacts else self._redact(text)
-        return self._result(
-            code, stack=value.stack, parts=parts, unmatched=frozenset(self._unmatched), **fields
-        )
+        unmatched = frozenset(self._unmatched)
+        return self._result(code, stack=value.stack, parts=parts, unmatched=unmatched, **fields)
 
     def _failed(self, code: int, *problems: Diagnostic, traceback: str = "") -> StackResult:
         errors = without_secrets(problems, self._redact) or (Diagnostic("failed"),)
@@ -444,38 +429,7 @@ class _StackCheck:
         )
 
 
-# ── on a cluster: what a worker does ─────────────────────────────────────────────────────────────────
-
-
-def check_batch(text: str) -> str:
-    """Do a `FleetBatch` on a worker; it and the results are JSON."""
-    batch = BATCH.validate_json(text)
-    results: list[StackResult] = []
-    if batch.request.version == __version__:
-        runner = StackRunner(os.environ, limiter=limiter_of(batch.share, time.time()))
-        runner.check_all(batch.request, batch.tasks, results.append, batch.at_once)
-    else:  # a worker that came after the others were asked
-        why = f"it has {__version__}, and the command was started with {batch.request.version}"
-        problem = Diagnostic("another version on a worker", why, "install the same version on all workers")
-        results = _all_failed(batch, ExitCode.FAILED, problem)
-    return RESULTS.dump_json(results).decode()
-
-
-def _all_failed(batch: FleetBatch, code: ExitCode, problem: Diagnostic) -> list[StackResult]:
-    return [StackResult(task.root, task.name, code, errors=(problem,)) for task in batch.tasks]
-
-
-def limiter_of(share: float, now_s: float) -> RateLimiter:
-    """A limiter, from now on, for a share of the rate that one process may use.
-
-    It begins without a burst, so that one batch after the other is no faster than one that lasts.
-    """
-    limiter = RateLimiter(PROCESS_LIMITER.per_second * share, burst=0)
-    limiter.reserve(now_s)
-    return limiter
-
-
-# ── on a cluster: what is sent ───────────────────────────────────────────────────────────────────────
+# ── on a cluster: what is sent, and what a worker does with it ───────────────────────────────────────
 
 
 def sent(request: FleetRequest, *, is_records_from_environment: bool) -> FleetRequest:
@@ -508,18 +462,40 @@ def check_variables(request: FleetRequest, tasks: Sequence[StackTask]) -> list[S
     given = {name for name, _ in request.options.get("variables") or ()}
     unclear = []
     for task in tasks if given else ():
-        try:
+        documents = None
+        with suppress(ReconcilerError):
             documents = find_stack([Path(task.directory)], request.var_files).documents
-        except ReconcilerError:
-            unclear.append(task)
-            continue
-        if any(document.is_broken for document in documents):
+        if documents is None or any(document.is_broken for document in documents):
             unclear.append(task)
         elif secret := sorted(given & {one for one, _ in declared_sensitive(documents)}):
             why = f"{task.root} declares {secret[0]} as sensitive, and its value is never sent to a scheduler"
             fix = f"declare `env` for {secret[0]}, and set that variable in the environment of the workers"
             raise WrongUsage(Diagnostic("--var of a sensitive variable with --scheduler", why, fix))
     return unclear
+
+
+def check_batch(text: str) -> str:
+    """Do a `FleetBatch` on a worker; it and the results are JSON."""
+    batch = BATCH.validate_json(text)
+    results: list[StackResult] = []
+    if batch.request.version == __version__:
+        runner = StackRunner(os.environ, limiter=limiter_of(batch.share, time.time()))
+        runner.check_all(batch.request, batch.tasks, results.append, batch.at_once)
+    else:  # a worker that came after the others were asked
+        why = f"it has {__version__}, and the command was started with {batch.request.version}"
+        problem = Diagnostic("another version on a worker", why, "install the same version on all workers")
+        results = batch.failed(ExitCode.FAILED, problem)
+    return RESULTS.dump_json(results).decode()
+
+
+def limiter_of(share: float, now_s: float) -> RateLimiter:
+    """A limiter, from now on, for a share of the rate that one process may use.
+
+    It begins without a burst, so that one batch after the other is no faster than one that lasts.
+    """
+    limiter = RateLimiter(PROCESS_LIMITER.per_second * share, burst=0)
+    limiter.reserve(now_s)
+    return limiter
 
 
 # ── on a cluster: what comes back ────────────────────────────────────────────────────────────────────
@@ -542,18 +518,11 @@ class ClusterUnavailable(ReconcilerError):
         super().__init__(Diagnostic("the scheduler is unavailable", why, fix))
 
 
-class OtherVersion(ReconcilerError):
-    """A worker has another version of reconciler, or none."""
+class WorkerFailed(Exception):
+    """A call failed on a worker: the name of the exception, the module that it lacks or "", and why.
 
-    exit_code = ExitCode.FAILED
-
-
-class InvalidAnswer(ValueError):
-    """What a worker sent is not what it was asked for."""
-
-
-class _FailedThere(Exception):
-    """A call failed on a worker; its arguments are the name of the exception, the missing module, and why."""
+    Where the name is "" it answered what it was not asked for.
+    """
 
 
 @contextmanager
@@ -597,35 +566,30 @@ def _remote() -> Callable[..., Any]:
 
 
 def _answer(found: object) -> str:
-    """What a call of `_remote` returned.
-
-    Raises:
-        _FailedThere: it failed.
-        InvalidAnswer: it is none.
-    """
+    """What a call of `_remote` returned, or `WorkerFailed`."""
     match found:
         case ("", str(text)):
             return text
         case (str(kind), str(module), str(why)):
-            raise _FailedThere(kind, module, why)
-    raise InvalidAnswer("it is no text")
+            raise WorkerFailed(kind or "Exception", module, why)
+    raise WorkerFailed("", "", "it is no text")
 
 
 def results_from(text: object, roots: Sequence[str]) -> list[StackResult]:
     """Read results from JSON: one for each of the stacks that were asked for, and none for others.
 
     Raises:
-        InvalidAnswer: they are something else.
+        WorkerFailed: they are something else.
     """
     if not isinstance(text, str):
-        raise InvalidAnswer("it is no text")
+        raise WorkerFailed("", "", "it is no text")
     try:
         results = RESULTS.validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        raise InvalidAnswer(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise WorkerFailed("", "", f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     if sorted(result.root for result in results) != sorted(roots):
-        raise InvalidAnswer("it is about other stacks")
+        raise WorkerFailed("", "", "it is about other stacks")
     return results
 
 
@@ -640,7 +604,7 @@ def check_on_cluster(
     Raises:
         WrongUsage: the address is invalid, or the extra `fleet` is not installed.
         ClusterUnavailable: the scheduler cannot be reached, or has no workers.
-        OtherVersion: a worker has another version.
+        ReconcilerError: a worker has another version.
     """
     with _connected(address) as client:
         found = client.run(_remote(), "reconciler.version", "__version__", on_error="return")
@@ -648,7 +612,7 @@ def check_on_cluster(
         versions = {name: _version(one) for name, one in found.items() if not isinstance(one, Exception)}
         if wrong := [name for name in sorted(versions) if versions[name] != __version__]:
             whys = [f"{name} has {printable(versions[name])}, and this is {__version__}" for name in wrong]
-            raise OtherVersion(*(Diagnostic("another version on a worker", why, _INSTALL) for why in whys))
+            raise ReconcilerError(*(Diagnostic("another version on a worker", why, _INSTALL) for why in whys))
         workers = _Workers(client, address)
         size = max(1, min(AT_ONCE, len(tasks) // (2 * workers.slots())))
         groups = [tuple(tasks[at : at + size]) for at in range(0, len(tasks), size)]
@@ -689,22 +653,18 @@ class _Workers:
         self.in_flight: set[Any] = set()
         self._call = _remote()
         self._found: Mapping[str, int] = {}
-        self._looked_at_s = float("-inf")
-        self._seen_at_s = time.monotonic()
+        self._looked_at_s, self._seen_at_s = float("-inf"), time.monotonic()
 
     def slots(self) -> int:
-        """How many batches they can do at once; looks at them now and then.
-
-        Raises:
-            ClusterUnavailable: there has been none for a while, or the scheduler has gone.
-        """
+        """How many batches they can do at once; looks at them now and then."""
         now_s = time.monotonic()
         if now_s - self._looked_at_s >= LOOK_EVERY_S:
             self._looked_at_s = now_s
             try:
                 self._found = self._client.nthreads()
             except (OSError, ValueError, RuntimeError) as error:
-                raise self._lost(f": {_reason(error)}") from None
+                why = f"the connection to {self._address} was lost: {_reason(error)}"
+                raise ClusterUnavailable(why) from None
             if self._found:
                 self._seen_at_s = now_s
             elif now_s - self._seen_at_s > NO_WORKERS_S:
@@ -726,14 +686,11 @@ class _Workers:
 
         None where workers were lost with several stacks: one of them may be why, and each by itself does no
         harm to the others.
-
-        Raises:
-            ClusterUnavailable: the scheduler has gone.
         """
         answer = future.result()
         self.in_flight.discard(answer)
         if answer.cancelled():
-            raise self._lost("")
+            raise ClusterUnavailable(f"the connection to {self._address} was lost")
         error = answer.exception()
         if error is not None and _is_lost(error) and len(batch.tasks) > 1:
             return None
@@ -742,12 +699,9 @@ class _Workers:
                 raise error
             return results_from(_answer(answer.result()), [task.root for task in batch.tasks])
         except Exception as failure:
-            return _all_failed(batch, ExitCode.UNKNOWN, _problem_of(failure))
+            return batch.failed(ExitCode.UNKNOWN, _problem_of(failure))
         finally:
             answer.release()
-
-    def _lost(self, why: str) -> ClusterUnavailable:
-        return ClusterUnavailable(f"the connection to {self._address} was lost{why}")
 
 
 @contextmanager
@@ -796,10 +750,11 @@ def _version(found: object) -> str:
     """The version of a worker, or what it has instead."""
     try:
         return _answer(found)
-    except _FailedThere as failed:
-        return "none" if failed.args[1] == "reconciler" else "none that knows --fleet"
-    except InvalidAnswer as invalid:
-        return f"an answer that cannot be read ({invalid})"
+    except WorkerFailed as failed:
+        kind, module, why = failed.args
+        if not kind:
+            return f"an answer that cannot be read ({why})"
+        return "none" if module == "reconciler" else "none that knows --fleet"
 
 
 def _is_lost(error: BaseException) -> bool:
@@ -811,11 +766,11 @@ def _problem_of(error: BaseException) -> Diagnostic:
     if _is_lost(error):
         why = "workers were lost again and again while they checked it"
         return Diagnostic("workers were lost", why, "check the memory of the workers, and their logs")
-    if isinstance(error, _FailedThere):
-        kind, module, why = error.args
-        if kind == "ModuleNotFoundError" and module.startswith("reconciler"):
-            return Diagnostic("the worker has no reconciler", "it cannot import reconciler", _INSTALL)
-        return Diagnostic("the worker failed", printable(f"{kind}: {why.splitlines()[0] if why else kind}"))
-    if isinstance(error, InvalidAnswer):
-        return Diagnostic("the worker's answer cannot be read", printable(str(error)))
-    return Diagnostic("the worker failed", "it could not run the check", "read the logs of the workers")
+    if not isinstance(error, WorkerFailed):
+        return Diagnostic("the worker failed", "it could not run the check", "read the logs of the workers")
+    kind, module, why = error.args
+    if not kind:
+        return Diagnostic("the worker's answer cannot be read", printable(why))
+    if kind == "ModuleNotFoundError" and module.startswith("reconciler"):
+        return Diagnostic("the worker has no reconciler", "it cannot import reconciler", _INSTALL)
+    return Diagnostic("the worker failed", printable(f"{kind}: {why.splitlines()[0] if why else kind}"))

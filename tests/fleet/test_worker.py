@@ -24,11 +24,10 @@ from reconciler.fleet import (
     RESULTS,
     FleetBatch,
     FleetRequest,
-    InvalidAnswer,
     StackRunner,
     StackTask,
+    WorkerFailed,
     _answer,
-    _FailedThere,
     _problem_of,
     _remote,
     as_plain,
@@ -104,7 +103,7 @@ def test_worker_of_another_version_that_came_later_checks_nothing(task: StackTas
 
 def test_worker_without_reconciler_is_named() -> None:
     missing = _remote()("reconciler_that_is_not_there", "version")
-    with pytest.raises(_FailedThere) as caught:
+    with pytest.raises(WorkerFailed) as caught:
         _answer(missing)
     assert _problem_of(caught.value).what == "the worker has no reconciler"
 
@@ -193,7 +192,7 @@ def test_result_is_the_same_after_the_journey() -> None:
     ],
 )
 def test_answer_that_is_not_what_was_asked_for_is_invalid(text: Any, roots: list[str]) -> None:
-    with pytest.raises(InvalidAnswer):
+    with pytest.raises(WorkerFailed):
         results_from(text, roots)
 
 
