@@ -158,7 +158,7 @@ LATE: Mapping[str, str] = {
     "notify.py": UNUSED,
     "reconcile.py": UNUSED,
     "render/text.py": UNUSED,
-    "records/dialects/postgresql.py": UNUSED,
+    "records/dialects.py": UNUSED,
     "run_metadata.py": UNUSED,
     "records/recording.py": UNUSED,
     "validation.py": UNUSED,

@@ -72,7 +72,7 @@ def endpoint_problem(endpoint: str, insecure: bool, *, takes_path: bool = False)
 class StoreKind(NamedTuple):
     """A database that can hold the records.
 
-    `name` is that of its module in `records/dialects/`, `form` what users write. A file serves one machine;
+    `name` is what the program calls it, `form` what users write. A file serves one machine;
     a server is shared.
     """
 

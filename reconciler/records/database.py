@@ -20,15 +20,12 @@ from reconciler.secrets import show
 from reconciler.text import printable
 
 TOO_NEW = "the record store needs a newer reconciler"
-_SCOPE = ("stack", "host", "project_id", "workspace_id")
 
 
 class HasNow(Protocol):
-    """Tells the time."""
+    """Tells the time, in seconds since 1970."""
 
-    def now(self) -> float:
-        """Seconds since 1970."""
-        ...
+    def now(self) -> float: ...
 
 
 def storable(text: str) -> str:
@@ -94,17 +91,17 @@ class Database:
         """Close every connection."""
         self._engine.dispose()
 
-    # --- failures
-
     @contextmanager
     def translating_errors(self) -> Iterator[None]:
         """Turn any failure of the database into a `RecordsUnavailable`, which says what to do."""
         try:
             yield
         except (exc.SQLAlchemyError, ImportError) as error:
-            if (interrupt := _interrupt_behind(error)) is not None:
-                raise interrupt from None
-            raise unavailable(error, self.dialect, self.redact) from None
+            # What interrupted a statement, where a failing rollback took its place.
+            behind: BaseException | None = error
+            while isinstance(behind, Exception):
+                behind = behind.__context__
+            raise behind or unavailable(error, self.dialect, self.redact) from None
         except (UnicodeError, OverflowError, MemoryError) as error:
             # The driver for SQLite met a text, number or length that no value can hold.
             damage = Damaged(str(error) or type(error).__name__)
@@ -143,9 +140,8 @@ class Database:
             with self.reading() as connection:
                 found = connection.execute(select(SCOPES.c.id).where(is_scope(scope))).scalar()
                 if found is None and was_held:
-                    raise Damaged(
-                        f"it contains nothing of stack {scope.stack}, although its lock was held here"
-                    )
+                    why = f"it contains nothing of stack {scope.stack}, although its lock was held here"
+                    raise Damaged(why)
             if found is None:
                 return None
             self._scope_ids[scope] = found
@@ -155,9 +151,8 @@ class Database:
         """The number of a scope, which is written if it is new."""
         found = self.find_scope(scope)
         if found is None:
-            values = {name: getattr(scope, name) for name in _SCOPE}
             # Inline: where another process was first SQLite has no number of a new row to return.
-            insertion = self.dialect.insert_missing(SCOPES).values(values).inline()
+            insertion = self.dialect.insert_missing(SCOPES).values(scope._asdict()).inline()
             with self.writing() as connection:
                 connection.execute(insertion)
             found = self.find_scope(scope)
@@ -169,42 +164,31 @@ class Database:
 @lru_cache
 def is_scope(scope: Scope) -> ColumnElement[bool]:
     """Whether a row of the scopes is this one."""
-    return and_(*(SCOPES.c[name] == getattr(scope, name) for name in _SCOPE))
+    return and_(*(SCOPES.c[name] == value for name, value in scope._asdict().items()))
 
 
 def unavailable(error: Exception, dialect: Dialect, redact: Callable[[str], str]) -> RecordsUnavailable:
     """Say what a failure of SQLAlchemy, the driver or the file system means, and how to fix it."""
-    # Before lines are joined and cleaned, which would make another text of a secret.
-    url = dialect.url
-    message = url.without_secrets(redact(_message(error, dialect)))
-    message = printable("; ".join(line.strip() for line in message.splitlines() if line.strip()))
-    message = message or type(error).__name__
-    row = next(row for row in dialect.errors if row.says in message.casefold())
-    why = url.without_secrets(redact(f"{url.shown}: {message}"))
-    return RecordsUnavailable(Diagnostic(row.what, why, row.fix.format(place=shlex.quote(dialect.place))))
-
-
-def _message(error: Exception, dialect: Dialect) -> str:
-    """The database's own words; never the statement, nor what was written with it."""
+    # The database's own words; never the statement, nor what was written with it.
     match error:
         case exc.DBAPIError(orig=BaseException() as original):
-            return dialect.message_of(original)
+            message = dialect.message_of(original)
         case exc.TimeoutError():
-            return "every connection is in use"
+            message = "every connection is in use"
         case OSError():
-            return error.strerror or type(error).__name__
+            message = error.strerror or ""
         case ImportError():
-            return f"the driver for {dialect.title} cannot be imported"
+            message = f"the driver for {dialect.title} cannot be imported"
         case Damaged():
-            return f"malformed: {error}"
+            message = f"malformed: {error}"
         case exc.SQLAlchemyError():
-            return type(error).__name__
-    return str(error)
-
-
-def _interrupt_behind(error: BaseException) -> BaseException | None:
-    """What interrupted a statement, where a failing rollback took its place."""
-    found: BaseException | None = error
-    while found is not None and isinstance(found, Exception):
-        found = found.__context__
-    return found
+            message = ""
+        case _:
+            message = str(error)
+    # Before lines are joined and cleaned, which would make another text of a secret.
+    url = dialect.url
+    lines = url.without_secrets(redact(message)).splitlines()
+    message = printable("; ".join(line.strip() for line in lines if line.strip())) or type(error).__name__
+    what, fix = next((what, fix) for says, what, fix in dialect.errors if says in message.casefold())
+    why = url.without_secrets(redact(f"{url.shown}: {message}"))
+    return RecordsUnavailable(Diagnostic(what, why, fix.format(place=shlex.quote(dialect.place))))

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Select,
     Table,
+    and_,
     bindparam,
     case,
     delete,
@@ -26,7 +28,6 @@ from sqlalchemy import (
     true,
     update,
 )
-from sqlalchemy.sql.dml import Insert
 
 from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase, parse_phase
@@ -52,24 +53,9 @@ from reconciler.records.schema import KEYS, LARGEST, LINES, OUTCOMES, REVISIONS,
 _AT_ONCE = 500
 #: A look that is older than the one recorded by less than this came late, by more by a wrong clock; seconds.
 _LATE_S = 3600.0
-#: The columns of a past run, in the order of its fields.
-_RUN = (
-    "id",
-    "kind",
-    "who",
-    "place",
-    "command",
-    "commit_id",
-    "plan_digest",
-    "at_s",
-    "ended_at_s",
-    "result",
-    "summary",
-)
-#: The columns of a past revision, step and action, by the names of their fields.
+#: The columns of a past run and revision, by the fields.
+_RUN = [RUNS.c[{"where": "place", "commit": "commit_id"}.get(name, name)] for name in PastRun._fields[:11]]
 _PAST = [REVISIONS.c["phase" if name == "phase_text" else name] for name in PastRevision._fields]
-_STEP = ("key", "action", "call", "name", "job", "at_s", "ended_at_s", "ok", "code", "message", "request_id")
-_ACTION = ("key", "action", "reason", "status", "detail", "job", "code")
 
 
 class History(Locks):
@@ -80,18 +66,20 @@ class History(Locks):
         self.find_scope(scope)
         with self.reading() as connection:
             past = read_past(connection, _revisions(scope))
-            sweeps = {row.key: row.sweep for row in connection.execute(_sweeps(scope))}
-            scopes = [Scope(*row) for row in connection.execute(_known_scopes(scope.stack))]
-            _check_ids(past)
-        by_key = defaultdict(list)
-        for one in sorted(past, key=lambda one: (one.key, one.number)):
-            by_key[one.key].append(one)
-        elsewhere = sorted(
-            found.place for found in scopes if found != scope and not (found.is_local or scope.is_local)
-        )
-        return HistorySnapshot(
-            {key: tuple(of_key) for key, of_key in by_key.items()}, tuple(elsewhere), sweeps=sweeps
-        )
+            of_keys = select(KEYS.c.key, KEYS.c.sweep).join(SCOPES, SCOPES.c.id == KEYS.c.scope_id)
+            sweeps = {row.key: row.sweep for row in connection.execute(of_keys.where(is_scope(scope)))}
+            of_stack = select(*SCOPES.c[Scope._fields]).where(SCOPES.c.stack == scope.stack)
+            is_known = exists().where(REVISIONS.c.scope_id == SCOPES.c.id)
+            scopes = [Scope(*row) for row in connection.execute(of_stack.where(is_known))]
+            # A job keeps its name for good, also under another key: two names are two jobs.
+            names: dict[str, str] = {}
+            seen = (one for one in past if one.seen_at_s is not None)
+            if any(names.setdefault(one.job, one.name) != one.name for one in seen):
+                raise Damaged("one job has two names")
+        past.sort(key=lambda one: (one.key, one.number))
+        by_key = {key: tuple(of_key) for key, of_key in groupby(past, key=lambda one: one.key)}
+        others = (one for one in scopes if one != scope and not (one.is_local or scope.is_local))
+        return HistorySnapshot(by_key, tuple(sorted(one.place for one in others)), sweeps=sweeps)
 
     def revisions(self, scope: Scope, key: str) -> Sequence[PastRevision]:
         """The revisions of one key, oldest first."""
@@ -126,17 +114,17 @@ class History(Locks):
             }
             for one in seen
         ]
-        found = _compare(past, observed, at_s)
-        if not found.rows:
+        rows, moves, undeclared = _compare(past, observed, at_s)
+        if not rows:
             return
         scope_id = self.scope_id(scope)
         with self.writing() as connection:
-            move(connection, scope_id, found.moves)
-            declared = _journaled(connection, scope_id, found.undeclared)
-            for row in found.rows:
+            move(connection, scope_id, moves)
+            declared = _journaled(connection, scope_id, undeclared)
+            for row in rows:
                 place = (row["key"], row["number"], row["digest"])
                 row |= {"scope_id": scope_id, "declared": declared.get(place)}
-            connection.execute(self._upsert_revisions(), sorted(found.rows, key=write_order))
+            self._write_revisions(connection, rows)
 
     def take_over(self, scope: Scope, old: Scope, jobs: Collection[str]) -> int:
         """Write for a scope what is known of these jobs in another one; return how many revisions were new.
@@ -147,28 +135,33 @@ class History(Locks):
         if from_id is None or not jobs:
             return 0
         to_id = self.scope_id(scope)
-        names = [column.name for column in REVISIONS.c if column.name not in ("scope_id", "phase")]
         with self.writing() as connection:
             theirs, ours = (
                 read_past(connection, select(*_PAST).where(REVISIONS.c.scope_id == one))
                 for one in (from_id, to_id)
             )
             taken = {(one.key, one.number): one for one in ours}
-            rows = [
-                {"scope_id": to_id, "phase": one.phase_text, **{name: getattr(one, name) for name in names}}
-                for one in theirs
-                if one.job in jobs and one.says_more_than(taken.get((one.key, one.number)))
-            ]
-            if rows:
-                connection.execute(self._upsert_revisions(), sorted(rows, key=write_order))
+            rows = []
+            for one in theirs:
+                if one.job in jobs and one.says_more_than(taken.get((one.key, one.number))):
+                    row = one._asdict()
+                    rows.append({"scope_id": to_id, "phase": row.pop("phase_text"), **row})
+            self._write_revisions(connection, rows)
         return len(rows)
 
-    def _upsert_revisions(self) -> Insert:
+    def _write_revisions(self, connection: Connection, rows: list[dict[str, Any]]) -> None:
+        """Write revisions as they were seen.
+
+        All who write some do so in one order, so that none waits for one who waits for it.
+        """
+
         def changes(new: Any) -> dict[str, ColumnElement[Any]]:
             seen = {c.name: new[c.name] for c in REVISIONS.c if not c.primary_key and c.name != "declared"}
             return {"declared": declared_now(new), **seen}
 
-        return self.dialect.upsert(REVISIONS, changes)
+        if rows:
+            rows.sort(key=lambda row: (row["key"], row["number"]))
+            connection.execute(self.dialect.upsert(REVISIONS, changes), rows)
 
     # --- what applies declared
 
@@ -178,12 +171,11 @@ class History(Locks):
         Nothing is written where that is known already.
         """
         scope_id, place = self.scope_id(scope), self.text(place)
-        of_scope = select(KEYS).where(KEYS.c.scope_id == scope_id)
+        of_scope = SCOPES.c.id == scope_id
         with self.reading() as connection:
-            known = {row.key: (row.sweep, row.is_declared) for row in connection.execute(of_scope)}
-            was_from = connection.execute(
-                select(SCOPES.c.applied_from).where(SCOPES.c.id == scope_id)
-            ).scalar()
+            rows = connection.execute(select(KEYS).where(KEYS.c.scope_id == scope_id))
+            known = {row.key: (row.sweep, row.is_declared) for row in rows}
+            was_from = connection.execute(select(SCOPES.c.applied_from).where(of_scope)).scalar()
         # Whose member a key was stays known.
         now = {key: (sweep, False) for key, (sweep, _) in known.items()}
         now |= {key: (sweep, True) for key, sweep in sweeps.items()}
@@ -198,7 +190,7 @@ class History(Locks):
         with self.writing() as connection:
             if changed:
                 connection.execute(upsert, changed)
-            connection.execute(update(SCOPES).where(SCOPES.c.id == scope_id).values(applied_from=place))
+            connection.execute(update(SCOPES).where(of_scope).values(applied_from=place))
 
     def finished(self, scope: Scope, digests: Collection[str], place: str) -> Mapping[str, FinishedWork]:
         """What other stacks completed on the same target, by digest, and do not declare any more.
@@ -234,30 +226,32 @@ class History(Locks):
 
     def runs(self, scope: Scope, *, key: str | None = None, limit: int | None = None) -> Sequence[PastRun]:
         """The runs of a scope, newest first; with `key` those that did something about it, and only that."""
-        look = select(RUNS).join(SCOPES, SCOPES.c.id == RUNS.c.scope_id).where(is_scope(scope))
+        look = select(*_RUN, RUNS.c.alive_until_s, RUNS.c.lifeline)
+        look = look.join(SCOPES, SCOPES.c.id == RUNS.c.scope_id).where(is_scope(scope))
         if key is not None:
             is_done = OUTCOMES.c.status != Status.SKIPPED.value
-            look = look.where(or_(_has(LINES, key), _has(OUTCOMES, key, is_done)))
+            lines = exists().where(LINES.c.run_id == RUNS.c.id, LINES.c.key == key)
+            outcomes = exists().where(OUTCOMES.c.run_id == RUNS.c.id, OUTCOMES.c.key == key, is_done)
+            look = look.where(lines | outcomes)
         look = look.order_by(RUNS.c.at_s.desc(), RUNS.c.id.desc()).limit(limit)
-        steps, actions = defaultdict(list), defaultdict(list)
-        with self.reading() as connection:
-            for run_id, *step in connection.execute(_of_runs(LINES, _STEP, look, key).order_by(LINES.c.line)):
-                steps[run_id].append(PastStep(*step))
-            for run_id, *action in connection.execute(
-                _of_runs(OUTCOMES, _ACTION, look, key).order_by(OUTCOMES.c.position)
+        wanted = look.with_only_columns(RUNS.c.id)
+
+        def of_runs(table: Table, kind: Any, order: Any) -> dict[int, list[Any]]:
+            what = select(table.c.run_id, *table.c[kind._fields]).where(table.c.run_id.in_(wanted))
+            found = defaultdict(list)
+            for run_id, *row in connection.execute(
+                (what if key is None else what.where(table.c.key == key)).order_by(order)
             ):
-                actions[run_id].append(PastAction(*action))
-            rows = connection.execute(look).all()
+                found[run_id].append(kind(*row))
+            return found
+
+        with self.reading() as connection:
+            steps = of_runs(LINES, PastStep, LINES.c.line)
+            actions = of_runs(OUTCOMES, PastAction, OUTCOMES.c.position)
+            rows: Sequence[Any] = connection.execute(look).all()
             alive = self.running(connection, [row for row in rows if row.ended_at_s is None])
         return [
-            PastRun._make(
-                (
-                    *(getattr(row, name) for name in _RUN),
-                    tuple(actions[row.id]),
-                    tuple(steps[row.id]),
-                    row.id in alive,
-                )
-            )
+            PastRun._make((*row[:-2], tuple(actions[row.id]), tuple(steps[row.id]), row.id in alive))
             for row in rows
         ]
 
@@ -265,7 +259,7 @@ class History(Locks):
         """The newest call that changed a job of each key, by key; failed and unanswered ones aside."""
         newest_first = (LINES.c.at_s.desc(), LINES.c.run_id.desc(), LINES.c.line.desc())
         of_key = (
-            select(*LINES.c["key", "action", "call", "job", "at_s"], RUNS.c.kind, RUNS.c.who)
+            select(*LINES.c["key", "action", "call"], *RUNS.c["kind", "who"], *LINES.c["job", "at_s"])
             .add_columns(func.row_number().over(partition_by=LINES.c.key, order_by=newest_first).label("age"))
             .join(RUNS, RUNS.c.id == LINES.c.run_id)
             .join(SCOPES, SCOPES.c.id == RUNS.c.scope_id)
@@ -274,7 +268,7 @@ class History(Locks):
         )
         with self.reading() as connection:
             return {
-                row.key: PastChange(row.key, row.action, row.call, row.kind, row.who, row.job, row.at_s)
+                row.key: PastChange(*row[:-1])
                 for row in connection.execute(select(of_key).where(of_key.c.age == 1))
             }
 
@@ -316,23 +310,10 @@ class History(Locks):
 # --- reading revisions
 
 
-# A statement takes longer to put together than to execute, and every plan asks these.
+# A statement takes longer to put together than to execute, and every plan asks this one.
 @lru_cache
 def _revisions(scope: Scope) -> Select[Any]:
     return select(*_PAST).join(SCOPES, SCOPES.c.id == REVISIONS.c.scope_id).where(is_scope(scope))
-
-
-@lru_cache
-def _sweeps(scope: Scope) -> Select[Any]:
-    """The keys that were ever applied, each with its sweep or ""."""
-    look = select(KEYS.c.key, KEYS.c.sweep).join(SCOPES, SCOPES.c.id == KEYS.c.scope_id)
-    return look.where(is_scope(scope))
-
-
-@lru_cache
-def _known_scopes(stack: str) -> Select[Any]:
-    of_stack = select(*SCOPES.c["stack", "host", "project_id", "workspace_id"]).where(SCOPES.c.stack == stack)
-    return of_stack.where(exists().where(REVISIONS.c.scope_id == SCOPES.c.id))
 
 
 def read_past(connection: Connection, look: Select[Any] | None = None) -> list[PastRevision]:
@@ -349,31 +330,16 @@ def read_past(connection: Connection, look: Select[Any] | None = None) -> list[P
     return past
 
 
-def _check_ids(past: Iterable[PastRevision]) -> None:
-    """A job keeps its name for good, also under another key: whatever was seen under two names is two jobs.
-
-    Raises:
-        Damaged: one id stands for several.
-    """
-    names: dict[str, str] = {}
-    for one in past:
-        if one.seen_at_s is not None and names.setdefault(one.job, one.name) != one.name:
-            raise Damaged("one job has two names")
-
-
 # --- what a look at the service adds
 
 
-class _Changes(NamedTuple):
-    """Rows to write, rows to move first, and keys of which the journal may know what was declared."""
+def _compare(
+    past: Iterable[PastRevision], seen: Iterable[dict[str, Any]], at_s: float
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], set[str]]:
+    """Compare a look with what is known.
 
-    rows: list[dict[str, Any]]
-    moves: list[dict[str, Any]]
-    undeclared: set[str]
-
-
-def _compare(past: Iterable[PastRevision], seen: Iterable[dict[str, Any]], at_s: float) -> _Changes:
-    """Compare a look with what is known."""
+    Returns rows to write, rows to move first, and keys of which the journal may know what was declared.
+    """
     known = {RevisionId(one.key, one.number): one for one in past}
     # Of two jobs that claim one revision the younger is meant.
     by_place = {
@@ -384,22 +350,38 @@ def _compare(past: Iterable[PastRevision], seen: Iterable[dict[str, Any]], at_s:
     place_by_job = {
         row.job: place for place, row in known.items() if place not in by_place and row.released_at_s is None
     }
-    found = _Changes([], [], set())
+    rows, moves, undeclared = [], [], set()
     for place, now in by_place.items():
-        row = known.get(place)
-        was = place_by_job.get(now["job"])
-        earlier = [row]
-        if was is not None:
+        earlier = [row] if (row := known.get(place)) else []
+        if (was := place_by_job.get(now["job"])) is not None:
             row = known[was]
             earlier.insert(0, row)
-            to = {"to_key": place.key, "to_number": place.number}
-            found.moves.append({"of_job": now["job"], "at_key": was.key, "at_number": was.number, **to})
+            moves.append(
+                {
+                    "of_job": now["job"],
+                    "at_key": was.key,
+                    "at_number": was.number,
+                    "to_key": place.key,
+                    "to_number": place.number,
+                }
+            )
         elif row is not None and not _is_change(row, now, at_s):
             continue
-        found.rows.append({**now, "seen_at_s": at_s, "phases": _phases(earlier, now, at_s)})
+        # The phases seen so far, and this one if it is another than the last.
+        phases: list[tuple[str, float]] = []
+        for one in earlier:
+            if one.job == now["job"]:
+                phases += (
+                    one.phases[1:]
+                    if phases[-1:] and one.phases[:1] and (one.phases[0][0] == phases[-1][0])
+                    else one.phases
+                )
+        if not phases or phases[-1][0] != now["phase"]:
+            phases.append((now["phase"], at_s))
+        rows.append({**now, "seen_at_s": at_s, "phases": phases})
         if row is None or row.digest != now["digest"]:
-            found.undeclared.add(place.key)
-    return found
+            undeclared.add(place.key)
+    return rows, moves, undeclared
 
 
 def _is_change(row: PastRevision, now: Mapping[str, Any], at_s: float) -> bool:
@@ -418,26 +400,7 @@ def _is_change(row: PastRevision, now: Mapping[str, Any], at_s: float) -> bool:
     )
 
 
-def _phases(
-    earlier: Iterable[PastRevision | None], now: Mapping[str, Any], at_s: float
-) -> list[tuple[str, float]]:
-    """The phases seen so far, and this one if it is another than the last."""
-    phases: list[tuple[str, float]] = []
-    for row in earlier:
-        if row is not None and row.job == now["job"]:
-            is_same = phases and row.phases and row.phases[0][0] == phases[-1][0]
-            phases += row.phases[1:] if is_same else row.phases
-    if not phases or phases[-1][0] != now["phase"]:
-        phases.append((now["phase"], at_s))
-    return phases
-
-
 # --- writing revisions
-
-
-def write_order(row: Mapping[str, Any]) -> tuple[str, int]:
-    """All who write revisions do so in this order, so that none waits for one who waits for it."""
-    return row["key"], row["number"]
 
 
 def declared_now(new: Any) -> ColumnElement[Any]:
@@ -500,32 +463,15 @@ def move(connection: Connection, scope_id: int, moves: Sequence[Mapping[str, Any
 
 
 def _at() -> ColumnElement[bool]:
-    return (
-        (REVISIONS.c.scope_id == bindparam("of_scope"))
-        & (REVISIONS.c.key == bindparam("at_key"))
-        & (REVISIONS.c.number == bindparam("at_number"))
-    )
+    columns = REVISIONS.c["scope_id", "key", "number"]
+    names = ("of_scope", "at_key", "at_number")
+    return and_(*(column == bindparam(name) for column, name in zip(columns, names, strict=True)))
 
 
 def _portions(words: Iterable[str]) -> Iterator[Sequence[str]]:
     """Distinct words, so many as are asked about in one statement."""
     every = sorted(set(words))
     return (every[start : start + _AT_ONCE] for start in range(0, len(every), _AT_ONCE))
-
-
-# --- runs
-
-
-def _has(table: Table, key: str, *more: ColumnElement[bool]) -> ColumnElement[bool]:
-    return exists().where(table.c.run_id == RUNS.c.id, table.c.key == key, *more)
-
-
-def _of_runs(table: Table, names: Sequence[str], runs: Select[Any], key: str | None) -> Select[Any]:
-    # Named first: not every database takes a LIMIT inside IN.
-    wanted = runs.with_only_columns(RUNS.c.id).subquery()
-    look = select(table.c.run_id, *(table.c[name] for name in names))
-    look = look.where(table.c.run_id.in_(select(wanted.c.id)))
-    return look if key is None else look.where(table.c.key == key)
 
 
 def _is_old(scope_id: int, before_s: float) -> ColumnElement[bool]:

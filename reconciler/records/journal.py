@@ -5,12 +5,11 @@ Source: docs/semantics.md, "Apply"; docs/records.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import count
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, bindparam, case, insert, update
-from sqlalchemy.sql.dml import Insert
 
 from reconciler.core.identity import parse_description
 from reconciler.core.record import Call, Declared, RecordsUnavailable, RunKind
@@ -30,10 +29,13 @@ _RELEASED = (
 )
 
 
+Warn = Callable[[str], None]
+
+
 class Journals(History):
     """A store, as far as it is about what is written while a run goes on."""
 
-    def begin(self, run: Run, warn: Callable[[str], None] | None = None) -> StoredJournal:
+    def begin(self, run: Run, warn: Warn | None = None) -> StoredJournal:
         """Open a run. Its journal is fenced by the lock that this process holds of the scope, if any.
 
         With `warn` calls are made without a journal where the store has become unavailable; it is told once.
@@ -77,13 +79,7 @@ class StoredJournal(Journal):
     """
 
     def __init__(
-        self,
-        store: Journals,
-        run: Run,
-        run_id: int,
-        scope_id: int,
-        life: Lease,
-        warn: Callable[[str], None] | None,
+        self, store: Journals, run: Run, run_id: int, scope_id: int, life: Lease, warn: Warn | None
     ) -> None:
         self._store, self._run, self._run_id, self._scope_id = store, run, run_id, scope_id
         self._life, self._warn = life, warn
@@ -157,10 +153,10 @@ class StoredJournal(Journal):
 
     def outcome(self, outcome: Outcome, declared: Declared | None) -> None:
         """Write what became of an action, and the revision that it made or changed."""
-        row, action = self._outcome(outcome), outcome.action
+        action, before, after = outcome.action, outcome.action.before, outcome.action.after
+        is_done = outcome.status is Status.DONE
 
         def change(connection: Connection) -> None:
-            is_done, before, after = outcome.status is Status.DONE, action.before, action.after
             if is_done and action.formerly is not None and before is not None:
                 # The job's marker names another key now: its past goes along.
                 renamed = {
@@ -183,23 +179,15 @@ class StoredJournal(Journal):
                     "declared": self._store.declared(declared),
                     "schedule": None if marker is None else marker.schedule,
                 }
-                connection.execute(self._upsert(), revision)
-            connection.execute(insert(OUTCOMES), row)
+                connection.execute(self._store.dialect.upsert(REVISIONS, _changes), revision)
 
-        self._write(change)
+        self._write(change, [outcome])
 
     def end(self, ended: RunEnd) -> None:
         """Close the run; outcomes that were not written one by one are written now."""
+        of_run = update(RUNS).where(RUNS.c.id == self._run_id).values(self._store.end_of_run(ended))
         left = [one for one in ended.outcomes if _identity(one) not in self._recorded]
-        rows = [self._outcome(one) for one in left]
-
-        def change(connection: Connection) -> None:
-            if rows:
-                connection.execute(insert(OUTCOMES), rows)
-            of_run = update(RUNS).where(RUNS.c.id == self._run_id)
-            connection.execute(of_run.values(self._store.end_of_run(ended)))
-
-        self._write(change)
+        self._write(lambda connection: connection.execute(of_run), left)
         self._life.end()
 
     def _outcome(self, outcome: Outcome) -> dict[str, Any]:
@@ -219,27 +207,27 @@ class StoredJournal(Journal):
     def _of_job(self, step: Step) -> dict[str, Any]:
         return {"of_scope": self._scope_id, "of_job": _job_of(step)}
 
-    def _write(self, change: Callable[[Connection], None]) -> None:
-        """Write what no call waits for: the work goes on if the store does not."""
+    def _write(self, change: Callable[[Connection], object], outcomes: Collection[Outcome] = ()) -> None:
+        """Write what no call waits for, and outcomes: the work goes on if the store does not."""
+        rows = [self._outcome(one) for one in outcomes]
         try:
             with self._store.writing() as connection:
                 change(connection)
+                if rows:
+                    connection.execute(insert(OUTCOMES), rows)
         except RecordsUnavailable as unavailable:
             self.problem = self.problem or str(unavailable)
 
-    def _upsert(self) -> Insert:
-        """Write the revision of an action. What was seen of it stays, unless it is another job by now."""
-        old = REVISIONS.c
-        seen = ("phase", "phases", "created_at_s", "started_at_s", "duration_s", "seen_at_s", "stopped")
 
-        def changes(new: Any) -> dict[str, ColumnElement[Any]]:
-            return {
-                "declared": declared_now(new),
-                **{name: case((old.job == new.job, old[name]), else_=new[name]) for name in seen},
-                **{name: new[name] for name in ("name", "job", "digest", "released_at_s", "schedule")},
-            }
-
-        return self._store.dialect.upsert(REVISIONS, changes)
+def _changes(new: Any) -> dict[str, ColumnElement[Any]]:
+    """What was seen of a revision stays, unless it is another job by now."""
+    old = REVISIONS.c
+    seen = ("phase", "phases", "created_at_s", "started_at_s", "duration_s", "seen_at_s", "stopped")
+    return {
+        "declared": declared_now(new),
+        **{name: case((old.job == new.job, old[name]), else_=new[name]) for name in seen},
+        **{name: new[name] for name in ("name", "job", "digest", "released_at_s", "schedule")},
+    }
 
 
 def _job_of(step: Step) -> str | None:

@@ -45,10 +45,8 @@ class Lease:
         end: Callable[[], None],
         first_s: float,
     ) -> None:
-        self._begin_it, self._renew_it, self._end_it = begin, renew, end
-        self._first_s: float | None = first_s
-        self._begun: Future[None] = Future()
-        self._ended: Future[None] = Future()
+        self._begin_it, self._renew_it, self._end_it, self._first_s = begin, renew, end, first_s
+        self._begun, self._ended = Future[None](), Future[None]()
         #: Whatever is in it, an end is asked for. Its methods are atomic, which those of an Event are not.
         self._orders: SimpleQueue[None] = SimpleQueue()
         self._is_started = False
@@ -65,13 +63,8 @@ class Lease:
         if self._is_started:
             self._ended.result()
 
-    @property
-    def is_ending(self) -> bool:
-        """Whether it was asked to end."""
-        return not self._orders.empty()
-
     def _live(self) -> None:
-        wait_s = self._first_s
+        wait_s: float | None = self._first_s
         try:
             self._begin_it()
         except BaseException as error:
@@ -96,20 +89,16 @@ class Lease:
             self._ended.set_result(None)
 
 
-class ScopeLock:
+class ScopeLock(Lease):
     """The lock of a scope, taken once. As a context manager it is held in the block.
 
     Releasing it is right however far taking it came; closing the store releases it, too.
     """
 
     def __init__(
-        self,
-        store: Locks,
-        scope: Scope,
-        holder: Holder,
-        lease_s: float,
-        on_lost: Callable[[], None],
+        self, store: Locks, scope: Scope, holder: Holder, lease_s: float, on_lost: Callable[[], None]
     ) -> None:
+        super().__init__(self._take, self._beat, self._release, lease_s / 3)
         self._store, self._scope, self._lease_s, self._on_lost = store, scope, lease_s, on_lost
         self._scope_id = store.scope_id(scope)
         names = {"who": holder.who, "place": holder.where, "command": holder.command}
@@ -117,11 +106,9 @@ class ScopeLock:
         self._token = secrets.token_hex(16)
         self._ours = (LOCKS.c.scope_id == self._scope_id) & (LOCKS.c.token == self._token)
         self._process_lock: ProcessLock | None = None
-        self._may_be_ours = False
-        self._is_lost = False
+        self._may_be_ours = self._is_lost = False
         #: By our own clock; later than that nobody who asks may find it ours.
         self._good_until_s = 0.0
-        self.lease = Lease(self._take, self._beat, self._release, lease_s / 3)
 
     def take(self) -> None:
         """Take it, and keep its lease alive.
@@ -129,11 +116,11 @@ class ScopeLock:
         Raises:
             LockHeld: another process holds it; the message says who, since when, from where, for how long.
         """
-        self.lease.begin()
+        self.begin()
 
     def release(self) -> None:
         """Release it. Idempotent."""
-        self.lease.end()
+        self.end()
 
     def __enter__(self) -> None:
         try:
@@ -169,7 +156,14 @@ class ScopeLock:
                 assert row is not None
                 self._process_lock = seize(store.process_locks.of_scope(self._scope))
                 if _is_taken(row) and not _proves_death(row, self._process_lock):
-                    raise _held(self._scope, row)
+                    who, where, command = map(printable, (row.who, row.place, row.command))
+                    why = (
+                        f"stack {self._scope.stack}: held by {who} on {where} since {timestamp(row.since_s)},"
+                        f" for {command}; it expires in {max(1, round(row.expires_s - row.now_s))} s unless"
+                        " renewed"
+                    )
+                    fix = "wait until it is released; if its process is gone: reconciler unlock"
+                    raise LockHeld(Diagnostic("another process holds the lock", why, fix))
                 values = {
                     **self._row,
                     "token": self._token,
@@ -187,35 +181,29 @@ class ScopeLock:
         store.held[self._scope] = self
 
     def _renew(self) -> None:
-        """Lengthen the lease, if it has not run out.
-
-        Raises:
-            LockLost: it ran out, or somebody broke the lock.
-        """
+        """Lengthen the lease; raises `LockLost` if it ran out, or somebody broke the lock."""
         begun_s, now = self._store.clock.now(), self._store.now()
         lengthen = (
             update(LOCKS).where(self._ours, LOCKS.c.expires_s > now).values(expires_s=now + self._lease_s)
         )
         with self._store.writing() as connection:
-            renewed = connection.execute(lengthen).rowcount
-        if not renewed:
-            self._is_lost = True
-            raise self.lost()
+            if not connection.execute(lengthen).rowcount:
+                self._is_lost = True
+                raise self.lost()
         self._good_until_s = begun_s + self._lease_s
 
     def _beat(self) -> float | None:
         """Renew once; return the seconds until the next time, None if the lock was lost."""
         try:
             self._renew()
+            return self._lease_s / 3
         except LockLost:
             pass
         except Exception:  # whatever kept us from renewing, the lease goes on running out
             if self._store.clock.now() < self._good_until_s:
                 return self._lease_s / 10
-        else:
-            return self._lease_s / 3
         self._is_lost = True
-        if not self.lease.is_ending:
+        if self._orders.empty():
             self._on_lost()
         return None
 
@@ -253,7 +241,7 @@ class Locks(Database):
         `since_s` and `expires_s` of the holder are the store's to set.
         """
         lock = ScopeLock(self, scope, holder, lease_s, on_lost)
-        self._leases.append(lock.lease)
+        self._leases.append(lock)
         return lock
 
     def holder(self, scope: Scope) -> Holder | None:
@@ -263,9 +251,7 @@ class Locks(Database):
             return None
         with self.reading() as connection:
             row = self.lock_row(connection, scope_id)
-        if row is None or not _is_taken(row) or self._is_dead(row, scope):
-            return None
-        return _holder(row)
+        return None if row is None or not _is_taken(row) or self._is_dead(row, scope) else _holder(row)
 
     def break_lock(self, scope: Scope, seen: Holder | None = None) -> Holder | None:
         """Take the lock away from whoever holds it, and return who that was.
@@ -311,9 +297,8 @@ class Locks(Database):
         process_lock = seize(file)
 
         def renewal(**values: str) -> Any:
-            return (
-                update(RUNS).where(RUNS.c.id == run_id).values(alive_until_s=self.now() + LEASE_S, **values)
-            )
+            alive_until_s = self.now() + LEASE_S
+            return update(RUNS).where(RUNS.c.id == run_id).values(alive_until_s=alive_until_s, **values)
 
         def renew() -> float:
             # A store that is unavailable for a while does no harm: only history rests on this.
@@ -362,14 +347,3 @@ def _proves_death(row: Row[Any], process_lock: ProcessLock | None) -> bool:
 
 def _holder(row: Row[Any]) -> Holder:
     return Holder(row.who, row.place, row.command, row.since_s, row.expires_s, row.token)
-
-
-def _held(scope: Scope, row: Row[Any]) -> LockHeld:
-    left_s = max(1, round(row.expires_s - row.now_s))
-    who, where, command = (printable(text) for text in (row.who, row.place, row.command))
-    why = (
-        f"stack {scope.stack}: held by {who} on {where} since {timestamp(row.since_s)}, for {command}; "
-        f"it expires in {left_s} s unless renewed"
-    )
-    fix = "wait until it is released; if its process is gone: reconciler unlock"
-    return LockHeld(Diagnostic("another process holds the lock", why, fix))

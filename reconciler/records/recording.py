@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 
     from reconciler.core.observed import ObservedJob
     from reconciler.core.ownership import Revision
-    from reconciler.core.ports import (
-        Clock,
-    )
+    from reconciler.core.ports import Clock
     from reconciler.core.record import FinishedWork, PastChange
     from reconciler.decide.drift_check import Acceptance, CheckRecord, DriftId, LastCheck
     from reconciler.decide.outcome import Journal, Run, RunEnd
@@ -113,11 +111,7 @@ class Recording:
             return None
 
     def go_on_without(self, unavailable: RecordsUnavailable) -> None:
-        """Work without the store from now on.
-
-        Raises:
-            RecordsUnavailable: nobody said to do so.
-        """
+        """Work without the store from now on; raises what is wrong with it if nobody said to do so."""
         if not self.goes_on_without:
             raise unavailable
         self.close()
@@ -186,25 +180,16 @@ class Recording:
             return NO_HISTORY
 
     def finished(self, scope: Scope, digests: Collection[str]) -> Mapping[str, FinishedWork]:
-        """What other stacks completed on the target of a scope, by digest, and do not declare any more.
-
-        Raises:
-            RecordsUnavailable: the store cannot be asked, and nobody said to go on without.
-        """
-        try:
-            store = self.reading()
-            return store.finished(scope, digests, self._place) if store else {}
-        except RecordsUnavailable:
-            # `memory` has warned whoever works without records.
-            if not self.goes_on_without:
-                raise
-            return {}
+        """What other stacks completed on the target of a scope, by digest, and do not declare any more."""
+        # `memory` has warned whoever works without records.
+        with suppress(RecordsUnavailable) if self.goes_on_without else nullcontext():
+            if store := self.reading():
+                return store.finished(scope, digests, self._place)
+        return {}
 
     def recorded_revisions(self, scope: Scope) -> Mapping[RevisionId, RecordedRevision] | None:
         """What the store has of each revision, if that is cheap to read: in the file beside the manifest."""
-        if self.url is not None or self.unavailable is not None:
-            return None
-        if self._opened is not None or self._is_given_up:
+        if self.url or self.unavailable is not None or self._opened is not None or self._is_given_up:
             return None
         tighten(self.root / RECORD_DIRECTORY)
         from reconciler.records.file import has_content, read_revisions
@@ -229,8 +214,7 @@ class Recording:
         try:
             store = self.reading()
             return store.last_check(scope) if store else NO_CHECK
-        except RecordsUnavailable as unavailable:
-            # `memory` has warned whoever works without records.
+        except RecordsUnavailable as unavailable:  # which `memory` has said to whoever works without records
             return NO_CHECK if self.goes_on_without else LastCheck(problem=str(unavailable))
 
     # --- what is written
@@ -275,9 +259,6 @@ class Recording:
         """Write that drifts which stand are known, or with None that they are not.
 
         Returns how many were not so before, and who accepted them when.
-
-        Raises:
-            RecordsUnavailable: the store cannot be reached, read or written.
         """
         from reconciler.decide.drift_check import Acceptance
         from reconciler.decide.outcome import RunEnd
@@ -294,11 +275,7 @@ class Recording:
         return StackLock(self, scope, on_lost)
 
     def begin(self, scope: Scope, kind: RunKind, plan_digest: str) -> Journal:
-        """Open the journal of a run.
-
-        Raises:
-            RecordsUnavailable: it cannot be written, and nobody said to go on without.
-        """
+        """Open the journal of a run; one that writes nothing if the command goes on without the store."""
         if store := self.writing():
             warn = self.warn if self.goes_on_without else None
             return store.begin(self._run(scope, kind, plan_digest), warn)
@@ -355,11 +332,10 @@ class StackLock:
         """
         recording, origin = self._recording, self._recording._origin
         holder = Holder(origin.who, origin.where, origin.command, 0.0, 0.0)
+        lease_s, on_lost = recording.lease_s, self._on_lost
         try:
             if store := recording.writing():
-                self._lock = store.locked(
-                    self._scope, holder, lease_s=recording.lease_s, on_lost=self._on_lost
-                )
+                self._lock = store.locked(self._scope, holder, lease_s=lease_s, on_lost=on_lost)
                 self._lock.take()
         except RecordsUnavailable as unavailable:
             recording.go_on_without(unavailable)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -35,7 +35,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from reconciler.core.identity import DIGEST_PATTERN, ScheduleMark, read_schedule_mark
-from reconciler.core.record import Declared
+from reconciler.core.record import Declared, Scope
 
 #: No time or duration that the service may say is longer; seconds.
 _LONGEST_S = 1e30
@@ -49,44 +49,47 @@ class Damaged(SQLAlchemyError):
     """What the database answers cannot have been written by this program; the text says what it is."""
 
 
-class Kind(NamedTuple):
-    """What a cell may hold, and as what it is stored.
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+class Cell(TypeDecorator[Any]):
+    """What a column holds, checked when it is read: `Damaged` instead of passing on what was never written.
 
     `is_sound` says whether this program can have written what the driver read, NULL aside. `decode` makes of
     that what the program works with, and may raise `Damaged` as well; `encode` is its reverse.
     """
 
-    what: str
-    is_sound: Callable[[Any], bool] = lambda value: isinstance(value, str)
-    impl: type[TypeEngine[Any]] = Text
-    decode: Callable[[Any], Any] = lambda value: value
-    encode: Callable[[Any], Any] = lambda value: value
-
-
-class Cell(TypeDecorator[Any]):
-    """A cell that is checked when it is read: `Damaged` instead of passing on what was never written."""
-
     impl: TypeEngine[Any] | type[TypeEngine[Any]] = Text
     cache_ok = True
 
-    def __init__(self, kind: Kind, *, nullable: bool = False) -> None:
+    def __init__(
+        self,
+        what: str,
+        is_sound: Callable[[Any], bool] = _is_text,
+        stored_as: type[TypeEngine[Any]] = Text,
+        decode: Callable[[Any], Any] | None = None,
+        encode: Callable[[Any], Any] | None = None,
+        nullable: bool = False,
+    ) -> None:
         super().__init__()
-        self.kind, self.nullable, self.impl = kind, nullable, kind.impl()
+        self.what, self.is_sound, self.stored_as, self.impl = what, is_sound, stored_as, stored_as()
+        self.decode, self.encode, self.nullable = decode, encode, nullable
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
-        return self.kind.encode(value)
+        return value if self.encode is None else self.encode(value)
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
-        kind, nullable = self.kind, self.nullable
+        nullable, is_sound, decode = self.nullable, self.is_sound, self.decode
 
         def read(value: Any) -> Any:
             if value is None and nullable:
                 return None
-            if value is None or not kind.is_sound(value):
+            if value is None or not is_sound(value):
                 kinds = {str: "another text", bytes: "bytes", int: "another number", float: "another number"}
                 found = "nothing" if value is None else kinds.get(type(value), "something else")
-                raise Damaged(f"{kind.what} expected, got {found}")
-            return kind.decode(value)
+                raise Damaged(f"{self.what} expected, got {found}")
+            return value if decode is None else decode(value)
 
         return read
 
@@ -169,92 +172,95 @@ def _whole(least: int, most: int) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, int) and least <= value <= most
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-TEXT = Kind("a text")
-#: A text that is short enough for an index, in databases that limit what an index holds.
-KEY = Kind("a text")
-NAME = Kind("a name", lambda value: _is_text(value) and value != "")
+TEXT = partial(Cell, "a text")
+NAME = partial(Cell, "a name", lambda value: _is_text(value) and value != "")
 #: A part of a scope: one word, of a length that an address can have.
-PLACE = Kind(
+PLACE = partial(
+    Cell,
     "the stack or the target that rows are about",
     lambda value: _is_text(value) and 0 < len(value) <= _LONGEST_PLACE and value.isprintable(),
 )
 #: Of whatever algorithm.
-DIGEST = Kind("a digest", lambda value: _is_text(value) and DIGEST_PATTERN.fullmatch(value) is not None)
-COUNT, NUMBER = (Kind("a number", _whole(least, LARGEST), Integer) for least in (0, 1))
-ID = Kind("the number of a row", _whole(1, _LARGEST_ID), BigInteger)
+DIGEST = partial(
+    Cell, "a digest", lambda value: _is_text(value) and DIGEST_PATTERN.fullmatch(value) is not None
+)
+COUNT, NUMBER = (partial(Cell, "a number", _whole(least, LARGEST), Integer) for least in (0, 1))
+ID = partial(Cell, "the number of a row", _whole(1, _LARGEST_ID), BigInteger)
 #: A time since 1970 or a duration; NaN is none.
-SECONDS = Kind("a time", lambda value: isinstance(value, int | float) and 0 <= value <= _LONGEST_S, Double)
+SECONDS = partial(
+    Cell, "a time", lambda value: isinstance(value, int | float) and 0 <= value <= _LONGEST_S, Double
+)
 #: SQLite writes 1 and 0.
-TRUTH = Kind("a truth value", _whole(0, 1), Boolean, decode=bool)
+TRUTH = partial(Cell, "a truth value", _whole(0, 1), Boolean, bool)
 #: What a marker says of the schedule of its job, written as there, or "".
-SCHEDULE = Kind("a text", decode=_read_schedule, encode=lambda value: "" if value is None else str(value))
-DOCUMENT = Kind("a document", decode=_read_document, encode=_write_document)
+SCHEDULE = partial(
+    Cell, "a text", decode=_read_schedule, encode=lambda value: "" if value is None else str(value)
+)
+DOCUMENT = partial(Cell, "a document", decode=_read_document, encode=_write_document)
 #: The phases in which a revision was seen, each with the time of the first look that saw it.
-PHASES = Kind("the observed phases", decode=_read_phases, encode=_write_document)
+PHASES = partial(Cell, "the observed phases", decode=_read_phases, encode=_write_document)
 #: How many actions of a run ended in each way.
-SUMMARY = Kind("the summary of a run", decode=_read_summary, encode=_write_document)
-DECLARED = Kind("the declaration", decode=_read_declared, encode=_write_declared)
+SUMMARY = partial(Cell, "the summary of a run", decode=_read_summary, encode=_write_document)
+DECLARED = partial(Cell, "the declaration", decode=_read_declared, encode=_write_declared)
 
 # --- the tables
 
 METADATA = MetaData()
 
 
-def _text(name: str, kind: Kind = TEXT) -> Column[Any]:
-    return Column(name, Cell(kind), nullable=False, server_default="")
+def _text(name: str, kind: Callable[[], Cell] = TEXT) -> Column[Any]:
+    return Column(name, kind(), nullable=False, server_default="")
 
 
-VERSION = Table("reconciler_version", METADATA, Column("version", Cell(NUMBER), primary_key=True))
+def _texts(*names: str) -> list[Column[Any]]:
+    return [_text(name) for name in names]
+
+
+def _times(*names: str) -> list[Column[Any]]:
+    """Times that may be unknown."""
+    return [Column(name, SECONDS(nullable=True)) for name in names]
+
+
+def _key(name: str, kind: Callable[[], Cell], *refers_to: ForeignKey, **options: Any) -> Column[Any]:
+    return Column(name, kind(), *refers_to, primary_key=True, **options)
+
+
+VERSION = Table("reconciler_version", METADATA, _key("version", NUMBER))
 
 SCOPES = Table(
     "reconciler_scopes",
     METADATA,
-    Column("id", Cell(ID), primary_key=True),
-    _text("stack", PLACE),
-    _text("host", PLACE),
-    _text("project_id", PLACE),
-    _text("workspace_id", PLACE),
+    _key("id", ID),
+    *(_text(name, PLACE) for name in Scope._fields),
     # When a drift check could compare something last.
-    Column("compared_at_s", Cell(SECONDS, nullable=True)),
+    *_times("compared_at_s"),
     # Where the manifest was of the last apply; NULL where none said what it declared.
-    Column("applied_from", Cell(TEXT, nullable=True)),
-    UniqueConstraint("stack", "host", "project_id", "workspace_id"),
+    Column("applied_from", TEXT(nullable=True)),
+    UniqueConstraint(*Scope._fields),
 )
 
 # A row stays when the lock is released: token is "" then, so that there is always a row to contend for.
 LOCKS = Table(
     "reconciler_locks",
     METADATA,
-    Column("scope_id", Cell(ID), ForeignKey(SCOPES.c.id), primary_key=True),
-    _text("token"),
-    _text("who"),
-    _text("place"),
-    _text("command"),
-    Column("since_s", Cell(SECONDS), nullable=False, server_default="0"),
-    Column("expires_s", Cell(SECONDS), nullable=False, server_default="0"),
+    _key("scope_id", ID, ForeignKey(SCOPES.c.id)),
+    *_texts("token", "who", "place", "command"),
+    Column("since_s", SECONDS(), nullable=False, server_default="0"),
+    Column("expires_s", SECONDS(), nullable=False, server_default="0"),
     _text("lifeline"),
 )
 
 RUNS = Table(
     "reconciler_runs",
     METADATA,
-    Column("id", Cell(ID), primary_key=True),
-    Column("scope_id", Cell(ID), ForeignKey(SCOPES.c.id), nullable=False),
-    _text("kind"),
-    _text("who"),
-    _text("place"),
-    _text("command"),
-    _text("commit_id"),
-    _text("plan_digest"),
-    Column("at_s", Cell(SECONDS), nullable=False),
-    Column("ended_at_s", Cell(SECONDS, nullable=True)),
+    _key("id", ID),
+    Column("scope_id", ID(), ForeignKey(SCOPES.c.id), nullable=False),
+    *_texts("kind", "who", "place", "command", "commit_id", "plan_digest"),
+    Column("at_s", SECONDS(), nullable=False),
+    *_times("ended_at_s"),
     _text("result"),
     _text("summary", SUMMARY),
-    Column("alive_until_s", Cell(SECONDS, nullable=True)),
+    *_times("alive_until_s"),
     _text("lifeline"),
     Index("reconciler_runs_of_a_scope", "scope_id", "at_s"),
     # The number of a run that was deleted is not given again.
@@ -264,37 +270,28 @@ RUNS = Table(
 LINES = Table(
     "reconciler_lines",
     METADATA,
-    Column("run_id", Cell(ID), ForeignKey(RUNS.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("line", Cell(NUMBER), primary_key=True),
-    _text("key", KEY),
-    Column("number", Cell(NUMBER, nullable=True)),
-    _text("digest"),
-    _text("action"),
-    _text("call"),
-    _text("name"),
-    Column("job", Cell(TEXT, nullable=True)),
-    Column("at_s", Cell(SECONDS), nullable=False),
-    Column("ended_at_s", Cell(SECONDS, nullable=True)),
-    Column("ok", Cell(TRUTH, nullable=True)),
-    Column("is_certain", Cell(TRUTH, nullable=True)),
-    _text("code"),
-    _text("message"),
-    _text("request_id"),
-    Column("declared", Cell(DECLARED, nullable=True)),
+    _key("run_id", ID, ForeignKey(RUNS.c.id, ondelete="CASCADE")),
+    _key("line", NUMBER),
+    _text("key"),
+    Column("number", NUMBER(nullable=True)),
+    *_texts("digest", "action", "call", "name"),
+    Column("job", TEXT(nullable=True)),
+    Column("at_s", SECONDS(), nullable=False),
+    *_times("ended_at_s"),
+    Column("ok", TRUTH(nullable=True)),
+    Column("is_certain", TRUTH(nullable=True)),
+    *_texts("code", "message", "request_id"),
+    Column("declared", DECLARED(nullable=True)),
     Index("reconciler_lines_of_a_revision", "key", "number"),
 )
 
 OUTCOMES = Table(
     "reconciler_outcomes",
     METADATA,
-    Column("run_id", Cell(ID), ForeignKey(RUNS.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("position", Cell(NUMBER), primary_key=True),
-    _text("key", KEY),
-    _text("action"),
-    _text("reason"),
-    _text("status"),
-    _text("detail"),
-    Column("job", Cell(TEXT, nullable=True)),
+    _key("run_id", ID, ForeignKey(RUNS.c.id, ondelete="CASCADE")),
+    _key("position", NUMBER),
+    *_texts("key", "action", "reason", "status", "detail"),
+    Column("job", TEXT(nullable=True)),
     _text("code"),
     Index("reconciler_outcomes_of_a_key", "key"),
 )
@@ -302,22 +299,20 @@ OUTCOMES = Table(
 REVISIONS = Table(
     "reconciler_revisions",
     METADATA,
-    Column("scope_id", Cell(ID), ForeignKey(SCOPES.c.id), primary_key=True),
-    Column("key", Cell(NAME), primary_key=True),
-    Column("number", Cell(NUMBER), primary_key=True),
+    _key("scope_id", ID, ForeignKey(SCOPES.c.id)),
+    _key("key", NAME),
+    _key("number", NUMBER),
     _text("name", NAME),
     _text("job", NAME),
     _text("digest", DIGEST),
     _text("phase"),
-    Column("created_at_s", Cell(SECONDS, nullable=True)),
-    Column("started_at_s", Cell(SECONDS, nullable=True)),
-    Column("duration_s", Cell(SECONDS, nullable=True)),
-    Column("node_count", Cell(COUNT), nullable=False, server_default="1"),
-    Column("seen_at_s", Cell(SECONDS, nullable=True)),
+    *_times("created_at_s", "started_at_s", "duration_s"),
+    Column("node_count", COUNT(), nullable=False, server_default="1"),
+    *_times("seen_at_s"),
     _text("phases", PHASES),
-    Column("declared", Cell(DECLARED, nullable=True)),
-    Column("stopped", Cell(TRUTH), nullable=False, server_default=false()),
-    Column("released_at_s", Cell(SECONDS, nullable=True)),
+    Column("declared", DECLARED(nullable=True)),
+    Column("stopped", TRUTH(), nullable=False, server_default=false()),
+    *_times("released_at_s"),
     _text("schedule", SCHEDULE),
     Index("reconciler_revisions_by_digest", "digest"),
 )
@@ -326,28 +321,27 @@ REVISIONS = Table(
 KEYS = Table(
     "reconciler_keys",
     METADATA,
-    Column("scope_id", Cell(ID), ForeignKey(SCOPES.c.id), primary_key=True),
-    Column("key", Cell(NAME), primary_key=True),
+    _key("scope_id", ID, ForeignKey(SCOPES.c.id)),
+    _key("key", NAME),
     _text("sweep"),
-    Column("is_declared", Cell(TRUTH), nullable=False),
+    Column("is_declared", TRUTH(), nullable=False),
 )
 
 # The drift that stands: a row for each, however many checks saw it.
 DRIFT = Table(
     "reconciler_drift",
     METADATA,
-    Column("scope_id", Cell(ID), ForeignKey(SCOPES.c.id), primary_key=True),
-    Column("key", Cell(NAME), primary_key=True),
-    Column("class", Cell(NAME), primary_key=True),
-    Column("job", Cell(KEY), primary_key=True, server_default=""),
+    _key("scope_id", ID, ForeignKey(SCOPES.c.id)),
+    _key("key", NAME),
+    _key("class", NAME),
+    _key("job", TEXT, server_default=""),
     _text("entry", DOCUMENT),
     _text("content"),
-    Column("since_s", Cell(SECONDS), nullable=False),
-    Column("reported_at_s", Cell(SECONDS, nullable=True)),
-    Column("is_hidden", Cell(TRUTH), nullable=False, server_default=false()),
-    Column("accepted_at_s", Cell(SECONDS, nullable=True)),
-    _text("accepted_by"),
-    _text("accept_reason"),
+    Column("since_s", SECONDS(), nullable=False),
+    *_times("reported_at_s"),
+    Column("is_hidden", TRUTH(), nullable=False, server_default=false()),
+    *_times("accepted_at_s"),
+    *_texts("accepted_by", "accept_reason"),
 )
 
 # --- versions
@@ -401,8 +395,7 @@ def latest(migrations: Sequence[Sequence[str]] = MIGRATIONS) -> int:
 def stored_version(connection: Connection) -> int | None:
     """The version of the tables that are there; None if there are none.
 
-    Raises:
-        Damaged: there are tables and not one version, so that what they hold cannot be read for certain.
+    Tables without one version are `Damaged`: what they hold cannot be read for certain.
     """
     # Asked once: whoever makes the tables meanwhile makes the version with them.
     there = {table.name for table in METADATA.sorted_tables} & set(inspect(connection).get_table_names())

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from pydantic import ValidationError
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Row,
+    and_,
     bindparam,
     case,
     delete,
@@ -34,7 +34,7 @@ from reconciler.decide.drift_check import (
 )
 from reconciler.decide.outcome import Run, RunEnd
 from reconciler.records.database import HasNow, unavailable
-from reconciler.records.dialects import Dialect, dialect_of
+from reconciler.records.dialects import dialect_of
 from reconciler.records.history import read_past
 from reconciler.records.journal import Journals
 from reconciler.records.process_lock import ProcessLocks
@@ -68,15 +68,13 @@ def open_records(url: str, *, clock: HasNow, redact: Callable[[str], str], creat
             dialect.make_store()
         except OSError as error:
             raise unavailable(error, dialect, redact) from None
-    store = Records(dialect, clock, redact)
-    try:
-        if store.prepare(create=create):
-            return store
-    except BaseException:
-        store.close()
-        raise
-    store.close()
-    return None
+    with ExitStack() as unless_open:
+        store = Records(dialect, clock, redact)
+        unless_open.callback(store.close)
+        if not store.prepare(create=create):
+            return None
+        unless_open.pop_all()
+    return store
 
 
 class Records(Journals):
@@ -110,12 +108,13 @@ class Records(Journals):
         with self._changing(run.scope, check.compared_at_s) as (connection, scope_id):
             run_id = self.insert_run(connection, scope_id, run, ended)
             self._write_events(connection, run_id, run, check.events)
-            if check.gone:
-                gone = [self._place(scope_id, one, "at_") for one in sorted(check.gone)]
+            if gone := [self._place(scope_id, one, "at_") for one in sorted(check.gone)]:
                 connection.execute(delete(DRIFT).where(_at()), gone)
             if check.standing:
                 rows = {one.id: self._row(scope_id, one) for one in check.standing}
-                connection.execute(_upsert(self.dialect), [rows[place] for place in sorted(rows)])
+                connection.execute(
+                    self.dialect.upsert(DRIFT, _changes), [rows[place] for place in sorted(rows)]
+                )
             if run.kind is RunKind.DRIFT and not check.events:
                 connection.execute(_forget_old(scope_id))
 
@@ -209,42 +208,31 @@ def read_standing(connection: Connection, scope_id: int | None = None) -> list[S
     look = select(DRIFT).order_by(DRIFT.c.key, DRIFT.c["class"], DRIFT.c.job)
     if scope_id is not None:
         look = look.where(DRIFT.c.scope_id == scope_id)
-    return [_standing(row) for row in connection.execute(look)]
-
-
-def _standing(row: Row[Any]) -> StandingDrift:
-    try:
-        entry = Drift.model_validate(row.entry)
-    except ValidationError:
-        raise Damaged("a drift differs from what was written") from None
-    if (entry.key, entry.class_.value) != (row.key, row._mapping["class"]):
-        raise Damaged("a drift is written down under another key or class")
-    acceptance = None
-    if row.accepted_at_s is not None:
-        acceptance = Acceptance(row.accepted_at_s, row.accepted_by, row.accept_reason)
-    return StandingDrift(entry, row.content, row.since_s, row.reported_at_s, row.is_hidden, acceptance)
+    found = []
+    for row in connection.execute(look):
+        try:
+            entry = Drift.model_validate(row.entry)
+        except ValidationError:
+            raise Damaged("a drift differs from what was written") from None
+        if (entry.key, entry.class_.value) != (row.key, row._mapping["class"]):
+            raise Damaged("a drift is written down under another key or class")
+        accepted = Acceptance(row.accepted_at_s, row.accepted_by, row.accept_reason)
+        acceptance = None if row.accepted_at_s is None else accepted
+        of_row = (row.content, row.since_s, row.reported_at_s, row.is_hidden)
+        found.append(StandingDrift(entry, *of_row, acceptance))
+    return found
 
 
 def _at() -> ColumnElement[bool]:
-    return (
-        (DRIFT.c.scope_id == bindparam("at_scope_id"))
-        & (DRIFT.c.key == bindparam("at_key"))
-        & (DRIFT.c["class"] == bindparam("at_class"))
-        & (DRIFT.c.job == bindparam("at_job"))
-    )
+    return and_(*(column == bindparam(f"at_{column.name}") for column in DRIFT.primary_key))
 
 
-def _upsert(dialect: Dialect) -> Any:
-    """Write a drift down; what somebody accepted meanwhile stays so, unless it is another one by now."""
-    old = DRIFT.c
-
-    def changes(new: Any) -> Mapping[str, ColumnElement[Any]]:
-        is_same = old.content == new.content
-        accepted = {name: case((is_same, old[name]), else_=new[name]) for name in _ACCEPTED}
-        seen = ("entry", "since_s", "reported_at_s", "is_hidden", "content")
-        return {**accepted, **{name: new[name] for name in seen}}
-
-    return dialect.upsert(DRIFT, changes)
+def _changes(new: Any) -> Mapping[str, ColumnElement[Any]]:
+    """What somebody accepted meanwhile stays so, unless it is another drift by now."""
+    is_same = DRIFT.c.content == new.content
+    accepted = {name: case((is_same, DRIFT.c[name]), else_=new[name]) for name in _ACCEPTED}
+    seen = ("entry", "since_s", "reported_at_s", "is_hidden", "content")
+    return {**accepted, **{name: new[name] for name in seen}}
 
 
 def _forget_old(scope_id: int) -> Any:

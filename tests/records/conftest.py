@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from reconciler.core.addresses import STORES
+from reconciler.records.store import Records
 from tests.builders import NOW
 from tests.records import server
 from tests.records.locations import FileClock, Place
@@ -80,3 +81,8 @@ def place(request: pytest.FixtureRequest) -> Place:
     """Each database of the table, one after the other; a row needs its fixture `on_NAME`."""
     found: Place = request.getfixturevalue(f"on_{request.param}")
     return found
+
+
+@pytest.fixture
+def records(place: Place) -> Records:
+    return place.open()

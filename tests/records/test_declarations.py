@@ -40,8 +40,7 @@ def found(records: Records, place: str = HERE) -> dict[str, FinishedWork]:
 OF_SPEECH = {DIGEST: FinishedWork("a", 1, OTHER_STACK.stack)}
 
 
-def test_work_of_a_key_that_another_stack_no_longer_declares_is_found_by_its_digest(place: Place) -> None:
-    records = place.open()
+def test_work_of_a_key_that_another_stack_no_longer_declares_is_found_by_its_digest(records: Records) -> None:
     remember(records, OTHER_STACK, "a")
     records.declare(OTHER_STACK, {"a": "", "b": ""}, THERE)
     assert found(records) == {}
@@ -51,8 +50,7 @@ def test_work_of_a_key_that_another_stack_no_longer_declares_is_found_by_its_dig
     assert found(records) == {}
 
 
-def test_work_of_a_stack_that_was_applied_from_this_place_is_found_though_declared(place: Place) -> None:
-    records = place.open()
+def test_work_of_a_stack_that_was_applied_from_this_place_is_found_though_declared(records: Records) -> None:
     remember(records, OTHER_STACK, "a")
     records.declare(OTHER_STACK, {"a": ""}, HERE)
     assert found(records) == OF_SPEECH
@@ -61,29 +59,25 @@ def test_work_of_a_stack_that_was_applied_from_this_place_is_found_though_declar
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.COMPLETED])
-def test_work_that_did_not_complete_is_not_found(place: Place, phase: Phase) -> None:
-    records = place.open()
+def test_work_that_did_not_complete_is_not_found(records: Records, phase: Phase) -> None:
     remember(records, OTHER_STACK, "a", phase)
     records.declare(OTHER_STACK, {}, THERE)
     assert found(records) == {}
 
 
 @pytest.mark.parametrize("scope", [ELSEWHERE, OTHER_STACK._replace(workspace_id="1"), SCOPE])
-def test_work_of_another_target_or_of_the_stack_itself_is_not_found(place: Place, scope: Scope) -> None:
-    records = place.open()
+def test_work_of_another_target_or_of_the_stack_itself_is_not_found(records: Records, scope: Scope) -> None:
     remember(records, scope, "a")
     records.declare(scope, {}, HERE)
     assert found(records) == {}
 
 
-def test_stack_of_which_no_apply_recorded_what_it_declares_is_left_out(place: Place) -> None:
-    records = place.open()
+def test_stack_of_which_no_apply_recorded_what_it_declares_is_left_out(records: Records) -> None:
     remember(records, OTHER_STACK, "a")
     assert found(records) == {}
 
 
-def test_thousands_of_digests_are_asked_in_portions(place: Place) -> None:
-    records = place.open()
+def test_thousands_of_digests_are_asked_in_portions(records: Records) -> None:
     remember(records, OTHER_STACK, "a")
     records.declare(OTHER_STACK, {}, THERE)
     digests = {f"b{number:012x}" for number in range(1200)} | {DIGEST}
@@ -98,8 +92,7 @@ def test_sweep_of_a_key_stays_known_after_it_is_declared_no_more(place: Place) -
     assert place.open().memory(OTHER_STACK).sweeps == {}
 
 
-def test_sweep_of_a_key_without_revisions_is_pruned_with_the_history(place: Place) -> None:
-    records = place.open()
+def test_sweep_of_a_key_without_revisions_is_pruned_with_the_history(records: Records) -> None:
     records.declare(SCOPE, {"gone": "lr-sweep", "there": "lr-sweep", "ran": "lr-sweep"}, HERE)
     remember(records, SCOPE, "ran")
     records.declare(SCOPE, {"there": "lr-sweep"}, HERE)
@@ -107,8 +100,7 @@ def test_sweep_of_a_key_without_revisions_is_pruned_with_the_history(place: Plac
     assert records.memory(SCOPE).sweeps == {"there": "lr-sweep", "ran": "lr-sweep"}
 
 
-def test_declaration_that_is_recorded_already_writes_nothing(place: Place) -> None:
-    records = place.open()
+def test_declaration_that_is_recorded_already_writes_nothing(records: Records) -> None:
     records.declare(SCOPE, {"a": ""}, HERE)
     written: list[str] = []
     event.listen(

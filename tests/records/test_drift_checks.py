@@ -67,8 +67,7 @@ def test_standing_drift_is_read_as_it_was_written(place: Place) -> None:
     assert place.open().last_check(OTHER_STACK) == NO_CHECK
 
 
-def test_check_says_nothing_of_the_drift_that_it_did_not_look_at(place: Place) -> None:
-    records = place.open()
+def test_check_says_nothing_of_the_drift_that_it_did_not_look_at(records: Records) -> None:
     write(records, a_drift("a"), a_drift("b"), a_drift("c"))
     gone = (DriftId("b", "failed", "j1"),)
     write(records, a_drift("c")._replace(content="changed"), at_s=NOW + 60, gone=gone)
@@ -80,8 +79,7 @@ def test_check_says_nothing_of_the_drift_that_it_did_not_look_at(place: Place) -
     assert last.at_s == NOW + 60
 
 
-def test_check_that_compared_nothing_is_not_the_last_one(place: Place) -> None:
-    records = place.open()
+def test_check_that_compared_nothing_is_not_the_last_one(records: Records) -> None:
     write(records)
     records.record_check(check_at(NOW + 60), ENDED, CheckRecord(None, (a_drift("a", "unknown", None),)))
     last = records.last_check(SCOPE)
@@ -89,8 +87,7 @@ def test_check_that_compared_nothing_is_not_the_last_one(place: Place) -> None:
     assert len(records.runs(SCOPE)) == 2
 
 
-def test_events_of_a_check_are_its_actions_in_the_history(place: Place) -> None:
-    records = place.open()
+def test_events_of_a_check_are_its_actions_in_the_history(records: Records) -> None:
     events = (
         DriftEvent(DriftChange.NEW, a_drift("a").entry),
         DriftEvent(DriftChange.GONE, a_drift("b").entry),
@@ -132,8 +129,7 @@ def test_acceptance_is_taken_back_and_both_are_in_the_history(place: Place) -> N
     assert told == [("accept", "removed", "no longer accepted"), ("accept", "accepted", "we know")]
 
 
-def test_of_the_checks_that_saw_nothing_the_newest_stay(place: Place) -> None:
-    records = place.open()
+def test_of_the_checks_that_saw_nothing_the_newest_stay(records: Records) -> None:
     records.begin(a_run()).end(ENDED)
     event = DriftEvent(DriftChange.NEW, a_drift("a").entry)
     for number in range(KEPT_CHECKS + 20):

@@ -13,6 +13,8 @@ from reconciler.core.record import (
     Call,
     Declared,
     PastAction,
+    PastChange,
+    PastRevision,
     PastStep,
     RecordsUnavailable,
     RunKind,
@@ -42,9 +44,25 @@ from tests.records.locations import (
 )
 
 
-def _lines(records: Records) -> tuple[PastStep, ...]:
-    (run,) = records.runs(SCOPE)
-    return run.steps
+def the_line(records: Records) -> PastStep:
+    [[line]] = [run.steps for run in records.runs(SCOPE)]
+    return line
+
+
+@pytest.fixture
+def journal(records: Records) -> StoredJournal:
+    return records.begin(a_run())
+
+
+@pytest.fixture
+def gone(journal: StoredJournal, monkeypatch: pytest.MonkeyPatch) -> StoredJournal:
+    """The journal of a store that became unavailable after the run began."""
+
+    def writing() -> Any:
+        raise unavailable(OSError(5, "gone"), journal._store.dialect, str)
+
+    monkeypatch.setattr(journal._store, "writing", writing)
+    return journal
 
 
 def test_recorded_run_round_trips(place: Place) -> None:
@@ -94,53 +112,32 @@ def test_run_is_running_until_it_ends_or_its_store_is_closed(place: Place) -> No
 
 
 def test_run_without_heartbeat_is_interrupted(place: Place) -> None:
-    """Of a process on another machine nothing else is known."""
+    """Of a process on another machine nothing else is known; that it let go of the lock says nothing."""
     records = place.open()
-    records.begin(a_run())
+    with records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
+        records.begin(a_run())
     place.move_to(NOW + 59)
     assert words(place) == ["running"]
     place.move_to(NOW + 61)
     assert words(place) == ["interrupted"]
 
 
-def test_run_is_running_with_or_without_the_lock(place: Place) -> None:
-    records = place.open()
-    with records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
-        records.begin(a_run())
-    assert words(place) == ["running"]
-
-
 def test_ended_run_leaves_no_file(sqlite: Place) -> None:
-    records = sqlite.open()
     assert sqlite.path is not None
-    before = sorted(sqlite.path.parent.glob("*.run-*"))
-    journal = records.begin(a_run())
+    sqlite.path.with_name(f"{sqlite.path.name}.run-77").touch()  # a process left it that was killed
+    journal = sqlite.open().begin(a_run())
     [file] = sqlite.path.parent.glob("*.run-*")
-    assert file.stat().st_mode & 0o777 == 0o600
+    assert (file.name, file.stat().st_mode & 0o777) == ("records.db.run-1", 0o600)
     journal.end(RunEnd(NOW + 1, "complete", {}))
-    assert sorted(sqlite.path.parent.glob("*.run-*")) == before == []
+    assert not list(sqlite.path.parent.glob("*.run-*"))
 
 
-def test_file_of_a_killed_run_is_deleted_by_the_next_run(sqlite: Place) -> None:
-    assert sqlite.path is not None
-    left = sqlite.path.with_name(f"{sqlite.path.name}.run-77")
-    left.touch()
-    sqlite.open().begin(a_run())
-    assert not left.exists()
-
-
-def test_refused_call_is_recorded_with_its_code(place: Place) -> None:
-    records = place.open()
-    journal = records.begin(a_run())
+def test_refused_call_is_recorded_with_its_code(records: Records, journal: StoredJournal) -> None:
     end = StepEnd(ok=False, code="ModelArts.2751", message="the name is taken", request_id="req-2")
     journal.after(journal.before(a_step()), end)
-    (line,) = _lines(records)
-    assert (line.ok, line.code, line.message, line.request_id) == (
-        False,
-        "ModelArts.2751",
-        "the name is taken",
-        "req-2",
-    )
+    line = the_line(records)
+    said = (line.ok, line.code, line.message, line.request_id)
+    assert said == (False, "ModelArts.2751", "the name is taken", "req-2")
 
 
 @pytest.mark.parametrize(
@@ -155,50 +152,43 @@ def test_refused_call_is_recorded_with_its_code(place: Place) -> None:
     ],
 )
 def test_journal_line_names_the_job_of_its_call(
-    place: Place, action: Action, call: Call, name: str, job: str | None
+    records: Records, journal: StoredJournal, action: Action, call: Call, name: str, job: str | None
 ) -> None:
-    records = place.open()
-    records.begin(a_run()).before(a_step(an_action("a", action), call))
-    (line,) = _lines(records)
+    journal.before(a_step(an_action("a", action), call))
+    line = the_line(records)
     assert (line.name, line.job) == (name, job)
 
 
-def test_outcomes_not_yet_recorded_are_written_once_at_the_end(place: Place) -> None:
-    records = place.open()
-    journal = records.begin(a_run())
+def test_outcomes_not_yet_recorded_are_written_once_at_the_end(
+    records: Records, journal: StoredJournal
+) -> None:
     journal.outcome(done(), DECLARED)
     left = Outcome(an_action("b"), Status.SKIPPED, "interrupted before it started")
     journal.end(RunEnd(NOW, "interrupted", {"done": 1, "skipped": 1}, (done(), left)))
-    (run,) = records.runs(SCOPE)
+    [run] = records.runs(SCOPE)
     assert [(action.key, action.status, action.detail) for action in run.actions] == [
         ("a", "done", ""),
         ("b", "skipped", "interrupted before it started"),
     ]
 
 
-def test_concurrent_threads_write_every_line_once(place: Place) -> None:
-    records = place.open()
-
+def test_concurrent_threads_write_every_line_once(records: Records) -> None:
     def one(number: int) -> None:
-        action = an_action(f"k{number}")
-        line = journal.before(a_step(action))
-        journal.after(line, StepEnd(ok=True, job=f"job-{number}"))
-        journal.outcome(done(action, f"job-{number}"), DECLARED)
+        action, job = an_action(f"k{number}"), f"job-{number}"
+        shared.after(shared.before(a_step(action)), StepEnd(ok=True, job=job))
+        shared.outcome(done(action, job), DECLARED)
 
     with records.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
-        journal = records.begin(a_run())
+        shared = records.begin(a_run())
         with ThreadPoolExecutor(64) as threads:
             list(threads.map(one, range(256)))
-    (run,) = records.runs(SCOPE)
-    assert sorted((step.key, step.job) for step in run.steps) == sorted(
-        (f"k{n}", f"job-{n}") for n in range(256)
-    )
-    assert len({action.key for action in run.actions}) == 256
+    [run] = records.runs(SCOPE)
+    assert {(step.key, step.job) for step in run.steps} == {(f"k{n}", f"job-{n}") for n in range(256)}
+    assert len(run.steps) == len({action.key for action in run.actions}) == 256
     assert len(records.memory(SCOPE).by_key) == 256
 
 
-def test_runs_are_read_newest_first_by_scope_and_key_up_to_the_limit(place: Place) -> None:
-    records = place.open()
+def test_runs_are_read_newest_first_by_scope_and_key_up_to_the_limit(records: Records) -> None:
     for number, key in enumerate(["a", "b", "a"]):
         journal = records.begin(a_run(at_s=NOW + number))
         journal.before(a_step(an_action(key)))
@@ -217,41 +207,20 @@ def test_runs_are_read_newest_first_by_scope_and_key_up_to_the_limit(place: Plac
 # --- a store that becomes unavailable
 
 
-class _Gone(Exception):
-    pass
-
-
-@pytest.fixture(name="journal")
-def _journal(place: Place, monkeypatch: pytest.MonkeyPatch) -> StoredJournal:
-    """The journal of a store that became unavailable after the run began."""
-    journal = place.open().begin(a_run())
-
-    def writing() -> Any:
-        raise unavailable(OSError(5, "gone"), journal._store.dialect, str)
-
-    monkeypatch.setattr(journal._store, "writing", writing)
-    return journal
-
-
-def test_journal_failure_before_a_call_raises(journal: StoredJournal) -> None:
+def test_journal_failure_raises_before_a_call_and_is_a_problem_after_it(gone: StoredJournal) -> None:
     with pytest.raises(RecordsUnavailable):
-        journal.before(a_step())
-
-
-def test_journal_failure_after_a_call_is_kept_as_a_problem(journal: StoredJournal) -> None:
-    assert journal.problem is None
-    journal.after(1, StepEnd(ok=True))
-    assert journal.problem is not None
-    assert "cannot be reached" in journal.problem
-    journal.outcome(done(), DECLARED)
-    journal.end(RunEnd(NOW, "complete", {}))
+        gone.before(a_step())
+    assert gone.problem is None
+    gone.after(1, StepEnd(ok=True))
+    assert gone.problem is not None
+    assert "cannot be reached" in gone.problem
+    gone.outcome(done(), DECLARED)
+    gone.end(RunEnd(NOW, "complete", {}))
 
 
 def test_interrupted_write_raises_and_the_journal_goes_on(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    journal: StoredJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = place.open().begin(a_run())
-
     def writing() -> Any:
         raise KeyboardInterrupt
 
@@ -259,7 +228,7 @@ def test_interrupted_write_raises_and_the_journal_goes_on(
     with pytest.raises(KeyboardInterrupt):
         journal.before(a_step())
     monkeypatch.undo()
-    assert journal.before(a_step()) == 2  # the journal goes on
+    assert journal.before(a_step()) == 2
 
 
 # --- secrets, and texts that databases do not take
@@ -272,12 +241,9 @@ def _everything_written(place: Place) -> bytes:
 
 def test_secrets_are_not_written_to_the_record_files(sqlite: Place) -> None:
     records = sqlite.open()
+    environments = {"TOKEN": SecretName("var.token", SECRET), "URL": f"https://{SECRET}@x"}
     declared = Declared(
-        {
-            "algorithm": {
-                "environments": {"TOKEN": SecretName("var.token", SECRET), "URL": f"https://{SECRET}@x"}
-            }
-        },
+        {"algorithm": {"environments": environments}},
         {"spec": {"notification": SecretText(f"Bearer {SECRET}", "Bearer ${var.token}")}},
         f"about {SECRET}",
     )
@@ -308,30 +274,24 @@ def test_redaction_of_json_syntax_does_not_break_the_record(place: Place) -> Non
 
 
 @pytest.mark.parametrize("text", ["nul \0 byte", "half a pair \ud800", "训练 🚂", "it's 100%; DROP TABLE x"])
-def test_journal_accepts_any_text(place: Place, text: str) -> None:
-    records = place.open()
+def test_journal_accepts_any_text(records: Records, text: str) -> None:
     journal = records.begin(a_run(command=text))
-    journal.after(
-        journal.before(a_step(declared=Declared(description=text))), StepEnd(ok=False, message=text)
-    )
+    step = a_step(declared=Declared(description=text))
+    journal.after(journal.before(step), StepEnd(ok=False, message=text))
     journal.outcome(Outcome(an_action(), Status.DONE, text, job="job-a"), Declared({"x": {text: text}}))
     assert journal.problem is None
     assert records.revisions(SCOPE, "a")[0].declared == Declared({"x": {text: text}})
     if text.isprintable():
-        (run,) = records.runs(SCOPE)
+        [run] = records.runs(SCOPE)
         assert (run.command, run.steps[0].message, run.actions[0].detail) == (text, text, text)
 
 
 # --- the revision that an action made or changed
 
 
-def test_create_that_is_done_is_recorded_as_a_revision(place: Place) -> None:
-    records = place.open()
-    records.begin(a_run()).outcome(done(), DECLARED)
-    (revision,) = records.revisions(SCOPE, "a")
-    assert (revision.name, revision.number, revision.job, revision.digest) == ("a", 1, "job-a", DIGEST)
-    assert revision.declared == DECLARED
-    assert (revision.phase, revision.seen_at_s, revision.phases) == (None, None, ())
+def test_create_that_is_done_is_recorded_as_a_revision(records: Records, journal: StoredJournal) -> None:
+    journal.outcome(done(), DECLARED)
+    assert records.revisions(SCOPE, "a") == (PastRevision("a", 1, "a", "job-a", DIGEST, declared=DECLARED),)
 
 
 @pytest.mark.parametrize(
@@ -343,53 +303,46 @@ def test_create_that_is_done_is_recorded_as_a_revision(place: Place) -> None:
     ],
     ids=["failed", "no job", "terminate"],
 )
-def test_outcome_without_a_new_job_is_no_revision(place: Place, outcome: Outcome) -> None:
-    records = place.open()
-    records.begin(a_run()).outcome(outcome, DECLARED)
+def test_outcome_without_a_new_job_is_no_revision(
+    records: Records, journal: StoredJournal, outcome: Outcome
+) -> None:
+    journal.outcome(outcome, DECLARED)
     assert records.revisions(SCOPE, "a") == ()
 
 
-def test_update_replaces_the_recorded_declaration(place: Place) -> None:
-    records = place.open()
-    journal = records.begin(a_run())
-    journal.outcome(done(), DECLARED)
-    now = replace(DECLARED, mutable={"spec": {"priority": "3"}})
-    journal.outcome(done(an_action("a", Action.UPDATE, digest=OTHER_DIGEST)), now)
-    (revision,) = records.revisions(SCOPE, "a")
-    assert (revision.digest, revision.declared) == (OTHER_DIGEST, now)
+PRIORITY = replace(DECLARED, mutable={"spec": {"priority": "3"}})
 
 
-def test_update_without_a_declaration_keeps_the_recorded_one(place: Place) -> None:
-    records = place.open()
-    journal = records.begin(a_run())
+@pytest.mark.parametrize(
+    ("digest", "said", "declared"), [(OTHER_DIGEST, PRIORITY, PRIORITY), (DIGEST, None, DECLARED)]
+)
+def test_update_replaces_the_recorded_declaration_if_it_has_one(
+    records: Records, journal: StoredJournal, digest: str, said: Declared | None, declared: Declared
+) -> None:
     journal.outcome(done(), DECLARED)
-    journal.outcome(done(an_action("a", Action.UPDATE)), None)
-    assert records.revisions(SCOPE, "a")[0].declared == DECLARED
+    journal.outcome(done(an_action("a", Action.UPDATE, digest=digest)), said)
+    [revision] = records.revisions(SCOPE, "a")
+    assert (revision.digest, revision.declared) == (digest, declared)
 
 
 # --- without records
 
 
 def test_optional_journal_lets_calls_be_made_without_a_store(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    gone: StoredJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warned: list[str] = []
-    journal = place.open().begin(a_run(), warned.append)
-
-    def writing() -> Any:
-        raise unavailable(OSError(5, "gone"), journal._store.dialect, str)
-
-    with monkeypatch.context() as gone:
-        gone.setattr(journal._store, "writing", writing)
-        lines = [journal.before(a_step()), journal.before(a_step())]
+    gone._warn = warned.append
+    lines = [gone.before(a_step()), gone.before(a_step())]
+    monkeypatch.undo()
     assert len(set(lines)) == 2
     [warning] = warned
     assert "cannot be reached" in warning
     assert warning.endswith("; continuing without a journal")
     for line in lines:
-        journal.after(line, StepEnd(ok=True, job="job-a"))
-    assert journal.problem is None
-    assert journal.before(a_step()) == 3
+        gone.after(line, StepEnd(ok=True, job="job-a"))
+    assert gone.problem is None
+    assert gone.before(a_step()) == 3
 
 
 # ── the last change of each key ────────────────────────────────────────────────────────────────────
@@ -399,20 +352,13 @@ def test_last_change_is_the_newest_call_of_a_key_that_took_effect(place: Place) 
     records = place.open()
     assert records.last_changes(SCOPE) == {}
     journal = records.begin(a_run())
-    made = journal.before(a_step())
-    journal.after(made, StepEnd(ok=True, job="job-a"))
-    place.advance(60)
-    refused = journal.before(a_step())
-    journal.after(refused, StepEnd(ok=False, code="ModelArts.2751"))
-    journal.before(a_step())  # nobody knows what became of it
-    change = records.last_changes(SCOPE)["a"]
-    assert (change.action, change.call, change.job, change.at_s) == ("create", "create", "job-a", NOW)
-    assert (change.kind, change.who) == ("apply", "alice")
-
-
-def test_last_change_is_of_its_own_scope_only(place: Place) -> None:
-    records = place.open()
-    journal = records.begin(replace(a_run(), scope=ELSEWHERE))
     journal.after(journal.before(a_step()), StepEnd(ok=True, job="job-a"))
-    assert records.last_changes(SCOPE) == {}
-    assert records.last_changes(ELSEWHERE).keys() == {"a"}
+    place.advance(60)
+    journal.after(journal.before(a_step()), StepEnd(ok=False, code="ModelArts.2751"))
+    journal.before(a_step())  # nobody knows what became of it
+    of_another = records.begin(replace(a_run(), scope=ELSEWHERE))
+    of_another.after(of_another.before(a_step(an_action("b"))), StepEnd(ok=True, job="job-b"))
+    assert records.last_changes(SCOPE) == {
+        "a": PastChange("a", "create", "create", "apply", "alice", "job-a", NOW)
+    }
+    assert records.last_changes(ELSEWHERE).keys() == {"b"}

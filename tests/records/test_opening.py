@@ -18,8 +18,7 @@ from sqlalchemy import inspect, text
 from reconciler.core.record import LockHeld, RecordsUnavailable
 from reconciler.errors import WrongUsage
 from reconciler.records.database import Database
-from reconciler.records.dialects import dialect_of
-from reconciler.records.dialects.sqlite import _Driver
+from reconciler.records.dialects import SharedDriver, dialect_of
 from reconciler.records.schema import MIGRATIONS, RUNS, latest, stored_version
 from reconciler.records.store import open_records
 from tests.builders import NOW
@@ -84,7 +83,7 @@ def test_second_store_reuses_the_compiled_statements_of_the_first(
     sqlite.url = f"sqlite://{tmp_path / 'another.db'}"
     sqlite.open()  # statements that make tables are compiled each time
     compiled: list[str] = []
-    compiler = _Driver.statement_compiler
+    compiler = SharedDriver.statement_compiler
 
     def compile_statement(*arguments: Any, **options: Any) -> Any:
         # The oldest SQLAlchemy that we take keeps no INSERT of this dialect, for one store or for many.
@@ -92,7 +91,7 @@ def test_second_store_reuses_the_compiled_statements_of_the_first(
             compiled.append(type(arguments[1]).__name__)
         return compiler(*arguments, **options)
 
-    monkeypatch.setattr(_Driver, "statement_compiler", staticmethod(compile_statement))
+    monkeypatch.setattr(SharedDriver, "statement_compiler", staticmethod(compile_statement))
     work()
     assert compiled == []
 

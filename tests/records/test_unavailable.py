@@ -12,8 +12,7 @@ from sqlalchemy import text
 
 from reconciler.core.record import RecordsUnavailable
 from reconciler.errors import Diagnostic
-from reconciler.records.dialects import postgresql
-from reconciler.records.dialects import sqlite as sqlite_dialect
+from reconciler.records import dialects
 from reconciler.records.file import read_revisions
 from reconciler.records.store import open_records
 from reconciler.secrets import Redactor
@@ -96,7 +95,7 @@ def test_file_at_the_store_directory_is_refused(sqlite: Place) -> None:
 def test_file_locked_by_another_writer_raises_unavailable(
     sqlite: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_dialect, "BUSY_S", 0.05)
+    monkeypatch.setattr(dialects, "BUSY_S", 0.05)
     first, second = sqlite.open(), sqlite.open()
     with first.writing(), pytest.raises(RecordsUnavailable) as unavailable:
         second.begin(a_run())
@@ -108,7 +107,7 @@ def test_file_locked_by_another_writer_raises_unavailable(
 def test_write_blocked_within_the_same_store_raises_unavailable(
     sqlite: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_dialect, "BUSY_S", 0.01)
+    monkeypatch.setattr(dialects, "BUSY_S", 0.01)
     records = sqlite.open()
     with records.writing(), pytest.raises(RecordsUnavailable):
         records.begin(a_run())
@@ -180,7 +179,7 @@ def test_hanging_server_raises_unavailable_after_the_timeout(
     on_postgresql: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = on_postgresql.open()
-    monkeypatch.setattr(postgresql, "ANSWER_S", 0.1)
+    monkeypatch.setattr(dialects, "ANSWER_S", 0.1)
     with pytest.raises(RecordsUnavailable) as unavailable, records.reading() as connection:
         connection.execute(text("SELECT pg_sleep(30)"))
     assert "no answer within 0.1 s" in str(unavailable.value)
@@ -202,7 +201,7 @@ def test_dropped_postgresql_connection_is_reopened(on_postgresql: Place, postgre
 def test_locked_row_raises_unavailable_after_the_lock_timeout(
     on_postgresql: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgresql, "ROW_S", 0.1)
+    monkeypatch.setattr(dialects, "ROW_S", 0.1)
     first, second = on_postgresql.open(), on_postgresql.open()
     with first.locked(SCOPE, ALICE, lease_s=LEASE_S, on_lost=nothing_lost):
         journal = first.begin(a_run())
