@@ -18,7 +18,7 @@ from reconciler.core.identity import key_problem, stack_problem
 from reconciler.core.masking import IsSecret, SecretVariables
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
-from reconciler.core.record import NO_HISTORY, PastRevision, RecordsUnavailable, Scope
+from reconciler.core.record import PastRevision, RecordsUnavailable, Scope
 from reconciler.core.stack import suggest_key, unknown_key
 from reconciler.core.values import PlanWarning, few_of_a_kind, timestamp
 from reconciler.decide.actions import adopt_command
@@ -157,7 +157,7 @@ def move_plan(context: Context, old: str) -> MovePlan:
     names = frozenset({*stack.jobs, *stack.former_keys})
     ownership = sort_by_key(seen, old, names)
     scope = context.scope._replace(stack=old)
-    memory = context.recording.memory(scope) if context.recording else NO_HISTORY
+    memory = context.recording.memory(scope)
     if memory.problem is not None:
         raise RecordsUnavailable(Diagnostic("the history could not be read", memory.problem, memory.fix))
     renamed = RenamedStack(old, ownership, memory, context.plan_context())
@@ -183,7 +183,7 @@ def take_over_history(context: Context, move: MovePlan) -> None:
     Raises:
         RecordsUnavailable: it cannot be written down.
     """
-    if context.recording is not None and move.forgotten:
+    if move.forgotten:
         jobs = {past.job for past in move.forgotten}
         count_ = context.recording.take_over(context.scope, move.old, jobs)
         context.tell(f"took over {count_} revisions of the history of stack {move.old.stack}")

@@ -388,7 +388,6 @@ class Session:
         allowances: Allowances = NO_ALLOWANCES,
     ) -> Result:
         """Make or check a plan under the lock, and carry it out."""
-        assert context.recording is not None
         stop, redact = self._runtime.stop, self._runtime.redactor
         assert stop is not None
         stop.clear()
@@ -580,8 +579,7 @@ class JobClient:
         service.check_allowed([found], Operation.TERMINATE, force=force)
 
         def note(job: ObservedJob) -> None:
-            if (recording := self._context.recording) is not None:
-                recording.note_termination(self._context.scope, job)
+            self._context.recording.note_termination(self._context.scope, job)
 
         service.terminate(self._target, found, note)
         return self._shown(self._target.backend.details(found.id))

@@ -6,8 +6,7 @@ The command line and the Python API both begin here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -68,7 +67,7 @@ def connect(
             raise
         missing = invalid.diagnostics
     with connect_target(loaded, name, target, url, runtime, records) as context:
-        if missing is not None and context.recording is not None:
+        if missing is not None:
             context.recording.unavailable = missing
         yield context
 
@@ -84,10 +83,8 @@ def connect_target(
 ) -> Iterator[Context]:
     """Connect to a target. `url` is the one of the record store, None for the file beside the root file."""
     recording = open_recording(url, loaded.root, runtime, records)
-    with ExitStack() as cleanup:
-        cleanup.callback(recording.close)
-        place = cleanup.enter_context(connected(name, target, loaded.root, runtime))
-        yield Context(loaded, place, tell=runtime.tell, recording=recording, stop=runtime.stop)
+    with closing(recording), connected(name, target, loaded.root, runtime) as place:
+        yield Context(loaded, place, recording, tell=runtime.tell, stop=runtime.stop)
 
 
 def records_url(
@@ -120,30 +117,29 @@ def open_recording(
     if url is not None:
         runtime.redactor.learn(passwords_in(url))
         url = absolute_url(url, str(root.resolve()))
+
+    def origin() -> RunMetadata:
+        from reconciler.run_metadata import origin  # a plan that writes nothing down needs none of it
+
+        return origin(root, runtime.environ, runtime.command)
+
+    def place_of(root: Path) -> str:
+        from reconciler.run_metadata import place_of
+
+        return place_of(root)
+
     return Recording(
         url,
         root,
         runtime.clock,
         runtime.redactor,
-        partial(_origin, root, runtime),
-        _place_of,
+        origin,
+        place_of,
         lease_s=options.lease_s,
         goes_on_without=options.without_records,
         warn=runtime.warn,
         tell=runtime.tell,
     )
-
-
-def _origin(root: Path, runtime: Runtime) -> RunMetadata:
-    from reconciler.run_metadata import origin
-
-    return origin(root, runtime.environ, runtime.command)
-
-
-def _place_of(root: Path) -> str:
-    from reconciler.run_metadata import place_of
-
-    return place_of(root)
 
 
 class RecordedStack(NamedTuple):
@@ -184,8 +180,6 @@ def open_records_of(
     if identity is None:
         with connected(name, target, loaded.root, runtime) as place:
             identity = place.identity
-    recording = open_recording(records_url(target, given, loaded.records_url, runtime), loaded.root, runtime)
-    try:
+    url = records_url(target, given, loaded.records_url, runtime)
+    with closing(open_recording(url, loaded.root, runtime)) as recording:
         yield RecordedStack(loaded, identity, recording, runtime.clock)
-    finally:
-        recording.close()

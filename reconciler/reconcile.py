@@ -17,7 +17,6 @@ from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import Revision, is_recorded, sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.record import (
-    NO_HISTORY,
     REMIND_S,
     HistorySnapshot,
     RecordedRevision,
@@ -54,8 +53,8 @@ if TYPE_CHECKING:
 class Context(NamedTuple):
     """One stack on one target.
 
-    `only` narrows the view, see `core.stack`; `tell` takes what `-v` shows. `recording` are its
-    records, if it has any; what is seen is written down there. `is_applied` says that what is planned is
+    `only` narrows the view, see `core.stack`; `tell` takes what `-v` shows. What is seen is written down in
+    `recording`. `is_applied` says that what is planned is
     to be carried out, which a history that cannot be read forbids; `catalog` then keeps what pre-flight was
     answered for the checks before each replace. `unmatched` takes the keys of `only`, and the allowed ones,
     that the stack does not have, where it is one of several; elsewhere they are wrong use. Once `stop` is set
@@ -64,10 +63,10 @@ class Context(NamedTuple):
 
     loaded: LoadedStack
     target: Connected
+    recording: Recording
     only: tuple[str, ...] = ()
     parallelism: int = 8
     tell: Callable[[str], None] = lambda _: None
-    recording: Recording | None = None
     is_applied: bool = False
     catalog: CatalogReader | None = None
     unmatched: TakeUnmatched | None = None
@@ -194,9 +193,8 @@ class _SnapshotReader:
         owned = [revision for view in snapshot.ownership.views.values() for revision in view.owned]
         if self._context.is_applied:
             owned += self._begun_schedules(snapshot)
-        recording = self._context.recording
-        if recording and not is_recorded(owned, self._history.recorded):
-            recording.remember(self._context.scope, owned, self._plan_context.at_s)
+        if not is_recorded(owned, self._history.recorded):
+            self._context.recording.remember(self._context.scope, owned, self._plan_context.at_s)
         return seen, snapshot
 
     def needs_whole_list(self, partial: Observation) -> bool:
@@ -269,66 +267,46 @@ class _SnapshotReader:
 class StackHistory:
     """What the history store knew before the service was read, and only as much as something may rest on.
 
-    What somebody creates and records while we read would look as if the service had forgotten it.
+    What somebody creates and records while we read would look as if the service had forgotten it. A history
+    that cannot be read is `RecordsUnavailable` if what is planned is about to be carried out.
     """
 
     def __init__(self, context: Context) -> None:
-        self._context = context
+        self._recording, self._scope, self._is_applied = context.recording, context.scope, context.is_applied
 
     def open(self) -> None:
-        """Ask for what is recorded; later additions are not counted.
-
-        Raises:
-            RecordsUnavailable: it cannot be read, and what is planned is about to be carried out.
-        """
-        if self.recorded is None or self._context.is_applied:
+        """Ask for what is recorded; later additions are not counted."""
+        if self.recorded is None or self._is_applied:
             _ = self.memory
 
     @cached_property
     def recorded(self) -> Mapping[RevisionId, RecordedRevision] | None:
         """What it has of each revision; None if that takes as long as asking for all."""
-        recording = self._context.recording
-        return recording.recorded_revisions(self._context.scope) if recording else {}
+        return self._recording.recorded_revisions(self._scope)
 
     @cached_property
     def memory(self) -> HistorySnapshot:
-        """All that it knows.
-
-        Raises:
-            RecordsUnavailable: it cannot be read, and what is planned is about to be carried out.
-        """
-        recording = self._context.recording
-        if recording is None:
-            return NO_HISTORY
-        memory = recording.memory(self._context.scope)
+        """All that it knows."""
+        memory = self._recording.memory(self._scope)
         if memory.problem is not None:
             return self._unreadable(memory.problem, memory.fix)
         return memory if self.recorded is None else memory.limited_to(self.recorded)
 
     def with_finished_work(self, memory: HistorySnapshot, digests: frozenset[str]) -> HistorySnapshot:
-        """The same with what other stacks completed of these digests, and do not declare any more.
-
-        Raises:
-            RecordsUnavailable: it cannot be read, and what is planned is about to be carried out.
-        """
-        recording = self._context.recording
-        if recording is None or memory.problem is not None:
+        """The same with what other stacks completed of these digests, and do not declare any more."""
+        if memory.problem is not None:
             return memory
         try:
-            return replace(memory, finished=recording.finished(self._context.scope, digests))
+            return replace(memory, finished=self._recording.finished(self._scope, digests))
         except RecordsUnavailable as unavailable:
             return self._unreadable(str(unavailable), unavailable.diagnostics[0].fix)
 
     def _unreadable(self, problem: str, fix: str | None) -> HistorySnapshot:
-        if not self._context.is_applied:
+        if not self._is_applied:
             return HistorySnapshot(problem=problem, fix=fix)
-        raise RecordsUnavailable(
-            Diagnostic(
-                "the history could not be read",
-                f"{problem}; finished work might run again",
-                f"{fix or 'repair the record store'}; or work without it: --without-records",
-            )
-        )
+        why = f"{problem}; finished work might run again"
+        fix = f"{fix or 'repair the record store'}; or work without it: --without-records"
+        raise RecordsUnavailable(Diagnostic("the history could not be read", why, fix))
 
 
 # --- plan
@@ -457,12 +435,11 @@ def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
     found is due in the next one.
     """
     from reconciler.decide.drift import compared, make_drift_report  # a plan needs none of it
-    from reconciler.decide.drift_check import NO_CHECK
     from reconciler.decide.outcome import RunEnd
 
     plan_context, recording = context.plan_context(), context.recording
     # Before the service: what somebody else finds and records meanwhile would look as if it were gone.
-    last = recording.last_check(context.scope) if recording else NO_CHECK
+    last = recording.last_check(context.scope)
     stack, snapshot = observe(context, plan_context)
     report = make_drift_report(
         stack,
@@ -476,15 +453,15 @@ def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
     report, comparison = compared(
         report,
         last,
-        recording.redact if recording else str,
+        recording.redact,
         at_s=plan_context.at_s,
         remind_s=options.remind_s,
         since_last=options.since_last,
         notified={name for one in destinations for name in one.on},
     )
-    if last.problem is not None and recording:
+    if last.problem is not None:
         recording.warn(f"{last.problem}; this check is not recorded")
-    elif recording and options.is_recorded:
+    elif options.is_recorded:
         is_reported = not options.is_reported_later and report.exit_code is ExitCode.CHANGES
         check = comparison.record(compared=report.compared > 0, is_reported=is_reported)
         ended = RunEnd(recording.clock.now(), report.word, report.counts)
@@ -503,7 +480,6 @@ def accept(context: Context, key: str, reason: str) -> DriftReport:
     from reconciler.decide.drift import DriftUnknown, with_acceptance
     from reconciler.decide.drift_check import DriftClass, DriftId
 
-    assert context.recording is not None
     report = _drift_of(context, key)
     if report.comparison is not None and report.comparison.problem is not None:
         why = f"{report.comparison.problem}; without the records nothing can be accepted"
@@ -525,7 +501,6 @@ def remove_acceptance(context: Context, key: str) -> DriftReport:
         WrongUsage: nothing of the key is accepted.
         RecordsUnavailable: the record store cannot be read or written.
     """
-    assert context.recording is not None
     last = context.recording.last_check(context.scope)
     if last.problem is not None:
         raise RecordsUnavailable(Diagnostic("the history could not be read", last.problem))
@@ -554,11 +529,14 @@ def notify_drift(context: Context, report: DriftReport, before: Notified | None 
     from reconciler.notify import NOTHING_NOTIFIED, notify_drift  # a plan needs none of it
 
     recording, comparison = context.recording, report.comparison
-    if recording is None or comparison is None:
+    if comparison is None:
         return NOTHING_NOTIFIED
-    destinations = context.loaded.destinations()
     notified = notify_drift(
-        report, destinations, recording.redact, recording.warn, before or NOTHING_NOTIFIED
+        report,
+        context.loaded.destinations(),
+        recording.redact,
+        recording.warn,
+        before or NOTHING_NOTIFIED,
     )
     if comparison.problem is None:
         recording.mark_reported(context.scope, notified.reported, comparison.at_s)
@@ -569,7 +547,7 @@ def _with_changes(context: Context, snapshot: Snapshot) -> Snapshot:
     """The same with who changed each key last, where a job was terminated and the history can be read."""
     owned = (revision for view in snapshot.ownership.views.values() for revision in view.owned)
     is_wanted = any(revision.job.phase is Phase.TERMINATED for revision in owned)
-    if context.recording is None or snapshot.memory.problem is not None or not is_wanted:
+    if snapshot.memory.problem is not None or not is_wanted:
         return snapshot
     return snapshot._replace(changes=context.recording.last_changes(context.scope))
 
@@ -584,6 +562,7 @@ def why(context: Context, key: str) -> Explanation:
         WrongUsage: the key is neither declared nor owned.
     """
     from reconciler.core.values import timestamp
+    from reconciler.decide import preflight
     from reconciler.decide.drift_check import DriftId
     from reconciler.decide.reports import explain  # a plan needs none of it
 
@@ -592,32 +571,20 @@ def why(context: Context, key: str) -> Explanation:
     snapshot = _with_changes(context, snapshot)
     check_keys({key}, stack, snapshot.ownership.owned_keys)
     proposed = propose_plan(stack, snapshot, plan_context, context.target.identity)
-    checked = _check_key(context, proposed, key)
+    starting = preflight.checked_actions(proposed.actions, with_replaces=True)
+    starting += preflight.deferred_actions(proposed.actions, proposed.stack)
+    checked = None
+    if own := [action for action in starting if action.key == key]:
+        answers = _catalog_answers(context, own, with_offers=False)
+        found = preflight.find(proposed.actions, own, answers, proposed.target.name)
+        checked = CatalogCheck(found, tuple(preflight.unchecked_warnings(answers.unchecked)))
     explanation = explain(key, proposed, _guarded(context, proposed, checked))
-    if not explanation.drift or context.recording is None:
+    if not explanation.drift:
         return explanation
     standing = context.recording.last_check(context.scope).standing
     since = {one.id: timestamp(one.since_s) for one in standing}
     seen = [one.model_copy(update={"since": since.get(DriftId.of(one))}) for one in explanation.drift]
     return explanation.model_copy(update={"drift": tuple(seen)})
-
-
-def _check_key(context: Context, proposed: ProposedPlan, key: str) -> CatalogCheck | None:
-    """Ask the catalog about the job that one key is to start, now or later; None where it starts none."""
-    from reconciler.decide import preflight  # a plan needs none of it
-
-    actions = proposed.actions
-    starting = preflight.checked_actions(actions, with_replaces=True)
-    own = [
-        action
-        for action in (*starting, *preflight.deferred_actions(actions, proposed.stack))
-        if action.key == key
-    ]
-    if not own:
-        return None
-    answers = _catalog_answers(context, own, with_offers=False)
-    found = preflight.find(actions, own, answers, proposed.target.name)
-    return CatalogCheck(found, tuple(preflight.unchecked_warnings(answers.unchecked)))
 
 
 def status(context: Context) -> StatusReport:
@@ -626,7 +593,7 @@ def status(context: Context) -> StatusReport:
 
     made, snapshot = plan_with_snapshot(context)
     stack = narrow(context.loaded.stack, context.only, snapshot.ownership.owned_keys)
-    changes = context.recording.last_changes(context.scope) if context.recording else {}
+    changes = context.recording.last_changes(context.scope)
     return make_status(stack, snapshot, made, context.plan_context(), changes)
 
 
@@ -647,8 +614,7 @@ def apply(
 
     checks = None
     if context.target.checks_offers:
-        warn = context.recording.warn if context.recording else context.tell
-        checks = CreateChecks(context.catalog or context.new_catalog_reader(), warn)
+        checks = CreateChecks(context.catalog or context.new_catalog_reader(), context.recording.warn)
     target, journal = context.target, journal or Journal()
     terms = Terms(target.backend, target.clock, target.cloud, stop, journal, timeout_s, checks)
     return Execution(terms, stream, context.parallelism).run(plan)
@@ -657,7 +623,7 @@ def apply(
 def notify_apply(context: Context, plan: Plan, result: Result) -> int:
     """Send that an apply failed, if it did and the manifest says where; return how many messages failed."""
     recording = context.recording
-    if recording is None or not context.loaded.notifies:
+    if not context.loaded.notifies:
         return 0
     from reconciler.notify import notify_apply  # a plan needs none of it
 

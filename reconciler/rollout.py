@@ -64,11 +64,11 @@ class Rollout:
     def run(self, plan: Plan) -> Result:
         """Carry a plan out, wait for the goal if there is one, and close the record."""
         recording, scope = self.context.recording, self.context.scope
-        if self.kind is RunKind.APPLY and recording is not None and not plan.refusals:
+        if self.kind is RunKind.APPLY and not plan.refusals:
             # Also where nothing is to be done: a key may have moved elsewhere.
             recording.declare(scope, self.context.loaded.declared)
         journal = None
-        if recording is not None and (plan.applyable or (self.goal and not plan.refusals)):
+        if plan.applyable or (self.goal and not plan.refusals):
             journal = recording.begin(scope, self.kind, plan_digest(plan))
         result = self._apply(plan, journal)
         if self.goal is not None and not (result.interrupted or plan.refusals):
@@ -81,7 +81,7 @@ class Rollout:
                 self._end(journal, wait.result)
                 raise
         self._end(journal, result)
-        if journal is None and recording is not None:
+        if journal is None:
             word = "refused" if plan.refusals or plan.blocked else "nothing to do"
             ended = RunEnd(recording.clock.now(), word, result.summary, result.outcomes)
             recording.note(scope, self.kind, ended, plan_digest(plan))
@@ -91,9 +91,9 @@ class Rollout:
         if journal is not None:
             recording = self.context.recording
             # The run began by the clock of the records; the target may have one of its own.
-            now_s = (recording or self.context.target).clock.now()
+            now_s = recording.clock.now()
             journal.end(RunEnd(now_s, result.word, result.summary, result.outcomes))
-            if journal.problem and recording:
+            if journal.problem:
                 recording.warn(f"not everything could be recorded: {journal.problem}")
 
     def _apply(self, plan: Plan, journal: Journal | None) -> Result:
@@ -202,8 +202,8 @@ class _Wait:
                     return False, plan, snapshot
                 more = self.rollout._apply(_only(plan, due), self.journal)
         except (LockHeld, RecordsUnavailable) as refusal:
-            if not self._is_held_up and (recording := self.rollout.context.recording):
-                recording.warn(f"{refusal}; retrying until it is released")
+            if not self._is_held_up:
+                self.rollout.context.recording.warn(f"{refusal}; retrying until it is released")
             self._is_held_up = True
             return False, plan, snapshot
         self._is_held_up = False

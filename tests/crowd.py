@@ -15,7 +15,7 @@ from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import Observation, ObservedJob, SearchFilter
 from reconciler.core.phase import Phase
 from reconciler.core.ports import Backend
-from reconciler.core.record import FinishedWork, HistorySnapshot, PastRevision, Scope
+from reconciler.core.record import NO_HISTORY, FinishedWork, HistorySnapshot, PastRevision, Scope
 from reconciler.core.stack import Declared, Stack
 from reconciler.decide.drift_check import NO_CHECK, LastCheck
 from reconciler.decide.plan import Allowances, Plan
@@ -144,8 +144,7 @@ def context_of(
     loaded = LoadedStack(stack, Path(), nothing, None, stack.limits, "sha256:0", (), (), ())
     clock = SimpleNamespace(now=lambda: NOW, sleep=lambda seconds: None)
     target = Connected(cast("Backend", workspace), TARGET, cloud, cast("Any", clock))
-    recording = None if memory is None else cast("Recording", _Recorded(memory))
-    return Context(loaded, target, recording=recording)
+    return Context(loaded, target, cast("Recording", _Recorded(memory or NO_HISTORY)))
 
 
 @dataclass

@@ -247,7 +247,6 @@ def damaged(service: Service, tmp_path: Path) -> Path:
     service.run(a_job())
     context = context_on(service, tmp_path, a_job())
     reconcile.plan(context)
-    assert context.recording
     context.recording.close()
     (tmp_path / ".reconciler" / "records.sqlite3").write_bytes(b"no database at all" * 1000)
     return tmp_path

@@ -188,7 +188,6 @@ def hold_lock(cleanup: ExitStack, context: Context, interrupt: Interrupt, *more:
         LockHeld: another process holds it.
         RecordsUnavailable: the store of the lock is unavailable, and nobody said to go on without.
     """
-    assert context.recording is not None
     scopes = sorted({context.scope, *more})
     locks = {scope: context.recording.lock(scope, interrupt.lock_lost) for scope in scopes}
     for lock in locks.values():

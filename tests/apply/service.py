@@ -14,6 +14,8 @@ from reconciler import reconcile
 from reconciler.apply.executor import EventStream
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import Marker, parse_description
+from reconciler.core.ports import Clock
+from reconciler.core.record import RecordsUnavailable
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.outcome import ApplyEvent, Outcome, Result
 from reconciler.decide.plan import Allowances, Plan
@@ -24,6 +26,7 @@ from reconciler.modelarts.http import SessionOptions
 from reconciler.modelarts.inprocess import connect_inprocess
 from reconciler.modelarts.target import Connected
 from reconciler.reconcile import Context
+from reconciler.records.recording import Recording
 from tests.builders import STACK, TARGET, a_stack
 
 PROJECT = "local"
@@ -112,6 +115,13 @@ def _operation(method: str, path: str) -> str:
     return by_last.get(last) or {"GET": SHOW, "PUT": UPDATE}.get(method, "")
 
 
+def unrecorded(clock: Clock) -> Recording:
+    """Records of a stack that goes on without any."""
+    recording = Recording(None, Path(), clock, goes_on_without=True)
+    recording.go_on_without(RecordsUnavailable())
+    return recording
+
+
 class Service:
     """One project of the emulator, and our stack on it."""
 
@@ -143,7 +153,7 @@ class Service:
             warnings=(),
         )
         target = Connected(self.backend, TARGET, self.cloud, self.time)
-        return Context(loaded, target, only=only, parallelism=parallelism)
+        return Context(loaded, target, unrecorded(self.time), only=only, parallelism=parallelism)
 
     def plan(self, *jobs: DesiredJob, allowances: Allowances = UNFORCED) -> Plan:
         """What apply would do for a stack of these jobs."""

@@ -37,7 +37,7 @@ def recording(service: Service, tmp_path: Path) -> Iterator[Recording]:
 def in_context(service: Service, *jobs: DesiredJob, recording: Recording | None = None) -> Context:
     stack = a_stack(*jobs)
     context = service.context(replace(stack, whole=stack.jobs), parallelism=1)
-    return context._replace(recording=recording)
+    return context._replace(recording=recording or context.recording)
 
 
 def planned(service: Service, *jobs: DesiredJob, recording: Recording | None = None) -> Plan:

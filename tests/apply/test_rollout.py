@@ -78,7 +78,8 @@ def rollout(
     """Apply jobs and wait; with a plan, as a saved one: no manifest is there."""
     if stack is None:
         stack = replace(a_stack(*jobs), whole=a_stack(*jobs).jobs) if jobs else saved(plan)
-    context = service.context(stack, only=only)._replace(recording=recording)
+    context = service.context(stack, only=only)
+    context = context._replace(recording=recording or context.recording)
     began_s, told = service.time.now(), Told(service, Result(), 0.0)
     stream = EventStream(service.time, told.events.append)
     service.forget_requests()

@@ -105,7 +105,6 @@ class Scene:
         with self.context(is_applied=True) as context:
             loaded = self.service.context(a_stack(*jobs, is_partial=True)).loaded
             context = context._replace(loaded=replace(loaded, declared={job.key: "" for job in JOBS}))
-            assert context.recording is not None
             with context.recording.lock(context.scope, lambda: None) as lock:
                 plan = reconcile.plan(context)
                 stream = EventStream(context.target.clock, self.service.events.append)
@@ -187,7 +186,6 @@ class Scene:
 
 
 def _records(context: Context) -> Records | None:
-    assert context.recording is not None
     return context.recording.reading()
 
 
@@ -221,7 +219,6 @@ def _examine(context: Context) -> None:
 
 
 def _plan_to_apply(context: Context) -> None:
-    assert context.recording is not None
     with context.recording.lock(context.scope, lambda: None):
         check_no_harm_is_planned(reconcile.plan(context))
 

@@ -580,7 +580,7 @@ class World(RuleBasedStateMachine):
 
     def _context(self, stack: Stack, only: tuple[str, ...] = ()) -> Context:
         context = self.service.context(stack, only=only, parallelism=1)
-        return context._replace(recording=self.recording)
+        return context._replace(recording=self.recording or context.recording)
 
     def _rollout(
         self, plan: Plan, entries: Entries, goal: Goal | None = None, timeout_s: float = 600
