@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import shlex
 import stat
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import asdict
 from datetime import datetime
@@ -83,65 +86,57 @@ _FREE_TEXTS = frozenset({"desired", "declared", "changes", "detail", "warnings"}
 _FILE_NAMES = frozenset({"file", "root"})
 
 
-class NotAPlanFile(ValueError):
-    """The bytes are no JSON document that `plan --out` could have written; the words say why."""
+def _invalid(file: object, why: str, fix: str = "create a new plan") -> ManifestInvalid:
+    return ManifestInvalid(Diagnostic("invalid plan file", f"{file}: {why}", fix))
 
 
-def parse(data: bytes) -> Any:
+def parse(data: bytes, file: Path) -> Any:
     """Return the document as plain data.
 
     Raises:
-        NotAPlanFile: it is no JSON, or ambiguous, or has more in it than any plan.
+        ManifestInvalid: it is no JSON, or ambiguous, or has more in it than any plan.
     """
 
+    def short(text: str) -> str:
+        return text if len(text) <= _LONGEST_QUOTED else text[: _LONGEST_QUOTED - 1] + "…"
+
     def constant(text: str) -> NoReturn:
-        raise NotAPlanFile(f"{text} is not a JSON number")
+        raise _invalid(file, f"{text} is not a JSON number")
+
+    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) < len(pairs):
+            twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+            raise _invalid(file, f"{json.dumps(short(twice))} occurs twice in one object")
+        return members
+
+    def integer(text: str) -> int:
+        if len(text) > _MOST_DIGITS:
+            raise _invalid(file, f"a number has more than {_MOST_DIGITS} digits")
+        return int(text)
+
+    def number(text: str) -> float:
+        if math.isinf(value := float(text)):
+            raise _invalid(file, f"{short(text)} is out of range for a number")
+        return value
 
     if sum(map(data.count, (b",", b":", b"[", b"{"))) > MOST_VALUES:
-        raise NotAPlanFile(f"it holds more than {MOST_VALUES:,} values")
+        raise _invalid(file, f"it holds more than {MOST_VALUES:,} values")
     try:
         return json.loads(
             data.decode("utf-8"),
-            object_pairs_hook=_pairs,
-            parse_int=_integer,
-            parse_float=_number,
+            object_pairs_hook=mapping,
+            parse_int=integer,
+            parse_float=number,
             parse_constant=constant,
         )
     except UnicodeDecodeError as error:
         why = f"byte {error.start + 1} is not valid UTF-8; another program may have rewritten the file"
-        raise NotAPlanFile(why) from None
-    except NotAPlanFile:
-        raise
     except RecursionError:
-        raise NotAPlanFile("not a valid JSON document: nested too deeply") from None
+        why = "not a valid JSON document: nested too deeply"
     except ValueError:
-        raise NotAPlanFile("not a valid JSON document; it may be truncated") from None
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise NotAPlanFile(f"{json.dumps(_short(twice))} occurs twice in one object")
-    return members
-
-
-def _integer(text: str) -> int:
-    if len(text) > _MOST_DIGITS:
-        raise NotAPlanFile(f"a number has more than {_MOST_DIGITS} digits")
-    return int(text)
-
-
-def _number(text: str) -> float:
-    value = float(text)
-    if value in (float("inf"), float("-inf")):
-        raise NotAPlanFile(f"{_short(text)} is out of range for a number")
-    return value
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_QUOTED else text[: _LONGEST_QUOTED - 1] + "…"
+        why = "not a valid JSON document; it may be truncated"
+    raise _invalid(file, why)
 
 
 def unreadable_texts(document: Mapping[str, Any]) -> Iterator[str]:
@@ -220,7 +215,14 @@ def failed_preconditions(plan: Plan, snapshot: Snapshot, at_s: float) -> tuple[s
             and action.action is not Action.UNKNOWN
             for action in actions
         ):
-            moved += _strangers(actions, view, known)
+            # One whose end somebody has asked for matters only where a new job would start beside it.
+            starts_a_job = any(action.traits.starts_a_job for action in actions)
+            named = {*known, *chain.from_iterable(map(_awaited, actions))}
+            moved += (
+                f"{one.job.name} exists, which the plan does not know"
+                for one in view.owned
+                if (one.job.is_active if starts_a_job else _is_live(one)) and one.job.id not in named
+            )
         if key in needed and not moved:
             newest = view.aged_out or (view.owned[-1] if view.owned else None)
             if newest is None:
@@ -234,19 +236,6 @@ def failed_preconditions(plan: Plan, snapshot: Snapshot, at_s: float) -> tuple[s
 def _is_live(revision: Revision) -> bool:
     """Whether the job is active and nobody has asked for its end."""
     return bool(may(Operation.TERMINATE, revision.job.phase))
-
-
-def _strangers(actions: Collection[PlannedAction], view: KeyView, known: Collection[str]) -> Iterator[str]:
-    """The active jobs of a key that its actions do not know.
-
-    One whose end somebody has asked for matters only where a new job would start beside it.
-    """
-    starts_a_job = any(action.traits.starts_a_job for action in actions)
-    named = {*known, *chain.from_iterable(map(_awaited, actions))}
-    for revision in view.owned:
-        is_in_the_way = revision.job.is_active if starts_a_job else _is_live(revision)
-        if is_in_the_way and revision.job.id not in named:
-            yield f"{revision.job.name} exists, which the plan does not know"
 
 
 def _awaited(action: PlannedAction) -> tuple[str, ...]:
@@ -410,7 +399,12 @@ def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_modified(document: Mapping[str, Any], plan: Plan) -> bool:
     """Whether a document, whose values are `plan`, differs from what was written."""
-    return document["options"].get(SEAL) != sealed(document)["options"][SEAL] or not _adds_up(plan)
+    # The sums of what grows with time are left out of the seal: they must be those of the actions.
+    adds_up = (plan.lost_node_hours, plan.cost) == (lost_sum(plan.actions), total_cost(plan.actions)) and all(
+        one.lost_node_hours == (node_hours(one.elapsed, one.nodes) if one.traits.stops_a_job else 0)
+        for one in plan.actions
+    )
+    return not adds_up or document["options"].get(SEAL) != sealed(document)["options"][SEAL]
 
 
 def digest_of_document(document: Mapping[str, Any]) -> str:
@@ -495,19 +489,14 @@ def _with_next_run(action: PlannedAction, created_at: str) -> PlannedAction:
     """Say when the schedule comes next, as the plan did; another version may say what we cannot read."""
     if action.next_run_at is None or action.timezone is None:
         return action
-    try:
+    with suppress(LookupError, ValueError, OSError):
         time_s, made_s = (datetime.fromisoformat(one).timestamp() for one in (action.next_run_at, created_at))
         return action.model_copy(update={"next_run": spell_relative(time_s, made_s, action.timezone)})
-    except (LookupError, ValueError, OSError):
-        return action
+    return action
 
 
 def _read(model: type[_Model], value: Any, *, strict: bool) -> _Model:
-    """Read a part of a document; unless `strict`, without the keys that this version does not know.
-
-    Raises:
-        ValidationError: it is not what the model says.
-    """
+    """Read a part of a document; unless `strict`, without the keys that this version does not know."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -521,15 +510,6 @@ def _read(model: type[_Model], value: Any, *, strict: bool) -> _Model:
             place = place[step]
         del place[name]
     return model.model_validate(known)
-
-
-def _adds_up(plan: Plan) -> bool:
-    """Whether the sums of what grows with time, which the seal leaves out, are those of the actions."""
-    for action in plan.actions:
-        lost = node_hours(action.elapsed, action.nodes) if action.traits.stops_a_job else 0
-        if action.lost_node_hours != lost:
-            return False
-    return (plan.lost_node_hours, plan.cost) == (lost_sum(plan.actions), total_cost(plan.actions))
 
 
 def _is_too_deep(data: Any) -> bool:
@@ -580,10 +560,9 @@ class PlanFile(NamedTuple):
         try:
             write_file(file, (dump(self.document) + "\n").encode("utf-8", "backslashreplace"), 0o600)
         except NotRegular as found:
+            fix = "use a regular file, or a new one"
             why = f"{found.filename} is {found.strerror}"
-            raise WrongUsage(
-                Diagnostic("not a regular file", why, "use a regular file, or a new one")
-            ) from None
+            raise WrongUsage(Diagnostic("not a regular file", why, fix)) from None
 
 
 def plan_file_of(
@@ -608,16 +587,12 @@ def plan_file_of(
             carried out by.
     """
     unresolvable = {
-        (action.key, reference)
-        for action in plan.to_execute
-        for reference in unresolvable_references(action.desired)
+        (one.key, name) for one in plan.to_execute for name in unresolvable_references(one.desired)
     }
+    fix = "declare a variable with `sensitive: true` and `env: NAME`, and use ${var.…} instead"
     _refuse(
-        (
-            f"jobs.{key}: {reference} is in the manifest, and a plan file must not contain secrets",
-            "declare a variable with `sensitive: true` and `env: NAME`, and use ${var.…} instead",
-        )
-        for key, reference in sorted(unresolvable)
+        (f"jobs.{key}: {name} is in the manifest, and a plan file must not contain secrets", fix)
+        for key, name in sorted(unresolvable)
     )
     # A link at the file's own place is replaced by it.
     directory = os.path.realpath(file.parent)
@@ -645,8 +620,10 @@ def plan_file_of(
     try:
         json.dumps(document, allow_nan=False)
     except ValueError:
-        why = "a body contains infinity or NaN, which JSON does not allow"
-        fix = "use a finite number, or quoted text"
+        why, fix = (
+            "a body contains infinity or NaN, which JSON does not allow",
+            "use a finite number, or quoted text",
+        )
         raise Refused(Diagnostic("a value that cannot be saved", why, fix)) from None
     shown: dict[str, Any] = redacted(document, redact)
     # Elsewhere the text of a sensitive variable is masked as a whole; here it names other variables.
@@ -738,11 +715,7 @@ class ReadPlan(NamedTuple):
         return Path(os.path.realpath(self.file)).parent
 
     def check_approved(self, digest: str | None) -> None:
-        """See that this is the plan that was approved.
-
-        Raises:
-            StalePlan: another one was.
-        """
+        """See that this is the plan that was approved; if another one was, it is a `StalePlan`."""
         if digest is None or digest == self.digest:
             return
         if not digest:
@@ -764,9 +737,8 @@ class ReadPlan(NamedTuple):
         root = (self._base / options.root).resolve()
         if not os.path.isdir(root):  # noqa: PTH112 - a name that is too long is none, and no error
             why = f"it names {options.root}, as the stack's root, relative to it; {root} is not a directory"
-            raise ManifestInvalid(
-                Diagnostic("invalid plan file", why, "keep the plan file where it was created")
-            )
+            fix = "keep the plan file where it was created"
+            raise ManifestInvalid(Diagnostic("invalid plan file", why, fix))
         return LoadedStack(
             stack=Stack(plan.stack, {}, frozenset(keys)),
             root=root,
@@ -786,12 +758,12 @@ class ReadPlan(NamedTuple):
         Raises:
             ManifestInvalid: a secret has no value now.
         """
-        plan = self.plan
-        bodies = [action.desired if action.traits.is_executed else None for action in plan.actions]
+        actions = self.plan.actions
+        bodies = [action.desired if action.traits.is_executed else None for action in actions]
         bodies = resolve(bodies, self.options.sources, base=self._base, **values._asdict())
-        pairs = zip(plan.actions, bodies, strict=True)
-        actions = tuple(action.model_copy(update={"desired": body}) for action, body in pairs)
-        return plan.model_copy(update={"actions": actions})
+        pairs = zip(actions, bodies, strict=True)
+        resolved = tuple(action.model_copy(update={"desired": body}) for action, body in pairs)
+        return self.plan.model_copy(update={"actions": resolved})
 
     def records_url(self, values: SecretSources, root: Path) -> str | None:
         """The URL of the record store that the plan names; None for the file beside the root file.
@@ -836,11 +808,7 @@ def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool)
         why = f"{file} is {error.strerror}, not a plan"
         raise ManifestInvalid(Diagnostic("invalid plan file", why, "create a new plan")) from None
     _check_access(file, status, warn, strict=strict)
-    try:
-        document = parse(data)
-    except NotAPlanFile as error:
-        why = f"{file}: {error}"
-        raise ManifestInvalid(Diagnostic("invalid plan file", why, "create a new plan")) from None
+    document = parse(data, file)
     plan, options = read_document(document, str(file), __version__, strict=strict)
     is_ours = made_by_other(document, __version__) is None
     if not strict and is_ours and is_modified(document, plan):
@@ -853,15 +821,9 @@ def read_plan(file: Path, warn: Callable[[Diagnostic], object], *, strict: bool)
 def _check_access(
     file: Path, status: os.stat_result, warn: Callable[[Diagnostic], object], *, strict: bool
 ) -> None:
-    """See who else can write the file, or read it. Whoever can write it decides what is carried out.
-
-    Raises:
-        Refused: it is to be applied, and somebody else can write it.
-    """
-    own = f"chmod 600 {shlex.quote(str(file))}"
-    mode = stat.S_IMODE(status.st_mode)
-    look = f"review it with reconciler show {shlex.quote(str(file))}, then: "
-    found = None
+    """See who else can write the file, or read it. Whoever can write it decides what is carried out."""
+    quoted, mode, found = shlex.quote(str(file)), stat.S_IMODE(status.st_mode), None
+    own, look = f"chmod 600 {quoted}", f"review it with reconciler show {quoted}, then: "
     if status.st_uid not in (os.geteuid(), 0):
         why = f"{file} is owned by user {status.st_uid}, who can modify it"
         found = Diagnostic("plan file owned by another user", why, f"{look}copy it to a file that you own")
