@@ -120,12 +120,8 @@ class Snippet(NamedTuple):
         head, tail = "…" * (begin > 0), "…" * (end < len(self.text))
         stop = max(self.start + 1, min(self.start + self.length, end))
         parts = self.text[begin : self.start], self.text[self.start : stop], self.text[stop:end]
-        before, meant, after = map(_on_one_line, parts)
+        before, meant, after = ("".join(c if c.isprintable() else " " for c in printable(p)) for p in parts)
         return Snippet(head + before + meant + after + tail, len(head + before), max(1, len(meant)))
-
-
-def _on_one_line(text: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in printable(text))
 
 
 class Diagnostic(NamedTuple):

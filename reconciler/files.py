@@ -87,23 +87,43 @@ def write_file(path: Path, data: bytes, mode: int | None = None) -> None:
         OSError: it cannot be written. What was there stays as it was.
     """
     target = Path(os.path.realpath(path.parent)) / path.name
-    if mode is None and _is_of_the_system(target):
+    if mode is None and (target.parent == _DEVICES or _PROCESSES in target.parents):
         _write_into(target, data)
         return
-    _check_replaceable(target)
-    if mode is None:
-        mode = _mode_of(target)
+    # A link is replaced wherever it leads, unless it is a directory that is named by it.
+    if target.is_dir():
+        raise NotRegular(errno.EISDIR, "a directory", str(target))
+    found = None
+    with suppress(OSError):  # there is none, or whatever is wrong will be said when it is written
+        found = target.lstat()
+    if found is not None and not stat.S_ISREG(found.st_mode) and not stat.S_ISLNK(found.st_mode):
+        raise NotRegular(errno.EINVAL, kind_of(found.st_mode), str(target))
+    if mode is None and found is not None and stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+        mode = stat.S_IMODE(found.st_mode)
     temporary = target.with_name(f".{os.urandom(8).hex()}.tmp")
     _temporary.add(temporary)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        _write_new(temporary, data, mode)
+        with os.fdopen(
+            os.open(temporary, flags, 0o666 if mode is None else 0o600), "wb", buffering=0
+        ) as stream:
+            _write_all(stream.fileno(), data)
+            if mode is not None:
+                os.fchmod(stream.fileno(), mode)
+            os.fsync(stream.fileno())
         temporary.replace(target)
     except OSError as error:
         # The temporary name tells nobody anything, and some errors name no file at all.
         raise OSError(error.errno, error.strerror, str(target)) from error
     finally:
         _remove(temporary)
-    _sync_directory(target.parent)
+    # Have the new name survive a loss of power, where the system can say so.
+    with suppress(OSError):
+        descriptor = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def append_file(path: Path, data: bytes) -> None:
@@ -150,61 +170,19 @@ def remove_temporary_files() -> None:
         _remove(temporary)
 
 
-def _is_of_the_system(target: Path) -> bool:
-    """Whether it stands where nobody but the system makes names, `/dev/stdout` and `/dev/fd/N` among them."""
-    return target.parent == _DEVICES or _PROCESSES in target.parents
-
-
-def _check_replaceable(target: Path) -> None:
-    """A link is replaced wherever it leads, unless it is a directory that is named by it."""
-    if target.is_dir():
-        raise NotRegular(errno.EISDIR, "a directory", str(target))
-    try:
-        found = target.lstat().st_mode
-    except OSError:  # there is none, or whatever is wrong will be said when it is written
-        return
-    if not stat.S_ISREG(found) and not stat.S_ISLNK(found):
-        raise NotRegular(errno.EINVAL, kind_of(found), str(target))
-
-
-def _mode_of(target: Path) -> int | None:
-    """The mode of a file of ours; None of any other, which may be as open as its owner likes."""
-    with suppress(OSError):
-        status = target.lstat()
-        if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
-            return stat.S_IMODE(status.st_mode)
-    return None
-
-
-def _write_new(path: Path, data: bytes, mode: int | None) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o666 if mode is None else 0o600)
-    try:
-        _write_all(descriptor, data)
-        if mode is not None:
-            os.fchmod(descriptor, mode)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _write_into(path: Path, data: bytes) -> None:
     """Write into what is there. A pipe that nobody reads is an error, and nothing to wait for."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            if stat.S_ISBLK(os.fstat(descriptor).st_mode):
-                raise NotRegular(errno.EINVAL, "a device", str(path))
-            os.set_blocking(descriptor, True)
-            _write_all(descriptor, data)
-        finally:
-            os.close(descriptor)
+        with os.fdopen(os.open(path, flags), "wb", buffering=0) as stream:
+            if stat.S_ISBLK(os.fstat(stream.fileno()).st_mode):
+                raise NotRegular(errno.EINVAL, "a device")
+            os.set_blocking(stream.fileno(), True)
+            _write_all(stream.fileno(), data)
     except IsADirectoryError as error:
         raise NotRegular(errno.EISDIR, "a directory", str(path)) from error
-    except NotRegular:
-        raise
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        raise type(error)(error.errno, error.strerror, str(path)) from error
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -217,16 +195,6 @@ def _remove(temporary: Path) -> None:
     with suppress(OSError):
         temporary.unlink(missing_ok=True)
     _temporary.discard(temporary)
-
-
-def _sync_directory(directory: Path) -> None:
-    """Have the new name survive a loss of power, where the system can say so."""
-    with suppress(OSError):
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 # --- the directory beside a stack's root file
