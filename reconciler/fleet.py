@@ -237,7 +237,9 @@ class _StackCheck:
             redactor=self._redact,
             warn=lambda text: self._say(f"warning: {printable(text)}", 0),
             tell=lambda text: self._say(printable(text), 1),
-            on_request=self._say_request,
+            on_request=lambda method, path, status, seconds: self._say(
+                f"{method} {printable(path)}: {status or 'no answer'}, {seconds * 1000:.0f} ms", 2
+            ),
             stop=runner.stop,
             command=request.command,
             limiter=runner.limiter,
@@ -385,10 +387,6 @@ class _StackCheck:
     def _say(self, text: str, level: int) -> None:
         if self._request.verbosity >= level:
             self._messages.append(StackMessage(self._redact(text), level))
-
-    def _say_request(self, method: str, path: str, status: int | None, seconds: float) -> None:
-        answer = "no answer" if status is None else str(status)
-        self._say(f"{method} {printable(path)}: {answer}, {seconds * 1000:.0f} ms", 2)
 
     def _warn(self, problems: Iterable[Diagnostic]) -> None:
         found = without_secrets(tuple(problems), self._redact)

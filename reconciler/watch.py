@@ -151,7 +151,8 @@ class CheckReport:
 
     def document(self) -> dict[str, Any]:
         """One line of `watch --json`; after `gone` only what is not empty."""
-        document: dict[str, Any] = {
+        more = {"changed": list(self.changed), "plan": self.plan, "applied": self.applied}
+        return {
             "type": "check",
             "ts": timestamp(self.ended_at_s),
             "number": self.number,
@@ -159,14 +160,8 @@ class CheckReport:
             "summary": self.summary,
             "new": list(self.new),
             "gone": list(self.gone),
+            **{name: value for name, value in {**more, "problem": self.problem}.items() if value},
         }
-        more = {
-            "changed": list(self.changed),
-            "plan": self.plan,
-            "applied": self.applied,
-            "problem": self.problem,
-        }
-        return document | {name: value for name, value in more.items() if value}
 
 
 @dataclass(frozen=True)
@@ -209,22 +204,17 @@ class WatchState:
 
 def watch_figures(state: WatchState, where: MetricSource, every_s: float) -> list[Measurement]:
     """The metrics after the last check: its run, the drift of the last that could compare, and counts."""
-    metrics: list[Measurement] = []
-    if state.plan is not None:
-        metrics.append(counted("plan_actions", where, state.plan))
-    if (compared := state.compared) is not None:
+    compared, last, labels = state.compared, state.last, where.labels
+    metrics = [] if state.plan is None else [counted("plan_actions", where, state.plan)]
+    if compared is not None:
         none = dict.fromkeys(compared.summary, 0)
         new = Counter(str(entry["class"]) for entry in (*compared.new, *compared.changed))
         metrics.append(counted("drift", where, compared.summary))
         metrics.append(counted("drift_ignored", where, {**none, **compared.ignored}))
         metrics.append(counted("drift_new", where, {**none, **new}))
-    if (last := state.last) is not None:
-        is_success = not last.has_failed
-        failed = state.notifications_failed
-        metrics += run_figures(
-            RunReport("watch", *where, is_success, last.ended_at_s, last.duration_s, failed)
-        )
-    labels = where.labels
+    if last is not None:
+        times, failed = (last.ended_at_s, last.duration_s), state.notifications_failed
+        metrics += run_figures(RunReport("watch", *where, not last.has_failed, *times, failed))
     if compared is not None:
         meaning = "When the last check that could compare ended, in seconds since 1970."
         name = "reconciler_watch_compared_timestamp_seconds"
@@ -265,11 +255,15 @@ class Watch:
         clock = self.clock
         started_s = clock.elapsed()
         due = Due(0, started_s)
-        while self._wait_for(due):
+        while True:
+            while not self.is_to_stop() and (left_s := due.at_s - clock.elapsed()) > 0:
+                self.wait(left_s)
+            if self.is_to_stop():
+                return None
             began_s = clock.elapsed()
             found = self.check()
             if found is None:
-                break
+                return None
             check = replace(
                 found,
                 number=self.state.checks + 1,
@@ -282,15 +276,6 @@ class Watch:
                 return ExitCode(check.exit_code)
             failures, chance = self.state.failures, self.chance()
             due = next_check(self.schedule, started_s, due, clock.elapsed(), failures=failures, chance=chance)
-        return None
-
-    def _wait_for(self, due: Due) -> bool:
-        while not self.is_to_stop():
-            left_s = due.at_s - self.clock.elapsed()
-            if left_s <= 0:
-                return True
-            self.wait(left_s)
-        return False
 
 
 # ── one check ────────────────────────────────────────────────────────────────────────────────────────
@@ -459,11 +444,8 @@ class Checker:
         check = self._check_drift()
         if check is None or not check.stack or not self.applies or self.stops():
             return check
-        now_s = time.time()
-        left_s = ends_s - time.monotonic()
-        if not self.windows:
-            return self._apply(check, left_s, None)
-        closes_s = closes_at(self.windows, now_s)
+        now_s, left_s = time.time(), ends_s - time.monotonic()
+        closes_s = closes_at(self.windows, now_s) if self.windows else float("inf")
         if closes_s is None:
             return self._plan(check, left_s, local_text(self.windows, opens_at(self.windows, now_s)))
         return self._apply(check, left_s, closes_s - now_s)
@@ -482,14 +464,12 @@ class Checker:
             code, problem = self._failure(ended, handover.problem)
             is_shown = ended.code >= 0 and not ended.is_out_of_time
             return CheckReport(code, problem=problem, is_shown=is_shown, notifications_failed=failed)
-        codes = [_exit_code(ended)]
+        codes, is_complete = [_exit_code(ended)], document["complete"]
         if any(entry["class"] != "unknown" for entry in document["drift"]):
             codes.append(ExitCode.CHANGES)  # as long as there is drift, new or not
-        problems = [handover.problem]
-        if not document["complete"]:
-            problems = ["not everything could be read", *problems]
-        if not document["complete"] or handover.problem.startswith("not compared"):
+        if not is_complete or handover.problem.startswith("not compared"):
             codes.append(ExitCode.UNKNOWN)
+        problems = ["" if is_complete else "not everything could be read", handover.problem]
         return CheckReport(
             first_of(codes),
             document["stack"],
@@ -501,8 +481,8 @@ class Checker:
             tuple(document["changed"]),
             tuple(document["gone"]),
             problem="; ".join(filter(None, problems)),
-            is_shown=document["complete"],
-            warnings=() if document["complete"] else tuple(document["warnings"]),
+            is_shown=is_complete,
+            warnings=() if is_complete else tuple(document["warnings"]),
             notifications_failed=failed,
         )
 
@@ -519,7 +499,7 @@ class Checker:
         applied = f"{waiting}; the window opens {opens}"
         return _with_apply(check, _exit_code(ended), document["summary"], applied)
 
-    def _apply(self, check: CheckReport, left_s: float, open_s: float | None) -> CheckReport:
+    def _apply(self, check: CheckReport, left_s: float, open_s: float) -> CheckReport:
         """Apply in the time that is left of the check, and of the window if there is one."""
         events: dict[str, Mapping[str, Any]] = {}
         file = self.directory / "plan.json"
@@ -535,7 +515,7 @@ class Checker:
         arguments = ["--yes", "--json", "-o", f"json={file}", "--timeout", f"{self.timeout_s:f}s"]
         if self.max_actions is not None:
             arguments += ["--max-actions", str(self.max_actions)]
-        limit_s = left_s if open_s is None else min(left_s, open_s)
+        limit_s = min(left_s, open_s)
         ended, failed = self._run("apply", arguments, limit_s, take, stop_s)
         check = replace(check, notifications_failed=check.notifications_failed + failed)
         planned, completed = (events.get(name, {}) for name in (EventType.PLANNED, EventType.APPLY_COMPLETED))
@@ -587,13 +567,12 @@ class Checker:
         """The exit code of a command that printed no result, and why that is so."""
         if ended.is_out_of_time:
             limit = format_duration(self.timeout_s)
-            why = f"the check was ended after {limit}; raise --check-timeout to give it more time"
-            return ExitCode.UNKNOWN, why
+            problem = f"the check was ended after {limit}; raise --check-timeout to give it more time"
+            return ExitCode.UNKNOWN, problem
         if ended.code < 0:
-            why = f"the process of the check ended without a result (signal {-ended.code})"
-            return ExitCode.INTERNAL_ERROR, why
-        code = _exit_code(ended)
-        return code, problem or f"exit code {code}"
+            problem = f"the process of the check ended without a result (signal {-ended.code})"
+            return ExitCode.INTERNAL_ERROR, problem
+        return _exit_code(ended), problem or f"exit code {_exit_code(ended)}"
 
 
 def _document(lines: Sequence[bytes]) -> dict[str, Any] | None:
