@@ -14,10 +14,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from reconciler.core.stack import DesiredJob, Effect, Policy
+from reconciler.core.stack import DesiredJob, Effect, Policy, Stack
 from reconciler.core.values import TargetIdentity
 from reconciler.decide.plan import Action, Reason
-from reconciler.decide.policies import Surroundings, declared, judge
+from reconciler.decide.policies import declared, judge
 from reconciler.expressions.evaluator import evaluate
 
 #: `--check` fails above so many seconds.
@@ -53,18 +53,19 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--check", action="store_true", help=f"fail above {MOST_S:g} s")
     asked = parser.parse_args()
-    policies = [
+    policies = tuple(
         Policy(f"policy-{number}", Effect.DENY, _EXPRESSIONS[number % len(_EXPRESSIONS)])
         for number in range(asked.policies)
-    ]
+    )
+    stack = Stack("vision", {}, frozenset(), policies=policies)
     jobs = [_job(number) for number in range(asked.actions)]
     target = TargetIdentity(name="local", kind="local", endpoint="local", project_id="p", workspace_id="0")
-    around = Surroundings("vision", target.model_dump(mode="json"))
+    around = target.model_dump(mode="json")
     times = []
     for _ in range(asked.rounds + 1):
         begun = time.perf_counter()
         subjects = (declared(job, kind=Action.CREATE, reason=Reason.NOT_FOUND) for job in jobs)
-        verdicts = judge(policies, [one for one in subjects if one is not None], around, evaluate)
+        verdicts = judge(stack, around, [one for one in subjects if one is not None], evaluate)
         times.append(time.perf_counter() - begun)
         assert verdicts.denied == ()
     # The first one imports the library.

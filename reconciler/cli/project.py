@@ -222,7 +222,7 @@ def test(paths: Sequence[Path], outputs: Sequence[OutputSpec], **options: Any) -
     other commands; default: the current directory. Neither the service nor credentials are needed.
     Exits 1 if a case fails.
     """
-    from reconciler.decide.policies import Surroundings, run_cases
+    from reconciler.decide.policies import run_cases
     from reconciler.expressions.evaluator import Evaluator
     from reconciler.manifest.policy_cases import read_cases
     from reconciler.modelarts.target import known_values
@@ -233,7 +233,7 @@ def test(paths: Sequence[Path], outputs: Sequence[OutputSpec], **options: Any) -
     stack, name = loaded.stack, loaded.target_name
     target = {} if name is None else known_values(name, loaded.targets.get(name), os.environ)
     with Evaluator() as evaluate:
-        report = run_cases(cases, stack.policies, Surroundings(stack.name, target), evaluate, stack.prices)
+        report = run_cases(cases, stack, target, evaluate)
     show(Content.CASES, report, requested_outputs(outputs))
     return ExitCode.FAILED if report.failed else ExitCode.DONE
 

@@ -17,18 +17,16 @@ from pydantic import Field
 from reconciler.core.body import manifest_form
 from reconciler.core.fields.field_types import Strict
 from reconciler.core.policy_expression import NotJudged, Question, not_evaluated
-from reconciler.core.stack import NO_PRICES, DesiredJob, Effect, Policy, Prices, Stack
+from reconciler.core.stack import NO_PRICES, DesiredJob, Effect, Prices, Stack
 from reconciler.core.values import Denial, PlanWarning, Source, TargetIdentity
 from reconciler.decide.cost import cost_of
-from reconciler.decide.plan import Action, PlannedAction, Reason
+from reconciler.decide.plan import ACTIONS, Action, Cost, PlannedAction, Reason
 from reconciler.errors import Diagnostic, Location
 from reconciler.secrets import show
 from reconciler.text import few
 
 if TYPE_CHECKING:
-    from reconciler.core.ports import (
-        EvaluateExpressions,
-    )
+    from reconciler.core.ports import EvaluateExpressions
 
 # --- what a policy is asked about
 
@@ -48,33 +46,29 @@ class Subject(NamedTuple):
     withheld: frozenset[str] = frozenset()
 
 
-class Surroundings(NamedTuple):
-    """What is the same for all actions; `target` is the plan's, as far as it is known."""
+def _subject(
+    desired: DesiredJob | None, kind: Action, reason: Reason, cost: Cost | None, lost_node_hours: float | None
+) -> Subject | None:
+    """An action on a job; None if it is none that policies are asked about, or declares no job.
 
-    stack: str
-    target: Mapping[str, Any]
-
-    @property
-    def withheld(self) -> frozenset[str]:
-        return frozenset(TargetIdentity.model_fields) - self.target.keys()
+    What a replace discards only the service knows: None, where it is not asked.
+    """
+    if desired is None or desired.body is None or desired.is_absent:
+        return None
+    if not (ACTIONS[kind].starts_a_job or kind is Action.UPDATE):
+        return None
+    cost = Cost(node_hours_max=0.0, cost_max=0.0) if kind is Action.UPDATE else cost or Cost()
+    values: dict[str, Any] = {"kind": kind.value, "reason": reason.value}
+    values |= {"node_hours": cost.node_hours_max, "cost": cost.cost_max}
+    if lost_node_hours is None:
+        return Subject(desired.key, kind.value, job_values(desired), values, frozenset({"lost_node_hours"}))
+    values["lost_node_hours"] = lost_node_hours
+    return Subject(desired.key, kind.value, job_values(desired), values)
 
 
 def planned(action: PlannedAction, desired: DesiredJob | None) -> Subject | None:
     """An action of a plan; None if it is none that policies are asked about, or declares no job."""
-    is_started, cost = action.traits.starts_a_job, action.cost
-    if desired is None or desired.body is None or desired.is_absent:
-        return None
-    if not (is_started or action.action is Action.UPDATE):
-        return None
-    values = {
-        "kind": action.action.value,
-        "reason": action.reason.value,
-        # An update starts nothing.
-        "node_hours": cost.node_hours_max if cost is not None else None if is_started else 0.0,
-        "cost": cost.cost_max if cost is not None else None if is_started else 0.0,
-        "lost_node_hours": action.lost_node_hours,
-    }
-    return Subject(action.key, action.action.value, job_values(desired), values)
+    return _subject(desired, action.action, action.reason, action.cost, action.lost_node_hours)
 
 
 def declared(
@@ -84,22 +78,9 @@ def declared(
     kind: Action = Action.CREATE,
     reason: Reason = Reason.NOT_FOUND,
 ) -> Subject | None:
-    """An action that follows from the declaration alone, where no service is asked.
-
-    A create discards nothing; what a replace discards only the service knows.
-    """
-    if desired.body is None or desired.is_absent:
-        return None
-    cost, is_update = cost_of(desired.body, (), prices), kind is Action.UPDATE
-    values: dict[str, Any] = {
-        "kind": kind.value,
-        "reason": reason.value,
-        "node_hours": 0.0 if is_update else cost.node_hours_max,
-        "cost": 0.0 if is_update else cost.cost_max,
-    }
-    if kind is Action.REPLACE:
-        return Subject(desired.key, kind.value, job_values(desired), values, frozenset({"lost_node_hours"}))
-    return Subject(desired.key, kind.value, job_values(desired), {**values, "lost_node_hours": 0.0})
+    """An action that follows from the declaration alone, where no service is asked."""
+    cost = cost_of(desired.body or {}, (), prices)
+    return _subject(desired, kind, reason, cost, None if kind is Action.REPLACE else 0.0)
 
 
 def job_values(desired: DesiredJob) -> dict[str, Any]:
@@ -157,12 +138,6 @@ _FIX = "change the jobs, or the policy; --force does not override it"
 _MOST_KEYS = 5
 
 
-class PolicyWarning(NamedTuple):
-    key: str
-    policy: str
-    message: str
-
-
 class Verdicts(NamedTuple):
     """What was denied and warned of, by key, then in the order of the policies.
 
@@ -171,14 +146,13 @@ class Verdicts(NamedTuple):
     """
 
     denied: tuple[Denial, ...] = ()
-    warned: tuple[PolicyWarning, ...] = ()
+    warned: tuple[Denial, ...] = ()
     unasked: Mapping[str, str] = MappingProxyType({})
 
     @property
     def warnings(self) -> tuple[PlanWarning, ...]:
         warned = (
-            PlanWarning(what=f"policy {one.policy}", why=one.message or "its expression is true", key=one.key)
-            for one in self.warned
+            PlanWarning(what=f"policy {one.policy}", why=one.explanation, key=one.key) for one in self.warned
         )
         unasked = (
             PlanWarning(what=f"policy {name}", why=f"only a plan can ask it: it needs {field}")
@@ -197,56 +171,47 @@ def judge_plan(
     if not stack.policies:
         return Verdicts()
     subjects = [one for action in actions if (one := planned(action, stack.find(action.key)))]
-    around = Surroundings(stack.name, target.model_dump(mode="json"))
-    return judge(stack.policies, subjects, around, evaluate or not_evaluated)
+    return judge(stack, target.model_dump(mode="json"), subjects, evaluate or not_evaluated)
 
 
 def judge_declared(stack: Stack, target: Mapping[str, object], evaluate: EvaluateExpressions) -> Verdicts:
-    """Ask the policies of a stack about all its jobs in view, as if each had to be created.
-
-    `target` is the plan's, as far as it is known.
-    """
+    """Ask the policies of a stack about all its jobs in view, as if each had to be created."""
     subjects = [one for _, job in sorted(stack.jobs.items()) if (one := declared(job, stack.prices))]
-    return judge(stack.policies, subjects, Surroundings(stack.name, target), evaluate)
+    return judge(stack, target, subjects, evaluate)
 
 
 def judge(
-    policies: Sequence[Policy],
-    subjects: Sequence[Subject],
-    around: Surroundings,
-    evaluate: EvaluateExpressions,
+    stack: Stack, target: Mapping[str, object], subjects: Sequence[Subject], evaluate: EvaluateExpressions
 ) -> Verdicts:
-    """Ask each policy about each action of the kinds that it is for."""
+    """Ask each policy of a stack about each action of the kinds that it is for.
+
+    `target` is the plan's, as far as it is known.
+    """
     questions = [
         Question(policy.expression, [place for place, one in enumerate(subjects) if one.kind in policy.only])
-        for policy in policies
+        for policy in stack.policies
     ]
     values = [
-        {"job": one.job, "action": one.action, "stack": around.stack, "target": around.target}
-        for one in subjects
+        {"job": one.job, "action": one.action, "stack": stack.name, "target": target} for one in subjects
     ]
-    answered = zip(policies, questions, evaluate(questions, values), strict=True)
+    answered = zip(stack.policies, questions, evaluate(questions, values), strict=True)
     answers = [(policy, dict(zip(one.places, found, strict=True))) for policy, one, found in answered]
-    denied: list[Denial] = []
-    warned: list[PolicyWarning] = []
+    found: dict[Effect, list[Denial]] = {Effect.DENY: [], Effect.WARN: []}
     unasked: dict[str, str] = {}
     for place, subject in enumerate(subjects):
-        withheld = subject.withheld | around.withheld
         for policy, by_place in answers:
             answer, problem = by_place.get(place, False), None
             if isinstance(answer, NotJudged):
-                if answer.missing in withheld:
+                if answer.missing in subject.withheld | (TargetIdentity.model_fields.keys() - target.keys()):
                     unasked.setdefault(policy.name, str(answer.missing))
                     continue
                 problem = answer.why
-            if problem is not None or (answer and policy.effect is Effect.DENY):
-                source, said = Source.of(policy.location), policy.message
-                denied.append(
-                    Denial(key=subject.key, policy=policy.name, message=said, problem=problem, source=source)
-                )
-            elif answer:
-                warned.append(PolicyWarning(subject.key, policy.name, policy.message))
-    return Verdicts(tuple(denied), tuple(warned), unasked)
+            if problem is not None or answer:
+                effect = Effect.DENY if problem is not None else policy.effect
+                says = {"key": subject.key, "policy": policy.name, "message": policy.message}
+                source = Source.of(policy.location)
+                found[effect].append(Denial(**says, problem=problem, source=source))
+    return Verdicts(tuple(found[Effect.DENY]), tuple(found[Effect.WARN]), unasked)
 
 
 def refusals_of(denied: Iterable[Denial]) -> tuple[Diagnostic, ...]:
@@ -343,28 +308,22 @@ class CasesReport:
 
 
 def run_cases(
-    cases: Iterable[PolicyCase],
-    policies: Sequence[Policy],
-    around: Surroundings,
-    evaluate: EvaluateExpressions,
-    prices: Prices = NO_PRICES,
+    cases: Iterable[PolicyCase], stack: Stack, target: Mapping[str, object], evaluate: EvaluateExpressions
 ) -> CasesReport:
     """Ask the policies about each case, and compare what they say with what is expected."""
-    known, results = {policy.name for policy in policies}, []
+    known, results = {policy.name for policy in stack.policies}, []
     for case in cases:
-        expected = (*case.says.expect.deny, *case.says.expect.warn)
-        unknown = [name for name in expected if name not in known]
+        expected = case.says.expect
+        unknown = [name for name in (*expected.deny, *expected.warn) if name not in known]
         problems = [f"expects {name}, which is not a policy of the stack" for name in unknown]
         if not unknown:
-            target = around.target
-            if case.says.target is not None:
-                target = dict.fromkeys(TargetIdentity.model_fields, "") | case.says.target
-            where = Surroundings(around.stack, target)
-            problems = [
-                *_problems(case.says.expect, judge(policies, [_subject(case, prices)], where, evaluate))
-            ]
+            given = case.says.target
+            where = target if given is None else dict.fromkeys(TargetIdentity.model_fields, "") | given
+            problems += _problems(
+                expected, judge(stack, where, [_case_subject(case, stack.prices)], evaluate)
+            )
         results.append(CaseResult(case.name, tuple(problems)))
-    return CasesReport(around.stack, tuple(results))
+    return CasesReport(stack.name, tuple(results))
 
 
 def _problems(expected: Expectation, verdicts: Verdicts) -> Iterator[str]:
@@ -383,7 +342,7 @@ def _problems(expected: Expectation, verdicts: Verdicts) -> Iterator[str]:
         yield f"{name} needs {field}, which the case does not say"
 
 
-def _subject(case: PolicyCase, prices: Prices) -> Subject:
+def _case_subject(case: PolicyCase, prices: Prices) -> Subject:
     says = case.says.action
     subject = declared(case.job, prices, kind=Action(says.kind), reason=says.reason)
     assert subject is not None  # a case has a body, and is not absent

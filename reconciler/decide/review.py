@@ -35,7 +35,7 @@ from reconciler.decide.actions import PROTECTED, KeyDecision, rename_command
 from reconciler.decide.key_state import PlanContext, Snapshot, state_of
 from reconciler.decide.plan import ACTIONS, Action, ActionTraits, Reason, symbol_of
 from reconciler.decide.planner import decisions_of
-from reconciler.decide.policies import Surroundings, Verdicts, declared, judge
+from reconciler.decide.policies import Verdicts, declared, judge
 from reconciler.decide.renames import SweepEntries, hints, likely_renames, renamed_members
 from reconciler.decide.rules import decide
 from reconciler.secrets import show
@@ -188,8 +188,7 @@ def make_review(
                 )
             )
         ]
-        around = Surroundings(head.stack.name, head.policy_target)
-        verdicts = judge(head.stack.policies, subjects, around, evaluate)
+        verdicts = judge(head.stack, head.policy_target, subjects, evaluate)
     was, now = (_nodes(jobs.values()) for jobs in (plan.before, plan.after))
     flavors = {name: NodeCount(before=was[name], after=now[name]) for name in sorted({*was, *now})}
     kinds = Counter(job.change.value for job in found)

@@ -9,7 +9,7 @@ import pytest
 from reconciler.core.stack import POLICY_ACTIONS, Effect, Policy, Prices
 from reconciler.decide.guards import blockers
 from reconciler.decide.plan import Action, Plan, Reason
-from reconciler.decide.policies import Surroundings, declared, job_values, judge, judge_declared
+from reconciler.decide.policies import declared, job_values, judge, judge_declared
 from reconciler.errors import Location
 from reconciler.expressions.evaluator import evaluate
 from reconciler.secrets import SecretText
@@ -226,7 +226,7 @@ def test_policies_without_the_service_judge_every_job_in_view_as_a_create() -> N
 def test_policy_that_needs_the_service_is_skipped_with_a_warning(expression: str) -> None:
     subject = declared(a_job(), kind=Action.REPLACE, reason=Reason.IMMUTABLE_CHANGED)
     assert subject is not None
-    verdicts = judge([a_policy(expression)], [subject], Surroundings("vision", {"name": "prod"}), evaluate)
+    verdicts = judge(a_stack(policies=(a_policy(expression),)), {"name": "prod"}, [subject], evaluate)
     assert verdicts.denied == ()
     assert [one.what for one in verdicts.warnings] == ["policy p"]
     assert "only a plan can ask it" in verdicts.warnings[0].why
