@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 from sqlalchemy import (
@@ -21,17 +21,6 @@ from sqlalchemy import (
 )
 
 from reconciler.core.record import RunKind, Scope
-from reconciler.decide.drift_check import (
-    NO_CHECK,
-    Acceptance,
-    CheckRecord,
-    Drift,
-    DriftChange,
-    DriftEvent,
-    DriftId,
-    LastCheck,
-    StandingDrift,
-)
 from reconciler.decide.outcome import Run, RunEnd
 from reconciler.records.database import HasNow, unavailable
 from reconciler.records.dialects import dialect_of
@@ -39,6 +28,16 @@ from reconciler.records.history import read_past
 from reconciler.records.journal import Journals
 from reconciler.records.process_lock import ProcessLocks
 from reconciler.records.schema import DRIFT, METADATA, OUTCOMES, RUNS, SCOPES, Damaged
+
+if TYPE_CHECKING:
+    from reconciler.decide.drift_check import (
+        Acceptance,
+        CheckRecord,
+        DriftEvent,
+        DriftId,
+        LastCheck,
+        StandingDrift,
+    )
 
 #: So many checks stay that saw nothing come, change or go; those that did stay until somebody prunes them.
 KEPT_CHECKS = 100
@@ -92,6 +91,8 @@ class Records(Journals):
 
     def last_check(self, scope: Scope) -> LastCheck:
         """The drift that stands by earlier checks, and when the last one could compare."""
+        from reconciler.decide.drift_check import NO_CHECK, LastCheck  # a plan needs none of it
+
         scope_id = self.find_scope(scope)
         if scope_id is None:
             return NO_CHECK
@@ -128,6 +129,8 @@ class Records(Journals):
         self, run: Run, ended: RunEnd, drift: Collection[DriftId], acceptance: Acceptance | None
     ) -> int:
         """Write that drifts which stand are known, or with None that they are not; return how many."""
+        from reconciler.decide.drift_check import DriftChange, DriftEvent
+
         values: dict[str, Any] = {"accepted_at_s": None, "accepted_by": "", "accept_reason": ""}
         if acceptance is not None:
             values = {
@@ -182,6 +185,9 @@ class Records(Journals):
             connection.execute(insert(OUTCOMES), rows)
 
     def _row(self, scope_id: int, one: StandingDrift) -> dict[str, Any]:
+        from reconciler.decide.drift_check import Drift
+
+        # Of a drift that is ignored its own fields only: the next check says whether it is.
         fields = {name for name, field in Drift.model_fields.items() if not field.exclude}
         entry = one.entry.model_dump(mode="json", by_alias=True, include=fields)
         return {
@@ -205,6 +211,8 @@ def read_standing(connection: Connection, scope_id: int | None = None) -> list[S
     Raises:
         Damaged: a row holds what no check wrote.
     """
+    from reconciler.decide.drift_check import Acceptance, Drift, StandingDrift
+
     look = select(DRIFT).order_by(DRIFT.c.key, DRIFT.c["class"], DRIFT.c.job)
     if scope_id is not None:
         look = look.where(DRIFT.c.scope_id == scope_id)
