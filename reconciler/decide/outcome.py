@@ -6,9 +6,9 @@ Source: docs/semantics.md, "Apply" and "Records".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ConfigDict, Field
 
@@ -49,8 +49,7 @@ def spell_counts(summary: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {spell_status(status)}" for status, count in summary.items() if count)
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of one action. `code`, `message`, `request_id` are those of the error, if one was met."""
 
     action: PlannedAction
@@ -78,8 +77,7 @@ class WaitEnd(StrEnum):
     GONE = "gone"
 
 
-@dataclass(frozen=True)
-class Waited:
+class Waited(NamedTuple):
     """A key that was waited for: its newest job as it was seen last, None where there is none yet."""
 
     key: str
@@ -93,22 +91,18 @@ class Waited:
         return {"key": self.key, "job": job, "phase": phase, "result": self.end.value, "detail": self.detail}
 
     def describe(self, at_s: float) -> str:
-        job = self.job
-        is_about_the_job = ACTIONS[self.action].keeps_the_job and self.end is not WaitEnd.SUPERSEDED
-        if job is None or not is_about_the_job:
+        job, times = self.job, self.times(at_s)
+        if job is None or not ACTIONS[self.action].keeps_the_job or self.end is WaitEnd.SUPERSEDED:
             return self.detail
         name = "" if job.name == self.key else f"{job.name} "
-        times = self.times(at_s)
         return f"{name}{job.phase_text}" + (f" ({times})" if times else "")
 
     def times(self, at_s: float) -> str:
         """How long its job was queued and has run, for people; "" without either."""
         if self.job is None:
             return ""
-        spans = {"queued": self.job.queued_s(at_s), "elapsed": self.job.ran_s(at_s)}
-        return ", ".join(
-            f"{format_duration(round(span_s))} {word}" for word, span_s in spans.items() if round(span_s)
-        )
+        spans = {"queued": round(self.job.queued_s(at_s)), "elapsed": round(self.job.ran_s(at_s))}
+        return ", ".join(f"{format_duration(span_s)} {word}" for word, span_s in spans.items() if span_s)
 
 
 @dataclass(frozen=True)
@@ -119,7 +113,7 @@ class Result:
     faults of ours.
     """
 
-    outcomes: tuple[Outcome, ...] = field(default=())
+    outcomes: tuple[Outcome, ...] = ()
     interrupted: bool = False
     lost_lock: bool = False
     faults: tuple[Exception, ...] = ()
@@ -181,8 +175,7 @@ def exit_code_of(plan: Plan, result: Result | None, signal: ExitCode | None = No
 # --- what is written down while a run goes on
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One call that is about to be made for an action. `declared` is that of the job it makes or changes."""
 
     action: PlannedAction
@@ -191,8 +184,7 @@ class Step:
     declared: Declared | None = None
 
 
-@dataclass(frozen=True)
-class StepEnd:
+class StepEnd(NamedTuple):
     """How the call ended. `is_certain`: whether it is known that it took effect, or did not."""
 
     ok: bool
@@ -203,8 +195,7 @@ class StepEnd:
     request_id: str = ""
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """One apply, destroy or drift check, as it begins."""
 
     scope: Scope
@@ -217,8 +208,7 @@ class Run:
     at_s: float
 
 
-@dataclass(frozen=True)
-class RunEnd:
+class RunEnd(NamedTuple):
     """How a run ended, with what became of its actions."""
 
     at_s: float

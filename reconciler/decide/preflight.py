@@ -6,7 +6,7 @@ What the catalog answered is a value here: asking it is an edge's. Source: docs/
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from reconciler.core.catalog import (
@@ -31,8 +31,6 @@ from reconciler.decide.plan import (
     in_order,
 )
 
-#: So many keys stand in a message; the plan names all of them.
-_MOST_KEYS = 20
 INCOMPLETE = "pre-flight is incomplete"
 _DEFERRED = "for a job that is deferred"
 #: The command that lists what is offered.
@@ -48,8 +46,7 @@ class UncheckedPart(NamedTuple):
     is_lacking: bool = False
 
 
-@dataclass(frozen=True)
-class CatalogQuestions:
+class CatalogQuestions(NamedTuple):
     """What has to be known of a catalog before some jobs are started."""
 
     flavors: bool = False
@@ -58,15 +55,14 @@ class CatalogQuestions:
     quota: bool = False
 
 
-@dataclass(frozen=True)
-class CatalogAnswers:
+class CatalogAnswers(NamedTuple):
     """What a catalog answered. What is not known of it says nothing against a job.
 
     `refused_pools` gives for each pool that would be refused the service's words.
     """
 
-    offers: Offers = field(default_factory=Offers)
-    refused_pools: Mapping[PoolChoice, str] = field(default_factory=dict)
+    offers: Offers = Offers()
+    refused_pools: Mapping[PoolChoice, str] = MappingProxyType({})
     quota: RecordQuota | None = None
     unchecked: tuple[UncheckedPart, ...] = ()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice, product
 from typing import Any, NamedTuple
@@ -31,8 +31,6 @@ from reconciler.text import few
 
 #: What a hint at a renaming says first, of a review as of a plan.
 MAY_BE_RENAME = "may be a rename"
-_AXIS = re.compile(AXIS_NAME)
-_VALUE = re.compile(r"[A-Za-z0-9_]*")
 #: So many ways to write an expression are tried, with so many constants in one place of it.
 _MOST_WAYS, _MOST_CONSTANTS = 1_000, 8
 
@@ -90,7 +88,9 @@ def values_in(key: str, entry: str, axes: Collection[str]) -> Mapping[str, str] 
         axis = next(named, words[0])
         count = axis.count("-") + 1
         value, words = words[count : count + 1], words[count + 1 :]
-        if not value or axis in found or not _AXIS.fullmatch(axis) or not _VALUE.fullmatch(value[0]):
+        if not value or axis in found or not re.fullmatch(AXIS_NAME, axis):
+            return None
+        if not re.fullmatch(r"[A-Za-z0-9_]*", value[0]):
             return None
         found[axis] = value[0]
     return found if list(found) == sorted(found) else None
@@ -259,62 +259,6 @@ _ALIKE = 0.8
 _MOST_PAIRS = 20_000
 
 
-class RenamePair(NamedTuple):
-    """A removed and an added job; `differing` are the fields that force a new job, if any."""
-
-    removed: DesiredJob
-    added: DesiredJob
-    differing: tuple[str, ...] = ()
-
-
-def likely_renames(removed: Sequence[DesiredJob], added: Sequence[DesiredJob]) -> list[RenamePair]:
-    """Pair removed jobs with added ones, each at most once: equal declarations first, then nearly equal."""
-    waiting: dict[str, list[DesiredJob]] = defaultdict(list)
-    for job in removed:
-        waiting[job.digest].append(job)
-    pairs, rest = [], []
-    for job in added:
-        if equal := waiting[job.digest]:
-            pairs.append(RenamePair(equal.pop(0), job))
-        else:
-            rest.append(job)
-    unpaired = [job for jobs in waiting.values() for job in jobs]
-    return sorted((*pairs, *_nearly_equal(unpaired, rest)), key=lambda pair: pair.added.key)
-
-
-def _nearly_equal(removed: Sequence[DesiredJob], added: Sequence[DesiredJob]) -> Iterator[RenamePair]:
-    if len(removed) * len(added) > _MOST_PAIRS:
-        return
-    leaves = {id(job): frozenset(_leaves(job.covered_by(CURRENT))) for job in (*removed, *added)}
-    scored = [
-        (_difference(leaves[id(one)], leaves[id(other)]), one.key, other.key, one, other)
-        for one in removed
-        for other in added
-        # Members of sweeps are alike by nature: another value is another job.
-        if not (one.sweep and other.sweep)
-    ]
-    taken: set[int] = set()
-    for difference, _, _, one, other in sorted(scored, key=lambda row: row[:3]):
-        if -difference < _ALIKE:
-            return
-        if id(one) not in taken and id(other) not in taken:
-            taken |= {id(one), id(other)}
-            edit = changes_between(one.covered_by(CURRENT), other.covered_by(CURRENT), forces_new_job=True)
-            yield RenamePair(one, other, tuple(change.path for change in edit))
-
-
-def _difference(one: frozenset[Any], other: frozenset[Any]) -> float:
-    return -2 * len(one & other) / (len(one) + len(other) or 1)
-
-
-def _leaves(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    if isinstance(tree, Mapping):
-        for name, member in tree.items():
-            yield from _leaves(member, (*path, str(name)))
-    else:
-        yield path, str(tree)
-
-
 def renamed_members(
     removed: Sequence[DesiredJob],
     added: Sequence[DesiredJob],
@@ -330,30 +274,74 @@ def renamed_members(
             yield renaming.hint(entry, came[0]), renaming.pairs
 
 
-def hints(pairs: Iterable[RenamePair]) -> Iterator[PlanWarning]:
-    """Say of each pair what apply would do, and how to say that it is a rename; of a renamed sweep once."""
-    groups: dict[object, list[RenamePair]] = defaultdict(list)
-    for pair in pairs:
-        sweeps = (pair.removed.sweep, pair.added.sweep)
-        groups[sweeps if all(sweeps) else pair.added.key].append(pair)
+def likely_renames(removed: Sequence[DesiredJob], added: Sequence[DesiredJob]) -> Iterator[PlanWarning]:
+    """Pair removed jobs with added ones, each at most once: equal declarations first, then nearly equal.
+
+    Yields what apply would do, and how to say that it is a rename; of a renamed sweep once.
+    """
+    waiting: dict[str, list[DesiredJob]] = defaultdict(list)
+    for job in removed:
+        waiting[job.digest].append(job)
+    #: A removed and an added job, with the fields that force a new job, if any.
+    pairs: list[tuple[DesiredJob, DesiredJob, tuple[str, ...]]] = []
+    rest = []
+    for job in added:
+        if equal := waiting[job.digest]:
+            pairs.append((equal.pop(0), job, ()))
+        else:
+            rest.append(job)
+    for one, other in _nearly_equal([job for jobs in waiting.values() for job in jobs], rest):
+        edit = changes_between(one.covered_by(CURRENT), other.covered_by(CURRENT), forces_new_job=True)
+        pairs.append((one, other, tuple(change.path for change in edit)))
+    groups: dict[object, list[tuple[DesiredJob, DesiredJob, tuple[str, ...]]]] = defaultdict(list)
+    for pair in sorted(pairs, key=lambda pair: pair[1].key):
+        one, other, _ = pair
+        groups[(one.sweep, other.sweep) if one.sweep and other.sweep else other.key].append(pair)
     for group in groups.values():
         if len(group) >= FOLDED_FROM:
-            names = few([f"{pair.removed.key} -> {pair.added.key}" for pair in group])
+            names = few([f"{one.key} -> {other.key}" for one, other, _ in group])
             why = f"{len(group)} jobs are removed, and as many are added with the same declarations: {names}"
             fix = (
                 'if they are the same jobs, keep their keys with name: "…${matrix.AXIS}…", '
                 "or add `formerly` to each"
             )
-            yield PlanWarning(what=MAY_BE_RENAME, why=why, fix=fix, key=group[0].added.sweep)
+            yield PlanWarning(what=MAY_BE_RENAME, why=why, fix=fix, key=group[0][1].sweep)
             continue
-        for pair in group:
-            old, new = pair.removed.key, pair.added.key
-            how = "the same declaration"
-            if pair.differing:
-                how = f"nearly the same declaration ({few(pair.differing)})"
-            why = f"{old} is removed, {new} is added with {how}; apply ends the one and starts the other"
-            fix = f"if it is the same job, add `formerly: {old}` to {new}"
-            yield PlanWarning(what=MAY_BE_RENAME, why=why, fix=fix, key=new)
+        for one, other, differing in group:
+            how = f"nearly the same declaration ({few(differing)})" if differing else "the same declaration"
+            said = f"{one.key} is removed, {other.key} is added with {how}"
+            why = f"{said}; apply ends the one and starts the other"
+            fix = f"if it is the same job, add `formerly: {one.key}` to {other.key}"
+            yield PlanWarning(what=MAY_BE_RENAME, why=why, fix=fix, key=other.key)
+
+
+def _nearly_equal(
+    removed: Sequence[DesiredJob], added: Sequence[DesiredJob]
+) -> Iterator[tuple[DesiredJob, DesiredJob]]:
+    if len(removed) * len(added) > _MOST_PAIRS:
+        return
+    leaves = {id(job): frozenset(_leaves(job.covered_by(CURRENT))) for job in (*removed, *added)}
+    scored = []
+    for one, other in product(removed, added):
+        # Members of sweeps are alike by nature: another value is another job.
+        if not (one.sweep and other.sweep):
+            old, new = leaves[id(one)], leaves[id(other)]
+            alike = 2 * len(old & new) / (len(old) + len(new) or 1)
+            if alike >= _ALIKE:
+                scored.append((-alike, one.key, other.key, one, other))
+    taken: set[int] = set()
+    for *_, one, other in sorted(scored, key=lambda row: row[:3]):
+        if id(one) not in taken and id(other) not in taken:
+            taken |= {id(one), id(other)}
+            yield one, other
+
+
+def _leaves(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    if isinstance(tree, Mapping):
+        for name, member in tree.items():
+            yield from _leaves(member, (*path, str(name)))
+    else:
+        yield path, str(tree)
 
 
 # --- finished work that a new key would run again
@@ -369,21 +357,16 @@ class FinishedElsewhere:
         """The action; a create of a new key says whose finished work it runs again, if it does."""
         if action.action is not Action.CREATE or action.reason is not Reason.NOT_FOUND:
             return action
-        found = self._find(desired)
+        digests = [*digests_of_form(desired.digest)]
+        for letter in sorted({digest[:1] for digest in self._own} - {desired.digest[:1]}):
+            digests.append(digest_of(desired.covered_by(letter), letter))
+        known = (self._own, self._snapshot.memory.finished)
+        found = next((work[digest] for work in known for digest in digests if digest in work), None)
         if found is None:
             return action
         return action.model_copy(
             update={"rerun_of": found.number, "rerun_of_key": found.key, "rerun_of_stack": found.stack}
         )
-
-    def _find(self, desired: DesiredJob) -> FinishedWork | None:
-        digests = [*digests_of_form(desired.digest)]
-        for letter in sorted({digest[:1] for digest in self._own} - {desired.digest[:1]}):
-            digests.append(digest_of(desired.covered_by(letter), letter))
-        for known in (self._own, self._snapshot.memory.finished):
-            if found := next((known[digest] for digest in digests if digest in known), None):
-                return found
-        return None
 
     @cached_property
     def _own(self) -> Mapping[str, FinishedWork]:

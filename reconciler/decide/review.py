@@ -36,7 +36,7 @@ from reconciler.decide.key_state import PlanContext, Snapshot, state_of
 from reconciler.decide.plan import ACTIONS, Action, ActionTraits, Reason, symbol_of
 from reconciler.decide.planner import decisions_of
 from reconciler.decide.policies import Verdicts, declared, judge
-from reconciler.decide.renames import SweepEntries, hints, likely_renames, renamed_members
+from reconciler.decide.renames import SweepEntries, likely_renames, renamed_members
 from reconciler.decide.rules import decide
 from reconciler.secrets import show
 from reconciler.text import few, format_duration
@@ -424,7 +424,7 @@ def _rename_hints(plan: _Plan, head: Stack | None, found: Iterable[ReviewedJob])
             taken |= {*pairs, *pairs.values()}
             yield hint
     rest = ([job for job in jobs if job.key not in taken] for jobs in (gone, new))
-    yield from hints(likely_renames(*rest))
+    yield from likely_renames(*rest)
 
 
 def _nodes(jobs: Iterable[DesiredJob]) -> Counter[str]:

@@ -38,12 +38,12 @@ OFFERED = CatalogAnswers(
     Offers({FLAVOR: 16}, [EngineOffer(ENGINE, "PyTorch", "1.8")]), quota=RecordQuota(100, 10)
 )
 NOTHING_KNOWN = CatalogAnswers(unchecked=(UncheckedPart("flavors", "no answer"),))
-NOTHING_OFFERED = replace(OFFERED, offers=Offers({}, []))
+NOTHING_OFFERED = OFFERED._replace(offers=Offers({}, []))
 
 
 def left(number: int, quota: int = 10) -> CatalogAnswers:
     """So many records are left."""
-    return replace(OFFERED, quota=RecordQuota(quota, quota - number))
+    return OFFERED._replace(quota=RecordQuota(quota, quota - number))
 
 
 def good(key: str = "a", **more: Any) -> DesiredJob:
@@ -74,12 +74,12 @@ def of_kind(kind: str) -> DesiredJob:
 
 def most(nodes: int | None) -> CatalogAnswers:
     """So many nodes of the flavor at most."""
-    return replace(OFFERED, offers=Offers({FLAVOR: nodes}, OFFERED.offers.engines))
+    return OFFERED._replace(offers=Offers({FLAVOR: nodes}, OFFERED.offers.engines))
 
 
 #: A secret of which this run has no value: `why` needs none.
 VALUELESS = SecretText("${var.secret}", "${var.secret}", has_value=False)
-NAMELESS = replace(OFFERED, offers=Offers({FLAVOR: 16}, [EngineOffer(ENGINE, "", "")]))
+NAMELESS = OFFERED._replace(offers=Offers({FLAVOR: 16}, [EngineOffer(ENGINE, "", "")]))
 
 
 def plan_of(*jobs: DesiredJob, edited: Iterable[DesiredJob] = ()) -> Plan:
@@ -93,7 +93,7 @@ def found(plan: Plan, answers: CatalogAnswers, *, with_replaces: bool = False) -
     return [(one.key, one.reason) for one in find(plan.actions, checked, answers, "prod")]
 
 
-REFUSED_POOL = replace(OFFERED, refused_pools={POOL: "Pool pool1 not found."})
+REFUSED_POOL = OFFERED._replace(refused_pools={POOL: "Pool pool1 not found."})
 IN_POOL = resource(pool_id="pool1")
 
 
@@ -107,19 +107,19 @@ IN_POOL = resource(pool_id="pool1")
         (good(), left(-5), [Why.QUOTA_EXCEEDED]),
         (good(), left(0, quota=0), [Why.QUOTA_EXCEEDED]),
         (good(), left(1), []),
-        (good(), replace(OFFERED, quota=None), []),
-        (good(), replace(OFFERED, quota=RecordQuota(None, 10)), []),
-        (good(), replace(OFFERED, quota=RecordQuota(5, None)), []),
-        (good(), replace(OFFERED, quota=RecordQuota(-1, 10)), []),
+        (good(), OFFERED._replace(quota=None), []),
+        (good(), OFFERED._replace(quota=RecordQuota(None, 10)), []),
+        (good(), OFFERED._replace(quota=RecordQuota(5, None)), []),
+        (good(), OFFERED._replace(quota=RecordQuota(-1, 10)), []),
         (resource(flavor_id=FLAVOR, node_count=16), OFFERED, []),
         (resource(flavor_id=FLAVOR, node_count=17), OFFERED, [Why.TOO_MANY_NODES]),
         (resource(flavor_id=FLAVOR, node_count=17), most(None), []),
         (resource(flavor_id=FLAVOR, node_count=17), most(0), []),
         (resource(flavor_id=FLAVOR, node_count=17), most(-1), []),
         (resource(flavor_id="other"), OFFERED, [Why.FLAVOR_NOT_OFFERED]),
-        (resource(flavor_id="other"), replace(OFFERED, offers=Offers()), []),
+        (resource(flavor_id="other"), OFFERED._replace(offers=Offers()), []),
         (IN_POOL, OFFERED, []),
-        (IN_POOL, replace(NOTHING_OFFERED, offers=Offers({})), []),
+        (IN_POOL, NOTHING_OFFERED._replace(offers=Offers({})), []),
         (IN_POOL, REFUSED_POOL, [Why.POOL_REJECTED]),
         (resource(pool_id="pool1", flavor_id="other"), OFFERED, []),
         (resource(pool_id="pool1", flavor_id="other"), REFUSED_POOL, []),
@@ -127,8 +127,8 @@ IN_POOL = resource(pool_id="pool1")
         (resource(pool_id="pool1", flavor_id={"of": "another type"}), OFFERED, []),
         *((of_kind(kind), NOTHING_OFFERED, []) for kind in ("edge_job", "mrs_job", "diag_job")),
         (image(), NOTHING_OFFERED, [Why.FLAVOR_NOT_OFFERED]),
-        (image(engine_name="PyTorch"), replace(NOTHING_OFFERED, offers=Offers({FLAVOR: 1}, [])), []),
-        (by_id(), replace(NOTHING_OFFERED, offers=Offers({FLAVOR: 1}, [])), []),
+        (image(engine_name="PyTorch"), NOTHING_OFFERED._replace(offers=Offers({FLAVOR: 1}, [])), []),
+        (by_id(), NOTHING_OFFERED._replace(offers=Offers({FLAVOR: 1}, [])), []),
         (by_name("1.8"), OFFERED, []),
         (by_name("1.9"), OFFERED, [Why.ENGINE_NOT_OFFERED]),
         (by_name("1.9"), NAMELESS, []),
@@ -136,7 +136,7 @@ IN_POOL = resource(pool_id="pool1")
         (resource(flavor_id=VALUELESS), OFFERED, []),
         (
             resource(pool_id=VALUELESS),
-            replace(OFFERED, refused_pools={PoolChoice(VALUELESS, None): "no"}),
+            OFFERED._replace(refused_pools={PoolChoice(VALUELESS, None): "no"}),
             [],
         ),
         (a_job("a", algorithm__engine={"engine_id": VALUELESS}), OFFERED, []),

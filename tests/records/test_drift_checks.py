@@ -48,7 +48,7 @@ def a_drift(key: str = "a", class_: str = "failed", job: str | None = "j1", **mo
 
 def write(records: Records, *standing: StandingDrift, at_s: float = NOW, **more: Any) -> None:
     record = CheckRecord(at_s, standing, **more)
-    records.record_check(check_at(at_s), replace(ENDED, at_s=at_s), record)
+    records.record_check(check_at(at_s), ENDED._replace(at_s=at_s), record)
 
 
 def test_store_without_a_check_knows_of_none(place: Place) -> None:

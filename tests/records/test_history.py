@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 from sqlalchemy import event
@@ -303,7 +302,7 @@ def test_key_rename_moves_the_history_of_the_job(records: Records, journal: Stor
 
 def test_failed_key_rename_moves_no_history(records: Records, journal: StoredJournal) -> None:
     journal.outcome(done(an_action("old"), "job-a"), DECLARED)
-    journal.outcome(replace(_renamed("job-a"), status=Status.FAILED), None)
+    journal.outcome(_renamed("job-a")._replace(status=Status.FAILED), None)
     assert list(records.memory(SCOPE).by_key) == ["old"]
 
 

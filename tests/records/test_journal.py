@@ -252,7 +252,7 @@ def test_secrets_are_not_written_to_the_record_files(sqlite: Place) -> None:
         journal = records.begin(a_run(command=f"apply --var token={SECRET}"))
         line = journal.before(a_step(declared=declared))
         journal.after(line, StepEnd(ok=False, code=SECRET, message=f"bad token {SECRET}", request_id=SECRET))
-        journal.outcome(replace(done(), detail=f"said {SECRET}"), declared)
+        journal.outcome(done()._replace(detail=f"said {SECRET}"), declared)
         assert SECRET.encode() not in _everything_written(sqlite)
         journal.end(RunEnd(NOW, "complete", {}, (Outcome(an_action("b"), Status.FAILED, message=SECRET),)))
     records.close()
@@ -356,7 +356,7 @@ def test_last_change_is_the_newest_call_of_a_key_that_took_effect(place: Place) 
     place.advance(60)
     journal.after(journal.before(a_step()), StepEnd(ok=False, code="ModelArts.2751"))
     journal.before(a_step())  # nobody knows what became of it
-    of_another = records.begin(replace(a_run(), scope=ELSEWHERE))
+    of_another = records.begin(a_run()._replace(scope=ELSEWHERE))
     of_another.after(of_another.before(a_step(an_action("b"))), StepEnd(ok=True, job="job-b"))
     assert records.last_changes(SCOPE) == {
         "a": PastChange("a", "create", "create", "apply", "alice", "job-a", NOW)
