@@ -123,7 +123,7 @@ def test_replace_with_a_typo_leaves_the_running_job(
     ],
 )
 def test_replace_with_a_refused_pool_leaves_the_running_job(
-    target: Target, fields: dict[str, str], code: str, path: str
+    target: Target, fields: dict[str, Any], code: str, path: str
 ) -> None:
     old = target.service.run(good())
     outcome = the_only(target.apply(resource(**fields)))

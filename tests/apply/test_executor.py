@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,15 +14,19 @@ import pytest
 from reconciler import reconcile
 from reconciler.apply.executor import INTERRUPTED, EventStream
 from reconciler.core.record import LockLost
-from reconciler.decide.outcome import ApplyEvent, EventType, Journal, Outcome, Status, Step
+from reconciler.decide.outcome import ApplyEvent, EventType, Journal, Outcome, Result, Status, Step
 from reconciler.decide.plan import Action, in_order
-from reconciler.emulator import Effect, Fault
+from reconciler.emulator import Effect, Fault, Job
 from reconciler.errors import Diagnostic
 from tests.apply.service import CREATE, SHOW, STOP, UPDATE, Service, marker, the_only
 from tests.builders import a_job, a_stack, absent
 
 NOTHING = dict.fromkeys(map(str, Status), 0)
 NEW: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
+
+
+def statuses(result: Result) -> dict[str, Status]:
+    return {outcome.key: outcome.status for outcome in result.outcomes}
 
 
 def everything(service: Service) -> dict[str, Action]:
@@ -79,7 +84,7 @@ def test_hanging_termination_delays_only_its_own_replacement(service: Service, p
     service.gate.before(SHOW, see, always=True)
     jobs = [a_job("a", **NEW), a_job("b", **NEW), absent("c"), a_job("d")]
     result = service.carry_out(service.plan(*jobs), parallelism=parallelism, timeout_s=30_000)
-    assert {o.action.key: o.status for o in result.outcomes} == dict.fromkeys("abcd", Status.DONE)
+    assert statuses(result) == dict.fromkeys("abcd", Status.DONE)
     assert service.job("a-r2").create_ms >= service.job("d").create_ms
 
 
@@ -108,20 +113,47 @@ def test_actions_of_the_same_key_run_sequentially(service: Service) -> None:
     assert [e.action for e in service.events if e.type is EventType.ACTION_STARTED] == kinds
 
 
-def test_outcomes_are_in_the_order_of_the_plan(service: Service) -> None:
-    jobs = [a_job("c"), a_job("b"), a_job("a")]
+def test_outcomes_are_in_the_order_of_the_plan_and_none_is_of_a_kept_key(service: Service) -> None:
+    service.run(a_job("kept"))
     service.put_job("b")
-    result = service.apply(*jobs)
-    assert [outcome.action.key for outcome in result.outcomes] == ["a", "b", "c"]
-    assert [outcome.status for outcome in result.outcomes] == [Status.DONE, Status.SKIPPED, Status.DONE]
-    assert result.summary == {status.value: 0 for status in Status} | {"done": 2, "skipped": 1}
+    result = service.apply(*map(a_job, ("c", "b", "a", "kept")))
+    assert [*statuses(result).items()] == [("a", Status.DONE), ("b", Status.SKIPPED), ("c", Status.DONE)]
+    assert result.summary == {**NOTHING, "done": 2, "skipped": 1}
+    assert {event.key for event in service.events} == {"a", "b", "c"}
 
 
-def test_kept_key_has_no_outcome_and_no_event(service: Service) -> None:
-    service.run(a_job())
-    result = service.apply(a_job(), a_job("b"))
-    assert [outcome.action.key for outcome in result.outcomes] == ["b"]
-    assert {event.key for event in service.events} == {"b"}
+# --- beside other revisions of the key
+
+
+def put_second_job(service: Service) -> Job:
+    """A newer revision that a colleague runs beside the first, of another declaration."""
+    newer = a_job(algorithm__parameters={"lr": 0.7})
+    job = service.put_job("a-r2", marker("a", 2, newer.digest), dict(newer.body or {}))
+    service.store.set_phase(job.id, "Running")
+    return job
+
+
+def test_replace_waits_for_the_superseded_revision_too(either: Service) -> None:
+    jobs = [either.run(a_job()), put_second_job(either)]
+    plan = either.plan(a_job(**NEW))
+    assert [(a.action, a.waits_for_jobs) for a in plan.actions] == [
+        (Action.TERMINATE, ()),
+        (Action.REPLACE, (jobs[0].id,)),
+    ]
+    assert all(outcome.status is Status.DONE for outcome in either.carry_out(plan).outcomes)
+    assert either.phases() == {"a": "Terminated", "a-r2": "Terminated", "a-r3": "Creating"}
+    assert max(either.store.find(job.id).life.ended_ms for job in jobs) <= either.job("a-r3").create_ms
+
+
+@pytest.mark.parametrize("order", ["terminate_first", "create_first"])
+def test_job_is_not_replaced_while_a_superseded_one_does_not_end(either: Service, order: str) -> None:
+    first, _ = either.run(a_job()), put_second_job(either)
+    plan = either.plan(a_job(**NEW, lifecycle={"replace_order": order}))
+    either.store.hold(first.id)
+    ended, replaced = either.carry_out(plan, timeout_s=120).outcomes
+    assert (ended.status, replaced.status) == (Status.DONE, Status.TIMED_OUT)
+    assert "a is still Terminating after 120 s" in replaced.detail
+    assert either.phases() == {"a": "Terminating", "a-r2": "Running"}, "the job to be replaced goes on"
 
 
 # --- one failure stops no other
@@ -134,13 +166,8 @@ def test_failed_action_does_not_stop_independent_actions(service: Service) -> No
         Fault(Effect.ANSWER, operation=CREATE, status=400, code="ModelArts.2815", nth=2),
     )
     result = service.apply(*[a_job(key) for key in "abcd"], absent("old"), parallelism=1)
-    assert {o.action.key: o.status for o in result.outcomes} == {
-        "a": Status.DONE,
-        "b": Status.FAILED,
-        "c": Status.DONE,
-        "d": Status.DONE,
-        "old": Status.FAILED,
-    }
+    done = dict.fromkeys("acd", Status.DONE)
+    assert statuses(result) == {**done, "b": Status.FAILED, "old": Status.FAILED}
     assert not result.interrupted
 
 
@@ -171,22 +198,20 @@ def test_parallelism_limits_concurrent_creates(service: Service, parallelism: in
 # --- interrupted
 
 
-def test_interrupt_skips_and_lists_actions_not_yet_started(service: Service) -> None:
+def test_actions_not_started_before_an_interrupt_are_skipped_and_done_by_the_next_apply(
+    service: Service,
+) -> None:
     service.gate.before(CREATE, service.stop.set)
-    result = service.apply(*[a_job(key) for key in "abc"], parallelism=1)
-    assert [(o.action.key, o.status) for o in result.outcomes] == [
-        ("a", Status.DONE),
-        ("b", Status.SKIPPED),
-        ("c", Status.SKIPPED),
-    ]
+    jobs = [a_job(key) for key in "abc"]
+    result = service.apply(*jobs, parallelism=1)
+    assert statuses(result) == {"a": Status.DONE, "b": Status.SKIPPED, "c": Status.SKIPPED}
     assert result.interrupted
-    assert set(service.phases()) == {"a"}
-    assert {
-        (event.key, event.detail) for event in service.events if event.type is EventType.ACTION_SKIPPED
-    } == {
-        ("b", INTERRUPTED),
-        ("c", INTERRUPTED),
-    }
+    skipped = {(one.key, one.detail) for one in service.events if one.type is EventType.ACTION_SKIPPED}
+    assert skipped == {("b", INTERRUPTED), ("c", INTERRUPTED)}
+    service.stop.clear()
+    service.apply(*jobs)
+    assert set(service.phases()) == {"a", "b", "c"}
+    assert not service.plan(*jobs).to_execute
 
 
 def test_interrupt_lets_the_actions_in_flight_finish(service: Service) -> None:
@@ -207,23 +232,28 @@ CUT_SHORT = [
 
 
 @pytest.mark.parametrize(("how", "operation", "sent", "said"), CUT_SHORT)
-def test_interrupted_replace_sends_no_further_call_and_reports_its_progress(
+def test_interrupted_replace_reports_its_progress_and_is_completed_by_the_next_apply(
     service: Service, how: dict[str, Any], operation: str, sent: list[str], said: str
 ) -> None:
     service.run(a_job())
-    plan = service.plan(a_job(**NEW, **how), a_job("b"))
+    jobs = a_job(**NEW, **how), a_job("b")
+    plan = service.plan(*jobs)
     service.gate.before(operation, service.stop.set)
     service.forget_requests()
     result = service.carry_out(plan, parallelism=1)
     assert service.changes == sent
-    assert [(o.action.key, o.status) for o in result.outcomes] == [
-        ("a", Status.INTERRUPTED),
-        ("b", Status.SKIPPED),
-    ]
+    assert statuses(result) == {"a": Status.INTERRUPTED, "b": Status.SKIPPED}
     detail = f"interrupted: {said}; the next apply completes it"
     assert (result.outcomes[0].detail, result.word) == (detail, "interrupted")
     [told] = [event for event in service.events if event.type is EventType.ACTION_FAILED]
     assert told.message == detail
+    service.stop.clear()
+    for _ in range(2):
+        service.time.sleep(60)
+        service.apply(*jobs)
+    service.time.sleep(60)
+    assert service.phases() == {"a": "Terminated", "a-r2": "Running", "b": "Running"}
+    assert not service.plan(*jobs).to_execute
 
 
 def test_interrupted_terminate_that_was_sent_is_done(service: Service) -> None:
@@ -237,23 +267,6 @@ def test_interrupted_terminate_that_was_sent_is_done(service: Service) -> None:
     service.gate.after(STOP, interrupt)
     outcome = the_only(service.carry_out(plan))
     assert (outcome.status, outcome.detail) == (Status.DONE, "its termination was requested")
-
-
-@pytest.mark.parametrize(("how", "operation"), [(how, operation) for how, operation, *_ in CUT_SHORT])
-def test_interrupted_replace_is_completed_by_the_next_apply(
-    service: Service, how: dict[str, Any], operation: str
-) -> None:
-    service.run(a_job())
-    plan = service.plan(a_job(**NEW, **how))
-    service.gate.before(operation, service.stop.set)
-    service.carry_out(plan)
-    service.stop.clear()
-    for _ in range(2):
-        service.time.sleep(60)
-        service.apply(a_job(**NEW, **how))
-    service.time.sleep(60)
-    assert service.phases() == {"a": "Terminated", "a-r2": "Running"}
-    assert not service.plan(a_job(**NEW, **how)).to_execute
 
 
 THROTTLED = Fault(Effect.ANSWER, status=429, code="APIGW.0308", retry_after_s=30, count=None)
@@ -310,17 +323,21 @@ def test_interrupt_before_the_first_action_changes_nothing(service: Service) -> 
     assert not service.app.requests
 
 
-def test_actions_skipped_by_an_interrupt_are_done_by_the_next_apply(service: Service) -> None:
-    service.gate.before(CREATE, service.stop.set)
-    jobs = [a_job(key) for key in "abc"]
-    service.apply(*jobs, parallelism=1)
-    service.stop.clear()
-    service.apply(*jobs)
-    assert set(service.phases()) == {"a", "b", "c"}
-    assert not service.plan(*jobs).to_execute
-
-
 # --- what is told
+
+
+def test_replace_reports_progress_every_ten_seconds(service: Service) -> None:
+    old = service.run(a_job())
+    plan = service.plan(a_job(**NEW))
+    service.store.hold(old.id)
+    service.carry_out(plan, timeout_s=60)
+    told = [event for event in service.events if event.type is EventType.ACTION_PROGRESS]
+    assert [(one.key, one.action, one.job, one.detail) for one in told] == [
+        ("a", Action.REPLACE, old.id, "Terminating")
+    ] * 5
+    [started] = [event for event in service.events if event.type is EventType.ACTION_STARTED]
+    seconds = [int(event.ts[17:19]) for event in [started, *told]]
+    assert {(later - sooner) % 60 for sooner, later in pairwise(seconds)} == {10}
 
 
 def of(service: Service, key: str) -> list[ApplyEvent]:
@@ -381,52 +398,19 @@ def test_deferred_and_then_done_action_counts_once(service: Service) -> None:
 def test_action_events_name_their_job_or_null(service: Service) -> None:
     everything(service)
     started, completed = (event.document() for event in of(service, "created"))
-    assert started == {
-        "type": "action_started",
-        "ts": started["ts"],
-        "sequence": started["sequence"],
-        "key": "created",
-        "action": "create",
+    assert {**started, "ts": "", "sequence": 0} == {
+        **{"type": "action_started", "ts": "", "sequence": 0, "key": "created", "action": "create"},
         "job": None,
     }
     assert completed["job"] == service.job("created").id
-    started, completed = (event.document() for event in of(service, "replaced"))
-    assert started["job"] == service.job("replaced").id
-    assert completed["job"] == service.job("replaced-r2").id
+    assert [event.job for event in of(service, "replaced")] == [
+        service.job("replaced").id,
+        service.job("replaced-r2").id,
+    ]
     for key in ("ended", "edited"):
         assert {event.job for event in of(service, key)} == {service.job(key).id}
     [skipped] = of(service, "taken")
     assert skipped.document()["job"] is None
-
-
-def test_action_failed_event_has_code_message_and_request_id(service: Service) -> None:
-    service.fail(
-        Fault(
-            Effect.ANSWER,
-            operation=CREATE,
-            status=400,
-            code="ModelArts.2815",
-            message="The quota is used up.",
-        )
-    )
-    service.apply(a_job())
-    told = of(service, "a")[-1].document()
-    assert (told["type"], told["code"], told["message"]) == (
-        "action_failed",
-        "ModelArts.2815",
-        "The quota is used up.",
-    )
-    assert told["request_id"]
-    assert told["job"] is None
-
-
-def test_conflict_during_apply_is_an_action_failed_event(service: Service) -> None:
-    plan = service.plan(a_job())
-    stranger = service.put_job("a", marker("b", 1, a_job().digest))
-    service.carry_out(plan)
-    told = of(service, "a")[-1]
-    assert (told.type, told.job) == (EventType.ACTION_FAILED, stranger.id)
-    assert told.message == f"a is taken by job {stranger.id}"
 
 
 # --- the lock

@@ -52,62 +52,45 @@ class Until:
         return self.looks in self._moves_at
 
 
-def test_finished_wait_is_neither_polled_nor_paused() -> None:
-    time = Time()
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+def test_finished_wait_is_neither_polled_nor_paused(time: Time) -> None:
     waiting = Until(time, 0.0)
     assert wait_for(waiting, time)
     assert (waiting.looks, waiting.announced, time.pauses) == (0, [], [])
 
 
-def test_pauses_double_from_the_first_to_the_longest() -> None:
-    time = Time()
-    assert wait_for(Until(time, 300.0), time)
+def test_pauses_double_from_the_first_to_the_longest_and_are_announced(time: Time) -> None:
+    waiting = Until(time, 300.0)
+    assert wait_for(waiting, time)
     assert time.pauses[0] == FIRST_PAUSE_S
     assert all(later == min(LONGEST_PAUSE_S, sooner * 2) for sooner, later in pairwise(time.pauses))
     assert time.pauses[-1] == LONGEST_PAUSE_S
+    assert waiting.announced == time.pauses
 
 
-def test_poll_that_saw_progress_shortens_the_next_pause() -> None:
-    time = Time()
+def test_poll_that_saw_progress_shortens_the_next_pause(time: Time) -> None:
     wait_for(Until(time, 60.0, moves_at=frozenset({5})), time)
     assert time.pauses[4] > time.pauses[5] == FIRST_PAUSE_S
 
 
-def test_something_due_sooner_shortens_the_pause() -> None:
-    time = Time()
+def test_something_due_sooner_shortens_the_pause(time: Time) -> None:
     wait_for(Until(time, 60.0, due_s=2.0), time)
     assert max(time.pauses) == 2.0
 
 
-def test_every_pause_is_announced_with_its_length() -> None:
-    time = Time()
+@pytest.mark.parametrize("timeout_s", [0.0, 45.0])
+def test_wait_that_times_out_ends_on_time_with_a_last_poll(time: Time, timeout_s: float) -> None:
     waiting = Until(time, 60.0)
-    wait_for(waiting, time)
-    assert waiting.announced == time.pauses
-
-
-def test_wait_that_times_out_ends_on_time_with_a_last_poll() -> None:
-    time = Time()
-    waiting = Until(time, 60.0)
-    assert not wait_for(waiting, time, timeout_s=45.0)
-    assert sum(time.pauses) == pytest.approx(45.0)
+    assert not wait_for(waiting, time, timeout_s=timeout_s)
+    assert sum(time.pauses) == pytest.approx(timeout_s)
     assert waiting.looks == len(time.pauses)
 
 
-def test_wait_finished_at_the_last_poll_has_not_timed_out() -> None:
-    time = Time()
-    assert wait_for(Until(time, 45.0), time, timeout_s=45.0)
-
-
-def test_wait_without_time_does_not_poll() -> None:
-    time = Time()
-    waiting = Until(time, 60.0)
-    assert not wait_for(waiting, time, timeout_s=0.0)
-    assert waiting.looks == 0
-
-
-def test_interrupt_ends_the_wait_without_another_pause_or_poll() -> None:
-    time = Time()
+def test_interrupt_ends_the_wait_without_another_pause_or_poll(time: Time) -> None:
     waiting = Until(time, 60.0)
     assert not wait_for(waiting, time, is_interrupted=lambda: waiting.looks == 3)
     assert waiting.looks == len(time.pauses) == 3
