@@ -100,8 +100,18 @@ def _desugar_algorithm(algorithm: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, list):
             result[kind] = [_hide_sensitive(item) for item in value] if kind == "parameters" else value
     environments = result.get("environments")
-    if isinstance(environments, list) and all(map(_is_environment_item, environments)):
-        environments = {name: value for item in environments for name, value in _variables(item).items()}
+    # An item that cannot be read is for the models to refuse.
+    if isinstance(environments, list) and all(
+        isinstance(item, Mapping) and (not is_named_environment(item) or isinstance(item["name"], str))
+        for item in environments
+    ):
+        variables: dict[str, Any] = {}
+        for item in environments:
+            if is_named_environment(item):
+                variables[item["name"]] = {name: value for name, value in item.items() if name != "name"}
+            else:
+                variables |= item
+        environments = variables
     if isinstance(environments, Mapping):
         result["environments"] = {
             name: _environment_value(name, value) for name, value in environments.items()
@@ -115,18 +125,6 @@ def is_named_environment(item: Mapping[str, Any]) -> bool:
     Else it is a map of variables to values, as some of the service's documents have it.
     """
     return "name" in item and ("value" in item or "sensitive" in item)
-
-
-def _is_environment_item(item: Any) -> bool:
-    """Whether an item can be read; any other is for the models to refuse."""
-    return isinstance(item, Mapping) and (not is_named_environment(item) or isinstance(item["name"], str))
-
-
-def _variables(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The variables of one item by their names, each as in the mapping form."""
-    if not is_named_environment(item):
-        return item
-    return {item["name"]: {name: value for name, value in item.items() if name != "name"}}
 
 
 def _named(kind: str, name: str, item: Any) -> Any:
@@ -230,13 +228,16 @@ def create_body(entry: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(raw := entry.get("raw"), Mapping):
         body = merge(body, desugar(raw))
     # The service demands text in these places.
+    texts = [(body["metadata"], "annotations")]
     for algorithm in algorithms_in(body):
-        _texts_in(algorithm, "environments")
+        texts.append((algorithm, "environments"))
         for parameter in filter(_is_dict, algorithm.get("parameters") or ()):
             parameter.pop("sensitive", None)
             if "value" in parameter:
                 parameter["value"] = scalar_text(parameter["value"])
-    _texts_in(body["metadata"], "annotations")
+    for tree, name in texts:
+        if isinstance(members := tree.get(name), dict):
+            tree[name] = {k: scalar_text(v) for k, v in members.items()}
     typed: dict[str, Any] = _typed(body, _body_rule())
     return typed
 
@@ -284,11 +285,6 @@ def algorithms_in(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     of_tasks = [task.get("algorithm") for task in filter(_is_dict, body.get("tasks") or ())]
     below = [algorithm.get("job_config") for algorithm in filter(_is_dict, of_tasks)]
     return filter(_is_dict, [body.get("algorithm"), *of_tasks, *below])
-
-
-def _texts_in(tree: dict[str, Any], name: str) -> None:
-    if isinstance(members := tree.get(name), dict):
-        tree[name] = {k: scalar_text(v) for k, v in members.items()}
 
 
 def _is_dict(value: Any) -> TypeGuard[dict[str, Any]]:

@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from types import NoneType, UnionType
-from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
 from reconciler.core.fields.field_types import DefaultTemplate, KeyedBy, Mark, Rare, UpdateInPlace
 from reconciler.core.fields.job import JobBody
 from reconciler.secrets import SecretText, map_leaves
-
-_M = TypeVar("_M")
 
 Canonical = dict[str, Any]
 """Nested mappings with text leaves; lists only where the order means something."""
@@ -53,13 +51,14 @@ class FieldRule:
         self, annotation: Any = None, metadata: Sequence[Any] = (), default: Any = None, description: str = ""
     ) -> None:
         self._type, more = _unwrap(annotation)
-        self._rare = _first(Rare, metadata)
-        keyed_by, template = _first(KeyedBy, metadata), _first(DefaultTemplate, metadata)
-        self.keyed_by = keyed_by.field if keyed_by else None
+        by_kind = {type(mark): mark for mark in reversed(metadata)}
+        self._rare: Rare | None = by_kind.get(Rare)
+        self.update: UpdateInPlace | None = by_kind.get(UpdateInPlace)
+        template: DefaultTemplate | None = by_kind.get(DefaultTemplate)
+        self.keyed_by: str | None = by_kind[KeyedBy].field if KeyedBy in by_kind else None
         self.default = scalar(default) if isinstance(default, str | int | float) else None
         self.default_template = template.template if template else None
         self.marks = frozenset(m for m in (*metadata, *more) if isinstance(m, Mark))
-        self.update = _first(UpdateInPlace, metadata)
         self.description = description
         self.is_text = self._type is str
         self.scalar: type | None = self._type if self._type in (str, int, float, bool) else None
@@ -123,10 +122,6 @@ def rules() -> FieldRule:
     return root
 
 
-def _first(kind: type[_M], metadata: Sequence[Any]) -> _M | None:
-    return next((m for m in metadata if isinstance(m, kind)), None)
-
-
 def _unwrap(annotation: Any) -> tuple[Any, list[Any]]:
     """Take `Annotated` and `| None` off a type; return what is inside, and the metadata passed by."""
     metadata: list[Any] = []
@@ -164,12 +159,9 @@ def canonical(job: Mapping[str, Any]) -> Canonical:
 
 
 def _object(value: Mapping[str, Any], rule: FieldRule) -> Canonical:
-    result: Canonical = {}
     members, others = rule.members, rule.others
-    for name, member in value.items():
-        if (form := _value(member, members.get(name) or others)) is not None:
-            result[name] = form
-    return result
+    forms = ((name, _value(member, members.get(name) or others)) for name, member in value.items())
+    return {name: form for name, form in forms if form is not None}
 
 
 _UNKNOWN = FieldRule()
@@ -306,10 +298,17 @@ def split(form: Canonical) -> Parts:
     """Split a canonical form into what needs a new job and what can be changed on the job there is."""
     mutable: Canonical = {}
     for path in mutable_paths():
-        form, value = _without(form, path)
-        if value is not None:
+        if (value := value_at(form, path)) is not None:
+            form = _without(form, path)
             put_at(mutable, path, value)
     return Parts(form, mutable)
+
+
+def _without(form: Canonical, path: tuple[str, ...]) -> Canonical:
+    name, *rest = path
+    below = _without(form[name], tuple(rest)) if rest else {}
+    others = {k: v for k, v in form.items() if k != name}
+    return {**others, name: below} if below else others
 
 
 def overlay(one: Mapping[str, Any], other: Mapping[str, Any]) -> Canonical:
@@ -321,19 +320,3 @@ def overlay(one: Mapping[str, Any], other: Mapping[str, Any]) -> Canonical:
             value = overlay(below, value)
         result[name] = value
     return result
-
-
-def _without(form: Canonical, path: tuple[str, ...]) -> tuple[Canonical, Any]:
-    name, *rest = path
-    if name not in form:
-        return form, None
-    value = form[name]
-    below: Canonical = {}
-    if rest:
-        if not isinstance(value, dict):
-            return form, None
-        below, value = _without(value, tuple(rest))
-        if value is None:
-            return form, None
-    others = {k: v for k, v in form.items() if k != name}
-    return ({**others, name: below} if below else others), value

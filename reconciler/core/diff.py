@@ -9,7 +9,7 @@ now and what is reported, the likeliest first, and the one whose digest the mark
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import chain, combinations, islice, takewhile
@@ -75,19 +75,22 @@ class _Guess:
     """The likeliest declaration, and in which fields it may have been another.
 
     `likely` and `unlikely` are the other values, in the order in which they are tried; `unknown` those of
-    fields that no model knows, which are the service's own unless `raw` declared them.
+    fields that no model knows, which are the service's own unless `raw` declared them. `secrets` are those
+    that are reported with another value than the declared one.
     """
 
     keeps_named_lists: bool
+    is_search: bool = True
     base: Canonical = field(default_factory=dict)
+    secrets: list[Change] = field(default_factory=list)
     likely: list[_Option] = field(default_factory=list)
     unlikely: list[_Option] = field(default_factory=list)
     unknown: list[_Option] = field(default_factory=list)
 
     @classmethod
-    def of(cls, reported: Canonical, declared: Canonical) -> _Guess:
-        """Lay both forms side by side."""
-        guess = cls(keeps_named_lists=not is_by_reference(declared))
+    def of(cls, reported: Canonical, declared: Canonical, *, is_search: bool = True) -> _Guess:
+        """Lay both forms side by side; only a search asks what was declared of an object that is not now."""
+        guess = cls(not is_by_reference(declared), is_search)
         covered = {name: value for name, value in declared.items() if name != RERUN}
         guess.base = guess._object(covered, reported, rules(), ())
         if RERUN in declared:
@@ -122,7 +125,7 @@ class _Guess:
     ) -> Canonical:
         base: Canonical = {}
         for name in (*declared, *(name for name in reported if name not in declared)):
-            place, below = (*path, name), _rule_below(rule, name)
+            place, below = (*path, name), (_rule_below if self.is_search else member_rule)(rule, name)
             if name not in reported:
                 # It was added, unless the service reports it never.
                 was_added = below is not None and below.is_reported
@@ -149,6 +152,9 @@ class _Guess:
                 pairs = enumerate(zip(declared, reported, strict=True))
                 return [self._both(one, other, item, (*path, index)) for index, (one, other) in pairs]
         if isinstance(declared, SecretName):
+            if declared.value != reported and (rule is None or rule.is_reported):
+                names = (part for part in path if isinstance(part, str))
+                self.secrets.append(_change(names, REDACTED, declared, forces_new_job=True))
             self.unlikely.append(_Option(path, reported))
             return declared
         self._perhaps_secret(path)
@@ -175,7 +181,7 @@ class _Guess:
                 self._perhaps_secret(path)
             return self._bare(reported, rule, path)
         if not rule.is_reported or (rule.is_filled_in and not rule.has_named_members):
-            if isinstance(reported, dict):
+            if isinstance(reported, dict) and self.is_search:
                 return self._object({}, reported, rule, path)
             self._perhaps_filled_in(path, reported)
             return _ABSENT
@@ -360,101 +366,43 @@ def comparable_with_details(reported: Canonical, declared: Canonical) -> Compara
     What only the service sets is left out, and what it may fill in never counts as removed; what it does
     not report cannot be compared. Source: docs/semantics.md, "Comparison"; docs/modelarts.md, "Responses".
     """
-    declared = dict(declared)
-    rerun = ["lifecycle.rerun"] if declared.pop(RERUN, None) is not None else []
-    pruner = _Pruner(keeps_named_lists=not is_by_reference(declared))
-    after = pruner.declared(declared, reported, rules())
-    before = pruner.reported(reported, declared, rules())
-    return Comparable(
-        before,
-        after,
-        (*pruner.unreported, *rerun),
-        tuple(sorted(pruner.secrets, key=lambda change: change.path)),
-    )
+    rerun = ["lifecycle.rerun"] if RERUN in declared else []
+    declared = {name: value for name, value in declared.items() if name != RERUN}
+    guess = _Guess.of(reported, declared, is_search=False)
+    unreported = list(_unreported(declared, reported, rules()))
+    before, after = (_without(form, unreported) for form in (guess.base, declared))
+    secrets = tuple(sorted(guess.secrets, key=lambda change: change.path))
+    return Comparable(before, after, (*map(spell_path, unreported), *rerun), secrets)
 
 
 def unreported_among(
     changes: Iterable[Change], before: Canonical, after: Canonical, reported: Canonical
 ) -> tuple[str, ...]:
     """The paths of those changes between two declarations that show in no field of the details."""
-    pruner = _Pruner(keeps_named_lists=True)
-    for form in (before, after):
-        pruner.declared(form, reported, rules())
-    below = tuple(f"{path}." for path in pruner.unreported)
-    return tuple(
-        change.path for change in changes if change.path in pruner.unreported or change.path.startswith(below)
-    )
+    paths = [spell_path(path) for form in (before, after) for path in _unreported(form, reported, rules())]
+    below = tuple(f"{path}." for path in paths)
+    return tuple(change.path for change in changes if f"{change.path}.".startswith(below))
 
 
-class _Pruner:
-    def __init__(self, *, keeps_named_lists: bool) -> None:
-        self._keeps_named_lists = keeps_named_lists
-        self.unreported: list[str] = []
-        self.secrets: list[Change] = []
+def _unreported(
+    declared: Canonical, reported: Canonical, rule: FieldRule, path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of what is declared and the service does not report."""
+    for name, value in declared.items():
+        member, other = member_rule(rule, name), reported.get(name)
+        if (member is None and other is None) or (member and not member.is_reported):
+            yield (*path, name)
+        elif isinstance(value, dict):
+            below = other if isinstance(other, dict) else {}
+            yield from _unreported(value, below, member or _FREE, (*path, name))
 
-    def declared(
-        self, declared: Canonical, reported: Canonical, rule: FieldRule, path: tuple[str, ...] = ()
-    ) -> Canonical:
-        """What is declared, without what the service does not report."""
-        result: Canonical = {}
-        for name, value in declared.items():
-            member, other = member_rule(rule, name), reported.get(name)
-            if (member is None and other is None) or (member and not member.is_reported):
-                self.unreported.append(spell_path((*path, name)))
-                continue
-            if isinstance(value, dict):
-                below = other if isinstance(other, dict) else {}
-                value = self.declared(value, below, member or _FREE, (*path, name))
-            if value != {}:
-                result[name] = value
-        return result
 
-    def reported(
-        self, reported: Canonical, declared: Canonical, rule: FieldRule, path: tuple[str, ...] = ()
-    ) -> Canonical:
-        """What the service returned, without what it set by itself."""
-        result: Canonical = {}
-        for name, value in reported.items():
-            member = member_rule(rule, name)
-            if member is not None and not member.is_reported:
-                continue
-            mine = declared.get(name)
-            if name not in declared:
-                if (removed := self._removed(value, member, rule)) is not None:
-                    result[name] = removed
-            elif member is None and isinstance(value, dict) and isinstance(mine, dict):
-                # Declared by `raw`: its own members are compared, others are the service's.
-                result[name] = {k: v for k, v in value.items() if k in mine}
-            else:
-                kept = self._matched(value, mine, member or _FREE, (*path, name))
-                if kept != {} or not isinstance(mine, dict):
-                    result[name] = kept
-        return result
-
-    def _matched(self, value: Any, mine: Any, rule: FieldRule, path: tuple[str, ...]) -> Any:
-        """One reported value beside the declared one: secrets by their names, lists item by item."""
-        if isinstance(value, dict) and isinstance(mine, dict):
-            return self.reported(value, mine, rule, path)
-        if isinstance(mine, SecretName):
-            if mine.value != value:
-                self.secrets.append(_change(path, REDACTED, mine, forces_new_job=True))
-            return mine
-        if isinstance(value, list) and isinstance(mine, list) and len(value) == len(mine):
-            pairs = zip(value, mine, strict=True)
-            return [self._matched(one, other, rule.item or _FREE, path) for one, other in pairs]
-        return value
-
-    def _removed(self, value: Any, member: FieldRule | None, parent: FieldRule) -> Any:
-        """What of an undeclared value was declared once: None for what the service may have put there."""
-        is_object = isinstance(value, dict)
-        if parent.has_named_members:
-            if parent.keyed_by == "name" and not self._keeps_named_lists:
-                return None  # it may be the algorithm's own
-            return (self.reported(value, {}, member) if member and is_object else value) or value
-        if member is None:
-            return None
-        if member.is_filled_in and not (member.has_named_members and is_object):
-            return None
-        if is_object and (member.has_named_members or member.members):
-            return self.reported(value, {}, member) or None
-        return value
+def _without(form: Canonical, paths: Collection[_Path], above: _Path = ()) -> Canonical:
+    """A form without what stands at some paths, and without empty objects."""
+    result: Canonical = {}
+    for name, value in form.items():
+        path = (*above, name)
+        value = _without(value, paths, path) if isinstance(value, dict) else value
+        if path not in paths and value != {}:
+            result[name] = value
+    return result

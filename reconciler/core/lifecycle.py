@@ -82,13 +82,9 @@ _FIELDS = (
     ("day of the week", "0 to 7 (Sunday is both), or SUN to SAT, with #1 to #5 the first to the fifth"),
 )
 _MACROS = {
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-    "@monthly": "0 0 1 * *",
-    "@weekly": "0 0 * * 0",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@hourly": "0 * * * *",
+    **dict.fromkeys(("@yearly", "@annually"), "0 0 1 1 *"),
+    **{"@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0", "@hourly": "0 * * * *"},
+    **dict.fromkeys(("@daily", "@midnight"), "0 0 * * *"),
 }
 #: Any time; whether an expression ever comes does not depend on it.
 _SOME_TIME_S = 1_767_225_600.0
@@ -199,19 +195,14 @@ def spell_relative(time_s: float, now_s: float, timezone: str) -> str:
         UnknownTimeZone: there is no zone of that name.
     """
     local = _local(time_s, timezone)
-    zone = "" if timezone == UTC_NAME else f" {timezone}"
-    return f"{local:%H:%M} {_day(local, _local(now_s, timezone))}{zone}"
+    days = (local.date() - _local(now_s, timezone).date()).days
+    weekday = _WEEKDAYS[local.weekday()] if 1 < days < 7 else local.date().isoformat()
+    day = {0: "today", 1: "tomorrow"}.get(days, f"on {weekday}")
+    return f"{local:%H:%M} {day}" + ("" if timezone == UTC_NAME else f" {timezone}")
 
 
 def _local(time_s: float, timezone: str) -> datetime:
     return datetime.fromtimestamp(min(max(time_s, 0.0), _LATEST_S), time_zone(timezone))
-
-
-def _day(day: datetime, today: datetime) -> str:
-    days = (day.date() - today.date()).days
-    if days in (0, 1):
-        return ("today", "tomorrow")[days]
-    return f"on {_WEEKDAYS[day.weekday()] if 1 < days < 7 else day.date().isoformat()}"
 
 
 def _times(expression: str, after: datetime) -> Iterator[datetime]:

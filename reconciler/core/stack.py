@@ -374,10 +374,8 @@ def narrow(
         return stack
     known = keys_to_name(stack, owned)
     found = {
-        pattern: {key for key in stack.jobs if fnmatchcase(key, pattern)}
-        if is_glob(pattern)
-        else known & {pattern}
-        for pattern in only
+        one: {key for key in stack.jobs if fnmatchcase(key, one)} if is_glob(one) else known & {one}
+        for one in only
     }
     missing = [pattern for pattern, matches in found.items() if not matches]
     if unmatched is not None:
