@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+import re
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from ruamel.yaml import YAML
 
 from reconciler.core.schema import manifest_schema, properties, title_of
 from reconciler.core.settings import Manifest
@@ -25,21 +26,6 @@ def an_entry(**changes: Any) -> dict[str, Any]:
 
 def a_manifest(entry: Any = None, **changes: Any) -> dict[str, Any]:
     return {"stack": "vision", "jobs": {"train": an_entry() if entry is None else entry}, **changes}
-
-
-def is_valid(manifest: Any) -> bool:
-    return bool(VALIDATOR.is_valid(manifest))
-
-
-def objects(node: Any) -> Iterator[dict[str, Any]]:
-    """Every schema in a schema."""
-    if isinstance(node, list):
-        for item in node:
-            yield from objects(item)
-    elif isinstance(node, dict):
-        yield node
-        for value in node.values():
-            yield from objects(value)
 
 
 def test_manifest_schema_is_valid_and_deterministic() -> None:
@@ -106,8 +92,9 @@ def test_schema_has_every_field_of_the_models() -> None:
 
 
 def test_schema_references_resolve() -> None:
-    targets = {schema["$ref"] for schema in objects(SCHEMA) if "$ref" in schema}
-    assert {target.removeprefix("#/$defs/") for target in targets} <= SCHEMA["$defs"].keys()
+    targets = re.findall(r'"\$ref": "#/\$defs/(\w+)"', json.dumps(SCHEMA))
+    assert set(targets) <= SCHEMA["$defs"].keys()
+    assert json.dumps(SCHEMA).count('"$ref"') == len(targets) > 100
 
 
 def test_schema_defaults_are_written_as_in_a_manifest() -> None:
@@ -116,87 +103,125 @@ def test_schema_defaults_are_written_as_in_a_manifest() -> None:
     assert SCHEMA["$defs"]["Resource"]["properties"]["node_count"]["default"] == 1
 
 
-@pytest.mark.parametrize(
-    "manifest",
-    [
-        a_manifest(),
-        {},
-        {"jobs": None, "targets": None, "defaults": None},
-        a_manifest(
-            apiVersion="reconciler/v1",
-            target="prod",
-            targets={
-                "local": {"kind": "local"},
-                "prod": {
-                    "kind": "modelarts",
-                    "region": "cn-north-4",
-                    "project_id": "${env.HUAWEICLOUD_SDK_PROJECT_ID}",
-                    "workspace_id": "0",
-                    "cloud": "huawei",
-                },
-            },
-            variables={"bucket": {"default": [1]}, "hf_token": {"env": "HF_TOKEN", "sensitive": True}},
-            limits={"terminations": 5, "terminations_percent": 30, "lost_time": "1h"},
-            policies=[],
-            defaults={
-                "spec": {"resource": {"node_count": 1}},
-                "algorithm": {"inputs": {"a": {"local_dir": "/x"}}},
-            },
-        ),
-        a_manifest({"state": "absent"}),
-        a_manifest({"state": "absent", "lifecycle": {"protect": False}}),
-        a_manifest({"spec": {"log_export_path": {"obs_url": "obs://b/"}}}),  # the rest comes from defaults
-        a_manifest(an_entry(lifecycle={"on_change": "replace", "max_retries": 2, "retry_delay": "90s"})),
-        a_manifest(
-            an_entry(lifecycle={"on_change": "${var.x}", "max_retries": "${var.n}", "protect": "${var.p}"})
-        ),
-        a_manifest({"needs": "a", "formerly": ["b", "${var.c}"]}),
-        a_manifest({"needs": ["a", "b"], "formerly": None}),
-        a_manifest({"needs": [], "formerly": "${job.key}-old"}),
-        a_manifest(records="postgresql://me@db/app"),
-        a_manifest(records="sqlite:///records.db"),
-        a_manifest(records="${env.RECORDS}"),
-        a_manifest(records=None),
-        a_manifest(templates={"gpu.big": {"extends": "base one"}, "base one": {}}),
-        a_manifest({"extends": ["gpu.big", "${var.base}"]}),
-        a_manifest({"spec": "${var.spec}", "algorithm": {"inputs": "${var.inputs}", "engine": None}}),
-        a_manifest({"spec": {"resource": {"node_count": None}}, "kind": None, "lifecycle": None}),
-        a_manifest({"algorithm": {"engine": {"engine_id": None, "image_url": "i"}}}),
-        a_manifest({"description": "${var.of_any_length}" * 20}),
-        a_manifest({"matrix": {"lr": [0.1], "include": [{"lr": 1}], "exclude": "${var.x}"}}),
-        a_manifest(an_entry(raw={"anything": {"goes": [1]}, "metadata": {"labels": {}}})),
-        a_manifest(
-            an_entry(algorithm={"parameters": {"lr": 0.1, "n": None, "s": {"value": 1, "sensitive": True}}})
-        ),
-        a_manifest(an_entry(algorithm={"parameters": [{"name": "lr", "value": True}]})),
-        a_manifest(
-            an_entry(algorithm={"inputs": {"a": "obs://b/", "c": {"remote": {"obs": {"obs_url": "/b"}}}}})
-        ),
-        a_manifest(an_entry(algorithm={"outputs": [{"name": "a", "remote": {"obs": {"obs_url": "/b/"}}}]})),
-        a_manifest(
-            an_entry(algorithm={"environments": {"A": 1, "B": {"value": "x", "sensitive": True}, "C": None}})
-        ),
-        a_manifest(an_entry(algorithm={"environments": [{"A": 1}, {"B": "b"}]})),
-        a_manifest(an_entry(algorithm={"environments": [{"name": "A", "value": 1, "sensitive": True}]})),
-        a_manifest(an_entry(algorithm={"environments": [{"name": "A", "value": None}, {"B": 1}]})),
-        a_manifest(an_entry(algorithm={"environments": [{"name": "A"}]})),
-        a_manifest(
-            an_entry(spec={"resource": {"node_count": "${var.nodes}"}, "runtime_type": "${var.kind}"})
-        ),
-        a_manifest(
-            an_entry(
-                spec=None,
-                kind="hetero_job",
-                tasks=[
-                    {
-                        "algorithm": {"job_config": {"inputs": {"a": "/b/x"}}},
-                        "task_resource": {"node_count": 1},
-                    }
-                ],
-            )
-        ),
-    ],
+def manifests(text: str) -> list[Any]:
+    """A manifest a line: `entry` is its only job, `job` one whose other members are those of `an_entry`."""
+    found = []
+    for line in text.replace("\\\n", "").strip().splitlines():
+        said = YAML(typ="safe", pure=True).load(f"{{{line.partition('  # ')[0]}}}")
+        entry = said.pop("entry", None) or an_entry(**said.pop("job", {}))
+        found.append(pytest.param({"stack": "vision", "jobs": {"train": entry}, **said}, id=line))
+    return found
+
+
+VALID = manifests(
+    """
+jobs: null, targets: null, defaults: null
+apiVersion: reconciler/v1, target: prod, \
+    targets: {local: {kind: local}, prod: {kind: modelarts, region: cn-north-4, \
+    project_id: "${env.HUAWEICLOUD_SDK_PROJECT_ID}", workspace_id: "0", cloud: huawei}}, \
+    variables: {bucket: {default: [1]}, hf_token: {env: HF_TOKEN, sensitive: true}}, \
+    limits: {terminations: 5, terminations_percent: 30, lost_time: "1h"}, policies: [], \
+    defaults: {spec: {resource: {node_count: 1}}, algorithm: {inputs: {a: {local_dir: "/x"}}}}
+entry: {state: absent}
+entry: {state: absent, lifecycle: {protect: false}}
+entry: {spec: {log_export_path: {obs_url: "obs://b/"}}}  # the rest comes from defaults
+job: {lifecycle: {on_change: replace, max_retries: 2, retry_delay: "90s"}}
+job: {lifecycle: {on_change: "${var.x}", max_retries: "${var.n}", protect: "${var.p}"}}
+entry: {needs: a, formerly: [b, "${var.c}"]}
+entry: {needs: [a, b], formerly: null}
+entry: {needs: [], formerly: "${job.key}-old"}
+records: "postgresql://me@db/app"
+records: "sqlite:///records.db"
+records: "${env.RECORDS}"
+records: null
+templates: {gpu.big: {extends: "base one"}, "base one": {}}
+entry: {extends: [gpu.big, "${var.base}"]}
+job: {spec: "${var.spec}", algorithm: {inputs: "${var.inputs}", engine: null}}
+entry: {spec: {resource: {node_count: null}}, kind: null, lifecycle: null}
+entry: {algorithm: {engine: {engine_id: null, image_url: i}}}
+entry: {matrix: {lr: [0.1], include: [{lr: 1}], exclude: "${var.x}"}}
+job: {raw: {anything: {goes: [1]}, metadata: {labels: {}}}}
+job: {algorithm: {parameters: {lr: 0.1, n: null, s: {value: 1, sensitive: true}}}}
+job: {algorithm: {parameters: [{name: lr, value: true}]}}
+job: {algorithm: {inputs: {a: "obs://b/", c: {remote: {obs: {obs_url: "/b"}}}}}}
+job: {algorithm: {outputs: [{name: a, remote: {obs: {obs_url: "/b/"}}}]}}
+job: {algorithm: {environments: {A: 1, B: {value: x, sensitive: true}, C: null}}}
+job: {algorithm: {environments: [{A: 1}, {B: b}]}}
+job: {algorithm: {environments: [{name: A, value: 1, sensitive: true}]}}
+job: {algorithm: {environments: [{name: A, value: null}, {B: 1}]}}
+job: {algorithm: {environments: [{name: A}]}}
+job: {spec: {resource: {node_count: "${var.nodes}"}, runtime_type: "${var.kind}"}}
+job: {spec: null, kind: hetero_job, \
+    tasks: [{algorithm: {job_config: {inputs: {a: "/b/x"}}}, task_resource: {node_count: 1}}]}
+"""
 )
+INVALID = manifests(
+    """
+joob: {}
+stack: Vision
+apiVersion: reconciler/v2
+policies: [{}]
+targets: {t: {kind: locl}}
+targets: {t: {region: r}}
+targets: {t: {kind: modelarts, regoin: r}}
+variables: {v: {sensitve: true}}
+variables: {v: {sensitive: "${var.x}"}}  # variables are not expanded
+variables: {"1v": {}}
+limits: {lost_time: 1}
+defaults: {spec: {resource: {node_cout: 1}}}
+jobs: {"a b": {}}
+jobs: {a-r2: {}}
+jobs: {a: null}
+job: {descripton: x}
+entry: {needs: 3}
+entry: {needs: ["a b"]}
+entry: {formerly: a-r2}
+entry: {formerly: {a: null}}
+defaults: {needs: [a]}
+defaults: {formerly: a}
+records: "oracle://db"
+records: ["sqlite:///r.db"]
+job: {state: gone}
+job: {lifecycle: {on_change: replce}}
+job: {lifecycle: {max_retries: "2"}}
+job: {spec: {resource: {node_count: 0}}}
+job: {spec: {resource: {node_count: "1"}}}
+job: {algorithm: {parameters: {lr: [1]}}}
+job: {algorithm: {parameters: {"l r": 1}}}
+job: {algorithm: {parameters: {lr: {valu: 1}}}}
+job: {algorithm: {parameters: [{value: 1}]}}
+job: {algorithm: {inputs: {a: 3}}}
+job: {algorithm: {environments: {A-B: x}}}
+job: {algorithm: {environments: {A: {value: x, secret: true}}}}
+job: {algorithm: {environments: [{name: A, value: x, secret: true}]}}
+job: {algorithm: {environments: [{name: A, sensitive: true}]}}
+job: {algorithm: {environments: [{name: A-B, value: x}]}}
+job: {tasks: [{task_resource: {flavor_id: g}}]}
+job: {raw: {status: {}}}
+entry: {spec: x}
+entry: {spec: {resource: {node_count: "1${var.zero}"}}}
+entry: {spec: {runtime_type: "$${var.x}"}}
+entry: {algorithm: {code_dir: "obs://b/no-directory"}}
+entry: {algorithm: {outputs: {a: "obs://b/no-directory"}}}
+entry: {algorithm: {engine: {engine_id: e, image_url: i}}}
+entry: {algorithm: {id: a, subscription_id: s}}
+entry: {tasks: [{}], spec: {resource: {}}}
+entry: {spec: {volumes: [{}]}}
+entry: {spec: {volumes: [{nfs: {}, pfs: {}}]}}
+entry: {algorithm: {inputs: {a: {remote: {obs: {obs_url: "/b"}, dataset: {}}}}}}
+targets: {t: {kind: local, region: r}}
+targets: {t: {kind: modelarts}}
+targets: {t: {kind: modelarts, endpoint: "ftp://h"}}
+targets: {t: {kind: modelarts, region: r, workspace_id: "1"}}
+job: {raw: {metadata: {name: x}}}
+job: {matrix: {"1x": [1]}}
+job: {matrix: {x: [1], include: [{"": 1}]}}
+job: {matrix: {x: [1], exclude: [{"a b": 1}]}}
+"""
+)
+
+
+@pytest.mark.parametrize("manifest", [{}, *VALID, a_manifest({"description": "${var.of_any_length}" * 20})])
 def test_loadable_manifest_is_valid_by_the_schema(manifest: dict[str, Any]) -> None:
     assert [error.message for error in VALIDATOR.iter_errors(manifest)] == []
 
@@ -205,69 +230,10 @@ def test_loadable_manifest_is_valid_by_the_schema(manifest: dict[str, Any]) -> N
     "manifest",
     [
         [],
-        a_manifest(job={}),
-        a_manifest(stack="Vision"),
-        a_manifest(apiVersion="reconciler/v2"),
-        a_manifest(policies=[{}]),
-        a_manifest(targets={"t": {"kind": "locl"}}),
-        a_manifest(targets={"t": {"region": "r"}}),
-        a_manifest(targets={"t": {"kind": "modelarts", "regoin": "r"}}),
-        a_manifest(variables={"v": {"sensitve": True}}),
-        a_manifest(variables={"v": {"sensitive": "${var.x}"}}),  # variables are not expanded
-        a_manifest(variables={"1v": {}}),
-        a_manifest(limits={"lost_time": 1}),
-        a_manifest(defaults={"spec": {"resource": {"node_cout": 1}}}),
-        {"jobs": {"a b": {}}},
-        {"jobs": {"a-r2": {}}},
-        {"jobs": {"a": None}},
-        a_manifest(an_entry(descripton="x")),
-        a_manifest({"needs": 3}),
-        a_manifest({"needs": ["a b"]}),
-        a_manifest({"formerly": "a-r2"}),
-        a_manifest({"formerly": {"a": None}}),
-        a_manifest(defaults={"needs": ["a"]}),
-        a_manifest(defaults={"formerly": "a"}),
-        a_manifest(records="oracle://db"),
-        a_manifest(records=["sqlite:///r.db"]),
-        a_manifest(an_entry(state="gone")),
-        a_manifest(an_entry(lifecycle={"on_change": "replce"})),
-        a_manifest(an_entry(lifecycle={"max_retries": "2"})),
-        a_manifest(an_entry(spec={"resource": {"node_count": 0}})),
-        a_manifest(an_entry(spec={"resource": {"node_count": "1"}})),
-        a_manifest(an_entry(algorithm={"parameters": {"lr": [1]}})),
-        a_manifest(an_entry(algorithm={"parameters": {"l r": 1}})),
-        a_manifest(an_entry(algorithm={"parameters": {"lr": {"valu": 1}}})),
-        a_manifest(an_entry(algorithm={"parameters": [{"value": 1}]})),
-        a_manifest(an_entry(algorithm={"inputs": {"a": 3}})),
-        a_manifest(an_entry(algorithm={"environments": {"A-B": "x"}})),
-        a_manifest(an_entry(algorithm={"environments": {"A": {"value": "x", "secret": True}}})),
-        a_manifest(an_entry(algorithm={"environments": [{"name": "A", "value": "x", "secret": True}]})),
-        a_manifest(an_entry(algorithm={"environments": [{"name": "A", "sensitive": True}]})),
-        a_manifest(an_entry(algorithm={"environments": [{"name": "A-B", "value": "x"}]})),
-        a_manifest(an_entry(algorithm={"environments": [{f"A{n}": 1} for n in range(101)]})),
-        a_manifest(an_entry(tasks=[{"task_resource": {"flavor_id": "g"}}])),
-        a_manifest(an_entry(raw={"status": {}})),
-        a_manifest({"spec": "x"}),
-        a_manifest({"spec": {"resource": {"node_count": "1${var.zero}"}}}),
-        a_manifest({"spec": {"runtime_type": "$${var.x}"}}),
+        *INVALID,
         a_manifest({"description": "x" * 257}),
-        a_manifest({"algorithm": {"code_dir": "obs://b/no-directory"}}),
-        a_manifest({"algorithm": {"outputs": {"a": "obs://b/no-directory"}}}),
-        a_manifest({"algorithm": {"engine": {"engine_id": "e", "image_url": "i"}}}),
-        a_manifest({"algorithm": {"id": "a", "subscription_id": "s"}}),
-        a_manifest({"tasks": [{}], "spec": {"resource": {}}}),
-        a_manifest({"spec": {"volumes": [{}]}}),
-        a_manifest({"spec": {"volumes": [{"nfs": {}, "pfs": {}}]}}),
-        a_manifest({"algorithm": {"inputs": {"a": {"remote": {"obs": {"obs_url": "/b"}, "dataset": {}}}}}}),
-        a_manifest(targets={"t": {"kind": "local", "region": "r"}}),
-        a_manifest(targets={"t": {"kind": "modelarts"}}),
-        a_manifest(targets={"t": {"kind": "modelarts", "endpoint": "ftp://h"}}),
-        a_manifest(targets={"t": {"kind": "modelarts", "region": "r", "workspace_id": "1"}}),
-        a_manifest(an_entry(raw={"metadata": {"name": "x"}})),
-        a_manifest(an_entry(matrix={"1x": [1]})),
-        a_manifest(an_entry(matrix={"x": [1], "include": [{"": 1}]})),
-        a_manifest(an_entry(matrix={"x": [1], "exclude": [{"a b": 1}]})),
+        a_manifest(an_entry(algorithm={"environments": [{f"A{n}": 1} for n in range(101)]})),
     ],
 )
 def test_wrong_manifest_is_invalid_by_the_schema(manifest: Any) -> None:
-    assert not is_valid(manifest)
+    assert not VALIDATOR.is_valid(manifest)
