@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from werkzeug.test import Client
 
-from reconciler.emulator import Effect, Fault, Faults, ResponseLost, Store, chaos, create_app
+from reconciler.emulator import Effect, Fault, ResponseLost, Store, create_app
 from tests.emulator.conftest import Api, a_job
 
 JOBS = "/v2/project/training-jobs"
@@ -206,24 +206,3 @@ def test_fault_with_probability_is_repeatable_by_its_seed(store: Store) -> None:
 
     assert run(1) == run(1) != run(2)
     assert set(run(1)) == {200, 500}
-
-
-@pytest.mark.parametrize("probability", [0.0, 0.2, 1.0])
-def test_chaos_fails_its_share_of_requests(probability: float) -> None:
-    faults = Faults(*chaos(probability, seed=3))
-    struck = [faults.trigger("POST", "ListTrainingJobs", SEARCH) for _ in range(3000)]
-    assert sum(fault is not None for fault in struck) / 3000 == pytest.approx(probability, abs=0.03)
-    if probability:
-        assert len({(fault.effect, fault.status) for fault in struck if fault}) == 6
-
-
-@pytest.mark.parametrize("shift", [0, True, 1.0, 1 << 31])
-def test_moved_list_shift_must_be_a_whole_number(shift: Any) -> None:
-    with pytest.raises(ValueError, match="shift is a whole number"):
-        Fault(Effect.MOVED_LIST, shift=shift)
-
-
-@pytest.mark.parametrize("bad", [{"nth": 0}, {"probability": 1.5}, {"delay_s": -1.0}])
-def test_fault_out_of_range_is_refused(bad: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="nth starts at 1"):
-        Fault(Effect.ANSWER, **bad)

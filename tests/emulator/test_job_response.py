@@ -26,120 +26,112 @@ def obs(name: str, url: str) -> dict[str, Any]:
     return {"name": name, "remote": {"obs": {"obs_url": url}}}
 
 
-@pytest.mark.parametrize(
-    ("edits", "path", "answered"),
-    [
-        ({}, "metadata.description", ""),
-        ({"metadata.description": None}, "metadata.description", ""),
-        ({}, "metadata.workspace_id", "0"),
-        ({}, "metadata.ai_project", "default-ai-project"),
-        ({}, "metadata.user_name", "emulator"),
-        ({}, "metadata.annotations", {"job_template": "Template DL", "key_task": "worker"}),
-        ({"metadata.annotations": {"mine": "1"}}, "metadata.annotations.mine", "absent"),
-        (
-            {"metadata.annotations": {"fault-tolerance/hang-retry": "true"}},
-            "metadata.annotations.fault-tolerance/hang-retry",
-            "true",
-        ),
-        # paths
-        ({}, "algorithm.code_dir", "obs://ml-team/resnet/code/"),
-        ({"algorithm.inputs": [obs("d", "obs://b/in/")]}, "algorithm.inputs.0.remote.obs.obs_url", "/b/in/"),
-        ({"algorithm.outputs": [obs("d", "/b/o/")]}, "algorithm.outputs.0.remote.obs.obs_url", "/b/o/"),
-        ({"spec.log_export_path": {"obs_url": "obs://b/log/"}}, "spec.log_export_path.obs_url", "/b/log/"),
-        ({"spec.log_export_path": {"obs_url": ""}}, "spec.log_export_path", {}),
-        ({}, "spec.log_export_path", {}),
-        # algorithm
-        ({}, "algorithm.policies", {}),
-        ({"algorithm.policies": {"auto_search": None}}, "algorithm.policies", {}),
-        ({"algorithm.environments": {}}, "algorithm.environments", "absent"),
-        ({"algorithm.environments": {"A": "1"}}, "algorithm.environments", {"A": "1"}),
-        ({}, "algorithm.local_code_dir", "/home/ma-user/modelarts/user-job-dir"),
-        (
-            {"algorithm.inputs": [obs("d", "/b/")]},
-            "algorithm.inputs.0.local_dir",
-            "/home/ma-user/modelarts/inputs/d_0",
-        ),
-        ({"algorithm.outputs": [obs("d", "/b/")]}, "algorithm.outputs.0.mode", "upload_periodically"),
-        ({"algorithm.outputs": [obs("d", "/b/")]}, "algorithm.outputs.0.period", 30),
-        (
-            {"algorithm.inputs": [{"name": "d", "remote": {"dataset": {"id": "i", "version_id": "v"}}}]},
-            "algorithm.inputs.0.remote.dataset.obs_url",
-            "/modelarts-emulator/datasets/i/v/",
-        ),
-        ({"algorithm.parameters": [{"name": "p", "value": "1"}]}, "algorithm.parameters.0.description", ""),
-        (
-            {"algorithm.parameters": [{"name": "p", "value": "1"}]},
-            "algorithm.parameters.0.i18n_description",
-            None,
-        ),
-        (
-            {"algorithm.parameters": [{"name": "p", "value": "1"}]},
-            "algorithm.parameters.0.constraint.type",
-            "Integer",
-        ),
-        (
-            {"algorithm.parameters": [{"name": "p", "value": "0.1"}]},
-            "algorithm.parameters.0.constraint.type",
-            "Float",
-        ),
-        (
-            {"algorithm.parameters": [{"name": "p", "value": "x"}]},
-            "algorithm.parameters.0.constraint.type",
-            "String",
-        ),
-        # engine
-        ({}, "algorithm.engine.engine_name", "PyTorch"),
-        ({}, "algorithm.engine.engine_version", ENGINE),
-        (
-            {"algorithm.engine": {"engine_name": "PyTorch", "engine_version": ENGINE}},
-            "algorithm.engine.engine_id",
-            ENGINE,
-        ),
-        (
-            {"algorithm.engine": {"engine_id": "pytorch_9-x"}},
-            "algorithm.engine.engine_version",
-            "pytorch_9-x",
-        ),
-        (
-            {"algorithm": {"command": "sh x", "engine": {"image_url": "a/b:1"}}},
-            "algorithm.engine",
-            {"v1_compatible": False, "run_user": "1000", "image_url": "a/b:1"},
-        ),
-        ({"algorithm": {"id": "abcdefghij"}}, "algorithm.name", "algorithm-abcdefgh"),
-        ({"algorithm": {"id": "abc"}}, "algorithm.engine.engine_id", ENGINE),
-        (
-            {"algorithm": {"id": "abc"}},
-            "algorithm.boot_file",
-            "/modelarts-emulator/algorithms/abc/code/train.py",
-        ),
-        # spec
-        ({}, "spec.resource.flavor_name", "Computing CPU(2U) instance"),
-        ({}, "spec.resource.policy", "regular"),
-        ({}, "spec.resource.flavor_detail.flavor_type", "CPU"),
-        ({"spec.resource.flavor_id": "my.flavor"}, "spec.resource.flavor_detail.billing.code", "my.flavor"),
-        ({"spec.resource.node_count": ...}, "spec.resource.node_count", 1),
-        ({"spec.resource": {"pool_id": "p"}}, "spec.resource.flavor_detail", "absent"),
-        ({"spec.resource": {"pool_id": "p"}}, "spec.schedule_policy.priority", 1),
-        ({}, "spec.runtime_type", "production"),
-        ({}, "spec.is_hosted_log", True),
-        ({"spec.retention": {"policy": "enabled"}}, "spec.retention", "absent"),
-        ({"spec.reserved_time": {"time_unit": "HOURS", "duration": 3}}, "status.retention_time", 3),
-        (
-            {"spec.volumes": [{"nfs": {"local_path": "/a", "read_only": False}}]},
-            "spec.volumes.0.nfs",
-            {"local_path": "/a"},
-        ),
-        # the rest
-        ({"endpoints.ssh.key_pair_names": ["k"]}, "endpoints.ssh.task_urls.0.task", "worker-0"),
-        ({"train_type": "SFT"}, "train_type", "absent"),
-        ({"something_new": [1, {"a": None}]}, "something_new", [1, {"a": None}]),
-    ],
-)
-def test_job_response_has_the_documented_value(
-    api: Api, edits: dict[str, Any], path: str, answered: Any
+DATASET = {"name": "d", "remote": {"dataset": {"id": "i", "version_id": "v"}}}
+INPUT, OUTPUT = "algorithm.inputs.0", "algorithm.outputs.0"
+FLAVOR = "spec.resource.flavor_detail"
+HANG_RETRY = "fault-tolerance/hang-retry"
+#: What is sent, and what is answered at which paths.
+ANSWERED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (
+        {},
+        {
+            "metadata.description": "",
+            "metadata.workspace_id": "0",
+            "metadata.ai_project": "default-ai-project",
+            "metadata.user_name": "emulator",
+            "metadata.annotations": {"job_template": "Template DL", "key_task": "worker"},
+            "algorithm.code_dir": "obs://ml-team/resnet/code/",
+            "algorithm.local_code_dir": "/home/ma-user/modelarts/user-job-dir",
+            "algorithm.policies": {},
+            "algorithm.engine.engine_name": "PyTorch",
+            "algorithm.engine.engine_version": ENGINE,
+            "spec.log_export_path": {},
+            "spec.resource.flavor_name": "Computing CPU(2U) instance",
+            "spec.resource.policy": "regular",
+            f"{FLAVOR}.flavor_type": "CPU",
+            "spec.runtime_type": "production",
+            "spec.is_hosted_log": True,
+        },
+    ),
+    ({"metadata.description": None}, {"metadata.description": ""}),
+    (
+        {"metadata.annotations": {"mine": "1", HANG_RETRY: "true"}},
+        {"metadata.annotations.mine": "absent", f"metadata.annotations.{HANG_RETRY}": "true"},
+    ),
+    (
+        {"algorithm.inputs": [obs("d", "obs://b/in/")]},
+        {
+            f"{INPUT}.remote.obs.obs_url": "/b/in/",
+            f"{INPUT}.local_dir": "/home/ma-user/modelarts/inputs/d_0",
+        },
+    ),
+    (
+        {"algorithm.inputs": [DATASET]},
+        {f"{INPUT}.remote.dataset.obs_url": "/modelarts-emulator/datasets/i/v/"},
+    ),
+    (
+        {"algorithm.outputs": [obs("d", "/b/o/")]},
+        {
+            f"{OUTPUT}.remote.obs.obs_url": "/b/o/",
+            f"{OUTPUT}.mode": "upload_periodically",
+            f"{OUTPUT}.period": 30,
+        },
+    ),
+    ({"spec.log_export_path": {"obs_url": "obs://b/log/"}}, {"spec.log_export_path.obs_url": "/b/log/"}),
+    ({"spec.log_export_path": {"obs_url": ""}}, {"spec.log_export_path": {}}),
+    (
+        {"algorithm.policies": {"auto_search": None}, "algorithm.environments": {}},
+        {"algorithm.policies": {}, "algorithm.environments": "absent"},
+    ),
+    ({"algorithm.environments": {"A": "1"}}, {"algorithm.environments": {"A": "1"}}),
+    (
+        {"algorithm.parameters": [{"name": value, "value": value} for value in ("1", "0.1", "x")]},
+        {
+            "algorithm.parameters.0.description": "",
+            "algorithm.parameters.0.i18n_description": None,
+            "algorithm.parameters.0.constraint.type": "Integer",
+            "algorithm.parameters.1.constraint.type": "Float",
+            "algorithm.parameters.2.constraint.type": "String",
+        },
+    ),
+    (
+        {"algorithm.engine": {"engine_name": "PyTorch", "engine_version": ENGINE}},
+        {"algorithm.engine.engine_id": ENGINE},
+    ),
+    ({"algorithm.engine": {"engine_id": "pytorch_9-x"}}, {"algorithm.engine.engine_version": "pytorch_9-x"}),
+    (
+        {"algorithm": {"command": "sh x", "engine": {"image_url": "a/b:1"}}},
+        {"algorithm.engine": {"v1_compatible": False, "run_user": "1000", "image_url": "a/b:1"}},
+    ),
+    (
+        {"algorithm": {"id": "abcdefghij"}},
+        {
+            "algorithm.name": "algorithm-abcdefgh",
+            "algorithm.engine.engine_id": ENGINE,
+            "algorithm.boot_file": "/modelarts-emulator/algorithms/abcdefghij/code/train.py",
+        },
+    ),
+    ({"spec.resource.flavor_id": "my.flavor"}, {f"{FLAVOR}.billing.code": "my.flavor"}),
+    ({"spec.resource.node_count": ...}, {"spec.resource.node_count": 1}),
+    ({"spec.resource": {"pool_id": "p"}}, {FLAVOR: "absent", "spec.schedule_policy.priority": 1}),
+    ({"spec.retention": {"policy": "enabled"}}, {"spec.retention": "absent"}),
+    ({"spec.reserved_time": {"time_unit": "HOURS", "duration": 3}}, {"status.retention_time": 3}),
+    (
+        {"spec.volumes": [{"nfs": {"local_path": "/a", "read_only": False}}]},
+        {"spec.volumes.0.nfs": {"local_path": "/a"}},
+    ),
+    ({"endpoints.ssh.key_pair_names": ["k"]}, {"endpoints.ssh.task_urls.0.task": "worker-0"}),
+    ({"train_type": "SFT"}, {"train_type": "absent"}),
+    ({"something_new": [1, {"a": None}]}, {"something_new": [1, {"a": None}]}),
+]
+
+
+@pytest.mark.parametrize(("edits", "answered"), ANSWERED, ids=[" ".join(edits) for edits, _ in ANSWERED])
+def test_job_response_has_the_documented_values(
+    api: Api, edits: dict[str, Any], answered: dict[str, Any]
 ) -> None:
     job = api.get(f"/v2/project/training-jobs/{api.create(edits=edits)}").json
-    assert at(job, path) == answered
+    assert {path: at(job, path) for path in answered} == answered
 
 
 def test_job_response_has_the_tokens_of_the_web_tools(api: Api) -> None:

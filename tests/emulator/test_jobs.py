@@ -142,13 +142,6 @@ def test_batch_delete_stays_in_one_workspace(api: Api) -> None:
 
 # ── update ─────────────────────────────────────────────────────────────────────────────────────────
 
-UPDATE_ALL: dict[str, Any] = {
-    "description": "new",
-    "spec": {"schedule_policy": {"preemptible": True}, "notification": {"topic_urn": "urn", "events": []}},
-    "endpoints": {"ssh": {"key_pair_names": ["key-1"]}},
-    "metadata": {"annotation": {"jupyter-lab/enable": "true"}},
-}
-
 
 @pytest.mark.parametrize(
     ("update", "description"),
@@ -282,14 +275,6 @@ def test_operations_of_huawei_only_are_missing_on_otc(api: Api, method: str, pat
     missing = otc.open(url, method=method)
     assert (missing.status_code, missing.json["error_code"]) == (404, "APIGW.0101")
     assert huawei.open(url, method=method).status_code in {200, 204}
-
-
-def test_otc_changes_a_description_only(api: Api) -> None:
-    otc, job = Client(create_app(api.store, cloud="otc")), f"{JOBS}/{api.create()}"
-    assert otc.put(job, json={"description": "x"}).status_code == 200
-    for field in ("spec", "endpoints", "metadata"):
-        refused = otc.put(job, json={field: UPDATE_ALL[field]})
-        assert (refused.status_code, refused.json["error_code"]) == (400, "ModelArts.2788")
 
 
 def test_unknown_cloud_is_refused(store: Store) -> None:

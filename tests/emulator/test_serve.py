@@ -105,7 +105,10 @@ def test_strict_catalogue_takes_no_more_flavors() -> None:
         create_app(store, strict_catalogue=True, engines=("my-engine",))
 
 
-@pytest.mark.parametrize("option", ["--strict", "--flavor", "--engine", "--item-offsets", "--security-token"])
+@pytest.mark.parametrize(
+    "option",
+    ["--strict", "--flavor", "--engine", "--item-offsets", "--security-token", "--chaos", "--no-noise"],
+)
 def test_option_is_in_the_help_and_the_documentation(option: str) -> None:
     assert option in CliRunner().invoke(cli, ["emulator", "serve", "--help"]).output
     assert f"`{option}" in PAGE
@@ -167,12 +170,6 @@ def test_served_emulator_with_chaos_fails_requests_and_without_noise_echoes_jobs
             session.delete(f"{url}/emulator/faults", timeout=10)
             made = session.post(f"{url}{JOBS}", json=a_job("plain"), timeout=10).json()
     assert made["algorithm"] == a_job()["algorithm"], "without noise a job is answered as it was sent"
-
-
-def test_help_describes_the_chaos_options() -> None:
-    text = CliRunner().invoke(cli, ["emulator", "serve", "--help"]).output
-    for word in ("--chaos P", "--chaos-seed", "--no-noise", "429", "500", "connections closed"):
-        assert word in " ".join(text.split())
 
 
 @pytest.mark.parametrize("share", ["-0.1", "1.5", "many"])

@@ -15,8 +15,6 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from werkzeug.test import Client
 
 from reconciler.emulator import Effect, Fault, ManualClock, Store, create_app, running
@@ -147,74 +145,6 @@ def _changed(tree: Any, chance: random.Random) -> Any:
     return tree
 
 
-# ── filters of a search ────────────────────────────────────────────────────────────────────────────
-
-#: The filters that the service documents, by key; a text where any value is one.
-FILTERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "name": (("in", "not", "like"), ()),
-    "algorithm_name": (("in", "not", "like"), ()),
-    "user_name": (("in", "not", "like"), ()),
-    "id": (("in", "not"), ()),
-    "phase": (("in", "not"), ("Running", "Failed")),
-    "kind": (("in", "not"), ("job", "hetero_job")),
-    "user_id": (("in", "not"), ()),
-    "runtime_type": (("in", "not"), ("production", "debug")),
-    "algorithm_id": (("in", "not"), ()),
-    "pool_id": (("in", "not"), ()),
-    "training_experiment_id": (("in", "not"), ()),
-    "priority": (("in", "not"), ("1", "2", "3")),
-    "create_time": (("between",), ("2026-01-01T00:00:00Z", "2026-01-31T23:59:59.5+08:00")),
-}
-_ODD_VALUES = (
-    *("x", "running", "Waiting", "4", "2026-01-01", "2026-W01-1", "0001-01-01T00:00:00+23:59", "\x00"),
-    *("9999-12-31T23:59:59-23:59", "2026-02-30T00:00:00Z", "x" * 9000, "\ud800", "%", "\U0010ffff"),
-)
-_JSON = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.just([]))
-_KEYS, _OPERATORS = (
-    st.sampled_from([*FILTERS, "mood", "Name", ""]),
-    st.sampled_from(["in", "not", "like", "between", "equals", "IN", ""]),
-)
-_VALUES = st.sampled_from(
-    sorted({value for _, values in FILTERS.values() for value in values} | {*_ODD_VALUES})
-)
-_FILTER = st.fixed_dictionaries(
-    {},
-    optional={
-        "key": st.one_of(_KEYS, _KEYS, _KEYS, _JSON),
-        "operator": st.one_of(_OPERATORS, _OPERATORS, _OPERATORS, _JSON),
-        "value": st.one_of(st.lists(_VALUES, max_size=11), st.lists(_JSON, max_size=2), _JSON),
-    },
-)
-
-
-def is_known_filter(one: Any) -> bool:
-    """Whether a filter is one that the service documents; one without a value has no effect."""
-    operators, words = FILTERS.get(one.get("key"), ((), ()))
-    if one.get("operator") not in operators:
-        return False
-    given = [value for value in one.get("value") or () if value]
-    if one["key"] == "create_time":
-        return not given or (len(given) == 2 and set(given) <= set(words) and given == sorted(given))
-    return not words or set(given) <= set(words)
-
-
-def test_filter_that_the_service_does_not_know_is_refused(
-    store: Store, record_property: RecordProperty
-) -> None:
-    app, tried = create_app(store), size(300)
-
-    @given(st.lists(st.one_of(_FILTER, _FILTER, _JSON), max_size=3))
-    @settings(max_examples=tried, deadline=None, database=None)
-    def check(filters: list[Any]) -> None:
-        body = json.dumps({"filters": filters}).encode()
-        status = check_it_is_answered(app, environ_of("POST", b"/v2/p/training-job-searches", "", body))
-        assert status in (200, 400)
-        assert status == 400 or all(map(is_known_filter, filters)), filters
-
-    check()
-    count_tried(record_property, "filters of a search to the emulator", tried)
-
-
 class Fuzz:
     """Requests by chance: of a route, with one thing or several wrong."""
 
@@ -309,18 +239,6 @@ def test_odd_requests_never_cause_a_server_error(cloud: str, record_property: Re
         statuses |= check_all_are_answered(cloud, seed, 600)
     assert {200, 201, 400, 401, 404, 405} <= statuses
     count_tried(record_property, "odd requests to the emulator", batches * 600)
-
-
-@settings(max_examples=size(60, 0.02), deadline=None)
-@given(st.binary(max_size=60), st.text(max_size=40), st.binary(max_size=80), st.sampled_from(["GET", "POST"]))
-def test_arbitrary_bytes_never_cause_a_server_error(
-    path: bytes, query: str, body: bytes, method: str
-) -> None:
-    with Store(clock=ManualClock()) as store:
-        app = create_app(store, control=True)
-        for begin in (b"/", b"/v2/p1/training-jobs/", b"/v2/p1/training-job-searches", b"/emulator/"):
-            asked = query.encode("utf-8", "replace").decode("latin-1")
-            check_it_is_answered(app, environ_of(method, begin + path, asked, body))
 
 
 # ── over a socket ──────────────────────────────────────────────────────────────────────────────────

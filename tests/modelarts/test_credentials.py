@@ -27,9 +27,9 @@ from reconciler.modelarts.auth import (
 )
 from reconciler.modelarts.clock import RetryPolicy
 from reconciler.modelarts.connect import connect
-from reconciler.modelarts.http import Credentials, Request, ServiceSession, SessionOptions, query_of
+from reconciler.modelarts.http import Credentials, Request, ServiceSession, SessionOptions
 from reconciler.modelarts.inprocess import WsgiAdapter
-from tests.modelarts.building import ACCESS_KEY, PROJECT, SECRET_KEY, TOKEN, StoppedClock
+from tests.modelarts.building import TOKEN, StoppedClock
 from tests.modelarts.serving import Canned, Iam, a_session
 
 PASSWORD = "S3cretPassword"
@@ -118,45 +118,6 @@ def test_credentials_are_hidden_in_their_repr() -> None:
 
 
 # ── access key ─────────────────────────────────────────────────────────────────────────────────────
-
-DATE = datetime(2026, 8, 21, 12, tzinfo=UTC).timestamp()
-HOST = "modelarts.eu-de.otc.t-systems.com"
-
-
-@pytest.mark.parametrize(
-    ("request_", "token", "signature"),
-    [
-        (
-            Request(
-                "POST",
-                HOST,
-                f"/v2/{PROJECT}/training-jobs/66ff6991-fd66-40b6-8101-0829a46d3731/actions",
-                headers={"Content-Type": "application/json", "User-Agent": "not signed"},
-                body=b'{"action_type":"terminate"}',
-            ),
-            None,
-            "6a0bf04c7695550a7b9d0dfff6467db012ecfbe68565b87d5953ddc531d0f1d1",
-        ),
-        (
-            Request(
-                "GET",
-                HOST,
-                f"/v2/{PROJECT}/training-job-names",
-                query_of({"workspace_id": "0", "job_name": "a b~c"}),
-                headers={"Content-Type": "application/json"},
-            ),
-            "TOKEN",
-            "03e8bd3505ad64e48b4b11fbc8807909b19cb73005b966a872d5e64150279c09",
-        ),
-    ],
-)  # fmt: skip
-def test_request_has_the_documented_signature(request_: Request, token: str | None, signature: str) -> None:
-    """Computed by the SDK's signer and by a second implementation: docs/modelarts.md, "Signatures"."""
-    credentials = AccessKey(ACCESS_KEY, SECRET_KEY, "TEST", security_token=token)
-    headers = credentials.headers(request_, DATE)
-    assert headers["Authorization"].endswith(f"Signature={signature}")
-    assert headers["Authorization"].startswith(f"SDK-HMAC-SHA256 Access={ACCESS_KEY}, ")
-    assert headers["X-Sdk-Date"] == "20260821T120000Z"
 
 
 @pytest.mark.parametrize("credentials", [AccessKey("AK", "secret-key", "T"), StaticToken(f" {TOKEN}\n", "T")])

@@ -1,6 +1,7 @@
-"""The same call by the vendor's SDK and by us: the emulator is sent the same request.
+"""The same call by the vendor's SDK and by us: the emulator is sent the same, and both read its answer.
 
-Equal are method, path, query and body. What else differs stands in a table, each with its reason.
+Equal are method, path, query and body. What else differs stands in a table, each with its reason. Where the
+SDK and the emulator disagree, the emulator is wrong.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -27,6 +28,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     sdk = pytest.importorskip("huaweicloudsdkmodelarts.v1")
     from huaweicloudsdkcore.auth.credentials import BasicCredentials
+    from huaweicloudsdkcore.exceptions.exceptions import ClientRequestException
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:huaweicloudsdkcore")
 
@@ -54,6 +56,7 @@ class Recorder:
     def __init__(self) -> None:
         self.sent: list[Sent] = []
         self.app: Any = None
+        self.answer: Any = None
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Serve one request."""
@@ -68,8 +71,9 @@ class Recorder:
         query = sorted(parse_qsl(environ["QUERY_STRING"], keep_blank_values=True))
         body = json.loads(data) if data else None
         self.sent.append(Sent(environ["REQUEST_METHOD"], path, query, body, headers))
-        answer: Iterable[bytes] = self.app(environ, start_response)
-        return answer
+        answer = b"".join(self.app(environ, start_response))
+        self.answer = json.loads(answer or b"null")
+        return [answer]
 
     def record(self, call: Callable[[str], object]) -> Sent:
         """Let a job run, call with its id, and return the one request that came."""
@@ -94,14 +98,15 @@ class Sides(NamedTuple):
     client: Any
     backend: ModelArtsBackend
 
+    def by_sdk(self, operation: str, read: Callable[[Any], object] = bool) -> Sent:
+        """What the SDK sends for an operation; `read` is given what it made of the answer."""
+        call, shape = getattr(self.client, method_of(operation)), getattr(sdk, f"{operation}Request")
+        return self.recorder.record(lambda job_id: read(call(shape(**PAIRS[operation][0](job_id)))))
+
     def sent_for(self, operation: str) -> tuple[Sent, Sent]:
         """What the SDK sends for an operation, and what we send."""
-        request, ours = PAIRS[operation]
-        call, shape = getattr(self.client, method_of(operation)), getattr(sdk, f"{operation}Request")
-        return (
-            self.recorder.record(lambda job_id: call(shape(**request(job_id)))),
-            self.recorder.record(lambda job_id: ours(self.backend, job_id)),
-        )
+        ours = self.recorder.record(lambda job_id: PAIRS[operation][1](self.backend, job_id))
+        return self.by_sdk(operation), ours
 
 
 def method_of(operation: str) -> str:
@@ -201,10 +206,7 @@ PAIRS: dict[str, tuple[Request, Callable[[ModelArtsBackend, str], object]]] = {
         lambda _: {"job_name": "old", "workspace_id": "0"},
         lambda our, _: our.name_is_taken("old"),
     ),
-    "ShowTrainingJobFlavors": (
-        lambda _: {"flavor_type": "Ascend"},
-        lambda our, _: our.catalog.flavors("Ascend"),
-    ),
+    "ShowTrainingJobFlavors": (lambda _: {"flavor_type": "GPU"}, lambda our, _: our.catalog.flavors("GPU")),
     "ShowTrainingJobEngines": (lambda _: {}, lambda our, _: our.catalog.engines()),
     "ShowTrainingQuotas": (
         lambda _: {"resource": "job-num", "user_id": "me"},
@@ -292,6 +294,53 @@ OTHER_VALUE = {
 def test_request_equals_that_of_the_sdk(sides: Sides, operation: str) -> None:
     sdks, ours = sides.sent_for(operation)
     assert ours.request == sdks.request
+
+
+#: Parts of answers that the service gives and its SDK has no place for.
+UNREAD = (
+    *("engine.", "attributes.", "items[].tags[]", "metadata.ai_project"),
+    *("spec.is_hosted_log", "spec.runtime_type", "gpu.product_nume"),
+)
+
+
+@pytest.mark.parametrize("operation", PAIRS)
+def test_sdk_reads_every_field_that_the_emulator_answers(sides: Sides, operation: str) -> None:
+    read: list[Any] = []
+    sides.by_sdk(operation, read.append)
+    missed = unread(read[0], sides.recorder.answer)
+    assert [path for path in missed if not any(part in path for part in UNREAD)] == []
+
+
+@pytest.mark.parametrize(
+    ("secret_key", "token", "status"), [(SECRET_KEY, "T", 200), ("wrong", "T", 401), (SECRET_KEY, "", 401)]
+)
+def test_sdk_is_accepted_with_the_right_credentials_only(secret_key: str, token: str, status: int) -> None:
+    keys: dict[str, Any] = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY, "security_token": "T"}
+    with Store() as store, running(create_app(store, project_id=PROJECT, **keys)) as url:
+        credentials = BasicCredentials(ACCESS_KEY, secret_key, PROJECT).with_security_token(token)
+        builder = sdk.ModelArtsClient.new_builder().with_credentials(credentials)
+        with closing(builder.with_endpoint(url).build()) as client:
+            refusal = pytest.raises(ClientRequestException) if status == 401 else nullcontext()
+            with refusal as refused:
+                assert client.show_training_job_engines(sdk.ShowTrainingJobEnginesRequest()).items
+            if refused:
+                assert (refused.value.status_code, refused.value.error_code) == (status, "APIGW.0301")
+                assert refused.value.request_id
+
+
+def unread(value: Any, answer: Any, path: str = "") -> Iterator[str]:
+    """The paths of an answer that the SDK did not read."""
+    if isinstance(answer, list):
+        value = getattr(value, "body", value)
+        for inner, part in zip(value or [None] * len(answer), answer, strict=True):
+            yield from unread(inner, part, f"{path}[]")
+    elif isinstance(answer, dict):
+        names = {name: own for own, name in getattr(value, "attribute_map", {}).items()}
+        for name, part in answer.items():
+            inner = value.get(name) if isinstance(value, dict) else getattr(value, names.get(name, ""), None)
+            yield from unread(inner, part, f"{path}.{name}")
+    elif answer is not None and value is None:
+        yield path
 
 
 @pytest.mark.parametrize(

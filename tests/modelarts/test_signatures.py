@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import quote, unquote
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -161,72 +161,6 @@ def is_accepted(received: SignedRequest) -> bool:
 @given(calls)
 def test_signature_of_any_request_is_accepted(call: Call) -> None:
     verify(as_received(ours(call)), ACCESS_KEY, SECRET_KEY, NOW)
-
-
-def with_another_character(data: st.DataObject, text: str, among: str) -> str:
-    at = data.draw(st.integers(0, len(text) - 1))
-    put = data.draw(st.sampled_from(among).filter(lambda character: character != text[at]))
-    return text[:at] + put + text[at + 1 :]
-
-
-LETTERS = "abcXYZ0189-_~"
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
-@given(calls, st.data())
-@pytest.mark.parametrize(
-    "part",
-    [
-        "method",
-        "path",
-        "query",
-        "body",
-        "host",
-        "x-sdk-date",
-        "x-project-id",
-        "content-type",
-        "authorization",
-    ],
-)
-def test_request_with_a_changed_byte_is_refused(part: str, call: Call, data: st.DataObject) -> None:
-    received = as_received(ours(call))
-    if part == "method":
-        changed = received._replace(method=with_another_character(data, received.method, "GETPUSODLX"))
-    elif part == "path":
-        changed = received._replace(path=with_another_character(data, received.path, LETTERS + "/%"))
-    elif part == "query":
-        assume(received.query)
-        query = with_another_character(data, received.query, LETTERS + "=&%+")
-        # Another spelling of the same query is the same query.
-        assume(_pairs(query) != _pairs(received.query))
-        changed = received._replace(query=query)
-    elif part == "body":
-        assume(received.body)
-        at = data.draw(st.integers(0, len(received.body) - 1))
-        flipped = received.body[at] ^ data.draw(st.integers(1, 255))
-        changed = received._replace(body=received.body[:at] + bytes([flipped]) + received.body[at + 1 :])
-    else:
-        assume(part in received.headers)
-        value = with_another_character(data, received.headers[part], LETTERS + "=,;é")
-        changed = received._replace(headers={**received.headers, part: value})
-    assert not is_accepted(changed)
-
-
-def _pairs(query: str) -> list[tuple[str, str]]:
-    return sorted(parse_qsl(query, keep_blank_values=True))
-
-
-@given(calls)
-@settings(max_examples=20, deadline=None)
-@pytest.mark.parametrize("part", ["path", "query", "body"])
-def test_request_with_appended_path_query_or_body_is_refused(part: str, call: Call) -> None:
-    received = as_received(ours(call))
-    more: dict[str, Any] = {
-        "path": {"path": received.path + "x"},
-        "query": {"query": received.query + "&x=1"},
-        "body": {"body": received.body + b" "},
-    }
-    assert not is_accepted(received._replace(**more[part]))
 
 
 @pytest.mark.parametrize(
