@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from werkzeug.test import Client
+from click.testing import CliRunner, Result
+from werkzeug.test import Client, TestResponse
 
-from reconciler.emulator import ManualClock, Store, create_app
+from reconciler.cli.main import cli
+from reconciler.emulator import ManualClock, Store, create_app, running
 from tests.emulator.conftest import Api, a_job
 
 ENGINE = "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
@@ -186,3 +190,174 @@ def test_stored_body_equals_the_sent_body(api: Api) -> None:
     sent = a_job(edits={"algorithm.inputs": [obs("d", "obs://b/in/")], "metadata.annotations": {"mine": "1"}})
     job_id = api.post("/v2/project/training-jobs", json=sent).json["metadata"]["id"]
     assert api.store.find(job_id).body == sent
+
+
+JOBS = "/v2/project/training-jobs"
+EVERYTHING: dict[str, Any] = {
+    "metadata.annotations": {"fault-tolerance/hang-retry": "true"},
+    "algorithm.environments": {"A": "1", "B": "2"},
+    "algorithm.parameters": [{"name": "lr", "value": "0.1"}],
+    "algorithm.inputs": [{"name": "in", "remote": {"obs": {"obs_url": "/b/in/"}}}],
+    "algorithm.outputs": [{"name": "out", "remote": {"obs": {"obs_url": "obs://b/out/"}}}],
+    "spec.resource.flavor_id": "modelarts.p3.large.public",
+    "spec.volumes": [{"nfs": {"nfs_server_path": "10.0.0.1:/", "local_path": "/mnt/a"}}],
+    "spec.auto_stop": {"time_unit": "HOURS", "duration": 24},
+    "spec.schedule_policy": {"priority": 2},
+    "spec.log_export_path": {"obs_url": "obs://b/log/"},
+}
+
+
+def both(store: Store, cloud: str, **edits: Any) -> list[dict[str, Any]]:
+    """The answers about two jobs that were asked for alike."""
+    client = Client(create_app(store, cloud=cloud))
+    made = [body_of(client.post(JOBS, json=a_job(name, EVERYTHING | edits))) for name in ("one", "two")]
+    answers = [body_of(client.get(f"{JOBS}/{job['metadata']['id']}")) for job in made]
+    found = body_of(client.post("/v2/project/training-job-searches", json={"order": "asc"}))["items"]
+    assert found == answers, "a search says the same"
+    assert [{**job, "metadata": 0} for job in made] == [{**job, "metadata": 0} for job in answers]
+    return answers
+
+
+def body_of(response: TestResponse) -> dict[str, Any]:
+    return dict(response.json or {})
+
+
+INFO = "spec.resource.flavor_detail.flavor_info"
+FILLED = [
+    ("status.start_time", 0, "0"),
+    ("status.node_count_metrics", None, []),
+    ("metadata.ai_project", "default-ai-project", "absent"),
+    ("algorithm.outputs.0.period", 30, "30s"),
+    ("algorithm.engine.run_user", "1102", "absent"),
+    ("algorithm.parameters.0.i18n_description", None, "absent"),
+    ("algorithm.policies", {}, "absent"),
+    (f"{INFO}.disk.size", 500, "500"),
+    (f"{INFO}.gpu.product_name", "GP-Vnt1", "absent"),
+    (f"{INFO}.gpu.product_nume", "absent", "GP-Vnt1"),
+    (f"{INFO}.gpu.unit_num", 1, "1"),
+    ("spec.resource.flavor_detail.billing", *[{"code": "modelarts.vm.gpu.v100", "unit_num": 1}] * 2),
+    ("spec.resource.policy", "regular", "absent"),
+    ("spec.resource.flavor_name", *["Computing GPU(Vnt1) instance"] * 2),
+    ("spec.is_hosted_log", True, "absent"),
+]
+DECLARED = [
+    ("metadata.description", "", None),
+    ("metadata.annotations.fault-tolerance/hang-retry", "true", "absent"),
+    ("algorithm.code_dir", "obs://ml-team/resnet/code/", "/ml-team/resnet/code/"),
+    ("algorithm.boot_file", "obs://ml-team/resnet/code/train.py", "/ml-team/resnet/code/train.py"),
+    ("algorithm.environments", {"A": "1", "B": "2"}, [{"A": "1"}, {"B": "2"}]),
+    ("algorithm.inputs.0.remote.obs.obs_url", "/b/in/", "obs://b/in/"),
+    ("algorithm.outputs.0.remote", {"obs": {"obs_url": "/b/out/"}}, {"obs_url": "obs://b/out/"}),
+    ("spec.volumes.0.nfs", {"nfs_server_path": "10.0.0.1:/", "local_path": "/mnt/a"}, "absent"),
+    ("spec.volumes.0.local_path", "absent", "/mnt/a"),
+    ("spec.auto_stop.duration", 24, "24"),
+    ("spec.schedule_policy.priority", 2, "2"),
+    ("spec.log_export_path.obs_url", "/b/log/", "obs://b/log/"),
+]
+
+
+@pytest.mark.parametrize("cloud", ["huawei", "otc"])
+def test_every_second_job_has_the_other_form_of_each_field(store: Store, cloud: str) -> None:
+    """What the service filled in varies everywhere, what was declared on OTC only."""
+    declared = DECLARED if cloud == "otc" else [(path, first, first) for path, first, _ in DECLARED]
+    jobs = both(store, cloud)
+    for path, first, second in [*FILLED, *declared]:
+        assert [at(job, path) for job in jobs] == [first, second], path
+
+
+def test_npu_is_counted_in_numbers(store: Store) -> None:
+    npu = {"spec.resource.flavor_id": "modelarts.kat1.4xlarge.public"}
+    jobs = both(store, "huawei", **npu)
+    assert [at(job, f"{INFO}.npu.unit_num") for job in jobs] == ["4", 4]
+
+
+@pytest.mark.parametrize("phase", ["Running", "Completed"])
+def test_start_time_of_a_variant_is_text(api: Api, phase: str) -> None:
+    client = Client(create_app(api.store))
+    ids = [client.post(JOBS, json=a_job(name)).json["metadata"]["id"] for name in ("one", "two")]
+    api.clock.advance(minutes=1 if phase == "Running" else 60)
+    one, two = (client.get(f"{JOBS}/{job_id}").json["status"] for job_id in ids)
+    assert (one["phase"], two["start_time"]) == (phase, str(one["start_time"]))
+    assert two["node_count_metrics"] == one["node_count_metrics"] != []
+
+
+def test_events_are_counted_in_text(api: Api) -> None:
+    totals = [api.get(f"{JOBS}/{api.create(name)}/events").json["total"] for name in ("one", "two")]
+    assert totals == [1, "1"]
+
+
+def test_variants_do_not_change_the_catalogue(store: Store) -> None:
+    client = Client(create_app(store))
+    before = client.get("/v2/project/training-job-flavors").json
+    both(store, "otc")
+    assert client.get("/v2/project/training-job-flavors").json == before
+
+
+def test_every_second_job_is_a_variant(api: Api) -> None:
+    ids = [api.create(f"job-{number}") for number in range(6)]
+    assert [int(job_id[-1], 16) % 2 for job_id in ids] == [0, 1, 0, 1, 0, 1]
+    assert len(set(ids)) == 6
+
+
+# ── what `reconciler` makes of it ──────────────────────────────────────────────────────────────────
+
+MANIFEST = """\
+stack: forms
+targets:
+  here: {{kind: modelarts, cloud: {cloud}, endpoint: "{url}", project_id: project}}
+defaults:
+  algorithm:
+    code_dir: obs://ml-team/code/
+    boot_file: obs://ml-team/code/train.py
+    engine: {{engine_id: pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64}}
+    environments: {{NCCL_DEBUG: INFO, OTHER: "1"}}
+    parameters: [{{name: lr, value: "0.1"}}]
+    inputs: [{{name: data, remote: {{obs: {{obs_url: /ml-team/in/}}}}}}]
+    outputs: [{{name: out, remote: {{obs: {{obs_url: obs://ml-team/out/}}}}}}]
+  spec:
+    resource: {{flavor_id: modelarts.p3.large.public, node_count: 2}}
+    volumes: [{{nfs: {{nfs_server_path: "10.0.0.1:/", local_path: /mnt/a}}}}]
+    auto_stop: {{time_unit: HOURS, duration: 24}}
+    log_export_path: {{obs_url: obs://ml-team/log/}}
+    schedule_policy: {{priority: 2}}
+jobs:
+  one: {{}}
+  two: {{}}
+  three: {{}}
+  four: {{}}
+"""
+
+
+@pytest.mark.parametrize("cloud", ["huawei", "otc"])
+def test_plan_and_a_drift_check_after_an_apply_are_empty(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cloud: str
+) -> None:
+    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody")
+    monkeypatch.chdir(tmp_path)
+
+    def reconciler(*args: str) -> Result:
+        return CliRunner().invoke(cli, [*args, str(tmp_path)], catch_exceptions=False)
+
+    def actions() -> list[tuple[str, str, list[str]]]:
+        told = json.loads(reconciler("plan", "--json").stdout)
+        return [
+            (action["key"], action["action"], [change["path"] for change in action.get("changes") or ()])
+            for action in told["actions"]
+        ]
+
+    with running(create_app(api.store, cloud=cloud)) as url:
+        file = tmp_path / "jobs.yaml"
+        file.write_text(MANIFEST.format(url=url, cloud=cloud), encoding="utf-8")
+        applied = reconciler("apply", "--yes")
+        assert applied.exit_code == 0, applied.output
+        for seconds in (0, 2, 60, 3600):
+            api.clock.advance(seconds=seconds)
+            drift = json.loads(reconciler("drift", "--json").stdout)
+            assert (drift["drift"], drift["pending"], drift["warnings"]) == ([], [], [])
+            assert sorted(actions()) == [(key, "keep", []) for key in ("four", "one", "three", "two")]
+        # Without records, what was declared then is read back from the details.
+        for kept in tmp_path.glob(".reconciler/*"):
+            kept.unlink()
+        file.write_text(file.read_text("utf-8").replace("NCCL_DEBUG: INFO", "NCCL_DEBUG: WARN"))
+        found = {tuple(paths) for _, action, paths in actions() if action == "create"}
+        assert found == {("algorithm.environments.NCCL_DEBUG",)}
