@@ -6,9 +6,7 @@ import errno
 import io
 import os
 import re
-import select
 import signal
-import socket
 import stat
 import sys
 import threading
@@ -259,6 +257,8 @@ def has_reader(stream: TextIO) -> bool:
 
     Writing would not tell: what asks a question ignores that nobody could see it.
     """
+    import select
+
     try:
         poll = select.poll()
         poll.register(stream.fileno(), 0)
@@ -410,6 +410,9 @@ def _wait_for_line(descriptor: int) -> None:
 
     Of a read that begins in the moment after Ctrl-C the interpreter would come back with the next line only.
     """
+    import select
+    import socket
+
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.setblocking(False)

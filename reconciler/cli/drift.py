@@ -6,7 +6,6 @@ import gc
 import re
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -385,6 +384,8 @@ def _excerpt(
         runs = store.runs(scope, limit=limit)
         return HistoryExcerpt(None, runs, newest_revisions(store.memory(scope), limit))
     if key not in declared and not _was_recorded(place, key):
+        from difflib import get_close_matches
+
         by_fold = {one.casefold(): one for one in sorted({*store.memory(scope).by_key, *declared})}
         near = get_close_matches(key.casefold(), by_fold, n=1)
         why = f'"{key}" is not a key of stack {scope.stack}, and has no records there'

@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from difflib import unified_diff
 from importlib import import_module
 from math import isfinite
 from pathlib import Path
@@ -187,6 +186,7 @@ def fmt_command(paths: Sequence[Path], check: bool) -> int:
 
 def _diff(document: Document, formatted: str) -> str:
     """A diff whose lines are those that a reader of the log sees; any other break is shown as an escape."""
+    from difflib import unified_diff
 
     def lines(text: str) -> list[str]:
         *lines, last = text.split("\n")
