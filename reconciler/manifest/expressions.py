@@ -57,7 +57,7 @@ _VALUE = 100
 TOO_MUCH = "expansion too large"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ExpansionBudget:
     """What is left for one manifest, on whatever target it is read; one that was exceeded stays so."""
 
@@ -121,7 +121,7 @@ _ALLOWED = (
 _OF_ONE_JOB = ("job.", "matrix.", "jobs.")
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Expander:
     """Puts values in the place of expressions; `value_of` gives that of a variable, or raises `NoValue`.
 

@@ -104,7 +104,7 @@ _REFUSED_ELSEWHERE = Problem("")
 _Output = tuple[Any, tuple[PathStep, ...]]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Outputs:
     """Puts the paths of outputs in their places. `merged` merges an entry, or has said why it cannot.
 
@@ -337,7 +337,7 @@ _Secrets = list[tuple[_Path, SecretText]]
 _Inherited = tuple[dict[str, Any], list[dict[str, Any]], bool]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class JobReader:
     """Reads the entries of one stack. Problems and warnings are gathered, and secrets in `secrets`.
 

@@ -98,7 +98,7 @@ _Combination = Mapping[str, Any]
 _Wrong = tuple[tuple[PathStep, ...], str, str, str | None]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Sweeps:
     """Expands the entries of one stack. `members` are the keys of each entry that has a matrix."""
 

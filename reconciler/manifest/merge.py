@@ -81,7 +81,7 @@ class MergedEntry(NamedTuple):
         return diagnose(self.document, (*self.steps, *steps), what, why, fix, text, **more)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class MergedManifest:
     """What the files say together, as plain values that nobody has validated yet."""
 
@@ -437,7 +437,7 @@ def keys_in(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(item) for item in items if isinstance(item, str)))
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Links:
     """What the jobs of one stack say of each other; `entries` are all that its files declare, by key.
 
@@ -572,7 +572,7 @@ def cycles(needs: Mapping[str, tuple[str, ...]], order: tuple[str, ...]) -> Iter
 EXTENDS = "extends"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Templates:
     """The templates of one stack. A template is merged once into a job, at its first place."""
 

@@ -167,7 +167,7 @@ def _equal(value: Any, one: Any) -> bool:
     return (is_same and is_boolean(value) == is_boolean(one)) or bool(scalar_text(value) == scalar_text(one))
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class VariableValues:
     """What `${var.NAME}` stands for. The values are looked up when the first of them is used.
 

@@ -313,7 +313,7 @@ def parse_scalar(text: str) -> Any:
     return spelled(float(text), text) if re.fullmatch(_FLOAT, text) else text
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Document:
     """A file as it was read. `file` is its name in messages, `relative` its name in the stack.
 
