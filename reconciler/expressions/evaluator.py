@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from reconciler.core.policy_expression import Answer, InvalidExpression, NotJudged, Question
@@ -51,18 +50,24 @@ class _TooSlow(_Failed):
 
 
 class Evaluator:
-    """Answers questions (`ports.EvaluateExpressions`), all of them together within one limit of time."""
+    """Answers questions (`ports.EvaluateExpressions`), all of them together within one limit of time.
+
+    The process is started when something is asked, and again when it had to be ended.
+    """
 
     def __init__(self, stop: threading.Event | None = None) -> None:
-        self._worker = _Worker(stop)
+        self._stop = stop
+        self._ends_s = time.monotonic() + TIME_LIMIT_S
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lines: SimpleQueue[bytes] = SimpleQueue()
+        #: The places of the values that the process has.
+        self._loaded: range | None = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._worker.end()
+    def __exit__(self, *_: object) -> None:
+        self._end()
 
     def __call__(
         self, questions: Sequence[Question], values: Sequence[Mapping[str, Any]]
@@ -76,8 +81,7 @@ class Evaluator:
         Raises:
             Interrupted: the program is to stop.
         """
-        worker = self._worker
-        worker.loaded = None  # Those of another call, if any.
+        self._loaded = None  # Those of another call, if any.
         answers: list[dict[int, Answer]] = [{} for _ in questions]
         failed: dict[int, str] = {}
 
@@ -87,24 +91,21 @@ class Evaluator:
             for begin in range(0, len(values), _BATCH):
                 batch = range(begin, min(begin + _BATCH, len(values)))
                 for number in tuple(left_s):
-                    places = [
-                        one for one in questions[number].places if one in batch and one not in answers[number]
-                    ]
+                    question = questions[number]
+                    places = [one for one in question.places if one in batch and one not in answers[number]]
                     if not places:
                         continue
+                    request = {"ask": question.expression, "places": [at - begin for at in places]}
                     try:
-                        worker.load(batch, values)
+                        if self._process is None or self._loaded != batch:
+                            self._ask({"values": [values[place] for place in batch]}, self._left_s)
+                            self._loaded = batch
                         began_s = time.monotonic()
-                        request = {
-                            "ask": questions[number].expression,
-                            "places": [at - begin for at in places],
-                        }
-                        found = worker.ask(request, left_s[number])
+                        found = self._ask(request, left_s[number])
                     except _Failed as error:
                         failed[number] = str(error)
                         del left_s[number]
-                        if isinstance(error, _TooSlow):
-                            slow.append(number)
+                        slow += [number] if isinstance(error, _TooSlow) else []
                         continue
                     judged = (one if isinstance(one, bool) else NotJudged(*one) for one in found)
                     answers[number].update(zip(places, judged, strict=True))
@@ -114,70 +115,32 @@ class Evaluator:
             return slow
 
         asked = [number for number, question in enumerate(questions) if question.places]
-        slow = ask(asked, worker.left_s / max(1, len(asked)))
-        while slow and worker.left_s:
+        slow = ask(asked, self._left_s / max(1, len(asked)))
+        while slow and self._left_s:
             first, *slow = slow
-            ask([first], worker.left_s / (1 + len(slow)))
+            ask([first], self._left_s / (1 + len(slow)))
         return [
             [NotJudged(failed[number]) if number in failed else answers[number][at] for at in question.places]
             for number, question in enumerate(questions)
         ]
 
-
-def evaluate(
-    questions: Sequence[Question], values: Sequence[Mapping[str, Any]], stop: threading.Event | None = None
-) -> list[list[Answer]]:
-    """Answer the questions of one plan, see `Evaluator`."""
-    with Evaluator(stop) as evaluator:
-        return evaluator(questions, values)
-
-
-def find_invalid(expressions: Sequence[str]) -> list[InvalidExpression | None]:
-    """Say of each expression why it does not compile, None if it does."""
-    found: list[InvalidExpression | None] = []
-    worker = _Worker()
-    try:
+    def find_invalid(self, expressions: Sequence[str]) -> list[InvalidExpression | None]:
+        """Say of each expression why it does not compile, None if it does."""
+        found: list[InvalidExpression | None] = []
         for text in expressions:
             try:
-                problem = worker.ask({"compile": text}, worker.left_s / (len(expressions) - len(found)))
+                problem = self._ask({"compile": text}, self._left_s / (len(expressions) - len(found)))
+                found.append(None if problem is None else InvalidExpression(*problem))
             except _Failed as failed:
                 found.append(InvalidExpression(str(failed)))
-            else:
-                found.append(None if problem is None else InvalidExpression(*problem))
-    finally:
-        worker.end()
-    return found
-
-
-class _Worker:
-    """The process, started when something is asked, and again when it had to be ended.
-
-    `loaded` are the values that it has.
-    """
-
-    def __init__(self, stop: threading.Event | None = None) -> None:
-        self._stop = stop
-        self._ends_s = time.monotonic() + TIME_LIMIT_S
-        self._process: subprocess.Popen[bytes] | None = None
-        self._lines: SimpleQueue[bytes] = SimpleQueue()
-        self.loaded: range | None = None
+        return found
 
     @property
-    def left_s(self) -> float:
+    def _left_s(self) -> float:
         """How much of the time is left."""
         return max(0.0, self._ends_s - time.monotonic())
 
-    def load(self, batch: range, values: Sequence[Mapping[str, Any]]) -> None:
-        """Let the process have some of the values.
-
-        Raises:
-            _Failed: it ended.
-        """
-        if self._process is None or self.loaded != batch:
-            self.ask({"values": [values[place] for place in batch]}, self.left_s)
-            self.loaded = batch
-
-    def ask(self, request: Mapping[str, Any], limit_s: float) -> Any:
+    def _ask(self, request: Mapping[str, Any], limit_s: float) -> Any:
         """The answer of the process to a request.
 
         Raises:
@@ -198,20 +161,20 @@ class _Worker:
                 line = self._lines.get(timeout=max(0.0, min(left_s, _PIECE_S)))
                 break
             if left_s <= 0:
-                self.end()
+                self._end()
                 raise _TooSlow(_TOO_SLOW)
         if line:
             return json.loads(line)
-        self.end()
+        self._end()
         raise _Failed(_TOO_LARGE)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """Start it, and wait until it is ready.
+        """Start the process, and wait until it is ready.
 
         Raises:
             _Failed: it cannot be started, or not in time.
         """
-        if not self.left_s:
+        if not self._left_s:
             raise _TooSlow(_NO_TIME_LEFT)
         import subprocess  # most plans have no policies
 
@@ -228,18 +191,18 @@ class _Worker:
             )
         except OSError as error:
             raise _Failed(f"{_NO_PROCESS}: {error.strerror or error}") from None
-        self._process, self._lines, self.loaded = process, SimpleQueue(), None
+        self._process, self._lines, self._loaded = process, SimpleQueue(), None
         threading.Thread(target=_read, args=(process, self._lines), name="expressions", daemon=True).start()
         try:
-            self.ask({"values": []}, self.left_s)
+            self._ask({"values": []}, self._left_s)
         except _TooSlow:
             raise
         except _Failed:
             raise _Failed(f"{_NO_PROCESS} (exit code {process.returncode})") from None
         return process
 
-    def end(self) -> None:
-        """End it, whatever it does, and wait until it is gone."""
+    def _end(self) -> None:
+        """End the process, whatever it does, and wait until it is gone."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -248,6 +211,20 @@ class _Worker:
         with suppress(BrokenPipeError):
             process.stdin.close()
         process.wait()
+
+
+def evaluate(
+    questions: Sequence[Question], values: Sequence[Mapping[str, Any]], stop: threading.Event | None = None
+) -> list[list[Answer]]:
+    """Answer the questions of one plan, see `Evaluator`."""
+    with Evaluator(stop) as evaluator:
+        return evaluator(questions, values)
+
+
+def find_invalid(expressions: Sequence[str]) -> list[InvalidExpression | None]:
+    """See `Evaluator.find_invalid`."""
+    with Evaluator() as evaluator:
+        return evaluator.find_invalid(expressions)
 
 
 def _read(process: subprocess.Popen[bytes], lines: SimpleQueue[bytes]) -> None:

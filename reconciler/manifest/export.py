@@ -219,25 +219,21 @@ def export_stack(
     stack = ExportedStack(name, target_name, target)
     variables, key_by_job = stack.variables, unique_keys(jobs)
     ordered = sorted(jobs, key=lambda job: key_by_job[job.id])
-    for job in ordered:
-        _entry(stack, job, key_by_job, is_secret)
-    learn(filter(stands_out, variables.value_by_name.values()))
-    results = [_entry(stack, job, key_by_job, is_secret) for job in ordered]
-    learn(filter(stands_out, variables.value_by_name.values()))
+
+    def entry(job: ObservedJob) -> ManifestEntry | SkippedJob:
+        key = key_by_job[job.id]
+        try:
+            return manifest_entry(job, stack=name, key=key, variables=variables, is_secret=is_secret)
+        except NotDeclarable as problem:
+            return SkippedJob(job, problem.why)
+
+    # Twice: in the text of one job may stand the secret of another one.
+    for _ in range(2):
+        results = [entry(job) for job in ordered]
+        learn(filter(stands_out, variables.value_by_name.values()))
     entries = tuple(one for one in results if isinstance(one, ManifestEntry))
     skipped = tuple(one for one in results if isinstance(one, SkippedJob))
     return _without_invalid(replace(stack, entries=entries, skipped=skipped))
-
-
-def _entry(
-    stack: ExportedStack, job: ObservedJob, key_by_job: Mapping[str, str], is_secret: IsSecret
-) -> ManifestEntry | SkippedJob:
-    try:
-        return manifest_entry(
-            job, stack=stack.name, key=key_by_job[job.id], variables=stack.variables, is_secret=is_secret
-        )
-    except NotDeclarable as problem:
-        return SkippedJob(job, problem.why)
 
 
 def _without_invalid(stack: ExportedStack) -> ExportedStack:
