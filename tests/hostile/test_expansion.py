@@ -56,6 +56,8 @@ SWELLING = {
     "reasons of ignored drift": HEAD + TEXT + "drift:\n  ignore:\n"
     + rows("    - {key: a, class: failed, until: 2030-01-01, reason: '${var.v15}'}", 500),
     "texts of jobs": HEAD + TEXT + jobs(1000, "raw: {x: '${var.v12}${job.key}'}"),
+    "a megabyte said a thousand times": HEAD + variable("x" * 1_000_000)
+    + jobs(1, "raw: {x: '" + "${var.v}" * 1000 + "'}"),
     "lists of jobs": HEAD + variable(ONES) + jobs(2000, "raw: {x: '${var.v}'}"),
     "defaults": HEAD + "defaults: {raw: {x: " + ONES.replace("1", "'${job.key}'") + "}}\n"
     + jobs(2000, "state: present"),

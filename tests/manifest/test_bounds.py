@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import string
 import time
-import tracemalloc
 
 import pytest
 
@@ -85,56 +84,6 @@ def test_long_text_is_compared_with_nothing() -> None:
 def test_long_list_of_names_is_cut_and_counted() -> None:
     assert listed(["a", "b"]) == "a, b"
     assert listed([str(n) for n in range(25)]).endswith("18, 19 and 5 more")
-
-
-# ── what expressions and defaults come to ──────────────────────────────────────────────────────────
-
-_LONG = "x" * 100_000
-
-
-def with_raw(value: str) -> str:
-    return f"{JOB}    raw: {{x: {value}}}\n"
-
-
-SWELLING = {
-    "one text": f"variables: {{v: {{default: {_LONG}}}}}\n" + jobs(with_raw("'" + "${var.v}" * 9 + "'")),
-    "one text in many places": f"variables: {{v: {{default: {_LONG}}}}}\n"
-    + jobs(*[with_raw("'${var.v}'")] * 9),
-    "texts of many jobs": f"variables: {{v: {{default: {_LONG}}}}}\n"
-    + jobs(*[with_raw("'${job.key} ${var.v}'")] * 9),
-    "a list in many places": f"variables: {{v: {{default: [{'1, ' * 900}]}}}}\n"
-    + jobs(*[with_raw("'${var.v}'")] * 9),
-    "defaults of many jobs": f"defaults: {{raw: {{x: [{'1, ' * 900}]}}}}\n" + jobs(*[JOB] * 9),
-    "defaults that depend on the job": f"defaults: {{raw: {{x: ['${{job.key}}', {'1, ' * 900}]}}}}\n"
-    + jobs(*[JOB] * 9),
-}
-
-
-@pytest.mark.parametrize("text", SWELLING.values(), ids=SWELLING)
-def test_what_expressions_and_defaults_come_to_is_bounded(
-    place: Place, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place.write(HEAD + text)
-    monkeypatch.setattr(budget, "MAX_EXPANDED", 1_000_000)
-    assert len(place.load().stack.jobs) in (1, 9)
-    monkeypatch.setattr(budget, "MAX_EXPANDED", 600_000)
-    problems = place.problems()
-    assert {problem.what for problem in problems} == {"expansion too large"}
-    assert len(problems) <= 2
-    assert problems[0].path.startswith("jobs.job")
-
-
-def test_gigabyte_is_refused_before_it_is_made(place: Place) -> None:
-    variable = f"variables: {{v: {{default: {'x' * 1_000_000}}}}}\n"
-    place.write(HEAD + variable + jobs(with_environment("'" + "${var.v}" * 1000 + "'")))
-    tracemalloc.start()
-    try:
-        problem = place.problem()
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert problem.what == "expansion too large"
-    assert most < 100_000_000
 
 
 def test_ten_thousand_jobs_with_full_defaults_are_no_bomb() -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
-from jsonschema import Draft202012Validator
 
-from reconciler.core.schema import find_key, manifest_schema
 from reconciler.core.settings import IgnorableClass
 from reconciler.core.stack import IgnoreRule
 from reconciler.decide.drift_check import DriftClass
@@ -46,32 +44,8 @@ def test_rule_takes_the_values_of_variables_on_its_target(place: Place) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "is_valid"),
-    [
-        (RULE, True),
-        ("{key: a, class: '${var.c}', reason: r, until: '${var.u}'}", True),
-        ("{key: a, class: unknown, reason: r}", False),
-        ("{key: a, class: failed}", False),
-    ],
-)
-def test_schema_says_the_same(place: Place, text: str, is_valid: bool) -> None:
-    import json
-
-    from ruamel.yaml import YAML
-
-    rule: Any = json.loads(json.dumps(YAML(typ="safe", pure=True).load(text), default=str))
-    document = {"stack": "a", "drift": {"ignore": [rule]}}
-    assert Draft202012Validator(manifest_schema()).is_valid(document) is is_valid
-
-
 def test_every_class_but_unknown_can_be_ignored() -> None:
     assert set(get_args(IgnorableClass)) == set(DriftClass) - {DriftClass.UNKNOWN}
-
-
-def test_keys_of_a_rule_are_explained() -> None:
-    assert find_key("drift.ignore[].class").type.startswith("one of missing, failed")
-    assert find_key("drift.ignore[].until").limits == "a date such as 2026-12-31"
 
 
 @pytest.mark.parametrize(

@@ -91,12 +91,6 @@ def test_text_of_a_variable_file_is_never_expanded(place: Place) -> None:
     assert value_on(place, None, var_files=[file]) == "a ${env.HOME} ${var.other} $${x"
 
 
-def test_values_that_grow_without_end_are_refused(place: Place) -> None:
-    bomb = ", ".join(f"v{n}: {{default: '${{var.v{n + 1}}}${{var.v{n + 1}}}'}}" for n in range(60))
-    place.write(f"stack: s\ntargets: {{l: {{kind: local}}}}\nvariables: {{{bomb}, v60: {{default: ab}}}}\n")
-    assert place.problems()[0].what == "expansion too large"
-
-
 # --- secrets
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.identity import room_for_description
-from tests.manifest.conftest import HEAD, JOB, Place, place_of
+from tests.manifest.conftest import HEAD, JOB, Place, marked, place_of
 
 
 def test_smallest_job_has_this_body(place: Place) -> None:
@@ -83,3 +83,11 @@ def test_raw_may_be_strange_and_breaks_nothing(place: Place, member: str, value:
         except ManifestInvalid:
             continue
         assert loaded.stack.jobs["a"].digest
+
+
+def test_value_of_a_named_item_that_is_too_long_is_told_at_the_value(place: Place) -> None:
+    place.write(f"{HEAD}defaults: {{algorithm: {{environments: [{{name: A, value: '${{var.v}}'}}]}}}}\n"
+                f"variables: {{v: {{default: {'x' * 4097}}}}}\njobs:\n  a:{JOB}")  # fmt: skip
+    problem = place.problem()
+    assert marked(problem) == "'${var.v}'"
+    assert "4096" in problem.why

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from reconciler.core.stack import DesiredJob
-from reconciler.manifest import expressions as budget
 from reconciler.manifest.jobs import Outputs
 from tests.manifest.conftest import DEFAULTS, HEAD, Place
 
@@ -84,18 +83,6 @@ def test_broken_file_does_not_make_an_output_unknown(place: Place) -> None:
     place.write(manifest("prepare: {extends: t}\n" + train_with(USE)))
     place.write("templates:\n  t: {\n", "more.yaml")
     assert "unknown output" not in [problem.what for problem in place.problems()]
-
-
-def test_paths_that_double_with_each_job_are_refused_and_no_job_is_left_out(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(budget, "MAX_EXPANDED", 1_000_000)
-    twice = "${jobs.jN.outputs.o}${jobs.jN.outputs.o}"
-    chain = "".join(
-        f'j{n}: {{algorithm: {{outputs: {{o: "{twice.replace("N", str(n + 1))}"}}}}}}\n' for n in range(60)
-    )
-    place.write(manifest(chain + "j60: {algorithm: {outputs: {o: obs://b/}}}\n"))
-    assert "expansion too large" in {problem.what for problem in place.problems()}
 
 
 def test_path_made_of_many_outputs_asks_for_each_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

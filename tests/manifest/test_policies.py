@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from jsonschema import Draft202012Validator
 
-from reconciler.core.schema import manifest_schema
 from reconciler.core.stack import Effect
-from reconciler.manifest.load import load_mapping
 from tests.manifest.conftest import Place, marked, place_of
 
 HEAD = "stack: vision\ntargets: {local: {kind: local}}\n"
@@ -61,30 +58,6 @@ def test_expression_of_a_policy_is_not_expanded(place: Place) -> None:
     with_policy(place, "  - {name: a, deny: 'job.key == \"${var.x}\"'}\n")
     [policy] = place.load().stack.policies
     assert policy.expression == 'job.key == "${var.x}"'
-
-
-def test_manifest_that_is_data_may_hold_policies(place: Place) -> None:
-    head = {"stack": "s", "targets": {"l": {"kind": "local"}}}
-    policies = [{"name": "a", "deny": "true"}]
-    loaded = load_mapping({**head, "policies": policies}, place.root, environ={})
-    assert [policy.name for policy in loaded.stack.policies] == ["a"]
-
-
-@pytest.mark.parametrize(
-    ("policies", "is_valid"),
-    [
-        ([{"name": "a", "deny": "true"}], True),
-        ([{"name": "a", "warn": "true", "message": "m", "only": ["create"]}], True),
-        (None, True),
-        ([{"name": "a"}], False),
-        ([{"name": "a", "deny": "true", "warn": "true"}], False),
-        ([{"name": "a", "deny": True}], False),
-        ([{"name": "a", "deny": "true", "only": ["keep"]}], False),
-        ({"a": "true"}, False),
-    ],
-)
-def test_schema_takes_what_the_program_takes(policies: object, is_valid: bool) -> None:
-    assert Draft202012Validator(manifest_schema()).is_valid({"policies": policies}) is is_valid
 
 
 # ── cases beside the manifest ──────────────────────────────────────────────────────────────────────
