@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from reconciler.core.identity import key_problem
 from reconciler.core.scalar import AXIS_NAME, is_boolean, plain, scalar_text
@@ -131,12 +131,12 @@ class Sweeps:
         except NoValue:
             for steps, problem in problems_in(entry.value[MATRIX], self.expander, (MATRIX,)):
                 self._report(entry, steps, *problem)
-        combinations = list(self._combinations(entry, tree)) if len(self.problems) == before else []
+        found = self._combinations(entry, tree) if len(self.problems) == before else []
         value = {name: member for name, member in entry.value.items() if name not in (MATRIX, NAME)}
         members: dict[str, MergedEntry] = {}
         combination_of: dict[str, _Combination] = {}
-        axes = tree.keys() - {INCLUDE, EXCLUDE} if combinations else ()
-        for named_by, combination in combinations:
+        axes = tree.keys() - {INCLUDE, EXCLUDE} if found else ()
+        for named_by, combination in found:
             try:
                 # What an include adds is no axis, unless there are no others.
                 key = self._key(entry, named_by, axes or named_by)
@@ -156,26 +156,25 @@ class Sweeps:
         return members if len(self.problems) == before else {}
 
     def _combinations(self, entry: MergedEntry, tree: Any) -> list[tuple[_Combination, _Combination]]:
-        """Each combination: the values that name it, and all of its values."""
+        """The `combinations` of an entry; none if its matrix has a problem."""
         if problems := list(_problems(tree)):
             for problem in problems:
                 self._report(entry, *problem)
             return []
         axes = {name: values for name, values in tree.items() if name not in (INCLUDE, EXCLUDE)}
-        matrix = Matrix(axes, tree.get(INCLUDE, []), tree.get(EXCLUDE, []))
-        count = prod(map(len, axes.values())) + len(matrix.includes)
+        includes = tree.get(INCLUDE, [])
+        count = prod(map(len, axes.values())) + len(includes)
+        budget = self.expander.budget
         if count > MAX_MEMBERS:
             why = f"{count:,} combinations; at most {MAX_MEMBERS:,} are allowed"
             self._report(entry, (MATRIX,), _INVALID, why, "split it into entries of their own")
-            return []
-        budget = self.expander.budget
-        if not budget.allows(count * (MEMBER + LINK * len(matrix.includes))):
+        elif not budget.allows(count * (MEMBER + LINK * len(includes))):
             self._report(entry, (MATRIX,), *budget.problem()._replace(fix="split the stack"))
-            return []
-        combinations = matrix.combinations()
-        if not combinations:
+        elif found := combinations(axes, includes, tree.get(EXCLUDE, [])):
+            return found
+        else:
             self._report(entry, (MATRIX, EXCLUDE), _INVALID, "exclude leaves no combination")
-        return combinations
+        return []
 
     def _key(self, entry: MergedEntry, named_by: _Combination, axes: Collection[str]) -> str:
         """The key of a member.
@@ -279,30 +278,25 @@ def _value_problems(steps: tuple[PathStep, ...], value: Any) -> Iterator[_Wrong]
         yield steps, "wrong type", f"expected text, a number, true or false, got {found(value)}", None
 
 
-class Matrix(NamedTuple):
-    """What a matrix says, its expressions replaced."""
-
-    axes: Mapping[str, list[Any]]
-    includes: Sequence[Mapping[str, Any]]
-    excludes: Sequence[Mapping[str, Any]]
-
-    def combinations(self) -> list[tuple[_Combination, _Combination]]:
-        """Each combination: the values that name it, and all of its values."""
-        combined = product(*self.axes.values()) if self.axes else ()
-        whole_product = [dict(zip(self.axes, values, strict=True)) for values in combined]
-        excluding = _lookup(whole_product)
-        out = {number for one in self.excludes for number in excluding(one)}
-        kept = [one for number, one in enumerate(whole_product) if number not in out]
-        matching = _lookup(kept)
-        whole = [dict(one) for one in kept]
-        alone: list[_Combination] = []
-        for include in self.includes:
-            numbers = matching({name: value for name, value in include.items() if name in self.axes})
-            for number in numbers:
-                whole[number] |= {**include, **kept[number]}
-            if not numbers:
-                alone.append(include)
-        return [*zip(kept, whole, strict=True), *((one, one) for one in alone)]
+def combinations(
+    axes: Mapping[str, list[Any]], includes: Sequence[_Combination], excludes: Sequence[_Combination]
+) -> list[tuple[_Combination, _Combination]]:
+    """Each combination of a matrix: the values that name it, and all of its values."""
+    combined = product(*axes.values()) if axes else ()
+    whole_product = [dict(zip(axes, values, strict=True)) for values in combined]
+    excluding = _lookup(whole_product)
+    out = {number for one in excludes for number in excluding(one)}
+    kept = [one for number, one in enumerate(whole_product) if number not in out]
+    matching = _lookup(kept)
+    whole = [dict(one) for one in kept]
+    alone: list[_Combination] = []
+    for include in includes:
+        numbers = matching({name: value for name, value in include.items() if name in axes})
+        for number in numbers:
+            whole[number] |= {**include, **kept[number]}
+        if not numbers:
+            alone.append(include)
+    return [*zip(kept, whole, strict=True), *((one, one) for one in alone)]
 
 
 def _is_sweep(entry: MergedEntry) -> bool:

@@ -26,23 +26,17 @@ def body_with(line: str) -> str:
         "raw: {metadata: {x: %s}}",
         "raw: {algorithm: {inputs: {a: {x: %s}}}}",
         "raw: {spec: {x: [%s]}}",
+        "raw: {x: '${var.v}'}",
     ],
 )
 def test_number_that_json_has_not_is_refused_in_raw(place: Place, line: str, number: str) -> None:
-    place.write(f"{HEAD}jobs:\n  a:{body_with(line % number)}")
+    raw = body_with(line.replace("%s", number))
+    place.write(f"{HEAD}variables: {{v: {{default: {number}}}}}\njobs:\n  a:{raw}")
     problem = place.problem()
     assert problem.what == "number out of range"
     assert problem.path.startswith("jobs.a.raw")
-    assert number.startswith(marked(problem).rstrip("…"))
-    assert problem.fix is not None
-    assert number[:50] in problem.fix
-
-
-@pytest.mark.parametrize("number", NO_NUMBERS)
-def test_number_from_a_variable_is_refused_in_raw(place: Place, number: str) -> None:
-    raw = body_with("raw: {x: '${var.v}'}")
-    place.write(f"{HEAD}variables: {{v: {{default: {number}}}}}\njobs:\n  a:{raw}")
-    assert place.problem().what == "number out of range"
+    assert "var" in line or number.startswith(marked(problem).rstrip("…"))
+    assert number[:50] in (problem.fix or "")
 
 
 @pytest.mark.parametrize("number", [str(-(2**63)), str(2**64 - 1), "1e308", "-0.0", "5e-324"])
