@@ -81,8 +81,6 @@ def load(
     `variables` are the values of `--var`, `var_files` the files of `--var-file`, and `environ` is what
     `${env.X}` and `env: X` see (os.environ, if left out). Where only values of sensitive variables are
     missing the stack can be destroyed and checked for drift; planning it raises what is missing.
-    The stack is read as it is on its default target, else on the first whose expressions have a value;
-    `connect` reads it again, from the same bytes, where another target has variables or defaults of its own.
 
     Raises:
         ManifestInvalid: with every problem of every file as `diagnostics`.
@@ -174,8 +172,7 @@ class Stack:
 
         Raises:
             WrongUsage: there is no such target, or `records` is no URL of a store.
-            ManifestInvalid: the target, or the URL of the record store, is not complete, or the manifest
-                is invalid on that target.
+            ManifestInvalid: the target or its record store is not complete, or the manifest is invalid on it.
             ServiceError: no credentials were found, say.
         """
         target, records = _text("target", target), _text("records", records)
@@ -267,10 +264,8 @@ class Session:
     ) -> Plan:
         """Observe, and decide what `apply` would do; nothing is changed.
 
-        `only` narrows the view to some keys, `allow` names guards that let the plan pass, as `--allow`
-        does, and `force` is all of them. With `preflight` the target's catalog is asked, as by `--preflight`:
-        quota, flavors, engines and pools. What that finds, what a guard refuses or blocks, and what could not
-        be read, is said in the plan.
+        `only` narrows the view to some keys, `allow` names guards that let the plan pass, and `force` is all
+        of them. `preflight` asks the target's catalog as well: quota, flavors, engines and pools.
 
         Raises:
             ManifestInvalid: a sensitive variable has no value.
@@ -300,19 +295,16 @@ class Session:
     ) -> Result:
         """Carry a plan out, under the lock, and return what became of it. Calling this is the confirmation.
 
-        Without a plan one is made under the lock. A plan that is given is carried out as it is, or not at
-        all: where something moved since that changes an action, it is stale. `wait` goes on until every job
-        is running or completed, starting retries and what waits for other jobs, each for `timeout_s`
-        seconds at most; `on_event` is told what happens, as the lines of `apply --json`. On Ctrl-C nothing
-        new is begun, what is in flight ends and is recorded, then KeyboardInterrupt is raised.
+        Without a plan one is made under the lock; one that is given is carried out as it is, or not at all.
+        `wait` goes on until every job is running or completed, starting retries and what waits for other
+        jobs, each for `timeout_s` seconds at most; `on_event` gets the lines of `apply --json`. On Ctrl-C
+        what is in flight ends and is recorded, then KeyboardInterrupt is raised.
 
         Raises:
-            Refused: a guard refuses the whole plan; nothing was done. Keys that a guard, a policy or
-                pre-flight blocks are left out, and everything else is done: see `Result.ok`.
+            Refused: a guard refuses the whole plan; nothing was done. For blocked keys see `Result.ok`.
             WrongUsage: the plan is for another stack, or the session is closed.
             StalePlan: something moved, or the plan is for another target; nothing was done.
-            LockHeld: another process holds the lock.
-            RecordsUnavailable: the record store cannot be used.
+            LockHeld, RecordsUnavailable: the lock is held, or its store cannot be used.
             ServiceError: the workspace could not be read.
         """
         if wait not in (None, Goal.RUNNING, Goal.COMPLETED):
@@ -366,8 +358,8 @@ class Session:
     def drift(self, *, since_last: bool = False, remind_s: float = REMIND_S) -> DriftReport:
         """Say what changed on the service since the last apply. The check is recorded.
 
-        With `since_last` it is compared with the last check that could compare: the exit code counts only
-        what is new, has changed, or has lasted for longer than `remind_s` seconds since it was reported last.
+        With `since_last` the exit code counts only what is new or has changed since the last check that could
+        compare, or has lasted for longer than `remind_s` seconds since it was reported last.
 
         Raises:
             ServiceError: the target does not let us read at all.
@@ -479,8 +471,7 @@ class JobClient:
     ) -> Found:
         """Return the jobs that match, regardless of owner, the newest first; the filters of `jobs list`.
 
-        `name` and `algorithm_name` are parts of names; several values of one filter are alternatives.
-        Entries that cannot be read hide no others: they are in the answer's `unreadable`.
+        Several values of one filter are alternatives. Entries that cannot be read are in `unreadable`.
 
         Raises:
             WrongUsage: a filter is none that the service takes.
@@ -524,8 +515,7 @@ class JobClient:
     ) -> str | Iterator[str]:
         """Return the end of a task's log, 5 MB at most, "" while there is none; left out, the first task's.
 
-        With `lines` the last ones only. With `follow` return an iterator over the lines, those of the
-        whole preview first, that ends when the job has ended.
+        With `lines` the last ones only. With `follow` return an iterator over lines that ends with the job.
 
         Raises:
             NotFound: there is no such job.
@@ -657,10 +647,10 @@ class _PlanInputs(NamedTuple):
 
 
 def load_plan(path: AnyPath) -> Plan:
-    """Read a plan that `plan --out` or `Plan.save` wrote. `session.apply` holds it to its preconditions.
+    """Read a plan that `plan --out` or `Plan.save` wrote; `session.apply` holds it to its preconditions.
 
-    Its secrets are looked up when it is applied: in the environment of the session, in the values that its
-    stack was loaded with, and where they came from.
+    Its secrets are looked up then: in the environment of the session, in the values that its stack was
+    loaded with, and where they came from.
 
     Raises:
         WrongUsage: there is no such file.

@@ -140,7 +140,11 @@ class Console:
             sys.stdout.write(_encodable(text, sys.stdout))
             sys.stdout.flush()
         except OSError as error:
-            if not _says_that_nobody_reads(error, sys.stdout):
+            # The other end of the pipe is closed, or the terminal was hung up.
+            is_device = False
+            with suppress(OSError, ValueError):
+                is_device = stat.S_ISCHR(os.fstat(sys.stdout.fileno()).st_mode)
+            if not (isinstance(error, BrokenPipeError) or (is_device and error.errno == errno.EIO)):
                 raise
             self.lose_reader()
 
@@ -242,14 +246,6 @@ class Console:
             why = f"{found.filename} is {found.strerror}"
             fix = "use a regular file, or a new one"
             raise WrongUsage(Diagnostic("not a regular file", why, fix)) from None
-
-
-def _says_that_nobody_reads(error: OSError, stream: TextIO) -> bool:
-    """Whether the other end of a pipe is closed, or the terminal was hung up."""
-    is_device = False
-    with suppress(OSError, ValueError):
-        is_device = stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
-    return isinstance(error, BrokenPipeError) or (is_device and error.errno == errno.EIO)
 
 
 def has_reader(stream: TextIO) -> bool:

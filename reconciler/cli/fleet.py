@@ -7,11 +7,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -34,7 +33,7 @@ from reconciler.fleet import (
     sent,
     with_digest,
 )
-from reconciler.manifest.files import StackRoot, find_roots
+from reconciler.manifest.files import find_roots
 from reconciler.render import Content, formats_of
 from reconciler.text import printable
 from reconciler.version import __version__
@@ -54,13 +53,29 @@ def check_fleet() -> int:
     command, options = context.info_name or "", context.params
     scheduler: str | None = context.meta["scheduler"]
     specs = requested_outputs(options.get("outputs") or ())
-    _check_options(options, specs)
+    if options.get("plan_file") is not None:
+        why = "--out saves the plan of one stack; with --fleet there are many"
+        fix = "save the plan of one stack: reconciler plan PATH --out FILE"
+        raise WrongUsage(Diagnostic("--out with --fleet", why, fix))
+    known = formats_of(Content.FLEET)
+    for name in (spec.format for spec in specs if spec.format not in known):
+        why, fix = f"{name} shows one stack", f"use one of {', '.join(known)}"
+        raise WrongUsage(Diagnostic("no such format for a fleet", why, fix))
     # A fleet is many short runs: what one leaves behind has to go.
     gc.enable()
     exits.redirect()
     var_files = [Path(path).resolve() for path in options.get("var_files") or ()]
     roots = find_roots(options["paths"], var_files)
-    request = _request(command, {**options, "var_files": var_files}, specs)
+    formats = {spec.format for spec in specs}
+    request = FleetRequest(
+        command,
+        {n: as_plain(v) for n, v in {**options, "var_files": var_files}.items() if n not in _OF_REPORT},
+        # The summary of a step of a workflow is Markdown.
+        formats=tuple(sorted(formats | {"markdown"} if "github" in formats else formats)),
+        colour=OutputSpec("text", None) in specs and console.style(sys.stdout).colour,
+        verbosity=console.verbosity,
+        directory=directory_in_repository(),
+    )
     is_from_environment = context.get_parameter_source("records") is ParameterSource.ENVIRONMENT
     to_send = request if scheduler is None else sent(request, is_records_from_environment=is_from_environment)
     top = Path(os.path.commonpath([Path(path).resolve() for path in options["paths"] or [Path()]]))
@@ -71,7 +86,12 @@ def check_fleet() -> int:
         for root in roots
         if root.problem is not None
     ]
-    tasks = [_task(root, top) for root in roots if root.problem is None]
+    tasks, here = [], Path.cwd()
+    for root in (root for root in roots if root.problem is None):
+        place = root.directory
+        shown = place.relative_to(here) if place.is_relative_to(here) else place
+        prefix = "" if shown == Path() else f"{shown.as_posix().rstrip('/')}/"
+        tasks.append(StackTask(str(place), place.relative_to(top).as_posix(), prefix, root.name))
     with fleet_progress(len(roots)) as tell:
 
         def take(result: StackResult) -> None:
@@ -81,12 +101,12 @@ def check_fleet() -> int:
         for result in results:
             tell(result)
         try:
-            here = StackRunner(os.environ, threading.Event(), learn=console.redact.learn)
+            runner = StackRunner(os.environ, threading.Event(), learn=console.redact.learn)
             if scheduler is None:
-                here.check_all(request, tasks, take)
+                runner.check_all(request, tasks, take)
             else:
                 unclear = check_variables(request, tasks)
-                here.check_all(request, unclear, take)
+                runner.check_all(request, unclear, take)
                 there = [with_digest(task, request) for task in tasks if task not in unclear]
                 check_on_cluster(scheduler, to_send, there, take)
         except (KeyboardInterrupt, Stopped, ReconcilerError):
@@ -128,39 +148,6 @@ def _mark_shown(
         texts += [f"warning: {one}; the next check reports its drift again" for one in problems]
         for text in texts:
             console.say(printable(f"{result.root}: {text}"), "warning")
-
-
-def _check_options(options: Mapping[str, Any], specs: Sequence[OutputSpec]) -> None:
-    if options.get("plan_file") is not None:
-        why = "--out saves the plan of one stack; with --fleet there are many"
-        fix = "save the plan of one stack: reconciler plan PATH --out FILE"
-        raise WrongUsage(Diagnostic("--out with --fleet", why, fix))
-    known = formats_of(Content.FLEET)
-    for name in (spec.format for spec in specs if spec.format not in known):
-        why, fix = f"{name} shows one stack", f"use one of {', '.join(known)}"
-        raise WrongUsage(Diagnostic("no such format for a fleet", why, fix))
-
-
-def _request(command: str, options: Mapping[str, Any], specs: Sequence[OutputSpec]) -> FleetRequest:
-    wanted = {spec.format for spec in specs}
-    if "github" in wanted:
-        wanted.add("markdown")  # the summary of the step
-    to_stdout = any(spec == OutputSpec("text", None) for spec in specs)
-    return FleetRequest(
-        command,
-        {name: as_plain(value) for name, value in options.items() if name not in _OF_REPORT},
-        formats=tuple(sorted(wanted)),
-        colour=to_stdout and console.style(sys.stdout).colour,
-        verbosity=console.verbosity,
-        directory=directory_in_repository(),
-    )
-
-
-def _task(root: StackRoot, top: Path) -> StackTask:
-    directory, here = root.directory, Path.cwd()
-    shown = directory.relative_to(here) if directory.is_relative_to(here) else directory
-    prefix = "" if shown == Path() else f"{shown.as_posix().rstrip('/')}/"
-    return StackTask(str(directory), directory.relative_to(top).as_posix(), prefix, root.name)
 
 
 def _check_names(report: FleetReport) -> None:

@@ -276,14 +276,6 @@ def _sets(attribute: str, **settings: Any) -> dict[str, Any]:
     return {"expose_value": False, "is_eager": True, "show_default": False, "callback": callback, **settings}
 
 
-def _no_colour(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    console.colour = "never" if value else console.colour
-
-
-def _no_pager(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    console.may_page = not value
-
-
 _FORMATS, _WHEN = click.Choice(["text", "json"]), click.Choice(["auto", "always", "never"])
 _COMMON = (
     option(
@@ -299,8 +291,18 @@ _COMMON = (
         type=_WHEN,
         **_sets("colour", default="auto"),
     ),
-    flag("--no-color", "Disable colours.", expose_value=False, callback=_no_colour),
-    flag("--no-pager", "Do not use a pager for long output.", expose_value=False, callback=_no_pager),
+    flag(
+        "--no-color",
+        "Disable colours.",
+        expose_value=False,
+        callback=lambda ctx, param, value: setattr(console, "colour", "never" if value else console.colour),
+    ),
+    flag(
+        "--no-pager",
+        "Do not use a pager for long output.",
+        expose_value=False,
+        callback=lambda ctx, param, value: setattr(console, "may_page", not value),
+    ),
 )
 
 

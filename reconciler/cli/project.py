@@ -282,11 +282,6 @@ def _topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
     return opt.starting_with(incomplete, (*_TABLES, _ORIGIN, *(key.path for key in language_keys())))
 
 
-def _words_of_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What follows a topic of `explain`: keys behind `origin`, and nothing behind the others."""
-    return opt.keys_and_paths(ctx, param, incomplete) if ctx.params.get("topic") == _ORIGIN else []
-
-
 @opt.command(
     "explain",
     click.argument(
@@ -295,7 +290,14 @@ def _words_of_topic(ctx: click.Context, param: click.Parameter, incomplete: str)
         default="states",
         shell_complete=_topics,
     ),
-    click.argument("words", nargs=-1, metavar="", shell_complete=_words_of_topic),
+    click.argument(
+        "words",
+        nargs=-1,
+        metavar="",
+        shell_complete=lambda ctx, param, begun: (
+            opt.keys_and_paths(ctx, param, begun) if ctx.params.get("topic") == _ORIGIN else []
+        ),
+    ),
     opt.VARIABLES,
     opt.TARGET_NAME,
 )
