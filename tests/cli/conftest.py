@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +11,21 @@ import pytest
 
 from reconciler.cli.console import console
 from reconciler.cli.main import cli, run
-from reconciler.emulator import Application, ManualClock, Store, create_app, running
+from reconciler.emulator import Application, Effect, Fault, Job, ManualClock, Store, create_app, running
 from reconciler.secrets import Redactor
+from tests.apply.service import SharedTime
+from tests.modelarts.building import a_body
 
+#: One text, or several.
+Texts = str | Sequence[str]
+#: The operations of the service that change something.
+CHANGING = {
+    "CreateTrainingJob",
+    "ChangeTrainingJobDescription",
+    "StopTrainingJob",
+    "DeleteTrainingJob",
+    "BatchDeleteTrainingJob",
+}
 JOB = """\
   {key}:
     description: {key} of the test
@@ -45,20 +57,48 @@ class Said(NamedTuple):
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-class Reconciler(NamedTuple):
-    """The command line: `reconciler("plan", "--json")`."""
+class Reconciler:
+    """The command line: `reconciler("jobs show --json", job_id)`; the first text is split at its spaces."""
 
-    capsys: pytest.CaptureFixture[str]
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
 
-    def __call__(self, *arguments: str) -> Said:
-        code = run(cli, list(arguments))
+    def __call__(self, line: str = "", *more: str) -> Said:
+        code = run(cli, [*line.split(), *more])
         captured = self.capsys.readouterr()
         return Said(code, captured.out, captured.err)
+
+    def ends(
+        self,
+        code: int,
+        line: str,
+        *more: str,
+        out: Texts | None = None,
+        err: Texts | None = None,
+        lacks: Texts = (),
+    ) -> Said:
+        """Run a command that has to exit with this code.
+
+        The texts have to be in what it writes, those of `lacks` in neither stream; "" means nothing at all.
+        """
+        said = self(line, *more)
+        assert said.code == code, said
+        for texts, written in ((out, said.out), (err, said.err)):
+            assert texts != "" or written == ""
+            for text in _each(texts or ()):
+                assert text in written
+        for text in _each(lacks):
+            assert text not in said.out + said.err
+        return said
 
     def apply(self, text: str) -> None:
         """Have a manifest in the current directory, and its jobs on the target."""
         write(text)
-        assert self("apply", "--yes").code == 0
+        self.ends(0, "apply --yes")
+
+
+def _each(texts: Texts) -> Sequence[str]:
+    return [texts] if isinstance(texts, str) else texts
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +140,79 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
         monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
         with running(app) as url:
             yield Service(url, app, clock)
+
+
+class World(Reconciler):
+    """The command line and a service for it; waiting moves the clock of both, and takes no time."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], service: Service) -> None:
+        super().__init__(capsys)
+        self.service, self.store, self.url = service, service.store, service.url
+        self.time = SharedTime(service.clock)
+
+    def manifest(self, *keys: str, **more: str) -> str:
+        """A manifest with these jobs, on this service."""
+        return manifest(*keys, url=self.url, **more)
+
+    def write(self, *keys: str, **more: str) -> Path:
+        """Have these jobs declared in the current directory."""
+        return write(self.manifest(*keys, **more))
+
+    def put(self, name: str = "a", phase: str = "", description: str = "", **body: Any) -> Job:
+        """A job of somebody's, which stays in its phase if that is given."""
+        job = self.store.create("p1", {**a_body(name, description), **body})
+        if phase:
+            self.store.set_phase(job.id, phase)
+            self.store.hold(job.id)
+        return job
+
+    def fail(self, operation: str | None = None, effect: Effect = Effect.ANSWER, **more: Any) -> None:
+        """Let requests fail from now on."""
+        self.service.app.faults.add(Fault(effect, operation=operation, **more))
+
+    def job(self, name: str) -> Job:
+        """The job of that name."""
+        return next(job for job in self.store.jobs() if job.name == name)
+
+    def phases(self) -> dict[str, str]:
+        """The phase of each job, by its name."""
+        return {job.name: job.life.phase for job in self.store.jobs()}
+
+    def set_phase(self, phase: str, *names: str) -> None:
+        """Bring these jobs, or all, into a phase."""
+        for job in self.store.jobs():
+            if not names or job.name in names:
+                self.store.set_phase(job.id, phase)
+
+    def describe(self, name: str, text: str) -> None:
+        """Change the description of a job by hand."""
+        self.store.edit(self.job(name).id, lambda body: body["metadata"].update(description=text))
+
+    def descriptions(self) -> dict[str, str]:
+        """The description of each job, by its name."""
+        return {job.name: job.body["metadata"]["description"] for job in self.store.jobs()}
+
+    @property
+    def requests(self) -> list[str]:
+        """The operations that were asked for, in order."""
+        return [served.operation for served in self.service.app.requests]
+
+    @property
+    def changes(self) -> list[str]:
+        """Those that change something."""
+        return [operation for operation in self.requests if operation in CHANGING]
+
+    def forget_requests(self) -> None:
+        """Count from here on."""
+        self.service.app.requests.clear()
+
+
+@pytest.fixture
+def world(capsys: pytest.CaptureFixture[str], service: Service, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A service, and the command line in an empty directory."""
+    world = World(capsys, service)
+    monkeypatch.setattr("reconciler.modelarts.clock.SystemClock", lambda *_: world.time)
+    return world
 
 
 def manifest(*keys: str, url: str | None = None, lr: str = "0.1", more: str = "") -> str:
