@@ -1,13 +1,13 @@
-"""What a signal does to a process that sleeps: nothing more is sent, and it ends within a second or two."""
+"""What a signal does to a command that sleeps: nothing more is sent, and it ends within a second or two."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
+import threading
 import time
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import pytest
 from pydantic import BaseModel, ConfigDict, GetPydanticSchema
@@ -15,18 +15,19 @@ from pydantic import BaseModel, ConfigDict, GetPydanticSchema
 from reconciler import __main__
 from reconciler.cli import exits
 from reconciler.emulator import Effect, Fault
-from tests.cli.conftest import Reconciler, Service, manifest, write
-from tests.cli.terminal import start
+from tests.cli.conftest import Reconciler, Service, World, manifest, write
 from tests.cli.test_adopt import UPDATE, by_hand
-from tests.processes import Waited, wait_without_reaping
 
 LIST, CREATE, STOP = "ListTrainingJobs", "CreateTrainingJob", "StopTrainingJob"
 EXITS = {signal.SIGHUP: 129, signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
-def throttled(operation: str) -> Fault:
-    return Fault(
-        Effect.ANSWER, operation=operation, status=429, code="APIGW.0308", retry_after_s=60, count=None
+Ended = TypeVar("Ended")
+
+
+def throttled(service: Service, operation: str) -> None:
+    service.app.faults.add(
+        Fault(Effect.ANSWER, operation=operation, status=429, code="APIGW.0308", retry_after_s=60, count=None)
     )
 
 
@@ -34,61 +35,80 @@ def asked(service: Service, operation: str) -> int:
     return sum(request.operation == operation for request in service.app.requests)
 
 
-def interrupted(number: int, when: Callable[[], bool], *arguments: str) -> tuple[int, str]:
-    """Run the command line, send a signal when something holds; returns the exit code and stderr."""
-    process = start(*arguments, stdout=subprocess.DEVNULL)
-    ends_s = time.monotonic() + 20
-    while not when() and time.monotonic() < ends_s:
-        time.sleep(0.02)
-    time.sleep(0.2)
-    waited = Waited(process.pid)
-    process.send_signal(number)
-    wait_without_reaping(process.pid)
-    waited_s = waited.seconds
-    _, err = process.communicate(timeout=20)
-    assert waited_s < 1.5, "waits end within a second"
-    return process.returncode, err
+def interrupt(number: int, when: Callable[[], bool], run: Callable[[], Ended]) -> Ended:
+    """Run something that ends soon after a signal, which is sent when something holds."""
+    sent_s: list[float] = []
+
+    def send() -> None:
+        ends_s = time.monotonic() + 20
+        while not when() and time.monotonic() < ends_s:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        sent_s.append(time.monotonic())
+        ident = threading.main_thread().ident
+        assert ident is not None
+        signal.pthread_kill(ident, number)
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    result = run()
+    assert time.monotonic() - sent_s[0] < 1.5, "waits end within a second"
+    sending.join()
+    return result
 
 
-@pytest.mark.parametrize("number", EXITS)
-def test_throttled_create_is_not_sent_after_the_signal(service: Service, number: int) -> None:
+def interrupted(
+    reconciler: Reconciler, code: int, when: Callable[[], bool], line: str, err: str = ""
+) -> None:
+    number = next(number for number, own in EXITS.items() if own == code)
+    said = interrupt(number, when, lambda: reconciler(line))
+    assert (said.code, "Traceback" in said.err) == (code, False), said
+    assert err in said.err
+
+
+@pytest.mark.parametrize("code", EXITS.values())
+def test_throttled_create_is_not_sent_after_the_signal(
+    reconciler: Reconciler, service: Service, code: int
+) -> None:
     write(manifest("a", url=service.url))
-    service.app.faults.add(throttled(CREATE))
-    code, err = interrupted(number, lambda: asked(service, CREATE) == 1, "apply", "--yes")
-    assert code == EXITS[signal.Signals(number)], err
+    throttled(service, CREATE)
+    interrupted(reconciler, code, lambda: asked(service, CREATE) == 1, "apply --yes")
     assert asked(service, CREATE) == 1
     assert service.store.jobs() == []
-    assert "Traceback" not in err
 
 
 def test_throttled_terminate_is_not_sent_after_the_signal(reconciler: Reconciler, service: Service) -> None:
     reconciler.apply(manifest("a", url=service.url))
-    service.app.faults.add(throttled(STOP))
-    code, err = interrupted(signal.SIGINT, lambda: asked(service, STOP) == 1, "destroy", "--yes")
-    assert (code, asked(service, STOP)) == (130, 1), err
-    assert "a was marked as stopped, but not terminated" in err
+    throttled(service, STOP)
+    words = "a was marked as stopped, but not terminated"
+    interrupted(reconciler, 130, lambda: asked(service, STOP) == 1, "destroy --yes", words)
+    assert asked(service, STOP) == 1
 
 
-def test_throttled_look_ends_with_the_signal_and_nothing_is_done(service: Service) -> None:
+def test_throttled_look_ends_with_the_signal_and_nothing_is_done(
+    reconciler: Reconciler, service: Service
+) -> None:
     write(manifest("a", url=service.url))
-    service.app.faults.add(throttled(LIST))
-    code, err = interrupted(signal.SIGINT, lambda: asked(service, LIST) >= 1, "apply", "--yes")
-    assert (code, asked(service, CREATE), "Traceback" in err) == (130, 0, False), err
+    throttled(service, LIST)
+    interrupted(reconciler, 130, lambda: asked(service, LIST) >= 1, "apply --yes")
+    assert asked(service, CREATE) == 0
 
 
-def test_wait_ends_with_the_signal_and_no_job_with_it(service: Service) -> None:
+def test_wait_ends_with_the_signal_and_no_job_with_it(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", url=service.url))
-    arguments = ("apply", "--yes", "--wait", "completed", "--timeout", "1h")
-    code, err = interrupted(signal.SIGTERM, lambda: len(service.store.jobs()) == 1, *arguments)
-    assert (code, asked(service, STOP)) == (143, 0), err
+    line = "apply --yes --wait completed --timeout 1h"
+    interrupted(reconciler, 143, lambda: len(service.store.jobs()) == 1, line)
+    assert asked(service, STOP) == 0
 
 
-def test_throttled_update_of_an_adoption_is_not_sent_after_the_signal(service: Service) -> None:
+def test_throttled_update_of_an_adoption_is_not_sent_after_the_signal(
+    reconciler: Reconciler, service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(manifest("a", url=service.url))
-    job = by_hand(service)
-    service.app.faults.add(throttled(UPDATE))
-    code, err = interrupted(signal.SIGHUP, lambda: asked(service, UPDATE) == 1, "adopt", "a", job.id, "--yes")
-    assert (code, asked(service, UPDATE), "Traceback" in err) == (129, 1, False), err
+    job = by_hand(World(capsys, service))
+    throttled(service, UPDATE)
+    interrupted(reconciler, 129, lambda: asked(service, UPDATE) == 1, f"adopt a {job.id} --yes")
+    assert asked(service, UPDATE) == 1
     assert service.store.find(job.id).body["metadata"]["description"] == "by hand"
 
 

@@ -41,9 +41,9 @@ def notifying(*entries: str, keys: tuple[str, ...] = ("a",), url: str | None = N
 def test_drift_is_told_once_until_it_is_time_to_remind(reconciler: Reconciler, receiver: Receiver) -> None:
     notifying(f"{{url: '{receiver.url('chat')}'}}")
     for _ in range(3):
-        assert reconciler("drift").code == 2
+        reconciler.ends(2, "drift")
     assert receiver.titles("chat") == ["test on there: drift, 1 new"]
-    assert reconciler("drift", "--remind", "0s").code == 2
+    reconciler.ends(2, "drift --remind 0s")
     assert receiver.titles("chat")[1:] == ["test on there: drift, 1 lasting"]
 
 
@@ -52,16 +52,15 @@ def test_url_that_fails_is_told_and_tried_again_and_changes_no_exit_code(
 ) -> None:
     notifying("{url: '${var.chat}', on: [missing]}")
     monkeypatch.setenv("CHAT", receiver.url(f"broken/{SECRET}"))
-    said = reconciler("drift", "-v", "-o", "prometheus=m.prom", "-o", "text")
-    assert said.code == 2
-    assert "not notified (notify at jobs.yaml:7:6)" in said.err
-    assert SECRET not in said.out + said.err
+    reconciler.ends(
+        2, "drift -v -o prometheus=m.prom -o text", err="not notified (notify at jobs.yaml:7:6)", lacks=SECRET
+    )
     assert 'reconciler_notifications_failed_total{stack="test",target="there",command="drift"} 1.0' in Path(
         "m.prom"
     ).read_text(encoding="utf-8")
     monkeypatch.setenv("CHAT", receiver.url("chat"))
-    assert reconciler("drift").code == 2
-    assert reconciler("drift").code == 2
+    reconciler.ends(2, "drift")
+    reconciler.ends(2, "drift")
     assert receiver.titles("chat") == ["test on there: drift, 1 lasting"]
 
 
@@ -70,9 +69,9 @@ def test_url_that_fails_does_not_change_the_exit_code_of_later_checks(
 ) -> None:
     notifying("{url: '${var.chat}', on: [missing]}")
     monkeypatch.setenv("CHAT", receiver.url("broken"))
-    assert [reconciler("drift", "--since-last").code for _ in range(3)] == [2, 0, 0]
+    assert [reconciler("drift --since-last").code for _ in range(3)] == [2, 0, 0]
     monkeypatch.setenv("CHAT", receiver.url("chat"))
-    assert [reconciler("drift", "--since-last").code for _ in range(2)] == [0, 0]
+    assert [reconciler("drift --since-last").code for _ in range(2)] == [0, 0]
     assert receiver.titles("chat") == ["test on there: drift, 1 lasting"]
 
 
@@ -86,18 +85,14 @@ def test_each_url_is_told_of_its_classes_only(reconciler: Reconciler, receiver: 
 
 def test_url_without_a_value_is_told_and_drift_is_shown_all_the_same(reconciler: Reconciler) -> None:
     notifying("{url: '${var.chat}'}")
-    said = reconciler("drift")
-    assert said.code == 2
-    assert '"chat" has no value' in said.err
+    reconciler.ends(2, "drift", err='"chat" has no value')
 
 
 def test_without_apprise_the_extra_is_named(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
     notifying("{url: 'json://127.0.0.1:1/'}")
     monkeypatch.setitem(sys.modules, "apprise", None)
-    said = reconciler("drift")
-    assert (said.code, "pip install 'reconciler[notify]'" in said.err) == (2, True)
-    said = reconciler("validate")
-    assert (said.code, "warning: Apprise is not installed" in said.err) == (0, True)
+    reconciler.ends(2, "drift", err="pip install 'reconciler[notify]'")
+    reconciler.ends(0, "validate", err="warning: Apprise is not installed")
 
 
 @pytest.mark.parametrize(
@@ -112,9 +107,7 @@ def test_without_apprise_the_extra_is_named(reconciler: Reconciler, monkeypatch:
 )
 def test_what_is_wrong_is_told_by_validate(reconciler: Reconciler, entry: str, words: str) -> None:
     notifying(entry)
-    said = reconciler("validate")
-    assert said.code == 65
-    assert words in said.err
+    reconciler.ends(65, "validate", err=words)
 
 
 @pytest.mark.parametrize(
@@ -129,9 +122,7 @@ def test_what_is_wrong_is_told_by_validate(reconciler: Reconciler, entry: str, w
 )
 def test_url_in_the_manifest_is_in_no_message(reconciler: Reconciler, entry: str) -> None:
     notifying(entry)
-    said = reconciler("validate")
-    assert said.code == 65
-    assert SECRET not in said.out + said.err
+    reconciler.ends(65, "validate", lacks=SECRET)
 
 
 @pytest.mark.parametrize(
@@ -147,9 +138,7 @@ def test_url_in_the_manifest_is_in_no_message(reconciler: Reconciler, entry: str
 def test_url_where_none_may_stand_is_in_no_message(reconciler: Reconciler, section: str) -> None:
     write(manifest("a", more=f"{section}\n"))
     for more in ((), ("--json",)):
-        said = reconciler("validate", *more)
-        assert said.code == 65
-        assert SECRET not in said.out + said.err
+        reconciler.ends(65, "validate", *more, lacks=SECRET)
 
 
 def test_apply_that_failed_is_told(
@@ -158,11 +147,11 @@ def test_apply_that_failed_is_told(
     monkeypatch.setenv("CHAT", receiver.url("chat"))
     notifying(f"{{url: '{receiver.url('chat')}', on: [apply_failed]}}", url=service.url)
     service.app.faults.add(Fault(Effect.ANSWER, operation=CREATE, status=400, code="ModelArts.2758", count=1))
-    assert reconciler("apply", "--yes").code == 5
+    reconciler.ends(5, "apply --yes")
     [message] = receiver.messages["chat"]
     assert message["title"] == "test on there: apply failed, 1 of its actions"
     assert message["message"].startswith("create a: failed")
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.ends(0, "apply --yes")
     assert len(receiver.messages["chat"]) == 1
 
 
@@ -227,5 +216,5 @@ def test_secret_that_the_service_repeats_is_in_no_notification(
 def test_saved_plan_holds_no_url(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHAT", f"json://there/{SECRET}")
     notifying("{url: '${var.chat}'}", f"{{url: 'json://here/{SECRET}'}}")
-    assert reconciler("plan", "--out", "plan.json").code == 0
+    reconciler.ends(0, "plan --out plan.json")
     assert SECRET not in Path("plan.json").read_text(encoding="utf-8")

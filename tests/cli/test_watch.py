@@ -8,7 +8,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +21,10 @@ from reconciler import watch as loop
 from reconciler.__main__ import main
 from reconciler.cli import watch
 from reconciler.cli.main import cli, run
-from reconciler.emulator import Effect, Fault, Store
+from reconciler.emulator import Store
 from tests.cli.conftest import Service, manifest, put_finished_job, write
 from tests.cli.lock_helpers import held_by
-from tests.cli.test_interrupted import CREATE, asked, interrupted
+from tests.cli.test_interrupted import CREATE, asked, interrupt, throttled
 from tests.notify.receiver import receiving
 from tests.processes import children
 
@@ -135,16 +136,22 @@ def nothing() -> None:
     """Leave all as it is before the next check."""
 
 
-def jobs() -> list[Any]:
-    """The jobs of the local target."""
+def jobs(phase: str = "") -> list[str]:
+    """The names of the jobs of the local target, in a phase or in any."""
     with Store(".reconciler/local.sqlite3") as store:
-        return [job for job in store.jobs() if job.name != "earlier"]
+        return sorted(
+            job.name for job in store.jobs() if job.name != "earlier" and phase in ("", job.life.phase)
+        )
 
 
 @pytest.fixture
 def stack() -> Path:
     put_finished_job()
     return write(manifest("a", "b"))
+
+
+def codes(said: Watched) -> list[int]:
+    return [check["exit_code"] for check in said.checks]
 
 
 @pytest.mark.usefixtures("stack")
@@ -155,21 +162,22 @@ def test_json_prints_a_line_for_each_check(watching: Watching) -> None:
 
     said = watching("--json", between=[nothing, apply])
     first, second, third = said.checks
-    assert said.code == 143
+    assert (said.code, codes(said)) == (143, [2, 2, 0])
     assert list(first) == ["type", "ts", "number", "exit_code", "summary", "new", "gone"]
-    assert (first["type"], first["number"], first["exit_code"]) == ("check", 1, 2)
-    assert first["summary"]["missing"] == 2
+    assert (first["type"], first["number"], first["summary"]["missing"]) == ("check", 1, 2)
     assert [(one["class"], one["key"]) for one in first["new"]] == [("missing", "a"), ("missing", "b")]
-    assert (second["number"], second["exit_code"], second["new"], second["gone"]) == (2, 2, [], [])
-    assert (third["exit_code"], [one["key"] for one in third["gone"]]) == (0, ["a", "b"])
+    assert (second["number"], second["new"], second["gone"]) == (2, [], [])
+    assert [one["key"] for one in third["gone"]] == ["a", "b"]
 
 
 @pytest.mark.usefixtures("stack")
 def test_text_is_a_short_line_for_each_check_and_the_drift_that_is_new(watching: Watching) -> None:
-    lines = watching(between=[nothing]).out.splitlines()
-    words = [line.partition("Z ")[2] for line in (lines[0], lines[3])]
-    assert words == ["check 1: 2 missing", "check 2: 2 missing"]
-    assert lines[1] == "  new: missing a: declared, but no job exists"
+    lines = [line.rpartition("Z ")[2] for line in watching(between=[nothing]).out.splitlines()]
+    assert [lines[n] for n in (0, 1, 3)] == [
+        "check 1: 2 missing",
+        "  new: missing a: declared, but no job exists",
+        "check 2: 2 missing",
+    ]
     assert len(lines) == 4
 
 
@@ -181,9 +189,7 @@ def test_options_of_the_console_are_those_of_its_checks(watching: Watching) -> N
 
 
 @pytest.mark.usefixtures("stack")
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_signal_ends_it_in_order(watching: Watching, number: int, code: int) -> None:
     said = watching(number=number)
     assert (said.code, "Traceback" in said.err) == (code, False)
@@ -191,39 +197,53 @@ def test_signal_ends_it_in_order(watching: Watching, number: int, code: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
+    ("arguments", "words"),
     [
-        (("nowhere/",), 64, "nowhere"),
-        (("--every", "0s"), 64, "at least 1s"),
-        (("--jitter", "101%"), 64, "not a percentage"),
-        (("--window", "Mon"), 64, "Mon-Fri 07:00-19:00 Europe/Berlin"),
-        (("--listen", "nowhere"), 64, "127.0.0.1:9464"),
-        (("--listen", "127.0.0.1:99999"), 64, "127.0.0.1:9464"),
-        (("--listen", "127.0.0.1:" + "9" * 5000), 64, "127.0.0.1:9464"),
-        (("--listen", "127.0.0.1:-1"), 64, "127.0.0.1:9464"),
-        (("--listen", "[::1:9464"), 64, "127.0.0.1:9464"),
-        (("--listen", "nowhere.invalid:9464"), 64, "cannot listen"),
-        (("--listen", "192.0.2.1:9464"), 64, "cannot listen"),
-        (("--listen", "x" * 300 + ":9464"), 64, "cannot listen"),
-        (("--listen", "a..b:9464"), 64, "cannot listen"),
-        (("--max-actions", "-1"), 64, "max-actions"),
-        (("-o", "html"), 64, "html=FILE"),
-        (("-o", "prometheus"), 64, "prometheus=FILE"),
-        (("--target", "nowhere"), 64, "nowhere"),
+        (["nowhere/"], "nowhere"),
+        (["--every", "0s"], "at least 1s"),
+        (["--jitter", "101%"], "not a percentage"),
+        (["--window", "Mon"], "Mon-Fri 07:00-19:00 Europe/Berlin"),
+        *(
+            (["--listen", where], "127.0.0.1:9464")
+            for where in (
+                "nowhere",
+                "127.0.0.1:99999",
+                "127.0.0.1:" + "9" * 5000,
+                "127.0.0.1:-1",
+                "[::1:9464",
+            )
+        ),
+        *(
+            (["--listen", f"{host}:9464"], "cannot listen")
+            for host in ("nowhere.invalid", "192.0.2.1", "x" * 300, "a..b")
+        ),
+        (["--max-actions", "-1"], "max-actions"),
+        (["-o", "html"], "html=FILE"),
+        (["-o", "prometheus"], "prometheus=FILE"),
+        (["--target", "nowhere"], "nowhere"),
     ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
 @pytest.mark.usefixtures("stack")
-def test_wrong_use_ends_it_at_once(
-    watching: Watching, arguments: tuple[str, ...], code: int, words: str
-) -> None:
+def test_wrong_use_ends_it_at_once(watching: Watching, arguments: list[str], words: str) -> None:
     said = watching(*arguments, between=[nothing])
-    assert said.code == code
+    assert (said.code, "check 2" in said.out) == (64, False)
     assert words in said.err
-    assert "check 2" not in said.out
+
+
+@pytest.mark.usefixtures("stack")
+def test_port_in_use_is_wrong_use(watching: Watching) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        said = watching("--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+    assert (said.code, said.out) == (64, "")
+    assert "cannot listen" in said.err
+
+
+INVALID = "stack: test\njobs: {a: {n: 1}}\n"
 
 
 def test_manifest_that_is_invalid_from_the_start_ends_it(watching: Watching) -> None:
-    write("stack: test\njobs: {a: {n: 1}}\n")
+    write(INVALID)
     said = watching("--json", between=[nothing])
     assert (said.code, len(said.checks)) == (65, 1)
     assert "jobs.yaml:2:" in said.err
@@ -231,22 +251,22 @@ def test_manifest_that_is_invalid_from_the_start_ends_it(watching: Watching) -> 
 
 @pytest.mark.usefixtures("stack")
 def test_manifest_is_read_anew_and_an_invalid_one_is_a_failed_check(watching: Watching) -> None:
-    said = watching(
-        "--json", between=[lambda: write("stack: test\njobs: {a: {n: 1}}\n"), lambda: write(manifest("a"))]
-    )
-    assert [check["exit_code"] for check in said.checks] == [2, 65, 2]
+    said = watching("--json", between=[lambda: write(INVALID), lambda: write(manifest("a"))])
+    assert codes(said) == [2, 65, 2]
     assert (said.checks[1]["summary"], said.checks[1]["new"]) == ({}, [])
     assert said.checks[1]["problem"]
     assert "jobs.yaml:2:" in said.err
     assert [one["key"] for one in said.checks[2]["gone"]] == ["b"]
 
 
+# ── --apply ────────────────────────────────────────────────────────────────────────────────────────
+
+
 @pytest.mark.usefixtures("stack")
 def test_apply_asks_nobody_and_does_each_thing_once(watching: Watching) -> None:
     said = watching("--apply", "--json", between=[nothing])
     assert [check["applied"] for check in said.checks] == ["applied: 2 done", "nothing to apply"]
-    assert [check["exit_code"] for check in said.checks] == [2, 0]
-    assert sorted(job.body["metadata"]["name"] for job in jobs()) == ["a", "b"]
+    assert (codes(said), jobs()) == ([2, 0], ["a", "b"])
 
 
 @pytest.mark.usefixtures("stack")
@@ -260,14 +280,14 @@ def test_plan_with_more_actions_than_allowed_is_refused(
     assert jobs() == []
     run(cli, ["history", "--json"])
     runs = json.loads(capfd.readouterr().out)["runs"]
-    assert [(one["kind"], one["result"]) for one in runs if one["kind"] == "apply"] == [("apply", "refused")]
+    assert [one["result"] for one in runs if one["kind"] == "apply"] == ["refused"]
+    assert "--max-actions has no effect without --apply" in watching("--max-actions", "1").err
 
 
 @pytest.mark.usefixtures("stack")
 def test_outside_of_every_window_nothing_is_applied(watching: Watching) -> None:
     tomorrow = time.strftime("%a", time.gmtime(time.time() + 2 * 86400))
-    said = watching("--apply", "--window", f"{tomorrow} 10:00-10:01", "--json")
-    [check] = said.checks
+    [check] = watching("--apply", "--window", f"{tomorrow} 10:00-10:01", "--json").checks
     assert check["applied"].startswith(f"2 actions wait; the window opens {tomorrow} ")
     assert (check["plan"]["create"], jobs()) == (2, [])
     assert watching("--apply", "--window", "00:00-24:00", "--json").checks[0]["applied"] == "applied: 2 done"
@@ -278,8 +298,7 @@ def test_denied_job_hides_no_other_from_an_unattended_apply(watching: Watching) 
     keys = [f"job-{number:02}" for number in range(19)]
     write(manifest("a", *keys, more=policy))
     said = watching("--apply", "--json", between=[nothing])
-    assert [check["exit_code"] for check in said.checks] == [3, 3]
-    assert sorted(job.name for job in jobs()) == keys
+    assert (codes(said), jobs()) == ([3, 3], keys)
     assert said.checks[1]["applied"] == "nothing to apply, 1 blocked"
     assert "not today" in said.err
 
@@ -288,31 +307,43 @@ def test_guard_that_doubts_all_of_a_plan_stands_in_the_way_of_an_unattended_appl
     write(manifest(*"abcdef"))
     watching("--apply")
     write(manifest("a"))
-    said = watching("--apply", "--json")
-    assert (said.checks[0]["exit_code"], said.checks[0]["applied"]) == (3, "refused: too many terminations")
-    assert [job.name for job in jobs() if job.life.phase == "Terminating"] == []
+    [check] = watching("--apply", "--json").checks
+    assert (check["exit_code"], check["applied"]) == (3, "refused: too many terminations")
+    assert jobs("Terminating") == []
 
 
-def test_options_of_an_apply_without_one_are_told(watching: Watching, stack: Path) -> None:
-    assert "--max-actions has no effect without --apply" in watching("--max-actions", "1").err
+@pytest.mark.usefixtures("stack")
+def test_lock_of_somebody_else_keeps_an_apply_back_and_hides_no_drift(watching: Watching) -> None:
+    with held_by("bob"):
+        [check] = watching("--apply", "--json").checks
+    assert (check["exit_code"], check["summary"]["missing"]) == (6, 2)
+    assert check["applied"].startswith("not applied: ")
+    assert jobs() == []
 
 
-@pytest.fixture
-def silent_service(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A service that takes every connection and never says a word."""
+def test_signal_within_an_apply_ends_it_in_order(watching: Watching, service: Service) -> None:
+    write(manifest("a", url=service.url))
+    throttled(service, CREATE)
+    said = interrupt(signal.SIGTERM, lambda: asked(service, CREATE) == 1, lambda: watching("--apply"))
+    assert (said.code, asked(service, CREATE)) == (143, 1), said.err
+    assert service.store.jobs() == []
+
+
+# ── checks that fail ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_check_that_runs_out_of_time_is_ended_and_reported(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service takes every connection and never says a word."""
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-
-
-def test_check_that_runs_out_of_time_is_ended_and_reported(watching: Watching, silent_service: str) -> None:
-    write(manifest("a", url=silent_service))
-    began_s = time.monotonic()
-    said = watching("--check-timeout", "1s", "--json")
+        write(manifest("a", url=f"http://127.0.0.1:{listening.getsockname()[1]}"))
+        began_s = time.monotonic()
+        said = watching("--check-timeout", "1s", "--json")
     assert time.monotonic() - began_s < 20
-    [check] = said.checks
-    assert check["exit_code"] == 8
-    assert "--check-timeout" in check["problem"]
+    assert codes(said) == [8]
+    assert "--check-timeout" in said.checks[0]["problem"]
     assert "the check was ended" in said.err
 
 
@@ -320,14 +351,18 @@ def test_check_that_could_read_nothing_says_why(watching: Watching, monkeypatch:
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "t")
     write(manifest("a", url="http://127.0.0.1:9"))
     said = watching("--json")
-    assert [check["exit_code"] for check in said.checks] == [8]
+    assert codes(said) == [8]
     assert "the service cannot be reached: http://127.0.0.1:9" in said.err
     assert "error: not everything could be read" in said.err
 
 
+# ── reports, metrics, notifications ────────────────────────────────────────────────────────────────
+
+
 @pytest.mark.usefixtures("stack")
-def test_metrics_file_is_written_after_each_check_and_left_as_it_is(watching: Watching) -> None:
-    watching("-o", "prometheus=m.prom", between=[lambda: Path("m.prom").unlink()])
+def test_files_are_written_after_each_check(watching: Watching) -> None:
+    outputs = ("-o", "json=drift.json", "-o", "html=drift.html", "-o", "prometheus=m.prom")
+    watching(*outputs, between=[lambda: Path("m.prom").unlink()])
     families = text_string_to_metric_families(Path("m.prom").read_text(encoding="utf-8"))
     samples = {
         (sample.name, sample.labels.get("class", sample.labels.get("exit_code", ""))): sample.value
@@ -338,11 +373,6 @@ def test_metrics_file_is_written_after_each_check_and_left_as_it_is(watching: Wa
     assert samples["reconciler_run_success", ""] == 1
     assert samples["reconciler_watch_checks_total", "2"] == 2
     assert samples["reconciler_watch_interval_seconds", ""] == 900
-
-
-@pytest.mark.usefixtures("stack")
-def test_report_of_each_check_goes_to_its_files(watching: Watching) -> None:
-    watching("-o", "json=drift.json", "-o", "html=drift.html")
     assert json.loads(Path("drift.json").read_text(encoding="utf-8"))["summary"]["missing"] == 2
     assert "data-key" in Path("drift.html").read_text(encoding="utf-8")
 
@@ -358,51 +388,19 @@ def test_report_that_cannot_be_written_hides_no_drift(watching: Watching) -> Non
 
 
 @pytest.mark.usefixtures("stack")
-def test_port_in_use_is_wrong_use(watching: Watching) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        said = watching("--listen", f"127.0.0.1:{taken.getsockname()[1]}")
-    assert said.code == 64
-    assert "cannot listen" in said.err
-    assert said.out == ""
-
-
-@pytest.mark.usefixtures("stack")
 def test_gateway_that_is_not_there_changes_nothing(watching: Watching) -> None:
     said = watching("--push-gateway", "http://user:tell-nobody@127.0.0.1:1", "--json", between=[nothing])
-    assert [check["exit_code"] for check in said.checks] == [2, 2]
-    assert said.err.count("metrics not pushed") == 2
+    assert (codes(said), said.err.count("metrics not pushed")) == ([2, 2], 2)
     assert "tell-nobody" not in said.err
 
 
-def test_signal_within_an_apply_ends_it_in_order(service: Service) -> None:
-    write(manifest("a", url=service.url))
-    fault = Fault(
-        Effect.ANSWER, operation=CREATE, status=429, code="APIGW.0308", retry_after_s=60, count=None
-    )
-    service.app.faults.add(fault)
-    code, err = interrupted(signal.SIGTERM, lambda: asked(service, CREATE) == 1, "watch", "--apply")
-    assert code == 143, err
-    assert asked(service, CREATE) == 1
-    assert service.store.jobs() == []
-
-
-@pytest.mark.usefixtures("stack")
-def test_lock_of_somebody_else_keeps_an_apply_back_and_hides_no_drift(watching: Watching) -> None:
-    with held_by("bob"):
-        [check] = watching("--apply", "--json").checks
-    assert (check["exit_code"], check["summary"]["missing"]) == (6, 2)
-    assert check["applied"].startswith("not applied: ")
-    assert jobs() == []
-
-
 def test_url_that_works_is_not_told_again_while_another_one_fails(watching: Watching) -> None:
+    import_module("apprise")  # each check is forked from here
+
     with receiving() as receiver:
-        urls = [receiver.url("good"), receiver.url("broken")]
-        entries = "".join(f"  - {{url: '{url}'}}\n" for url in urls)
+        entries = "".join(f"  - {{url: '{receiver.url(name)}'}}\n" for name in ("good", "broken"))
         write(manifest("a", more=f"notify:\n{entries}"))
         put_finished_job()
         said = watching("--json", between=[nothing, nothing])
-        titles = receiver.titles
-        assert (len(titles("good")), len(titles("broken"))) == (1, 3)
-    assert said.err.count("not notified") == 3
-    assert [check["exit_code"] for check in said.checks] == [2, 2, 2]
+        assert [len(receiver.titles(name)) for name in ("good", "broken")] == [1, 3]
+    assert (codes(said), said.err.count("not notified")) == ([2, 2, 2], 3)
