@@ -24,7 +24,7 @@ SECRET = "hf_abcdefghijklmnopqrstuvwxyz0123"
 def by_hand(world: World, name: str = "a", description: str = "by hand", **parameters: str) -> Job:
     """Start the job of the manifest by hand."""
     values = {"lr": "0.1", **parameters}
-    body = {
+    body: dict[str, Any] = {
         "algorithm": {
             "code_dir": "obs://b/code/",
             "boot_file": "obs://b/code/train.py",

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.conftest import World, write
 
 VALUES = "[0.1, 0.01, 1e-3, 0.5, 0.05]"
 KEYS = ["sweep-lr-0_001", "sweep-lr-0_01", "sweep-lr-0_05", "sweep-lr-0_1", "sweep-lr-0_5"]
 
 
-def a_sweep(service: Service, matrix: str, axis: str = "lr", more: str = "") -> None:
-    text = manifest("sweep", url=service.url).replace("lr: 0.1", f"lr: '${{matrix.{axis}}}'")
+def a_sweep(world: World, matrix: str, axis: str = "lr", more: str = "") -> None:
+    text = world.manifest("sweep").replace("lr: 0.1", f"lr: '${{matrix.{axis}}}'")
     write(text.replace("  sweep:\n", f"  sweep:\n    matrix: {{{matrix}}}\n{more}"))
 
 
@@ -30,14 +30,14 @@ def leave(checkout: str) -> None:
         shutil.rmtree(Path(".reconciler"))
 
 
-def five_hours_on(reconciler: Reconciler, service: Service) -> None:
+def five_hours_on(world: World) -> None:
     """Every member has run for five hours."""
-    assert reconciler("apply", "-y").code == 0
-    service.clock.advance(minutes=5)
-    for job in service.store.jobs():
-        service.store.hold(job.id)
-    service.clock.advance(hours=5)
-    assert {job.life.phase for job in service.store.jobs()} == {"Running"}
+    world.ends(0, "apply -y")
+    world.time.sleep(300)
+    for job in world.store.jobs():
+        world.store.hold(job.id)
+    world.time.sleep(18000)
+    assert {job.life.phase for job in world.store.jobs()} == {"Running"}
 
 
 def actions(document: dict[str, Any]) -> dict[str, str]:
@@ -48,80 +48,76 @@ def fixes(document: dict[str, Any]) -> list[str]:
     return [one["fix"] for one in document["warnings"] if one["what"] == "may be a rename"]
 
 
-def test_axis_added_while_members_run_is_a_conflict_and_ends_nothing(
-    reconciler: Reconciler, service: Service, checkout: str
-) -> None:
-    a_sweep(service, f"lr: {VALUES}")
-    five_hours_on(reconciler, service)
+def test_axis_added_while_members_run_is_a_conflict_and_ends_nothing(world: World, checkout: str) -> None:
+    a_sweep(world, f"lr: {VALUES}")
+    five_hours_on(world)
     leave(checkout)
-    a_sweep(service, f"lr: {VALUES}, batch: [64, 128]")
-    document = reconciler("plan", "--json").document
+    a_sweep(world, f"lr: {VALUES}, batch: [64, 128]")
+    document = world("plan --json").document
     assert {actions(document)[key] for key in KEYS} == {"conflict"}
     assert fixes(document) == []
-    assert "no longer produced by sweep" in reconciler("why", KEYS[0]).out
-    reconciler("apply", "-y")
-    assert {job.life.phase for job in service.store.jobs() if job.name in KEYS} == {"Running"}
-    report = reconciler("drift", "--json").document
+    assert "no longer produced by sweep" in world("why", KEYS[0]).out
+    world("apply -y")
+    assert {job.life.phase for job in world.store.jobs() if job.name in KEYS} == {"Running"}
+    report = world("drift --json").document
     assert [entry["key"] for entry in report["drift"] if entry["key"] in KEYS] == []
     assert {entry["key"] for entry in report["pending"]} >= {*KEYS}
     # still so with the next plan, and until somebody says otherwise
-    assert {actions(reconciler("plan", "--json").document)[key] for key in KEYS} == {"conflict"}
-    a_sweep(service, f"lr: {VALUES}, batch: [64, 128]", more="    lifecycle: {on_change: replace}\n")
-    assert {actions(reconciler("plan", "--json").document)[key] for key in KEYS} == {"terminate"}
+    assert {actions(world("plan --json").document)[key] for key in KEYS} == {"conflict"}
+    a_sweep(world, f"lr: {VALUES}, batch: [64, 128]", more="    lifecycle: {on_change: replace}\n")
+    assert {actions(world("plan --json").document)[key] for key in KEYS} == {"terminate"}
 
 
-def test_hint_that_is_followed_keeps_every_running_member(
-    reconciler: Reconciler, service: Service, checkout: str
-) -> None:
-    a_sweep(service, f"lr: {VALUES}")
-    five_hours_on(reconciler, service)
+def test_hint_that_is_followed_keeps_every_running_member(world: World, checkout: str) -> None:
+    a_sweep(world, f"lr: {VALUES}")
+    five_hours_on(world)
     leave(checkout)
-    a_sweep(service, f"lr: {VALUES}, batch: [64]")
-    document = reconciler("plan", "--json").document
+    a_sweep(world, f"lr: {VALUES}, batch: [64]")
+    document = world("plan --json").document
     assert fixes(document) == ['add `formerly: "sweep-lr-${matrix.lr}"` to sweep to keep its jobs']
     follow = '    formerly: "sweep-lr-${matrix.lr}"\n'
-    a_sweep(service, f"lr: {VALUES}, batch: [64]", more=follow)
-    assert {*actions(reconciler("plan", "--json").document).values()} == {"update"}
-    assert reconciler("apply", "-y").code == 0
-    assert sorted(job.name for job in service.store.jobs()) == KEYS
-    assert {job.life.phase for job in service.store.jobs()} == {"Running"}
-    assert {*actions(reconciler("plan", "--json").document).values()} == {"keep"}
-    a_sweep(service, f"lr: {VALUES}, batch: [64]")
-    assert {*actions(reconciler("plan", "--json").document).values()} == {"keep"}
+    a_sweep(world, f"lr: {VALUES}, batch: [64]", more=follow)
+    assert {*actions(world("plan --json").document).values()} == {"update"}
+    world.ends(0, "apply -y")
+    assert sorted(job.name for job in world.store.jobs()) == KEYS
+    assert {job.life.phase for job in world.store.jobs()} == {"Running"}
+    assert {*actions(world("plan --json").document).values()} == {"keep"}
+    a_sweep(world, f"lr: {VALUES}, batch: [64]")
+    assert {*actions(world("plan --json").document).values()} == {"keep"}
 
 
 @pytest.mark.parametrize("matrix", ["rate: {}", "rate: {}, batch: [64]"])
 def test_renamed_axis_runs_finished_members_again_and_the_hint_keeps_them(
-    reconciler: Reconciler, service: Service, checkout: str, matrix: str
+    world: World, checkout: str, matrix: str
 ) -> None:
-    a_sweep(service, f"lr: {VALUES}")
-    assert reconciler("apply", "-y").code == 0
-    service.clock.advance(hours=24)
-    assert {job.life.phase for job in service.store.jobs()} == {"Completed"}
+    a_sweep(world, f"lr: {VALUES}")
+    world.ends(0, "apply -y")
+    world.time.sleep(86400)
+    assert {job.life.phase for job in world.store.jobs()} == {"Completed"}
     leave(checkout)
     matrix = matrix.format(VALUES)
-    a_sweep(service, matrix, axis="rate")
-    said = reconciler("plan", "--json")
+    a_sweep(world, matrix, axis="rate")
+    said = world("plan --json")
     assert sorted(action["rerun_of_key"] for action in said.document["actions"]) == KEYS
     assert said.code == 3
     assert fixes(said.document) == ['add `formerly: "sweep-lr-${matrix.rate}"` to sweep to keep its jobs']
-    assert reconciler("apply", "-y").code == 3
-    assert len(service.store.jobs()) == len(KEYS)
-    a_sweep(service, matrix, axis="rate", more='    formerly: "sweep-lr-${matrix.rate}"\n')
-    assert {*actions(reconciler("plan", "--json").document).values()} == {"update"}
+    world.ends(3, "apply -y")
+    assert len(world.store.jobs()) == len(KEYS)
+    a_sweep(world, matrix, axis="rate", more='    formerly: "sweep-lr-${matrix.rate}"\n')
+    assert {*actions(world("plan --json").document).values()} == {"update"}
 
 
-def test_value_taken_out_before_an_hour_ends_its_member(reconciler: Reconciler, service: Service) -> None:
-    a_sweep(service, "lr: [0.1, 0.01]")
-    assert reconciler("apply", "-y").code == 0
-    service.clock.advance(minutes=5)
-    a_sweep(service, "lr: [0.1]")
-    assert actions(reconciler("plan", "--json").document) == {
+def test_value_taken_out_before_an_hour_ends_its_member(world: World) -> None:
+    a_sweep(world, "lr: [0.1, 0.01]")
+    world.ends(0, "apply -y")
+    world.time.sleep(300)
+    a_sweep(world, "lr: [0.1]")
+    assert actions(world("plan --json").document) == {
         "sweep-lr-0_01": "terminate",
         "sweep-lr-0_1": "keep",
     }
-    assert reconciler("plan", "--out", "saved.plan").code == 0
-    for job in service.store.jobs():
-        service.store.hold(job.id)
-    service.clock.advance(hours=2)
-    assert reconciler("apply", "--plan", "saved.plan", "-y").code == 4
+    world.ends(0, "plan --out saved.plan")
+    for job in world.store.jobs():
+        world.store.hold(job.id)
+    world.time.sleep(7200)
+    world.ends(4, "apply --plan saved.plan -y")

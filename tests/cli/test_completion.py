@@ -37,9 +37,7 @@ def offered(*args: str, incomplete: str = "") -> list[str]:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_script_names_the_program_and_is_accepted_by_its_shell(reconciler: Reconciler, shell: str) -> None:
-    said = reconciler("completion", shell)
-    assert said.code == 0
-    assert "_RECONCILER_COMPLETE" in said.out
+    said = reconciler.ends(0, "completion", shell, out="_RECONCILER_COMPLETE")
     if found := shutil.which(shell):
         subprocess.run([found, "-n"], input=said.out, text=True, check=True, timeout=30)
 

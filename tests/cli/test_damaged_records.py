@@ -49,7 +49,7 @@ def test_each_command_says_that_the_records_are_damaged(
     reconciler: Reconciler, service: Service, damage: str
 ) -> None:
     write(manifest("a", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.ends(0, "apply --yes")
     write(manifest("a", "b", url=service.url))
     DAMAGES[damage](FILE)
     content = FILE.read_bytes()

@@ -7,17 +7,19 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from reconciler.decide.doctor import Check, Health, of_clock, of_memory, of_quota
 from reconciler.emulator import Effect, Fault, ManualClock, Store, create_app, running
 from reconciler.modelarts.known_secrets import FILE_VARIABLE
-from tests.cli.conftest import Reconciler, Said, Service, manifest, write
+from tests.cli.conftest import CHANGING, Reconciler, Said, Service, manifest, write
 from tests.cli.lock_helpers import held_by
 from tests.modelarts.building import ACCESS_KEY, SECRET_KEY, a_body
 from tests.modelarts.serving import Iam
+
+AWAY = "http://127.0.0.1:9"
 
 
 class RealTime:
@@ -50,13 +52,30 @@ def signed(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             yield url
 
 
-def checks(said: Said) -> dict[str, dict[str, Any]]:
-    """The checks of a JSON answer, by name."""
-    return {check["name"]: check for check in said.document["checks"]}
+class Findings(NamedTuple):
+    """What `doctor --json` found: the checks by name, and those that are wrong."""
+
+    said: Said
+    checks: dict[str, dict[str, Any]]
+    wrong: list[str]
+
+    def status(self, name: str) -> str:
+        return str(self.checks[name]["status"])
+
+    def detail(self, name: str) -> str:
+        return str(self.checks[name]["detail"])
+
+    def fix(self, name: str) -> str:
+        return self.checks[name]["fix"] or ""
 
 
-def wrong(said: Said) -> list[str]:
-    return [name for name, check in checks(said).items() if check["status"] == "wrong"]
+def doctor(reconciler: Reconciler, code: int, *wrong: str, options: str = "") -> Findings:
+    """Run it: it ends with this code, and these checks are wrong."""
+    said = reconciler.ends(code, f"doctor --json {options}")
+    checks = {check["name"]: check for check in said.document["checks"]}
+    found = [name for name, check in checks.items() if check["status"] == "wrong"]
+    assert found == list(wrong), checks
+    return Findings(said, checks, found)
 
 
 @pytest.fixture
@@ -71,27 +90,27 @@ def stack(service: Service) -> Service:
 
 def test_all_is_well_and_nothing_is_changed(reconciler: Reconciler, stack: Service) -> None:
     stack.store.create("p1", a_body("somebody-elses"))
-    said = reconciler("doctor", "--json")
-    assert (said.code, said.document["well"]) == (0, True)
-    assert said.document["target"]["project_id"] == "p1"
-    found = checks(said)
-    assert {name for name, check in found.items() if check["status"] != "ok"} == {"history"}
-    assert found["records"]["detail"].endswith("records.sqlite3; nothing is recorded yet")
-    assert found["lock"]["detail"] == "not held"
-    assert found["credentials"]["detail"] == "token, from MODELARTS_AUTH_TOKEN"
-    assert found["project"]["detail"] == "p1, from the target"
-    assert found["quota"]["detail"] == "1 of 10000 job records"
+    found = doctor(reconciler, 0)
+    document = found.said.document
+    assert (document["well"], document["target"]["project_id"]) == (True, "p1")
+    assert {name for name, check in found.checks.items() if check["status"] != "ok"} == {"history"}
+    assert found.detail("records").endswith("records.sqlite3; nothing is recorded yet")
+    for name, detail in {
+        "lock": "not held",
+        "credentials": "token, from MODELARTS_AUTH_TOKEN",
+        "project": "p1, from the target",
+        "quota": "1 of 10000 job records",
+    }.items():
+        assert found.detail(name) == detail
     text = reconciler("doctor").out
-    assert text.splitlines()[-1] == f"Doctor: {len(found) - 1} ok, 1 note, 0 wrong."
-    assert "tell-nobody-1" not in text + said.out
-    changing = {"CreateTrainingJob", "ChangeTrainingJobDescription", "StopTrainingJob", "DeleteTrainingJob"}
-    assert not changing & {served.operation for served in stack.app.requests}
+    assert text.splitlines()[-1] == f"Doctor: {len(found.checks) - 1} ok, 1 note, 0 wrong."
+    assert "tell-nobody-1" not in text + found.said.out
+    assert not CHANGING & {served.operation for served in stack.app.requests}
 
 
 def test_local_target_needs_no_credentials(reconciler: Reconciler) -> None:
     write(manifest("a"))
-    said = reconciler("doctor", "--json")
-    assert (said.code, checks(said)["credentials"]["detail"]) == (0, "none required")
+    assert doctor(reconciler, 0).detail("credentials") == "none required"
 
 
 def test_check_that_otc_does_not_offer_is_no_fault(
@@ -100,8 +119,7 @@ def test_check_that_otc_does_not_offer_is_no_fault(
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
     with Store() as store, running(create_app(store, token="tell-nobody-1", cloud="otc")) as url:
         write(manifest("a", url=url).replace("project_id: p1", "project_id: p1, cloud: otc"))
-        said = reconciler("doctor", "--json")
-    assert (said.code, checks(said)["quota"]["status"]) == (0, "not checked")
+        assert doctor(reconciler, 0).status("quota") == "not checked"
 
 
 # --- credentials
@@ -114,31 +132,27 @@ def test_source_of_the_credentials_is_shown_and_never_their_value(
     path = write(f"[basic]\nak = {ACCESS_KEY}\nsk = {SECRET_KEY}\n", "keys.ini")
     monkeypatch.setenv(FILE_VARIABLE, str(path))
     for detail in ("access key, from HUAWEICLOUD_SDK_AK", "access key, from keys.ini [basic]"):
-        said = reconciler("doctor", "--json")
-        assert (said.code, checks(said)["credentials"]["detail"]) == (0, detail)
-        assert SECRET_KEY not in said.out + said.err
+        found = doctor(reconciler, 0)
+        assert found.detail("credentials") == detail
+        assert SECRET_KEY not in found.said.out + found.said.err
         for name in ("HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK"):
             monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize(
-    ("variables", "part", "words"),
-    [
-        ({}, "fix", "MODELARTS_AUTH_TOKEN"),
-        ({"HUAWEICLOUD_SDK_AK": ACCESS_KEY}, "detail", "HUAWEICLOUD_SDK_SK is not"),
-    ],
+    ("variables", "words"),
+    [({}, "MODELARTS_AUTH_TOKEN"), ({"HUAWEICLOUD_SDK_AK": ACCESS_KEY}, "HUAWEICLOUD_SDK_SK is not")],
     ids=["none", "half a key"],
 )
 def test_missing_credentials_are_7_and_nothing_is_asked(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], part: str, words: str
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], words: str
 ) -> None:
-    write(manifest("a", url="http://127.0.0.1:9"))
+    write(manifest("a", url=AWAY))
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    said = reconciler("doctor", "--json")
-    assert (said.code, wrong(said)) == (7, ["credentials"])
-    assert words in checks(said)["credentials"][part]
-    assert checks(said)["endpoint"]["status"] == "not checked"
+    found = doctor(reconciler, 7, "credentials")
+    assert words in found.detail("credentials") + found.fix("credentials")
+    assert found.status("endpoint") == "not checked"
 
 
 @pytest.fixture
@@ -157,26 +171,22 @@ def test_wrong_password_is_a_matter_of_the_credentials(
     reconciler: Reconciler, by_password: Iam, monkeypatch: pytest.MonkeyPatch, project: str
 ) -> None:
     monkeypatch.setenv("OS_PROJECT_NAME", "eu-de")
-    write(manifest("a", url="http://127.0.0.1:9").replace(", project_id: p1", project))
+    write(manifest("a", url=AWAY).replace(", project_id: p1", project))
     fix = "fix: check OS_USERNAME, OS_PASSWORD, OS_USER_DOMAIN_NAME"
     refused(reconciler, 7, "IAM rejected the login: no: ", fix)
     by_password.logins.clear()
-    said = reconciler("doctor", "--json")
-    assert wrong(said) == ["credentials"]
-    assert checks(said)["endpoint"]["status"] == "not checked"
-    assert len(by_password.logins) == 1
-    assert "S3cretPassword" not in said.out + said.err
+    found = doctor(reconciler, 7, "credentials")
+    assert (found.status("endpoint"), len(by_password.logins)) == ("not checked", 1)
+    assert "S3cretPassword" not in found.said.out + found.said.err
 
 
 def test_unreachable_identity_service_says_nothing_of_the_endpoint(
     reconciler: Reconciler, by_password: Iam, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OS_AUTH_URL", "http://127.0.0.1:9/v3")
-    write(manifest("a", url="http://127.0.0.1:9"))
-    said = reconciler("doctor", "--json")
-    assert (said.code, wrong(said)) == (8, ["credentials"])
-    assert checks(said)["credentials"]["fix"] == "check OS_AUTH_URL"
-    assert checks(said)["endpoint"]["status"] == "not checked"
+    monkeypatch.setenv("OS_AUTH_URL", f"{AWAY}/v3")
+    write(manifest("a", url=AWAY))
+    found = doctor(reconciler, 8, "credentials")
+    assert (found.fix("credentials"), found.status("endpoint")) == ("check OS_AUTH_URL", "not checked")
 
 
 # --- the faults that everybody meets: one paragraph, and what to do; the same for a plan
@@ -185,26 +195,21 @@ def test_unreachable_identity_service_says_nothing_of_the_endpoint(
 def refused(reconciler: Reconciler, code: int, *words: str) -> None:
     """Plan and doctor end with this code, and say these words."""
     for command in ("plan", "doctor"):
-        said = reconciler(command)
-        assert said.code == code
-        assert "Traceback" not in said.out + said.err
-        for word in words:
-            assert word in said.out + said.err
+        said = reconciler.ends(code, command, lacks="Traceback")
+        assert all(word in said.out + said.err for word in words), said
 
 
 def test_bad_credentials(reconciler: Reconciler, signed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write(manifest("a", url=signed))
     monkeypatch.setenv("HUAWEICLOUD_SDK_SK", "forged-secret-key")
     refused(reconciler, 7, "fix: check the credentials", "APIGW.0301")
-    said = reconciler("doctor", "--json")
-    assert wrong(said) == ["authentication"]
-    assert checks(said)["may check names"]["status"] == "not checked"
+    assert doctor(reconciler, 7, "authentication").status("may check names") == "not checked"
 
 
 def test_wrong_project(reconciler: Reconciler, service: Service) -> None:
     write(manifest("a", url=service.url).replace("project_id: p1", "project_id: p2"))
     refused(reconciler, 7, "fix: the credentials belong to another project", "ModelArts.2786")
-    assert wrong(reconciler("doctor", "--json")) == ["project"]
+    doctor(reconciler, 7, "project")
 
 
 def test_wrong_region(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +227,7 @@ def test_wrong_region(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -
         assert out.count("Name or service not known") == 1, "once for all keys"
         line = r"^  (\? )?unknown +a +.*the list could not be read( \(seen since .*\))?$"
         assert re.search(line, out, re.M)
-    assert wrong(reconciler("doctor", "--json")) == ["endpoint"]
+    doctor(reconciler, 8, "endpoint")
 
 
 @pytest.mark.parametrize(("ahead_s", "word"), [(1200, "20 min ahead of"), (-1200, "20 min behind")])
@@ -232,7 +237,11 @@ def test_clock_that_is_twenty_minutes_off(
     write(manifest("a", url=signed))
     clock.ahead_s = ahead_s
     refused(reconciler, 7, f"{word} the service's", "fix: synchronize this machine's clock")
-    assert wrong(reconciler("doctor", "--json")) == ["clock"]
+    doctor(reconciler, 7, "clock")
+
+
+def fail(service: Service, operation: str | None = None, effect: Effect = Effect.ANSWER, **more: Any) -> None:
+    service.app.faults.add(Fault(effect, operation=operation, count=None, **more))
 
 
 @pytest.mark.parametrize(
@@ -247,7 +256,7 @@ def test_clock_that_is_twenty_minutes_off(
 def test_rejected_token_says_what_to_do(
     reconciler: Reconciler, stack: Service, code: str, message: str, words: tuple[str, ...]
 ) -> None:
-    stack.app.faults.add(Fault(Effect.ANSWER, count=None, status=401, code=code, message=message))
+    fail(stack, status=401, code=code, message=message)
     refused(reconciler, 7, *words)
 
 
@@ -295,41 +304,35 @@ def test_refused_call_is_one_wrong_check(
     requests: int,
 ) -> None:
     stack.store.create("p1", a_body("somebody-elses"))
-    status, code = answer
-    stack.app.faults.add(Fault(Effect.ANSWER, operation=operation, count=None, status=status, code=code))
-    said = reconciler("doctor", "--json")
-    assert (said.code, wrong(said)) == (7, [name])
-    found = checks(said)
-    assert (found[name]["fix"] or "").startswith(fix.replace("role:", "ask for a role that includes"))
-    assert ("role" in (found[name]["fix"] or "")) is fix.startswith("role:")
+    fail(stack, operation, status=answer[0], code=answer[1])
+    found = doctor(reconciler, 7, name)
+    assert found.fix(name).startswith(fix.replace("role:", "ask for a role that includes"))
+    assert ("role" in found.fix(name)) is fix.startswith("role:")
     assert len(stack.app.requests) == requests
     if requests > 1:
-        assert found["may list jobs"]["status"] == ("wrong" if operation == LIST else "ok")
-        assert (found["adoption"]["status"] == "not checked") is (requests < 8)
+        assert found.status("may list jobs") == ("wrong" if operation == LIST else "ok")
+        assert (found.status("adoption") == "not checked") is (requests < 8)
     if fix.startswith("role:"):
-        assert found["endpoint"]["status"] == "ok"
+        assert found.status("endpoint") == "ok"
 
 
 def test_forged_token_is_not_sent_again(
     reconciler: Reconciler, stack: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "forged-token-2")
-    assert reconciler("doctor").code == 7
+    reconciler.ends(7, "doctor")
     assert len(stack.app.requests) == 1
 
 
 def test_server_error_is_8(reconciler: Reconciler, stack: Service) -> None:
-    stack.app.faults.add(Fault(Effect.ANSWER, status=503, count=None))
-    said = reconciler("doctor", "--json")
-    assert (said.code, wrong(said)) == (8, ["endpoint"])
+    fail(stack, status=503)
+    doctor(reconciler, 8, "endpoint")
 
 
 def test_incomplete_target_is_1(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
     write(manifest("a", url="https://x").replace(", project_id: p1", ""))
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
-    said = reconciler("doctor", "--json")
-    assert said.code == 1
-    assert "HUAWEICLOUD_SDK_PROJECT_ID" in checks(said)["target"]["fix"]
+    assert "HUAWEICLOUD_SDK_PROJECT_ID" in doctor(reconciler, 1, "target").fix("target")
 
 
 # --- records and lock
@@ -337,43 +340,34 @@ def test_incomplete_target_is_1(reconciler: Reconciler, monkeypatch: pytest.Monk
 
 def test_records_that_cannot_be_written_are_1(reconciler: Reconciler, stack: Service) -> None:
     write("a file, where a directory is wanted", ".reconciler")
-    said = reconciler("doctor", "--json")
-    assert (said.code, wrong(said)) == (1, ["records"])
+    doctor(reconciler, 1, "records")
     write(manifest("a"))
-    assert reconciler("doctor").code == 1
+    reconciler.ends(1, "doctor")
 
 
 @pytest.mark.parametrize(
-    ("records", "words"),
+    ("records", "code", "words"),
     [
-        ("sqlite:////tmp/elsewhere/records.sqlite3", "records.sqlite3; nothing is recorded yet"),
-        ("sqlite:////dev/null/records.sqlite3", "/dev/null: "),
-        ("sqlite:///jobs.yaml/r.db", "ROOT/jobs.yaml: "),  # relative to the root
-        ("postgresql://nobody:tell-nobody-2@127.0.0.1:1/r", "the record store cannot be reached: postgresql"),
+        ("sqlite:////tmp/elsewhere/records.sqlite3", 0, "records.sqlite3; nothing is recorded yet"),
+        ("sqlite:////dev/null/records.sqlite3", 1, "/dev/null: "),
+        ("sqlite:///jobs.yaml/r.db", 1, "ROOT/jobs.yaml: "),  # relative to the root
+        ("postgresql://nobody:tell-nobody-2@127.0.0.1:1/r", 1, "the record store cannot be reached: postg"),
     ],
 )
 def test_another_store_is_named_and_tried(
-    reconciler: Reconciler, stack: Service, records: str, words: str
+    reconciler: Reconciler, stack: Service, records: str, code: int, words: str
 ) -> None:
-    said = reconciler("doctor", "--json", "--records", records)
-    assert words.replace("ROOT", str(Path.cwd())) in checks(said)["records"]["detail"]
-    assert "tell-nobody-2" not in said.out + said.err
-    assert (wrong(said) == ["records"]) == (said.code == 1)
-    if said.code:
-        assert checks(said)["lock"] == {
-            "name": "lock",
-            "status": "not checked",
-            "detail": "the record store is unavailable",
-            "fix": None,
-            "trouble": None,
-        }
+    found = doctor(reconciler, code, *(["records"] if code else []), options=f"--records {records}")
+    assert words.replace("ROOT", str(Path.cwd())) in found.detail("records")
+    assert "tell-nobody-2" not in found.said.out + found.said.err
+    if code:
+        unknown = {"status": "not checked", "detail": "the record store is unavailable"}
+        assert found.checks["lock"] == {"name": "lock", **unknown, "fix": None, "trouble": None}
 
 
 def test_damaged_store_is_1(reconciler: Reconciler, stack: Service) -> None:
     write("this is no database, " * 100, ".reconciler/records.sqlite3")
-    said = reconciler("doctor", "--json")
-    assert (said.code, wrong(said)) == (1, ["records"])
-    assert checks(said)["history"]["status"] == "not checked"
+    assert doctor(reconciler, 1, "records").status("history") == "not checked"
 
 
 def test_address_without_a_value_is_shown_and_the_rest_is_checked(
@@ -381,42 +375,39 @@ def test_address_without_a_value_is_shown_and_the_rest_is_checked(
 ) -> None:
     more = "records: 'postgresql://reconciler:${env.NO_SUCH_PASSWORD}@db.example/records'\n"
     write(manifest("a", url=service.url, more=more))
-    said = reconciler("doctor", "--json")
-    assert (said.code, wrong(said)) == (1, ["records"])
-    assert "NO_SUCH_PASSWORD" in checks(said)["records"]["detail"]
-    assert checks(said)["may list jobs"]["status"] == "ok"
-    assert reconciler("doctor", "--records", "ftp://x/y").code == 64
+    found = doctor(reconciler, 1, "records")
+    assert "NO_SUCH_PASSWORD" in found.detail("records")
+    assert found.status("may list jobs") == "ok"
+    reconciler.ends(64, "doctor --records ftp://x/y")
 
 
 def test_holder_of_the_lock_is_a_note(reconciler: Reconciler, stack: Service) -> None:
     with held_by("alice", place=stack.url):
-        said = reconciler("doctor", "--json")
-    lock = checks(said)["lock"]
-    assert (said.code, lock["status"]) == (0, "note")
-    assert lock["detail"].startswith("held by alice on laptop, process 7 since 20")
-    assert lock["detail"].endswith("; it expires in 60 s unless renewed")
-    assert "reconciler unlock" in lock["fix"]
+        found = doctor(reconciler, 0)
+    assert found.status("lock") == "note"
+    assert found.detail("lock").startswith("held by alice on laptop, process 7 since 20")
+    assert found.detail("lock").endswith("; it expires in 60 s unless renewed")
+    assert "reconciler unlock" in found.fix("lock")
 
 
 def test_lock_needs_no_credentials_if_the_project_is_named(reconciler: Reconciler) -> None:
-    write(manifest("a", url="http://127.0.0.1:9"))
-    with held_by("alice", place="http://127.0.0.1:9"):
-        assert checks(reconciler("doctor", "--json"))["lock"]["status"] == "note"
-    write(manifest("a", url="http://127.0.0.1:9").replace(", project_id: p1", ""))
-    unknown = checks(reconciler("doctor", "--json"))["lock"]
-    assert (unknown["status"], unknown["detail"]) == ("not checked", "no credentials")
+    write(manifest("a", url=AWAY))
+    with held_by("alice", place=AWAY):
+        assert doctor(reconciler, 7, "credentials").status("lock") == "note"
+    write(manifest("a", url=AWAY).replace(", project_id: p1", ""))
+    found = doctor(reconciler, 7, "credentials")
+    assert (found.status("lock"), found.detail("lock")) == ("not checked", "no credentials")
 
 
 # --- the jobs
 
 
 def test_second_active_revision_is_wrong(reconciler: Reconciler, stack: Service) -> None:
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.ends(0, "apply --yes")
     stack.store.create("p1", a_body("a-r2", "reconciler.test.a.r2.a000000000000"))
-    said = reconciler("doctor", "--json")
-    assert (said.code, wrong(said)) == (1, ["duplicates"])
-    assert "a has 2 active revisions: a (Creating" in checks(said)["duplicates"]["detail"]
-    assert "reconciler apply" in checks(said)["duplicates"]["fix"]
+    found = doctor(reconciler, 1, "duplicates")
+    assert "a has 2 active revisions: a (Creating" in found.detail("duplicates")
+    assert "reconciler apply" in found.fix("duplicates")
 
 
 @pytest.mark.parametrize(
@@ -433,28 +424,25 @@ def test_unmanaged_job_with_a_declared_name_could_be_adopted(
     reconciler: Reconciler, stack: Service, name: str, description: str, is_candidate: bool
 ) -> None:
     job = stack.store.create("p1", a_body(name, description))
-    said = reconciler("doctor", "--json")
-    assert said.code == int(is_candidate)
+    found = doctor(reconciler, int(is_candidate), *(["adoption"] if is_candidate else []))
     if is_candidate:
-        found = checks(said)["adoption"]
-        assert job.id in found["detail"]
-        assert found["fix"].startswith(f"reconciler adopt a {job.id}; or rename the key a in the manifest")
+        assert job.id in found.detail("adoption")
+        fix = f"reconciler adopt a {job.id}; or rename the key a in the manifest"
+        assert found.fix("adoption").startswith(fix)
 
 
 def test_unreadable_job_is_8(reconciler: Reconciler, stack: Service) -> None:
     stack.store.create("p1", a_body("b"))
-    stack.app.faults.add(Fault(Effect.MALFORMED_JOB, operation=LIST, count=None))
-    said = reconciler("doctor", "--json")
-    assert said.code == 8
-    assert "b cannot be read" in checks(said)["the list"]["detail"]
+    fail(stack, LIST, Effect.MALFORMED_JOB)
+    assert "b cannot be read" in doctor(reconciler, 8, "the list").detail("the list")
 
 
 def test_wrong_use_and_an_invalid_manifest_have_their_exit_codes(reconciler: Reconciler) -> None:
     write(manifest("a"))
-    assert reconciler("doctor", "--nonsense").code == 64
-    assert reconciler("doctor", "-t", "elsewhere").code == 64
+    for options in ("--nonsense", "-t elsewhere"):
+        reconciler.ends(64, f"doctor {options}")
     write(manifest("a").replace("stack: test", "stack: Test"))
-    assert reconciler("doctor").code == 65
+    reconciler.ends(65, "doctor")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from reconciler.emulator import Job
-from tests.cli.conftest import Reconciler, Said, Service, manifest, write
+from tests.cli.conftest import Reconciler, Said, World, manifest, write
 
 RECORDS = Path(".reconciler/records.sqlite3")
 HEAD = [
@@ -23,12 +23,12 @@ HEAD = [
 
 
 @pytest.fixture
-def job(reconciler: Reconciler, service: Service) -> Job:
+def job(world: World) -> Job:
     """One job, applied and running."""
-    write(manifest("a", url=service.url))
-    assert reconciler("apply", "--yes").code == 0
-    service.clock.advance(seconds=60)
-    [made] = service.store.jobs()
+    world.write("a")
+    world.ends(0, "apply --yes")
+    world.time.sleep(60)
+    [made] = world.store.jobs()
     return made
 
 
@@ -36,26 +36,23 @@ def classes(said: Said) -> list[str]:
     return [entry["class"] for entry in said.document["drift"]]
 
 
-def describe(service: Service, job: Job, change: Callable[[str], str]) -> None:
+def describe(world: World, job: Job, change: Callable[[str], str]) -> None:
     """Edit the description of a job by hand."""
-    service.store.edit(
+    world.store.edit(
         job.id, lambda body: body["metadata"].update(description=change(body["metadata"]["description"]))
     )
 
 
 def test_document_has_the_head_of_a_plan_and_its_own_lists(reconciler: Reconciler, job: Job) -> None:
-    said = reconciler("drift", "--json")
-    assert said.code == 0
+    said = reconciler.ends(0, "drift --json")
     lists = ["drift", "pending", "ignored"]
     assert list(said.document) == [*HEAD, "complete", *lists, "summary", "warnings"]
-    assert list(said.document)[: len(HEAD)] == list(reconciler("plan", "--json").document)[: len(HEAD)]
+    assert list(said.document)[: len(HEAD)] == list(reconciler("plan --json").document)[: len(HEAD)]
 
 
-def test_field_that_was_edited_by_hand_is_shown_before_and_after(
-    reconciler: Reconciler, service: Service, job: Job
-) -> None:
-    describe(service, job, lambda text: text.replace("a of the test", "somebody's text"))
-    said = reconciler("drift", "--json")
+def test_field_that_was_edited_by_hand_is_shown_before_and_after(world: World, job: Job) -> None:
+    describe(world, job, lambda text: text.replace("a of the test", "somebody's text"))
+    said = world("drift --json")
     [entry] = said.document["drift"]
     [change] = entry["changes"]
     assert (said.code, entry["class"], entry["job"]) == (2, "modified", job.id)
@@ -64,58 +61,53 @@ def test_field_that_was_edited_by_hand_is_shown_before_and_after(
         "a of the test",
         "somebody's text",
     )
-    text = reconciler("drift").out
+    text = world("drift").out
     assert 'description "a of the test" -> "somebody\'s text"' in text
     assert text.splitlines()[-1] == "Drift: 1 modified; 0 pending, 1 compared."
 
 
-def test_edit_of_the_manifest_is_pending_until_it_is_applied(
-    reconciler: Reconciler, service: Service, job: Job
-) -> None:
-    write(manifest("a", url=service.url).replace("a of the test", "another text"))
-    said = reconciler("drift", "--json")
+def test_edit_of_the_manifest_is_pending_until_it_is_applied(world: World, job: Job) -> None:
+    write(world.manifest("a").replace("a of the test", "another text"))
+    said = world("drift --json")
     assert (said.code, classes(said)) == (0, [])
     assert said.document["pending"] == [{"key": "a", "job": job.id, "detail": "description changed"}]
-    assert reconciler("apply", "--yes").code == 0
-    said = reconciler("drift", "--json")
+    world.ends(0, "apply --yes")
+    said = world("drift --json")
     assert (said.code, classes(said), said.document["pending"]) == (0, [], [])
 
 
 def test_declared_job_that_destroy_ended_is_terminated_and_pending_once_its_record_is_gone(
-    reconciler: Reconciler, service: Service, job: Job
+    world: World, job: Job
 ) -> None:
-    assert reconciler("destroy", "--yes").code == 0
-    service.clock.advance(seconds=600)
-    assert service.store.find(job.id).life.phase == "Terminated"
-    said = reconciler("drift", "--json")
+    world.ends(0, "destroy --yes")
+    world.time.sleep(600)
+    assert world.store.find(job.id).life.phase == "Terminated"
+    said = world("drift --json")
     assert (said.code, classes(said), said.document["pending"]) == (2, ["terminated"], [])
     assert "terminated by destroy (" in said.document["drift"][0]["detail"]
-    service.store.delete(job.project, job.id)
-    service.clock.advance(seconds=60)
-    said = reconciler("drift", "--json")
+    world.store.delete(job.project, job.id)
+    world.time.sleep(60)
+    said = world("drift --json")
     assert (said.code, classes(said), [item["key"] for item in said.document["pending"]]) == (0, [], ["a"])
 
 
-def test_history_that_cannot_be_read_leaves_unknown_what_rests_on_it(
-    reconciler: Reconciler, service: Service, job: Job
-) -> None:
+def test_history_that_cannot_be_read_leaves_unknown_what_rests_on_it(world: World, job: Job) -> None:
     RECORDS.write_bytes(b"this is no database" * 100)
-    assert reconciler("drift", "--json").code == 0, "what is as declared rests on no history"
-    write(manifest("b", url=service.url))
-    said = reconciler("drift", "--json")
+    world.ends(0, "drift --json")
+    world.write("b")
+    said = world("drift --json")
     assert (said.code, classes(said)) == (8, ["unknown", "unknown"])
     assert all("the history could not be read" in entry["detail"] for entry in said.document["drift"])
 
 
-@pytest.mark.usefixtures("_nobody_sleeps")
-def test_check_that_could_read_nothing_is_unknown(reconciler: Reconciler, service: Service) -> None:
+def test_check_that_could_read_nothing_is_unknown(world: World) -> None:
     write(manifest("a", url="http://127.0.0.1:9"))
-    said = reconciler("drift", "--json")
+    said = world("drift --json")
     assert (said.code, classes(said)) == (8, ["unknown"])
 
 
-def test_document_is_what_its_schema_says(reconciler: Reconciler, service: Service, job: Job) -> None:
-    describe(service, job, lambda text: f"x{text}")
-    write(manifest("a", "b", url=service.url, lr="0.5"))
-    document = reconciler("drift", "--json").document
-    Draft202012Validator(reconciler("schema", "drift").document).validate(document)
+def test_document_is_what_its_schema_says(world: World, job: Job) -> None:
+    describe(world, job, lambda text: f"x{text}")
+    world.write("a", "b", lr="0.5")
+    document = world("drift --json").document
+    Draft202012Validator(world("schema drift").document).validate(document)

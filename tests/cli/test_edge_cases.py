@@ -18,19 +18,17 @@ from shutil import rmtree
 import pytest
 
 from reconciler.emulator import Effect, Fault
-from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.conftest import Reconciler, Service, World, manifest, write
 from tests.cli.terminal import start
 
 
 def test_destroy_and_drift_take_an_owned_key_that_is_declared_no_more(reconciler: Reconciler) -> None:
     reconciler.apply(manifest("a", "b"))
     write(manifest("a"))
-    said = reconciler("drift", "--only", "b", "--json")
+    said = reconciler("drift --only b --json")
     assert (said.code, said.document["drift"]) == (0, [])
     assert [pending["key"] for pending in said.document["pending"]] == ["b"]
-    said = reconciler("destroy", "--only", "b", "--yes")
-    assert said.code == 0
-    assert "terminate b" in said.out
+    reconciler.ends(0, "destroy --only b --yes", out="terminate b")
     assert (
         reconciler("plan").out.splitlines()[-1].startswith("Plan: 0 to create, 0 to update, 0 to replace, 0")
     )
@@ -42,18 +40,15 @@ def test_what_could_not_be_read_is_said_where_no_key_can_say_it(
 ) -> None:
     write(manifest("a", url="http://127.0.0.1:9"))
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
-    said = reconciler("destroy", "--yes")
-    assert said.code == 8
-    assert "cannot be reached" in said.out
+    reconciler.ends(8, "destroy --yes", out="cannot be reached")
 
 
-def test_skipped_actions_are_told_where_nothing_is_executed(reconciler: Reconciler, service: Service) -> None:
-    reconciler.apply(manifest("a", url=service.url))
-    [job] = service.store.jobs()
-    service.store.edit(job.id, lambda body: body["metadata"].update(description="by hand"))
+def test_skipped_actions_are_told_where_nothing_is_executed(world: World) -> None:
+    world.apply(world.manifest("a"))
+    [job] = world.store.jobs()
+    world.store.edit(job.id, lambda body: body["metadata"].update(description="by hand"))
     rmtree(".reconciler")  # the history would know the job as ours
-    said = reconciler("apply", "--yes", "--json")
-    assert said.code == 3
+    said = world.ends(3, "apply --yes --json")
     assert [event["type"] for event in said.events] == [
         "version",
         "planned",
@@ -67,52 +62,49 @@ def test_skipped_actions_are_told_where_nothing_is_executed(reconciler: Reconcil
 def test_of_a_refused_plan_nothing_is_done_and_everything_told(reconciler: Reconciler) -> None:
     reconciler.apply(manifest(*"abcdef"))
     write(manifest("a", "new"))
-    said = reconciler("apply", "--yes", "--json")
-    assert said.code == 3
+    said = reconciler.ends(3, "apply --yes --json")
     assert said.events[-1]["summary"]["skipped"] == 6
     assert said.events[-1]["summary"]["done"] == 0
-    assert reconciler("plan", "--json", "--force").document["summary"]["create"] == 1
+    assert reconciler("plan --json --force").document["summary"]["create"] == 1
 
 
 @pytest.mark.parametrize("secret", ["true", "name", 'quo"te\\d', "keep"])
 def test_secret_that_looks_like_json_breaks_no_document(
-    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch, secret: str
+    world: World, monkeypatch: pytest.MonkeyPatch, secret: str
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", secret)
-    text = manifest("a", url=service.url, more="variables:\n  token: {env: MY_TOKEN, sensitive: true}\n")
+    text = world.manifest("a", more="variables:\n  token: {env: MY_TOKEN, sensitive: true}\n")
     write(text.replace("parameters: {lr: 0.1}", 'environments: {TOKEN: "${var.token}"}'))
-    plan = reconciler("plan", "--json").document
+    plan = world("plan --json").document
     assert plan["complete"] is True
     assert plan["actions"][0]["after"]["name"] == "a"
     message = f"refused: {json.dumps({'TOKEN': secret})}"
-    service.app.faults.add(Fault(Effect.ANSWER, operation="CreateTrainingJob", status=400, message=message))
-    said = reconciler("apply", "--yes", "--json")
+    world.fail("CreateTrainingJob", status=400, message=message)
+    said = world("apply --yes --json")
     [failed] = [event for event in said.events if event["type"] == "action_failed"]
     assert secret not in failed["message"]
     assert json.dumps(secret)[1:-1] not in failed["message"]
 
 
-def test_environment_that_is_gone_shows_no_value(
-    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_that_is_gone_shows_no_value(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "hunter2secret")
     more = "variables:\n  token: {env: MY_TOKEN, sensitive: true}\n"
-    text = manifest("a", url=service.url, more=more)
-    reconciler.apply(text.replace("parameters: {lr: 0.1}", 'environments: {TOKEN: "${var.token}"}'))
-    for without in (text, manifest("a", url=service.url)):
+    text = world.manifest("a", more=more)
+    world.apply(text.replace("parameters: {lr: 0.1}", 'environments: {TOKEN: "${var.token}"}'))
+    for without in (text, world.manifest("a")):
         write(without)
-        for said in (reconciler("plan"), reconciler("plan", "--json")):
+        for said in (world("plan"), world("plan --json")):
             assert "hunter2secret" not in said.out + said.err
             assert "environments" in said.out
 
 
-def test_drift_and_destroy_read_no_details(reconciler: Reconciler, service: Service) -> None:
-    reconciler.apply(manifest("a", "b", url=service.url))
-    write(manifest("a", "b", url=service.url, lr="0.5"))
-    service.app.requests.clear()
-    assert reconciler("drift").code == 0
-    assert reconciler("destroy").code == 3
-    assert {request.operation for request in service.app.requests} == {"ListTrainingJobs"}
+def test_drift_and_destroy_read_no_details(world: World) -> None:
+    world.apply(world.manifest("a", "b"))
+    world.write("a", "b", lr="0.5")
+    world.forget_requests()
+    world.ends(0, "drift")
+    world.ends(3, "destroy")
+    assert {*world.requests} == {"ListTrainingJobs"}
 
 
 def test_value_with_spaces_in_the_environment_variable(
@@ -121,20 +113,19 @@ def test_value_with_spaces_in_the_environment_variable(
     more = "variables:\n  words: {}\n  more: {}\n"
     write(manifest("a", more=more).replace("a of the test", "${var.words} ${var.more}"))
     monkeypatch.setenv("RECONCILER_VAR", "words=two words\nmore=x")
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.ends(0, "apply --yes")
 
 
 @pytest.mark.parametrize("file", ["nowhere/plan.json", "jobs.yaml/plan.json", "/dev/full", "x" * 300])
 def test_file_that_cannot_be_written_is_named(reconciler: Reconciler, file: str, tmp_path: Path) -> None:
     write(manifest("a"))
-    said = reconciler("plan", "-o", f"json={file}")
-    assert said.code == 1
+    said = reconciler.ends(1, "plan -o", f"json={file}")
     assert said.err.endswith(f"\n  --> {tmp_path / file}\n")
 
 
 def test_file_name_may_be_as_long_as_the_system_allows(reconciler: Reconciler) -> None:
     write(manifest("a"))
-    assert reconciler("plan", "-o", f"json={'x' * 255}").code == 0
+    reconciler.ends(0, "plan -o", f"json={'x' * 255}")
     assert Path("x" * 255).is_file()
 
 
@@ -144,9 +135,7 @@ def test_file_name_with_spaces_in_the_environment_variable(
 ) -> None:
     write(manifest("a"))
     monkeypatch.setenv("RECONCILER_OUTPUT", f"text\njson=the plan.json{end}")
-    said = reconciler("plan")
-    assert (said.code, said.err) == (0, "")
-    assert "1 to create" in said.out
+    reconciler.ends(0, "plan", err="", out="1 to create")
     assert json.loads(Path("the plan.json").read_text(encoding="utf-8"))["stack"] == "test"
 
 
@@ -169,18 +158,16 @@ def test_sigterm_while_the_service_is_asked_is_143(service: Service, monkeypatch
     assert "Traceback" not in err
 
 
-def test_rest_of_the_plan_is_the_same_bytes_while_time_passes(
-    reconciler: Reconciler, service: Service
-) -> None:
-    text = manifest("a", url=service.url).replace(
+def test_rest_of_the_plan_is_the_same_bytes_while_time_passes(world: World) -> None:
+    text = world.manifest("a").replace(
         "    spec:", "    lifecycle: {on_failure: retry, retry_delay: 9000d}\n    spec:"
     )
-    reconciler.apply(text)
-    [job] = service.store.jobs()
-    service.store.set_phase(job.id, "Failed")
-    first = reconciler("plan", "--json").out
+    world.apply(text)
+    [job] = world.store.jobs()
+    world.store.set_phase(job.id, "Failed")
+    first = world("plan --json").out
     assert '"defer": 1' in first
-    assert re.sub('"created_at.*', "", first) == re.sub('"created_at.*', "", reconciler("plan", "--json").out)
+    assert re.sub('"created_at.*', "", first) == re.sub('"created_at.*', "", world("plan --json").out)
 
 
 def broken_link(path: Path) -> None:
@@ -201,14 +188,12 @@ def test_file_that_cannot_be_read_is_no_absent_job(
 ) -> None:
     write(manifest("a"), "stack/jobs.yaml")
     write("jobs:\n" + manifest("b").split("jobs:\n")[1], "stack/sub/more.yaml")
-    assert reconciler("apply", "--yes", "stack").code == 0
+    reconciler.ends(0, "apply --yes stack")
     make(Path("stack/sub/another.yaml"))
-    said = reconciler("plan", "stack")
-    assert said.code == 65
-    assert "unreadable file" in said.err
+    reconciler.ends(65, "plan stack", err="unreadable file")
     Path("stack/sub/more.yaml").unlink()
     make(Path("stack/sub/more.yaml"))
-    assert reconciler("apply", "--yes", "stack").code == 65
+    reconciler.ends(65, "apply --yes stack")
 
 
 @pytest.mark.parametrize("closed", ["stderr", "stdout"])
@@ -228,26 +213,23 @@ def test_output_goes_into_a_device_of_the_system_and_keeps_a_mode(
     kept = tmp_path / "kept.json"
     kept.write_text("old")
     kept.chmod(0o640)
-    assert reconciler("plan", "-o", "json=/dev/null", "-o", "json=kept.json").code == 0
+    reconciler.ends(0, "plan -o json=/dev/null -o json=kept.json")
     assert Path("/dev/null").is_char_device()
     assert json.loads(kept.read_text())["stack"] == "test"
     assert kept.stat().st_mode & 0o777 == 0o640
-    assert reconciler("plan", "-o", "json=.").code == 64
+    reconciler.ends(64, "plan -o json=.")
     assert not list(tmp_path.glob(".*.tmp"))
 
 
-def test_sensitive_value_in_a_mutable_field_converges(
-    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sensitive_value_in_a_mutable_field_converges(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOPIC", "urn:smn:secret-topic")
-    text = manifest("a", url=service.url, more="variables:\n  topic: {env: MY_TOPIC, sensitive: true}\n")
-    reconciler.apply(text + '      notification: {topic_urn: "${var.topic}", events: [JobFailed]}\n')
-    assert reconciler("plan", "--detailed-exitcode").code == 0
+    text = world.manifest("a", more="variables:\n  topic: {env: MY_TOPIC, sensitive: true}\n")
+    world.apply(text + '      notification: {topic_urn: "${var.topic}", events: [JobFailed]}\n')
+    world.ends(0, "plan --detailed-exitcode")
     monkeypatch.setenv("MY_TOPIC", "urn:smn:another-topic")
-    said = reconciler("apply", "--yes")
-    assert said.code == 0
+    said = world.ends(0, "apply --yes")
     assert "topic" not in said.out.replace("topic_urn", "").replace("var.topic", "")
-    assert reconciler("plan", "--detailed-exitcode").code == 0
+    world.ends(0, "plan --detailed-exitcode")
 
 
 def test_sensitive_that_is_neither_true_nor_false_is_refused(reconciler: Reconciler) -> None:
@@ -255,35 +237,27 @@ def test_sensitive_that_is_neither_true_nor_false_is_refused(reconciler: Reconci
         "parameters: {lr: 0.1}", "environments: {T: {value: hunter2, sensitive: yes}}"
     )
     write(text)
-    assert reconciler("validate").code == 65
+    reconciler.ends(65, "validate")
 
 
 def test_corrupt_local_store_is_said_to_be_one(reconciler: Reconciler) -> None:
     write(manifest("a"))
-    assert reconciler("plan").code == 0
+    reconciler.ends(0, "plan")
     Path(".reconciler/local.sqlite3").write_bytes(b"this is no database" * 100)
     for other in Path(".reconciler").glob("local.sqlite3-*"):
         other.unlink()
     for arguments in (["plan"], ["apply", "--yes"], ["drift"], ["jobs", "list"]):
-        said = reconciler(*arguments)
-        assert said.code == 1
-        assert "error: cannot use the file of the local target\n  why: " in said.err
+        said = reconciler.ends(1, *arguments, err="error: cannot use the file of the local target\n  why: ")
         assert "local.sqlite3: file is not a database\n  fix: remove " in said.err
-    said = reconciler("doctor")
-    assert said.code == 1
-    assert "wrong        target" in said.out
+    said = reconciler.ends(1, "doctor", out="wrong        target")
     assert "not checked  credentials" not in said.out
 
 
 def test_local_store_that_breaks_later_is_said_to_be_broken(reconciler: Reconciler) -> None:
     write(manifest("a"))
-    assert reconciler("plan").code == 0
+    reconciler.ends(0, "plan")
     with closing(sqlite3.connect(".reconciler/local.sqlite3")) as file:
         file.execute("DROP TABLE jobs")
-    said = reconciler("plan")
-    assert said.code == 8
-    assert "cannot use the file of the local target" in said.out
-    said = reconciler("jobs", "list")
-    assert (said.code, said.out) == (1, "")
-    assert "no such table: jobs\n  fix: remove " in said.err
-    assert reconciler("doctor").code == 1
+    reconciler.ends(8, "plan", out="cannot use the file of the local target")
+    reconciler.ends(1, "jobs list", out="", err="no such table: jobs\n  fix: remove ")
+    reconciler.ends(1, "doctor")

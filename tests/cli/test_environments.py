@@ -74,29 +74,24 @@ def test_wrong_value_of_another_target_stops_validate_and_not_plan(
     reconciler: Reconciler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKEN", "t0ken-dev")
-    said = reconciler("validate")
-    assert said.code == 0
-    assert 'the target "prod" was not checked: PROD is not set' in said.err
+    reconciler.ends(0, "validate", err='the target "prod" was not checked: PROD is not set')
     (tmp_path / "jobs.yaml").write_text(STACK.replace("lr: 0.5", "lr: 0.3"), encoding="utf-8")
-    assert reconciler("plan").code == 0
-    said = reconciler("validate")
-    assert said.code == 65
-    assert 'the value of "lr" from the target must be one of 0.1, 0.5; got 0.3' in said.err
-    assert reconciler("plan", "-t", "prod").code == 65
-    assert reconciler("validate", "-t", "dev").code == 0
+    reconciler.ends(0, "plan")
+    reconciler.ends(65, "validate", err='the value of "lr" from the target must be one of 0.1, 0.5; got 0.3')
+    reconciler.ends(65, "plan -t prod")
+    reconciler.ends(0, "validate -t dev")
 
 
 def test_saved_plan_finds_the_secret_of_its_target_again(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_all(monkeypatch, PROD)
-    assert reconciler("plan", "-t", "prod", "--out", "prod.plan").code == 0
+    reconciler.ends(0, "plan -t prod --out prod.plan")
     assert "t0ken" not in Path("prod.plan").read_text(encoding="utf-8")
-    said = reconciler("apply", "--plan", "prod.plan", "--yes")
-    assert said.code == 0, said.err
-    said = reconciler("jobs", "show", "train-lr-0_5", "-t", "prod", "--json")
+    reconciler.ends(0, "apply --plan prod.plan --yes")
+    said = reconciler("jobs show train-lr-0_5 -t prod --json")
     assert "on prod" in said.out
-    assert reconciler("plan", "-t", "prod", "--detailed-exitcode").code == 0
+    reconciler.ends(0, "plan -t prod --detailed-exitcode")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +101,7 @@ def test_every_command_reads_the_stack_on_its_target(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     set_all(monkeypatch, PROD)
-    assert reconciler("apply", "-t", "prod", "--yes").code == 0
+    reconciler.ends(0, "apply -t prod --yes")
     monkeypatch.delenv("PROD_TOKEN")  # none of them sends it
     said = reconciler(*command, "-t", "prod")
     assert said.code in (0, 1), said.err
@@ -118,7 +113,4 @@ def test_secret_of_another_target_is_masked_where_a_job_takes_it_from_the_enviro
 ) -> None:
     set_all(monkeypatch, DEV | PROD)
     Path("jobs.yaml").write_text(STACK.replace("TOKEN: ", "PLAIN: '${env.TOKEN}', TOKEN: "), encoding="utf-8")
-    said = reconciler("plan", "-t", "prod", "-v")
-    assert said.code == 0
-    assert '"PLAIN": "(sensitive)"' in said.out
-    assert "t0ken" not in said.out + said.err
+    reconciler.ends(0, "plan -t prod -v", out='"PLAIN": "(sensitive)"', lacks="t0ken")

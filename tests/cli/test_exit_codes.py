@@ -12,10 +12,10 @@ import jsonschema
 import pytest
 
 from reconciler.cli.project import schema
-from reconciler.emulator import Effect, Fault
+from reconciler.emulator import Effect
 from reconciler.emulator.lifecycle import Durations
 from reconciler.errors import PRECEDENCE, ExitCode, first_of
-from tests.cli.conftest import JOB, Reconciler, Service, manifest, put_finished_job, write
+from tests.cli.conftest import JOB, Reconciler, World, manifest, put_finished_job, write
 from tests.cli.terminal import Terminal, run_on_terminal
 
 
@@ -77,10 +77,7 @@ def test_precedence_of_the_contract() -> None:
 )
 def test_wrong_use_is_64_and_never_2(reconciler: Reconciler, arguments: list[str]) -> None:
     write(manifest("a"))
-    said = reconciler(*arguments)
-    assert said.code == 64
-    assert said.out == ""
-    assert "error: " in said.err
+    said = reconciler.ends(64, *arguments, out="", err="error: ")
     assert "Commands:" not in said.err, "where help is to be had is said, and enough"
     assert "Traceback" not in said.err
 
@@ -88,13 +85,11 @@ def test_wrong_use_is_64_and_never_2(reconciler: Reconciler, arguments: list[str
 def test_address_that_cannot_be_had_is_1(reconciler: Reconciler) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        said = reconciler("emulator", "serve", "--port", port)
+        said = reconciler("emulator serve --port", port)
     assert (said.code, said.out) == (1, "")
     assert f"why: 127.0.0.1:{port}: Address already in use\n" in said.err
     assert "fix: choose another --port" in said.err
-    said = reconciler("emulator", "serve", "--host", "nowhere.invalid")
-    assert said.code == 1
-    assert "error: cannot listen" in said.err
+    reconciler.ends(1, "emulator serve --host nowhere.invalid", err="error: cannot listen")
 
 
 @pytest.mark.parametrize(
@@ -110,49 +105,37 @@ def test_address_that_cannot_be_had_is_1(reconciler: Reconciler) -> None:
 def test_invalid_manifest_is_65_and_says_where(reconciler: Reconciler, text: str, words: str) -> None:
     write(text)
     for command in ("validate", "plan", "apply", "drift", "destroy"):
-        said = reconciler(command)
-        assert said.code == 65
-        assert f"error: {words}" in said.err
-        assert "jobs.yaml:" in said.err
-        assert "Traceback" not in said.err
+        reconciler.ends(65, command, err=[f"error: {words}", "jobs.yaml:"], lacks="Traceback")
 
 
 def test_no_root_file_is_a_manifest_error(reconciler: Reconciler) -> None:
     write("jobs: {}\n")
-    assert reconciler("validate").code == 65
+    reconciler.ends(65, "validate")
 
 
 def test_plan_is_0_and_with_detailed_exitcode_2_where_there_are_changes(reconciler: Reconciler) -> None:
     write(manifest("a"))
-    assert reconciler("plan").code == 0
-    assert reconciler("plan", "--detailed-exitcode").code == 2
-    assert reconciler("apply", "--yes").code == 0
-    assert reconciler("plan", "--detailed-exitcode").code == 0
+    reconciler.ends(0, "plan")
+    reconciler.ends(2, "plan --detailed-exitcode")
+    reconciler.ends(0, "apply --yes")
+    reconciler.ends(0, "plan --detailed-exitcode")
 
 
 def test_without_credentials_it_is_7(reconciler: Reconciler) -> None:
     write(manifest("a", url="http://127.0.0.1:9"))
-    said = reconciler("plan")
-    assert said.code == 7
-    assert "fix:" in said.err
+    reconciler.ends(7, "plan", err="fix:")
 
 
-def test_with_a_wrong_token_it_is_7(
-    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(manifest("a", url=service.url))
+def test_with_a_wrong_token_it_is_7(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.write("a")
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "forged-token-2")
     for command in (["plan"], ["apply", "--yes"], ["drift"], ["destroy", "--yes"]):
-        said = reconciler(*command)
-        assert said.code == 7
-        assert "forged-token-2" not in said.out + said.err
+        world.ends(7, *command, lacks="forged-token-2")
 
 
-def test_in_a_wrong_project_it_is_7(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url).replace("project_id: p1", "project_id: p2"))
-    said = reconciler("plan")
-    assert said.code == 7
-    assert "ModelArts.2786" in said.err
+def test_in_a_wrong_project_it_is_7(world: World) -> None:
+    write(world.manifest("a").replace("project_id: p1", "project_id: p2"))
+    world.ends(7, "plan", err="ModelArts.2786")
 
 
 @pytest.mark.usefixtures("_nobody_sleeps")
@@ -162,60 +145,53 @@ def test_endpoint_that_cannot_be_reached_is_8(
     write(manifest("a", url="http://127.0.0.1:9"))
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
     for command in (["plan", "--detailed-exitcode"], ["apply", "--yes"], ["drift"]):
-        said = reconciler(*command)
-        assert said.code == 8
-        assert "cannot be reached" in said.out
+        reconciler.ends(8, *command, out="cannot be reached")
 
 
-def test_refused_create_is_5_and_the_others_are_made(reconciler: Reconciler, service: Service) -> None:
-    refused = manifest("a", "b", "c", url=service.url).replace("parameters: {lr: 0.1}", "working_dir: w", 1)
+def test_refused_create_is_5_and_the_others_are_made(world: World) -> None:
+    refused = world.manifest("a", "b", "c").replace("parameters: {lr: 0.1}", "working_dir: w", 1)
     write(refused)
-    service.app.faults.add(
-        Fault(Effect.ANSWER, operation="CreateTrainingJob", status=400, code="ModelArts.2815", message="full")
-    )
-    said = reconciler("apply", "--yes")
-    assert said.code == 5
-    assert "full" in said.out
-    assert "ModelArts.2815" in said.out
-    assert len(service.store.jobs()) == 2
+    world.fail("CreateTrainingJob", status=400, code="ModelArts.2815", message="full")
+    world.ends(5, "apply --yes", out=["full", "ModelArts.2815"])
+    assert len(world.store.jobs()) == 2
 
 
-def many(reconciler: Reconciler, service: Service) -> str:
+def many(world: World) -> str:
     """Six jobs run; what is declared now makes five of them end."""
-    reconciler.apply(manifest(*"abcdef", url=service.url))
-    return manifest("a", url=service.url)
+    world.apply(world.manifest(*"abcdef"))
+    return world.manifest("a")
 
 
-def empty(reconciler: Reconciler, service: Service) -> str:
+def empty(world: World) -> str:
     """A job runs; nothing is declared."""
-    reconciler.apply(manifest("a", url=service.url))
-    return manifest(url=service.url)
+    world.apply(world.manifest("a"))
+    return world.manifest()
 
 
-def finished(reconciler: Reconciler, service: Service) -> str:
+def finished(world: World) -> str:
     """Five jobs have completed; they were edited since."""
-    reconciler.apply(manifest(*"abcde", url=service.url))
-    for job in service.store.jobs():
-        service.store.set_phase(job.id, "Completed")
-    return manifest(*"abcde", url=service.url, lr="0.2")
+    world.apply(world.manifest(*"abcde"))
+    for job in world.store.jobs():
+        world.store.set_phase(job.id, "Completed")
+    return world.manifest(*"abcde", lr="0.2")
 
 
-def long_running(reconciler: Reconciler, service: Service) -> str:
+def long_running(world: World) -> str:
     """A job has run for 30 hours; it is declared no more."""
-    service.store.durations = Durations(running=100 * 3600)
-    reconciler.apply(manifest("a", "b", url=service.url))
-    service.clock.advance(hours=30)
-    return manifest("b", url=service.url)
+    world.store.durations = Durations(running=100 * 3600)
+    world.apply(world.manifest("a", "b"))
+    world.time.sleep(108000)
+    return world.manifest("b")
 
 
-def vanished(reconciler: Reconciler, service: Service) -> str:
+def vanished(world: World) -> str:
     """A job ran when it was seen last, and nothing of the stack is there."""
-    reconciler.apply(manifest("a", url=service.url))
-    for job in service.store.jobs():
-        service.store.set_phase(job.id, "Failed")
-        service.store.delete("p1", job.id)
-    service.clock.advance(hours=1)
-    return manifest("b", url=service.url)
+    world.apply(world.manifest("a"))
+    for job in world.store.jobs():
+        world.store.set_phase(job.id, "Failed")
+        world.store.delete("p1", job.id)
+    world.time.sleep(3600)
+    return world.manifest("b")
 
 
 GUARDED = {
@@ -229,42 +205,38 @@ GUARDED = {
 
 @pytest.mark.parametrize("guard", GUARDED)
 def test_guard_refuses_with_3_and_names_what_allows_it(
-    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch, guard: str
+    world: World, monkeypatch: pytest.MonkeyPatch, guard: str
 ) -> None:
-    write(GUARDED[guard](reconciler, service))
-    said = reconciler("plan")
-    assert said.code == 3
-    assert f"--allow {guard}" in said.err
-    assert reconciler("plan", "--detailed-exitcode").code == 3
-    assert reconciler("plan", "--json").document["applyable"] is False
-    before = [(job.id, job.life.phase) for job in service.store.jobs()]
-    assert reconciler("apply", "--yes").code == 3
-    assert [(job.id, job.life.phase) for job in service.store.jobs()] == before
-    assert reconciler("plan", "--force").code == 0
-    assert reconciler("plan", "--detailed-exitcode", "--allow", "budget", "--allow", guard).code == 2
+    write(GUARDED[guard](world))
+    world.ends(3, "plan", err=f"--allow {guard}")
+    world.ends(3, "plan --detailed-exitcode")
+    assert world("plan --json").document["applyable"] is False
+    before = [(job.id, job.life.phase) for job in world.store.jobs()]
+    world.ends(3, "apply --yes")
+    assert [(job.id, job.life.phase) for job in world.store.jobs()] == before
+    world.ends(0, "plan --force")
+    world.ends(2, "plan --detailed-exitcode --allow budget --allow", guard)
     monkeypatch.setenv("RECONCILER_ALLOW", f"budget, {guard}")
-    assert reconciler("plan").code == 0
-    assert reconciler("apply", "--yes").code == 0
+    world.ends(0, "plan")
+    world.ends(0, "apply --yes")
 
 
 @pytest.mark.parametrize(("overlap", "planned"), [("skip", "6 to create"), ("replace", "6 to replace")])
 def test_six_jobs_that_a_schedule_runs_again_are_stopped_by_no_guard(
-    reconciler: Reconciler, service: Service, overlap: str, planned: str
+    world: World, overlap: str, planned: str
 ) -> None:
-    service.store.durations = Durations(running=100 * 3600 if overlap == "replace" else 60)
+    world.store.durations = Durations(running=100 * 3600 if overlap == "replace" else 60)
     life = f"    lifecycle: {{schedule: '0 * * * *', overlap: {overlap}, starting_deadline: 23h}}\n"
-    text = manifest(*"abcdef", url=service.url, more="limits: {lost_node_hours: 1}\n")
-    reconciler.apply(text.replace("    spec:\n", f"{life}    spec:\n"))
-    service.clock.advance(hours=20)
-    said = reconciler("plan", "--detailed-exitcode")
+    text = world.manifest(*"abcdef", more="limits: {lost_node_hours: 1}\n")
+    world.apply(text.replace("    spec:\n", f"{life}    spec:\n"))
+    world.time.sleep(72000)
+    said = world("plan --detailed-exitcode")
     assert (said.code, planned in said.out.splitlines()[-1]) == (2, True)
 
 
-def test_key_that_a_guard_blocks_keeps_what_it_would_have_been(
-    reconciler: Reconciler, service: Service
-) -> None:
-    write(long_running(reconciler, service).replace("jobs:\n", "jobs:\n" + JOB.format(key="new", lr="0.1")))
-    document = reconciler("plan", "--json").document
+def test_key_that_a_guard_blocks_keeps_what_it_would_have_been(world: World) -> None:
+    write(long_running(world).replace("jobs:\n", "jobs:\n" + JOB.format(key="new", lr="0.1")))
+    document = world("plan --json").document
     jsonschema.validate(document, schema("plan"))
     assert document["applyable"] is True
     assert {one["key"]: one["action"] for one in document["actions"]} == {
@@ -279,31 +251,26 @@ def test_key_that_a_guard_blocks_keeps_what_it_would_have_been(
         ["lost-work"],
     )
     assert (blocked["before"]["name"], blocked["after"], blocked["lost_node_hours"]) == ("a", None, 0)
-    said = reconciler("apply", "--yes")
-    assert said.code == 3
-    assert {job.name: job.life.phase for job in service.store.jobs()}.keys() == {"a", "b", "new"}
+    said = world.ends(3, "apply --yes")
+    assert {job.name: job.life.phase for job in world.store.jobs()}.keys() == {"a", "b", "new"}
     assert "--allow lost-work" in said.err
-    assert reconciler("apply", "--yes", "--allow", "lost-work=a").code == 0
+    world.ends(0, "apply --yes --allow lost-work=a")
 
 
-def test_job_that_was_requeued_after_30_hours_counts_as_30_hours(
-    reconciler: Reconciler, service: Service
-) -> None:
-    write(long_running(reconciler, service))
-    [job] = [job for job in service.store.jobs() if job.name == "b"]
-    service.store.set_phase(job.id, "Pending")
-    write(manifest("a", "b", url=service.url, lr="0.2"))
-    said = reconciler("plan", "--allow", "lost-work=a")
+def test_job_that_was_requeued_after_30_hours_counts_as_30_hours(world: World) -> None:
+    write(long_running(world))
+    [job] = [job for job in world.store.jobs() if job.name == "b"]
+    world.store.set_phase(job.id, "Pending")
+    world.write("a", "b", lr="0.2")
+    said = world("plan --allow lost-work=a")
     assert "conflict  b  r1   algorithm.parameters.lr changed; would lose 30 h on 1 node; set" in said.out
     assert said.out.splitlines()[-1].startswith("Plan: 0 to create, 0 to update, 1 to replace")
 
 
 @pytest.mark.parametrize("guarded", [long_running, many])
-def test_destroy_is_exempt_from_every_guard(
-    reconciler: Reconciler, service: Service, guarded: Callable[[Reconciler, Service], str]
-) -> None:
-    write(guarded(reconciler, service))
-    assert reconciler("destroy", "--yes").code == 0
+def test_destroy_is_exempt_from_every_guard(world: World, guarded: Callable[[World], str]) -> None:
+    write(guarded(world))
+    world.ends(0, "destroy --yes")
 
 
 @pytest.mark.parametrize(
@@ -314,59 +281,48 @@ def test_destroy_is_exempt_from_every_guard(
         ("reruns", "reruns_percent: 100, reruns: 6"),
     ],
 )
-def test_limits_of_the_manifest_are_those_of_the_guards(
-    reconciler: Reconciler, service: Service, guard: str, limits: str
-) -> None:
-    text = GUARDED[guard](reconciler, service)
+def test_limits_of_the_manifest_are_those_of_the_guards(world: World, guard: str, limits: str) -> None:
+    text = GUARDED[guard](world)
     write(text.replace("jobs:\n", f"limits: {{{limits}}}\njobs:\n"))
-    assert reconciler("plan").code == 0
+    world.ends(0, "plan")
 
 
-def test_allow_empty_is_no_option_any_more(reconciler: Reconciler, service: Service) -> None:
-    write(empty(reconciler, service))
-    assert reconciler("apply", "--yes", "--allow-empty").code == 64
-    assert reconciler("apply", "--yes", "--allow", "empty").code == 0
+def test_allow_empty_is_no_option_any_more(world: World) -> None:
+    write(empty(world))
+    world.ends(64, "apply --yes --allow-empty")
+    world.ends(0, "apply --yes --allow empty")
 
 
-def test_first_apply_to_a_second_target_warns_and_local_targets_do_not_count(
-    reconciler: Reconciler, service: Service
-) -> None:
-    both = manifest("a", url=service.url).replace(
-        "targets:\n", "target: there\ntargets:\n  here: {kind: local}\n"
-    )
-    other = f"other: {{kind: modelarts, endpoint: '{service.url}', project_id: p1, workspace_id: {'2' * 32}}}"
+def test_first_apply_to_a_second_target_warns_and_local_targets_do_not_count(world: World) -> None:
+    both = world.manifest("a").replace("targets:\n", "target: there\ntargets:\n  here: {kind: local}\n")
+    other = f"other: {{kind: modelarts, endpoint: '{world.url}', project_id: p1, workspace_id: {'2' * 32}}}"
     write(both.replace("targets:\n  here", f"targets:\n  {other}\n  here"))
-    assert reconciler("apply", "--yes", "-t", "here").code == 0
-    said = reconciler("apply", "--yes")
+    world.ends(0, "apply --yes -t here")
+    said = world("apply --yes")
     assert (said.code, "first apply to this target" in said.out) == (0, False)
-    said = reconciler("plan", "-t", "other")
-    assert (said.code, "first apply to this target" in said.out) == (0, True)
-    assert "first apply" not in reconciler("plan", "-t", "here").out
+    world.ends(0, "plan -t other", out="first apply to this target")
+    assert "first apply" not in world("plan -t here").out
 
 
-def test_unknown_goes_before_a_refusal_and_a_refusal_before_changes(
-    reconciler: Reconciler, service: Service
-) -> None:
-    write(many(reconciler, service))
-    service.app.faults.add(Fault(Effect.MALFORMED_JOB, operation="ListTrainingJobs", count=99))
-    assert reconciler("plan", "--detailed-exitcode").code == 8
+def test_unknown_goes_before_a_refusal_and_a_refusal_before_changes(world: World) -> None:
+    write(many(world))
+    world.fail("ListTrainingJobs", Effect.MALFORMED_JOB, count=99)
+    world.ends(8, "plan --detailed-exitcode")
 
 
-def test_key_in_conflict_is_3_in_apply_and_only_shows_in_a_plan(
-    reconciler: Reconciler, service: Service
-) -> None:
+def test_key_in_conflict_is_3_in_apply_and_only_shows_in_a_plan(world: World) -> None:
     body = {
         "kind": "job",
         "metadata": {"name": "a"},
         "algorithm": {"code_dir": "obs://b/c/", "boot_file": "obs://b/c/t.py", "engine": {"engine_id": "e"}},
         "spec": {"resource": {"flavor_id": "f", "node_count": 1}},
     }
-    service.store.create("p1", body)
-    write(manifest("a", "b", url=service.url))
-    assert reconciler("plan", "--detailed-exitcode").code == 2
-    assert reconciler("apply", "--yes").code == 3
-    assert reconciler("plan", "--detailed-exitcode").code == 0
-    assert "conflict" in reconciler("plan").out
+    world.store.create("p1", body)
+    world.write("a", "b")
+    world.ends(2, "plan --detailed-exitcode")
+    world.ends(3, "apply --yes")
+    world.ends(0, "plan --detailed-exitcode")
+    assert "conflict" in world("plan").out
 
 
 @pytest.mark.parametrize(("text", "code"), [("y\n", 0), ("n\n", 3), ("\n", 3)])
@@ -375,8 +331,7 @@ def test_key_in_conflict_is_3_in_apply_and_only_shows_in_a_plan(
     [("apply", "Apply this plan?", ["a", "a-r2"]), ("destroy", "Terminate these jobs?", ["a"])],
 )
 def test_command_asks_and_a_no_is_a_refusal(
-    reconciler: Reconciler,
-    service: Service,
+    world: World,
     monkeypatch: pytest.MonkeyPatch,
     command: str,
     question: str,
@@ -384,16 +339,15 @@ def test_command_asks_and_a_no_is_a_refusal(
     text: str,
     code: int,
 ) -> None:
-    reconciler.apply(manifest("a", url=service.url))
+    world.apply(world.manifest("a"))
     if command == "apply":
-        [job] = service.store.jobs()
-        service.store.set_phase(job.id, "Completed")
-        write(manifest("a", url=service.url, lr="0.2"))
+        [job] = world.store.jobs()
+        world.store.set_phase(job.id, "Completed")
+        world.write("a", lr="0.2")
     monkeypatch.setattr(sys, "stdin", Terminal(text))
-    said = reconciler(command)
-    assert (said.code, question in said.err) == (code, True)
-    assert [job.name for job in service.store.jobs()] == (jobs_after_yes if code == 0 else ["a"])
-    phases = [job.life.phase for job in service.store.jobs()]
+    world.ends(code, command, err=question)
+    assert [job.name for job in world.store.jobs()] == (jobs_after_yes if code == 0 else ["a"])
+    phases = [job.life.phase for job in world.store.jobs()]
     assert ("Terminating" in phases) is (command == "destroy" and code == 0)
 
 
@@ -410,69 +364,62 @@ def test_end_of_input_is_a_refusal_and_no_interrupt(tmp_path: Path, keys: bytes,
 
 
 @pytest.mark.parametrize("command", ["apply", "destroy"])
-def test_without_a_terminal_the_refusal_names_the_flag(
-    reconciler: Reconciler, service: Service, command: str
-) -> None:
-    reconciler.apply(manifest("a", url=service.url))
-    write(manifest("b", url=service.url))
-    said = reconciler(command)
-    assert (said.code, "fix: add --yes" in said.err) == (3, True)
+def test_without_a_terminal_the_refusal_names_the_flag(world: World, command: str) -> None:
+    world.apply(world.manifest("a"))
+    world.write("b")
+    world.ends(3, command, err="fix: add --yes")
 
 
 @pytest.mark.parametrize("command", ["apply", "destroy", "unlock"])
 def test_with_nothing_to_do_nothing_is_asked(reconciler: Reconciler, command: str) -> None:
     reconciler.apply(manifest("a"))
     if command == "destroy":
-        assert reconciler("destroy", "--yes").code == 0
+        reconciler.ends(0, "destroy --yes")
     said = reconciler(command)
     assert (said.code, "?" in said.err) == (0, False)
 
 
-def test_drift_is_0_2_or_8(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    assert reconciler("drift").code == 0  # never applied, so it is pending
-    put_finished_job(service.store, project="p1")
-    assert reconciler("drift").code == 2  # missing
-    assert reconciler("apply", "--yes").code == 0
-    assert reconciler("drift").code == 0
-    [_, job] = service.store.jobs()
-    service.store.set_phase(job.id, "Failed")
-    said = reconciler("drift")
-    assert said.code == 2
-    assert "failed" in said.out
-    service.app.faults.add(Fault(Effect.MALFORMED_JOB, operation="ListTrainingJobs", count=99))
-    assert reconciler("drift").code == 8
+def test_drift_is_0_2_or_8(world: World) -> None:
+    world.write("a")
+    world.ends(0, "drift")  # never applied, so it is pending
+    put_finished_job(world.store, project="p1")
+    world.ends(2, "drift")  # missing
+    world.ends(0, "apply --yes")
+    world.ends(0, "drift")
+    [_, job] = world.store.jobs()
+    world.store.set_phase(job.id, "Failed")
+    world.ends(2, "drift", out="failed")
+    world.fail("ListTrainingJobs", Effect.MALFORMED_JOB, count=99)
+    world.ends(8, "drift")
 
 
 def test_drift_check_that_compared_nothing_is_8(reconciler: Reconciler) -> None:
     write(manifest())
-    assert reconciler("drift").code == 8
+    reconciler.ends(8, "drift")
 
 
 def test_fault_of_ours_is_70_with_a_report_that_holds_no_secret(
-    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    write(manifest("a", url=service.url))
+    world.write("a")
 
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("tell-nobody-1")
 
     monkeypatch.setattr("reconciler.reconcile.propose_plan", broken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    said = reconciler("plan")
-    assert said.code == 70
-    assert "Traceback" not in said.err
+    said = world.ends(70, "plan", lacks="Traceback")
     [report] = tmp_path.glob("reconciler-report-*.txt")
     assert "ZeroDivisionError" in report.read_text()
     assert "tell-nobody-1" not in report.read_text() + said.err
 
 
 def test_help_and_version_are_0(reconciler: Reconciler) -> None:
-    assert reconciler("--help").code == 0
+    reconciler.ends(0, "--help")
     assert reconciler().code == 0
     assert reconciler("--version").out.startswith("reconciler ")
     for command in ("validate", "plan", "apply", "destroy", "drift", "schema", "explain", "emulator"):
-        assert reconciler(command, "--help").code == 0
+        reconciler.ends(0, command, "--help")
 
 
 def unreachable_store() -> str:
@@ -488,19 +435,19 @@ def damaged_store() -> str:
 
 @pytest.mark.parametrize("store", [unreachable_store, damaged_store])
 def test_store_that_is_away_refuses_what_is_to_be_done_unless_told_to_go_on(
-    reconciler: Reconciler, service: Service, store: Callable[[], str]
+    world: World, store: Callable[[], str]
 ) -> None:
     url = store()
-    write(manifest("a", url=service.url))
+    world.write("a")
 
     def run(command: str, *arguments: str) -> int:
-        assert reconciler(command, "--yes", *arguments, "--records", url).code == 1
-        return reconciler(command, "--yes", *arguments, "--records", url, "--without-records").code
+        world.ends(1, command, "--yes", *arguments, "--records", url)
+        return world(command, "--yes", *arguments, "--records", url, "--without-records").code
 
     assert run("apply") == 0
-    write(manifest("a", "b", url=service.url))
-    assert reconciler("plan", "--out", "b.plan", "--records", url, "--without-records").code == 0
-    assert reconciler("apply", "--yes", "--plan", "b.plan", "--without-records").code == 0
-    assert [job.name for job in service.store.jobs()] == ["a", "b"]
+    world.write("a", "b")
+    world.ends(0, "plan --out b.plan --records", url, "--without-records")
+    world.ends(0, "apply --yes --plan b.plan --without-records")
+    assert [job.name for job in world.store.jobs()] == ["a", "b"]
     assert run("destroy") == 0
-    assert [job.life.phase for job in service.store.jobs()] == ["Terminating", "Terminating"]
+    assert [job.life.phase for job in world.store.jobs()] == ["Terminating", "Terminating"]

@@ -77,8 +77,7 @@ def test_path_and_unique_end_of_a_path_mean_the_key(name: str, path: str) -> Non
 
 
 def test_key_is_printed_with_what_is_known_of_it(reconciler: Reconciler) -> None:
-    said = reconciler("explain", "retry_delay")
-    assert said.code == 0
+    said = reconciler.ends(0, "explain retry_delay")
     assert said.out == (
         "lifecycle.retry_delay: Wait before the first retry; it doubles with each one.\n\n"
         "  type     text\n"
@@ -91,7 +90,7 @@ def test_key_is_printed_with_what_is_known_of_it(reconciler: Reconciler) -> None
 
 
 def test_keys_below_are_listed(reconciler: Reconciler) -> None:
-    said = reconciler("explain", "limits").out
+    said = reconciler("explain limits").out
     assert all(f"\nlimits.{name} " in said for name in Limits.model_fields)
     assert [key.path for key in keys_below(find_key("endpoints"))] == [
         "endpoints.ssh",
@@ -121,10 +120,7 @@ def test_edit_of_a_key_means(path: str, edit: str) -> None:
 
 
 def test_ambiguous_name_is_wrong_use_and_lists_the_paths(reconciler: Reconciler) -> None:
-    said = reconciler("explain", "node_count")
-    assert said.code == 64
-    assert said.out == ""
-    assert 'several keys are called "node_count"' in said.err
+    said = reconciler.ends(64, "explain node_count", out="", err='several keys are called "node_count"')
     assert "\n  spec.resource.node_count\n" in said.err
     assert "\n  tasks[].task_resource.node_count\n" in said.err
 
@@ -141,13 +137,10 @@ def test_ambiguous_name_is_wrong_use_and_lists_the_paths(reconciler: Reconciler)
 def test_misspelt_name_is_wrong_use_with_the_nearest_key(
     reconciler: Reconciler, typo: str, meant: str
 ) -> None:
-    said = reconciler("explain", typo)
-    assert said.code == 64
-    assert f'Did you mean "{meant}"?' in said.err
+    reconciler.ends(64, "explain", typo, err=f'Did you mean "{meant}"?')
 
 
 def test_name_that_is_near_to_nothing_is_wrong_use(reconciler: Reconciler) -> None:
-    said = reconciler("explain", "xyzzy")
-    assert said.code == 64
+    said = reconciler.ends(64, "explain xyzzy")
     assert '"xyzzy" is not "states", "rules", "fields", "origin" or a key of a manifest.' in said.err
     assert "Did you mean" not in said.err

@@ -52,8 +52,7 @@ def test_each_value_is_shown_with_its_place_through_every_layer(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KEY", "hunter2-hunter2")
-    said = reconciler("explain", "origin", "sweep-lr-0_1")
-    assert said.code == 0
+    said = reconciler.ends(0, "explain origin sweep-lr-0_1")
     assert origins(said.out) == {
         "spec.resource.flavor_id": ['"gpu"', "shared.yaml:2"],
         "spec.resource.node_count": ["4", "jobs.yaml:15"],
@@ -89,18 +88,18 @@ target: local
 """
     text = JOBS.replace("targets: {local: {kind: local}}\n", targets)
     (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
-    said = reconciler("explain", "origin", "sweep-lr-0_1", "-t", "prod")
+    said = reconciler("explain origin sweep-lr-0_1 -t prod")
     found = origins(said.out)
     assert found["spec.resource.flavor_id"] == ['"big"', "jobs.yaml:7"]
     assert found["algorithm.code_dir"][0] == '"obs://prod-data/code/"'
     assert found["algorithm.code_dir"][-1] == "jobs.yaml:6)"
-    assert origins(reconciler("explain", "origin", "sweep-lr-0_1", "--var", "bucket=b").out)[
-        "algorithm.code_dir"
-    ][-2:] == ["(var.bucket:", "--var)"]
+    assert origins(reconciler("explain origin sweep-lr-0_1 --var bucket=b").out)["algorithm.code_dir"][
+        -2:
+    ] == ["(var.bucket:", "--var)"]
 
 
 def test_secrets_need_no_value(reconciler: Reconciler) -> None:
-    assert reconciler("explain", "origin", "sweep-lr-0_2", "jobs.yaml").code == 0
+    reconciler.ends(0, "explain origin sweep-lr-0_2 jobs.yaml")
 
 
 @pytest.mark.parametrize(
@@ -115,9 +114,7 @@ def test_secrets_need_no_value(reconciler: Reconciler) -> None:
 def test_what_cannot_be_meant_is_wrong_usage(
     reconciler: Reconciler, words: tuple[str, ...], hint: str
 ) -> None:
-    said = reconciler("explain", *words)
-    assert said.code == 64
-    assert hint in said.err
+    reconciler.ends(64, "explain", *words, err=hint)
 
 
 def test_reference_is_shown_with_the_output_that_it_names_and_the_need_that_it_implies(
@@ -136,7 +133,7 @@ jobs:
         model: obs://b/model/
 """
     (tmp_path / "more.yaml").write_text(more, encoding="utf-8")
-    lines = reconciler("explain", "origin", "use").out.splitlines()
+    lines = reconciler("explain origin use").out.splitlines()
     [value] = [line for line in lines if line.startswith("algorithm.inputs.model")]
     [need] = [line for line in lines if line.startswith("needs")]
     assert '"obs://b/model/"' in value
@@ -159,7 +156,7 @@ def test_variable_in_list_form_is_shown_at_its_item(
 """
     text = JOBS.replace('environments: {API_KEY: "${var.key}"}\n', items)
     (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
-    said = reconciler("explain", "origin", "sweep-lr-0_1")
+    said = reconciler("explain origin sweep-lr-0_1")
     found = origins(said.out)
     assert found["algorithm.environments.MODE"] == [
         '"m-0.1"', "jobs.yaml:15", "m-${matrix.lr}", "(matrix.lr:", "jobs.yaml:9)"
@@ -196,7 +193,7 @@ jobs:
 """,
         encoding="utf-8",
     )
-    found = origins(reconciler("explain", "origin", "train").out)
+    found = origins(reconciler("explain origin train").out)
     assert found["algorithm.parameters.lr.value"] == ["0.1", "jobs.yaml:12"]
     assert found["algorithm.parameters.alpha.value"][:3] == ["1", "jobs.yaml:16", "${var.more}"]
     assert found["algorithm.environments.A"] == ["1", "jobs.yaml:7"]

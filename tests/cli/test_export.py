@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.emulator.control import Effect, Fault
 from reconciler.manifest.yaml import parse
-from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.conftest import Reconciler, Service, World, manifest, write
 
 BODY: dict[str, Any] = {
     "kind": "job",
@@ -47,11 +47,11 @@ def make(service: Service) -> Make:
 
 
 @pytest.fixture
-def export(reconciler: Reconciler, service: Service) -> Export:
+def export(world: World) -> Export:
     """Call `export`, or another command, for the service's address."""
 
     def call(*arguments: str, command: str = "export") -> Any:
-        return reconciler(command, *arguments, "--endpoint", service.url, "--project-id", "p1")
+        return world(command, *arguments, "--endpoint", world.url, "--project-id", "p1")
 
     return call
 
@@ -72,9 +72,9 @@ def test_exported_jobs_are_valid_formatted_and_in_conflict_until_adopted(
     make("resnet", description="ResNet")
     make("bert-r2", environments={"A": "1"})
     assert export("--all", "--out", "jobs.yaml").code == 0
-    assert reconciler("fmt", "--check").code == 0
-    assert reconciler("validate").code == 0
-    plan = reconciler("plan", "--json").document
+    reconciler.ends(0, "fmt --check")
+    reconciler.ends(0, "validate")
+    plan = reconciler("plan --json").document
     assert plan["summary"]["conflict"] == 2
     assert {(action["key"], action["reason"]) for action in plan["actions"]} == {
         ("bert", "name_taken"),
@@ -104,29 +104,25 @@ def test_job_whose_name_is_no_name_of_its_key_is_to_be_adopted_by_id(
     for key, command in commands.items():
         assert f"fix: before anything is applied, {command}" in said.err
         assert f"apply would create it; first: {command}\n" in written, key
-        assert reconciler(*command.split()[1:], "--yes").code == 0
-    assert reconciler("adopt", "--all", "--yes").code == 0
-    plan = reconciler("plan", "--json").document
+        reconciler.ends(0, *command.split()[1:], "--yes")
+    reconciler.ends(0, "adopt --all --yes")
+    plan = reconciler("plan --json").document
     assert (plan["summary"]["keep"], plan["applyable"]) == (4, False)
 
 
-def test_target_of_the_stack_in_the_directory_is_exported(
-    reconciler: Reconciler, service: Service, make: Make
-) -> None:
+def test_target_of_the_stack_in_the_directory_is_exported(world: World, make: Make) -> None:
     make("resnet")
-    write(manifest("other", url=service.url))
-    said = reconciler("export", "--all")
-    assert said.code == 0
+    world.write("other")
+    said = world.ends(0, "export --all")
     written = tree(said.out)
     assert (written["stack"], written["target"], list(written["jobs"])) == ("test", "there", ["resnet"])
-    assert written["targets"] == {"there": {"kind": "modelarts", "endpoint": service.url, "project_id": "p1"}}
+    assert written["targets"] == {"there": {"kind": "modelarts", "endpoint": world.url, "project_id": "p1"}}
 
 
 def test_local_target_is_exported(reconciler: Reconciler) -> None:
     write(manifest("resnet"))
-    assert reconciler("apply", "--yes").code == 0
-    said = reconciler("export", "resnet", "--stack", "other")
-    assert said.code == 0
+    reconciler.ends(0, "apply --yes")
+    said = reconciler.ends(0, "export resnet --stack other")
     assert tree(said.out)["targets"] == {"there": {"kind": "local"}}
     assert tree(said.out)["jobs"]["resnet"]["description"] == "resnet of the test"
 
@@ -175,11 +171,9 @@ def test_match_chooses_by_name(export: Export, make: Make) -> None:
     assert "No matching jobs" in none.err
 
 
-def test_job_that_a_stack_owns_is_exported_only_by_name(
-    reconciler: Reconciler, service: Service, export: Export, make: Make
-) -> None:
-    write(manifest("owned", url=service.url), "stack/jobs.yaml")
-    assert reconciler("apply", "--yes", "stack").code == 0
+def test_job_that_a_stack_owns_is_exported_only_by_name(world: World, export: Export, make: Make) -> None:
+    write(world.manifest("owned"), "stack/jobs.yaml")
+    world.ends(0, "apply --yes stack")
     make("free")
     said = export("--all")
     assert list(tree(said.out)["jobs"]) == ["free"]
@@ -219,28 +213,25 @@ def test_job_that_is_not_there_hides_no_other(export: Export, make: Make) -> Non
 )
 def test_wrong_use_is_64(reconciler: Reconciler, arguments: list[str]) -> None:
     write(manifest("a"))
-    said = reconciler(*(arguments if "init" in arguments else ["export", *arguments]))
-    assert (said.code, said.out) == (64, "")
+    reconciler.ends(64, *(arguments if "init" in arguments else ["export", *arguments]), out="")
     assert not Path("new").exists()
 
 
 def test_command_line_goes_before_the_environment(
-    reconciler: Reconciler, service: Service, export: Export, make: Make, monkeypatch: pytest.MonkeyPatch
+    world: World, export: Export, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make("resnet")
-    write(manifest("a", url=service.url))
+    world.write("a")
     monkeypatch.setenv("RECONCILER_TARGET", "there")
-    assert reconciler("init", "new").code == 0
+    world.ends(0, "init new")
     assert tree(export("--all").out)["target"] == "prod"
-    monkeypatch.setenv("RECONCILER_ENDPOINT", service.url)
-    assert reconciler("export", "--all").code == 64
-    assert tree(reconciler("export", "--all", "--target", "there").out)["target"] == "there"
+    monkeypatch.setenv("RECONCILER_ENDPOINT", world.url)
+    world.ends(64, "export --all")
+    assert tree(world("export --all --target there").out)["target"] == "there"
 
 
 def test_without_a_stack_and_an_address_the_way_out_is_said(reconciler: Reconciler) -> None:
-    said = reconciler("export", "--all")
-    assert (said.code, said.out) == (65, "")
-    assert "--endpoint" in said.err
+    reconciler.ends(65, "export --all", out="", err="--endpoint")
 
 
 @pytest.mark.parametrize("is_link", [True, False])
@@ -324,18 +315,16 @@ def test_secrets_of_jobs_reach_no_output(reconciler: Reconciler, export: Export,
         for secret in (TOKEN, "hunter2", "s3cr3t-Value"):
             assert secret not in text
         assert "(sensitive)" not in text
-    assert reconciler("validate").code == 0
+    reconciler.ends(0, "validate")
 
 
-def test_value_that_the_stack_declares_sensitive_is_a_variable(
-    reconciler: Reconciler, service: Service, make: Make
-) -> None:
+def test_value_that_the_stack_declares_sensitive_is_a_variable(world: World, make: Make) -> None:
     make("resnet", environments={"PLAIN": "ordinary-value-1"})
-    declared = manifest("resnet", url=service.url).replace(
+    declared = world.manifest("resnet").replace(
         "parameters: {lr: 0.1}", "environments: {PLAIN: {value: x1-declared, sensitive: true}}"
     )
     write(declared)
-    said = reconciler("export", "--all", "--stack", "other")
+    said = world("export --all --stack other")
     assert "ordinary-value-1" not in said.out + said.err
     assert tree(said.out)["jobs"]["resnet"]["algorithm"]["environments"] == {"PLAIN": "${var.PLAIN}"}
 
@@ -363,8 +352,7 @@ def test_hostile_texts_steer_no_terminal_and_no_ci_service(export: Export, make:
 
 
 def test_init_starts_with_what_runs_and_nobody_owns(
-    reconciler: Reconciler,
-    service: Service,
+    world: World,
     export: Export,
     make: Make,
     monkeypatch: pytest.MonkeyPatch,
@@ -372,8 +360,8 @@ def test_init_starts_with_what_runs_and_nobody_owns(
 ) -> None:
     make("resnet", description="ResNet")
     make("done", "Completed")
-    write(manifest("owned", url=service.url), "stack/jobs.yaml")
-    assert reconciler("apply", "--yes", "stack").code == 0
+    write(world.manifest("owned"), "stack/jobs.yaml")
+    world.ends(0, "apply --yes stack")
     said = export("new", "--from-service", command="init")
     assert said.code == 0
     assert said.out == "new/jobs.yaml\nnew/.github/workflows/reconciler.yml\nnew/.gitignore\n"
@@ -383,9 +371,9 @@ def test_init_starts_with_what_runs_and_nobody_owns(
     workflow = Path("new/.github/workflows/reconciler.yml").read_text(encoding="utf-8")
     assert f"'{written['target']}'" in workflow
     monkeypatch.chdir(tmp_path / "new")
-    assert reconciler("fmt", "--check").code == 0
-    assert reconciler("validate").code == 0
-    plan = reconciler("plan", "--json").document
+    world.ends(0, "fmt --check")
+    world.ends(0, "validate")
+    plan = world("plan --json").document
     assert (plan["summary"]["conflict"], plan["summary"]["create"]) == (1, 0)
 
 
@@ -394,29 +382,24 @@ def test_init_from_service_without_jobs_says_so(reconciler: Reconciler, export: 
     assert said.code == 0
     assert "No job runs that no stack owns." in said.err
     assert tree(Path("jobs.yaml").read_text(encoding="utf-8"))["jobs"] == {}
-    assert reconciler("validate").code == 0
+    reconciler.ends(0, "validate")
 
 
-def test_init_from_service_takes_the_target_of_the_stack_here(
-    reconciler: Reconciler, service: Service, make: Make
-) -> None:
+def test_init_from_service_takes_the_target_of_the_stack_here(world: World, make: Make) -> None:
     make("resnet")
-    write(manifest("other", url=service.url))
-    assert reconciler("init", "new", "--from-service", "--target", "there").code == 0
+    world.write("other")
+    world.ends(0, "init new --from-service --target there")
     assert tree(Path("new/jobs.yaml").read_text(encoding="utf-8"))["target"] == "there"
     assert "'there'" in Path("new/.github/workflows/reconciler.yml").read_text(encoding="utf-8")
 
 
 def test_init_from_service_overwrites_nothing_and_reads_nothing_then(reconciler: Reconciler) -> None:
     write("stack: mine\n", "mine.yaml")
-    said = reconciler("init", "--from-service", "--endpoint", "https://127.0.0.1:9", "--project-id", "p1")
-    assert said.code == 0
+    said = reconciler.ends(0, "init --from-service --endpoint https://127.0.0.1:9 --project-id p1")
     assert "exists, not written" in said.err
     assert not Path("jobs.yaml").exists()
 
 
 def test_init_says_that_jobs_of_a_local_target_stay_where_they_are(reconciler: Reconciler) -> None:
     write(manifest("resnet"))
-    said = reconciler("init", "new", "--from-service")
-    assert said.code == 0
-    assert "lie beside the manifest" in said.err
+    reconciler.ends(0, "init new --from-service", err="lie beside the manifest")

@@ -19,11 +19,11 @@ from reconciler.cli.main import LazyGroup
 from reconciler.cli.project import schema
 from reconciler.decide.fleet import FleetReport
 from reconciler.decide.plan import Plan
-from reconciler.emulator import Effect, Fault
+from reconciler.emulator import Effect
 from reconciler.errors import PRECEDENCE
 from reconciler.fleet import COMMANDS
 from reconciler.manifest import LoadedStack
-from tests.cli.conftest import JOB, Reconciler, Service, put_finished_job, write
+from tests.cli.conftest import JOB, Reconciler, World, put_finished_job, write
 
 
 def stack(name: str, keys: str = "", *, url: str | None = None, project: str = "p1", more: str = "") -> str:
@@ -61,12 +61,12 @@ def test_every_root_below_path_is_a_stack_of_its_own_nested_ones_too(reconciler:
     write(stack("inner", "b"), "tree/outer/deep/inner/stack.yaml")
     write(stack("other", "c"), "tree/outer-b/stack.yaml")
     write(stack("hidden", "d"), "tree/.hidden/stack.yaml")
-    said = reconciler("validate", "--fleet", "--json", "tree")
+    said = reconciler("validate --fleet --json tree")
     shown = [(one["root"], one["stack"], one["document"]["jobs"]) for one in said.document["stacks"]]
     assert shown == [("outer", "outer", 1), ("outer-b", "other", 1), ("outer/deep/inner", "inner", 1)]
     # The root of PATH itself is a dot; several paths have roots from what they share.
     for paths, roots in ((["tree/outer-b"], ["."]), (["tree/outer/deep", "tree/outer-b"], None)):
-        found = list(entries(reconciler("validate", "--fleet", "--json", *paths).document))
+        found = list(entries(reconciler("validate --fleet --json", *paths).document))
         assert found == (roots or ["outer-b", "outer/deep/inner"])
 
 
@@ -74,30 +74,27 @@ def test_tree_without_a_root_file_is_a_manifest_error_with_its_candidates(reconc
     write(stack("above"), "stack.yaml")
     write("jobs: {}\n", "tree/jobs.yaml")
     write("stak: a\njobs: {}\n", "tree/other.yaml")
-    said = reconciler("validate", "--fleet", "tree")
-    assert (said.code, said.out) == (65, "")
+    said = reconciler.ends(65, "validate --fleet tree", out="")
     for words in ("no root file", "tree/jobs.yaml", 'did you mean "stack"'):
         assert words in said.err
 
 
 def test_path_that_is_a_file_or_missing_is_wrong_use(reconciler: Reconciler) -> None:
     for path in (str(write(stack("a"))), "nowhere"):
-        assert reconciler("validate", "--fleet", path).code == 64
+        reconciler.ends(64, "validate --fleet", path)
 
 
 # ── one that fails hides no other ────────────────────────────────────────────────────────────────────
 
 
-def test_stacks_that_fail_in_every_way_hide_no_other(
-    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stacks_that_fail_in_every_way_hide_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     put(good="a", broken=stack("broken", "a") + "oops: 1\n", syntax="stack: syntax\njobs: {a\n")
-    put(denied=stack("denied", "a", url=service.url, project="p2"))
+    put(denied=stack("denied", "a", url=world.url, project="p2"))
     put("http://127.0.0.1:1", unreachable="a")
     for file in ("a", "b"):
         write(stack("twice"), f"twice/{file}.yaml")
     monkeypatch.setattr("reconciler.modelarts.clock.Backoff.wait_s", lambda *_: None)
-    said = reconciler("plan", "--fleet", "--json")
+    said = world("plan --fleet --json")
     codes = {"broken": 65, "denied": 7, "good": 0, "syntax": 65, "twice": 65, "unreachable": 8}
     assert (said.code, codes_of(said.document)) == (7, codes)
     assert entries(said.document)["broken"]["stack"] == "broken"
@@ -108,12 +105,12 @@ def test_stacks_that_fail_in_every_way_hide_no_other(
 
 def test_exit_code_is_the_first_by_the_order_of_the_table_over_all_stacks(reconciler: Reconciler) -> None:
     put(changes="a")
-    assert reconciler("plan", "--fleet").code == 0
+    reconciler.ends(0, "plan --fleet")
     put(empty="")
-    assert reconciler("plan", "--fleet", "--detailed-exitcode", "--allow", "empty").code == 2
-    assert reconciler("plan", "--fleet", "--detailed-exitcode").code == 3  # a manifest without jobs
+    reconciler.ends(2, "plan --fleet --detailed-exitcode --allow empty")
+    reconciler.ends(3, "plan --fleet --detailed-exitcode")  # a manifest without jobs
     put(two=BROKEN)
-    said = reconciler("plan", "--fleet", "--detailed-exitcode", "--json")
+    said = reconciler("plan --fleet --detailed-exitcode --json")
     assert sorted(said.document["summary"]["exit_codes"]) == ["2", "3", "65"]
     assert said.code == 65
     assert PRECEDENCE.index(65) < PRECEDENCE.index(3) < PRECEDENCE.index(2)
@@ -135,7 +132,7 @@ def test_internal_error_is_70_of_its_stack_without_secrets(
     monkeypatch.setenv("PASSWORD_OF_TWO", "swordfish-1")
     variables = "variables: {password: {env: PASSWORD_OF_TWO, sensitive: true}}\n"
     put(one="a", two=stack("two", "a", more=variables))
-    said = reconciler("plan", "--fleet", "--json")
+    said = reconciler("plan --fleet --json")
     assert (said.code, codes_of(said.document)) == (70, {"one": 0, "two": 70})
     assert entries(said.document)["two"]["error"]["message"] == "internal error: KeyError: '(sensitive)'"
     [report] = re.findall(r"with the file (\S+) ", said.err)
@@ -158,20 +155,17 @@ def test_directory_that_cannot_be_listed_is_an_entry(
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", denied)
-    said = reconciler("validate", "--fleet", "--json")
-    assert said.code == 65
+    said = reconciler.ends(65, "validate --fleet --json")
     assert entries(said.document)["locked"]["error"]["message"] == "unreadable directory: Permission denied"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_stacks_that_cannot_be_checked_are_errors_of_their_entries(
-    reconciler: Reconciler, service: Service, command: str
-) -> None:
+def test_stacks_that_cannot_be_checked_are_errors_of_their_entries(world: World, command: str) -> None:
     """Two that own the same jobs name both; the jobs of a local target lie beside it."""
     put(good="a", wrong=stack("wrong", "b").replace("jobs:", "jbos:"))
-    put(copy=stack("same", "a", url=service.url), first=stack("same", "b", url=service.url))
+    put(copy=stack("same", "a", url=world.url), first=stack("same", "b", url=world.url))
     put(**dict.fromkeys(("local-1", "local-2"), stack("beside", "a")))
-    said = reconciler(command, "--fleet", "--json")
+    said = world(command, "--fleet", "--json")
     found = entries(said.document)
     failed = {root: one["error"]["message"] for root, one in found.items() if "error" in one}
     assert (said.code, set(failed)) == (65, {"copy", "first", "wrong"})
@@ -187,7 +181,7 @@ def test_stacks_that_cannot_be_checked_are_errors_of_their_entries(
 
 def test_only_narrows_the_stacks_that_have_the_key(reconciler: Reconciler) -> None:
     put(one="a b", two="b c")
-    said = reconciler("plan", "--fleet", "--json", "--only", "a,c*")
+    said = reconciler("plan --fleet --json --only a,c*")
     actions = {root: one["document"]["actions"] for root, one in entries(said.document).items()}
     keys = {root: [action["key"] for action in found] for root, found in actions.items()}
     assert (said.code, keys) == (0, {"one": ["a"], "two": ["c"]})
@@ -211,31 +205,29 @@ def test_option_without_meaning_for_a_fleet_is_refused(
 ) -> None:
     put(one="a", two="b")
     write("y: 1\n", "values.yaml")
-    said = reconciler("plan", *arguments)
-    assert (said.code, said.out) == (code, "")
-    assert why in said.err
+    reconciler.ends(code, "plan", *arguments, out="", err=why)
 
 
 def test_variable_goes_to_the_stacks_that_declare_it(reconciler: Reconciler) -> None:
     put(one=stack("one", "a", more="variables: {x: {default: '1', allowed: ['1', '2']}}\n"), two="b")
-    assert reconciler("validate", "--fleet", "--var", "x=2").code == 0
-    wrong = reconciler("validate", "--fleet", "--json", "--var", "x=3")
+    reconciler.ends(0, "validate --fleet --var x=2")
+    wrong = reconciler("validate --fleet --json --var x=3")
     assert codes_of(wrong.document) == {"one": 65, "two": 0}
 
 
 def test_target_is_that_of_each_stack(reconciler: Reconciler) -> None:
     targets = "targets: {here: {kind: local}, there: {kind: local}}\ntarget: here\n"
     put(one="a", two=stack("two", "b").replace("targets: {there: {kind: local}}\n", targets))
-    said = reconciler("plan", "--fleet", "--json", "-t", "here")
+    said = reconciler("plan --fleet --json -t here")
     assert codes_of(said.document) == {"one": 64, "two": 0}
     assert entries(said.document)["two"]["document"]["target"]["name"] == "here"
 
 
-def test_preflight_is_that_of_each_stack(reconciler: Reconciler, service: Service) -> None:
-    unknown = stack("two", "a", url=service.url).replace("modelarts.vm.cpu.2u", "modelarts.nowhere")
-    put(service.url, one="a", two=unknown)
-    assert reconciler("plan", "--fleet").code == 0
-    said = reconciler("plan", "--fleet", "--json", "--preflight")
+def test_preflight_is_that_of_each_stack(world: World) -> None:
+    unknown = stack("two", "a", url=world.url).replace("modelarts.vm.cpu.2u", "modelarts.nowhere")
+    put(world.url, one="a", two=unknown)
+    world.ends(0, "plan --fleet")
+    said = world("plan --fleet --json --preflight")
     assert codes_of(said.document) == {"one": 0, "two": 3}
 
 
@@ -244,7 +236,7 @@ def test_scheduler_of_the_environment_is_for_fleets_only(
 ) -> None:
     monkeypatch.setenv("RECONCILER_SCHEDULER", "tcp://127.0.0.1:8786")
     put(one="a")
-    assert reconciler("plan").code == 0
+    reconciler.ends(0, "plan")
 
 
 #: What a command for one stack takes and a fleet deals with by itself.
@@ -266,10 +258,10 @@ def test_every_option_of_a_command_is_read_for_the_stacks_of_a_fleet(command: st
 
 def test_text_has_a_line_for_what_is_unchanged_the_rest_in_full_and_a_total(reconciler: Reconciler) -> None:
     put(kept="a", new="b c")
-    reconciler("apply", "--yes", "kept")
+    reconciler("apply --yes kept")
     wrong = stack("wrong").replace("{kind: local}", "{kind: nothing}")
     put(x=wrong, y=wrong)
-    lines = reconciler("plan", "--fleet").out.splitlines()
+    lines = reconciler("plan --fleet").out.splitlines()
     assert lines[0] == "= kept  Plan: 0 to create, 0 to update, 0 to replace, 0 to terminate, 1 to keep."
     assert lines[1:3] == ["new:", "Stack new on there (local)"]
     assert "Plan: 2 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep." in lines
@@ -280,38 +272,36 @@ def test_text_has_a_line_for_what_is_unchanged_the_rest_in_full_and_a_total(reco
     )
 
 
-def test_stack_that_could_not_be_read_has_no_drift(reconciler: Reconciler, service: Service) -> None:
+def test_stack_that_could_not_be_read_has_no_drift(world: World) -> None:
     put("http://127.0.0.1:9", one="a")
-    put(service.url, two="a")
-    put_finished_job(service.store, "two", project="p1")
-    said = reconciler("drift", "--fleet")
-    assert said.code == 8
+    put(world.url, two="a")
+    put_finished_job(world.store, "two", project="p1")
+    said = world.ends(8, "drift --fleet")
     assert said.out.splitlines()[-1] == "Fleet: 2 stacks, 1 with drift; 1 missing, 1 unknown."
     assert "Stack one on" in said.out
-    assert reconciler("drift", "--fleet", "--json").document["summary"]["changed"] == 1
+    assert world("drift --fleet --json").document["summary"]["changed"] == 1
 
 
 def test_stacks_that_fail_for_the_same_reason_are_shown_once(
-    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MODELARTS_AUTH_TOKEN")
-    put(service.url, a="k", b="k", c="k")
-    said = reconciler("plan", "--fleet")
-    assert said.code == 7
+    put(world.url, a="k", b="k", c="k")
+    said = world.ends(7, "plan --fleet")
     assert said.out.splitlines()[:2] == ["3 stacks: failed with exit code 7", "        a, b, c"]
     assert said.out.count("HUAWEICLOUD_SDK_AK") == 1
 
 
-def test_documents_are_those_of_the_stacks_alone(reconciler: Reconciler, service: Service) -> None:
+def test_documents_are_those_of_the_stacks_alone(world: World) -> None:
     def timeless(document: Any) -> Any:
         return {name: value for name, value in document.items() if name != "created_at"}
 
-    put(service.url, one="a")
+    put(world.url, one="a")
     put(two=stack("two", "b", more="policies: [{name: no, deny: 'true', message: never}]\n"))
     for command in COMMANDS:
-        together = entries(reconciler(command, "--fleet", "--json").document)
+        together = entries(world(command, "--fleet", "--json").document)
         for root in ("one", "two"):
-            alone = reconciler(command, "--json", root)
+            alone = world(command, "--json", root)
             assert together[root]["exit_code"] == alone.code
             assert timeless(together[root]["document"]) == timeless(alone.document)
 
@@ -324,8 +314,7 @@ def test_formats_show_all_stacks(
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
     put(one="a", two=BROKEN)
     formats = ("prometheus=m.prom", "junit=junit.xml", "sarif=out.sarif", "github")
-    said = reconciler("plan", "--fleet", *(word for one in formats for word in ("-o", one)))
-    assert said.code == 65
+    said = reconciler.ends(65, "plan --fleet", *(word for one in formats for word in ("-o", one)))
     lines = Path("m.prom").read_text(encoding="utf-8").splitlines()
     assert len([line for line in lines if line.startswith("# TYPE reconciler_plan_actions ")]) == 1
     assert 'reconciler_plan_actions{stack="one",target="there",action="create"} 1.0' in lines
@@ -349,7 +338,7 @@ def test_formats_show_all_stacks(
 
 def test_prometheus_tells_stacks_of_one_name_apart_by_their_root(reconciler: Reconciler) -> None:
     put(x=stack("same", "a"), y=stack("same", "b"))
-    reconciler("plan", "--fleet", "-o", "prometheus=m.prom")
+    reconciler("plan --fleet -o prometheus=m.prom")
     lines = Path("m.prom").read_text(encoding="utf-8").splitlines()
     samples = [line.rpartition(" ")[0] for line in lines if not line.startswith("#")]
     assert len(set(samples)) == len(samples)
@@ -359,7 +348,7 @@ def test_prometheus_tells_stacks_of_one_name_apart_by_their_root(reconciler: Rec
 def test_stderr_says_which_stack_a_warning_is_of(reconciler: Reconciler) -> None:
     literal = "variables: {password: {default: swordfish, sensitive: true}}\n"
     put(one=stack("one", "a", more=literal), two="b")
-    said = reconciler("validate", "--fleet")
+    said = reconciler("validate --fleet")
     assert said.err.startswith("one:\nwarning: ")
     assert "two" not in said.err
     assert "swordfish" not in said.err + said.out
@@ -369,18 +358,18 @@ def test_progress_is_a_line_now_and_then_and_each_stack_if_verbose(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(one="a", two="a")
-    assert reconciler("plan", "--fleet").err == ""
-    said = reconciler("plan", "--fleet", "-v", "--json")
+    assert reconciler("plan --fleet").err == ""
+    said = reconciler("plan --fleet -v --json")
     shown = re.findall(r"debug: (\d of \d) stacks done; (\w+): Plan: 1 to create", said.err)
     assert [count for count, _ in shown] == ["1 of 2", "2 of 2"]
     assert {name for _, name in shown} == {"one", "two"}
     monkeypatch.setattr("reconciler.cli.fleet.SAY_AFTER_S", -1.0)
-    assert reconciler("plan", "--fleet").err == "1 of 2 stacks done\n"
+    assert reconciler("plan --fleet").err == "1 of 2 stacks done\n"
 
 
 def test_file_has_no_colours_beside_a_terminal_that_has(reconciler: Reconciler) -> None:
     put(one="a")
-    said = reconciler("plan", "--fleet", "--color", "always", "-o", "text", "-o", "text=plan.txt")
+    said = reconciler("plan --fleet --color always -o text -o text=plan.txt")
     assert "\x1b[32m" in said.out
     assert "\x1b" not in Path("plan.txt").read_text(encoding="utf-8")
 
@@ -388,17 +377,17 @@ def test_file_has_no_colours_beside_a_terminal_that_has(reconciler: Reconciler) 
 # ── drift that is reported once ──────────────────────────────────────────────────────────────────────
 
 
-def a_failed_job(reconciler: Reconciler, service: Service) -> None:
-    put(service.url, one="a")
-    assert reconciler("apply", "--yes", "one").code == 0
-    service.store.set_phase(next(iter(service.store.jobs())).id, "Failed")
+def a_failed_job(world: World) -> None:
+    put(world.url, one="a")
+    world.ends(0, "apply --yes one")
+    world.store.set_phase(next(iter(world.store.jobs())).id, "Failed")
 
 
 @pytest.mark.parametrize("how", ["interrupt", "unknown variable", "two of one name"])
 def test_drift_that_no_report_has_shown_is_new_to_the_next_check(
-    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch, how: str
+    world: World, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    a_failed_job(reconciler, service)
+    a_failed_job(world)
     drift = ("drift", "--fleet", "--since-last")
     if how == "interrupt":
 
@@ -407,37 +396,34 @@ def test_drift_that_no_report_has_shown_is_new_to_the_next_check(
 
         with monkeypatch.context() as patch:
             patch.setattr("reconciler.cli.fleet.show", interrupted)
-            assert reconciler(*drift).code == 130
+            world.ends(130, *drift)
     elif how == "unknown variable":
-        assert reconciler(*drift, "--var", "nobody=1").code == 65
+        world.ends(65, *drift, "--var", "nobody=1")
     else:
-        same = write(stack("one", "a", url=service.url), "two/stack.yaml")
-        assert reconciler(*drift).code == 65
+        same = write(stack("one", "a", url=world.url), "two/stack.yaml")
+        world.ends(65, *drift)
         same.unlink()
-    assert [reconciler(*drift).code for _ in range(2)] == [2, 0]
+    assert [world(*drift).code for _ in range(2)] == [2, 0]
 
 
-def test_drift_that_cannot_be_marked_as_shown_is_said(
-    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    a_failed_job(reconciler, service)
+def test_drift_that_cannot_be_marked_as_shown_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_failed_job(world)
 
     def fails(*_: object) -> None:
         raise OSError(30, "Read-only file system", "records")
 
     monkeypatch.setattr("reconciler.records.recording.Recording.mark_reported", fails)
-    said = reconciler("drift", "--fleet")
-    assert said.code == 2
+    said = world.ends(2, "drift --fleet")
     assert "one: warning: Read-only file system; the next check reports its drift again" in said.err
 
 
 # ── the process ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_interrupt_ends_it_without_a_report(reconciler: Reconciler, service: Service) -> None:
-    put(service.url, **{f"s{number}": "a" for number in range(30)})
-    service.app.faults.add(Fault(Effect.DELAY, delay_s=0.05, count=None))
-    served = service.app.requests
+def test_interrupt_ends_it_without_a_report(world: World) -> None:
+    put(world.url, **{f"s{number}": "a" for number in range(30)})
+    world.fail(effect=Effect.DELAY, delay_s=0.05, count=None)
+    served = world.service.app.requests
 
     class Interrupting(type(served)):  # type: ignore[misc]
         def append(self, request: Any) -> None:
@@ -445,10 +431,9 @@ def test_interrupt_ends_it_without_a_report(reconciler: Reconciler, service: Ser
             if len(self) == 5:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    service.app.requests = Interrupting(served)
-    served = service.app.requests
-    said = reconciler("plan", "--fleet", "--json")
-    assert (said.code, said.out) == (130, "")
+    world.service.app.requests = Interrupting(served)
+    served = world.service.app.requests
+    said = world.ends(130, "plan --fleet --json", out="")
     assert len(served) < 20
     assert re.search(r"^s\d+: Plan: 1 to create", said.err, re.MULTILINE)
 
@@ -468,6 +453,6 @@ def test_values_of_a_stack_go_when_it_is_done(
     gc.collect()
     before = sum(type(one) in (Plan, LoadedStack) for one in gc.get_objects())
     monkeypatch.setattr(FleetReport, "of", counted)
-    assert reconciler("plan", "--fleet", "--json").code == 0
+    reconciler.ends(0, "plan --fleet --json")
     # What another test has left may go meanwhile.
     assert alive <= [before]

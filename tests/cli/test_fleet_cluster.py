@@ -132,9 +132,9 @@ def test_report_is_the_same_although_a_worker_is_killed_in_the_middle(
     with monkeypatch.context() as environment:
         environment.setenv("MODELARTS_AUTH_TOKEN", TOKEN)
         environment.setenv("FLEET_TOKEN", SECRET)
-        alone = reconciler("plan", "--fleet", "--json", "fleet")
+        alone = reconciler("plan --fleet --json fleet")
     service.at = service._requests + 12, cluster.kill_worker
-    there = reconciler("plan", "--fleet", "--json", "--scheduler", cluster.address, "fleet")
+    there = reconciler("plan --fleet --json --scheduler", cluster.address, "fleet")
     assert (there.code, len(cluster.workers)) == (alone.code, 2) == (65, 2)
     assert without_times(there.out) == without_times(alone.out)
     assert there.document["summary"]["counts"]["create"] == 72
@@ -146,7 +146,7 @@ def test_stack_that_ends_every_worker_is_an_error_of_that_stack_alone(
 ) -> None:
     write_stacks(slow_service[0], 4)
     write("", f"fleet/team-0/s00/{FATAL_FILE}")
-    said = reconciler("plan", "--fleet", "--json", "--scheduler", cluster.address, "fleet")
+    said = reconciler("plan --fleet --json --scheduler", cluster.address, "fleet")
     by_root = {entry["root"]: entry for entry in said.document["stacks"]}
     assert said.code == 8
     assert by_root["team-0/s00"]["error"]["message"].startswith("workers were lost: workers were lost again")
@@ -163,7 +163,7 @@ def test_answer_of_a_hostile_worker_runs_nothing_in_the_client_and_fails_its_sta
 ) -> None:
     write_stacks(slow_service[0], 2)
     file = write(kind, f"fleet/team-0/s00/{HOSTILE_FILE}")
-    said = reconciler("plan", "--fleet", "--json", "--scheduler", hostile_cluster.address, "fleet")
+    said = reconciler("plan --fleet --json --scheduler", hostile_cluster.address, "fleet")
     codes = {entry["root"]: entry["exit_code"] for entry in said.document["stacks"]}
     assert (said.code, codes) == (8, {"team-0/s00": 8, "team-1/s01": 0})
     trace = file.with_suffix(".trace")
@@ -182,13 +182,12 @@ def test_drift_that_a_lost_worker_saw_is_reported_once(
     write_stacks(url, 1)
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", TOKEN)
     monkeypatch.setenv("FLEET_TOKEN", SECRET)
-    assert reconciler("apply", "--yes", "fleet").code == 0
+    reconciler.ends(0, "apply --yes fleet")
     store = service.app.store
     store.set_phase(next(iter(store.jobs())).id, "Failed")
     fatal = write("", f"fleet/team-0/s00/{FATAL_ONCE_FILE}")
     codes = [
-        reconciler("drift", "--fleet", "--since-last", "--scheduler", cluster.address, "fleet").code
-        for _ in range(2)
+        reconciler("drift --fleet --since-last --scheduler", cluster.address, "fleet").code for _ in range(2)
     ]
     assert (codes, fatal.exists()) == ([2, 0], False)
 
@@ -243,8 +242,7 @@ def test_nothing_of_the_environment_is_sent_and_values_of_variables_are(
     for name, value in secrets.items():
         monkeypatch.setenv(name, value)
     write_stacks(slow_service[0], 2)
-    said = reconciler("plan", "--fleet", "--json", "--scheduler", wire.address, "--var", "lr=0.777", "fleet")
-    assert said.code == 0
+    reconciler.ends(0, "plan --fleet --json --scheduler", wire.address, "--var", "lr=0.777", "fleet")
     assert b"0.777" in wire.sent  # so that what was sent could be read
     assert [name for name, value in secrets.items() if value.encode() in wire.sent] == []
     assert b"password-of-the-client" not in wire.sent
@@ -261,7 +259,7 @@ def test_secret_on_the_command_line_is_wrong_use_and_not_sent(
     reconciler: Reconciler, wire: Wire, slow_service: tuple[str, SlowService], more: list[str], why: str
 ) -> None:
     write_stacks(slow_service[0], 2)
-    said = reconciler("plan", "--fleet", "--scheduler", wire.address, *more, "fleet")
+    said = reconciler("plan --fleet --scheduler", wire.address, *more, "fleet")
     assert (said.code, said.out, bytes(wire.sent)) == (64, "", b"")
     assert why in said.err
     assert "abcdef-secret" not in said.err
@@ -275,8 +273,7 @@ def test_worker_of_another_version_is_refused(
 ) -> None:
     monkeypatch.setattr("reconciler.fleet.__version__", "9.9.9")
     write_stacks(slow_service[0], 1)
-    said = reconciler("validate", "--fleet", "--scheduler", cluster.address, "fleet")
-    assert (said.code, said.out) == (1, "")
+    said = reconciler.ends(1, "validate --fleet --scheduler", cluster.address, "fleet", out="")
     assert re.search(r"tcp://\S+ has 0\.\S+, and this is 9\.9\.9", said.err)
 
 
@@ -291,11 +288,11 @@ def test_interrupt_cancels_what_has_not_begun(
         os.kill(os.getpid(), signal.SIGINT)
 
     service.at = service._requests + 6, interrupt
-    said = reconciler("plan", "--fleet", "--json", "--scheduler", cluster.address, "fleet")
+    said = reconciler("plan --fleet --json --scheduler", cluster.address, "fleet")
     service.go_on()
     assert (said.code, said.out) == (130, "")
     # The workers are free for others: what was in flight has ended, and nothing else is begun.
-    assert reconciler("validate", "--fleet", "--scheduler", cluster.address, "fleet").code == 0
+    reconciler.ends(0, "validate --fleet --scheduler", cluster.address, "fleet")
     assert service._requests < 50
 
 
@@ -310,8 +307,7 @@ def test_what_was_found_until_the_scheduler_went_is_said(
 
     monkeypatch.setattr("reconciler.cli.fleet.check_on_cluster", lost)
     write_stacks("http://127.0.0.1:1", 2)
-    said = reconciler("drift", "--fleet", "--scheduler", "tcp://127.0.0.1:1", "fleet")
-    assert (said.code, said.out) == (8, "")
+    said = reconciler.ends(8, "drift --fleet --scheduler tcp://127.0.0.1:1 fleet", out="")
     assert "team-0/s00: Drift: 1 failed" in said.err
 
 
@@ -328,17 +324,14 @@ def test_scheduler_that_cannot_be_reached(
 ) -> None:
     monkeypatch.setattr("reconciler.fleet.CONNECT_S", 0.2)
     write_stacks("http://127.0.0.1:1", 1)
-    run = reconciler("validate", "--fleet", "--scheduler", address, "fleet")
-    assert (run.code, run.out) == (code, "")
-    assert said in run.err
+    run = reconciler.ends(code, "validate --fleet --scheduler", address, "fleet", out="", err=said)
     assert "OSError" not in run.err  # what the system says, in words
 
 
 def test_missing_extra_is_named(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     write_stacks("http://127.0.0.1:1", 1)
-    said = reconciler("validate", "--fleet", "--scheduler", "tcp://127.0.0.1:1", "fleet")
-    assert said.code == 64
+    said = reconciler.ends(64, "validate --fleet --scheduler tcp://127.0.0.1:1 fleet")
     assert "pip install 'reconciler[fleet]'" in said.err
 
 
@@ -356,7 +349,7 @@ def test_scheduler_without_workers_or_that_goes_away_is_unavailable(
     write_stacks("http://127.0.0.1:1", 1)
     with monkeypatch.context() as patch:
         patch.setattr("reconciler.fleet.NO_WORKERS_S", 0.1)
-        said = reconciler("validate", "--fleet", "--scheduler", lonely_scheduler.address, "fleet")
+        said = reconciler("validate --fleet --scheduler", lonely_scheduler.address, "fleet")
     assert (said.code, said.out) == (8, "")
     assert "has no workers" in said.err
     nthreads = distributed.Client.nthreads
@@ -367,6 +360,5 @@ def test_scheduler_without_workers_or_that_goes_away_is_unavailable(
         return nthreads(client)  # type: ignore[no-untyped-call]
 
     monkeypatch.setattr(distributed.Client, "nthreads", nthreads_after_a_kill)
-    said = reconciler("validate", "--fleet", "--scheduler", lonely_scheduler.address, "fleet")
-    assert (said.code, said.out) == (8, "")
+    said = reconciler.ends(8, "validate --fleet --scheduler", lonely_scheduler.address, "fleet", out="")
     assert "the connection to" in said.err

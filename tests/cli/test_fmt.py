@@ -23,26 +23,23 @@ def test_changed_files_are_named_and_a_second_time_there_is_nothing_to_do(
     said = reconciler("fmt")
     assert (said.code, said.out, said.err) == (0, "jobs.yaml\nteam/more.yml\n", "")
     assert (tmp_path / "jobs.yaml").read_text(encoding="utf-8") == TIDY
-    said = reconciler("fmt", "jobs.yaml", "team")
-    assert (said.code, said.out) == (0, "")
+    reconciler.ends(0, "fmt jobs.yaml team", out="")
 
 
 def test_check_changes_nothing_shows_a_diff_and_exits_1(reconciler: Reconciler, tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(MESSY, encoding="utf-8")
-    said = reconciler("fmt", "--check", ".")
-    assert said.code == 1
+    said = reconciler.ends(1, "fmt --check .")
     assert said.out.splitlines()[:2] == ["--- jobs.yaml", "+++ jobs.yaml"]
     assert "+stack: test   # its name" in said.out
     assert (tmp_path / "jobs.yaml").read_text(encoding="utf-8") == MESSY
-    assert reconciler("fmt").code == 0
-    assert reconciler("fmt", "--check").code == 0
+    reconciler.ends(0, "fmt")
+    reconciler.ends(0, "fmt --check")
 
 
 def test_diff_of_check_shows_no_sensitive_value(reconciler: Reconciler, tmp_path: Path) -> None:
     text = "variables: {key:   {default: hunter-2-hunter, sensitive: true}}\nstack: test\n"
     (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
-    said = reconciler("fmt", "--check")
-    assert said.code == 1
+    said = reconciler.ends(1, "fmt --check")
     assert "hunter" not in said.out
 
 
@@ -54,9 +51,7 @@ def test_diff_of_check_shows_no_line_of_a_sensitive_value(
 ) -> None:
     text = f"variables:\n   key:\n      default: {value}\n      sensitive: true\nstack: test\n"
     (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
-    said = reconciler("fmt", "--check")
-    assert said.code == 1
-    assert "+stack: test" in said.out
+    said = reconciler.ends(1, "fmt --check", out="+stack: test")
     assert "hunter" not in said.out
     assert "secret words" not in said.out
 
@@ -84,8 +79,7 @@ UNMARKED = {
 @pytest.mark.parametrize("text", UNMARKED.values(), ids=UNMARKED)
 def test_diff_of_check_shows_no_literal_secret(reconciler: Reconciler, tmp_path: Path, text: str) -> None:
     (tmp_path / "jobs.yaml").write_text(f"{text}\nstack: test\n", encoding="utf-8")
-    said = reconciler("fmt", "--check")
-    assert said.code == 1, said.err
+    said = reconciler.ends(1, "fmt --check")
     assert "hunter" not in said.out
     assert "stack: test" in said.out
 
@@ -97,7 +91,7 @@ def test_diff_of_check_shows_what_is_no_secret(reconciler: Reconciler, tmp_path:
         "stack: test\n"
     )
     (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
-    assert "(sensitive)" not in reconciler("fmt", "--check", ".").out
+    assert "(sensitive)" not in reconciler("fmt --check .").out
 
 
 #: What a CI service would obey if it stood in the log as it stands in the file.
@@ -117,8 +111,7 @@ def test_diff_of_check_holds_no_workflow_command_and_no_hidden_line_break(
     for number, command in enumerate(COMMANDS):
         written = f"{text}\nstack:   test\n".replace("@", command).replace("\n", end)
         (tmp_path / f"{number}.yaml").write_bytes(written.encode())
-    said = reconciler("fmt", "--check")
-    assert said.code == 1, said.err
+    said = reconciler.ends(1, "fmt --check")
     assert said.out.count("+++") == len(COMMANDS)
     lines = said.out.split("\n")
     assert said.out.splitlines() == lines[:-1]
@@ -151,7 +144,7 @@ def test_invalid_file_is_65_with_its_place_and_the_others_are_formatted(
 
 
 def test_path_that_does_not_exist_is_wrong_usage(reconciler: Reconciler) -> None:
-    assert reconciler("fmt", "nowhere").code == 64
+    reconciler.ends(64, "fmt nowhere")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
@@ -159,7 +152,7 @@ def test_file_that_cannot_be_written_stays_as_it_is(reconciler: Reconciler, tmp_
     (tmp_path / "jobs.yaml").write_text(MESSY, encoding="utf-8")
     tmp_path.chmod(0o500)
     try:
-        assert reconciler("fmt").code == 1
+        reconciler.ends(1, "fmt")
     finally:
         tmp_path.chmod(0o700)
     assert (tmp_path / "jobs.yaml").read_text(encoding="utf-8") == MESSY
@@ -180,7 +173,7 @@ jobs:
 stack: test
 """
     (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
-    (before,) = reconciler("plan", "--json").document["actions"]
+    (before,) = reconciler("plan --json").document["actions"]
     assert reconciler("fmt").out == "jobs.yaml\n"
-    (after,) = reconciler("plan", "--json").document["actions"]
+    (after,) = reconciler("plan --json").document["actions"]
     assert before | {"source": None} == after | {"source": None}

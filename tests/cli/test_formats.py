@@ -60,8 +60,8 @@ def shout(monkeypatch: pytest.MonkeyPatch) -> None:
 def stack(reconciler: Reconciler) -> None:
     """A stack of one job that runs, and a plan file."""
     write(manifest("a"))
-    assert reconciler("plan", "--out", "plan.json").code == 0
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.ends(0, "plan --out plan.json")
+    reconciler.ends(0, "apply --yes")
     write(manifest("a", "b"))
 
 
@@ -97,8 +97,7 @@ def test_help_and_refusal_list_the_formats_that_can_render_the_content(
     words = " ".join(reconciler(command, "--help").out.split())
     assert f"Output format ({known}), and file unless stdout" in words
     for unknown in ("shot", "counts"):
-        said = reconciler(command, *arguments, "-o", unknown)
-        assert (said.code, said.out) == (64, "")
+        said = reconciler.ends(64, command, *arguments, "-o", unknown, out="")
         assert f"'{unknown}' is not one of {known}" in said.err
 
 
@@ -107,7 +106,7 @@ def test_all_formats_from_one_run_and_from_the_saved_plan(reconciler: Reconciler
     names = formats_of(Content.PLAN)
     for command in (("plan", "--out", "plan.json"), ("show", "plan.json")):
         asked = [word for name in names for word in ("-o", f"{name}=out.{name}")]
-        assert reconciler(*command, *asked).code == 0
+        reconciler.ends(0, *command, *asked)
         shown = {name: (tmp_path / f"out.{name}").read_text(encoding="utf-8") for name in names}
         assert shown["markdown"].startswith("<!-- reconciler: test@there -->\n")
         assert 'data-key="b" data-action="create"' in shown["html"]
@@ -124,7 +123,7 @@ def test_all_formats_from_one_run_and_from_the_saved_plan(reconciler: Reconciler
 def test_file_of_apply_holds_the_result(reconciler: Reconciler, tmp_path: Path) -> None:
     names = formats_of(Content.RESULT)
     asked = [word for name in names for word in ("-o", f"{name}=out.{name}")]
-    assert reconciler("apply", "--yes", *asked).code == 0
+    reconciler.ends(0, "apply --yes", *asked)
     shown = {name: (tmp_path / f"out.{name}").read_text(encoding="utf-8") for name in names}
     assert shown["text"].index("Plan: 1 to create") < shown["text"].index("Applied: 1 succeeded.")
     for name in ("markdown", "html", "github", "junit"):
@@ -134,5 +133,5 @@ def test_file_of_apply_holds_the_result(reconciler: Reconciler, tmp_path: Path) 
 
 @pytest.mark.usefixtures("stack")
 def test_file_of_apply_that_was_refused_holds_the_plan(reconciler: Reconciler, tmp_path: Path) -> None:
-    assert reconciler("apply", "-o", "markdown=out.md").code == 3
+    reconciler.ends(3, "apply -o markdown=out.md")
     assert "Plan: 1 to create" in (tmp_path / "out.md").read_text(encoding="utf-8")

@@ -34,7 +34,7 @@ def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Step:
 
 def test_plan_gives_annotations_summary_and_outputs(reconciler: Reconciler, step: Step) -> None:
     write(manifest("a"))
-    said = reconciler("plan", "--out", "plan.json", "-o", "github")
+    said = reconciler("plan --out plan.json -o github")
     last_line = "Plan: 1 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep."
     assert said.out == f"::notice title=reconciler test@there::{last_line}\n"
     digest = said.err.strip().splitlines()[-1]
@@ -49,8 +49,8 @@ def test_plan_gives_annotations_summary_and_outputs(reconciler: Reconciler, step
 
 def test_plan_that_changes_nothing_says_so(reconciler: Reconciler, step: Step) -> None:
     write(manifest("a"))
-    assert reconciler("apply", "--yes").code == 0
-    assert reconciler("plan", "-o", "github").code == 0
+    reconciler.ends(0, "apply --yes")
+    reconciler.ends(0, "plan -o github")
     assert step.outputs["has_changes"] == "false"
 
 
@@ -58,11 +58,11 @@ def test_plan_that_is_not_saved_has_the_digest_of_its_file_in_the_root(
     reconciler: Reconciler, step: Step
 ) -> None:
     write(manifest("a"))
-    reconciler("plan", "-o", "github")
+    reconciler("plan -o github")
     digest = step.outputs["digest"]
-    reconciler("plan", "-o", "github", "--out", "plan.json")
+    reconciler("plan -o github --out plan.json")
     assert step.outputs["digest"] == digest
-    assert reconciler("apply", "--plan", "plan.json", "--approve", digest, "--yes").code == 0
+    reconciler.ends(0, "apply --plan plan.json --approve", digest, "--yes")
 
 
 def test_plan_that_cannot_be_saved_has_no_digest(
@@ -71,7 +71,7 @@ def test_plan_that_cannot_be_saved_has_no_digest(
     monkeypatch.setenv("A_TOKEN", "nightly")
     more = "variables: {token: {env: A_TOKEN, sensitive: true}}\n"
     write(manifest("nightly", more=more).replace("{lr: 0.1}", "{lr: '${var.token}'}"))
-    said = reconciler("plan", "-o", "github")
+    said = reconciler("plan -o github")
     assert (said.code, step.outputs["digest"]) == (0, "")
 
 
@@ -79,14 +79,14 @@ def test_what_other_commands_of_the_step_wrote_stays(reconciler: Reconciler, ste
     step.output.write_text("before=1", encoding="utf-8")
     step.summary.write_text("# Before\n", encoding="utf-8")
     write(manifest("a"))
-    reconciler("plan", "-o", "github")
+    reconciler("plan -o github")
     assert (step.outputs["before"], step.outputs["create"]) == ("1", "1")
     assert step.summary.read_text(encoding="utf-8").startswith("# Before\n<!-- reconciler")
 
 
 def test_apply_ends_with_the_outputs_of_its_result(reconciler: Reconciler, step: Step) -> None:
     write(manifest("a"))
-    said = reconciler("apply", "--yes", "-o", "github")
+    said = reconciler("apply --yes -o github")
     assert said.out.splitlines()[-1] == "::notice title=reconciler test@there::Applied: 1 succeeded."
     assert step.outputs["summary"] == "Applied: 1 succeeded."
     assert step.outputs["create"] == "1"
@@ -99,9 +99,9 @@ def test_file_is_named_as_the_repository_has_it(
 ) -> None:
     write(manifest("a"), "stacks/one/jobs.yaml")
     monkeypatch.chdir("stacks/one")
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.ends(0, "apply --yes")
     write(manifest("a", lr="0.5"))
-    said = reconciler("plan", "-o", "github")
+    said = reconciler("plan -o github")
     assert "::warning file=stacks/one/jobs.yaml,line=6,col=3,title=replace a::" in said.out
 
 
@@ -111,5 +111,5 @@ def test_outside_of_a_workflow_there_are_only_the_commands(
     for name in ("GITHUB_WORKSPACE", "GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"):
         monkeypatch.delenv(name, raising=False)
     write(manifest("a"))
-    assert reconciler("plan", "-o", "github").out.startswith("::notice ")
+    assert reconciler("plan -o github").out.startswith("::notice ")
     assert {path.name for path in tmp_path.iterdir()} == {"jobs.yaml", ".reconciler"}

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from reconciler.emulator import Effect, Fault, database
+from reconciler.emulator import database
 from reconciler.modelarts.clock import SystemClock
-from tests.cli.conftest import Reconciler, Said, Service, manifest, write
+from tests.cli.conftest import Reconciler, Said, World, manifest, write
 from tests.cli.lock_helpers import FILE
 
 SECRET = "hunter2-tell-nobody"
@@ -63,10 +63,10 @@ def two_revisions(
         shutil.copytree(made, ".", dirs_exist_ok=True)
         return
     write(manifest("a", "b"))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.ends(0, "apply --yes")
     write(manifest("a", "b").replace("lr: 0.1", "lr: 0.01", 1))
-    assert reconciler("apply", "--yes").code == 0
-    assert reconciler("drift").code == 0
+    reconciler.ends(0, "apply --yes")
+    reconciler.ends(0, "drift")
     shutil.copytree(".", made)
 
 
@@ -93,15 +93,14 @@ def test_nothing_recorded_yet(reconciler: Reconciler, arguments: list[str], code
     if "--html" in arguments:
         assert "Nothing is recorded yet." in Path("page.html").read_text(encoding="utf-8")
     elif not arguments:
-        assert runs(reconciler("history", "--json")) == []
+        assert runs(reconciler("history --json")) == []
 
 
 # ── the runs ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_each_run_says_who_when_from_where_and_what(reconciler: Reconciler, two_revisions: None) -> None:
-    said = reconciler("history")
-    assert said.code == 0
+    said = reconciler.ends(0, "history")
     head, drift, second, first, table = said.out.rstrip("\n").split("\n\n")
     assert head == "Stack test on there (local)"
     at = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"
@@ -118,8 +117,8 @@ def test_each_run_says_who_when_from_where_and_what(reconciler: Reconciler, two_
 
 
 def test_history_document_has_the_fields_of_its_schema(reconciler: Reconciler, two_revisions: None) -> None:
-    said = reconciler("history", "--json")
-    schema = reconciler("schema", "history").document
+    said = reconciler("history --json")
+    schema = reconciler("schema history").document
     Draft202012Validator(schema).validate(said.document)
     assert list(said.document)[:6] == [
         "format_version",
@@ -158,23 +157,21 @@ def test_run_in_ci_is_recorded_with_its_commit_and_job_url(
     monkeypatch.setenv("GITHUB_SHA", "c0ffee" + "0" * 34)
     monkeypatch.setenv("CI_JOB_URL", "https://ci.example/jobs/7")
     write(manifest("a"))
-    reconciler("apply", "--yes")
-    [run] = runs(reconciler("history", "--json"))
+    reconciler("apply --yes")
+    [run] = runs(reconciler("history --json"))
     assert (run["who"], run["commit"]) == ("alice", "c0ffee" + "0" * 34)
     assert run["where"].endswith(f", process {os.getpid()}, https://ci.example/jobs/7")
     assert "commit c0ffee000000; plan " in reconciler("history").out
 
 
-def test_what_failed_says_why(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", "b", url=service.url))
-    service.app.faults.add(
-        Fault(Effect.ANSWER, operation="CreateTrainingJob", status=400, code="ModelArts.2815", message="full")
-    )
-    assert reconciler("apply", "--yes", "--parallelism", "1").code == 5
-    said = reconciler("history", "a")
+def test_what_failed_says_why(world: World) -> None:
+    world.write("a", "b")
+    world.fail("CreateTrainingJob", status=400, code="ModelArts.2815", message="full")
+    world.ends(5, "apply --yes --parallelism 1")
+    said = world("history a")
     assert "#1 apply: partial, " in said.out
     assert re.search(r"      failed    create a: .*full.*ModelArts\.2815", said.out)
-    told = reconciler("history", "a", "-v").out
+    told = world("history a -v").out
     assert re.search(
         r"call create a 20\S+Z, took [\d.]+ s: failed: full \(ModelArts.2815, request\s+\S+\)", told
     )
@@ -182,10 +179,10 @@ def test_what_failed_says_why(reconciler: Reconciler, service: Service) -> None:
 
 
 def test_limit_counts_from_the_newest(reconciler: Reconciler, two_revisions: None) -> None:
-    assert [run["id"] for run in runs(reconciler("history", "--json", "--limit", "2"))] == [3, 2]
-    said = reconciler("history", "a", "--json", "--limit", "1")
+    assert [run["id"] for run in runs(reconciler("history --json --limit 2"))] == [3, 2]
+    said = reconciler("history a --json --limit 1")
     assert [one["revision"] for one in said.document["revisions"]] == [2]
-    assert reconciler("history", "--limit", "0").code == 64
+    reconciler.ends(64, "history --limit 0")
 
 
 def test_run_that_died_says_so_and_its_open_call_is_shown(
@@ -198,10 +195,10 @@ def test_run_that_died_says_so_and_its_open_call_is_shown(
     said = reconciler("history")
     assert re.search(r"^#2 apply: interrupted, 20\S+Z$", said.out, re.M)
     assert "1 call has no recorded answer; use -v to list the calls" in said.out
-    told = reconciler("history", "a", "-v").out
+    told = reconciler("history a -v").out
     assert re.search(r"call update a 20\S+Z, took [\d.]+ s: succeeded", told)
     assert re.search(r"call terminate a 20\S+Z: no answer recorded", told)
-    run = runs(reconciler("history", "--json"))[1]
+    run = runs(reconciler("history --json"))[1]
     assert run["ended_at"] is run["duration_s"] is None
     assert run["result"] == "interrupted"
     assert run["steps"][-1]["ok"] is None
@@ -213,8 +210,7 @@ def test_run_that_died_says_so_and_its_open_call_is_shown(
 def test_of_a_key_each_revision_is_shown_with_what_was_declared(
     reconciler: Reconciler, two_revisions: None
 ) -> None:
-    said = reconciler("history", "a")
-    assert said.code == 0
+    said = reconciler.ends(0, "history a")
     head, newest, oldest, second, first = said.out.rstrip("\n").split("\n\n")
     assert head == "Stack test on there (local)\nKey a"
     assert re.match(r"r2  a-r2  \w+\n    job ", newest)
@@ -228,8 +224,8 @@ def test_of_a_key_each_revision_is_shown_with_what_was_declared(
     ]
     assert "create b" not in said.out
     write(manifest("a", "c"))  # what is gone from the manifest is not forgotten
-    assert reconciler("history", "b").out.count("\n#") == 1
-    assert reconciler("history", "c").out == "Nothing is recorded of c yet.\n"
+    assert reconciler("history b").out.count("\n#") == 1
+    assert reconciler("history c").out == "Nothing is recorded of c yet.\n"
 
 
 @pytest.mark.parametrize(
@@ -242,11 +238,8 @@ def test_of_a_key_each_revision_is_shown_with_what_was_declared(
 )
 def test_key_that_nobody_heard_of(reconciler: Reconciler, key: str, fix: str) -> None:
     write(manifest("resnet50"))
-    reconciler("apply", "--yes")
-    said = reconciler("history", key)
-    assert said.code == 64
-    assert said.out == ""
-    assert f'why: "{key}" is not a key of stack test' in said.err
+    reconciler("apply --yes")
+    said = reconciler.ends(64, "history", key, out="", err=f'why: "{key}" is not a key of stack test')
     assert f"fix: {fix}" in said.err
 
 
@@ -255,7 +248,7 @@ def test_key_that_nobody_heard_of(reconciler: Reconciler, key: str, fix: str) ->
 
 def test_first_word_is_the_key_unless_it_is_a_path(reconciler: Reconciler) -> None:
     write(manifest("a"), "stack/jobs.yaml")
-    reconciler("apply", "--yes", "stack")
+    reconciler("apply --yes stack")
     for words, key in (
         ([], None),
         (["stack"], None),
@@ -265,7 +258,7 @@ def test_first_word_is_the_key_unless_it_is_a_path(reconciler: Reconciler) -> No
         (["a", "stack"], "a"),
         (["a", "stack/jobs.yaml"], "a"),
     ):
-        said = reconciler("history", "--json", *words)
+        said = reconciler("history --json", *words)
         assert (said.code, said.err, said.document["key"]) == (0, "", key), words
         assert len(runs(said)) == 1
 
@@ -273,47 +266,44 @@ def test_first_word_is_the_key_unless_it_is_a_path(reconciler: Reconciler) -> No
 @pytest.mark.parametrize("words", [["none.yaml"], ["./a"], ["a", "none"], ["a", "b", "."], ["stack", "none"]])
 def test_missing_path_is_wrong_use(reconciler: Reconciler, words: list[str]) -> None:
     write(manifest("a"), "stack/jobs.yaml")
-    said = reconciler("history", *words)
-    assert said.code == 64
-    assert "no such path" in said.err
+    reconciler.ends(64, "history", *words, err="no such path")
 
 
 def test_key_whose_code_lies_in_a_directory_of_its_name(reconciler: Reconciler) -> None:
     write(manifest("a"))
     write("import torch\n", "a/train.py")
-    reconciler("apply", "--yes")
-    said = reconciler("history", "a", "--json")
+    reconciler("apply --yes")
+    said = reconciler("history a --json")
     assert said.document["key"] is None
     assert said.err == "a is both a path and a key; for the key use: reconciler history a .\n"
     for words in (["a", "."], ["a", "jobs.yaml"], ["a", "a"]):
-        said = reconciler("history", "--json", *words)
+        said = reconciler("history --json", *words)
         assert (said.err, said.document["key"]) == ("", "a")
     write("jobs: {}\n")
     write(manifest("b"))
-    assert "for the key" in reconciler("history", "a").err  # declared no more, and recorded
+    assert "for the key" in reconciler("history a").err  # declared no more, and recorded
     Path("b").mkdir()
     Path("c").mkdir()
-    assert reconciler("history", "b", "c", "--json").document["key"] == "b"
-    assert reconciler("history", "c", "b", "--json").document["key"] is None
+    assert reconciler("history b c --json").document["key"] == "b"
+    assert reconciler("history c b --json").document["key"] is None
 
 
 # ── --diff ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_diff_shows_the_fields_as_a_plan_does(reconciler: Reconciler, two_revisions: None) -> None:
-    said = reconciler("history", "a", "--diff", "1", "2")
-    assert said.code == 0
+    said = reconciler.ends(0, "history a --diff 1 2")
     assert said.out == (
         "Stack test on there (local)\nKey a, r1 -> r2\n\n"
         '    algorithm.parameters.lr: "0.1" -> "0.01"  # forces a new job\n\n1 field differs.\n'
     )
-    document = reconciler("history", "a", "--diff", "2", "1", "--json").document
-    Draft202012Validator(reconciler("schema", "history").document).validate(document)
+    document = reconciler("history a --diff 2 1 --json").document
+    Draft202012Validator(reconciler("schema history").document).validate(document)
     assert document["diff"]["before"] == 2
     [change] = document["diff"]["changes"]
     assert (change["path"], change["before"], change["after"]) == ("algorithm.parameters.lr", "0.01", "0.1")
     assert sorted(one["revision"] for one in document["revisions"]) == [1, 2]
-    assert reconciler("history", "a", "--diff", "2", "2").out.endswith("\n\nNo field differs.\n")
+    assert reconciler("history a --diff 2 2").out.endswith("\n\nNo field differs.\n")
 
 
 @pytest.mark.parametrize(
@@ -336,31 +326,25 @@ def test_diff_shows_the_fields_as_a_plan_does(reconciler: Reconciler, two_revisi
 def test_what_does_not_fit_together(
     reconciler: Reconciler, two_revisions: None, arguments: list[str], code: int, words: str
 ) -> None:
-    said = reconciler("history", *arguments)
-    assert said.code == code
-    assert words in said.err
-    assert said.out == ""
+    reconciler.ends(code, "history", *arguments, err=words, out="")
     assert not Path("page.html").exists()
     assert "stack: test" in Path("jobs.yaml").read_text(encoding="utf-8")
 
 
 def test_revision_whose_declaration_is_not_on_record(reconciler: Reconciler, two_revisions: None) -> None:
     sql("UPDATE reconciler_revisions SET declared = NULL WHERE number = 1")
-    said = reconciler("history", "a", "--diff", "1", "2")
-    assert said.code == 1
-    assert "the declaration of r1 of a is not on record" in said.err
-    assert "its declaration is not on record" in reconciler("history", "a").out
+    reconciler.ends(1, "history a --diff 1 2", err="the declaration of r1 of a is not on record")
+    assert "its declaration is not on record" in reconciler("history a").out
 
 
 def test_key_that_was_renamed_keeps_its_past(reconciler: Reconciler, two_revisions: None) -> None:
-    shown = reconciler("history", "a", "--diff", "1", "2")
-    assert shown.code == 0
+    shown = reconciler.ends(0, "history a --diff 1 2")
     text = manifest("a", "b").replace("lr: 0.1", "lr: 0.01", 1)
     write(text.replace("  a:\n", "  new:\n    formerly: a\n", 1))
-    assert reconciler("apply", "--yes").code == 0
-    revisions = reconciler("history", "--json").document["revisions"]
+    reconciler.ends(0, "apply --yes")
+    revisions = reconciler("history --json").document["revisions"]
     assert sorted((one["key"], one["revision"]) for one in revisions) == [("b", 1), ("new", 1), ("new", 2)]
-    said = reconciler("history", "new", "--diff", "1", "2")
+    said = reconciler("history new --diff 1 2")
     assert (said.code, said.out.replace("Key new", "Key a")) == (0, shown.out)
 
 
@@ -378,27 +362,23 @@ def age(days: int, ids: str = "1, 2") -> None:
 def test_prune_deletes_what_is_old_and_says_how_much(reconciler: Reconciler, two_revisions: None) -> None:
     age(100)
     for older_than in ("101d", "2401h"):
-        said = reconciler("history", "--prune", "--older-than", older_than, "--yes", "--json")
+        said = reconciler("history --prune --older-than", older_than, "--yes", "--json")
         assert (said.document["deleted_runs"], said.document["deleted_revisions"]) == (0, 0)
-    said = reconciler("history", "--prune", "--yes")
-    assert said.code == 0
+    said = reconciler.ends(0, "history --prune --yes")
     assert re.fullmatch(r"Deleted 2 runs and 1 revision that ended before 20\S+Z\.\n", said.out)
-    said = reconciler("history", "--json")
+    said = reconciler("history --json")
     assert [run["id"] for run in runs(said)] == [3]
     # The newest of each key stays, however old it is.
     assert sorted((one["key"], one["revision"]) for one in said.document["revisions"]) == [("a", 2), ("b", 1)]
-    said = reconciler("history", "--prune")
-    assert said.code == 0
+    said = reconciler.ends(0, "history --prune")
     assert said.out.startswith("Nothing on record ended before 20")
-    said = reconciler("history", "--prune", "--older-than", "0s", "--yes", "--json")
+    said = reconciler("history --prune --older-than 0s --yes --json")
     assert said.document["deleted_runs"] == 1
 
 
 def test_prune_asks(reconciler: Reconciler, two_revisions: None, monkeypatch: pytest.MonkeyPatch) -> None:
     age(100)
-    said = reconciler("history", "--prune")
-    assert said.code == 3
-    assert "fix: add --yes" in said.err
+    reconciler.ends(3, "history --prune", err="fix: add --yes")
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -406,21 +386,21 @@ def test_prune_asks(reconciler: Reconciler, two_revisions: None, monkeypatch: py
 
     for text, left in (("n\n", 3), ("y\n", 1)):
         monkeypatch.setattr(sys, "stdin", Terminal(text))
-        said = reconciler("history", "--prune")
+        said = reconciler("history --prune")
         assert "Delete the records of 2 runs and 1 revision that ended before 20" in said.err
-        assert len(runs(reconciler("history", "--json"))) == left
+        assert len(runs(reconciler("history --json"))) == left
 
 
-def test_finished_work_stays_finished_after_pruning(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    reconciler("apply", "--yes")
-    service.clock.advance(hours=1)
-    assert reconciler("drift").code == 0
+def test_finished_work_stays_finished_after_pruning(world: World) -> None:
+    world.write("a")
+    world("apply --yes")
+    world.time.sleep(3600)
+    world.ends(0, "drift")
     sql("UPDATE reconciler_runs SET at_s = 0, ended_at_s = 1")
-    assert reconciler("history", "--prune", "--yes").code == 0
-    for job in service.store.jobs():
-        service.store.delete("p1", job.id)
-    said = reconciler("plan", "--json")
+    world.ends(0, "history --prune --yes")
+    for job in world.store.jobs():
+        world.store.delete("p1", job.id)
+    said = world("plan --json")
     assert said.document["actions"][0]["reason"] == "aged_out"
 
 
@@ -428,55 +408,52 @@ def test_finished_work_stays_finished_after_pruning(reconciler: Reconciler, serv
 
 
 def test_neither_the_service_nor_credentials_nor_secrets_are_needed(
-    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     more = "variables: {token: {env: A_TOKEN, sensitive: true}}\n"
-    text = manifest("a", url=service.url, more=more).replace(
+    text = world.manifest("a", more=more).replace(
         "parameters: {lr", "environments: {T: 'Bearer ${var.token}'}\n      parameters: {lr"
     )
     write(text)
     monkeypatch.setenv("A_TOKEN", SECRET)
-    assert reconciler("apply", "--yes").code == 0
-    with_secret = reconciler("history", "a")
+    world.ends(0, "apply --yes")
+    with_secret = world("history a")
     monkeypatch.delenv("A_TOKEN")
     monkeypatch.delenv("MODELARTS_AUTH_TOKEN")
-    asked = len(service.app.requests)
-    said = reconciler("history", "a")
+    asked = len(world.requests)
+    said = world("history a")
     assert said == with_secret
     assert said.code == 0
     assert "T: Bearer ${var.token}" in said.out
-    assert len(service.app.requests) == asked
+    assert len(world.requests) == asked
     assert SECRET.encode() not in FILE.read_bytes()
 
 
-def test_another_target_has_another_history(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    reconciler("apply", "--yes")
-    write(manifest("a", url=service.url).replace("project_id: p1", "project_id: p2"))
-    assert reconciler("history").out == NOTHING
-    write(manifest("a", url=service.url).replace("  there:", "  renamed:"))
-    assert len(runs(reconciler("history", "--json"))) == 1
-    assert reconciler("history", "-t", "there").code == 64
+def test_another_target_has_another_history(world: World) -> None:
+    world.write("a")
+    world("apply --yes")
+    write(world.manifest("a").replace("project_id: p1", "project_id: p2"))
+    assert world("history").out == NOTHING
+    write(world.manifest("a").replace("  there:", "  renamed:"))
+    assert len(runs(world("history --json"))) == 1
+    world.ends(64, "history -t there")
 
 
-def test_records_says_another_store(reconciler: Reconciler, service: Service, tmp_path: Path) -> None:
-    write(manifest("a", url=service.url))
+def test_records_says_another_store(world: World, tmp_path: Path) -> None:
+    world.write("a")
     store = f"sqlite:///{tmp_path}/elsewhere.sqlite3"
-    reconciler("apply", "--yes", "--records", store)
-    assert reconciler("history").out == NOTHING
-    assert len(runs(reconciler("history", "--json", "--records", store))) == 1
-    write(manifest("a", url=service.url, more="records: 'sqlite:///elsewhere.sqlite3'\n"))
-    assert len(runs(reconciler("history", "--json"))) == 1
+    world("apply --yes --records", store)
+    assert world("history").out == NOTHING
+    assert len(runs(world("history --json --records", store))) == 1
+    world.write("a", more="records: 'sqlite:///elsewhere.sqlite3'\n")
+    assert len(runs(world("history --json"))) == 1
 
 
 @pytest.mark.parametrize("arguments", [[], ["a"], ["--prune", "--yes"], ["--json"]])
 def test_store_that_is_away_is_1(reconciler: Reconciler, arguments: list[str]) -> None:
     write(manifest("a"))
     write("this is no database, " * 100, ".reconciler/records.sqlite3")
-    said = reconciler("history", *arguments)
-    assert said.code == 1
-    assert said.out == ""
-    assert "the record store cannot be read" in said.err
+    reconciler.ends(1, "history", *arguments, out="", err="the record store cannot be read")
 
 
 # ── the page ───────────────────────────────────────────────────────────────────────────────────────
@@ -491,15 +468,15 @@ def test_page_has_a_lane_per_key_and_the_text_is_shown_as_ever(
     reconciler: Reconciler, two_revisions: None
 ) -> None:
     text = reconciler("history").out
-    said = reconciler("history", "--html", "page.html")
+    said = reconciler("history --html page.html")
     assert (said.code, said.out, said.err) == (0, text, "")
     assert lanes() == ["a", "b"]
     page = Path("page.html").read_text(encoding="utf-8")
     assert "2 keys, 3 revisions: 2 queued, 1 terminated." in page
     assert "1 drift check: 1 no drift" in page
-    assert reconciler("history", "b", "--html", "page.html").code == 0
+    reconciler.ends(0, "history b --html page.html")
     assert lanes() == ["b"]
-    said = reconciler("history", "--html", "nowhere/page.html")
+    said = reconciler("history --html nowhere/page.html")
     assert (said.code, said.out, bool(said.err)) == (1, text, True)
 
 
@@ -508,10 +485,10 @@ def test_page_shows_all_that_is_recorded_unless_there_is_a_limit(
 ) -> None:
     monkeypatch.setattr("reconciler.cli.drift._SHOWN", 1)
     write(manifest("a", "b", "c"))
-    reconciler("apply", "--yes")
-    assert len(reconciler("history", "--json", "--html", "page.html").document["revisions"]) == 1
+    reconciler("apply --yes")
+    assert len(reconciler("history --json --html page.html").document["revisions"]) == 1
     assert lanes() == ["a", "b", "c"]
-    reconciler("history", "--html", "page.html", "--limit", "2")
+    reconciler("history --html page.html --limit 2")
     assert "3 keys, 2 revisions" not in Path("page.html").read_text(encoding="utf-8")
     assert len(lanes()) == 2
 
@@ -519,6 +496,6 @@ def test_page_shows_all_that_is_recorded_unless_there_is_a_limit(
 def test_page_is_written_in_place_of_the_one_before(reconciler: Reconciler, two_revisions: None) -> None:
     Path("page.html").write_text("old", encoding="utf-8")
     before = Path("page.html").stat().st_ino
-    reconciler("history", "--html", "page.html")
+    reconciler("history --html page.html")
     assert Path("page.html").stat().st_ino != before
     assert {one.name for one in Path().iterdir()} == {"page.html", "jobs.yaml", ".reconciler"}

@@ -15,31 +15,28 @@ from tests.cli.conftest import Reconciler
 def test_what_is_written_is_valid_formatted_and_can_be_planned(
     reconciler: Reconciler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = reconciler("init", "My Models")
-    assert said.code == 0
+    said = reconciler.ends(0, "init", "My Models")
     assert said.out.splitlines() == [
         "My Models/jobs.yaml",
         "My Models/.github/workflows/reconciler.yml",
         "My Models/.gitignore",
     ]
     monkeypatch.chdir(tmp_path / "My Models")
-    assert reconciler("fmt", "--check").code == 0
+    reconciler.ends(0, "fmt --check")
     assert "stack my-models" in reconciler("validate").out
-    plan = reconciler("plan", "--json")
+    plan = reconciler("plan --json")
     assert (plan.code, plan.document["summary"]["create"]) == (0, 1)
-    assert reconciler("apply", "--yes").code == 0
-    assert reconciler("plan", "--detailed-exitcode").code == 0
+    reconciler.ends(0, "apply --yes")
+    reconciler.ends(0, "plan --detailed-exitcode")
 
 
 def test_files_that_exist_stay_and_are_named(reconciler: Reconciler, tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("mine\n", encoding="utf-8")
-    said = reconciler("init")
-    assert said.code == 0
+    said = reconciler.ends(0, "init")
     assert ".gitignore" not in said.out
     assert "exists, not written: .gitignore" in said.err
     assert (tmp_path / ".gitignore").read_text(encoding="utf-8") == "mine\n"
-    again = reconciler("init")
-    assert (again.code, again.out) == (0, "")
+    reconciler.ends(0, "init", out="")
 
 
 def test_no_second_manifest_is_written_beside_another_one(reconciler: Reconciler, tmp_path: Path) -> None:
@@ -56,7 +53,7 @@ def test_planted_link_is_not_followed(reconciler: Reconciler, tmp_path: Path) ->
 
 def test_file_in_the_place_of_the_directory_is_wrong_usage(reconciler: Reconciler, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    assert reconciler("init", "file").code == 64
+    reconciler.ends(64, "init file")
 
 
 def test_workflow_is_yaml_and_runs_commands_that_exist(reconciler: Reconciler, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.conftest import Reconciler, World, manifest, write
 
 RECORDS = Path(".reconciler/records.sqlite3")
 #: Nobody listens there: whoever uses it fails.
@@ -53,11 +53,10 @@ def test_every_command_uses_the_records_beside_a_local_target(
 ) -> None:
     options = way(monkeypatch)
     for command in COMMANDS:
-        said = reconciler(*command, *options)
-        assert said.code == 0, (command, said.err)
+        said = reconciler.ends(0, *command, *options)
         assert "127.0.0.1" not in said.err, command
     assert RECORDS.exists()
-    assert len(reconciler("history", "--json").document["runs"]) == 3
+    assert len(reconciler("history --json").document["runs"]) == 3
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -65,43 +64,38 @@ def test_saved_plan_of_a_local_target_is_recorded_beside_it(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
     options = way(monkeypatch)
-    assert reconciler("plan", "--out", "plan.json", *options).code == 0
+    reconciler.ends(0, "plan --out plan.json", *options)
     assert json.loads(Path("plan.json").read_text(encoding="utf-8"))["options"].get("records") is None
-    assert reconciler("apply", "--yes", "--plan", "plan.json", *options).code == 0
+    reconciler.ends(0, "apply --yes --plan plan.json", *options)
     assert RECORDS.exists()
 
 
 def test_doctor_names_the_file_beside_a_local_target(reconciler: Reconciler) -> None:
     write(manifest("a", more=IN_MANIFEST))
     [records] = [
-        check for check in reconciler("doctor", "--json").document["checks"] if check["name"] == "records"
+        check for check in reconciler("doctor --json").document["checks"] if check["name"] == "records"
     ]
     assert records["detail"].startswith(f"this machine's file {RECORDS.absolute()}")
 
 
 def test_password_of_a_store_that_is_not_used_stays_secret(reconciler: Reconciler) -> None:
     write(manifest("a").replace("a of the test", "tell-nobody-3"))
-    said = reconciler("plan", "--json", "--records", "postgresql://me:tell-nobody-3@127.0.0.1:1/r")
-    assert said.code == 0
+    said = reconciler.ends(0, "plan --json --records postgresql://me:tell-nobody-3@127.0.0.1:1/r")
     assert "tell-nobody-3" not in said.out + said.err
 
 
 def test_address_that_is_none_is_wrong_use_on_a_local_target_too(reconciler: Reconciler) -> None:
     write(manifest("a"))
-    assert reconciler("plan", "--records", "ftp://x/y").code == 64
+    reconciler.ends(64, "plan --records ftp://x/y")
 
 
-def test_records_beside_a_local_target_hold_nothing_of_another_one(
-    reconciler: Reconciler, service: Service, tmp_path: Path
-) -> None:
+def test_records_beside_a_local_target_hold_nothing_of_another_one(world: World, tmp_path: Path) -> None:
     more = f"records: 'sqlite:///{tmp_path}/shared.sqlite3'\ntarget: there\n"
-    text = manifest("a", url=service.url, more=more).replace(
-        "targets:\n", "targets:\n  here: {kind: local}\n"
-    )
+    text = world.manifest("a", more=more).replace("targets:\n", "targets:\n  here: {kind: local}\n")
     write(text)
-    assert reconciler("apply", "--yes").code == 0
+    world.ends(0, "apply --yes")
     assert not RECORDS.exists()
-    assert reconciler("apply", "--yes", "-t", "here").code == 0
+    world.ends(0, "apply --yes -t here")
     assert RECORDS.exists()
-    assert len(reconciler("history", "--json").document["runs"]) == 1
-    assert len(reconciler("history", "--json", "-t", "here").document["runs"]) == 1
+    assert len(world("history --json").document["runs"]) == 1
+    assert len(world("history --json -t here").document["runs"]) == 1

@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.cli.console import console
 from reconciler.secrets import Redactor
-from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.conftest import Reconciler, World, write
 
 VALUE = "open-sesame-77"
 
@@ -23,9 +23,9 @@ def with_environments(text: str, environments: str) -> str:
 
 @pytest.mark.parametrize("kind", ["environment", "parameter", "command"])
 def test_removed_value_that_may_be_a_secret_is_in_no_output_of_a_fresh_checkout(
-    reconciler: Reconciler, service: Service, kind: str
+    world: World, kind: str
 ) -> None:
-    now = manifest("a", url=service.url)
+    now = world.manifest("a")
     then = {
         "environment": with_environments(now, f"HF_TOKEN: {VALUE}, NCCL_DEBUG: INFO"),
         "parameter": now.replace("{lr: 0.1}", f"{{lr: 0.1, api_key: {VALUE}, epochs: 90}}"),
@@ -39,32 +39,32 @@ def test_removed_value_that_may_be_a_secret_is_in_no_output_of_a_fresh_checkout(
     if kind == "command":
         now = then.replace(f" --token {VALUE}", "")
     write(then)
-    assert reconciler("apply", "--yes").code == 0
+    world.ends(0, "apply --yes")
     shutil.rmtree(".reconciler")
     write(now)
-    text = reconciler("plan", "--out", "saved.plan")
-    said = [text.out, reconciler("plan", "--json").out, Path("saved.plan").read_text(encoding="utf-8")]
-    said.append(reconciler("show", "saved.plan").out)
+    text = world("plan --out saved.plan")
+    said = [text.out, world("plan --json").out, Path("saved.plan").read_text(encoding="utf-8")]
+    said.append(world("show saved.plan").out)
     assert not [one for one in said if VALUE in one]
     assert all(
         "(masked: looks like a secret; to see it: reconciler jobs show JOB --json)" in one for one in said
     )
     shown = {"environment": "INFO", "parameter": "90", "command": "python a.py"}[kind]
     assert all(shown in one for one in said)
-    assert VALUE in reconciler("jobs", "show", "a", "--json").out  # the way that the words name
+    assert VALUE in world("jobs show a --json").out  # the way that the words name
 
 
 SENSITIVE = "variables: {token: {env: THE_TOKEN, sensitive: true}}\n"
 
 
 @pytest.fixture
-def applied(reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch) -> str:
+def applied(world: World, monkeypatch: pytest.MonkeyPatch) -> str:
     """A job with secrets, made by somebody who has the value; we have not."""
-    text = with_environments(manifest("a", url=service.url, more=SENSITIVE), "T: 'x ${var.token}', B: '1'")
+    text = with_environments(world.manifest("a", more=SENSITIVE), "T: 'x ${var.token}', B: '1'")
     text = text.replace("{lr: 0.1}", f"{{lr: 0.1, hush: {{value: {VALUE}-2, sensitive: true}}}}")
     write(text)
     monkeypatch.setenv("THE_TOKEN", VALUE)
-    assert reconciler("apply", "--yes").code == 0
+    world.ends(0, "apply --yes")
     monkeypatch.delenv("THE_TOKEN")
     monkeypatch.setattr(console, "redact", Redactor())  # what apply learned, another process does not know
     return text
@@ -77,9 +77,7 @@ def applied(reconciler: Reconciler, service: Service, monkeypatch: pytest.Monkey
 def test_what_the_manifest_declares_sensitive_is_hidden_though_its_value_is_not_at_hand(
     reconciler: Reconciler, applied: str, command: str
 ) -> None:
-    said = reconciler(*command.split())
-    assert said.code == 0, said.err
-    assert VALUE not in said.out + said.err
+    said = reconciler.ends(0, *command.split(), lacks=VALUE)
     if command in ("jobs show a --json", "jobs list --json"):
         job = said.document if "show" in command else said.document["items"][0]
         assert job["algorithm"]["environments"] == {"T": "(sensitive)", "B": "1"}
@@ -87,28 +85,24 @@ def test_what_the_manifest_declares_sensitive_is_hidden_though_its_value_is_not_
         assert parameters == {"lr": "0.1", "hush": "(sensitive)"}
 
 
-def test_job_of_a_renamed_key_and_one_that_lost_its_marker_are_hidden_too(
-    reconciler: Reconciler, service: Service, applied: str
-) -> None:
+def test_job_of_a_renamed_key_and_one_that_lost_its_marker_are_hidden_too(world: World, applied: str) -> None:
     write(applied.replace("  a:\n", "  b:\n    formerly: a\n"))
-    assert VALUE not in reconciler("jobs", "show", "a", "--json").out
+    assert VALUE not in world("jobs show a --json").out
     write(applied)
-    [job] = service.store.jobs()
-    service.store.edit(job.id, lambda body: body["metadata"].update(description=""))
-    assert VALUE not in reconciler("jobs", "show", "a", "--json").out
+    [job] = world.store.jobs()
+    world.store.edit(job.id, lambda body: body["metadata"].update(description=""))
+    assert VALUE not in world("jobs show a --json").out
 
 
 @pytest.mark.parametrize("command", ["jobs logs a", "jobs logs a --json", "jobs events a"])
 def test_value_that_the_job_was_given_is_hidden_in_its_log_and_events(
     reconciler: Reconciler, applied: str, command: str
 ) -> None:
-    assert reconciler(*command.split()).code == 0
+    reconciler.ends(0, *command.split())
     assert console.redact(f"the program printed x {VALUE}") == "the program printed (sensitive)"
 
 
-def test_job_of_another_stack_is_shown_as_it_is(
-    reconciler: Reconciler, service: Service, applied: str
-) -> None:
+def test_job_of_another_stack_is_shown_as_it_is(world: World, applied: str) -> None:
     write(applied.replace("stack: test", "stack: other").replace("  a:\n", "  z:\n"))
-    job = reconciler("jobs", "show", "a", "--json").document
+    job = world("jobs show a --json").document
     assert job["algorithm"]["environments"]["T"] == f"x {VALUE}"

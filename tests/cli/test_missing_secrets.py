@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.conftest import Reconciler, World, write
 
 SECRET = "tell-nobody-7"
 VARIABLES = (
@@ -28,12 +28,12 @@ def with_secrets(text: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def applied(reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def applied(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two jobs, made by somebody who had the secrets; we have not."""
-    write(with_secrets(manifest("a", "b", url=service.url, more=VARIABLES)))
+    write(with_secrets(world.manifest("a", "b", more=VARIABLES)))
     monkeypatch.setenv("THE_TOKEN", SECRET)
     monkeypatch.setenv("THE_TOPIC", "tell-nobody-8")
-    assert reconciler("apply", "--yes").code == 0
+    world.ends(0, "apply --yes")
     monkeypatch.delenv("THE_TOKEN")
     monkeypatch.delenv("THE_TOPIC")
 
@@ -47,56 +47,43 @@ def test_no_value_of_a_secret_is_needed(reconciler: Reconciler, command: str) ->
 
 @pytest.mark.parametrize("command", ["plan", "apply --yes"])
 def test_what_may_create_needs_it(reconciler: Reconciler, command: str) -> None:
-    said = reconciler(*command.split())
-    assert said.code == 65
-    assert "variable without a value" in said.err
+    reconciler.ends(65, *command.split(), err="variable without a value")
 
 
 @pytest.mark.parametrize("command", ["drift", "destroy --yes", "history", "unlock --yes", "validate"])
-def test_value_that_is_not_sensitive_is_needed_all_the_same(
-    reconciler: Reconciler, service: Service, command: str
-) -> None:
-    text = with_secrets(manifest("a", "b", url=service.url, more=VARIABLES))
+def test_value_that_is_not_sensitive_is_needed_all_the_same(world: World, command: str) -> None:
+    text = with_secrets(world.manifest("a", "b", more=VARIABLES))
     write(text.replace(", sensitive: true", "", 1))
-    said = reconciler(*command.split())
-    assert said.code == 65
-    assert '"token" has no value' in said.err
+    world.ends(65, *command.split(), err='"token" has no value')
 
 
-def test_destroy_ends_the_jobs_without_a_secret(reconciler: Reconciler, service: Service) -> None:
-    reconciler("destroy", "--yes", "--timeout", "1s")
-    stopped = [served.operation for served in service.app.requests].count("StopTrainingJob")
+def test_destroy_ends_the_jobs_without_a_secret(world: World) -> None:
+    world("destroy --yes --timeout 1s")
+    stopped = world.requests.count("StopTrainingJob")
     assert stopped == 2
 
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["with its history", "in a fresh checkout"])
-def test_what_holds_a_secret_is_no_drift_and_what_does_not_is_compared(
-    reconciler: Reconciler, service: Service, forgets: bool
-) -> None:
+def test_what_holds_a_secret_is_no_drift_and_what_does_not_is_compared(world: World, forgets: bool) -> None:
     if forgets:
         shutil.rmtree(".reconciler")
-    assert reconciler("drift").code == 0
-    job = next(job for job in service.store.jobs() if job.body["metadata"]["name"] == "a")
+    world.ends(0, "drift")
+    job = next(job for job in world.store.jobs() if job.body["metadata"]["name"] == "a")
 
     def edit(body: dict[str, Any]) -> None:
         metadata = body["metadata"]
         metadata["description"] = "by hand " + metadata["description"].partition(" of the test ")[2]
 
-    service.store.edit(job.id, edit)
-    said = reconciler("drift", "--json")
-    assert said.code == 2
+    world.store.edit(job.id, edit)
+    said = world.ends(2, "drift --json")
     assert [(found["key"], found["class"]) for found in said.document["drift"]] == [("a", "modified")]
     assert SECRET not in said.out
 
 
-def test_records_whose_address_needs_a_secret_are_away_and_stop_no_emergency_stop(
-    reconciler: Reconciler, service: Service
-) -> None:
+def test_records_whose_address_needs_a_secret_are_away_and_stop_no_emergency_stop(world: World) -> None:
     records = "records: 'postgresql://u:${var.token}@127.0.0.1:9/d'\n"
-    write(with_secrets(manifest("a", "b", url=service.url, more=VARIABLES + records)))
-    said = reconciler("destroy", "--yes", "--timeout", "1s")
-    assert said.code == 1
-    assert "variable without a value" in said.err
-    said = reconciler("destroy", "--yes", "--timeout", "1s", "--without-records")
+    write(with_secrets(world.manifest("a", "b", more=VARIABLES + records)))
+    world.ends(1, "destroy --yes --timeout 1s", err="variable without a value")
+    said = world("destroy --yes --timeout 1s --without-records")
     assert said.code in (0, 5), said.err
-    assert [served.operation for served in service.app.requests].count("StopTrainingJob") == 2
+    assert world.requests.count("StopTrainingJob") == 2

@@ -13,8 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from reconciler.cli.main import cli, run
-from reconciler.emulator import Effect, Fault
-from tests.cli.conftest import Reconciler, Service, manifest, put_finished_job, write
+from tests.cli.conftest import Reconciler, World, manifest, put_finished_job, write
 from tests.cli.test_interrupted import CREATE
 from tests.cli.test_watch import TimeMachine
 from tests.hostile.spellings_of_secrets import leak_of
@@ -141,17 +140,15 @@ def test_url_where_none_may_stand_is_in_no_message(reconciler: Reconciler, secti
         reconciler.ends(65, "validate", *more, lacks=SECRET)
 
 
-def test_apply_that_failed_is_told(
-    reconciler: Reconciler, service: Service, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_apply_that_failed_is_told(world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHAT", receiver.url("chat"))
-    notifying(f"{{url: '{receiver.url('chat')}', on: [apply_failed]}}", url=service.url)
-    service.app.faults.add(Fault(Effect.ANSWER, operation=CREATE, status=400, code="ModelArts.2758", count=1))
-    reconciler.ends(5, "apply --yes")
+    notifying(f"{{url: '{receiver.url('chat')}', on: [apply_failed]}}", url=world.url)
+    world.fail(CREATE, status=400, code="ModelArts.2758", count=1)
+    world.ends(5, "apply --yes")
     [message] = receiver.messages["chat"]
     assert message["title"] == "test on there: apply failed, 1 of its actions"
     assert message["message"].startswith("create a: failed")
-    reconciler.ends(0, "apply --yes")
+    world.ends(0, "apply --yes")
     assert len(receiver.messages["chat"]) == 1
 
 
@@ -166,15 +163,15 @@ FORMS = {
 }
 
 
-def repeating(service: Service, receiver: Receiver, form: str) -> None:
+def repeating(world: World, receiver: Receiver, form: str) -> None:
     """A stack whose job has a description, seen on the service, that holds the secret."""
     variables = "variables: {token: {env: THE_TOKEN, sensitive: true}}\n"
     url = receiver.url("chat")
-    write(manifest("a", url=service.url, more=f"{variables}notify: [{{url: '{url}'}}]\n"))
+    world.write("a", more=f"{variables}notify: [{{url: '{url}'}}]\n")
     assert run(cli, ["apply", "--yes"]) == 0
-    [job] = service.store.jobs()
+    [job] = world.store.jobs()
     text = job.body["metadata"]["description"].replace("a of the test", FORMS[form])
-    service.store.edit(job.id, lambda body: body["metadata"].update(description=text))
+    world.store.edit(job.id, lambda body: body["metadata"].update(description=text))
 
 
 UPDATE = "ChangeTrainingJobDescription"
@@ -190,23 +187,20 @@ COMMANDS = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", COMMANDS)
 def test_secret_that_the_service_repeats_is_in_no_notification(
-    reconciler: Reconciler,
-    service: Service,
+    world: World,
     receiver: Receiver,
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
     form: str,
 ) -> None:
     monkeypatch.setenv("THE_TOKEN", HUSH)
-    repeating(service, receiver, form)
+    repeating(world, receiver, form)
     machine = TimeMachine((), signal.SIGTERM)  # which comes after the first check
     machine.take_place(monkeypatch)
     if kind == "apply_failed":
         said = f"no: {FORMS[form]}"
-        service.app.faults.add(
-            Fault(Effect.ANSWER, operation=UPDATE, status=400, code="x", message=said, count=None)
-        )
-    reconciler(*COMMANDS[kind])
+        world.fail(UPDATE, status=400, code="x", message=said, count=None)
+    world(*COMMANDS[kind])
     [message] = receiver.messages["chat"]
     said = json.dumps(message, ensure_ascii=False)
     assert any(mark in said for mark in ("(sensitive)", "(masked: ", "…"))

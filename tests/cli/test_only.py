@@ -27,7 +27,7 @@ def keys(said: Said) -> list[str]:
 )
 def test_keys_have_commas_between_them_or_an_option_each(reconciler: Reconciler, only: list[str]) -> None:
     write(manifest("a", "b", "c"))
-    said = reconciler("plan", "--json", *only)
+    said = reconciler("plan --json", *only)
     assert (said.code, keys(said)) == (0, ["a", "b"])
 
 
@@ -37,15 +37,13 @@ def test_environment_names_keys_with_spaces_or_commas_between_them(
 ) -> None:
     write(manifest("a", "b", "c"))
     monkeypatch.setenv("RECONCILER_ONLY", value)
-    assert keys(reconciler("plan", "--json")) == ["a", "b"]
+    assert keys(reconciler("plan --json")) == ["a", "b"]
 
 
 @pytest.mark.parametrize("value", ["", ",", "a,", ",a", "a,,b", " "])
 def test_empty_key_is_wrong_use_and_never_every_key(reconciler: Reconciler, value: str) -> None:
     write(manifest("a", "b"))
-    said = reconciler("apply", "-y", "--only", value)
-    assert said.code == 64
-    assert "empty key" in said.err
+    reconciler.ends(64, "apply -y --only", value, err="empty key")
 
 
 @pytest.mark.parametrize(
@@ -58,13 +56,10 @@ def test_empty_key_is_wrong_use_and_never_every_key(reconciler: Reconciler, valu
 )
 def test_no_match_is_wrong_use(reconciler: Reconciler, only: str, why: str, fix: str) -> None:
     write(manifest("train", "gone"))
-    reconciler("apply", "-y")
+    reconciler("apply -y")
     write(manifest("train"))
-    said = reconciler("plan", "--only", only)
-    assert (said.code, said.out) == (64, "")
-    assert why in said.err
-    assert fix in said.err
-    assert reconciler("plan", "--only", "gone").code == 0  # owned, and named in full
+    reconciler.ends(64, "plan --only", only, out="", err=[why, fix])
+    reconciler.ends(0, "plan --only gone")  # owned, and named in full
 
 
 @pytest.mark.parametrize(
@@ -84,8 +79,7 @@ def test_entry_with_a_matrix_is_no_key_and_says_how_its_members_are_named(
             "  a:\n", "  lr-sweep:\n    matrix: {lr: [1, 2, 3]}\n    " + more.lstrip(", ") + "\n"
         )
     )
-    said = reconciler(*command, "lr-sweep")
-    assert said.code == 64
+    said = reconciler.ends(64, *command, "lr-sweep")
     assert '"lr-sweep" is an entry with a matrix: its 3 jobs have keys of their own' in said.err
     assert fix in said.err
 
@@ -93,20 +87,19 @@ def test_entry_with_a_matrix_is_no_key_and_says_how_its_members_are_named(
 def test_glob_that_means_more_than_the_members_is_not_proposed(reconciler: Reconciler) -> None:
     text = manifest("a", "lr-sweep-other")
     write(text.replace("  a:\n", "  lr-sweep:\n    matrix: {lr: [1, 2, 3]}\n"))
-    said = reconciler("plan", "--only", "lr-sweep")
+    said = reconciler("plan --only lr-sweep")
     assert "name one of them, e.g. lr-sweep-lr-1" in said.err
 
 
 def test_key_that_path_leaves_out_is_named_with_its_file(reconciler: Reconciler) -> None:
     write(manifest("a"), "stack/a.yaml")
     write(manifest("b").partition("jobs:")[1] + manifest("b").partition("jobs:")[2], "stack/b.yaml")
-    assert reconciler("apply", "-y", "stack").code == 0
+    reconciler.ends(0, "apply -y stack")
     for command in ("plan", "drift", "status"):
-        said = reconciler(command, "stack/a.yaml", "--only", "b")
-        assert said.code == 64, command
+        said = reconciler.ends(64, command, "stack/a.yaml", "--only", "b")
         assert 'PATH does not include "b", which stack/b.yaml declares' in said.err
-    assert reconciler("destroy", "-y", "stack/a.yaml", "--only", "b").code == 64
-    assert keys(reconciler("plan", "--json", "stack", "--only", "b")) == ["b"]
+    reconciler.ends(64, "destroy -y stack/a.yaml --only b")
+    assert keys(reconciler("plan --json stack --only b")) == ["b"]
 
 
 @pytest.mark.parametrize("command", ["plan", "drift", "status", "destroy"])
@@ -115,7 +108,7 @@ def test_key_that_path_leaves_out_is_named_with_its_file(reconciler: Reconciler)
 )
 def test_number_left_out_is_always_shown(reconciler: Reconciler, command: str, only: str, count: str) -> None:
     write(manifest("a", "b", "c"))
-    reconciler("apply", "-y")
+    reconciler("apply -y")
     said = reconciler(command, "--only", only)
     assert f"{count} declared but not in view" in said.out
 
@@ -125,9 +118,9 @@ def test_guards_count_over_the_whole_stack(reconciler: Reconciler, others: int, 
     """Five of ten or sixteen active jobs are 30 % at least, five of seventeen are not."""
     edited, left = [f"e{n}" for n in range(5)], [f"o{n}" for n in range(others)]
     write(manifest(*edited, *left))
-    reconciler("apply", "-y")
+    reconciler("apply -y")
     write(manifest(*edited, *left, lr="0.2"))
-    assert reconciler("plan", "--only", "e*").code == code
+    reconciler.ends(code, "plan --only e*")
 
 
 @pytest.mark.parametrize(
@@ -139,9 +132,9 @@ def test_y_is_short_for_yes(reconciler: Reconciler, command: list[str]) -> None:
 
 def test_owned_key_that_is_declared_no_more_is_left_alone(reconciler: Reconciler) -> None:
     write(manifest("a", "b", "c"))
-    assert reconciler("apply", "--yes", "--only", "a", "--only", "b*").code == 0
+    reconciler.ends(0, "apply --yes --only a --only b*")
     write(manifest("a", "c"))
-    said = reconciler("plan", "--only", "a")
+    said = reconciler("plan --only a")
     assert said.out.splitlines()[-1].endswith(" 0 to terminate, 1 to keep.")
     assert "1 key is owned but not in view; left alone" in said.out
-    assert reconciler("plan", "--only", "b").code == 0
+    reconciler.ends(0, "plan --only b")

@@ -104,7 +104,7 @@ def _all_walks() -> list[Walk]:
 
 @pytest.mark.parametrize("walk", _all_walks(), ids=lambda walk: " ".join(walk.arguments))
 def test_command_works_or_says_what_the_kind_cannot_do(reconciler: Reconciler, walk: Walk) -> None:
-    assert reconciler("apply", "--yes").code == ExitCode.DONE
+    reconciler.ends(ExitCode.DONE, "apply --yes")
     said = reconciler(*walk.arguments)
     if walk.code is None:
         assert said.code == ExitCode.DONE or LACKS in said.err, f"{said.err}: give it a row of WALKS"
@@ -114,9 +114,9 @@ def test_command_works_or_says_what_the_kind_cannot_do(reconciler: Reconciler, w
 
 
 def test_show_of_a_saved_plan(reconciler: Reconciler) -> None:
-    assert reconciler("plan", "--out", "plan.json").code == ExitCode.DONE
-    assert "1 to create" in reconciler("show", "plan.json").out
-    assert reconciler("apply", "--plan", "plan.json", "--yes").code == ExitCode.DONE
+    reconciler.ends(ExitCode.DONE, "plan --out plan.json")
+    assert "1 to create" in reconciler("show plan.json").out
+    reconciler.ends(ExitCode.DONE, "apply --plan plan.json --yes")
 
 
 def test_every_command_is_walked() -> None:
@@ -125,10 +125,10 @@ def test_every_command_is_walked() -> None:
 
 
 def test_replace_checks_no_catalog(reconciler: Reconciler, memory: MemoryBackend) -> None:
-    reconciler("apply", "--yes")
+    reconciler("apply --yes")
     edited = Path("jobs.yaml").read_text(encoding="utf-8").replace("lr: 0.1", "lr: 0.2")
     write(edited)
-    assert reconciler("apply", "--yes").code == ExitCode.DONE
+    reconciler.ends(ExitCode.DONE, "apply --yes")
     assert [(job.name, job.phase_text) for job in memory.jobs.values()] == [
         (KEY, "Terminated"),
         (f"{KEY}-r2", "Running"),
@@ -138,23 +138,22 @@ def test_replace_checks_no_catalog(reconciler: Reconciler, memory: MemoryBackend
 def test_job_that_ends_badly_is_reported_without_its_log(
     reconciler: Reconciler, memory: MemoryBackend
 ) -> None:
-    reconciler("apply", "--yes")
+    reconciler("apply --yes")
     [job_id] = memory.jobs
     memory.end(job_id, "Failed")
-    said = reconciler("jobs", "wait", KEY, "--for", "completed")
-    assert said.code == ExitCode.ENDED_BADLY
+    said = reconciler.ends(ExitCode.ENDED_BADLY, "jobs wait", KEY, "--for", "completed")
     assert "error" not in said.err
     assert "ended badly" in said.out
 
 
 def test_key_that_is_not_declared_is_found_without_a_search(reconciler: Reconciler) -> None:
-    reconciler("apply", "--yes")
+    reconciler("apply --yes")
     write(manifest("other").replace("{kind: local}", f"{{kind: {KIND}}}"))
-    assert f"{KEY}" in reconciler("jobs", "show", KEY).out
+    assert f"{KEY}" in reconciler("jobs show", KEY).out
 
 
 def test_session_says_what_the_kind_cannot_do(reconciler: Reconciler) -> None:
-    reconciler("apply", "--yes")
+    reconciler("apply --yes")
     with api.load().connect() as session:
         assert session.plan().summary["keep"] == 1
         assert session.jobs.get(KEY).metadata.name == KEY
@@ -165,7 +164,5 @@ def test_session_says_what_the_kind_cannot_do(reconciler: Reconciler) -> None:
 
 def test_unknown_kind_names_those_there_are(reconciler: Reconciler) -> None:
     write(manifest(KEY).replace("{kind: local}", "{kind: memroy}"))
-    said = reconciler("validate")
-    assert said.code == ExitCode.INVALID
-    assert f"must be one of {', '.join(TARGET_KINDS)}" in said.err
+    said = reconciler.ends(ExitCode.INVALID, "validate", err=f"must be one of {', '.join(TARGET_KINDS)}")
     assert 'did you mean "memory"?' in said.err

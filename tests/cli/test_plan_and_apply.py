@@ -12,7 +12,7 @@ import pytest
 from reconciler.decide.plan import Action, without_growing
 from reconciler.emulator import Effect, Fault
 from reconciler.emulator.lifecycle import Durations
-from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.conftest import Reconciler, Service, World, manifest, write
 from tests.cli.terminal import start
 
 LAST_LINE = "Plan: {} to create, {} to update, {} to replace, {} to terminate, {} to keep."
@@ -21,20 +21,20 @@ LAST_LINE = "Plan: {} to create, {} to update, {} to replace, {} to terminate, {
 def test_first_apply_and_replace_end_with_nothing_to_do(reconciler: Reconciler) -> None:
     write(manifest("a"))
     assert reconciler("plan").out.splitlines()[-1] == LAST_LINE.format(1, 0, 0, 0, 0)
-    assert "succeeded create a" in reconciler("apply", "--yes").out
+    assert "succeeded create a" in reconciler("apply --yes").out
     assert reconciler("plan").out.splitlines()[-1] == LAST_LINE.format(0, 0, 0, 0, 1)
     write(manifest("a", lr="0.01"))
     said = reconciler("plan")
     assert said.out.splitlines()[-1] == LAST_LINE.format(0, 0, 1, 0, 0)
     assert 'algorithm.parameters.lr: "0.1" -> "0.01"  # forces a new job' in said.out
-    assert reconciler("apply", "--yes").code == 0
-    assert reconciler("plan", "--show-keep").out.count("= keep") == 1
-    assert reconciler("plan", "--json").document["actions"][0]["before"]["name"] == "a-r2"
+    reconciler.ends(0, "apply --yes")
+    assert reconciler("plan --show-keep").out.count("= keep") == 1
+    assert reconciler("plan --json").document["actions"][0]["before"]["name"] == "a-r2"
 
 
 def test_plan_document_has_its_fields_in_order(reconciler: Reconciler) -> None:
     path = write(manifest("a", "b"))
-    document = reconciler("plan", "--json").document
+    document = reconciler("plan --json").document
     assert list(document) == [
         "format_version",
         "reconciler_version",
@@ -68,25 +68,23 @@ def test_plan_document_has_its_fields_in_order(reconciler: Reconciler) -> None:
     assert re.fullmatch("sha256:[0-9a-f]{64}", document["manifest_digest"])
 
 
-def test_same_plan_twice_is_the_same_bytes(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("b", "a", url=service.url))
-    first, second = (re.sub('"created_at": ".*"', "", reconciler("plan", "--json").out) for _ in range(2))
+def test_same_plan_twice_is_the_same_bytes(world: World) -> None:
+    world.write("b", "a")
+    first, second = (re.sub('"created_at": ".*"', "", world("plan --json").out) for _ in range(2))
     assert first == second
 
 
-def test_only_what_grows_with_time_differs_in_the_plan_of_an_hour_later(
-    reconciler: Reconciler, service: Service
-) -> None:
-    service.store.durations = Durations(running=100 * 3600)
-    reconciler.apply(manifest("a", "b", "c", "d", url=service.url))
-    service.clock.advance(minutes=10)
-    ended = manifest("a", "b", url=service.url, lr="0.2").replace(
+def test_only_what_grows_with_time_differs_in_the_plan_of_an_hour_later(world: World) -> None:
+    world.store.durations = Durations(running=100 * 3600)
+    world.apply(world.manifest("a", "b", "c", "d"))
+    world.time.sleep(600)
+    ended = world.manifest("a", "b", lr="0.2").replace(
         "  b:\n", "  b:\n    lifecycle: {on_change: replace}\n"
     )
     write(ended + "  d: {state: absent}\n")
-    first = reconciler("plan", "--json").document
-    service.clock.advance(minutes=49)
-    second = reconciler("plan", "--json").document
+    first = world("plan --json").document
+    world.time.sleep(2940)
+    second = world("plan --json").document
     assert 0 < first["lost_node_hours"] < second["lost_node_hours"]
     pairs = list(zip(first["actions"], second["actions"], strict=True))
     assert [before["elapsed"] < after["elapsed"] for before, after in pairs] == [True] * 4
@@ -95,7 +93,7 @@ def test_only_what_grows_with_time_differs_in_the_plan_of_an_hour_later(
 
 def test_apply_tells_its_steps_as_json_lines(reconciler: Reconciler) -> None:
     write(manifest("a"))
-    said = reconciler("apply", "--yes", "--json")
+    said = reconciler("apply --yes --json")
     assert [event["type"] for event in said.events] == [
         "version",
         "planned",
@@ -112,60 +110,52 @@ def test_apply_tells_its_steps_as_json_lines(reconciler: Reconciler) -> None:
 
 def test_last_line_is_apply_completed_also_where_nobody_confirmed(reconciler: Reconciler) -> None:
     write(manifest("a"))
-    said = reconciler("apply", "--json")
-    assert said.code == 3
+    said = reconciler.ends(3, "apply --json")
     assert said.events[-1]["type"] == "apply_completed"
 
 
-def test_failed_action_carries_the_services_words(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    service.app.faults.add(
-        Fault(Effect.ANSWER, operation="CreateTrainingJob", status=400, code="ModelArts.2815", message="full")
-    )
-    [failed] = [e for e in reconciler("apply", "--yes", "--json").events if e["type"] == "action_failed"]
+def test_failed_action_carries_the_services_words(world: World) -> None:
+    world.write("a")
+    world.fail("CreateTrainingJob", status=400, code="ModelArts.2815", message="full")
+    [failed] = [e for e in world("apply --yes --json").events if e["type"] == "action_failed"]
     assert (failed["code"], failed["message"]) == ("ModelArts.2815", "full")
     assert failed["request_id"]
 
 
 def test_outputs_go_to_several_places_at_once(reconciler: Reconciler, tmp_path: Path) -> None:
     write(manifest("a"))
-    said = reconciler("plan", "-o", "text", "-o", "json=plan.json")
+    said = reconciler("plan -o text -o json=plan.json")
     assert said.out.splitlines()[-1] == LAST_LINE.format(1, 0, 0, 0, 0)
     assert json.loads((tmp_path / "plan.json").read_text())["stack"] == "test"
-    assert reconciler("plan", "-o", "json").document["stack"] == "test"
+    assert reconciler("plan -o json").document["stack"] == "test"
 
 
 def test_path_that_does_not_cover_the_stack_terminates_nothing(reconciler: Reconciler) -> None:
     write(manifest("a"), "stack/root.yaml")
     write("jobs:\n" + manifest("b").split("jobs:\n")[1], "stack/more/b.yaml")
-    assert reconciler("apply", "--yes", "stack").code == 0
+    reconciler.ends(0, "apply --yes stack")
     write("jobs: {}\n", "stack/more/b.yaml")
-    said = reconciler("plan", "stack/root.yaml")
+    said = reconciler("plan stack/root.yaml")
     assert said.out.splitlines()[-1] == LAST_LINE.format(0, 0, 0, 0, 1)
-    assert reconciler("plan", "stack").out.splitlines()[-1] == LAST_LINE.format(0, 0, 0, 1, 1)
+    assert reconciler("plan stack").out.splitlines()[-1] == LAST_LINE.format(0, 0, 0, 1, 1)
 
 
 def test_destroy_ends_what_the_stack_owns_and_a_protected_job_stays(reconciler: Reconciler) -> None:
     protected = manifest("a", "b").replace("  b:\n", "  b:\n    lifecycle: {protect: true}\n")
     reconciler.apply(protected)
-    said = reconciler("destroy", "--yes")
-    assert said.code == 3
-    assert "terminate a" in said.out
-    assert "blocked" in said.out
+    reconciler.ends(3, "destroy --yes", out=["terminate a", "blocked"])
     phases = {
-        a["key"]: a["before"]["phase"]
-        for a in reconciler("plan", "--json").document["actions"]
-        if a["before"]
+        a["key"]: a["before"]["phase"] for a in reconciler("plan --json").document["actions"] if a["before"]
     }
     assert phases["b"] in ("Creating", "Pending", "Running")
 
 
-def test_what_we_stopped_and_declare_again_starts_again(reconciler: Reconciler, service: Service) -> None:
-    reconciler.apply(manifest("a", "b", url=service.url))
-    reconciler.apply(manifest("b", url=service.url))
-    service.clock.advance(minutes=1)
-    write(manifest("a", "b", url=service.url))
-    [action] = [a for a in reconciler("plan", "--json").document["actions"] if a["key"] == "a"]
+def test_what_we_stopped_and_declare_again_starts_again(world: World) -> None:
+    world.apply(world.manifest("a", "b"))
+    world.apply(world.manifest("b"))
+    world.time.sleep(60)
+    world.write("a", "b")
+    [action] = [a for a in world("plan --json").document["actions"] if a["key"] == "a"]
     assert (action["action"], action["reason"], action["after"]["name"]) == (
         "create",
         "declared_again",
@@ -173,13 +163,13 @@ def test_what_we_stopped_and_declare_again_starts_again(reconciler: Reconciler, 
     )
 
 
-def test_drift_names_what_changed_behind_our_back(reconciler: Reconciler, service: Service) -> None:
-    reconciler.apply(manifest("a", "b", "c", url=service.url))
-    a, b, _ = sorted(service.store.jobs(), key=lambda job: job.name)
-    service.store.set_phase(a.id, "Terminated")
-    service.store.edit(b.id, lambda body: body["metadata"].update(description="by hand"))
-    write(manifest("a", "b", "c", "d", url=service.url, lr="0.5"))
-    document = reconciler("drift", "--json").document
+def test_drift_names_what_changed_behind_our_back(world: World) -> None:
+    world.apply(world.manifest("a", "b", "c"))
+    a, b, _ = sorted(world.store.jobs(), key=lambda job: job.name)
+    world.store.set_phase(a.id, "Terminated")
+    world.store.edit(b.id, lambda body: body["metadata"].update(description="by hand"))
+    world.write("a", "b", "c", "d", lr="0.5")
+    document = world("drift --json").document
     assert [(d["key"], d["class"]) for d in document["drift"]] == [
         ("a", "terminated"),
         ("b", "unowned"),
@@ -208,27 +198,23 @@ variables:
 """
 
 
-def test_secret_is_in_no_output(
-    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secret_is_in_no_output(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "s3cr3t-value")
-    text = manifest("a", url=service.url, more=SECRET_JOB.lstrip())
+    text = world.manifest("a", more=SECRET_JOB.lstrip())
     text = text.replace("parameters: {lr: 0.1}", 'environments: {TOKEN: "Bearer ${var.token}"}')
     write(text)
-    said = [reconciler("validate"), reconciler("plan", "--json"), reconciler("apply", "--yes", "-vv")]
-    [job] = service.store.jobs()
+    said = [world("validate"), world("plan --json"), world("apply --yes -vv")]
+    [job] = world.store.jobs()
     assert job.body["algorithm"]["environments"] == {"TOKEN": "Bearer s3cr3t-value"}
     monkeypatch.setenv("MY_TOKEN", "r0tated-value")
-    said.append(reconciler("plan", "--json"))
+    said.append(world("plan --json"))
     assert said[-1].document["summary"]["keep"] == 1
     write(text.replace("Bearer", "Basic"))
-    said.append(reconciler("plan"))
+    said.append(world("plan"))
     assert 'environments.TOKEN: "(sensitive)" -> "Basic ${var.token}"' in said[-1].out
-    service.app.faults.add(
-        Fault(Effect.ANSWER, operation="CreateTrainingJob", status=400, message="no r0tated-value here")
-    )
+    world.fail("CreateTrainingJob", status=400, message="no r0tated-value here")
     write(text.replace("  a:", "  b:"))
-    said.append(reconciler("apply", "--yes"))
+    said.append(world("apply --yes"))
     assert said[-1].code == 5
     for output in said:
         assert "s3cr3t-value" not in output.out + output.err
@@ -236,13 +222,13 @@ def test_secret_is_in_no_output(
         assert "tell-nobody-1" not in output.out + output.err
 
 
-def test_text_from_outside_cannot_steer_the_terminal(reconciler: Reconciler, service: Service) -> None:
-    reconciler.apply(manifest("a", url=service.url))
-    [job] = service.store.jobs()
+def test_text_from_outside_cannot_steer_the_terminal(world: World) -> None:
+    world.apply(world.manifest("a"))
+    [job] = world.store.jobs()
     marker = str(job.body["metadata"]["description"]).rpartition(" ")[2]
     evil = f"\x1b[2J\x1b]0;owned\x07\u202e\r\n::error::x {marker}"
-    service.store.edit(job.id, lambda body: body["metadata"].update(description=evil))
-    for said in (reconciler("plan"), reconciler("drift"), reconciler("plan", "--json")):
+    world.store.edit(job.id, lambda body: body["metadata"].update(description=evil))
+    for said in (world("plan"), world("drift"), world("plan --json")):
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", said.out.replace("\u202e", "") + said.err)
         assert "\n::error" not in said.out + said.err
 
@@ -250,8 +236,8 @@ def test_text_from_outside_cannot_steer_the_terminal(reconciler: Reconciler, ser
 def test_colours_only_where_they_are_asked_for(reconciler: Reconciler) -> None:
     write(manifest("a"))
     assert "\x1b[" not in reconciler("plan").out
-    assert "\x1b[32m" in reconciler("plan", "--color", "always").out
-    assert "\x1b[" not in reconciler("plan", "--color", "always", "--no-color").out
+    assert "\x1b[32m" in reconciler("plan --color always").out
+    assert "\x1b[" not in reconciler("plan --color always --no-color").out
 
 
 def test_options_can_be_given_by_the_environment(
@@ -260,8 +246,7 @@ def test_options_can_be_given_by_the_environment(
     write(manifest("a"))
     monkeypatch.setenv("RECONCILER_DETAILED_EXITCODE", "1")
     monkeypatch.setenv("RECONCILER_JSON", "1")
-    said = reconciler("plan")
-    assert said.code == 2
+    said = reconciler.ends(2, "plan")
     assert said.document["stack"] == "test"
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from reconciler.cli.project import schema
 from reconciler.errors import ExitCode
-from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.conftest import Reconciler, World, manifest, write
 
 EXAMPLE = Path(__file__).parents[2] / "examples/policies"
 TWO_NODES = "{flavor_id: modelarts.vm.cpu.2u, node_count: 2}"
@@ -28,8 +28,8 @@ def stack(*keys: str, two_nodes: str = "", more: str = DENY, url: str | None = N
     return head + found + tail.replace(ONE_NODE, TWO_NODES, 1)
 
 
-def started(service: Service) -> list[str]:
-    return [job.name for job in service.store.jobs()]
+def started(world: World) -> list[str]:
+    return [job.name for job in world.store.jobs()]
 
 
 # ── plan and apply ─────────────────────────────────────────────────────────────────────────────────
@@ -37,8 +37,7 @@ def started(service: Service) -> list[str]:
 
 def test_denied_key_is_shown_with_policy_message_and_place(reconciler: Reconciler) -> None:
     write(stack("a", "b", two_nodes="b"))
-    said = reconciler("plan", "--detailed-exitcode")
-    assert said.code == ExitCode.REFUSED
+    said = reconciler.ends(ExitCode.REFUSED, "plan --detailed-exitcode")
     assert "  ! blocked   b       denied by one-node: one is enough; blocks create\n" in said.out
     assert said.out.endswith(
         "Plan: 1 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep. 1 blocked.\n"
@@ -49,7 +48,7 @@ def test_denied_key_is_shown_with_policy_message_and_place(reconciler: Reconcile
 
 def test_document_of_a_plan_names_what_is_denied_and_what_it_would_have_been(reconciler: Reconciler) -> None:
     write(stack("a", "b", two_nodes="b"))
-    said = reconciler("plan", "--json")
+    said = reconciler("plan --json")
     jsonschema.validate(said.document, schema("plan"))
     assert said.document["applyable"] is True
     a, b = said.document["actions"]
@@ -66,33 +65,28 @@ def test_document_of_a_plan_names_what_is_denied_and_what_it_would_have_been(rec
 
 @pytest.mark.parametrize("options", [(), ("--force",), ("--allow", "budget"), ("--allow", "lost-work")])
 def test_apply_starts_all_but_the_denied_key_whatever_is_allowed(
-    reconciler: Reconciler, service: Service, options: tuple[str, ...]
+    world: World, options: tuple[str, ...]
 ) -> None:
-    write(stack("a", "b", two_nodes="b", url=service.url))
-    said = reconciler("apply", "--yes", *options)
-    assert said.code == ExitCode.REFUSED
-    assert started(service) == ["a"]
+    write(stack("a", "b", two_nodes="b", url=world.url))
+    said = world.ends(ExitCode.REFUSED, "apply --yes", *options)
+    assert started(world) == ["a"]
     assert "denied by one-node: one is enough" in said.err
 
 
-def test_one_denied_job_among_twenty_does_not_hide_the_nineteen(
-    reconciler: Reconciler, service: Service
-) -> None:
+def test_one_denied_job_among_twenty_does_not_hide_the_nineteen(world: World) -> None:
     keys = [f"job-{number:02}" for number in range(20)]
-    write(stack(*keys, two_nodes="job-07", url=service.url))
+    write(stack(*keys, two_nodes="job-07", url=world.url))
     for _ in range(2):
-        said = reconciler("apply", "--yes")
-        assert said.code == ExitCode.REFUSED
-        assert sorted(started(service)) == [key for key in keys if key != "job-07"]
-    write(stack(*keys, url=service.url))
-    assert reconciler("apply", "--yes").code == ExitCode.DONE
-    assert sorted(started(service)) == keys
+        world.ends(ExitCode.REFUSED, "apply --yes")
+        assert sorted(started(world)) == [key for key in keys if key != "job-07"]
+    write(stack(*keys, url=world.url))
+    world.ends(ExitCode.DONE, "apply --yes")
+    assert sorted(started(world)) == keys
 
 
 def test_events_of_a_denied_apply_say_that_all_was_skipped(reconciler: Reconciler) -> None:
     write(stack("a", two_nodes="a"))
-    said = reconciler("apply", "--yes", "--json")
-    assert said.code == ExitCode.REFUSED
+    said = reconciler.ends(ExitCode.REFUSED, "apply --yes --json")
     assert [event["type"] for event in said.events] == [
         "version",
         "planned",
@@ -102,24 +96,22 @@ def test_events_of_a_denied_apply_say_that_all_was_skipped(reconciler: Reconcile
     assert said.events[1]["applyable"] is False
 
 
-def test_destroy_is_not_asked_about(reconciler: Reconciler, service: Service) -> None:
-    write(stack("a", more="", url=service.url))
-    reconciler("apply", "--yes")
-    write(stack("a", more="policies: [{name: never, deny: 'true'}]\n", url=service.url))
-    assert reconciler("destroy", "--yes").code == ExitCode.DONE
+def test_destroy_is_not_asked_about(world: World) -> None:
+    write(stack("a", more="", url=world.url))
+    world("apply --yes")
+    write(stack("a", more="policies: [{name: never, deny: 'true'}]\n", url=world.url))
+    world.ends(ExitCode.DONE, "destroy --yes")
 
 
-def test_policies_are_asked_again_under_the_lock(
-    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_policies_are_asked_again_under_the_lock(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was planned before counts for nothing: the plan that apply makes is the one that is judged."""
     more = 'policies: [{name: no-replace, deny: action.kind == "replace"}]\n'
-    write(stack("a", more=more, url=service.url))
-    assert reconciler("plan").code == ExitCode.DONE
-    assert reconciler("apply", "--yes").code == ExitCode.DONE
-    write(stack("a", more=more, url=service.url, lr="0.2"))
-    assert reconciler("apply", "--yes").code == ExitCode.REFUSED
-    assert started(service) == ["a"]
+    write(stack("a", more=more, url=world.url))
+    world.ends(ExitCode.DONE, "plan")
+    world.ends(ExitCode.DONE, "apply --yes")
+    write(stack("a", more=more, url=world.url, lr="0.2"))
+    world.ends(ExitCode.REFUSED, "apply --yes")
+    assert started(world) == ["a"]
 
 
 # ── formats ────────────────────────────────────────────────────────────────────────────────────────
@@ -131,8 +123,7 @@ def test_github_annotates_each_denied_job_at_its_place(
 ) -> None:
     write(stack("a"), "base/jobs.yaml")
     write(stack("a", "b", two_nodes="b"), "head/jobs.yaml")
-    said = reconciler(*command, "-o", "github")
-    assert said.code == ExitCode.REFUSED
+    said = reconciler.ends(ExitCode.REFUSED, *command, "-o", "github")
     errors = [line for line in said.out.splitlines() if line.startswith("::error ")]
     assert errors == [
         "::error file=head/jobs.yaml,line=16,col=3,title=denied b::policy one-node: one is enough"
@@ -141,7 +132,7 @@ def test_github_annotates_each_denied_job_at_its_place(
 
 def test_sarif_has_a_result_with_the_name_of_the_policy(reconciler: Reconciler) -> None:
     write(stack("a", "b", two_nodes="b"))
-    [run] = reconciler("plan", "-o", "sarif").document["runs"]
+    [run] = reconciler("plan -o sarif").document["runs"]
     [result] = run["results"]
     assert (result["ruleId"], result["level"]) == ("one-node", "error")
     region = result["locations"][0]["physicalLocation"]
@@ -150,7 +141,7 @@ def test_sarif_has_a_result_with_the_name_of_the_policy(reconciler: Reconciler) 
 
 def test_junit_of_a_plan_fails_the_denied_job(reconciler: Reconciler) -> None:
     write(stack("a", "b", two_nodes="b"))
-    suite = Xml.fromstring(reconciler("plan", "-o", "junit").out)[0]
+    suite = Xml.fromstring(reconciler("plan -o junit").out)[0]
     assert suite.get("failures") == "1"
     [failure] = suite.iter("failure")
     assert failure.get("type") == "denied: one-node"
@@ -159,29 +150,29 @@ def test_junit_of_a_plan_fails_the_denied_job(reconciler: Reconciler) -> None:
 @pytest.mark.parametrize("format_", ["markdown", "html"])
 def test_page_and_comment_say_what_is_denied(reconciler: Reconciler, format_: str) -> None:
     write(stack("a", "b", two_nodes="b"))
-    said = reconciler("plan", "-o", format_)
+    said = reconciler("plan -o", format_)
     assert "denied by one-node: one is enough" in said.out
 
 
 # ── saved plans ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_saved_plan_holds_what_was_denied(reconciler: Reconciler, service: Service) -> None:
-    write(stack("a", two_nodes="a", url=service.url))
-    assert reconciler("plan", "--out", "saved.plan").code == ExitCode.REFUSED
+def test_saved_plan_holds_what_was_denied(world: World) -> None:
+    write(stack("a", two_nodes="a", url=world.url))
+    world.ends(ExitCode.REFUSED, "plan --out saved.plan")
     Path("jobs.yaml").unlink()
-    shown = reconciler("show", "saved.plan")
+    shown = world("show saved.plan")
     assert "denied by one-node: one is enough" in shown.out
-    assert reconciler("apply", "--plan", "saved.plan", "--yes").code == ExitCode.REFUSED
-    assert started(service) == []
+    world.ends(ExitCode.REFUSED, "apply --plan saved.plan --yes")
+    assert started(world) == []
 
 
-def test_saved_plan_is_judged_by_the_policies_of_its_time(reconciler: Reconciler, service: Service) -> None:
-    write(stack("a", two_nodes="a", more="", url=service.url))
-    assert reconciler("plan", "--out", "saved.plan").code == ExitCode.DONE
-    write(stack("a", two_nodes="a", url=service.url))
-    assert reconciler("apply", "--plan", "saved.plan", "--yes").code == ExitCode.DONE
-    assert started(service) == ["a"]
+def test_saved_plan_is_judged_by_the_policies_of_its_time(world: World) -> None:
+    write(stack("a", two_nodes="a", more="", url=world.url))
+    world.ends(ExitCode.DONE, "plan --out saved.plan")
+    write(stack("a", two_nodes="a", url=world.url))
+    world.ends(ExitCode.DONE, "apply --plan saved.plan --yes")
+    assert started(world) == ["a"]
 
 
 def without_blocked(document: dict[str, Any]) -> None:
@@ -194,16 +185,14 @@ def without_denials(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("edit", [without_blocked, without_denials])
-def test_saved_plan_whose_denials_were_edited_is_invalid(
-    reconciler: Reconciler, service: Service, edit: Any
-) -> None:
-    write(stack("a", two_nodes="a", url=service.url))
-    reconciler("plan", "--out", "saved.plan")
+def test_saved_plan_whose_denials_were_edited_is_invalid(world: World, edit: Any) -> None:
+    write(stack("a", two_nodes="a", url=world.url))
+    world("plan --out saved.plan")
     plan = Path("saved.plan")
     document = json.loads(plan.read_text(encoding="utf-8"))
     edit(document)
     plan.write_text(json.dumps(document), encoding="utf-8")
-    assert reconciler("apply", "--plan", "saved.plan", "--yes").code == ExitCode.INVALID
+    world.ends(ExitCode.INVALID, "apply --plan saved.plan --yes")
 
 
 # ── validate and review ────────────────────────────────────────────────────────────────────────────
@@ -211,19 +200,16 @@ def test_saved_plan_whose_denials_were_edited_is_invalid(
 
 def test_validate_asks_about_every_job_as_a_create(reconciler: Reconciler) -> None:
     write(stack("a", "b", two_nodes="b"))
-    said = reconciler("validate")
-    assert said.code == ExitCode.REFUSED
+    said = reconciler.ends(ExitCode.REFUSED, "validate")
     assert said.out == "Valid: stack test, 2 jobs in view, 1 file. 1 job is denied by a policy.\n"
     assert "one-node denies b: one is enough" in said.err
-    document = reconciler("validate", "--json").document
+    document = reconciler("validate --json").document
     assert (document["valid"], [one["key"] for one in document["denied"]]) == (True, ["b"])
 
 
 def test_validate_of_an_expression_that_does_not_compile_is_invalid(reconciler: Reconciler) -> None:
     write(stack("a", more="policies: [{name: p, deny: job.key ==}]\n"))
-    said = reconciler("validate")
-    assert said.code == ExitCode.INVALID
-    assert "jobs.yaml:5:38" in said.err
+    reconciler.ends(ExitCode.INVALID, "validate", err="jobs.yaml:5:38")
 
 
 TARGETS = """\
@@ -236,44 +222,37 @@ targets:
 def test_validate_asks_on_every_target_and_names_those_that_are_meant(reconciler: Reconciler) -> None:
     text = stack("a").replace("targets:\n  there: {kind: local}\n", TARGETS)
     write(text)
-    said = reconciler("validate")
-    assert said.code == ExitCode.REFUSED
-    assert "one-node denies a: one is enough (target prod)" in said.err
-    assert reconciler("validate", "-t", "dev").code == ExitCode.DONE
-    assert reconciler("validate", "-t", "prod").code == ExitCode.REFUSED
+    reconciler.ends(ExitCode.REFUSED, "validate", err="one-node denies a: one is enough (target prod)")
+    reconciler.ends(ExitCode.DONE, "validate -t dev")
+    reconciler.ends(ExitCode.REFUSED, "validate -t prod")
 
 
 def test_validate_knows_the_target_without_credentials(reconciler: Reconciler) -> None:
     more = "policies: [{name: p, deny: target.project_id == 'p1', message: not there}]\n"
     write(stack("a", more=more, url="https://modelarts.example.com"))
-    assert reconciler("validate").code == ExitCode.REFUSED
+    reconciler.ends(ExitCode.REFUSED, "validate")
 
 
 def test_validate_says_what_only_a_plan_can_ask(reconciler: Reconciler) -> None:
     more = "policies: [{name: p, deny: target.project_id == 'p1'}]\n"
     text = stack("a", more=more, url="https://modelarts.example.com").replace(", project_id: p1", "")
     write(text)
-    said = reconciler("validate")
-    assert said.code == ExitCode.DONE
-    assert "only a plan can ask it: it needs project_id" in said.err
+    reconciler.ends(ExitCode.DONE, "validate", err="only a plan can ask it: it needs project_id")
 
 
 def test_warning_of_validate_names_the_job(reconciler: Reconciler) -> None:
     write(stack("a", more="policies: [{name: hint, warn: 'true', message: think twice}]\n"))
-    said = reconciler("validate")
-    assert said.code == ExitCode.DONE
-    assert "warning: policy hint\n  --> jobs.a\n  why: think twice" in said.err
+    reconciler.ends(ExitCode.DONE, "validate", err="warning: policy hint\n  --> jobs.a\n  why: think twice")
 
 
 def test_review_asks_about_what_changes_and_refuses(reconciler: Reconciler) -> None:
     write(stack("a", "old", two_nodes="old"), "base/jobs.yaml")
     write(stack("a", "b", "old", two_nodes="old"), "head/jobs.yaml")
-    assert reconciler("review", "base", "head").code == ExitCode.DONE
+    reconciler.ends(ExitCode.DONE, "review base head")
     write(stack("a", "b", "old", two_nodes="b"), "head/jobs.yaml")
-    said = reconciler("review", "base", "head")
-    assert said.code == ExitCode.REFUSED
+    said = reconciler.ends(ExitCode.REFUSED, "review base head")
     assert "denied: policy one-node: one is enough (head/jobs.yaml:5:29)\n        b\n" in said.out
-    document = reconciler("review", "base", "head", "--json").document
+    document = reconciler("review base head --json").document
     jsonschema.validate(document, schema("review"))
     assert [(one["key"], one["policy"]) for one in document["denied"]] == [("b", "one-node")]
 
@@ -281,8 +260,7 @@ def test_review_asks_about_what_changes_and_refuses(reconciler: Reconciler) -> N
 def test_review_asks_by_the_policies_of_head_and_shows_that_they_changed(reconciler: Reconciler) -> None:
     write(stack("a"), "base/jobs.yaml")
     write(stack("a", "b", two_nodes="b", more=DENY.replace("> 1", "> 2")), "head/jobs.yaml")
-    said = reconciler("review", "base", "head")
-    assert said.code == ExitCode.DONE
+    said = reconciler.ends(ExitCode.DONE, "review base head")
     assert 'policies.one-node.deny: "job.spec.resource.node_count > 1" -> ' in said.out
 
 
@@ -290,9 +268,7 @@ def test_review_does_not_guess_what_a_replace_throws_away(reconciler: Reconciler
     more = 'policies: [{name: p, deny: action.kind == "replace" && action.lost_node_hours > 1}]\n'
     write(stack("a", more=more), "base/jobs.yaml")
     write(stack("a", more=more, lr="0.2"), "head/jobs.yaml")
-    said = reconciler("review", "base", "head")
-    assert said.code == ExitCode.DONE
-    assert "only a plan can ask it: it needs lost_node_hours" in said.out
+    reconciler.ends(ExitCode.DONE, "review base head", out="only a plan can ask it: it needs lost_node_hours")
 
 
 # ── hostile ────────────────────────────────────────────────────────────────────────────────────────
@@ -306,8 +282,7 @@ def test_name_and_message_of_a_policy_steer_no_terminal_and_no_ci(
 ) -> None:
     more = f'policies: [{{name: "{HOSTILE}", deny: "true", message: "{HOSTILE}"}}]\n'
     write(stack("a", more=more))
-    said = reconciler(*command)
-    assert said.code == ExitCode.REFUSED
+    said = reconciler.ends(ExitCode.REFUSED, *command)
     for text in (said.out, said.err):
         assert not set("\x1b\a\u202e") & set(text)
         assert "##vso[" not in text
@@ -320,7 +295,7 @@ def test_secret_is_in_no_output_of_a_policy(reconciler: Reconciler, monkeypatch:
         "policies: [{name: p, deny: 'job.algorithm.parameters.exists(p, p.value.contains(\"hunter2\"))'}]\n"
     )
     write(stack("a", more=more, lr="'${var.token}'"))
-    assert reconciler("plan").code == ExitCode.DONE
+    reconciler.ends(ExitCode.DONE, "plan")
 
 
 # ── policies test ──────────────────────────────────────────────────────────────────────────────────
@@ -334,8 +309,7 @@ def example(tmp_path: Path) -> Path:
 
 
 def test_cases_of_the_example_pass(reconciler: Reconciler, example: Path) -> None:
-    said = reconciler("policies", "test", "policies")
-    assert said.code == ExitCode.DONE, said.out
+    said = reconciler.ends(ExitCode.DONE, "policies test policies")
     assert "  passed policies/cases/nine-nodes.yaml\n" in said.out
     assert said.out.endswith("Policies of policies: 6 passed, 0 failed.\n")
 
@@ -361,8 +335,7 @@ def test_case_that_fails_says_why(
 ) -> None:
     case = example / "cases/expensive-flavor.yaml"
     case.write_text(case.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
-    said = reconciler("policies", "test", "policies/cases")
-    assert said.code == ExitCode.FAILED
+    said = reconciler.ends(ExitCode.FAILED, "policies test policies/cases")
     assert "  failed policies/cases/expensive-flavor.yaml\n" in said.out
     assert problem in said.out
 
@@ -370,8 +343,7 @@ def test_case_that_fails_says_why(
 def test_junit_of_cases_has_a_failure_where_one_failed(reconciler: Reconciler, example: Path) -> None:
     case = example / "cases/expensive-flavor.yaml"
     case.write_text(case.read_text(encoding="utf-8").replace("[flavors]", "[]"), encoding="utf-8")
-    said = reconciler("policies", "test", "policies", "-o", "junit=report.xml")
-    assert said.code == ExitCode.FAILED
+    reconciler.ends(ExitCode.FAILED, "policies test policies -o junit=report.xml")
     suite = Xml.parse("report.xml").getroot()[0]
     assert (suite.get("tests"), suite.get("failures")) == ("6", "1")
     failures = {case.get("name"): case.find("failure") for case in suite.iter("testcase")}
@@ -380,7 +352,7 @@ def test_junit_of_cases_has_a_failure_where_one_failed(reconciler: Reconciler, e
 
 
 def test_document_of_cases(reconciler: Reconciler, example: Path) -> None:
-    document = reconciler("policies", "test", "policies", "--json").document
+    document = reconciler("policies test policies --json").document
     assert (document["stack"], document["passed"], document["failed"]) == ("policies", 6, 0)
     assert document["cases"][0] == {
         "name": "policies/cases/expensive-flavor.yaml",
@@ -408,8 +380,7 @@ def test_case_that_is_invalid_says_where(
     reconciler: Reconciler, example: Path, text: str, at: str, what: str
 ) -> None:
     write(text, "policies/cases/wrong.yaml")
-    said = reconciler("policies", "test", "policies")
-    assert said.code == ExitCode.INVALID, said.out
+    said = reconciler.ends(ExitCode.INVALID, "policies test policies")
     assert f"error: {what}\n  --> policies/cases/wrong.yaml:{at}" in said.err
 
 
@@ -424,12 +395,9 @@ def test_case_may_say_action_target_and_key(reconciler: Reconciler) -> None:
         "action: {kind: create, reason: retry, node_hours: null, cost: 5}\nexpect: {deny: [p]}\n",
         "cases/one.yaml",
     )
-    said = reconciler("policies", "test")
-    assert said.code == ExitCode.DONE, said.out
+    reconciler.ends(ExitCode.DONE, "policies test")
 
 
 def test_folder_without_cases_is_wrong_use(reconciler: Reconciler) -> None:
     write(stack("a"))
-    said = reconciler("policies", "test")
-    assert said.code == ExitCode.WRONG_USAGE
-    assert "no policy cases" in said.err
+    reconciler.ends(ExitCode.WRONG_USAGE, "policies test", err="no policy cases")

@@ -13,7 +13,7 @@ import reconciler as api
 from reconciler.cli.project import schema
 from reconciler.emulator import Effect, Fault
 from reconciler.errors import ExitCode
-from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.conftest import Reconciler, Service, World, manifest, write
 
 FLAVOR, TYPO = "modelarts.vm.cpu.2u", "modelarts.vm.cpu.2x"
 FLAVORS, ENGINES = "ShowTrainingJobFlavors", "ShowTrainingJobEngines"
@@ -28,16 +28,16 @@ def stack(service: Service, *keys: str, typo: str = "", lr: str = "0.1") -> str:
     return head + found + tail.replace(FLAVOR, TYPO, 1)
 
 
-def asked(service: Service, *operations: str) -> list[int]:
-    return [sum(one.operation == operation for one in service.app.requests) for operation in operations]
+def asked(world: World, *operations: str) -> list[int]:
+    return [sum(one.operation == operation for one in world.service.app.requests) for operation in operations]
 
 
-def nothing_was_changed(service: Service) -> bool:
-    return not CHANGING & {one.operation for one in service.app.requests}
+def nothing_was_changed(world: World) -> bool:
+    return not CHANGING & {*world.requests}
 
 
-def fail(service: Service, *operations: str, **how: Any) -> None:
-    service.app.faults.add(
+def fail(world: World, *operations: str, **how: Any) -> None:
+    world.service.app.faults.add(
         *(Fault(Effect.ANSWER, operation=operation, count=None, **how) for operation in operations)
     )
 
@@ -45,10 +45,9 @@ def fail(service: Service, *operations: str, **how: Any) -> None:
 # ── plan ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_plan_says_key_place_value_and_nearest_offer(reconciler: Reconciler, service: Service) -> None:
-    write(stack(service, "a", "b", typo="b"))
-    said = reconciler("plan", "--preflight", "--detailed-exitcode")
-    assert said.code == ExitCode.REFUSED
+def test_plan_says_key_place_value_and_nearest_offer(world: World) -> None:
+    write(stack(world.service, "a", "b", typo="b"))
+    said = world.ends(ExitCode.REFUSED, "plan --preflight --detailed-exitcode")
     detail = f'spec.resource.flavor_id "{TYPO}" is not offered by the target'
     hint = f'did you mean "{FLAVOR}"?'
     assert f"  ! blocked   b       pre-flight: {detail}; {hint}; blocks create\n" in said.out
@@ -56,12 +55,12 @@ def test_plan_says_key_place_value_and_nearest_offer(reconciler: Reconciler, ser
         f"error: flavor not offered\n  --> jobs.yaml:15:3  jobs.b.spec.resource.flavor_id\n"
         f"  why: b: {detail}\n  fix: {hint}\n"
     ) in said.err
-    assert nothing_was_changed(service)
+    assert nothing_was_changed(world)
 
 
-def test_document_of_a_plan_has_the_findings(reconciler: Reconciler, service: Service) -> None:
-    write(stack(service, "a", "b", typo="b"))
-    document = reconciler("plan", "--preflight", "--json").document
+def test_document_of_a_plan_has_the_findings(world: World) -> None:
+    write(stack(world.service, "a", "b", typo="b"))
+    document = world("plan --preflight --json").document
     jsonschema.validate(document, schema("plan"))
     assert document["applyable"] is True
     blocked = document["actions"][1]
@@ -75,19 +74,19 @@ def test_document_of_a_plan_has_the_findings(reconciler: Reconciler, service: Se
     assert finding["source"] == {"file": "jobs.yaml", "line": 15, "column": 3}
 
 
-def test_plan_without_the_option_asks_for_nothing(reconciler: Reconciler, service: Service) -> None:
-    write(stack(service, "a", typo="a"))
-    said = reconciler("plan", "--json")
+def test_plan_without_the_option_asks_for_nothing(world: World) -> None:
+    write(stack(world.service, "a", typo="a"))
+    said = world("plan --json")
     assert (said.code, said.document["preflight"], said.document["applyable"]) == (0, None, True)
-    assert asked(service, FLAVORS, ENGINES, QUOTAS) == [0, 0, 0]
+    assert asked(world, FLAVORS, ENGINES, QUOTAS) == [0, 0, 0]
 
 
-def test_plan_in_which_nothing_is_found_says_so(reconciler: Reconciler, service: Service) -> None:
-    write(stack(service, "a", "b"))
-    said = reconciler("plan", "--preflight", "--json")
+def test_plan_in_which_nothing_is_found_says_so(world: World) -> None:
+    write(stack(world.service, "a", "b"))
+    said = world("plan --preflight --json")
     assert (said.code, said.document["preflight"], said.document["warnings"]) == (0, [], [])
     assert "pre-flight: 2 jobs checked, nothing found" in said.err
-    assert asked(service, FLAVORS, ENGINES, QUOTAS) == [1, 1, 1]
+    assert asked(world, FLAVORS, ENGINES, QUOTAS) == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -100,30 +99,23 @@ def test_plan_in_which_nothing_is_found_says_so(reconciler: Reconciler, service:
         ("html", "pre-flight: spec.resource.flavor_id"),
     ],
 )
-def test_finding_is_in_each_format(reconciler: Reconciler, service: Service, output: str, words: str) -> None:
-    write(stack(service, "a", typo="a"))
-    said = reconciler("plan", "--preflight", "-o", output)
-    assert said.code == ExitCode.REFUSED
-    assert words in said.out
-    assert TYPO in said.out
+def test_finding_is_in_each_format(world: World, output: str, words: str) -> None:
+    write(stack(world.service, "a", typo="a"))
+    world.ends(ExitCode.REFUSED, "plan --preflight -o", output, out=[words, TYPO])
 
 
-def test_plan_tells_of_replaces_and_apply_leaves_them_to_their_own_checks(
-    reconciler: Reconciler, service: Service
-) -> None:
-    write(stack(service, "a"))
-    assert reconciler("apply", "--yes").code == 0
-    service.clock.advance(seconds=10)
-    write(stack(service, "a", "b", typo="a"))
-    said = reconciler("plan", "--preflight", "--json")
+def test_plan_tells_of_replaces_and_apply_leaves_them_to_their_own_checks(world: World) -> None:
+    write(stack(world.service, "a"))
+    world.ends(0, "apply --yes")
+    world.time.sleep(10)
+    write(stack(world.service, "a", "b", typo="a"))
+    said = world("plan --preflight --json")
     assert (said.code, [one["key"] for one in said.document["preflight"]]) == (ExitCode.REFUSED, ["a"])
-    service.app.requests.clear()
-    said = reconciler("apply", "--yes")
-    assert said.code == ExitCode.PARTIAL
-    assert "a was left unchanged" in said.out
-    assert {job.name: job.life.phase for job in service.store.jobs()} == {"a": "Running", "b": "Creating"}
+    world.forget_requests()
+    world.ends(ExitCode.PARTIAL, "apply --yes", out="a was left unchanged")
+    assert {job.name: job.life.phase for job in world.store.jobs()} == {"a": "Running", "b": "Creating"}
     # The check before the replace rests on what pre-flight was answered.
-    assert asked(service, FLAVORS, ENGINES, QUOTAS) == [1, 1, 1]
+    assert asked(world, FLAVORS, ENGINES, QUOTAS) == [1, 1, 1]
 
 
 # ── apply ──────────────────────────────────────────────────────────────────────────────────────────
@@ -131,57 +123,52 @@ def test_plan_tells_of_replaces_and_apply_leaves_them_to_their_own_checks(
 
 @pytest.mark.parametrize("options", [(), ("--force",)])
 def test_apply_leaves_the_key_of_a_finding_as_it_is_and_does_all_else(
-    reconciler: Reconciler, service: Service, options: tuple[str, ...]
+    world: World, options: tuple[str, ...]
 ) -> None:
-    write(stack(service, "a", "b", "gone"))
-    assert reconciler("apply", "--yes", "--only", "gone").code == 0
-    service.clock.advance(seconds=10)
-    write(stack(service, "a", "b", typo="b"))
-    service.app.requests.clear()
-    said = reconciler("apply", "--yes", "--json", *options)
-    assert said.code == ExitCode.REFUSED
+    write(stack(world.service, "a", "b", "gone"))
+    world.ends(0, "apply --yes --only gone")
+    world.time.sleep(10)
+    write(stack(world.service, "a", "b", typo="b"))
+    world.forget_requests()
+    said = world.ends(ExitCode.REFUSED, "apply --yes --json", *options)
     [skipped] = [event for event in said.events if event["type"] == "action_skipped"]
     assert (skipped["key"], skipped["action"]) == ("b", "blocked")
     assert skipped["detail"].startswith(f'pre-flight: spec.resource.flavor_id "{TYPO}"')
-    assert {job.name: job.life.phase for job in service.store.jobs()} == {
+    assert {job.name: job.life.phase for job in world.store.jobs()} == {
         "a": "Creating",
         "gone": "Terminating",
     }
     assert "jobs.yaml:15:3" in said.err
-    assert asked(service, FLAVORS, ENGINES, QUOTAS) == [1, 1, 1]
+    assert asked(world, FLAVORS, ENGINES, QUOTAS) == [1, 1, 1]
 
 
-def test_apply_without_a_create_asks_for_nothing(reconciler: Reconciler, service: Service) -> None:
-    write(stack(service, "a"))
-    reconciler("apply", "--yes")
-    service.clock.advance(seconds=10)
-    service.app.requests.clear()
-    write(manifest("a", url=service.url).replace("a of the test", "another text"))
-    assert reconciler("apply", "--yes").code == 0
-    assert asked(service, FLAVORS, ENGINES, QUOTAS) == [0, 0, 0]
+def test_apply_without_a_create_asks_for_nothing(world: World) -> None:
+    write(stack(world.service, "a"))
+    world("apply --yes")
+    world.time.sleep(10)
+    world.forget_requests()
+    write(world.manifest("a").replace("a of the test", "another text"))
+    world.ends(0, "apply --yes")
+    assert asked(world, FLAVORS, ENGINES, QUOTAS) == [0, 0, 0]
 
 
 @pytest.mark.parametrize(("quota", "refused"), [(3, ""), (2, "abc")])
-def test_quota_that_does_not_suffice_for_all_stops_all(
-    reconciler: Reconciler, service: Service, quota: int, refused: str
-) -> None:
-    write(stack(service, "a", "b", "c"))
-    service.store.quota = quota
-    said = reconciler("apply", "--yes")
-    assert said.code == (ExitCode.REFUSED if refused else 0)
-    assert nothing_was_changed(service) is bool(refused)
+def test_quota_that_does_not_suffice_for_all_stops_all(world: World, quota: int, refused: str) -> None:
+    write(stack(world.service, "a", "b", "c"))
+    world.store.quota = quota
+    said = world.ends(ExitCode.REFUSED if refused else 0, "apply --yes")
+    assert nothing_was_changed(world) is bool(refused)
     for key in refused:
         assert f"jobs.{key}\n  why: {key}: {quota} of {quota} job records are left" in said.err
 
 
-def test_pool_that_does_not_exist_is_refused(reconciler: Reconciler, service: Service) -> None:
-    object.__setattr__(service.app.settings, "strict_catalogue", True)
+def test_pool_that_does_not_exist_is_refused(world: World) -> None:
+    object.__setattr__(world.service.app.settings, "strict_catalogue", True)
     for pool, code in (("poolfaf38d76", 0), ("poolfaf38d67", ExitCode.REFUSED)):
-        write(manifest("a", url=service.url).replace(f"flavor_id: {FLAVOR}", f"pool_id: {pool}"))
-        said = reconciler("plan", "--preflight")
-        assert said.code == code
+        write(world.manifest("a").replace(f"flavor_id: {FLAVOR}", f"pool_id: {pool}"))
+        said = world.ends(code, "plan --preflight")
         assert ("pool rejected" in said.err) is bool(code)
-    assert asked(service, FLAVORS, POOL) == [0, 2]
+    assert asked(world, FLAVORS, POOL) == [0, 2]
 
 
 @pytest.mark.parametrize(
@@ -191,88 +178,71 @@ def test_pool_that_does_not_exist_is_refused(reconciler: Reconciler, service: Se
         "algorithm: {id: 2e5451fe-913f-4ed6-a8ce-c5a9e1b4e9d1}",
     ],
 )
-def test_job_without_a_preset_engine_is_no_finding(
-    reconciler: Reconciler, service: Service, body: str
-) -> None:
+def test_job_without_a_preset_engine_is_no_finding(world: World, body: str) -> None:
     spec = f"spec: {{resource: {{flavor_id: {FLAVOR}}}}}"
-    write(manifest(url=service.url) + f"jobs:\n  a:\n    {body}\n    {spec}\n")
-    assert reconciler("apply", "--yes").code == 0
-    assert asked(service, ENGINES) == [0]
+    write(world.manifest() + f"jobs:\n  a:\n    {body}\n    {spec}\n")
+    world.ends(0, "apply --yes")
+    assert asked(world, ENGINES) == [0]
 
 
 @pytest.mark.parametrize("how", [{"status": 403}, {"status": 404, "code": "APIGW.0101"}])
-def test_catalog_that_cannot_be_asked_is_a_warning(
-    reconciler: Reconciler, service: Service, how: dict[str, Any]
-) -> None:
-    write(stack(service, "a", typo="a"))
-    fail(service, FLAVORS, ENGINES, QUOTAS, **how)
-    said = reconciler("plan", "--preflight", "--json")
+def test_catalog_that_cannot_be_asked_is_a_warning(world: World, how: dict[str, Any]) -> None:
+    write(stack(world.service, "a", typo="a"))
+    fail(world, FLAVORS, ENGINES, QUOTAS, **how)
+    said = world("plan --preflight --json")
     assert (said.code, said.document["complete"], said.document["preflight"]) == (0, True, [])
     [warning] = said.document["warnings"]
     assert warning["why"].startswith("flavors, engines, quota not checked: ")
     assert "nothing found" not in said.err
-    assert reconciler("plan", "--preflight", "--json").document["warnings"] == [warning]
-    said = reconciler("apply", "--yes")
-    assert said.code == 0
+    assert world("plan --preflight --json").document["warnings"] == [warning]
+    said = world.ends(0, "apply --yes")
     assert said.out.count("pre-flight is incomplete") == 1
 
 
-def test_cloud_without_quota_and_pools_says_so_only_where_it_was_asked(
-    reconciler: Reconciler, service: Service
-) -> None:
-    object.__setattr__(service.app.settings, "cloud", "otc")
-    text = manifest("a", "b", url=service.url).replace("project_id: p1", "project_id: p1, cloud: otc")
+def test_cloud_without_quota_and_pools_says_so_only_where_it_was_asked(world: World) -> None:
+    object.__setattr__(world.service.app.settings, "cloud", "otc")
+    text = world.manifest("a", "b").replace("project_id: p1", "project_id: p1, cloud: otc")
     write(text.replace(f"flavor_id: {FLAVOR}", "pool_id: pool1", 1))
-    said = reconciler("plan", "--preflight", "--json")
-    assert said.code == 0
+    said = world.ends(0, "plan --preflight --json")
     assert [warning["why"].split(" not checked: ")[0] for warning in said.document["warnings"]] == [
         "pool pool1",
         "quota",
     ]
-    said = reconciler("apply", "--yes")
-    assert said.code == 0
-    assert "pre-flight" not in said.out + said.err
+    world.ends(0, "apply --yes", lacks="pre-flight")
 
 
 # ── saved plans ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_saved_plan_is_blocked_by_what_its_target_says_now(reconciler: Reconciler, service: Service) -> None:
-    write(stack(service, "a", "b"))
-    assert reconciler("plan", "--preflight", "--out", "plan.json").code == 0
-    service.store.quota = 1
-    said = reconciler("apply", "--plan", "plan.json", "--yes")
-    assert said.code == ExitCode.REFUSED
+def test_saved_plan_is_blocked_by_what_its_target_says_now(world: World) -> None:
+    write(stack(world.service, "a", "b"))
+    world.ends(0, "plan --preflight --out plan.json")
+    world.store.quota = 1
+    said = world.ends(ExitCode.REFUSED, "apply --plan plan.json --yes")
     assert "why: b: 1 of 1 job records are left in the project, and 2 would be created" in said.err
-    assert nothing_was_changed(service)
-    service.store.quota = 2
-    assert reconciler("apply", "--plan", "plan.json", "--yes").code == 0
+    assert nothing_was_changed(world)
+    world.store.quota = 2
+    world.ends(0, "apply --plan plan.json --yes")
 
 
-def test_findings_of_a_saved_plan_are_shown_and_block_its_keys(
-    reconciler: Reconciler, service: Service
-) -> None:
-    write(stack(service, "a", typo="a"))
-    planned = reconciler("plan", "--preflight", "--out", "plan.json")
-    assert planned.code == ExitCode.REFUSED
-    shown = reconciler("show", "plan.json")
+def test_findings_of_a_saved_plan_are_shown_and_block_its_keys(world: World) -> None:
+    write(stack(world.service, "a", typo="a"))
+    world.ends(ExitCode.REFUSED, "plan --preflight --out plan.json")
+    shown = world("show plan.json")
     assert f'pre-flight: spec.resource.flavor_id "{TYPO}" is not offered by the target' in shown.out
-    document = reconciler("show", "plan.json", "--json").document
+    document = world("show plan.json --json").document
     assert [one["key"] for one in document["preflight"]] == ["a"]
-    said = reconciler("apply", "--plan", "plan.json", "--yes")
-    assert said.code == ExitCode.REFUSED
-    assert nothing_was_changed(service)
+    world.ends(ExitCode.REFUSED, "apply --plan plan.json --yes")
+    assert nothing_was_changed(world)
 
 
-def test_findings_that_were_taken_out_of_a_saved_plan_make_it_invalid(
-    reconciler: Reconciler, service: Service
-) -> None:
-    write(stack(service, "a", typo="a"))
-    reconciler("plan", "--preflight", "--out", "plan.json")
+def test_findings_that_were_taken_out_of_a_saved_plan_make_it_invalid(world: World) -> None:
+    write(stack(world.service, "a", typo="a"))
+    world("plan --preflight --out plan.json")
     document = json.loads(Path("plan.json").read_bytes())
     document["preflight"] = []
     Path("plan.json").write_text(json.dumps(document), encoding="utf-8")
-    assert reconciler("apply", "--plan", "plan.json", "--yes").code == ExitCode.INVALID
+    world.ends(ExitCode.INVALID, "apply --plan plan.json --yes")
 
 
 # ── the local target ───────────────────────────────────────────────────────────────────────────────
@@ -280,15 +250,15 @@ def test_findings_that_were_taken_out_of_a_saved_plan_make_it_invalid(
 
 def test_why_says_of_a_local_target_nothing_that_it_would_not_refuse(reconciler: Reconciler) -> None:
     write(manifest("a").replace(FLAVOR, TYPO))
-    said = reconciler("why", "a")
+    said = reconciler("why a")
     assert (said.code, "not applied" in said.out, "not offered" in said.out) == (0, False, False)
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.ends(0, "apply --yes")
 
 
 def test_local_target_takes_what_no_list_has_and_preflight_tells(reconciler: Reconciler) -> None:
     write(manifest("a").replace(FLAVOR, TYPO))
-    assert reconciler("plan", "--preflight").code == ExitCode.REFUSED
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.ends(ExitCode.REFUSED, "plan --preflight")
+    reconciler.ends(0, "apply --yes")
 
 
 # ── the Python API ─────────────────────────────────────────────────────────────────────────────────

@@ -15,7 +15,7 @@ from typing import NoReturn
 import pytest
 
 from reconciler.files import private_file, record_directory, tighten
-from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.conftest import Reconciler, World, manifest, write
 
 HERE = Path(".reconciler")
 OWN_STORE = "records: sqlite:///.reconciler/own.db\n"
@@ -43,19 +43,17 @@ def modes(directory: Path = HERE) -> dict[str, str]:
 def test_whatever_apply_makes_there_is_private_under_any_umask(reconciler: Reconciler, mask: int) -> None:
     write(manifest("a"))
     with umask(mask):
-        assert reconciler("apply", "--yes").code == 0
+        reconciler.ends(0, "apply --yes")
     made = {path.name for path in HERE.iterdir()}
     assert {".gitignore", "local.sqlite3", "records.sqlite3"} <= made
     assert modes() == {}
 
 
 @pytest.mark.parametrize(("more", "file"), [("", "records.sqlite3"), (OWN_STORE, "own.db")])
-def test_records_of_a_real_service_are_private_wherever_they_are(
-    reconciler: Reconciler, service: Service, more: str, file: str
-) -> None:
-    write(manifest("a", url=service.url, more=more))
+def test_records_of_a_real_service_are_private_wherever_they_are(world: World, more: str, file: str) -> None:
+    world.write("a", more=more)
     with umask(0o000):
-        assert reconciler("apply", "--yes").code == 0
+        world.ends(0, "apply --yes")
     assert (HERE / file).exists()
     assert modes() == {}
 
@@ -63,17 +61,17 @@ def test_records_of_a_real_service_are_private_wherever_they_are(
 @pytest.mark.parametrize("command", ["plan", "drift", "history", "unlock --yes", "apply --yes"])
 @pytest.mark.parametrize("where", ["local", "service"])
 def test_directory_that_others_can_read_is_closed_when_it_is_opened(
-    reconciler: Reconciler, service: Service, command: str, where: str
+    world: World, command: str, where: str
 ) -> None:
-    url = service.url if where == "service" else None
+    url = world.url if where == "service" else None
     write(manifest("a", url=url))
-    assert reconciler("apply", "--yes").code == 0
+    world.ends(0, "apply --yes")
     write(manifest("a", "b", url=url))  # an unchanged plan asks no record
     (HERE / "old-backup.sqlite3").touch()
     HERE.chmod(0o755)
     for file in HERE.iterdir():
         file.chmod(0o644)
-    assert reconciler(*command.split()).code in (0, 2)
+    assert world(*command.split()).code in (0, 2)
     assert modes() == {}
 
 
@@ -114,7 +112,7 @@ def test_output_replaces_a_planted_link_and_does_not_follow_it(
     write(manifest("a"))
     Path("victim").write_text("precious", encoding="utf-8")
     Path("out").symlink_to(leads_to)
-    assert reconciler("plan", option.format("out")).code == 0
+    reconciler.ends(0, "plan", option.format("out"))
     assert Path("victim").read_text(encoding="utf-8") == "precious"
     assert not Path("out").is_symlink()
     assert not Path("nowhere").exists()
@@ -128,16 +126,13 @@ def test_output_over_what_is_no_file_is_64(
 ) -> None:
     write(manifest("a"))
     make(Path("out"))
-    said = reconciler("plan", option.format("out"))
-    assert said.code == 64
+    said = reconciler.ends(64, "plan", option.format("out"))
     assert "is a directory" in said.err or "is a pipe" in said.err
 
 
 def test_plan_is_not_saved_in_a_device(reconciler: Reconciler) -> None:
     write(manifest("a"))
-    said = reconciler("plan", "--out", "/dev/null")
-    assert said.code == 64
-    assert "/dev/null is a device" in said.err
+    reconciler.ends(64, "plan --out /dev/null", err="/dev/null is a device")
 
 
 def test_report_of_an_internal_error_is_private_and_planted_by_nobody(
@@ -149,13 +144,10 @@ def test_report_of_an_internal_error_is_private_and_planted_by_nobody(
     write(manifest("a"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("reconciler.reconcile.plan", fail)
-    said = reconciler("plan")
-    assert said.code == 70
+    said = reconciler.ends(70, "plan")
     [report] = tmp_path.glob("reconciler-report-*.txt")
     assert str(report) in said.err
     assert stat.S_IMODE(report.stat().st_mode) == 0o600
     assert "ZeroDivisionError" in report.read_text(encoding="utf-8")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
-    said = reconciler("plan")
-    assert said.code == 70
-    assert "could not be written" in said.err
+    reconciler.ends(70, "plan", err="could not be written")

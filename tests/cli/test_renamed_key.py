@@ -4,39 +4,37 @@ from __future__ import annotations
 
 import json
 
-from tests.cli.conftest import Reconciler, Service, manifest, write
+from tests.cli.conftest import World, write
 
 
-def running_for_30_hours(reconciler: Reconciler, service: Service) -> str:
+def running_for_30_hours(world: World) -> str:
     """The text of a manifest whose job `old` has run for so long on the service."""
-    text = manifest("old", url=service.url).replace("description: old of the test", "description: the job")
+    text = world.manifest("old").replace("description: old of the test", "description: the job")
     write(text)
-    assert reconciler("apply", "-y").code == 0
-    [job] = service.store.jobs()
-    service.clock.advance(minutes=5)
-    service.store.hold(job.id)
-    service.clock.advance(hours=30)
+    world.ends(0, "apply -y")
+    [job] = world.store.jobs()
+    world.time.sleep(300)
+    world.store.hold(job.id)
+    world.time.sleep(108000)
     return text
 
 
-def test_renaming_with_formerly_is_an_update_and_the_job_runs_on(
-    reconciler: Reconciler, service: Service
-) -> None:
-    text = running_for_30_hours(reconciler, service)
+def test_renaming_with_formerly_is_an_update_and_the_job_runs_on(world: World) -> None:
+    text = running_for_30_hours(world)
     write(text.replace("  old:\n", "  new:\n    formerly: old\n"))
-    [action] = reconciler("plan", "--json").document["actions"]
+    [action] = world("plan --json").document["actions"]
     assert (action["key"], action["action"]) == ("new", "update")
-    assert reconciler("apply", "-y").code == 0
-    [job] = service.store.jobs()
+    world.ends(0, "apply -y")
+    [job] = world.store.jobs()
     assert (job.name, job.life.phase) == ("old", "Running")
 
 
 def test_renaming_without_formerly_is_refused_after_a_long_run_and_the_plan_says_what_to_write(
-    reconciler: Reconciler, service: Service
+    world: World,
 ) -> None:
-    text = running_for_30_hours(reconciler, service)
+    text = running_for_30_hours(world)
     write(text.replace("  old:\n", "  new:\n"))
-    said = reconciler("plan", "--json")
+    said = world("plan --json")
     document = json.loads(said.out)
     assert [(action["key"], action["action"]) for action in document["actions"]] == [
         ("new", "create"),
@@ -46,8 +44,8 @@ def test_renaming_without_formerly_is_refused_after_a_long_run_and_the_plan_says
     assert [warning["fix"] for warning in document["warnings"]] == [
         "add `formerly: old` to new to keep its job"
     ]
-    shown = reconciler("plan")
+    shown = world("plan")
     assert "--allow lost-work" in shown.out + shown.err
     assert "formerly: old" in shown.out + shown.err
-    assert reconciler("apply", "-y").code == 3
-    assert {job.name: job.life.phase for job in service.store.jobs()}["old"] == "Running"
+    world.ends(3, "apply -y")
+    assert {job.name: job.life.phase for job in world.store.jobs()}["old"] == "Running"

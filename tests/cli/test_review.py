@@ -50,8 +50,8 @@ def keys(said: Said) -> list[tuple[str, str]]:
 
 def test_two_directories_or_files_are_compared(reconciler: Reconciler) -> None:
     write({"old/jobs.yaml": ONE, "new/jobs.yaml": TWO})
-    assert keys(reconciler("review", "old/jobs.yaml", "new/jobs.yaml", "--json")) == [("b", "added")]
-    said = reconciler("review", "old", "new", "-o", "json=review.json", "-o", "text")
+    assert keys(reconciler("review old/jobs.yaml new/jobs.yaml --json")) == [("b", "added")]
+    said = reconciler("review old new -o json=review.json -o text")
     assert said.out.splitlines()[-1].startswith("Review: 1 added, 0 removed")
     assert json.loads(Path("review.json").read_text(encoding="utf-8"))["summary"]["added"] == 1
 
@@ -60,27 +60,27 @@ def test_two_revisions_are_compared_without_a_checkout(reconciler: Reconciler, g
     first = commit(git, {"jobs.yaml": ONE})
     second = commit(git, {"jobs.yaml": TWO})
     write({"jobs.yaml": "broken: ["})
-    said = reconciler("review", "HEAD~1", "main", "--json")
+    said = reconciler("review HEAD~1 main --json")
     assert keys(said) == [("b", "added")]
     assert [said.document[one]["commit"] for one in ("base", "head")] == [first, second]
     assert said.document["jobs"][0]["source"]["file"] == "jobs.yaml"
-    assert reconciler("review", "HEAD~1", "main", "--json") == said
+    assert reconciler("review HEAD~1 main --json") == said
     assert git("status", "--porcelain") == "M jobs.yaml"
 
 
 def test_revision_is_compared_with_the_work_tree(reconciler: Reconciler, git: Git) -> None:
     commit(git, {"stacks/one/jobs.yaml": ONE, "stacks/two/jobs.yaml": ONE})
     write({"stacks/two/jobs.yaml": TWO})
-    assert keys(reconciler("review", "HEAD", "stacks/two", "--json")) == [("b", "added")]
-    assert keys(reconciler("review", "HEAD", "stacks/two/jobs.yaml", "--json")) == [("b", "added")]
-    assert keys(reconciler("review", "HEAD", ".", "stacks/two", "--json")) == [("b", "added")]
+    assert keys(reconciler("review HEAD stacks/two --json")) == [("b", "added")]
+    assert keys(reconciler("review HEAD stacks/two/jobs.yaml --json")) == [("b", "added")]
+    assert keys(reconciler("review HEAD . stacks/two --json")) == [("b", "added")]
 
 
 def test_directory_wins_over_a_revision_of_that_name(reconciler: Reconciler, git: Git) -> None:
     commit(git, {"jobs.yaml": ONE})
     git("branch", "other")
     write({"other/jobs.yaml": TWO.replace("stack: test", "stack: elsewhere")})
-    said = reconciler("review", "main", "other", "--json")
+    said = reconciler("review main other --json")
     assert documented(said)["head"]["commit"] is None  # type: ignore[index]
 
 
@@ -90,23 +90,23 @@ def test_stack_is_the_one_of_the_current_directory(
     commit(git, {"one/jobs.yaml": ONE, "two/jobs.yaml": ONE})
     commit(git, {"two/jobs.yaml": TWO})
     monkeypatch.chdir("two")
-    assert keys(reconciler("review", "HEAD~1", "HEAD", "--json")) == [("b", "added")]
-    assert keys(reconciler("review", "HEAD~1", "HEAD", "../one", "--json")) == []
+    assert keys(reconciler("review HEAD~1 HEAD --json")) == [("b", "added")]
+    assert keys(reconciler("review HEAD~1 HEAD ../one --json")) == []
     top = Path.cwd().parent
-    assert keys(reconciler("review", "HEAD~1", "HEAD", str(top / "two"), "--json")) == [("b", "added")]
+    assert keys(reconciler("review HEAD~1 HEAD", str(top / "two"), "--json")) == [("b", "added")]
 
 
 def test_path_below_the_root_has_part_of_the_stack_in_view(reconciler: Reconciler, git: Git) -> None:
     more = manifest("c").partition("jobs:")[2]
     commit(git, {"jobs.yaml": ONE, "more/jobs.yaml": f"jobs:{more}"})
     commit(git, {"jobs.yaml": TWO, "more/jobs.yaml": f"jobs:{more}".replace("lr: 0.1", "lr: 9")})
-    assert keys(reconciler("review", "HEAD~1", "HEAD", "more", "--json")) == [("c", "changed")]
+    assert keys(reconciler("review HEAD~1 HEAD more --json")) == [("c", "changed")]
 
 
 def test_stack_that_base_does_not_have_is_all_added(reconciler: Reconciler, git: Git) -> None:
     commit(git, {"README": "nothing yet"})
     commit(git, {"stacks/one/jobs.yaml": ONE})
-    said = reconciler("review", "HEAD~1", "HEAD", "stacks/one", "--json")
+    said = reconciler("review HEAD~1 HEAD stacks/one --json")
     assert keys(said) == [("a", "added")]
     assert said.document["base"]["stack"] is None
 
@@ -115,7 +115,7 @@ def test_stack_that_head_does_not_have_is_all_removed_and_warned_of(reconciler: 
     commit(git, {"stacks/one/jobs.yaml": ONE})
     git("rm", "-r", "--quiet", "stacks")
     commit(git, {"README": "no more"})
-    said = reconciler("review", "HEAD~1", "HEAD", "stacks/one", "--json")
+    said = reconciler("review HEAD~1 HEAD stacks/one --json")
     assert keys(said) == [("a", "removed")]
     assert [warning["what"] for warning in said.document["warnings"]] == ["no manifest"]
 
@@ -142,8 +142,7 @@ def test_stack_that_head_does_not_have_is_all_removed_and_warned_of(reconciler: 
 )
 def test_what_does_not_exist_is_wrong_use(reconciler: Reconciler, git: Git, line: str) -> None:
     commit(git, {"jobs.yaml": ONE})
-    said = reconciler("review", *line.split())
-    assert (said.code, said.out) == (64, ""), said.err
+    reconciler.ends(64, "review", *line.split(), out="")
 
 
 def test_revision_without_a_repository_is_wrong_use(
@@ -151,8 +150,7 @@ def test_revision_without_a_repository_is_wrong_use(
 ) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(Path.cwd().parent))
     write({"new/jobs.yaml": ONE})
-    said = reconciler("review", "main", "new")
-    assert said.code == 64
+    said = reconciler.ends(64, "review main new")
     assert "'main' is not a directory, and no git repository was found here" in said.err
 
 
@@ -160,9 +158,7 @@ def test_several_stacks_are_wrong_use_and_named_as_in_the_repository(
     reconciler: Reconciler, git: Git
 ) -> None:
     commit(git, {"one/jobs.yaml": ONE, "two/jobs.yaml": ONE})
-    said = reconciler("review", "HEAD", "HEAD")
-    assert said.code == 64
-    assert "choose one of: HEAD:one, HEAD:two" in said.err
+    reconciler.ends(64, "review HEAD HEAD", err="choose one of: HEAD:one, HEAD:two")
 
 
 def test_problems_of_both_sides_are_told_with_the_names_of_the_repository(
@@ -170,9 +166,7 @@ def test_problems_of_both_sides_are_told_with_the_names_of_the_repository(
 ) -> None:
     commit(git, {"stack/jobs.yaml": ONE.replace("lr: 0.1", "lr: ${var.x}")})
     commit(git, {"stack/jobs.yaml": ONE.replace("boot_file", "bootfile")})
-    said = reconciler("review", "main~1", "main", "stack")
-    assert said.code == 65
-    assert "--> main~1:stack/jobs.yaml:12:" in said.err
+    said = reconciler.ends(65, "review main~1 main stack", err="--> main~1:stack/jobs.yaml:12:")
     assert "--> main:stack/jobs.yaml:10:" in said.err
     assert str(temporary) not in said.err
     assert said.out == ""
@@ -183,7 +177,7 @@ def test_root_file_above_the_copy_is_never_read(reconciler: Reconciler, git: Git
     stray = temporary / "stray.yaml"
     stray.write_text(TWO, encoding="utf-8")
     commit(git, {"jobs.yaml": "jobs: {}\n"})
-    said = reconciler("review", "HEAD", "HEAD")
+    said = reconciler("review HEAD HEAD")
     stray.unlink()
     assert (said.code, "no root file" in said.err) == (65, True)
 
@@ -195,9 +189,9 @@ WITH_VARIABLE = manifest("a", lr="${var.lr}", more="variables: {lr: {}}\n")
 
 def test_variable_that_only_one_side_declares_may_be_given(reconciler: Reconciler) -> None:
     write({"old/jobs.yaml": ONE, "new/jobs.yaml": WITH_VARIABLE})
-    said = reconciler("review", "old", "new", "--var", "lr=0.1", "--json")
+    said = reconciler("review old new --var lr=0.1 --json")
     assert keys(said) == []
-    assert reconciler("review", "old", "new", "--var", "lr=0.1", "--var", "oops=1").code == 65
+    reconciler.ends(65, "review old new --var lr=0.1 --var oops=1")
 
 
 def test_file_of_values_in_the_repository_is_no_manifest_of_either_side(
@@ -205,7 +199,7 @@ def test_file_of_values_in_the_repository_is_no_manifest_of_either_side(
 ) -> None:
     commit(git, {"jobs.yaml": ONE, "values.yaml": "lr: 0.1\n"})
     commit(git, {"jobs.yaml": WITH_VARIABLE})
-    said = reconciler("review", "HEAD~1", "HEAD", "--var-file", "values.yaml", "--json")
+    said = reconciler("review HEAD~1 HEAD --var-file values.yaml --json")
     assert keys(said) == []
 
 
@@ -214,13 +208,10 @@ def test_value_of_a_sensitive_variable_is_never_shown(
 ) -> None:
     new = manifest("a", lr="${var.key}", more="variables: {key: {sensitive: true, env: KEY}}\n")
     write({"old/jobs.yaml": manifest("a", lr="tell-nobody-1"), "new/jobs.yaml": new})
-    assert keys(reconciler("review", "new", "new", "--json")) == [], "no value is needed"
+    assert keys(reconciler("review new new --json")) == [], "no value is needed"
     monkeypatch.setenv("KEY", "tell-nobody-1")
     for how in ((), ("--json",), ("-v",)):
-        said = reconciler("review", "old", "new", *how)
-        assert said.code == 0
-        assert "tell-nobody" not in said.out + said.err
-        assert "${var.key}" in said.out
+        reconciler.ends(0, "review old new", *how, lacks="tell-nobody", out="${var.key}")
 
 
 def test_neither_service_nor_credentials_are_needed(reconciler: Reconciler) -> None:
@@ -230,7 +221,7 @@ def test_neither_service_nor_credentials_are_needed(reconciler: Reconciler) -> N
     )
     old, new = texts
     write({"old/jobs.yaml": old, "new/jobs.yaml": new})
-    assert keys(reconciler("review", "old", "new", "--json")) == [("b", "added")]
+    assert keys(reconciler("review old new --json")) == [("b", "added")]
     assert not Path("old/.reconciler").exists()
 
 
@@ -247,8 +238,7 @@ def test_link_out_of_the_repository_and_submodules_are_told(
     git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},stack/module")
     git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},elsewhere")
     git("commit", "--quiet", "-m", "two")
-    said = reconciler("review", "HEAD", "HEAD", "stack")
-    assert said.code == 0
+    said = reconciler.ends(0, "review HEAD HEAD stack")
     assert "warning: not read: HEAD:stack/module: it is a submodule" in said.out
     assert f"warning: not read: HEAD:stack/shared: it is a link to {tmp_path}/shared" in said.out
     assert "elsewhere" not in said.out
@@ -257,10 +247,7 @@ def test_link_out_of_the_repository_and_submodules_are_told(
 def test_file_that_git_lfs_keeps_elsewhere_is_told(reconciler: Reconciler, git: Git) -> None:
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 12\n"
     commit(git, {"jobs.yaml": ONE, "more.yaml": pointer})
-    said = reconciler("review", "HEAD", "HEAD")
-    assert said.code == 65
-    assert "Git LFS pointer" in said.err
-    assert "HEAD:more.yaml" in said.err
+    reconciler.ends(65, "review HEAD HEAD", err=["Git LFS pointer", "HEAD:more.yaml"])
 
 
 def test_copy_is_for_its_owner_only(
@@ -275,7 +262,7 @@ def test_copy_is_for_its_owner_only(
 
     monkeypatch.setattr("reconciler.review.copy_manifests", watched)
     commit(git, {"jobs.yaml": ONE})
-    assert reconciler("review", "HEAD", "HEAD").code == 0
+    reconciler.ends(0, "review HEAD HEAD")
     assert seen == [0o700, 0o700]
 
 
@@ -289,8 +276,7 @@ def test_hostile_names_steer_no_terminal(reconciler: Reconciler, git: Git) -> No
     )
     commit(git, {"jobs.yaml": evil})
     for how in ("text", "json"):
-        said = reconciler("review", "HEAD~1", "HEAD", "-o", how)
-        assert said.code == 0
+        said = reconciler.ends(0, "review HEAD~1 HEAD -o", how)
         assert "\x1b" not in said.out
         assert "\u202e" not in said.out
         assert "\n::error" not in said.out
@@ -301,12 +287,11 @@ def test_sweep_of_64_members_is_one_line(reconciler: Reconciler) -> None:
     values = [f"0.{n}" for n in range(10, 74)]
     old = ONE + entry % ", ".join(values)
     write({"old/jobs.yaml": ONE, "new/jobs.yaml": old})
-    said = reconciler("review", "old", "new")
-    assert said.code == 0
+    said = reconciler.ends(0, "review old new")
     assert len(said.out.splitlines()) <= 12, said.out
     assert "+ create    64 jobs  new" in said.out
     assert "Nodes: 1 -> 65 (+64)" in said.out
-    assert reconciler("review", "old", "new", "-v").out.count("+ create") == 64
+    assert reconciler("review old new -v").out.count("+ create") == 64
 
 
 def test_environment_of_git_holds_no_credentials(
@@ -327,8 +312,8 @@ ON_TARGETS = manifest("a", lr="${var.lr}", more="target: dev\nvariables: {lr: {}
 
 def test_manifests_are_compared_as_they_are_on_one_target(reconciler: Reconciler) -> None:
     write({"old/jobs.yaml": ON_TARGETS, "new/jobs.yaml": ON_TARGETS.replace("lr: 0.2", "lr: 0.3")})
-    assert keys(reconciler("review", "old", "new", "--json")) == []
-    said = reconciler("review", "old", "new", "-t", "prod", "--json")
+    assert keys(reconciler("review old new --json")) == []
+    said = reconciler("review old new -t prod --json")
     assert keys(said) == [("a", "changed")]
     # What targets give to variables shows through the jobs, and may be secrets.
     assert (said.document["target"], said.document["settings"]) == ("prod", [])
@@ -336,5 +321,5 @@ def test_manifests_are_compared_as_they_are_on_one_target(reconciler: Reconciler
 
 def test_on_a_target_that_base_does_not_have_all_jobs_are_added(reconciler: Reconciler) -> None:
     write({"old/jobs.yaml": ONE, "new/jobs.yaml": ON_TARGETS})
-    assert keys(reconciler("review", "old", "new", "-t", "prod", "--json")) == [("a", "added")]
-    assert reconciler("review", "new", "old", "-t", "prod").code == 64
+    assert keys(reconciler("review old new -t prod --json")) == [("a", "added")]
+    reconciler.ends(64, "review new old -t prod")

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.cli.output import OutputSpec, final_outputs
 from reconciler.errors import ExitCode
-from tests.cli.conftest import Reconciler, Service, manifest, put_finished_job, write
+from tests.cli.conftest import Reconciler, World, manifest, put_finished_job, write
 
 FILE = "metrics.prom"
 
@@ -37,7 +37,7 @@ def stack() -> None:
 
 @pytest.mark.usefixtures("stack")
 def test_plan(reconciler: Reconciler) -> None:
-    said = reconciler("plan", "-o", f"prometheus={FILE}")
+    said = reconciler("plan -o", f"prometheus={FILE}")
     assert said.out.startswith("Stack test")
     metrics = Metrics()
     assert metrics.labels == {"stack": "test", "target": "there", "command": "plan"}
@@ -60,7 +60,7 @@ def test_plan(reconciler: Reconciler) -> None:
 def test_changes_and_refusals_are_successes(
     reconciler: Reconciler, arguments: tuple[str, ...], code: ExitCode
 ) -> None:
-    assert reconciler(*arguments, "-o", f"prometheus={FILE}").code == code
+    reconciler.ends(code, *arguments, "-o", f"prometheus={FILE}")
     metrics = Metrics()
     assert metrics["reconciler_run_success"] == 1
     assert metrics.labels["command"] == arguments[0]
@@ -68,7 +68,7 @@ def test_changes_and_refusals_are_successes(
 
 @pytest.mark.usefixtures("stack")
 def test_drift_is_counted_by_class(reconciler: Reconciler) -> None:
-    assert reconciler("drift", "-o", f"prometheus={FILE}").code == ExitCode.CHANGES
+    reconciler.ends(ExitCode.CHANGES, "drift -o", f"prometheus={FILE}")
     metrics = Metrics()
     assert (metrics["reconciler_drift missing"], metrics["reconciler_drift failed"]) == (1, 0)
 
@@ -76,17 +76,17 @@ def test_drift_is_counted_by_class(reconciler: Reconciler) -> None:
 def test_service_that_cannot_be_reached(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
     write(manifest("a", url="http://127.0.0.1:1"))
-    code = reconciler("plan", "-o", f"prometheus={FILE}").code
+    code = reconciler("plan -o", f"prometheus={FILE}").code
     assert code == ExitCode.UNKNOWN
     metrics = Metrics()
     assert metrics["reconciler_run_success"] == 0
     assert metrics.labels == {"stack": "test", "target": "there", "command": "plan"}
 
 
-def test_wrong_credentials(reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_credentials(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "the-wrong-one")
-    write(manifest("a", url=service.url))
-    assert reconciler("drift", "-o", f"prometheus={FILE}").code == ExitCode.UNAUTHORIZED
+    world.write("a")
+    world.ends(ExitCode.UNAUTHORIZED, "drift -o", f"prometheus={FILE}")
     assert Metrics()["reconciler_run_success"] == 0
 
 
@@ -103,7 +103,7 @@ def test_invalid_manifest_of_a_stack(
     reconciler: Reconciler, text: str, arguments: tuple[str, ...], labels: tuple[str, str]
 ) -> None:
     write(text)
-    assert reconciler("plan", *arguments, "-o", f"prometheus={FILE}").code == ExitCode.INVALID
+    reconciler.ends(ExitCode.INVALID, "plan", *arguments, "-o", f"prometheus={FILE}")
     metrics = Metrics()
     assert metrics["reconciler_run_success"] == 0
     assert (metrics.labels["stack"], metrics.labels["target"]) == labels
@@ -119,7 +119,7 @@ def test_wrong_usage(reconciler: Reconciler, wrong: tuple[str, ...]) -> None:
         ("plan", f"--output=prometheus={FILE}", *wrong),
     ):
         Path(FILE).unlink(missing_ok=True)
-        assert reconciler(*arguments).code == ExitCode.WRONG_USAGE
+        reconciler.ends(ExitCode.WRONG_USAGE, *arguments)
         metrics = Metrics()
         assert metrics["reconciler_run_success"] == 0
         assert metrics.labels["command"] == "plan"
@@ -135,10 +135,9 @@ def test_every_exit_code_is_a_success_or_a_failure(code: ExitCode, tmp_path: Pat
 
 @pytest.mark.usefixtures("stack")
 def test_saved_plan_that_was_not_approved(reconciler: Reconciler) -> None:
-    assert reconciler("plan", "--out", "plan.json").code == 0
+    reconciler.ends(0, "plan --out plan.json")
     write(manifest("a", lr="0.5"))
-    said = reconciler("apply", "--plan", "plan.json", "--approve", "sha256:0", "-o", f"prometheus={FILE}")
-    assert said.code == ExitCode.STALE
+    reconciler.ends(ExitCode.STALE, "apply --plan plan.json --approve sha256:0 -o", f"prometheus={FILE}")
     metrics = Metrics()
     assert metrics["reconciler_run_success"] == 0
     assert metrics.labels == {"stack": "test", "target": "there", "command": "apply"}
@@ -146,14 +145,12 @@ def test_saved_plan_that_was_not_approved(reconciler: Reconciler) -> None:
 
 @pytest.mark.usefixtures("stack")
 def test_file_that_cannot_be_written_fails_the_run(reconciler: Reconciler) -> None:
-    said = reconciler("plan", "-o", f"prometheus=missing/{FILE}")
-    assert said.code == ExitCode.FAILED
-    assert "missing" in said.err
+    reconciler.ends(ExitCode.FAILED, "plan -o", f"prometheus=missing/{FILE}", err="missing")
 
 
 @pytest.mark.usefixtures("stack")
 def test_stdout(reconciler: Reconciler) -> None:
-    said = reconciler("plan", "-o", "prometheus")
+    said = reconciler("plan -o prometheus")
     assert 'reconciler_plan_actions{stack="test",target="there",action="create"} 1.0' in said.out
     assert "Stack test" not in said.out
 
@@ -161,5 +158,5 @@ def test_stdout(reconciler: Reconciler) -> None:
 @pytest.mark.usefixtures("stack")
 def test_variable_of_the_environment(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECONCILER_OUTPUT", f"text\nprometheus={FILE}")
-    assert reconciler("plan", "--no-such-option").code == ExitCode.WRONG_USAGE
+    reconciler.ends(ExitCode.WRONG_USAGE, "plan --no-such-option")
     assert Metrics()["reconciler_run_success"] == 0

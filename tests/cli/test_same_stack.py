@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Reconciler, Service, write
+from tests.cli.conftest import Reconciler, World, write
 
 HEAD = "stack: vision\ntargets: {here: {kind: local}}\nvariables: {bucket: {default: b}}\n"
 DEFAULTS = "defaults: {spec: {resource: {flavor_id: modelarts.vm.cpu.2u, node_count: 2}}}\n"
@@ -94,8 +94,7 @@ WAYS: dict[str, dict[str, str]] = {
 
 def planned(reconciler: Reconciler, directory: str) -> tuple[str, list[object]]:
     """The document of the plan without how and where it is written, and the bodies that would be sent."""
-    said = reconciler("plan", directory, "--json", "--out", f"{directory}.plan")
-    assert said.code == 0, said.err
+    said = reconciler.ends(0, "plan", directory, "--json", "--out", f"{directory}.plan")
     document = said.document
     assert re.fullmatch("sha256:[0-9a-f]{64}", document.pop("manifest_digest"))
     del document["created_at"]
@@ -119,17 +118,17 @@ def test_same_stack_in_every_form_has_the_same_plan_byte_for_byte(reconciler: Re
         assert texts[way] == texts["mapping sugar"], way
 
 
-def test_what_was_applied_in_one_form_is_kept_in_any_other(reconciler: Reconciler, service: Service) -> None:
-    target = f"{{kind: modelarts, endpoint: '{service.url}', project_id: p1}}"
+def test_what_was_applied_in_one_form_is_kept_in_any_other(world: World) -> None:
+    target = f"{{kind: modelarts, endpoint: '{world.url}', project_id: p1}}"
     for number, files in enumerate(WAYS.values()):
         for name, text in files.items():
             write(text.replace("{kind: local}", target), f"way-{number}/{name}")
-    assert reconciler("apply", "-y", "way-0").code == 0
-    [prepare] = service.store.jobs()
-    service.store.set_phase(prepare.id, "Completed")
-    assert reconciler("apply", "-y", "way-0").code == 0
+    world.ends(0, "apply -y way-0")
+    [prepare] = world.store.jobs()
+    world.store.set_phase(prepare.id, "Completed")
+    world.ends(0, "apply -y way-0")
     for number, way in enumerate(WAYS):
-        said = reconciler("plan", f"way-{number}", "--detailed-exitcode")
+        said = world("plan", f"way-{number}", "--detailed-exitcode")
         assert (said.code, said.out.splitlines()[-1].rpartition(", ")[2]) == (0, "4 to keep."), way
 
 
@@ -150,10 +149,10 @@ def sweep(*rates: str) -> str:
 def test_one_more_value_of_a_sweep_plans_exactly_the_new_members(reconciler: Reconciler, place: int) -> None:
     rates = [f"0.{n}" for n in range(101, 105)]
     write(sweep(*rates))
-    assert reconciler("apply", "-y").code == 0
+    reconciler.ends(0, "apply -y")
     rates.insert(place, "1e-5")
     write(sweep(*rates))
-    document = reconciler("plan", "--json").document
+    document = reconciler("plan --json").document
     new = [action for action in document["actions"] if action["action"] != "keep"]
     assert [(action["key"], action["action"]) for action in new] == [
         (f"sweep-lr-0_00001-seed-{seed}", "create") for seed in (1, 2, 3, 4)

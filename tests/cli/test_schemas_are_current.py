@@ -23,4 +23,4 @@ def test_nothing_else_lies_there() -> None:
 
 
 def test_manifest_is_the_schema_that_is_meant_without_a_name(reconciler: Reconciler) -> None:
-    assert reconciler("schema").out == reconciler("schema", "manifest").out
+    assert reconciler("schema").out == reconciler("schema manifest").out

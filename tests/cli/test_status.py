@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 
 from reconciler.cli.project import schema
-from reconciler.emulator import Effect, Fault, Job
+from reconciler.emulator import Job
 from tests.apply.service import SharedTime
-from tests.cli.conftest import Reconciler, Said, Service, manifest, write
+from tests.cli.conftest import Reconciler, Said, Service, World, write
 from tests.cli.lock_helpers import held_by
 
 
@@ -27,16 +27,16 @@ def time(service: Service, monkeypatch: pytest.MonkeyPatch) -> SharedTime:
 
 
 @pytest.fixture
-def applied(reconciler: Reconciler, service: Service) -> Job:
+def applied(world: World) -> Job:
     """The job of a stack that was applied."""
-    write(manifest("a", url=service.url))
-    reconciler("apply", "-y")
-    [job] = service.store.jobs()
+    world.write("a")
+    world("apply -y")
+    [job] = world.store.jobs()
     return job
 
 
-def job_of(service: Service, name: str) -> Job:
-    return next(job for job in service.store.jobs() if job.name == name)
+def job_of(world: World, name: str) -> Job:
+    return next(job for job in world.store.jobs() if job.name == name)
 
 
 def rows(said: Said) -> list[dict[str, Any]]:
@@ -47,7 +47,7 @@ def rows(said: Said) -> list[dict[str, Any]]:
 
 def row(reconciler: Reconciler, key: str = "a", *arguments: str) -> dict[str, Any]:
     """The one row of a key."""
-    said = reconciler("status", "--json", *arguments)
+    said = reconciler("status --json", *arguments)
     [found] = [one for one in rows(said) if one["key"] == key]
     return found
 
@@ -55,24 +55,23 @@ def row(reconciler: Reconciler, key: str = "a", *arguments: str) -> dict[str, An
 # ── what is shown ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_declared_key_without_a_job_waits_for_an_apply(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    said = reconciler("status", "--json")
-    assert said.code == 0
+def test_declared_key_without_a_job_waits_for_an_apply(world: World) -> None:
+    world.write("a")
+    said = world.ends(0, "status --json")
     [one] = rows(said)
     assert (one["revision"], one["job"], one["phase"], one["last_change"]) == (None, None, None, None)
     assert (one["nodes"], one["flavor"]) == (1, "modelarts.vm.cpu.2u")
     assert (one["waits_for"]["kind"], one["waits_for"]["action"]) == ("apply", "create")
-    text = reconciler("status").out
+    text = world("status").out
     assert "apply, to create it" in text
     assert text.endswith(": 1 without a job.\n")
 
 
 def test_running_job_shows_its_times_nodes_and_last_change(
-    reconciler: Reconciler, service: Service, time: SharedTime, applied: Job
+    world: World, time: SharedTime, applied: Job
 ) -> None:
     time.sleep(63)
-    one = row(reconciler)
+    one = row(world)
     assert (one["key"], one["revision"], one["phase"], one["newest"], one["declared"]) == (
         "a", 1, "Running", True, True,
     )  # fmt: skip
@@ -81,7 +80,7 @@ def test_running_job_shows_its_times_nodes_and_last_change(
     assert (one["nodes"], one["flavor"]) == (1, "modelarts.vm.cpu.2u")
     assert one["waits_for"] is None
     assert (one["last_change"]["what"], one["last_change"]["who"]) == ("create", "alice")
-    text = reconciler("status").out.splitlines()
+    text = world("status").out.splitlines()
     assert text[0].startswith("Stack test on there (modelarts, ")
     head = re.split(" {2,}", text[2])
     assert head == ["KEY", "REVISION", "PHASE", "QUEUED", "RAN", "NODES", "LAST CHANGE", "WAITS FOR"]
@@ -89,36 +88,34 @@ def test_running_job_shows_its_times_nodes_and_last_change(
     assert "1 × modelarts.vm.cpu.2u" in text[3]
 
 
-def test_undeclared_key_is_shown_while_it_is_active(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", "b", url=service.url))
-    reconciler("apply", "-y")
-    write(manifest("a", url=service.url))
-    one = row(reconciler, "b")
+def test_undeclared_key_is_shown_while_it_is_active(world: World) -> None:
+    world.write("a", "b")
+    world("apply -y")
+    world.write("a")
+    one = row(world, "b")
     assert (one["declared"], one["waits_for"]["action"]) == (False, "terminate")
-    service.store.set_phase(job_of(service, "b").id, "Terminated")
-    assert [one["key"] for one in rows(reconciler("status", "--json"))] == ["a"]
+    world.store.set_phase(job_of(world, "b").id, "Terminated")
+    assert [one["key"] for one in rows(world("status --json"))] == ["a"]
     # Whoever asks for it by name sees it.
-    assert [one["phase"] for one in rows(reconciler("status", "--json", "b"))] == ["Terminated"]
+    assert [one["phase"] for one in rows(world("status --json b"))] == ["Terminated"]
 
 
 def test_completed_key_whose_record_aged_out_is_shown_from_the_history(
-    reconciler: Reconciler, service: Service, time: SharedTime, applied: Job
+    world: World, time: SharedTime, applied: Job
 ) -> None:
     time.sleep(3600)
-    reconciler("drift")
-    service.store.delete("p1", applied.id)
-    one = row(reconciler)
+    world("drift")
+    world.store.delete("p1", applied.id)
+    one = row(world)
     assert (one["revision"], one["phase"], one["aged_out"], one["job"]) == (1, "Completed", True, applied.id)
     assert one["waits_for"] is None
-    assert "Completed, aged out" in reconciler("status").out
+    assert "Completed, aged out" in world("status").out
 
 
-def test_name_held_by_somebody_else_is_a_conflict(
-    reconciler: Reconciler, service: Service, applied: Job
-) -> None:
-    service.store.edit(applied.id, lambda body: body["metadata"].update(description="mine"))
+def test_name_held_by_somebody_else_is_a_conflict(world: World, applied: Job) -> None:
+    world.store.edit(applied.id, lambda body: body["metadata"].update(description="mine"))
     Path(".reconciler/records.sqlite3").unlink()
-    one = row(reconciler)
+    one = row(world)
     assert (one["phase"], one["waits_for"]["kind"]) == (None, "conflict")
 
 
@@ -139,11 +136,9 @@ def test_name_held_by_somebody_else_is_a_conflict(
         (["--only", "[bc]"], "bc"),
     ],
 )
-def test_keys_and_paths_are_told_apart(
-    reconciler: Reconciler, service: Service, arguments: list[str], keys: str
-) -> None:
-    write(manifest("a", "b", "c", url=service.url))
-    said = reconciler("status", "--json", *arguments)
+def test_keys_and_paths_are_told_apart(world: World, arguments: list[str], keys: str) -> None:
+    world.write("a", "b", "c")
+    said = world("status --json", *arguments)
     assert (said.code, [one["key"] for one in rows(said)]) == (0, list(keys))
 
 
@@ -151,54 +146,48 @@ def test_keys_and_paths_are_told_apart(
     ("word", "said"),
     [("trian", 'did you mean "train"?'), ("none.yaml", "no such path"), ("no/where", "no such path")],
 )
-def test_word_that_is_neither_key_nor_path_is_wrong_use(
-    reconciler: Reconciler, service: Service, word: str, said: str
-) -> None:
-    write(manifest("train", url=service.url))
-    found = reconciler("status", word)
-    assert (found.code, found.out) == (64, "")
-    assert said in found.err
+def test_word_that_is_neither_key_nor_path_is_wrong_use(world: World, word: str, said: str) -> None:
+    world.write("train")
+    world.ends(64, "status", word, out="", err=said)
 
 
 # ── what it needs, and what it leaves alone ────────────────────────────────────────────────────────
 
 
-def test_secret_needs_no_value(reconciler: Reconciler, service: Service) -> None:
+def test_secret_needs_no_value(world: World) -> None:
     more = "variables: {t: {env: NO_SUCH_VARIABLE, sensitive: true}}\n"
-    write(manifest("a", url=service.url, more=more).replace("lr: 0.1", "t: '${var.t}'"))
-    assert reconciler("plan").code == 65
-    assert reconciler("status").code == 0
+    write(world.manifest("a", more=more).replace("lr: 0.1", "t: '${var.t}'"))
+    world.ends(65, "plan")
+    world.ends(0, "status")
 
 
-def test_lock_of_somebody_else_is_no_hindrance(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    with held_by("bob", place=service.url):
-        assert reconciler("apply", "-y").code == 6
-        assert reconciler("status").code == 0
+def test_lock_of_somebody_else_is_no_hindrance(world: World) -> None:
+    world.write("a")
+    with held_by("bob", place=world.url):
+        world.ends(6, "apply -y")
+        world.ends(0, "status")
 
 
-def test_service_is_read_once_and_nothing_is_changed(
-    reconciler: Reconciler, service: Service, applied: Job
-) -> None:
-    service.app.requests.clear()
-    assert reconciler("status").code == 0
-    assert [served.operation for served in service.app.requests] == ["ListTrainingJobs"]
+def test_service_is_read_once_and_nothing_is_changed(world: World, applied: Job) -> None:
+    world.forget_requests()
+    world.ends(0, "status")
+    assert world.requests == ["ListTrainingJobs"]
 
 
-def test_what_cannot_be_read_is_8_and_shown(reconciler: Reconciler, service: Service, applied: Job) -> None:
-    service.app.faults.add(Fault(Effect.ANSWER, operation="ListTrainingJobs", count=None, status=500))
-    said = reconciler("status", "--json")
+def test_what_cannot_be_read_is_8_and_shown(world: World, applied: Job) -> None:
+    world.fail("ListTrainingJobs", count=None, status=500)
+    said = world("status --json")
     assert (said.code, said.document["complete"]) == (8, False)
     [one] = rows(said)
     assert (one["revision"], one["phase"], one["aged_out"]) == (None, None, False)
     assert "could be read" in one["problem"] or "could not be read" in one["problem"]
-    assert "1 unknown" in reconciler("status").out
+    assert "1 unknown" in world("status").out
 
 
-def test_who_may_not_look_is_told_so(reconciler: Reconciler, service: Service) -> None:
-    write(manifest("a", url=service.url))
-    service.app.faults.add(Fault(Effect.ANSWER, count=None, status=403, code="ModelArts.0112"))
-    assert reconciler("status").code == 7
+def test_who_may_not_look_is_told_so(world: World) -> None:
+    world.write("a")
+    world.fail(count=None, status=403, code="ModelArts.0112")
+    world.ends(7, "status")
 
 
 # ── again and again ────────────────────────────────────────────────────────────────────────────────
@@ -211,44 +200,40 @@ def watched(reconciler: Reconciler, time: SharedTime, looks: int, *arguments: st
         raise KeyboardInterrupt
 
     time.at(60 * looks - 1, interrupt)
-    return reconciler("status", "--watch", *arguments)
+    return reconciler("status --watch", *arguments)
 
 
 def test_watch_prints_a_block_per_change_once_a_minute_at_most(
-    reconciler: Reconciler, service: Service, time: SharedTime, applied: Job
+    world: World, time: SharedTime, applied: Job
 ) -> None:
-    service.store.hold(applied.id)
-    time.at(150, lambda: service.store.set_phase(applied.id, "Running"))
-    said = watched(reconciler, time, 10)
+    world.store.hold(applied.id)
+    time.at(150, lambda: world.store.set_phase(applied.id, "Running"))
+    said = watched(world, time, 10)
     assert said.code == 130
     assert said.out.count("Stack test on there") == 2
     assert time.slept == [60.0] * 10
 
 
 def test_watch_of_what_only_grows_older_prints_one_block(
-    reconciler: Reconciler, service: Service, time: SharedTime, applied: Job
+    world: World, time: SharedTime, applied: Job
 ) -> None:
     time.sleep(30)
-    service.store.hold(applied.id)
-    write(manifest("a", url=service.url, lr="0.2"))
-    said = watched(reconciler, time, 30)
+    world.store.hold(applied.id)
+    world.write("a", lr="0.2")
+    said = watched(world, time, 30)
     assert said.out.count("Stack test on there") == 1
 
 
-def test_watch_for_programs_is_a_line_per_change(
-    reconciler: Reconciler, service: Service, time: SharedTime, applied: Job
-) -> None:
-    said = watched(reconciler, time, 20, "--json")
+def test_watch_for_programs_is_a_line_per_change(world: World, time: SharedTime, applied: Job) -> None:
+    said = watched(world, time, 20, "--json")
     assert said.code == 130
     phases = [json.loads(line)["jobs"][0]["phase"] for line in said.out.splitlines()]
     assert phases == ["Creating", "Running", "Completed"]
 
 
-def test_long_list_of_needed_keys_says_how_many_more_there_are(
-    reconciler: Reconciler, service: Service
-) -> None:
-    text = manifest(*"abcdef", "down", url=service.url)
+def test_long_list_of_needed_keys_says_how_many_more_there_are(world: World) -> None:
+    text = world.manifest(*"abcdef", "down")
     write(text.replace("  down:\n", "  down:\n    needs: [a, b, c, d, e, f]\n"))
-    assert reconciler("apply", "--yes").code == 0
-    assert "a, b, c and 3 more" in reconciler("status").out
-    assert row(reconciler, "down")["waits_for"]["keys"] == [*"abcdef"]
+    world.ends(0, "apply --yes")
+    assert "a, b, c and 3 more" in world("status").out
+    assert row(world, "down")["waits_for"]["keys"] == [*"abcdef"]

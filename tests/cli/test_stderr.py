@@ -30,15 +30,14 @@ def lines(said: Said) -> list[dict[str, Any]]:
 
 def test_progress_of_an_apply_is_json_lines(reconciler: Reconciler) -> None:
     write(manifest("a"))
-    told = lines(reconciler("apply", "--yes", "--log-format", "json"))
+    told = lines(reconciler("apply --yes --log-format json"))
     assert {"level": "info", "message": "create a: started"} in told
     assert all(line["level"] in ("info", "warning") for line in told)
 
 
 def test_error_is_a_json_line_that_says_what_where_why_and_how_to_fix_it(reconciler: Reconciler) -> None:
     write(manifest("a").replace("spec:", "spce:"))
-    said = reconciler("validate", "--log-format", "json")
-    assert said.code == 65
+    said = reconciler.ends(65, "validate --log-format json")
     errors = {line["message"]: line for line in lines(said)}
     error = errors["unknown field"]
     assert error["level"] == "error"
@@ -61,8 +60,7 @@ def test_error_is_a_json_line_that_says_what_where_why_and_how_to_fix_it(reconci
     ],
 )
 def test_wrong_use_is_a_json_line(reconciler: Reconciler, arguments: list[str], fix: str) -> None:
-    said = reconciler(*arguments)
-    assert said.code == 64
+    said = reconciler.ends(64, *arguments)
     (line,) = lines(said)
     assert line["level"] == "error"
     assert line["message"]
@@ -73,10 +71,10 @@ def test_environment_says_the_form_of_wrong_use_too(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECONCILER_LOG_FORMAT", "json")
-    assert len(lines(reconciler("plan", "--nonsense"))) == 1
-    assert "error: No such option" in reconciler("plan", "--nonsense", "--log-format", "text").err
+    assert len(lines(reconciler("plan --nonsense"))) == 1
+    assert "error: No such option" in reconciler("plan --nonsense --log-format text").err
     monkeypatch.delenv("RECONCILER_LOG_FORMAT")
-    assert "error: No such option" in reconciler("plan", "--nonsense", "--", "--log-format=json").err
+    assert "error: No such option" in reconciler("plan --nonsense -- --log-format=json").err
 
 
 @pytest.mark.parametrize(

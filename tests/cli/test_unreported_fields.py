@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.emulator import ManualClock, Store, create_app, running
-from tests.cli.conftest import Reconciler, Said, Service, manifest, write
+from tests.cli.conftest import Said, Service, World, write
 
 UPDATE = "ChangeTrainingJobDescription"
 BELIEVED = "the service does not report spec.notification; assuming the value last sent"
@@ -32,10 +32,10 @@ def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 only_unechoed = pytest.mark.parametrize("service", [("spec.notification",)], indirect=True)
 
 
-def declare(service: Service, *events: str, topic: str = "urn:smn:x", more: str = "") -> None:
+def declare(world: World, *events: str, topic: str = "urn:smn:x", more: str = "") -> None:
     """Write a manifest whose job tells a topic of these events."""
     told = f"      notification: {{topic_urn: '{topic}', events: [{', '.join(events)}]}}\n"
-    write(manifest("a", url=service.url, more=more) + (told if events else ""))
+    write(world.manifest("a", more=more) + (told if events else ""))
 
 
 def actions(said: Said) -> list[str]:
@@ -51,86 +51,84 @@ def sent(service: Service) -> object:
     return job.body["spec"].get("notification")
 
 
-def updates(service: Service) -> int:
-    return sum(request.operation == UPDATE for request in service.app.requests)
+def updates(world: World) -> int:
+    return sum(request.operation == UPDATE for request in world.service.app.requests)
 
 
-def test_what_was_sent_at_create_is_kept(reconciler: Reconciler, service: Service) -> None:
-    declare(service, "JobFailed")
-    assert reconciler("apply", "--yes").code == 0
-    said = reconciler("plan", "--json", "--detailed-exitcode")
+def test_what_was_sent_at_create_is_kept(world: World) -> None:
+    declare(world, "JobFailed")
+    world.ends(0, "apply --yes")
+    said = world("plan --json --detailed-exitcode")
     assert (said.code, actions(said)) == (0, ["keep"])
-    assert warnings(said) == ([BELIEVED] if service.store.unreported else [])
+    assert warnings(said) == ([BELIEVED] if world.store.unreported else [])
 
 
 @pytest.mark.parametrize("before", [(), ("JobFailed",)], ids=["added", "edited"])
-def test_edit_is_sent_once(reconciler: Reconciler, service: Service, before: tuple[str, ...]) -> None:
-    declare(service, *before)
-    assert reconciler("apply", "--yes").code == 0
-    service.clock.advance(seconds=60)
-    declare(service, "JobCompleted")
-    assert actions(reconciler("plan", "--json")) == ["update"]
-    assert reconciler("apply", "--yes").code == 0
-    assert sent(service) == {"topic_urn": "urn:smn:x", "events": ["JobCompleted"]}
+def test_edit_is_sent_once(world: World, before: tuple[str, ...]) -> None:
+    declare(world, *before)
+    world.ends(0, "apply --yes")
+    world.time.sleep(60)
+    declare(world, "JobCompleted")
+    assert actions(world("plan --json")) == ["update"]
+    world.ends(0, "apply --yes")
+    assert sent(world.service) == {"topic_urn": "urn:smn:x", "events": ["JobCompleted"]}
     for _ in range(2):
-        said = reconciler("plan", "--json")
+        said = world("plan --json")
         assert actions(said) == ["keep"]
-        assert warnings(said) == ([BELIEVED] if service.store.unreported else [])
-        assert reconciler("apply", "--yes").code == 0
-    assert updates(service) == 1
+        assert warnings(said) == ([BELIEVED] if world.store.unreported else [])
+        world.ends(0, "apply --yes")
+    assert updates(world) == 1
 
 
 @only_unechoed
-def test_update_says_what_the_service_does_not_report(reconciler: Reconciler, service: Service) -> None:
-    declare(service)
-    assert reconciler("apply", "--yes").code == 0
-    declare(service, "JobFailed")
-    said = reconciler("apply", "--yes")
+def test_update_says_what_the_service_does_not_report(world: World) -> None:
+    declare(world)
+    world.ends(0, "apply --yes")
+    declare(world, "JobFailed")
+    said = world("apply --yes")
     assert "spec.notification sent; the service does not report it" in said.out
 
 
 @only_unechoed
-def test_fresh_checkout_keeps_with_a_warning(reconciler: Reconciler, service: Service) -> None:
-    declare(service, "JobFailed")
-    assert reconciler("apply", "--yes").code == 0
+def test_fresh_checkout_keeps_with_a_warning(world: World) -> None:
+    declare(world, "JobFailed")
+    world.ends(0, "apply --yes")
     shutil.rmtree(Path(".reconciler"))
     for _ in range(2):
-        said = reconciler("plan", "--json", "--detailed-exitcode")
+        said = world("plan --json --detailed-exitcode")
         assert (said.code, actions(said), warnings(said)) == (0, ["keep"], [UNRECORDED])
 
 
 @only_unechoed
-def test_another_edit_sends_the_field_along_and_is_done(reconciler: Reconciler, service: Service) -> None:
-    declare(service, "JobFailed")
-    assert reconciler("apply", "--yes").code == 0
+def test_another_edit_sends_the_field_along_and_is_done(world: World) -> None:
+    declare(world, "JobFailed")
+    world.ends(0, "apply --yes")
     text = Path("jobs.yaml").read_text(encoding="utf-8")
-    reconciler.apply(text.replace("a of the test", "another text"))
-    assert actions(reconciler("plan", "--json")) == ["keep"]
-    assert updates(service) == 1
+    world.apply(text.replace("a of the test", "another text"))
+    assert actions(world("plan --json")) == ["keep"]
+    assert updates(world) == 1
 
 
 @only_unechoed
-def test_drift_of_what_is_not_reported_is_none(reconciler: Reconciler, service: Service) -> None:
-    declare(service, "JobFailed")
-    assert reconciler("apply", "--yes").code == 0
-    assert reconciler("drift").code == 0
-    declare(service, "JobCompleted")
-    said = reconciler("drift", "--json")
+def test_drift_of_what_is_not_reported_is_none(world: World) -> None:
+    declare(world, "JobFailed")
+    world.ends(0, "apply --yes")
+    world.ends(0, "drift")
+    declare(world, "JobCompleted")
+    said = world("drift --json")
     assert (said.code, said.document["drift"]) == (0, [])
     assert [pending["key"] for pending in said.document["pending"]] == ["a"]
 
 
 @only_unechoed
-def test_secret_in_it_is_never_shown(
-    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secret_in_it_is_never_shown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOPIC", "urn:smn:tell-nobody-2")
     variables = "variables:\n  topic: {env: TOPIC, sensitive: true}\n"
-    declare(service, "JobFailed", topic="${var.topic}", more=variables)
-    assert reconciler("apply", "--yes").code == 0
-    said = reconciler("plan", "--json")
+    declare(world, "JobFailed", topic="${var.topic}", more=variables)
+    world.ends(0, "apply --yes")
+    said = world("plan --json")
     assert actions(said) == ["keep"]
-    declare(service, "JobFailed")
-    said = reconciler("plan", "--json")
+    declare(world, "JobFailed")
+    said = world("plan --json")
     assert actions(said) == ["update"]
     assert "tell-nobody-2" not in said.out

@@ -40,8 +40,7 @@ def test_valid_manifest_in_every_format_from_one_run(reconciler: Reconciler) -> 
 
 def test_invalid_manifest_is_written_to_every_format_and_told_on_stderr(reconciler: Reconciler) -> None:
     broken()
-    said = reconciler("validate", *TO_FILES)
-    assert (said.code, said.out) == (ExitCode.INVALID, "")
+    said = reconciler.ends(ExitCode.INVALID, "validate", *TO_FILES, out="")
     assert "error: unknown field\n  --> more.yaml:1:12  jobs.b\n" in said.err
     files = shown()
     assert all("spce" in text for text in files.values())
@@ -61,18 +60,18 @@ def test_comment_begins_the_same_whether_or_not_the_manifest_is_valid(
     reconciler: Reconciler, is_valid: bool
 ) -> None:
     write(manifest("a")) if is_valid else broken()
-    out = reconciler("validate", "-o", "markdown").out
+    out = reconciler("validate -o markdown").out
     assert out.startswith("<!-- reconciler: test@there -->\n")
 
 
 def test_document_follows_its_schema(reconciler: Reconciler) -> None:
     write(manifest("a", "b", more=DENY))
-    denied = reconciler("validate", "--json")
+    denied = reconciler("validate --json")
     jsonschema.validate(denied.document, schema("validate"))
     assert (denied.code, denied.document["valid"], denied.document["targets"]) == (3, True, ["there"])
     assert denied.document["denied"][0]["job"] == {"file": "jobs.yaml", "line": 7, "column": 3}
     broken()
-    invalid = reconciler("validate", "--json")
+    invalid = reconciler("validate --json")
     jsonschema.validate(invalid.document, schema("validate"))
     assert (invalid.code, invalid.err, invalid.document["files"]) == (65, "", ["jobs.yaml", "more.yaml"])
     assert {one["path"] for one in invalid.document["diagnostics"]} >= {"jobs.b"}
@@ -80,7 +79,7 @@ def test_document_follows_its_schema(reconciler: Reconciler) -> None:
 
 def test_policy_that_denies_is_in_every_format_at_the_job(reconciler: Reconciler) -> None:
     write(manifest("a", "b", more=DENY))
-    assert reconciler("validate", *TO_FILES).code == ExitCode.REFUSED
+    reconciler.ends(ExitCode.REFUSED, "validate", *TO_FILES)
     files = shown()
     assert all("no-a" in text for text in files.values())
     assert (
@@ -95,7 +94,7 @@ def test_step_of_a_workflow_gets_the_counts(
     for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"):
         monkeypatch.setenv(name, str(tmp_path / name))
     broken()
-    reconciler("validate", "-o", "github")
+    reconciler("validate -o github")
     outputs = dict(line.partition("=")[::2] for line in (tmp_path / "GITHUB_OUTPUT").read_text().splitlines())
     assert outputs["valid"] == "false"
     assert outputs["summary"].startswith("Invalid: stack test, ")
@@ -105,7 +104,7 @@ def test_step_of_a_workflow_gets_the_counts(
 
 def test_stack_without_a_readable_root_is_told_in_every_format(reconciler: Reconciler) -> None:
     write("nothing: [\n")
-    assert reconciler("validate", *TO_FILES).code == ExitCode.INVALID
+    reconciler.ends(ExitCode.INVALID, "validate", *TO_FILES)
     assert json.loads(shown()["json"])["stack"] is None
     assert shown()["markdown"].startswith("<!-- reconciler: @ -->\n**Invalid: ")
 
@@ -128,24 +127,20 @@ def test_command_that_made_nothing_writes_no_report(reconciler: Reconciler, comm
 
 def test_history_in_every_format_from_one_run(reconciler: Reconciler, tmp_path: Path) -> None:
     write(manifest("a"))
-    assert reconciler("apply", "--yes").code == 0
+    reconciler.ends(0, "apply --yes")
     formats = formats_of(Content.HISTORY)
     assert formats == ["text", "json", "markdown", "html"]
-    assert (
-        reconciler("history", *(word for name in formats for word in ("-o", f"{name}=out.{name}"))).code == 0
-    )
+    reconciler.ends(0, "history", *(word for name in formats for word in ("-o", f"{name}=out.{name}")))
     files = {name: (tmp_path / f"out.{name}").read_text(encoding="utf-8") for name in formats}
     assert json.loads(files["json"])["runs"][0]["kind"] == "apply"
     assert "#### 1 run\n" in files["markdown"]
     assert 'data-key="#1 apply" data-action="complete"' in files["html"]
     assert 'data-key="a"' in files["html"]
-    of_key = reconciler("history", "a", "-o", "html").out
+    of_key = reconciler("history a -o html").out
     assert "phases and declaration" in of_key
 
 
 def test_pruning_is_told_as_text_or_json_only(reconciler: Reconciler) -> None:
     write(manifest("a"))
-    said = reconciler("history", "--prune", "--yes", "-o", "html")
-    assert said.code == ExitCode.WRONG_USAGE
-    assert "as text or JSON, got -o html" in said.err
-    assert reconciler("history", "--prune", "--yes", "-o", "json").document["deleted_runs"] == 0
+    reconciler.ends(ExitCode.WRONG_USAGE, "history --prune --yes -o html", err="as text or JSON, got -o html")
+    assert reconciler("history --prune --yes -o json").document["deleted_runs"] == 0
