@@ -27,9 +27,7 @@ class MemoryBackend:
     now: Callable[[], float] = lambda: 0.0
 
     def observe(
-        self,
-        names: Collection[str] | None = None,
-        needs_absence: Callable[[Observation], bool] | None = None,
+        self, names: Collection[str] | None = None, needs_absence: Callable[[Observation], bool] | None = None
     ) -> Observation:
         """All of them, whatever is asked for."""
         return Observation(tuple(self.jobs.values()), requests=1, strategy="all jobs in memory")

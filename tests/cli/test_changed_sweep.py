@@ -112,10 +112,7 @@ def test_value_taken_out_before_an_hour_ends_its_member(world: World) -> None:
     world.ends(0, "apply -y")
     world.time.sleep(300)
     a_sweep(world, "lr: [0.1]")
-    assert actions(world("plan --json").document) == {
-        "sweep-lr-0_01": "terminate",
-        "sweep-lr-0_1": "keep",
-    }
+    assert actions(world("plan --json").document) == {"sweep-lr-0_01": "terminate", "sweep-lr-0_1": "keep"}
     world.ends(0, "plan --out saved.plan")
     for job in world.store.jobs():
         world.store.hold(job.id)

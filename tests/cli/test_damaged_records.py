@@ -32,11 +32,7 @@ CODES = {
     ("apply", "--yes", "--without-records"): 0,
 }
 #: The commands that do not read what was damaged.
-SPARED = {
-    "a cell": {"unlock"},
-    "a number": {"unlock"},
-    "the lock": {"plan", "drift", "status", "history"},
-}
+SPARED = {"a cell": {"unlock"}, "a number": {"unlock"}, "the lock": {"plan", "drift", "status", "history"}}
 
 
 def _change(file: Path, statement: str) -> None:

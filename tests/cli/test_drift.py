@@ -12,14 +12,7 @@ from reconciler.emulator import Job
 from tests.cli.conftest import Reconciler, Said, World, manifest, write
 
 RECORDS = Path(".reconciler/records.sqlite3")
-HEAD = [
-    "format_version",
-    "reconciler_version",
-    "created_at",
-    "stack",
-    "target",
-    "manifest_digest",
-]
+HEAD = ["format_version", "reconciler_version", "created_at", "stack", "target", "manifest_digest"]
 
 
 @pytest.fixture

@@ -352,11 +352,7 @@ def test_hostile_texts_steer_no_terminal_and_no_ci_service(export: Export, make:
 
 
 def test_init_starts_with_what_runs_and_nobody_owns(
-    world: World,
-    export: Export,
-    make: Make,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    world: World, export: Export, make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     make("resnet", description="ResNet")
     make("done", "Completed")

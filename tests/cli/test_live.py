@@ -240,11 +240,7 @@ def test_what_ended_is_told_at_once_and_waited_for_no_more(capsys: pytest.Captur
     listener(an_event(EventType.ACTION_PROGRESS, 10, detail="Terminated"))
     listener(an_event(EventType.ACTION_COMPLETED, 11))
     listener(an_event(EventType.ACTION_PROGRESS, 99, "b", "Pending"))
-    assert written(capsys) == [
-        "a: Terminating",
-        "keep a: succeeded",
-        "b: Pending",
-    ]
+    assert written(capsys) == ["a: Terminating", "keep a: succeeded", "b: Pending"]
 
 
 # ── the line that counts ───────────────────────────────────────────────────────────────────────────
@@ -268,9 +264,7 @@ def a_screen(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return stream
 
 
-def test_job_of_two_actions_counts_once_and_its_retry_not_at_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_job_of_two_actions_counts_once_and_its_retry_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     a_screen(monkeypatch)
     with progress(a_plan("a", "a", "b")) as listener:
         line = listener.line  # type: ignore[attr-defined]

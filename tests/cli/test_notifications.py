@@ -187,11 +187,7 @@ COMMANDS = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", COMMANDS)
 def test_secret_that_the_service_repeats_is_in_no_notification(
-    world: World,
-    receiver: Receiver,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
-    form: str,
+    world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, kind: str, form: str
 ) -> None:
     monkeypatch.setenv("THE_TOKEN", HUSH)
     repeating(world, receiver, form)

@@ -170,10 +170,7 @@ def test_drift_names_what_changed_behind_our_back(world: World) -> None:
     world.store.edit(b.id, lambda body: body["metadata"].update(description="by hand"))
     world.write("a", "b", "c", "d", lr="0.5")
     document = world("drift --json").document
-    assert [(d["key"], d["class"]) for d in document["drift"]] == [
-        ("a", "terminated"),
-        ("b", "unowned"),
-    ]
+    assert [(d["key"], d["class"]) for d in document["drift"]] == [("a", "terminated"), ("b", "unowned")]
     # The history knows that the stack never had d.
     assert [p["key"] for p in document["pending"]] == ["a", "c", "d"]
     assert document["summary"]["terminated"] == 1

@@ -152,11 +152,7 @@ def test_own_store_is_not_asked_about(world: World, plan: dict[str, Any], record
 
 @pytest.mark.parametrize(("answers", "code"), [(("n",), 3), (("y", "y"), 0), (("y", "n"), 3), ((), 3)])
 def test_person_is_asked_about_the_store_and_then_about_the_plan(
-    world: World,
-    plan: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    answers: tuple[str, ...],
-    code: int,
+    world: World, plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch, answers: tuple[str, ...], code: int
 ) -> None:
     edit(plan, records="sqlite:///elsewhere.db")
     monkeypatch.setattr(sys, "stdin", Terminal("".join(f"{answer}\n" for answer in answers)))
