@@ -36,23 +36,13 @@ GROUPS = {"": ModelArtsBackend, "jobs": Jobs, "logs": Logs, "tags": Tags, "catal
 SESSION = {"": reconciler.Session, "jobs": reconciler.JobClient}
 #: The vendor's calls, from its documents. Source: docs/modelarts.md, "Sources".
 VENDOR = (
-    "get_job_info",
-    "get_job_list",
-    "control_job_by_id",
-    "control_job",
-    "delete_job_by_id",
-    "delete_job",
-    "update_job_configs",
-    "get_train_instance_types",
-    "fit",
-    "set_endpoint",
-    "ma-cli configure",
+    *("get_job_info", "get_job_list", "control_job_by_id", "control_job", "delete_job_by_id", "delete_job"),
+    *("update_job_configs", "get_train_instance_types", "fit", "set_endpoint", "ma-cli configure"),
     *(
         f"ma-cli ma-job {name}"
         for name in ("submit", "get-job", "get-log", "get-engine", "get-event", "get-flavor", "get-pool")
     ),
-    "ma-cli ma-job stop",
-    "ma-cli ma-job delete",
+    *("ma-cli ma-job stop", "ma-cli ma-job delete"),
 )
 
 

@@ -33,33 +33,18 @@ sys.exit(code)
 """
 
 
-def _loaded(*arguments: str) -> set[str]:
+def _loaded(*arguments: str, code: str = _PROBE) -> set[str]:
     """Run the command line in a fresh process; return the top-level packages that it loaded."""
-    done = subprocess.run(
-        [sys.executable, "-c", _PROBE, *arguments], cwd=ROOT, check=True, capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     return {name.partition(".")[0] for name in done.stderr.split()}
 
 
 HEAVY = {
-    "cel",
-    "cronsim",
-    "deepdiff",
-    "sqlalchemy",
-    "jinja2",
-    "rich",
-    "huaweicloudsdkcore",
-    "prometheus_client",
-    "apprise",
-    "distributed",
+    *("cel", "cronsim", "deepdiff", "sqlalchemy", "jinja2", "rich", "huaweicloudsdkcore"),
+    *("prometheus_client", "apprise", "distributed"),
 }
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
-def test_help_loads_neither_models_nor_network(arguments: list[str]) -> None:
-    loaded = _loaded(*arguments)
-    assert "click" in loaded
-    assert loaded & {*HEAVY, "pydantic", "requests", "ruamel", "waitress", "werkzeug", "asyncio"} == set()
+MODELS_AND_NETWORK = {*HEAVY, "pydantic", "requests", "ruamel", "waitress", "werkzeug", "asyncio"}
 
 
 _ALL_COMMANDS = """\
@@ -67,18 +52,18 @@ import sys
 from reconciler.cli.main import COMMANDS, LazyGroup
 for name in COMMANDS:
     LazyGroup().get_command(None, name)
-print(*sys.modules, sep="\\n")
+print(*sys.modules, sep="\\n", file=sys.stderr)
 """
 
 
-def test_options_of_all_commands_load_neither_models_nor_network() -> None:
+@pytest.mark.parametrize(
+    ("code", "arguments"), [(_PROBE, "--help"), (_PROBE, "--version"), (_ALL_COMMANDS, "")]
+)
+def test_help_and_options_load_neither_models_nor_network(code: str, arguments: str) -> None:
     """So that `COMMAND --help` and a misspelt option are answered at once."""
-    done = subprocess.run(
-        [sys.executable, "-c", _ALL_COMMANDS], cwd=ROOT, check=True, capture_output=True, text=True
-    )
-    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    loaded = _loaded(*arguments.split(), code=code)
     assert "click" in loaded
-    assert loaded & {*HEAVY, "pydantic", "requests", "ruamel", "waitress", "werkzeug", "asyncio"} == set()
+    assert loaded & MODELS_AND_NETWORK == set()
 
 
 def test_unchanged_plan_on_the_service_loads_no_more_than_it_needs(
@@ -97,20 +82,12 @@ def test_unchanged_plan_on_the_service_loads_no_more_than_it_needs(
     assert loaded & {*HEAVY, "waitress", "werkzeug"} == set()
 
 
-def test_status_loads_no_more_than_a_plan_and_the_records(
-    tmp_path: Path,
-) -> None:
+def test_status_and_an_unchanged_plan_on_the_local_target_need_no_server(tmp_path: Path) -> None:
     text = MANIFEST.replace("{kind: modelarts, endpoint: 'URL', project_id: p1}", "{kind: local}")
     (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
     assert _loaded("status", str(tmp_path)) & (HEAVY | {"waitress"}) == set()
     _loaded("apply", "--yes", str(tmp_path))
     assert _loaded("status", str(tmp_path)) & (HEAVY | {"waitress"}) == {"sqlalchemy"}
-
-
-def test_unchanged_plan_on_the_local_target_needs_no_server(tmp_path: Path) -> None:
-    text = MANIFEST.replace("{kind: modelarts, endpoint: 'URL', project_id: p1}", "{kind: local}")
-    (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
-    _loaded("apply", "--yes", str(tmp_path))
     loaded = _loaded("plan", "--detailed-exitcode", str(tmp_path))
     assert "werkzeug" in loaded
     # Its job moves on between the two commands, and what moved is written down.
@@ -124,45 +101,24 @@ PUBLIC = "the public names are imported when they are used"
 #: Modules in which a function may import, and why; all others import where one sees it, at the top.
 LATE: Mapping[str, str] = {
     "__main__.py": "an interrupt while modules are imported ends it quietly, too",
-    "modelarts/auth.py": UNUSED,
-    "modelarts/connect.py": UNUSED,
-    **dict.fromkeys(
-        ("cli/apply.py", "cli/drift.py", "cli/jobs.py", "cli/plan.py", "cli/project.py"), OPTIONS
-    ),
-    "cli/console.py": UNUSED,
-    "cli/context.py": OPTIONS,
-    "cli/exits.py": UNUSED,
-    "cli/main.py": OPTIONS,
-    "cli/options.py": OPTIONS,
-    "cli/output.py": OPTIONS,
-    "cli/progress.py": UNUSED,
-    "cli/watch.py": UNUSED,
-    "connection.py": UNUSED,
-    "core/diff.py": UNUSED,
-    "core/lifecycle.py": UNUSED,
-    "core/addresses.py": UNUSED,
-    "decide/cost.py": UNUSED,
-    "decide/guards.py": UNUSED,
-    "decide/plan.py": UNUSED,
-    "decide/planner.py": UNUSED,
-    "emulator/server.py": UNUSED,
-    "fleet.py": UNUSED,
-    "expressions/evaluator.py": UNUSED,
     "expressions/worker.py": "the limits of the process come before the library",
-    "modelarts/local.py": UNUSED,
-    "manifest/files.py": UNUSED,
-    "manifest/load.py": UNUSED,
-    "manifest/problems.py": UNUSED,
-    "manifest/variables.py": UNUSED,
-    "manifest/yaml.py": UNUSED,
-    "notify.py": UNUSED,
-    "reconcile.py": UNUSED,
-    "render/text.py": UNUSED,
-    "records/dialects.py": UNUSED,
-    "run_metadata.py": UNUSED,
-    "records/recording.py": UNUSED,
-    "records/store.py": UNUSED,
-    "validation.py": UNUSED,
+    **{
+        f"cli/{name}.py": OPTIONS
+        for name in ("apply", "context", "drift", "jobs", "main", "options", "output", "plan", "project")
+    },
+    **dict.fromkeys(
+        [
+            *("cli/console.py", "cli/exits.py", "cli/progress.py", "cli/watch.py", "connection.py"),
+            *("core/addresses.py", "core/diff.py", "core/lifecycle.py", "decide/cost.py"),
+            *("decide/guards.py", "decide/plan.py", "decide/planner.py", "emulator/server.py"),
+            *("expressions/evaluator.py", "fleet.py", "manifest/files.py", "manifest/load.py"),
+            *("manifest/problems.py", "manifest/variables.py", "manifest/yaml.py", "modelarts/auth.py"),
+            *("modelarts/connect.py", "modelarts/local.py", "notify.py", "reconcile.py"),
+            *("records/dialects.py", "records/recording.py", "records/store.py", "render/text.py"),
+            *("run_metadata.py", "validation.py"),
+        ],
+        UNUSED,
+    ),
 }
 
 
