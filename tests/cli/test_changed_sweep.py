@@ -48,26 +48,6 @@ def fixes(document: dict[str, Any]) -> list[str]:
     return [one["fix"] for one in document["warnings"] if one["what"] == "may be a rename"]
 
 
-def test_axis_added_while_members_run_is_a_conflict_and_ends_nothing(world: World, checkout: str) -> None:
-    a_sweep(world, f"lr: {VALUES}")
-    five_hours_on(world)
-    leave(checkout)
-    a_sweep(world, f"lr: {VALUES}, batch: [64, 128]")
-    document = world("plan --json").document
-    assert {actions(document)[key] for key in KEYS} == {"conflict"}
-    assert fixes(document) == []
-    assert "no longer produced by sweep" in world("why", KEYS[0]).out
-    world("apply -y")
-    assert {job.life.phase for job in world.store.jobs() if job.name in KEYS} == {"Running"}
-    report = world("drift --json").document
-    assert [entry["key"] for entry in report["drift"] if entry["key"] in KEYS] == []
-    assert {entry["key"] for entry in report["pending"]} >= {*KEYS}
-    # still so with the next plan, and until somebody says otherwise
-    assert {actions(world("plan --json").document)[key] for key in KEYS} == {"conflict"}
-    a_sweep(world, f"lr: {VALUES}, batch: [64, 128]", more="    lifecycle: {on_change: replace}\n")
-    assert {actions(world("plan --json").document)[key] for key in KEYS} == {"terminate"}
-
-
 def test_hint_that_is_followed_keeps_every_running_member(world: World, checkout: str) -> None:
     a_sweep(world, f"lr: {VALUES}")
     five_hours_on(world)
@@ -84,37 +64,3 @@ def test_hint_that_is_followed_keeps_every_running_member(world: World, checkout
     assert {*actions(world("plan --json").document).values()} == {"keep"}
     a_sweep(world, f"lr: {VALUES}, batch: [64]")
     assert {*actions(world("plan --json").document).values()} == {"keep"}
-
-
-@pytest.mark.parametrize("matrix", ["rate: {}", "rate: {}, batch: [64]"])
-def test_renamed_axis_runs_finished_members_again_and_the_hint_keeps_them(
-    world: World, checkout: str, matrix: str
-) -> None:
-    a_sweep(world, f"lr: {VALUES}")
-    world.ends(0, "apply -y")
-    world.time.sleep(86400)
-    assert {job.life.phase for job in world.store.jobs()} == {"Completed"}
-    leave(checkout)
-    matrix = matrix.format(VALUES)
-    a_sweep(world, matrix, axis="rate")
-    said = world("plan --json")
-    assert sorted(action["rerun_of_key"] for action in said.document["actions"]) == KEYS
-    assert said.code == 3
-    assert fixes(said.document) == ['add `formerly: "sweep-lr-${matrix.rate}"` to sweep to keep its jobs']
-    world.ends(3, "apply -y")
-    assert len(world.store.jobs()) == len(KEYS)
-    a_sweep(world, matrix, axis="rate", more='    formerly: "sweep-lr-${matrix.rate}"\n')
-    assert {*actions(world("plan --json").document).values()} == {"update"}
-
-
-def test_value_taken_out_before_an_hour_ends_its_member(world: World) -> None:
-    a_sweep(world, "lr: [0.1, 0.01]")
-    world.ends(0, "apply -y")
-    world.time.sleep(300)
-    a_sweep(world, "lr: [0.1]")
-    assert actions(world("plan --json").document) == {"sweep-lr-0_01": "terminate", "sweep-lr-0_1": "keep"}
-    world.ends(0, "plan --out saved.plan")
-    for job in world.store.jobs():
-        world.store.hold(job.id)
-    world.time.sleep(7200)
-    world.ends(4, "apply --plan saved.plan -y")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jsonschema import Draft202012Validator
 
 from reconciler.emulator import Job
 from tests.cli.conftest import Reconciler, Said, World, manifest, write
@@ -97,10 +96,3 @@ def test_check_that_could_read_nothing_is_unknown(world: World) -> None:
     write(manifest("a", url="http://127.0.0.1:9"))
     said = world("drift --json")
     assert (said.code, classes(said)) == (8, ["unknown"])
-
-
-def test_document_is_what_its_schema_says(world: World, job: Job) -> None:
-    describe(world, job, lambda text: f"x{text}")
-    world.write("a", "b", lr="0.5")
-    document = world("drift --json").document
-    Draft202012Validator(world("schema drift").document).validate(document)

@@ -107,26 +107,11 @@ def test_drift_and_destroy_read_no_details(world: World) -> None:
     assert {*world.requests} == {"ListTrainingJobs"}
 
 
-def test_value_with_spaces_in_the_environment_variable(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    more = "variables:\n  words: {}\n  more: {}\n"
-    write(manifest("a", more=more).replace("a of the test", "${var.words} ${var.more}"))
-    monkeypatch.setenv("RECONCILER_VAR", "words=two words\nmore=x")
-    reconciler.ends(0, "apply --yes")
-
-
 @pytest.mark.parametrize("file", ["nowhere/plan.json", "jobs.yaml/plan.json", "/dev/full", "x" * 300])
 def test_file_that_cannot_be_written_is_named(reconciler: Reconciler, file: str, tmp_path: Path) -> None:
     write(manifest("a"))
     said = reconciler.ends(1, "plan -o", f"json={file}")
     assert said.err.endswith(f"\n  --> {tmp_path / file}\n")
-
-
-def test_file_name_may_be_as_long_as_the_system_allows(reconciler: Reconciler) -> None:
-    write(manifest("a"))
-    reconciler.ends(0, "plan -o", f"json={'x' * 255}")
-    assert Path("x" * 255).is_file()
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
@@ -230,14 +215,6 @@ def test_sensitive_value_in_a_mutable_field_converges(world: World, monkeypatch:
     said = world.ends(0, "apply --yes")
     assert "topic" not in said.out.replace("topic_urn", "").replace("var.topic", "")
     world.ends(0, "plan --detailed-exitcode")
-
-
-def test_sensitive_that_is_neither_true_nor_false_is_refused(reconciler: Reconciler) -> None:
-    text = manifest("a").replace(
-        "parameters: {lr: 0.1}", "environments: {T: {value: hunter2, sensitive: yes}}"
-    )
-    write(text)
-    reconciler.ends(65, "validate")
 
 
 def test_corrupt_local_store_is_said_to_be_one(reconciler: Reconciler) -> None:

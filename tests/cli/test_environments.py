@@ -59,17 +59,6 @@ def test_session_on_a_target_has_the_jobs_of_that_target(tmp_path: Path) -> None
         assert [action.key for action in session.plan().actions] == ["train-lr-0_1"]
 
 
-def test_target_without_its_values_or_unknown_is_told_when_it_is_connected(tmp_path: Path) -> None:
-    stack = api.load(tmp_path, environ=DEV)
-    with pytest.raises(api.ManifestInvalid) as raised:
-        stack.connect("prod", environ={})
-    assert raised.value.diagnostics[0].what == "environment variable not set"
-    with pytest.raises(api.WrongUsage):
-        stack.connect("prd", environ={})
-    with stack.connect("dev", environ={}) as session:
-        assert session.plan().has_changes
-
-
 def test_wrong_value_of_another_target_stops_validate_and_not_plan(
     reconciler: Reconciler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,11 +95,3 @@ def test_every_command_reads_the_stack_on_its_target(
     said = reconciler(*command, "-t", "prod")
     assert said.code in (0, 1), said.err
     assert "lr-0_1" not in said.out
-
-
-def test_secret_of_another_target_is_masked_where_a_job_takes_it_from_the_environment(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_all(monkeypatch, DEV | PROD)
-    Path("jobs.yaml").write_text(STACK.replace("TOKEN: ", "PLAIN: '${env.TOKEN}', TOKEN: "), encoding="utf-8")
-    reconciler.ends(0, "plan -t prod -v", out='"PLAIN": "(sensitive)"', lacks="t0ken")

@@ -133,11 +133,6 @@ def test_with_a_wrong_token_it_is_7(world: World, monkeypatch: pytest.MonkeyPatc
         world.ends(7, *command, lacks="forged-token-2")
 
 
-def test_in_a_wrong_project_it_is_7(world: World) -> None:
-    write(world.manifest("a").replace("project_id: p1", "project_id: p2"))
-    world.ends(7, "plan", err="ModelArts.2786")
-
-
 @pytest.mark.usefixtures("_nobody_sleeps")
 def test_endpoint_that_cannot_be_reached_is_8(
     reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
@@ -221,19 +216,6 @@ def test_guard_refuses_with_3_and_names_what_allows_it(
     world.ends(0, "apply --yes")
 
 
-@pytest.mark.parametrize(("overlap", "planned"), [("skip", "6 to create"), ("replace", "6 to replace")])
-def test_six_jobs_that_a_schedule_runs_again_are_stopped_by_no_guard(
-    world: World, overlap: str, planned: str
-) -> None:
-    world.store.durations = Durations(running=100 * 3600 if overlap == "replace" else 60)
-    life = f"    lifecycle: {{schedule: '0 * * * *', overlap: {overlap}, starting_deadline: 23h}}\n"
-    text = world.manifest(*"abcdef", more="limits: {lost_node_hours: 1}\n")
-    world.apply(text.replace("    spec:\n", f"{life}    spec:\n"))
-    world.time.sleep(72000)
-    said = world("plan --detailed-exitcode")
-    assert (said.code, planned in said.out.splitlines()[-1]) == (2, True)
-
-
 def test_key_that_a_guard_blocks_keeps_what_it_would_have_been(world: World) -> None:
     write(long_running(world).replace("jobs:\n", "jobs:\n" + JOB.format(key="new", lr="0.1")))
     document = world("plan --json").document
@@ -259,8 +241,7 @@ def test_key_that_a_guard_blocks_keeps_what_it_would_have_been(world: World) -> 
 
 def test_job_that_was_requeued_after_30_hours_counts_as_30_hours(world: World) -> None:
     write(long_running(world))
-    [job] = [job for job in world.store.jobs() if job.name == "b"]
-    world.store.set_phase(job.id, "Pending")
+    world.set_phase("Pending", "b")
     world.write("a", "b", lr="0.2")
     said = world("plan --allow lost-work=a")
     assert "conflict  b  r1   algorithm.parameters.lr changed; would lose 30 h on 1 node; set" in said.out
@@ -285,12 +266,6 @@ def test_limits_of_the_manifest_are_those_of_the_guards(world: World, guard: str
     text = GUARDED[guard](world)
     write(text.replace("jobs:\n", f"limits: {{{limits}}}\njobs:\n"))
     world.ends(0, "plan")
-
-
-def test_allow_empty_is_no_option_any_more(world: World) -> None:
-    write(empty(world))
-    world.ends(64, "apply --yes --allow-empty")
-    world.ends(0, "apply --yes --allow empty")
 
 
 def test_first_apply_to_a_second_target_warns_and_local_targets_do_not_count(world: World) -> None:

@@ -98,10 +98,6 @@ target: local
     ] == ["(var.bucket:", "--var)"]
 
 
-def test_secrets_need_no_value(reconciler: Reconciler) -> None:
-    reconciler.ends(0, "explain origin sweep-lr-0_2 jobs.yaml")
-
-
 @pytest.mark.parametrize(
     ("words", "hint"),
     [

@@ -394,8 +394,3 @@ def test_init_from_service_overwrites_nothing_and_reads_nothing_then(reconciler:
     said = reconciler.ends(0, "init --from-service --endpoint https://127.0.0.1:9 --project-id p1")
     assert "exists, not written" in said.err
     assert not Path("jobs.yaml").exists()
-
-
-def test_init_says_that_jobs_of_a_local_target_stay_where_they_are(reconciler: Reconciler) -> None:
-    write(manifest("resnet"))
-    reconciler.ends(0, "init new --from-service", err="lie beside the manifest")

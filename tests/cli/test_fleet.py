@@ -23,7 +23,7 @@ from reconciler.emulator import Effect
 from reconciler.errors import PRECEDENCE
 from reconciler.fleet import COMMANDS
 from reconciler.manifest import LoadedStack
-from tests.cli.conftest import JOB, Reconciler, World, put_finished_job, write
+from tests.cli.conftest import JOB, Reconciler, World, write
 
 
 def stack(name: str, keys: str = "", *, url: str | None = None, project: str = "p1", more: str = "") -> str:
@@ -272,16 +272,6 @@ def test_text_has_a_line_for_what_is_unchanged_the_rest_in_full_and_a_total(reco
     )
 
 
-def test_stack_that_could_not_be_read_has_no_drift(world: World) -> None:
-    put("http://127.0.0.1:9", one="a")
-    put(world.url, two="a")
-    put_finished_job(world.store, "two", project="p1")
-    said = world.ends(8, "drift --fleet")
-    assert said.out.splitlines()[-1] == "Fleet: 2 stacks, 1 with drift; 1 missing, 1 unknown."
-    assert "Stack one on" in said.out
-    assert world("drift --fleet --json").document["summary"]["changed"] == 1
-
-
 def test_stacks_that_fail_for_the_same_reason_are_shown_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -365,13 +355,6 @@ def test_progress_is_a_line_now_and_then_and_each_stack_if_verbose(
     assert {name for _, name in shown} == {"one", "two"}
     monkeypatch.setattr("reconciler.cli.fleet.SAY_AFTER_S", -1.0)
     assert reconciler("plan --fleet").err == "1 of 2 stacks done\n"
-
-
-def test_file_has_no_colours_beside_a_terminal_that_has(reconciler: Reconciler) -> None:
-    put(one="a")
-    said = reconciler("plan --fleet --color always -o text -o text=plan.txt")
-    assert "\x1b[32m" in said.out
-    assert "\x1b" not in Path("plan.txt").read_text(encoding="utf-8")
 
 
 # ── drift that is reported once ──────────────────────────────────────────────────────────────────────

@@ -36,13 +36,6 @@ def test_check_changes_nothing_shows_a_diff_and_exits_1(reconciler: Reconciler, 
     reconciler.ends(0, "fmt --check")
 
 
-def test_diff_of_check_shows_no_sensitive_value(reconciler: Reconciler, tmp_path: Path) -> None:
-    text = "variables: {key:   {default: hunter-2-hunter, sensitive: true}}\nstack: test\n"
-    (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
-    said = reconciler.ends(1, "fmt --check")
-    assert "hunter" not in said.out
-
-
 @pytest.mark.parametrize(
     "value", ["hunter folded\n        secret words", '"hunter folded\n        secret words"']
 )

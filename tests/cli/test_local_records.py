@@ -70,23 +70,10 @@ def test_saved_plan_of_a_local_target_is_recorded_beside_it(
     assert RECORDS.exists()
 
 
-def test_doctor_names_the_file_beside_a_local_target(reconciler: Reconciler) -> None:
-    write(manifest("a", more=IN_MANIFEST))
-    [records] = [
-        check for check in reconciler("doctor --json").document["checks"] if check["name"] == "records"
-    ]
-    assert records["detail"].startswith(f"this machine's file {RECORDS.absolute()}")
-
-
 def test_password_of_a_store_that_is_not_used_stays_secret(reconciler: Reconciler) -> None:
     write(manifest("a").replace("a of the test", "tell-nobody-3"))
     said = reconciler.ends(0, "plan --json --records postgresql://me:tell-nobody-3@127.0.0.1:1/r")
     assert "tell-nobody-3" not in said.out + said.err
-
-
-def test_address_that_is_none_is_wrong_use_on_a_local_target_too(reconciler: Reconciler) -> None:
-    write(manifest("a"))
-    reconciler.ends(64, "plan --records ftp://x/y")
 
 
 def test_records_beside_a_local_target_hold_nothing_of_another_one(world: World, tmp_path: Path) -> None:

@@ -100,9 +100,3 @@ def test_value_that_the_job_was_given_is_hidden_in_its_log_and_events(
 ) -> None:
     reconciler.ends(0, *command.split())
     assert console.redact(f"the program printed x {VALUE}") == "the program printed (sensitive)"
-
-
-def test_job_of_another_stack_is_shown_as_it_is(world: World, applied: str) -> None:
-    write(applied.replace("stack: test", "stack: other").replace("  a:\n", "  z:\n"))
-    job = world("jobs show a --json").document
-    assert job["algorithm"]["environments"]["T"] == f"x {VALUE}"

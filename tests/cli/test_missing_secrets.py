@@ -57,12 +57,6 @@ def test_value_that_is_not_sensitive_is_needed_all_the_same(world: World, comman
     world.ends(65, *command.split(), err='"token" has no value')
 
 
-def test_destroy_ends_the_jobs_without_a_secret(world: World) -> None:
-    world("destroy --yes --timeout 1s")
-    stopped = world.requests.count("StopTrainingJob")
-    assert stopped == 2
-
-
 @pytest.mark.parametrize("forgets", [False, True], ids=["with its history", "in a fresh checkout"])
 def test_what_holds_a_secret_is_no_drift_and_what_does_not_is_compared(world: World, forgets: bool) -> None:
     if forgets:

@@ -84,13 +84,6 @@ def test_entry_with_a_matrix_is_no_key_and_says_how_its_members_are_named(
     assert fix in said.err
 
 
-def test_glob_that_means_more_than_the_members_is_not_proposed(reconciler: Reconciler) -> None:
-    text = manifest("a", "lr-sweep-other")
-    write(text.replace("  a:\n", "  lr-sweep:\n    matrix: {lr: [1, 2, 3]}\n"))
-    said = reconciler("plan --only lr-sweep")
-    assert "name one of them, e.g. lr-sweep-lr-1" in said.err
-
-
 def test_key_that_path_leaves_out_is_named_with_its_file(reconciler: Reconciler) -> None:
     write(manifest("a"), "stack/a.yaml")
     write(manifest("b").partition("jobs:")[1] + manifest("b").partition("jobs:")[2], "stack/b.yaml")
@@ -121,13 +114,6 @@ def test_guards_count_over_the_whole_stack(reconciler: Reconciler, others: int, 
     reconciler("apply -y")
     write(manifest(*edited, *left, lr="0.2"))
     reconciler.ends(code, "plan --only e*")
-
-
-@pytest.mark.parametrize(
-    "command", [["apply"], ["destroy"], ["unlock"], ["jobs", "terminate"], ["jobs", "delete"], ["history"]]
-)
-def test_y_is_short_for_yes(reconciler: Reconciler, command: list[str]) -> None:
-    assert "-y, --yes" in reconciler(*command, "--help").out
 
 
 def test_owned_key_that_is_declared_no_more_is_left_alone(reconciler: Reconciler) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as Xml
 
 import jsonschema
@@ -73,29 +71,6 @@ def test_apply_starts_all_but_the_denied_key_whatever_is_allowed(
     assert "denied by one-node: one is enough" in said.err
 
 
-def test_one_denied_job_among_twenty_does_not_hide_the_nineteen(world: World) -> None:
-    keys = [f"job-{number:02}" for number in range(20)]
-    write(stack(*keys, two_nodes="job-07", url=world.url))
-    for _ in range(2):
-        world.ends(ExitCode.REFUSED, "apply --yes")
-        assert sorted(started(world)) == [key for key in keys if key != "job-07"]
-    write(stack(*keys, url=world.url))
-    world.ends(ExitCode.DONE, "apply --yes")
-    assert sorted(started(world)) == keys
-
-
-def test_events_of_a_denied_apply_say_that_all_was_skipped(reconciler: Reconciler) -> None:
-    write(stack("a", two_nodes="a"))
-    said = reconciler.ends(ExitCode.REFUSED, "apply --yes --json")
-    assert [event["type"] for event in said.events] == [
-        "version",
-        "planned",
-        "action_skipped",
-        "apply_completed",
-    ]
-    assert said.events[1]["applyable"] is False
-
-
 def test_destroy_is_not_asked_about(world: World) -> None:
     write(stack("a", more="", url=world.url))
     world("apply --yes")
@@ -147,13 +122,6 @@ def test_junit_of_a_plan_fails_the_denied_job(reconciler: Reconciler) -> None:
     assert failure.get("type") == "denied: one-node"
 
 
-@pytest.mark.parametrize("format_", ["markdown", "html"])
-def test_page_and_comment_say_what_is_denied(reconciler: Reconciler, format_: str) -> None:
-    write(stack("a", "b", two_nodes="b"))
-    said = reconciler("plan -o", format_)
-    assert "denied by one-node: one is enough" in said.out
-
-
 # ── saved plans ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -175,26 +143,6 @@ def test_saved_plan_is_judged_by_the_policies_of_its_time(world: World) -> None:
     assert started(world) == ["a"]
 
 
-def without_blocked(document: dict[str, Any]) -> None:
-    document["actions"] = []
-    document["summary"]["blocked"] = 0
-
-
-def without_denials(document: dict[str, Any]) -> None:
-    document["denied"] = []
-
-
-@pytest.mark.parametrize("edit", [without_blocked, without_denials])
-def test_saved_plan_whose_denials_were_edited_is_invalid(world: World, edit: Any) -> None:
-    write(stack("a", two_nodes="a", url=world.url))
-    world("plan --out saved.plan")
-    plan = Path("saved.plan")
-    document = json.loads(plan.read_text(encoding="utf-8"))
-    edit(document)
-    plan.write_text(json.dumps(document), encoding="utf-8")
-    world.ends(ExitCode.INVALID, "apply --plan saved.plan --yes")
-
-
 # ── validate and review ────────────────────────────────────────────────────────────────────────────
 
 
@@ -205,11 +153,6 @@ def test_validate_asks_about_every_job_as_a_create(reconciler: Reconciler) -> No
     assert "one-node denies b: one is enough" in said.err
     document = reconciler("validate --json").document
     assert (document["valid"], [one["key"] for one in document["denied"]]) == (True, ["b"])
-
-
-def test_validate_of_an_expression_that_does_not_compile_is_invalid(reconciler: Reconciler) -> None:
-    write(stack("a", more="policies: [{name: p, deny: job.key ==}]\n"))
-    reconciler.ends(ExitCode.INVALID, "validate", err="jobs.yaml:5:38")
 
 
 TARGETS = """\
@@ -286,16 +229,6 @@ def test_name_and_message_of_a_policy_steer_no_terminal_and_no_ci(
     for text in (said.out, said.err):
         assert not set("\x1b\a\u202e") & set(text)
         assert "##vso[" not in text
-
-
-def test_secret_is_in_no_output_of_a_policy(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("A_TOKEN", "hunter2-hunter2")
-    more = (
-        "variables: {token: {env: A_TOKEN, sensitive: true}}\n"
-        "policies: [{name: p, deny: 'job.algorithm.parameters.exists(p, p.value.contains(\"hunter2\"))'}]\n"
-    )
-    write(stack("a", more=more, lr="'${var.token}'"))
-    reconciler.ends(ExitCode.DONE, "plan")
 
 
 # ── policies test ──────────────────────────────────────────────────────────────────────────────────

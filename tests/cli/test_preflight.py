@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -171,20 +169,6 @@ def test_pool_that_does_not_exist_is_refused(world: World) -> None:
     assert asked(world, FLAVORS, POOL) == [0, 2]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "algorithm: {command: run, engine: {image_url: team/image:1}}",
-        "algorithm: {id: 2e5451fe-913f-4ed6-a8ce-c5a9e1b4e9d1}",
-    ],
-)
-def test_job_without_a_preset_engine_is_no_finding(world: World, body: str) -> None:
-    spec = f"spec: {{resource: {{flavor_id: {FLAVOR}}}}}"
-    write(world.manifest() + f"jobs:\n  a:\n    {body}\n    {spec}\n")
-    world.ends(0, "apply --yes")
-    assert asked(world, ENGINES) == [0]
-
-
 @pytest.mark.parametrize("how", [{"status": 403}, {"status": 404, "code": "APIGW.0101"}])
 def test_catalog_that_cannot_be_asked_is_a_warning(world: World, how: dict[str, Any]) -> None:
     write(stack(world.service, "a", typo="a"))
@@ -236,15 +220,6 @@ def test_findings_of_a_saved_plan_are_shown_and_block_its_keys(world: World) -> 
     assert nothing_was_changed(world)
 
 
-def test_findings_that_were_taken_out_of_a_saved_plan_make_it_invalid(world: World) -> None:
-    write(stack(world.service, "a", typo="a"))
-    world("plan --preflight --out plan.json")
-    document = json.loads(Path("plan.json").read_bytes())
-    document["preflight"] = []
-    Path("plan.json").write_text(json.dumps(document), encoding="utf-8")
-    world.ends(ExitCode.INVALID, "apply --plan plan.json --yes")
-
-
 # ── the local target ───────────────────────────────────────────────────────────────────────────────
 
 
@@ -252,12 +227,6 @@ def test_why_says_of_a_local_target_nothing_that_it_would_not_refuse(reconciler:
     write(manifest("a").replace(FLAVOR, TYPO))
     said = reconciler("why a")
     assert (said.code, "not applied" in said.out, "not offered" in said.out) == (0, False, False)
-    reconciler.ends(0, "apply --yes")
-
-
-def test_local_target_takes_what_no_list_has_and_preflight_tells(reconciler: Reconciler) -> None:
-    write(manifest("a").replace(FLAVOR, TYPO))
-    reconciler.ends(ExitCode.REFUSED, "plan --preflight")
     reconciler.ends(0, "apply --yes")
 
 

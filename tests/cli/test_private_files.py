@@ -130,11 +130,6 @@ def test_output_over_what_is_no_file_is_64(
     assert "is a directory" in said.err or "is a pipe" in said.err
 
 
-def test_plan_is_not_saved_in_a_device(reconciler: Reconciler) -> None:
-    write(manifest("a"))
-    reconciler.ends(64, "plan --out /dev/null", err="/dev/null is a device")
-
-
 def test_report_of_an_internal_error_is_private_and_planted_by_nobody(
     reconciler: Reconciler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,17 +90,6 @@ def test_keys_moved_to_another_stack_that_shares_the_store_run_finished_work_aga
     assert reruns(world("plan --json there")) == expected
 
 
-def test_keys_moved_to_another_target_run_there_for_the_first_time(world: World, shared: str) -> None:
-    a_stack("here", *KEYS, service=world.service, more=shared)
-    applied_and_completed(world, "here")
-    a_stack("here", service=world.service, more=shared)
-    world.ends(0, "apply -y --allow empty here")
-    path = a_stack("there", *NEW_KEYS, service=world.service, stack="other", more=shared)
-    assert len(reruns(world("plan --json there"))) == 5
-    path.write_text(path.read_text().replace("project_id: p1", f"project_id: p1, workspace_id: {'1' * 32}"))
-    assert reruns(world("plan --json there")) == []
-
-
 def test_stack_renamed_in_place_runs_finished_work_again(world: World) -> None:
     a_stack("here", *KEYS, service=world.service)
     applied_and_completed(world, "here")
@@ -111,20 +100,3 @@ def test_stack_renamed_in_place_runs_finished_work_again(world: World) -> None:
     assert "reconciler adopt --from-stack test" in world("plan here").err
     a_stack("elsewhere", *KEYS, service=world.service, stack="renamed")
     assert reruns(world("plan --json elsewhere")) == []
-
-
-def test_saved_plan_records_what_it_applies(world: World, shared: str) -> None:
-    a_stack("here", *KEYS, "stays", service=world.service, more=shared)
-    applied_and_completed(world, "here")
-    a_stack("here", "stays", service=world.service, more=shared)
-    world.ends(0, "plan --out saved.plan here")
-    world.ends(0, "apply --plan saved.plan -y")
-    a_stack("there", *NEW_KEYS, service=world.service, stack="other", more=shared)
-    assert len(reruns(world("plan --json there"))) == 5
-
-
-def test_unreadable_store_makes_new_keys_unknown(world: World, shared: str, tmp_path: Path) -> None:
-    a_stack("here", *KEYS, service=world.service, more=shared)
-    (tmp_path / "shared.sqlite3").write_bytes(b"no database" * 1000)
-    said = world.ends(8, "plan --json here")
-    assert {action["action"] for action in said.document["actions"]} == {"unknown"}

@@ -66,13 +66,6 @@ def test_changes_and_refusals_are_successes(
     assert metrics.labels["command"] == arguments[0]
 
 
-@pytest.mark.usefixtures("stack")
-def test_drift_is_counted_by_class(reconciler: Reconciler) -> None:
-    reconciler.ends(ExitCode.CHANGES, "drift -o", f"prometheus={FILE}")
-    metrics = Metrics()
-    assert (metrics["reconciler_drift missing"], metrics["reconciler_drift failed"]) == (1, 0)
-
-
 def test_service_that_cannot_be_reached(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
     write(manifest("a", url="http://127.0.0.1:1"))
@@ -146,13 +139,6 @@ def test_saved_plan_that_was_not_approved(reconciler: Reconciler) -> None:
 @pytest.mark.usefixtures("stack")
 def test_file_that_cannot_be_written_fails_the_run(reconciler: Reconciler) -> None:
     reconciler.ends(ExitCode.FAILED, "plan -o", f"prometheus=missing/{FILE}", err="missing")
-
-
-@pytest.mark.usefixtures("stack")
-def test_stdout(reconciler: Reconciler) -> None:
-    said = reconciler("plan -o prometheus")
-    assert 'reconciler_plan_actions{stack="test",target="there",action="create"} 1.0' in said.out
-    assert "Stack test" not in said.out
 
 
 @pytest.mark.usefixtures("stack")

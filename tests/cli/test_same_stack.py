@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Reconciler, World, write
+from tests.cli.conftest import Reconciler, write
 
 HEAD = "stack: vision\ntargets: {here: {kind: local}}\nvariables: {bucket: {default: b}}\n"
 DEFAULTS = "defaults: {spec: {resource: {flavor_id: modelarts.vm.cpu.2u, node_count: 2}}}\n"
@@ -116,20 +116,6 @@ def test_same_stack_in_every_form_has_the_same_plan_byte_for_byte(reconciler: Re
     for way in WAYS:
         assert plans[way] == first, way
         assert texts[way] == texts["mapping sugar"], way
-
-
-def test_what_was_applied_in_one_form_is_kept_in_any_other(world: World) -> None:
-    target = f"{{kind: modelarts, endpoint: '{world.url}', project_id: p1}}"
-    for number, files in enumerate(WAYS.values()):
-        for name, text in files.items():
-            write(text.replace("{kind: local}", target), f"way-{number}/{name}")
-    world.ends(0, "apply -y way-0")
-    [prepare] = world.store.jobs()
-    world.store.set_phase(prepare.id, "Completed")
-    world.ends(0, "apply -y way-0")
-    for number, way in enumerate(WAYS):
-        said = world("plan", f"way-{number}", "--detailed-exitcode")
-        assert (said.code, said.out.splitlines()[-1].rpartition(", ")[2]) == (0, "4 to keep."), way
 
 
 # --- a sweep that grows

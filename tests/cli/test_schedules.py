@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 
 import pytest
 
@@ -53,56 +53,6 @@ def digest(cron: str, zone: str = "UTC") -> str:
     return hashlib.sha256(f"{cron} {zone}".encode()).hexdigest()[:4]
 
 
-def test_schedule_is_part_of_the_marker_of_a_new_job(world: World) -> None:
-    declare(world, NIGHTLY)
-    world.ends(0, "apply --yes")
-    assert descriptions(world)["a"].endswith(f".s{digest('0 2 * * *')}")
-    assert planned(world) == []
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "due"),
-    [
-        ("", NIGHTLY, "08-09T02:00:00"),
-        ("schedule: '0 8 * * *'", NIGHTLY, "08-09T02:00:00"),
-        (NIGHTLY, f"{NIGHTLY}, timezone: Asia/Tokyo", "08-08T17:00:00"),
-    ],
-    ids=["added", "cron edited", "time zone edited"],
-)
-def test_schedule_that_is_added_or_edited_starts_nothing_before_its_next_time(
-    world: World, before: str, after: str, due: str
-) -> None:
-    declare(world, before)
-    world.ends(0, "apply --yes")
-    move_to(world, "08-08T09:00:00")
-    declare(world, after)
-    world.ends(2, "plan --detailed-exitcode", out="marker.schedule changed; the schedule counts from now on")
-    [pending] = world("drift --json").document["pending"]
-    assert "marker.schedule changed" in pending["detail"]
-    assert planned(world) == [("update", "marker_changed")]
-    world.ends(0, "apply --yes")
-    at_s = int(datetime(2026, 8, 8, 9, tzinfo=UTC).timestamp())
-    since_s = int(descriptions(world)["a"][-8:], 16)
-    assert at_s - 2 <= since_s <= at_s
-    assert planned(world) == []
-    move_to(world, due)
-    world.time.sleep(2)
-    world.ends(0, "apply --yes")
-    assert set(descriptions(world)) == {"a", "a-r2"}
-    assert planned(world) == []
-
-
-def test_schedule_that_is_removed_goes_from_the_marker(world: World) -> None:
-    declare(world, NIGHTLY)
-    world("apply --yes")
-    move_to(world, "08-07T05:00:00")
-    declare(world)
-    assert planned(world) == [("update", "marker_changed")]
-    world.ends(0, "apply --yes")
-    assert ".s" not in descriptions(world)["a"]
-    assert planned(world) == []
-
-
 def test_adopted_job_counts_from_its_adoption(world: World) -> None:
     declare(world)
     world("apply --yes")
@@ -132,20 +82,6 @@ def test_time_that_nobody_started_in_time_is_missed(world: World) -> None:
     move_to(world, "08-08T02:00:02")
     world.ends(0, "apply --yes")
     world.ends(0, "drift")
-
-
-def test_job_is_replaced_when_the_clock_of_the_service_has_come_to_the_time(world: World) -> None:
-    """Ours is months ahead."""
-    declare(world, f"{NIGHTLY}, overlap: replace")
-    world("apply --yes")
-    [job] = world.store.jobs()
-    world.store.hold(job.id)
-    move_to(world, "08-07T01:59:58")
-    assert planned(world) == []
-    world.ends(0, "apply --yes")
-    assert set(descriptions(world)) == {"a"}
-    move_to(world, "08-07T02:00:02")
-    assert planned(world) == [("replace", "scheduled")]
 
 
 def test_longest_description_leaves_room_for_the_schedule(world: World) -> None:

@@ -13,17 +13,14 @@ import pytest
 from reconciler.cli.project import schema
 from reconciler.emulator import Job
 from tests.apply.service import SharedTime
-from tests.cli.conftest import Reconciler, Said, Service, World, write
+from tests.cli.conftest import Reconciler, Said, World, write
 from tests.cli.lock_helpers import held_by
 
 
 @pytest.fixture(autouse=True)
-def time(service: Service, monkeypatch: pytest.MonkeyPatch) -> SharedTime:
-    """Our clock is the emulator's: waiting moves it, and takes no time."""
-    shared = SharedTime(service.clock)
-    monkeypatch.setattr("reconciler.modelarts.clock.SystemClock", lambda *_: shared)
+def time(world: World, monkeypatch: pytest.MonkeyPatch) -> SharedTime:
     monkeypatch.setenv("GITHUB_ACTOR", "alice")
-    return shared
+    return world.time
 
 
 @pytest.fixture

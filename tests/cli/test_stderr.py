@@ -101,11 +101,6 @@ def test_whatever_ends_a_run_is_a_json_line(
     assert json.loads(line)["message"]
 
 
-def test_error_of_the_system_names_the_file(capsys: pytest.CaptureFixture[str]) -> None:
-    exits.of_exception(PermissionError(13, "Permission denied", "a\x1b.yaml"))
-    assert capsys.readouterr().err == "error: Permission denied\n  --> a\\x1b.yaml\n"
-
-
 _INTERRUPTED_IMPORT = """\
 import os, signal, sys
 
@@ -136,12 +131,3 @@ def test_interrupt_while_modules_are_imported_is_130_without_a_traceback(module:
     )
     assert done.returncode == 130, done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_reader_that_has_gone_is_no_failure(tmp_path: Path) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    command = [sys.executable, "-m", "reconciler", "explain", "fields"]
-    with os.fdopen(writing, "wb") as gone:
-        done = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")

@@ -55,14 +55,6 @@ def updates(world: World) -> int:
     return sum(request.operation == UPDATE for request in world.service.app.requests)
 
 
-def test_what_was_sent_at_create_is_kept(world: World) -> None:
-    declare(world, "JobFailed")
-    world.ends(0, "apply --yes")
-    said = world("plan --json --detailed-exitcode")
-    assert (said.code, actions(said)) == (0, ["keep"])
-    assert warnings(said) == ([BELIEVED] if world.store.unreported else [])
-
-
 @pytest.mark.parametrize("before", [(), ("JobFailed",)], ids=["added", "edited"])
 def test_edit_is_sent_once(world: World, before: tuple[str, ...]) -> None:
     declare(world, *before)
@@ -78,15 +70,6 @@ def test_edit_is_sent_once(world: World, before: tuple[str, ...]) -> None:
         assert warnings(said) == ([BELIEVED] if world.store.unreported else [])
         world.ends(0, "apply --yes")
     assert updates(world) == 1
-
-
-@only_unechoed
-def test_update_says_what_the_service_does_not_report(world: World) -> None:
-    declare(world)
-    world.ends(0, "apply --yes")
-    declare(world, "JobFailed")
-    said = world("apply --yes")
-    assert "spec.notification sent; the service does not report it" in said.out
 
 
 @only_unechoed
