@@ -23,7 +23,7 @@ from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.key_state import PlanContext, Snapshot
-from reconciler.decide.plan import Action, Allowances, Plan, PlannedAction, Reason
+from reconciler.decide.plan import Action, After, Allowances, Plan, PlannedAction, Reason
 from reconciler.decide.planner import make_plan
 from reconciler.expressions.evaluator import evaluate
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
@@ -332,7 +332,21 @@ marker behind, completed | | Completed behind | update marker_changed r1
 marker behind, failed | | Failed behind | update marker_changed r1
 marker behind, terminated | | Terminated behind | update marker_changed r1
 marker behind, no retry left | on_failure: retry | Failed, r2 Failed behind | update marker_changed r2
+marker behind, retry | on_failure: retry | Failed behind | create retry r2
+marker behind, recreate | on_terminated: recreate | Terminated behind | create recreate r2
+marker behind, stopped by us | | Terminated behind stopped | create declared_again r2
+marker behind, ending by us | | Terminating behind stopped | create waits_for_termination r2
 stopped flag of a running job | | stopped | update marker_changed r1
+# what can be changed on the job
+description, creating | description: new | Creating text=old | update mutable_changed r1
+description, pending | description: new | Pending text=old | update mutable_changed r1
+description, running | description: new | text=old | update mutable_changed r1
+description, terminating | description: new | Terminating text=old | keep terminated_outside r1 badly
+description, completed | description: new | Completed text=old | keep completed r1
+description, failed | description: new | Failed text=old | keep failed r1 badly
+description, terminated | description: new | Terminated text=old | keep terminated_outside r1 badly
+description, abnormal | description: new | Abnormal text=old | keep failed r1 badly
+description, edit ignored | description: new, on_change: keep | old text=old | update mutable_changed r1
 # protection
 edited, protected by its marker | | old protected | blocked protected r1
 edited, protected by its entry | protect: true | old | blocked protected r1
@@ -489,16 +503,23 @@ def test_revision_of_the_longest_key_is_blocked_at_the_name_length_limit() -> No
     assert decided(a_job(key), seen(a_job(key, **OLD), revision=9_998, phase=DONE)).action is Action.CREATE
 
 
-def test_key_reused_after_a_rename_is_created_after_the_job_with_its_name() -> None:
-    job = seen(a_job("new"), name="a", id_part="12345678", job_id="12345678-aaaa")
-    actions = plan_for(a_stack(a_job("new"), a_job()), job).actions
-    assert [spelled(action) for action in actions] == ["create not_found r2", "keep unchanged r1"]
-
-
-def test_key_renamed_in_case_only_continues_after_the_old_name() -> None:
-    """Whether the service tells names apart that differ in case only is not documented."""
-    actions = plan_for(a_stack(a_job("Aa")), seen(a_job("aA"))).actions
-    assert [spelled(action) for action in actions] == ["create not_found r2", "terminate not_in_manifest r1"]
+@pytest.mark.parametrize(
+    ("entries", "job", "expected"),
+    [
+        (
+            [a_job("new"), a_job()],
+            seen(a_job("new"), name="a", id_part="12345678", job_id="12345678-aaaa"),
+            ["create not_found r2", "keep unchanged r1"],
+        ),
+        # Whether the service tells names apart that differ in case only is not documented.
+        ([a_job("Aa")], seen(a_job("aA")), ["create not_found r2", "terminate not_in_manifest r1"]),
+    ],
+    ids=["after a rename", "renamed in case only"],
+)
+def test_key_is_created_after_the_job_that_has_its_name(
+    entries: list[DesiredJob], job: ObservedJob, expected: list[str]
+) -> None:
+    assert [spelled(action) for action in plan_for(a_stack(*entries), job).actions] == expected
 
 
 def test_next_revision_of_an_adopted_job_is_named_after_its_key() -> None:
@@ -516,19 +537,17 @@ def test_conflict_states_the_work_that_would_be_lost() -> None:
     assert (found.elapsed, found.nodes, found.lost_node_hours) == (30 * HOUR, 8, 0)
 
 
-@pytest.mark.parametrize("allow", ["lost-work", "lost-work=a"])
-def test_long_running_job_is_replaced_when_its_loss_is_allowed(allow: str) -> None:
-    found = decided(a_job(), seen(a_job(**OLD), ran_s=30 * HOUR, node_count=8), allow=(allow,))
-    assert found.action is Action.REPLACE
-    assert found.lost_node_hours == 240
-    assert found.explanation.endswith("; discards 30 h of work on 8 nodes")
-
-
-@pytest.mark.parametrize("allow", ["lost-work=b", "terminations", "budget"])
-def test_long_running_job_stays_when_only_another_loss_is_allowed(allow: str) -> None:
-    running = seen(a_job(**OLD), ran_s=30 * HOUR)
-    action, _ = plan_for(a_stack(a_job(), a_job("b")), running, allow=(allow,)).actions
-    assert action.action is Action.CONFLICT
+@pytest.mark.parametrize(
+    ("allow", "is_replaced"),
+    [("lost-work", True), ("lost-work=a", True)]
+    + [(other, False) for other in ("lost-work=b", "terminations", "budget")],
+)
+def test_long_running_job_is_replaced_when_its_loss_is_allowed(allow: str, is_replaced: bool) -> None:
+    running = seen(a_job(**OLD), ran_s=30 * HOUR, node_count=8)
+    found, _ = plan_for(a_stack(a_job(), a_job("b")), running, allow=(allow,)).actions
+    assert found.action is (Action.REPLACE if is_replaced else Action.CONFLICT)
+    assert found.lost_node_hours == (240 if is_replaced else 0)
+    assert not is_replaced or found.explanation.endswith("; discards 30 h of work on 8 nodes")
 
 
 def test_running_time_without_a_readable_start_counts_from_creation() -> None:
@@ -551,24 +570,7 @@ def test_rerun_runs_the_same_thing_again(around: Around) -> None:
 
 def test_outdated_marker_gets_the_declared_digest() -> None:
     found = decided(a_job(), seen(a_job(), digest="a" + "f" * 12))
-    assert found.after is not None
-    assert found.after.digest == a_job().digest
-
-
-@pytest.mark.parametrize(
-    ("phase", "lifecycle", "more", "reason"),
-    [
-        (TD, {}, {"stopped": True}, Reason.DECLARED_AGAIN),
-        (T, {}, {"stopped": True}, Reason.WAITS_FOR_TERMINATION),
-        (F, {"on_failure": "retry"}, {}, Reason.RETRY),
-        (TD, {"on_terminated": "recreate"}, {}, Reason.RECREATE),
-    ],
-)
-def test_next_revision_is_created_without_updating_an_outdated_marker_first(
-    phase: Phase, lifecycle: dict[str, Any], more: dict[str, Any], reason: Reason
-) -> None:
-    behind = seen(a_job(lifecycle={"rerun": "once"}), phase=phase, **more)
-    assert outcome(decided(a_job(lifecycle=lifecycle), behind)) == (Action.CREATE, reason, 2)
+    assert found.after == After(name="a", revision=1, digest=a_job().digest)
 
 
 def test_empty_diff_with_an_unreported_declared_field_is_a_change() -> None:
@@ -581,17 +583,10 @@ def test_empty_diff_with_an_unreported_declared_field_is_a_change() -> None:
 # --- what can be changed on the job
 
 
-@pytest.mark.parametrize(
-    ("phase", "action"),
-    [(phase, Action.UPDATE) for phase in (C, P, R)]
-    + [(phase, Action.KEEP) for phase in (T, DONE, F, TD, AB)],
-)
-def test_edited_description_is_updated_on_an_active_job(phase: Phase, action: Action) -> None:
+def test_edited_description_is_written_before_the_marker() -> None:
     desired = a_job(description="new")
-    found = decided(desired, seen(desired, phase=phase, text="old"))
-    assert found.action is action
-    if action is Action.UPDATE:
-        assert found.desired == {"description": f"new reconciler.vision.a.r1.{desired.digest}"}
+    found = decided(desired, seen(desired, text="old"))
+    assert found.desired == {"description": f"new reconciler.vision.a.r1.{desired.digest}"}
 
 
 @pytest.mark.parametrize(
@@ -638,12 +633,6 @@ def test_on_change_keep_updates_mutable_fields_and_keeps_the_old_digest() -> Non
     assert found.action is Action.UPDATE
     assert found.after is not None
     assert found.after.digest == a_job(**OLD).digest
-
-
-def test_declared_protection_is_written_to_the_marker() -> None:
-    found = decided(a_job(lifecycle={"protect": True}), seen(a_job()))
-    assert found.desired is not None
-    assert found.desired["description"].endswith(".protected")
 
 
 def test_protection_is_released_before_the_job_is_terminated() -> None:
@@ -720,11 +709,8 @@ def test_unreadable_job_makes_its_key_unknown_and_hides_no_other(
     assert not plan.complete
 
 
-def test_incomplete_observation_makes_a_key_without_job_unknown() -> None:
-    assert decided(a_job(), is_whole=False).action is Action.UNKNOWN
-
-
 def test_unreadable_list_makes_every_key_unknown() -> None:
+    assert decided(a_job(), is_whole=False).action is Action.UNKNOWN, "a part of it"
     plan = plan_for(a_stack(a_job(), a_job("b")), seen(a_job("b")), problem="timeout", is_whole=False)
     assert {a.action for a in plan.actions} == {Action.UNKNOWN}
     assert not plan.applyable
@@ -738,11 +724,9 @@ def test_nameless_job_makes_a_retry_unknown() -> None:
 
 
 def test_unknown_takes_precedence_over_blocked() -> None:
-    jobs, lost = (
-        (seen(a_job(), phase="Frozen"), seen(key="a", revision=2, description="")),
-        (Unreadable("broken", name="a-r3"),),
-    )
-    assert decided(a_job(), *jobs, unreadable=lost).action is Action.UNKNOWN
+    jobs = seen(a_job(), phase="Frozen"), seen(key="a", revision=2, description="")
+    lost = Unreadable("broken", name="a-r3")
+    assert decided(a_job(), *jobs, unreadable=(lost,)).action is Action.UNKNOWN
 
 
 @pytest.mark.parametrize(

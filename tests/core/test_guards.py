@@ -160,13 +160,12 @@ def test_guard_that_doubts_some_keys_blocks_them_and_nothing_else(guard: Guard) 
 
 
 @pytest.mark.parametrize("guard", BY_KEY)
-def test_plan_whose_every_key_is_blocked_is_not_applyable(guard: Guard) -> None:
+def test_plan_whose_every_key_is_blocked_does_nothing_about_them(guard: Guard) -> None:
     case, keys = STOPS[guard]
-    assert case.plan().applyable is bool(case.plan().to_execute)
-    only = Case(a_stack(*(case.stack.jobs[key] for key in keys), limits=case.stack.limits), case.jobs)
-    plan = only.plan()
+    plan = Case(a_stack(*(case.stack.jobs[key] for key in keys), limits=case.stack.limits), case.jobs).plan()
     assert {action.key for action in plan.blocked} == {*keys}
     assert not any(action.key in keys for action in plan.to_execute)
+    assert plan.applyable is bool(plan.to_execute)
 
 
 @pytest.mark.parametrize("guard", STOPS)
@@ -276,41 +275,32 @@ def test_replace_that_needs_a_key_whose_update_is_denied_is_deferred(lifecycle: 
 # --- said in words: one notion for all guards
 
 
-def said(word: str, key: str, *, is_active: bool) -> tuple[list[DesiredJob], list[ObservedJob]]:
-    """A key of which the manifest says so in words, and what there is of it: active, or completed."""
-    loss: dict[str, Any] = {"ran_s": HOUR / 2, "node_count": 10} if is_active else {"phase": "Completed"}
-    before = a_job(key, **OLD)
-    match word:
-        case "nothing":
-            return [a_job(key)], [seen(before, **loss)]
-        case "on_change: replace":
-            return [a_job(key, lifecycle={"on_change": "replace"})], [seen(before, **loss)]
-        case "overlap: replace":
-            life = {"schedule": "* * * * *", "overlap": "replace"}
-            job = a_job(key, lifecycle=life)
-            return [job], [seen(job, **loss)]
-        case "state: absent":
-            return [absent(key)], [seen(before, **loss)]
-        case "schedule":
-            job = a_job(key, lifecycle={"schedule": "* * * * *"})
-            return [job], [seen(job, **loss)]
-        case "on_upstream: rerun":
-            up = a_job(f"{key}-up")
-            job = replace(a_job(key, lifecycle={"on_upstream": "rerun"}), needs=(up.key,))
-            made = seen(up, phase="Completed", ended_s_ago=HOUR)
-            return [up, job], [made, seen(job, **loss)]
-        case "rerun":
-            return [a_job(key, lifecycle={"rerun": "2"})], [seen(a_job(key), **loss)]
-    raise AssertionError(word)
+#: The words, and the lifecycle that says them.
+WORDS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "on_change: replace": {"on_change": "replace"},
+    "overlap: replace": {"schedule": "* * * * *", "overlap": "replace"},
+    "schedule": {"schedule": "* * * * *"},
+    "on_upstream: rerun": {"on_upstream": "rerun"},
+    "rerun": {"rerun": "2"},
+}
 
 
 def of_words(word: str, *, is_active: bool) -> Plan:
-    """Five keys of which the manifest says the same, of which the first is edited silently, too."""
+    """Five keys of which the manifest says so, and what there is of each: active, or completed."""
+    loss: dict[str, Any] = {"ran_s": HOUR / 2, "node_count": 10} if is_active else {"phase": "Completed"}
     entries, jobs = [], []
-    for n in range(5):
-        more_entries, more_jobs = said(word, str(n), is_active=is_active)
-        entries += more_entries
-        jobs += more_jobs
+    for key in "01234":
+        job = absent(key) if word == "state: absent" else a_job(key, lifecycle=WORDS[word])
+        if word == "on_upstream: rerun":
+            up = a_job(f"{key}-up")
+            job = replace(job, needs=(up.key,))
+            entries.append(up)
+            jobs.append(seen(up, phase="Completed", ended_s_ago=HOUR))
+        is_edited = word in ("nothing", "on_change: replace", "state: absent")
+        before = a_job(key, **OLD) if is_edited else replace(job, digest=a_job(key).digest)
+        entries.append(job)
+        jobs.append(seen(before, **loss))
     return plan_for(a_stack(*entries), *jobs)
 
 
@@ -492,26 +482,16 @@ def test_reruns_are_counted_without_the_allowed_keys() -> None:
 # --- budget
 
 
-@pytest.mark.parametrize(
-    ("chosen", "jobs"),
-    [
-        ("create", []),
-        ("replace", [seen(a_job("then", **OLD))]),
-    ],
-)
+@pytest.mark.parametrize(("chosen", "jobs"), [("create", []), ("replace", [seen(a_job("then", **OLD))])])
 def test_budget_counts_what_is_deferred(chosen: str, jobs: list[ObservedJob]) -> None:
     then = replace(bounded("then", hours=30, nodes=1), needs=("first",))
     stack = a_stack(bounded("first", hours=10, nodes=1), then, limits=Limits(node_hours=35))
     first, deferred = plan_for(stack, *jobs).actions
-    assert deferred.action is Action.DEFER
+    assert (deferred.action, deferred.cost and deferred.cost.node_hours_max) == (Action.DEFER, 30)
     assert chosen in deferred.detail
-    assert deferred.cost is not None
-    assert deferred.cost.node_hours_max == 30
     assert (first.action, first.blocked_by) == (Action.BLOCKED, ("budget",))
     enough = plan_for(replace(stack, limits=Limits(node_hours=40)), *jobs)
-    assert not enough.blocked
-    assert enough.cost is not None
-    assert enough.cost.node_hours_max == 40
+    assert (enough.blocked, enough.cost and enough.cost.node_hours_max) == ((), 40)
 
 
 def test_budget_counts_nothing_that_waits_for_a_blocked_key() -> None:
@@ -540,15 +520,6 @@ def test_budget_counts_a_retry_that_is_due_later() -> None:
     assert new.blocked_by == ("budget",)
 
 
-def test_budget_stops_no_end_of_a_job() -> None:
-    stack, jobs = over_budget().stack, [seen(a_job("gone"))]
-    plan = plan_for(stack, *jobs)
-    assert [(one.key, one.action) for one in plan.actions] == [
-        ("big", Action.BLOCKED),
-        ("gone", Action.TERMINATE),
-    ]
-
-
 # --- what may be allowed
 
 
@@ -566,11 +537,6 @@ def test_unknown_guard_name_is_refused(words: list[str], said: str) -> None:
     with pytest.raises(ValueError, match="lost-work") as error:
         Allowances.of(words)
     assert said in str(error.value)
-
-
-def test_allowances_round_trip_through_their_words() -> None:
-    for allowances in (Allowances.of(["lost-work=b", "reruns=a", "empty"]), Allowances.of(force=True)):
-        assert Allowances.of(allowances) == allowances
 
 
 # --- protection
