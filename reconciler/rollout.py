@@ -7,7 +7,7 @@ whose upstream has completed, is started by the same rules as by the next apply.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -155,17 +155,36 @@ class _Wait:
         if self._waits is None:
             self.look()  # the stop came with the last step
         self.announce(0.0)
-        return self._ended()
+        ended_elsewhere = {key for key, waited in self._over.items() if waited.end is WaitEnd.SUPERSEDED}
+        left = self._keys - self.failed - ended_elsewhere
+        blocked = skipped(a for a in self._newest.actions if a.key in left and a.traits.stands_in_the_way)
+        self.result = _joined(self.result, Result(tuple(blocked)))
+        return replace(self.result, waits=self._waits or (), interrupted=self.rollout.stop.is_set())
 
     def look(self) -> bool:
-        """See how all keys are now, and do what is due; whether anything was done."""
+        """See how all keys are now, and do what is due under the lock; whether anything was done.
+
+        Where another process holds the lock, or the store is unavailable, the next look tries again.
+        """
         self._newest, snapshot = self._look()
-        if self._due(self._newest, snapshot) and not self.rollout.stop.is_set():
-            is_done, self._newest, snapshot = self._take_a_step(self._newest, snapshot)
-            if is_done:
-                # The list may not show at once what was made.
-                self._waits = None
-                return True
+        stop = self.rollout.stop
+        if self._due(self._newest, snapshot) and not stop.is_set():
+            try:
+                with self.rollout.lock or nullcontext():
+                    self._newest, snapshot = self._look(is_to_act=True)
+                    due = self._due(self._newest, snapshot)
+                    if due and not self._newest.refusals and not stop.is_set():
+                        more = self.rollout._apply(_only(self._newest, due), self.journal)
+                        self._is_held_up = False
+                        self._note(more)
+                        self.result = _joined(self.result, more)
+                        self._waits = None  # the list may not show at once what was made
+                        return True
+                    self._is_held_up = snapshot.memory.problem is not None
+            except (LockHeld, RecordsUnavailable) as refusal:
+                if not self._is_held_up:
+                    self.rollout.context.recording.warn(f"{refusal}; retrying until it is released")
+                self._is_held_up = True
         self._waits = self._judged(self._own, snapshot)
         return False
 
@@ -179,37 +198,10 @@ class _Wait:
             return pause_s
         self._tell(self._waits, pause_s)
         self.rollout.show(self._waits)
-        return min(pause_s, *self._moments(self._own.values()))
-
-    def _ended(self) -> Result:
-        ended_elsewhere = {key for key, waited in self._over.items() if waited.end is WaitEnd.SUPERSEDED}
-        left = self._keys - self.failed - ended_elsewhere
-        blocked = skipped(a for a in self._newest.actions if a.key in left and a.traits.stands_in_the_way)
-        self.result = _joined(self.result, Result(tuple(blocked)))
-        return replace(self.result, waits=self._waits or (), interrupted=self.rollout.stop.is_set())
-
-    def _take_a_step(self, plan: Plan, snapshot: Snapshot) -> tuple[bool, Plan, Snapshot]:
-        """Take the lock, plan anew, and do what is due then; whether anything was done, and the newest plan.
-
-        Where another process holds the lock, or the store is unavailable, the next look tries again.
-        """
-        try:
-            with self.rollout.lock or nullcontext():
-                plan, snapshot = self._look(is_to_act=True)
-                due = self._due(plan, snapshot)
-                if not due or plan.refusals or self.rollout.stop.is_set():
-                    self._is_held_up = snapshot.memory.problem is not None
-                    return False, plan, snapshot
-                more = self.rollout._apply(_only(plan, due), self.journal)
-        except (LockHeld, RecordsUnavailable) as refusal:
-            if not self._is_held_up:
-                self.rollout.context.recording.warn(f"{refusal}; retrying until it is released")
-            self._is_held_up = True
-            return False, plan, snapshot
-        self._is_held_up = False
-        self._note(more)
-        self.result = _joined(self.result, more)
-        return True, plan, snapshot
+        due = [action.due_s for action in self._own.values() if action.due_s is not None]
+        due += [since_s + self.rollout.timeout_s for _, since_s in self._timers.values()]
+        now_s = self._clock.now()
+        return min(pause_s, LONGEST_PAUSE_S, *(at_s - now_s for at_s in due if at_s > now_s))
 
     def _note(self, result: Result) -> None:
         """Follow what was made from now on; what failed is not tried again.
@@ -281,17 +273,6 @@ class _Wait:
     def _is_due(self, action: PlannedAction) -> bool:
         is_over = action.key in self.failed or action.key in self._over
         return not is_over and may_start(self._followed[action.key], action)
-
-    def _moments(self, actions: Iterable[PlannedAction]) -> Iterator[float]:
-        """How long it is until something is due, or too late."""
-        yield LONGEST_PAUSE_S
-        now_s = self._clock.now()
-        for action in actions:
-            if action.due_s is not None and action.due_s > now_s:
-                yield action.due_s - now_s
-        for _, since_s in self._timers.values():
-            if (until_s := since_s + self.rollout.timeout_s) > now_s:
-                yield until_s - now_s
 
     # --- how each wait stands
 
@@ -365,20 +346,18 @@ class _Wait:
         if end is not WaitEnd.WAITING or is_upstream_open:
             # Who waits for another key has time as long as that one is waited for, or runs.
             self._timers.pop(key, None)
-        elif self._is_late(action, job):
-            end = WaitEnd.TIMED_OUT
+        else:
+            what, now_s = (job.id if job else None, action.action), self._clock.now()
+            timer = self._timers.get(key)
+            # That a look failed gives nobody more time.
+            if timer is None or (timer[0] != what and action.action is not Action.UNKNOWN):
+                timer = self._timers[key] = what, now_s
+            if now_s - timer[1] >= self.rollout.timeout_s:
+                end = WaitEnd.TIMED_OUT
         waited = Waited(key, action.action, end, action.explanation, job)
         if end is WaitEnd.REACHED and job is not None and not job.is_active:
             self._over[key] = waited
         return waited
-
-    def _is_late(self, action: PlannedAction, job: ObservedJob | None) -> bool:
-        what = (job.id if job else None, action.action)
-        timer = self._timers.get(action.key)
-        # That a look failed gives nobody more time.
-        if timer is None or (timer[0] != what and action.action is not Action.UNKNOWN):
-            timer = self._timers[action.key] = what, self._clock.now()
-        return self._clock.now() - timer[1] >= self.rollout.timeout_s
 
     def _tell(self, waits: Iterable[Waited], pause_s: float) -> None:
         """Say of each key how it is: when that changes, when its wait ends, and every ten seconds."""
@@ -415,17 +394,17 @@ def _goes_on(waited: Waited | None) -> bool:
     return waited.end is WaitEnd.WAITING or runs_on
 
 
-def _is_waited_for(action: PlannedAction) -> bool:
-    """What is declared is waited for; what ends, or is kept from ending, is not."""
-    ends = Action.TERMINATE in (action.action, action.blocked_action)
-    return not ends and action.reason is not Reason.PROTECTION_RELEASED
-
-
 def _own_actions(plan: Plan, keys: Collection[str]) -> dict[str, PlannedAction]:
-    """What a plan says of each key's newest revision; of the others it says why they end or are renamed."""
-    of_others = {Reason.SUPERSEDED, Reason.RENAMED}
+    """What a plan says of each key's newest revision; of the others it says why they end or are renamed.
+
+    What is declared is waited for; what ends, or is kept from ending, is not.
+    """
+    of_others = {Reason.SUPERSEDED, Reason.RENAMED, Reason.PROTECTION_RELEASED}
     return {
-        a.key: a for a in plan.actions if a.key in keys and a.reason not in of_others and _is_waited_for(a)
+        a.key: a
+        for a in plan.actions
+        if a.key in keys and a.reason not in of_others
+        if Action.TERMINATE not in (a.action, a.blocked_action)
     }
 
 

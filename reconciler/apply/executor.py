@@ -162,35 +162,37 @@ class Execution:
             if why_not is None and action.key in self._failed_keys:
                 why_not = DEPENDS
             if why_not is None:
-                return self._finish(self._do(plan.stack, backend, action))
-            [outcome] = skipped([action], why_not)
-            return self._finish(outcome)
-        finally:
-            backend.pause()
-
-    def _do(self, stack: str, backend: JournaledBackend, action: PlannedAction) -> Outcome:
-        steps = Steps(action, backend, self._terms, stack, partial(self._tell_progress, action))
-        job = action.before.id if action.before else None
-        try:
-            outcome = None
-            while outcome is None:
-                with suppress(StaleObservation):
-                    outcome = steps.run()
-        except Interrupted:
-            outcome = _outcome_of_interrupted(action, backend.done, has_begun=backend.has_begun)
-        except LockLost as lost:
-            # Whoever holds the lock by now does the rest.
-            self._lost_lock = True
-            self._terms.stop.set()
-            outcome = Outcome(action, Status.FAILED, f"{lost}; nothing was sent", job=job)
-        except Exception as fault:  # an internal error in one action must not stop the others
-            self._faults.append(fault)
-            outcome = Outcome(action, Status.FAILED, f"internal error: {type(fault).__name__}", job=job)
+                outcome = self._do(plan.stack, backend, action)
+            else:
+                [outcome] = skipped([action], why_not)
         finally:
             backend.pause()
         if outcome.status is not Status.SKIPPED:
             backend.begin()
-        return outcome
+        return self._finish(outcome)
+
+    def _do(self, stack: str, backend: JournaledBackend, action: PlannedAction) -> Outcome:
+        def tell_progress(job: ObservedJob) -> None:
+            detail = job.phase_text if job.name == action.key else f"{job.name} {job.phase_text}"
+            of_action = {"key": action.key, "action": action.action, "job": job.id, "detail": detail}
+            self._stream.tell(EventType.ACTION_PROGRESS, **of_action)
+
+        steps = Steps(action, backend, self._terms, stack, tell_progress)
+        job = action.before.id if action.before else None
+        try:
+            while True:
+                with suppress(StaleObservation):
+                    return steps.run()
+        except Interrupted:
+            return _outcome_of_interrupted(action, backend.done, has_begun=backend.has_begun)
+        except LockLost as lost:
+            # Whoever holds the lock by now does the rest.
+            self._lost_lock = True
+            self._terms.stop.set()
+            return Outcome(action, Status.FAILED, f"{lost}; nothing was sent", job=job)
+        except Exception as fault:  # an internal error in one action must not stop the others
+            self._faults.append(fault)
+            return Outcome(action, Status.FAILED, f"internal error: {type(fault).__name__}", job=job)
 
     def _finish(self, outcome: Outcome) -> Outcome:
         if outcome.action.traits.is_executed and outcome.status is not Status.DONE:
@@ -202,12 +204,6 @@ class Execution:
     def _tell_start(self, action: PlannedAction) -> None:
         job = action.before.id if action.before else None
         self._stream.tell(EventType.ACTION_STARTED, key=action.key, action=action.action, job=job)
-
-    def _tell_progress(self, action: PlannedAction, job: ObservedJob) -> None:
-        detail = job.phase_text if job.name == action.key else f"{job.name} {job.phase_text}"
-        self._stream.tell(
-            EventType.ACTION_PROGRESS, key=action.key, action=action.action, job=job.id, detail=detail
-        )
 
 
 def _outcome_of_interrupted(action: PlannedAction, done: Collection[Call], *, has_begun: bool) -> Outcome:

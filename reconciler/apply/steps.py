@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
 
 from reconciler.apply.journaled import JournaledBackend, Terms
 from reconciler.apply.waiter import WaitingForJob, wait_for
@@ -106,24 +105,24 @@ class Steps:
 
     def _create(self) -> tuple[str, str]:
         self._wait_for_others()
-        if self.action.follows is not None and (done := self._one_before(self.action.follows)):
-            return done
-        return self._create_next()
+        return self._one_before() or self._create_next()
 
     def _wait_for_others(self) -> None:
         for job_id in self.action.waits_for_jobs:
             with suppress(NotFound):
                 self._wait(self._backend.details(job_id), Goal.ENDED)
 
-    def _one_before(self, before: str) -> tuple[str, str] | None:
+    def _one_before(self) -> tuple[str, str] | None:
         """See that the revision before has ended: the service may have restarted it since the plan.
 
         Returns it if it ran what is declared and has completed meanwhile, or turns out to have ended by
         its own auto_stop: nothing is left to do, unless it was made from an older upstream or its schedule
         starts the next one.
         """
+        if self.action.follows is None:
+            return None
         try:
-            job = self._backend.details(before)
+            job = self._backend.details(self.action.follows)
             if job.phase is Phase.TERMINATING:
                 job = self._wait(job, Goal.ENDED)
         except NotFound:
@@ -147,21 +146,34 @@ class Steps:
         if found := self._settled(name):
             return found
         self._await_time()
-        for attempt in range(ATTEMPTS):
+        refused = lost = 0
+        while True:
             try:
-                return self._ask_to_create(self.action.desired or {}), ""
-            except Unreachable:
-                raise
+                return self._backend.create(self.action.desired or {}).id, ""
+            except (Throttled, Unreachable) as failure:  # had no effect, so it may be asked again
+                refused += 1
+                if refused == ATTEMPTS:
+                    raise
+                self._sleep(min(failure.retry_after_s or 2.0 ** (refused - 1), self._timeout_s))
             except (NameTaken, *UNCERTAIN) as failure:
+                refused, lost = 0, lost + 1
                 if not isinstance(failure, NameTaken):
                     # Before the look, not after it: a create may take effect after its answer was lost.
-                    self._sleep(2.0**attempt)
+                    self._sleep(2.0 ** (lost - 1))
+                unknown = f"it is unknown whether {name} was created"
                 # The job may be there: a blind second POST is never sent.
-                if found := self._look_up_after(failure, name):
-                    return found
-                if attempt == ATTEMPTS - 1:
+                try:
+                    if found := self._settled(name):
+                        return found
+                    is_held = isinstance(failure, NameTaken) or self._is_held(name)
+                    if is_held:
+                        return self._holder(name)
+                except ServiceError as second:
+                    raise ActionEnded(Status.UNKNOWN, f"{second.message}; {unknown}") from second
+                if is_held is None:
+                    raise ActionEnded(Status.UNKNOWN, f"{failure.message}; {unknown}") from failure
+                if lost == ATTEMPTS:
                     raise
-        raise AssertionError("the last attempt returns or raises")
 
     def _await_time(self) -> None:
         """Let the service's clock reach the time that a scheduled job is for, where ours is ahead of it.
@@ -175,31 +187,6 @@ class Steps:
         left_s = time_s - (self._clock.now() - (self._backend.skew_s or 0.0))
         if 0 < left_s <= MAX_SKEW_S:  # of a service that is further off no answer is good for anything
             self._sleep(left_s)
-
-    def _ask_to_create(self, body: dict[str, Any]) -> str:
-        for attempt in range(ATTEMPTS):
-            try:
-                return self._backend.create(body).id
-            except (Throttled, Unreachable) as failure:  # had no effect, so it may be asked again
-                if attempt == ATTEMPTS - 1:
-                    raise
-                self._sleep(min(failure.retry_after_s or 2.0**attempt, self._timeout_s))
-        raise AssertionError("the last attempt returns or raises")
-
-    def _look_up_after(self, failure: ServiceError, name: str) -> tuple[str, str] | None:
-        """Settle a create without an answer: the job that is there, or None if it certainly is not."""
-        try:
-            if found := self._settled(name):
-                return found
-            is_held = True if isinstance(failure, NameTaken) else self._is_held(name)
-            if is_held:
-                return self._holder(name)
-        except ServiceError as second:
-            failure, is_held = second, None
-        if is_held is None:
-            said = f"{failure.message}; it is unknown whether {name} was created"
-            raise ActionEnded(Status.UNKNOWN, said) from failure
-        return None
 
     def _settled(self, name: str) -> tuple[str, str] | None:
         """Look the name up: our job has it (whoever sent it), another job has it, or none is seen."""
@@ -353,23 +340,17 @@ class Steps:
             raise
         except (ActionEnded, ServiceError, RecordsUnavailable) as failure:
             # There is none now, and the words say so.
-            end, cause = (
-                _end_by(failure),
-                _met_before(failure) if isinstance(failure, ActionEnded) else failure,
-            )
-            action = self.action
+            end, action = _end_by(failure), self.action
+            cause = _met_before(failure) if isinstance(failure, ActionEnded) else failure
             assert action.before is not None
             assert action.after is not None
-            before, after = f"r{action.before.revision}", f"r{action.after.revision}"
-            if old is None:
-                gone = f"{before} is gone"
-            elif old.phase is Phase.TERMINATED:
-                gone = f"{before} was ended"
-            else:
-                gone = f"{before} is {old.phase_text}"
+            ended = "is gone"
+            if old is not None:
+                ended = "was ended" if old.phase is Phase.TERMINATED else f"is {old.phase_text}"
             # An unknown create may have happened.
-            made = end.detail if end.status is Status.UNKNOWN else f"{after} could not be made: {end.detail}"
-            raise ActionEnded(end.status, f"{gone}; {made}", self._job_id) from cause
+            made = f"r{action.after.revision} could not be made: " if end.status is not Status.UNKNOWN else ""
+            said = f"r{action.before.revision} {ended}; {made}{end.detail}"
+            raise ActionEnded(end.status, said, self._job_id) from cause
 
     def _replace_create_first(self) -> tuple[str, str]:
         with suppress(NotFound):

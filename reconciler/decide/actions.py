@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -380,8 +380,18 @@ def completed(state: KeyState, decision: Decision) -> Decision:
             more.append(draft(state, Action.DEFER, Reason.SUPERSEDED, detail, revision=one))
         else:
             more.append(end(state, one, Reason.SUPERSEDED, "superseded"))
-    if action.traits.starts_a_job:
-        action = _after_others(action, state, more)
+    # A key has one job: a new one waits for every other revision that is ending, whatever stands for the key.
+    # It may have aged out of the service, or have ended, while an older one runs.
+    superseded = {one.before.id for one in more if one.before and one.traits.stops_a_job}
+    others = [
+        one
+        for one in state.view.owned
+        if one is not latest and (one.job.phase is Phase.TERMINATING or one.job.id in superseded)
+    ]
+    if others and action.traits.starts_a_job:
+        waits = f"waits for the end of {', '.join(f'r{one.number}' for one in others)}; {action.detail}"
+        ids = tuple(one.job.id for one in others)
+        action = action.model_copy(update={"waits_for_jobs": ids, "detail": waits})
     # A marker follows a renaming with what is done about its job. Where the new job is created first that
     # would be too late: a crash after that would leave both keys with revisions of their own.
     touched = {
@@ -397,28 +407,6 @@ def completed(state: KeyState, decision: Decision) -> Decision:
         if may(Operation.UPDATE_DESCRIPTION, one.job.phase)
     ]
     return decision._replace(actions=[action, *more, *following])
-
-
-def _after_others(action: PlannedAction, state: KeyState, more: Iterable[PlannedAction]) -> PlannedAction:
-    """Let a new job wait for every other revision that is ending, or that `more` ends: a key has one job.
-
-    Whatever stands for the key: it may have aged out of the service, or have ended, while an older one runs.
-    """
-    superseded = {one.before.id for one in more if one.before and one.traits.stops_a_job}
-    others = [
-        one
-        for one in state.view.owned
-        if one is not state.latest and (one.job.phase is Phase.TERMINATING or one.job.id in superseded)
-    ]
-    if not others:
-        return action
-    names = ", ".join(f"r{revision.number}" for revision in others)
-    return action.model_copy(
-        update={
-            "waits_for_jobs": tuple(revision.job.id for revision in others),
-            "detail": f"waits for the end of {names}; {action.detail}",
-        }
-    )
 
 
 # --- the flags of a marker, as a plan saw them: an update that writes the whole marker must not undo others

@@ -275,18 +275,15 @@ def bad_run(revisions: Iterable[Revision], desired: DesiredJob) -> list[Revision
     for revision in sorted(revisions, key=lambda r: r.number, reverse=True):
         if not desired.is_declared_by(revision.marker.digest) or not bad_end_of(revision, desired):
             break
-        if run and _was_scheduled(run[-1], revision, desired):
-            break
+        if run and desired.schedule is not None:
+            started_s, since_s = run[-1].job.created_at_s, revision.job.created_at_s
+            counts_from_s = desired.schedule_counts_from(revision.marker.schedule)
+            if counts_from_s is None or started_s is None or since_s is None:
+                pass
+            elif desired.schedule.due(max(since_s, counts_from_s), started_s) is not None:
+                break
         run.append(revision)
     return run
-
-
-def _was_scheduled(revision: Revision, before: Revision, desired: DesiredJob) -> bool:
-    started_s, since_s = revision.job.created_at_s, before.job.created_at_s
-    counts_from_s = desired.schedule_counts_from(before.marker.schedule)
-    if desired.schedule is None or counts_from_s is None or started_s is None or since_s is None:
-        return False
-    return desired.schedule.due(max(since_s, counts_from_s), started_s) is not None
 
 
 def bad_end_of(revision: Revision, desired: DesiredJob) -> str:

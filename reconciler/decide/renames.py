@@ -181,7 +181,11 @@ def rename_hints(stack: Stack, snapshot: Snapshot) -> Iterator[PlanWarning]:
     of their names. And it is a former member of an entry, where one expression names one for each new member.
     The members of a sweep get one hint together, for their entry is where `formerly` has to stand.
     """
-    if not (gone := _gone(stack, snapshot)):
+    declared = {*stack.declared_keys, *stack.whole, *stack.jobs, *stack.former_keys}
+    keys_ = sorted({*snapshot.ownership.owned_keys, *snapshot.memory.by_key} - declared)
+    newest_ = {key: newest(snapshot.view(key, None), None) for key in keys_}
+    gone = {key: one for key, one in newest_.items() if one is not None and is_known(one.marker.digest)}
+    if not gone:
         return
     new = {key: job for key, job in sorted(stack.jobs.items()) if _is_new(job, snapshot)}
     if not new:
@@ -241,13 +245,6 @@ def _is_new(job: DesiredJob, snapshot: Snapshot) -> bool:
     if job.is_absent or job.formerly or snapshot.ownership.view(job.key).owned:
         return False
     return not snapshot.view(job.key, job).remembered
-
-
-def _gone(stack: Stack, snapshot: Snapshot) -> Mapping[str, Revision]:
-    declared = {*stack.declared_keys, *stack.whole, *stack.jobs, *stack.former_keys}
-    keys = sorted({*snapshot.ownership.owned_keys, *snapshot.memory.by_key} - declared)
-    found = {key: newest(snapshot.view(key), None) for key in keys}
-    return {key: one for key, one in found.items() if one is not None and is_known(one.marker.digest)}
 
 
 # --- keys of a review that look renamed

@@ -40,7 +40,8 @@ class Target:
         service.events.clear()
         context = service.context(a_stack())
         target = context.target._replace(checks_offers=True)
-        context = context._replace(target=target, tell=self.warnings.append)
+        context.recording.warn = self.warnings.append
+        context = context._replace(target=target)
         stream = EventStream(service.time, service.events.append)
         return reconcile.apply(context, plan, stream, service.stop, timeout_s=600)
 
