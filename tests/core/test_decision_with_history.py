@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.observed import Observation, ObservedJob
-from reconciler.core.ownership import sort_by_key
+from reconciler.core.observed import ObservedJob
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
-from reconciler.core.stack import Stack
-from reconciler.decide.key_state import PlanContext, Snapshot
+from reconciler.core.stack import DesiredJob, Stack
 from reconciler.decide.plan import Action, Reason
-from reconciler.decide.planner import details_needed, make_destroy_plan, rests_on_memory
+from reconciler.decide.planner import details_needed, rests_on_memory
 from reconciler.secrets import SecretText
-from tests.builders import STACK, TARGET, a_job, a_stack, absent, an_entry, seen
+from tests.builders import a_job, a_stack, absent, an_entry, seen
 from tests.core.history import a_memory, past, what_was_declared
 from tests.core.test_decision_table import (
     DONE,
@@ -33,16 +31,12 @@ from tests.core.test_decision_table import (
     outcome,
     plan_for,
 )
+from tests.core.worlds import a_look, a_world
 
 __all__ = ["around"]  # every row in three workspaces
 
 NEW = a_job()
 BEFORE = a_job(**OLD)
-
-
-def a_look(stack: Stack, *jobs: ObservedJob, memory: HistorySnapshot = NO_HISTORY) -> Snapshot:
-    declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
-    return Snapshot(sort_by_key(Observation(jobs), STACK, declared), memory=memory)
 
 
 # --- the newest revision has aged out of the service
@@ -121,42 +115,25 @@ def test_next_revision_number_is_above_all_ever_seen(
 # --- a job of ours that has lost its marker
 
 
-def test_restored_marker_replaces_the_description() -> None:
-    wiped = seen(NEW, description="mine now")
-    found = decided(NEW, wiped, memory=a_memory(past(NEW, 1, R)))
-    assert found.desired is not None
-    assert found.desired["description"] == f"reconciler.vision.a.r1.{NEW.digest}"
-    assert found.before is not None
-    assert found.before.id == wiped.id
-
-
-def test_restored_marker_has_the_digest_of_the_creation() -> None:
-    wiped = seen(BEFORE, description="")
-    found = decided(NEW, wiped, memory=a_memory(past(BEFORE, 1, R)))
-    assert outcome(found) == (Action.UPDATE, Reason.MARKER_RESTORED, 1)
-    assert found.after is not None
-    assert found.after.digest == BEFORE.digest
-
-
-def test_restored_marker_of_a_protected_declaration_is_protected() -> None:
-    protected = a_job(lifecycle={"protect": True})
-    found = decided(protected, seen(NEW, description=""), memory=a_memory(past(NEW, 1, R)))
-    assert found.desired is not None
-    assert found.desired["description"].endswith(".protected")
-
-
 @pytest.mark.parametrize(
-    "stranger",
-    [
-        seen(NEW, description="", job_id="somebody-else"),
-        seen(NEW, stack="other"),
-        seen(NEW, stack="other", job_id=seen(NEW).id),
-    ],
-    ids=["another job of that name", "of another stack", "given to another stack"],
+    ("desired", "made_of", "flag"),
+    [(NEW, NEW, ""), (NEW, BEFORE, ""), (a_job(lifecycle={"protect": True}), NEW, ".protected")],
+    ids=["as declared", "edited since", "protected"],
 )
-def test_foreign_job_gets_no_marker_restored(stranger: ObservedJob) -> None:
-    found = decided(NEW, stranger, memory=a_memory(past(NEW, 1, R)))
-    assert found.action is not Action.UPDATE
+def test_restored_marker_replaces_the_description_and_has_the_digest_of_the_creation(
+    desired: DesiredJob, made_of: DesiredJob, flag: str
+) -> None:
+    wiped = seen(made_of, description="mine now")
+    found = decided(desired, wiped, memory=a_memory(past(made_of, 1, R)))
+    assert outcome(found) == (Action.UPDATE, Reason.MARKER_RESTORED, 1)
+    assert found.desired is not None
+    assert found.desired["description"] == f"reconciler.vision.a.r1.{made_of.digest}{flag}"
+    assert (found.before and found.before.id) == wiped.id
+
+
+def test_job_given_to_another_stack_gets_no_marker_restored() -> None:
+    given_away = seen(NEW, stack="other", job_id=seen(NEW).id)
+    assert decided(NEW, given_away, memory=a_memory(past(NEW, 1, R))).action is not Action.UPDATE
 
 
 def test_adopted_job_whose_marker_was_wiped_is_restored_whatever_its_name() -> None:
@@ -227,9 +204,6 @@ def test_history_not_matching_the_digest_is_ignored(remembered: Any) -> None:
     assert decided(NEW, job, memory=memory, details={}).action is Action.UNKNOWN
 
 
-# --- retries are counted across what has aged out
-
-
 # --- the guard: nothing of a stack that is known
 
 
@@ -264,23 +238,14 @@ def test_plan_that_creates_and_finds_no_job_of_a_known_stack_is_refused(
 def test_stack_known_on_another_target_only_is_a_warning_that_names_it() -> None:
     plan = plan_for(a_stack(NEW), memory=ELSEWHERE)
     assert ["other.example" in warning.why for warning in plan.warnings] == [True]
-    assert plan.applyable
-
-
-def test_stack_known_on_both_targets_is_refused_and_warns_of_neither() -> None:
-    plan = plan_for(a_stack(NEW), memory=a_memory(past(BEFORE, 1, R), elsewhere=("other.example",)))
-    assert "--allow found-nothing" in str(plan.refusals[0].fix)
-    assert not plan.warnings
-
-
-def test_plan_without_creates_is_not_refused_for_a_known_stack() -> None:
-    assert not plan_for(a_stack(NEW), memory=a_memory(past(NEW))).refusals
+    both = plan_for(a_stack(NEW), memory=a_memory(past(BEFORE, 1, R), elsewhere=("other.example",)))
+    assert "--allow found-nothing" in str(both.refusals[0].fix)
+    assert not both.warnings
 
 
 def test_destroy_of_a_known_stack_without_jobs_is_not_refused() -> None:
     stack = a_stack(NEW)
-    look = a_look(stack, memory=KNOWN)
-    plan = make_destroy_plan(stack, look, PlanContext(STACK), TARGET, manifest_digest="", version="0")
+    plan = a_world(stack, memory=KNOWN).destroy_plan()
     assert not plan.refusals
     assert plan.actions == ()
 

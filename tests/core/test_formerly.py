@@ -9,16 +9,12 @@ from typing import Any
 import pytest
 
 from reconciler.core.identity import Marker, parse_description
-from reconciler.core.observed import Observation, ObservedJob
-from reconciler.core.ownership import sort_by_key
+from reconciler.core.observed import ObservedJob, Unreadable
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Stack, narrow
-from reconciler.decide.drift import make_drift_report
-from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, in_order
-from reconciler.decide.planner import make_destroy_plan
-from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, made_by_0_1_0, seen
+from tests.builders import HOUR, STACK, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import (
     DONE,
@@ -34,6 +30,7 @@ from tests.core.test_decision_table import (
     plan_for,
     rows,
 )
+from tests.core.worlds import a_world
 
 Line = tuple[Action, Reason, str | None, str | None]
 
@@ -190,7 +187,9 @@ def test_create_first_renames_the_marker_before_the_new_job_is_created() -> None
 
 @pytest.mark.parametrize("protect", [None, True])
 def test_destroy_spares_a_protected_job_of_the_old_key(protect: bool | None) -> None:
-    plan = destroy(a_stack(renamed(lifecycle={"protect": protect})), was(protected=not protect))
+    plan = a_world(
+        a_stack(renamed(lifecycle={"protect": protect})), was(protected=not protect)
+    ).destroy_plan()
     assert [(one.action, one.reason) for one in plan.actions] == [(Action.BLOCKED, Reason.PROTECTED)]
 
 
@@ -226,7 +225,8 @@ def test_old_key_is_not_terminated_when_the_new_one_is_out_of_view(is_partial: b
 def test_drift_of_the_old_key_is_that_of_the_new_one(
     job: ObservedJob, memory: HistorySnapshot, classes: list[str]
 ) -> None:
-    assert drift_classes(a_stack(renamed()), job, memory=memory) == classes
+    drift = a_world(a_stack(renamed()), job, memory=memory).drift().drift
+    assert [item.class_.value for item in drift] == classes
 
 
 def test_key_rename_keeps_flags_and_text_of_an_older_revision() -> None:
@@ -253,10 +253,7 @@ def test_renamed_job_is_owned_by_its_id_part_and_a_copy_is_not() -> None:
     assert lines(plan_for(a_stack(desired), job, copy)) == [(Action.KEEP, Reason.UNCHANGED, "old", "old")]
 
 
-# --- the next revision of a renamed key
-
-
-# --- several old keys, and both keys with revisions
+# --- both keys with revisions
 
 
 @pytest.mark.parametrize("done", [0, 1, 2])
@@ -279,37 +276,18 @@ def test_key_rename_with_the_next_revision_already_created_is_no_conflict() -> N
     ]
 
 
-# --- what is not there, or not wanted
-
-
 def test_destroy_terminates_the_job_of_the_old_key() -> None:
     stack = a_stack(renamed(), a_job("b"))
-    plan = destroy(stack, was(), seen(a_job("b")))
+    plan = a_world(stack, was(), seen(a_job("b"))).destroy_plan()
     assert lines(plan) == [
         (Action.TERMINATE, Reason.DESTROYED, "b", None),
         (Action.TERMINATE, Reason.DESTROYED, "old", None),
     ]
 
 
-# --- views
-
-
 def test_unreadable_job_of_the_old_key_makes_the_new_key_unknown() -> None:
-    from reconciler.core.observed import Unreadable
-
     plan = plan_for(a_stack(renamed()), unreadable=(Unreadable("status is missing", name="old"),))
     assert [(a.key, a.action) for a in plan.actions] == [("new", Action.UNKNOWN)]
-
-
-# --- drift
-
-
-def drift_classes(stack: Stack, *jobs: ObservedJob, memory: HistorySnapshot = NO_HISTORY) -> list[str]:
-    look = a_look(stack, *jobs, memory=memory)
-    report = make_drift_report(
-        stack, look, PlanContext(STACK, at_s=NOW), TARGET, manifest_digest="", version="0"
-    )
-    return [item.class_.value for item in report.drift]
 
 
 # --- with the history store
@@ -346,16 +324,6 @@ def test_reused_old_key_without_history_is_created_after_the_renamed_job() -> No
     assert [(a.key, a.action) for a in plan.actions] == [("new", Action.KEEP), ("old", Action.CREATE)]
     assert plan.actions[1].after is not None
     assert plan.actions[1].after.name == "old-r2"
-
-
-def destroy(stack: Stack, *jobs: ObservedJob) -> Plan:
-    look = a_look(stack, *jobs)
-    return make_destroy_plan(stack, look, PlanContext(STACK), TARGET, manifest_digest="", version="0")
-
-
-def a_look(stack: Stack, *jobs: ObservedJob, memory: HistorySnapshot = NO_HISTORY) -> Snapshot:
-    declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
-    return Snapshot(sort_by_key(Observation(jobs), STACK, declared), memory=memory)
 
 
 # --- a renaming that nobody wrote down

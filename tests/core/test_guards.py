@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
 
 from reconciler.core.lifecycle import Lifecycle, ReplaceOrder
-from reconciler.core.observed import Observation, ObservedJob
-from reconciler.core.ownership import sort_by_key
+from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Limits, Policy, Stack
 from reconciler.core.values import PreflightReason
 from reconciler.decide.guards import REFUSES_THE_PLAN, CatalogCheck, blockers
-from reconciler.decide.key_state import PlanContext, Snapshot
+from reconciler.decide.key_state import PlanContext
 from reconciler.decide.plan import (
     Action,
     Allowances,
@@ -25,7 +23,7 @@ from reconciler.decide.plan import (
     PreflightFinding,
     Reason,
 )
-from reconciler.decide.planner import guarded_plan, make_destroy_plan, propose_plan
+from reconciler.decide.planner import guarded_plan, propose_plan
 from reconciler.errors import ExitCode
 from reconciler.render.groups import explain_group, fold_alike, look_of_action
 from tests.builders import HOUR, STACK, TARGET, a_job, a_stack, absent, seen
@@ -33,6 +31,7 @@ from tests.core.history import a_memory, past
 from tests.core.test_cost import bounded
 from tests.core.test_decision_table import declared_as, observed_as, plan_for, rows, spelled
 from tests.core.test_policies import a_policy
+from tests.core.worlds import a_world
 
 OLD: dict[str, Any] = {"algorithm__parameters": {"lr": 9}}
 
@@ -101,10 +100,6 @@ def with_more(case: Case, *jobs: DesiredJob) -> Case:
 
 def over_budget() -> Case:
     return Case(a_stack(bounded("big", hours=100, nodes=1), limits=Limits(node_hours=50)), [])
-
-
-def by_id(jobs: Iterable[ObservedJob]) -> dict[str, ObservedJob]:
-    return {job.id: job for job in jobs}
 
 
 STOPS = {
@@ -218,8 +213,8 @@ def test_key_that_a_policy_denies_is_not_counted_by_a_guard() -> None:
 
 def test_key_that_preflight_blocks_is_not_counted_by_a_guard() -> None:
     stack, jobs, _ = rerunning(5, 5)
-    snapshot = Snapshot(sort_by_key(Observation(tuple(jobs)), STACK, stack.declared_keys), by_id(jobs))
-    proposed = propose_plan(stack, snapshot, PlanContext(STACK, limits=stack.limits), TARGET)
+    look = a_world(stack, *jobs).look
+    proposed = propose_plan(stack, look, PlanContext(STACK, limits=stack.limits), TARGET)
     finding = PreflightFinding(key="edited-0", reason=PreflightReason.FLAVOR_NOT_OFFERED, detail="no")
     plan = guarded_plan(proposed, manifest_digest="", version="0", checked=CatalogCheck((finding,)))
     assert {action.key: action.reason for action in plan.blocked} == {"edited-0": Reason.PREFLIGHT}
@@ -587,8 +582,7 @@ def test_destroy_is_exempt_from_guards_and_keeps_protected_jobs() -> None:
         a_job("declared", lifecycle={"protect": True}),
         a_job("released", lifecycle={"protect": False}),
     )
-    look = Snapshot(sort_by_key(Observation(tuple(jobs)), "vision", stack.declared_keys), {})
-    plan = make_destroy_plan(stack, look, PlanContext("vision"), TARGET, manifest_digest="", version="0")
+    plan = a_world(stack, *jobs).destroy_plan()
     by_action = {a: [x.key for x in plan.actions if x.action is a] for a in Action}
     assert by_action[Action.TERMINATE] == [str(n) for n in range(6)]
     assert by_action[Action.BLOCKED] == ["declared", "marked", "released"]

@@ -14,19 +14,17 @@ from typing import Any
 import pytest
 
 from reconciler.core.body import CURRENT, digest_of
-from reconciler.core.observed import Observation
-from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
 from reconciler.core.scalar import spelled
 from reconciler.core.stack import DesiredJob
-from reconciler.decide.key_state import Snapshot
 from reconciler.decide.plan import Action, Reason
 from reconciler.decide.planner import details_needed, rests_on_memory
 from reconciler.manifest import load
 from reconciler.plan_file import failed_preconditions
-from tests.builders import NOW, STACK, a_job, a_stack, made_by_0_1_0, seen
+from tests.builders import NOW, a_job, a_stack, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import decided, plan_for
+from tests.core.worlds import a_look
 
 CORPUS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("digests_of_0_1_0.json").read_text())
 
@@ -90,7 +88,7 @@ def test_job_created_by_version_0_1_0_is_kept(entry: dict[str, Any], phase: Phas
 def test_plan_for_an_unchanged_job_of_0_1_0_reads_no_details_and_no_history() -> None:
     desired = a_job(**SPELLED)
     stack, job = a_stack(desired), seen(made_by_0_1_0(desired))
-    look = Snapshot(sort_by_key(Observation((job,)), STACK, stack.declared_keys))
+    look = a_look(stack, job)
     assert details_needed(stack, look) == ()
     assert not rests_on_memory(stack, look, {})
 
@@ -133,7 +131,7 @@ def test_update_of_a_job_of_0_1_0_keeps_its_digest_and_records_its_declaration()
 def test_saved_plan_of_a_create_with_the_old_digest_is_stale() -> None:
     stack = a_stack(a_job())
     plan = plan_for(stack)
-    look = Snapshot(sort_by_key(Observation(()), STACK, stack.declared_keys))
+    look = a_look(stack)
     assert failed_preconditions(plan, look, NOW) == ()
     [action] = plan.actions
     assert action.after is not None

@@ -13,15 +13,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from reconciler.core.observed import Observation, ObservedJob, Unreadable
-from reconciler.core.ownership import sort_by_key
+from reconciler.core.observed import ObservedJob, Unreadable
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.scalar import spelled
 from reconciler.core.settings import VariableSource
 from reconciler.core.stack import DesiredJob, Stack, Target
 from reconciler.core.values import LOCAL
-from reconciler.decide.key_state import Snapshot
 from reconciler.decide.plan import Action, Plan
 from reconciler.decide.saved_plan import SavedOptions
 from reconciler.errors import Diagnostic
@@ -33,10 +31,10 @@ from reconciler.plan_file import (
     sealed,
 )
 from reconciler.secrets import SecretText, show
-from tests.builders import HOUR, NOW, STACK, a_job, a_stack, absent, made_by_0_1_0, seen
+from tests.builders import HOUR, NOW, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import AB, DONE, OLD, TD, C, F, P, R, T, plan_for
-from tests.core.worlds import World, worlds
+from tests.core.worlds import World, a_look, worlds
 
 VERSION = "0"
 OPTIONS = SavedOptions(target=Target(kind=LOCAL), root=".")
@@ -155,16 +153,6 @@ def test_action_without_execution_has_no_body() -> None:
 
 
 # --- what moved x what happens
-
-
-def a_look(
-    stack: Stack,
-    *jobs: ObservedJob,
-    memory: HistorySnapshot = NO_HISTORY,
-    unreadable: tuple[Unreadable, ...] = (),
-) -> Snapshot:
-    declared = stack.declared_keys | frozenset(stack.jobs) | stack.former_keys
-    return Snapshot(sort_by_key(Observation(jobs, unreadable), STACK, declared), memory=memory)
 
 
 def moved(

@@ -9,18 +9,16 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.observed import Observation, ObservedJob
-from reconciler.core.ownership import sort_by_key
+from reconciler.core.observed import ObservedJob
 from reconciler.core.record import HistorySnapshot, RecordedRevision, RevisionId
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.decide.drift import make_drift_report
-from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
-from reconciler.decide.planner import make_destroy_plan, rests_on_memory
+from reconciler.decide.planner import rests_on_memory
 from reconciler.decide.renames import SweepEntries, values_in
-from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
+from tests.builders import HOUR, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import DONE, C, F, P, R, T, around, plan_for
+from tests.core.worlds import a_look, a_world
 
 __all__ = ["around"]  # every row in three workspaces
 
@@ -275,23 +273,11 @@ def test_hint_that_is_followed_leaves_updates_only(phase: str) -> None:
 # --- drift, and destroy
 
 
-def look(stack: Stack, *jobs: ObservedJob, memory: HistorySnapshot) -> Snapshot:
-    declared = stack.declared_keys | frozenset(stack.jobs)
-    return Snapshot(sort_by_key(Observation(tuple(jobs)), STACK, declared), memory=memory)
-
-
 @pytest.mark.parametrize("is_recorded", [True, False])
 def test_member_in_conflict_is_pending_and_no_drift(is_recorded: bool) -> None:
     memory = a_memory(*(past(job, phase=R) for job in BEFORE)) if is_recorded else HistorySnapshot()
     stack = a_stack(*AFTER)
-    report = make_drift_report(
-        stack,
-        look(stack, *running(BEFORE), memory=memory),
-        PlanContext(STACK, at_s=NOW),
-        TARGET,
-        manifest_digest="sha256:0",
-        version="0",
-    )
+    report = a_world(stack, *running(BEFORE), details={}, memory=memory).drift()
     assert [entry for entry in report.drift if entry.key in {job.key for job in BEFORE}] == []
     assert {one.key: one.detail for one in report.pending if one.key in {job.key for job in BEFORE}} == {
         job.key: f"no longer produced by s; {job.key} (Running)" for job in BEFORE
@@ -299,15 +285,7 @@ def test_member_in_conflict_is_pending_and_no_drift(is_recorded: bool) -> None:
 
 
 def test_destroy_ends_former_members_whatever_they_have_done() -> None:
-    stack = a_stack(*AFTER)
-    plan = make_destroy_plan(
-        stack,
-        look(stack, *running(BEFORE), memory=HistorySnapshot()),
-        PlanContext(STACK, at_s=NOW, destroys=True),
-        TARGET,
-        manifest_digest="sha256:0",
-        version="0",
-    )
+    plan = a_world(a_stack(*AFTER), *running(BEFORE)).destroy_plan()
     assert {(a.action, a.reason) for a in plan.actions} == {(Action.TERMINATE, Reason.DESTROYED)}
 
 
@@ -323,4 +301,4 @@ def test_active_job_that_may_be_a_former_member_asks_the_history(stack: Stack, a
         for job in jobs
         if job.marker
     }
-    assert rests_on_memory(stack, look(stack, *jobs, memory=HistorySnapshot()), known) is asks
+    assert rests_on_memory(stack, a_look(stack, *jobs), known) is asks

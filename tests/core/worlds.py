@@ -19,7 +19,7 @@ from reconciler.decide.actions import KeyDecision
 from reconciler.decide.drift import DriftReport, make_drift_report
 from reconciler.decide.key_state import PlanContext, Snapshot
 from reconciler.decide.plan import NO_ALLOWANCES, Allowances, Plan
-from reconciler.decide.planner import decisions_of, make_plan
+from reconciler.decide.planner import decisions_of, make_destroy_plan, make_plan
 from reconciler.secrets import SecretText
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, made_by_0_1_0, seen
 from tests.core.history import a_memory, past
@@ -54,13 +54,12 @@ class World:
 
     def plan(self) -> Plan:
         """What is planned for it."""
-        return make_plan(
-            self.stack,
-            self.look,
-            self.context,
-            TARGET,
-            manifest_digest="sha256:0",
-            version="0",
+        return make_plan(self.stack, self.look, self.context, TARGET, manifest_digest="sha256:0", version="0")
+
+    def destroy_plan(self) -> Plan:
+        """What destroy would do."""
+        return make_destroy_plan(
+            self.stack, self.look, self.context, TARGET, manifest_digest="sha256:0", version="0"
         )
 
 
@@ -184,3 +183,8 @@ def a_world(
     ownership = sort_by_key(Observation(jobs, unreadable), STACK, names)
     known = {job.id: job for job in jobs} if details is None else details
     return World(stack, Snapshot(ownership, known, memory=memory))
+
+
+def a_look(stack: Stack, *jobs: ObservedJob, **more: Any) -> Snapshot:
+    """What was seen of a stack, without any details."""
+    return a_world(stack, *jobs, details={}, **more).look
