@@ -12,29 +12,16 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 PER_PAGE = 2
-_COMMENTS = re.compile(r"repos/([^/]+/[^/]+)/issues/(\d+)/comments")
-_COMMENT = re.compile(r"repos/([^/]+/[^/]+)/issues/comments/(\d+)")
-_PULLS = re.compile(r"repos/([^/]+/[^/]+)/commits/([0-9a-f]{40})/pulls")
+_COMMENTS, _COMMENT = r"repos/[^/]+/[^/]+/issues/(\d+)/comments", r"repos/[^/]+/[^/]+/issues/comments/(\d+)"
+_PULLS = r"repos/[^/]+/[^/]+/commits/([0-9a-f]{40})/pulls"
 
 
 class Refused(Exception):
     """What `gh` ends with when it is refused."""
-
-
-def main(state: Path, arguments: list[str]) -> None:
-    """Carry one call out."""
-    if not os.environ.get("GH_TOKEN"):
-        raise Refused("set the GH_TOKEN environment variable")
-    if arguments[:2] == ["run", "download"]:
-        _download(state, arguments[2:])
-    else:
-        assert arguments[0] == "api", arguments
-        _api(state, arguments[1:])
 
 
 def _may(what: str, *levels: str) -> None:
@@ -42,11 +29,10 @@ def _may(what: str, *levels: str) -> None:
         raise Refused(f"HTTP 403: Resource not accessible by integration ({what})")
 
 
-def _download(state: Path, arguments: list[str]) -> None:
+def download(state: Path, arguments: list[str]) -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("run")
-    parser.add_argument("--repo", required=True)
-    parser.add_argument("--name", required=True)
+    for name in ("run", "--repo", "--name"):
+        parser.add_argument(name)
     asked = parser.parse_args(arguments)
     _may("actions", "read")
     found = state / "artifacts" / asked.run / asked.name
@@ -55,67 +41,58 @@ def _download(state: Path, arguments: list[str]) -> None:
     shutil.copytree(found, Path.cwd(), dirs_exist_ok=True)
 
 
-def _api(state: Path, arguments: list[str]) -> None:
+def api(state: Path, arguments: list[str]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("path")
     parser.add_argument("--method", default="GET")
     parser.add_argument("--paginate", action="store_true")
     parser.add_argument("--silent", action="store_true")
-    parser.add_argument("--field")
+    parser.add_argument("--field", default="body=@/dev/null")
     parser.add_argument("--jq", default=".")
     asked = parser.parse_args(arguments)
-    pages = _pages(_answer(state, asked.method, asked.path, _body(asked.field)))
-    for page in pages if asked.paginate else [next(pages)]:
+    assert asked.field.startswith("body=@")
+    answer = _answer(state, asked.method, asked.path, Path(asked.field[6:]).read_text(encoding="utf-8"))
+    pages = [answer]
+    if isinstance(answer, list):
+        pages = [answer[start : start + PER_PAGE] for start in range(0, len(answer) or 1, PER_PAGE)]
+    for page in pages if asked.paginate else pages[:1]:
         if not asked.silent:
             subprocess.run(["jq", "-r", asked.jq], input=json.dumps(page), text=True, check=True)
 
 
-def _body(field: str | None) -> str:
-    if field is None:
-        return ""
-    name, _, file = field.partition("=@")
-    assert name == "body"
-    return Path(file).read_text(encoding="utf-8")
-
-
-def _pages(answer: Any) -> Iterator[Any]:
-    if not isinstance(answer, list):
-        yield answer
-        return
-    for start in range(0, len(answer) or 1, PER_PAGE):
-        yield answer[start : start + PER_PAGE]
-
-
 def _answer(state: Path, method: str, path: str, body: str) -> Any:
-    file = state / "comments.json"
-    comments: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
-    if found := _PULLS.fullmatch(path):
+    if re.fullmatch(_PULLS, path):
         _may("contents", "read")
         _may("pull-requests", "read", "write")
         return json.loads((state / "pulls.json").read_text(encoding="utf-8"))
-    if method == "GET":
-        found = _COMMENTS.fullmatch(path)
-        assert found, path
-        _may("pull-requests", "read", "write")
-        return [comment for comment in comments if comment["number"] == int(found[2])]
-    _may("pull-requests", "write")
-    if method == "POST":
-        found = _COMMENTS.fullmatch(path)
-        assert found, path
-        user = {"login": "github-actions[bot]"}
-        comments.append({"id": 100 + len(comments), "number": int(found[2]), "user": user, "body": body})
-    else:
-        found = _COMMENT.fullmatch(path)
-        assert found, path
-        assert method == "PATCH"
-        [comment] = [comment for comment in comments if comment["id"] == int(found[2])]
-        comment["body"] = body
+    found = re.fullmatch(_COMMENT if method == "PATCH" else _COMMENTS, path)
+    assert found, (method, path)
+    number, file = int(found[1]), state / "comments.json"
+    comments: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    _may("pull-requests", "write", *(["read"] if method == "GET" else []))
+    match method:
+        case "GET":
+            return [comment for comment in comments if comment["number"] == number]
+        case "POST":
+            user = {"login": "github-actions[bot]"}
+            comments.append({"id": 100 + len(comments), "number": number, "user": user, "body": body})
+        case "PATCH":
+            [comment] = [comment for comment in comments if comment["id"] == number]
+            comment["body"] = body
     file.write_text(json.dumps(comments), encoding="utf-8")
     return {}
 
 
 if __name__ == "__main__":
+    directory, (command, *rest) = Path(sys.argv[1]), sys.argv[2:]
     try:
-        main(Path(sys.argv[1]), sys.argv[2:])
+        if not os.environ.get("GH_TOKEN"):
+            raise Refused("set the GH_TOKEN environment variable")
+        if command == "run":
+            assert rest.pop(0) == "download"
+            download(directory, rest)
+        else:
+            assert command == "api"
+            api(directory, rest)
     except Refused as refused:
         sys.exit(f"gh: {refused}")

@@ -7,10 +7,10 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ruamel.yaml import YAML
 
@@ -31,7 +31,6 @@ class JobRun:
 
     @property
     def log(self) -> str:
-        """What all steps said."""
         return "".join(self.logs.values())
 
 
@@ -39,8 +38,8 @@ class GitHub:
     """A repository on GitHub: its git repository, secrets, variables, comments and artifacts."""
 
     def __init__(self, directory: Path, repository: Path, secrets: Mapping[str, str]) -> None:
-        self.directory, self._repository = directory, repository
-        self._runs = count(4_000_000_001)
+        self.directory, self.repository = directory, repository
+        self.numbers = count(4_000_000_001)
         self.secrets = dict(secrets)
         self.variables = {"RECONCILER": RECONCILER}
         self.tokens: set[str] = set()
@@ -49,18 +48,14 @@ class GitHub:
         self.save("comments", [])
         self.save("pulls", [])
         gh = shlex.join([sys.executable, str(Path(__file__).parent / "fake_gh.py"), str(directory)])
-        self._shell = Shell(directory / "shell", {"gh": f'#!/bin/sh\nexec {gh} "$@"\n'})
+        self.shell = Shell(directory / "shell", {"gh": f'#!/bin/sh\nexec {gh} "$@"\n'})
 
     @property
     def comments(self) -> list[dict[str, Any]]:
         """The comments on all pull requests, the oldest first."""
-        found: list[dict[str, Any]] = json.loads(
-            (self.directory / "comments.json").read_text(encoding="utf-8")
-        )
-        return found
+        return list(json.loads((self.directory / "comments.json").read_text(encoding="utf-8")))
 
     def comment(self, user: str, body: str, number: int = 7) -> None:
-        """Somebody comments on a pull request."""
         comments = self.comments
         comments.append({"id": 100 + len(comments), "number": number, "user": {"login": user}, "body": body})
         self.save("comments", comments)
@@ -80,15 +75,17 @@ class GitHub:
         only: Sequence[str] = (),
     ) -> Run:
         """Run the jobs of a workflow whose conditions hold, or only those that are named."""
-        started = Event(event, commit, payload or {})
-        return Run(self, YAML(typ="safe").load(workflow), started).run(only)
+        run = Run(self, workflow, event, commit, payload or {})
+        run.run(only)
+        self.logs.append(run.text)
+        return run
 
     def jobs_of(self, workflow: Path, event: str, payload: Mapping[str, Any]) -> list[str]:
         """The names of the jobs that an event starts."""
-        return Run(self, YAML(typ="safe").load(workflow), Event(event, "", payload)).starting()
+        run = Run(self, workflow, event, "", payload)
+        return [name for name, job in run.workflow["jobs"].items() if holds(job.get("if"), run.context(job))]
 
     def artifact(self, run: Run, name: str) -> list[Path]:
-        """The files of an artifact."""
         return sorted((self.directory / "artifacts" / run.number / name).iterdir())
 
     @property
@@ -103,34 +100,22 @@ class GitHub:
         (self.directory / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")
 
 
-class Event(NamedTuple):
-    """What starts a run, and on which commit."""
-
-    name: str
-    commit: str
-    payload: Mapping[str, Any]
-
-
 class Run(dict[str, JobRun]):
     """One run of a workflow: its jobs by name; those that are skipped are missing."""
 
-    def __init__(self, github: GitHub, workflow: Mapping[str, Any], event: Event) -> None:
+    def __init__(
+        self, github: GitHub, workflow: Path, event: str, commit: str, payload: Mapping[str, Any]
+    ) -> None:
         super().__init__()
-        assert event.name in workflow["on"]
-        self._github, self._workflow = github, workflow
-        self.number = str(next(github._runs))
-        self._event: dict[str, Any] = {
-            "event_name": event.name,
-            "event": event.payload,
-            "repository": REPOSITORY,
-            "sha": event.commit,
-            "run_id": self.number,
-        }
+        self._github, self.workflow = github, YAML(typ="safe").load(workflow)
+        assert event in self.workflow["on"]
+        self.number = str(next(github.numbers))
+        about = {"repository": REPOSITORY, "sha": commit, "run_id": self.number, "event_name": event}
+        self._event: dict[str, Any] = {**about, "event": payload}
         self._directory = github.directory / "runs" / self.number
 
     @property
     def failed(self) -> bool:
-        """Whether a job failed."""
         return any(job.failed for job in self.values())
 
     @property
@@ -138,74 +123,55 @@ class Run(dict[str, JobRun]):
         """All that the run shows to whoever may look at it."""
         return "".join(job.log + job.summary for job in self.values())
 
-    def starting(self) -> list[str]:
-        """The names of the jobs whose conditions hold."""
-        jobs = self._workflow["jobs"]
-        return [name for name, job in jobs.items() if holds(job.get("if"), self._context(job))]
+    def run(self, only: Sequence[str]) -> None:
+        """Run the jobs, each after the one that it needs."""
+        for name, job in self.workflow["jobs"].items():
+            if not only or name in only:
+                needed = {one: self.get(one) for one in [job.get("needs")] if one}
+                context = self.context(job)
+                context["needs"] = {one: asdict(done) for one, done in needed.items() if done}
+                if holds(
+                    job.get("if"), context, failed=any(not one or one.failed for one in needed.values())
+                ):
+                    self[name] = self._job(name, job, context)
 
-    def run(self, only: Sequence[str]) -> Run:
-        """Run the jobs, each after those that it needs."""
-        for name, job in self._workflow["jobs"].items():
-            if only and name not in only:
-                continue
-            needed = [job["needs"]] if "needs" in job else []
-            failed = any(one not in self or self[one].failed for one in needed)
-            context = {
-                **self._context(job),
-                "needs": {one: self[one].__dict__ for one in needed if one in self},
-            }
-            if holds(job.get("if"), context, failed=failed):
-                self[name] = self._job(name, job, context)
-        self._github.logs.append(self.text)
-        return self
-
-    def _context(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        granted = job.get("permissions", self._workflow["permissions"])
+    def context(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        granted = job.get("permissions", self.workflow["permissions"])
         token = ".".join(["ghs", *(f"{name}-{level}" for name, level in granted.items())])
         self._github.tokens.add(token)
-        return {
-            "github": {**self._event, "token": token},
-            "vars": self._github.variables,
-            "secrets": self._github.secrets,
-        }
+        event = {**self._event, "token": token}
+        return {"github": event, "vars": self._github.variables, "secrets": self._github.secrets}
 
     def _job(self, name: str, job: Mapping[str, Any], context: dict[str, Any]) -> JobRun:
         done = JobRun()
-        workspace, files = self._directory / name / "workspace", self._directory / name
+        files = self._directory / name
+        workspace, summary = files / "workspace", files / "summary.md"
         workspace.mkdir(parents=True)
         context = {**context, "steps": {}}
-        runner = self._variables(workspace) | {"GITHUB_STEP_SUMMARY": str(files / "summary.md")}
+        runner = {
+            f"GITHUB_{key.upper()}": str(self._event[key])
+            for key in ("repository", "sha", "run_id", "event_name")
+        }
+        runner |= {"GITHUB_ACTIONS": "true", "CI": "true", "GITHUB_WORKSPACE": str(workspace)}
         for number, step in enumerate(job["steps"]):
             if not holds(step.get("if"), context, failed=done.failed):
                 continue
             output = files / f"output-{number}"
-            environ = {**runner, "GITHUB_OUTPUT": str(output)}
-            for where in (self._workflow, job, step):
+            environ = {**runner, "GITHUB_STEP_SUMMARY": str(summary), "GITHUB_OUTPUT": str(output)}
+            for where in (self.workflow, job, step):
                 environ |= {key: filled_in(value, context) for key, value in where.get("env", {}).items()}
             label = step.get("name") or step.get("run") or step["uses"]
             if "run" in step:
                 assert "${{" not in step["run"], "text from outside would be a part of the script"
-                ended = self._github._shell.run(step["run"], workspace, environ)
+                ended = self._github.shell.run(step["run"], workspace, environ)
                 done.failed |= ended.code != 0
                 done.logs[label] = f"{ended.log}exit code {ended.code}\n"
             else:
                 self._use(step["uses"].partition("@")[0], step.get("with", {}), workspace)
             context["steps"][step.get("id", label)] = {"outputs": read_assignments(output)}
-        summary = files / "summary.md"
         done.summary = summary.read_text(encoding="utf-8") if summary.exists() else ""
         done.outputs = {key: filled_in(value, context) for key, value in job.get("outputs", {}).items()}
         return done
-
-    def _variables(self, workspace: Path) -> dict[str, str]:
-        return {
-            "GITHUB_ACTIONS": "true",
-            "CI": "true",
-            "GITHUB_WORKSPACE": str(workspace),
-            "GITHUB_REPOSITORY": REPOSITORY,
-            "GITHUB_SHA": self._event["sha"],
-            "GITHUB_RUN_ID": self.number,
-            "GITHUB_EVENT_NAME": self._event["event_name"],
-        }
 
     def _use(self, action: str, options: Mapping[str, Any], workspace: Path) -> None:
         store = self._github.directory / "artifacts" / self.number
@@ -213,7 +179,7 @@ class Run(dict[str, JobRun]):
             case "actions/checkout":
                 assert options["persist-credentials"] is False
                 depth = int(options.get("fetch-depth", 1))
-                check_out(self._github._repository, self._event["sha"], workspace, depth)
+                check_out(self._github.repository, self._event["sha"], workspace, depth)
             case "actions/setup-python":
                 pass
             case "actions/upload-artifact":

@@ -97,13 +97,7 @@ class GitLab:
                 done[name] = self._job(pipeline, job, variables, [done[one] for one in job.get("needs", [])])
         return done
 
-    def _job(
-        self,
-        pipeline: Mapping[str, Any],
-        job: Mapping[str, Any],
-        variables: Mapping[str, str],
-        needed: list[JobRun],
-    ) -> JobRun:
+    def _job(self, pipeline: Any, job: Any, variables: Mapping[str, str], needed: list[JobRun]) -> JobRun:
         number = str(next(self._jobs))
         checkout = self._directory / "jobs" / number / "checkout"
         check_out(self._repository, variables["CI_COMMIT_SHA"], checkout)
@@ -118,20 +112,17 @@ class GitLab:
         ended = self._shell.run(script, checkout, environ)
         self.logs.append(ended.log)
         done = JobRun(number, ended.code, ended.log)
-        self._keep(done, job.get("artifacts", {}), checkout)
-        return done
-
-    def _artifacts(self, number: str) -> Path:
-        return self._directory / "jobs" / number / "artifacts"
-
-    def _keep(self, done: JobRun, artifacts: Mapping[str, Any], checkout: Path) -> None:
-        kept = self._artifacts(done.id)
+        kept, artifacts = self._artifacts(number), job.get("artifacts", {})
         kept.mkdir()
         reports = artifacts.get("reports", {})
         for name in [*artifacts.get("paths", []), *reports.values()]:
             if (file := checkout / name).exists():
                 shutil.copyfile(file, kept / name)
         done.handed_on = read_assignments(checkout / reports.get("dotenv", "-"))
+        return done
+
+    def _artifacts(self, number: str) -> Path:
+        return self._directory / "jobs" / number / "artifacts"
 
     def answer(self, method: str, path: str, query: Mapping[str, list[str]], body: Any) -> Any:
         """What the API says: a value, a page of a list, or the bytes of a file."""
