@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -79,15 +79,6 @@ def test_four_members_of_a_sweep_are_shown_one_by_one() -> None:
     assert text_of(plan_for(a_stack(*sweep(keys(FOLDED_FROM - 1))))).count("+ create") == 4
 
 
-@pytest.mark.parametrize("change", [{"description": "new"}, {"algorithm__parameters": {"lr": 3}}])
-def test_sixty_jobs_with_one_shared_change_are_ten_lines(change: Mapping[str, Any]) -> None:
-    stack = a_stack(*(a_job(key, **change) for key in keys(60)))
-    phase = "Running" if "description" in change else "Completed"
-    text = text_of(plan_for(stack, *(seen(a_job(key), phase=phase) for key in keys(60))))
-    assert len(text.splitlines()) <= 10, text
-    assert "60 jobs" in text
-
-
 @pytest.mark.parametrize("action", [Action.REPLACE, Action.TERMINATE, Action.UNKNOWN, Action.CONFLICT])
 def test_list_of_keys_that_a_person_must_read_is_never_cut(action: Action) -> None:
     names = keys(MANY)
@@ -118,10 +109,6 @@ def test_revisions_that_differ_stand_beside_the_keys() -> None:
     jobs = [seen(a_job(key, **OLD), revision=1 + number % 2) for number, key in enumerate(names)]
     text = text_of(plan_for(a_stack(*map(a_job, names)), *jobs))
     assert "job-00 r2, job-01 r3, job-02 r2" in text
-
-
-def test_verbose_plan_shows_each_key_by_itself() -> None:
-    assert text_of(plan_for(a_stack(*sweep(keys(9)))), View(verbose=True)).count("+ create") == 9
 
 
 def test_json_is_never_folded() -> None:
