@@ -28,11 +28,9 @@ CONTEXT = PlanContext(STACK, at_s=NOW)
 JOB_ID = "0123abcd-0000-0000-0000-000000000000"
 
 
-def unmanaged(
-    job: ObservedJob, *, name: str = "by-hand", text: str = "", job_id: str = JOB_ID
-) -> ObservedJob:
+def unmanaged(job: ObservedJob, *, name: str = "by-hand", text: str = "") -> ObservedJob:
     """A job that somebody started by hand."""
-    return replace(job, id=job_id, name=name, description=text)
+    return replace(job, id=JOB_ID, name=name, description=text)
 
 
 def taken(
@@ -40,12 +38,11 @@ def taken(
     job: ObservedJob,
     *others: ObservedJob,
     past: tuple[PastRevision, ...] = (),
-    unreadable: tuple[Unreadable, ...] = (),
-    problem: str | None = None,
     accept: bool = False,
+    **more: Any,
 ) -> Adoption:
     """What adopt makes of a job, beside the others in the workspace."""
-    observation = Observation((job, *others), unreadable, problem=problem)
+    observation = Observation((job, *others), **more)
     ownership = sort_by_key(observation, STACK, frozenset({desired.key}))
     memory = HistorySnapshot({desired.key: past} if past else {})
     state = state_of(desired.key, desired, Snapshot(ownership, memory=memory), CONTEXT)
@@ -179,7 +176,7 @@ def test_declared_rerun_is_no_difference_for_adoption() -> None:
 
 A = a_job()
 FREE_JOB = unmanaged(reported(A))
-OTHER_DIGEST = "b" + "0" * 12
+OTHER = "b" + "0" * 12
 LR_9, LONG = a_job(algorithm__parameters={"lr": 9}), a_job(description="x" * 230)
 
 
@@ -199,13 +196,7 @@ TERMINATING, DREAMING = (replace(FREE_JOB, phase_text=phase) for phase in ("Term
         (A, [seen(A, stack="other")], CONFLICT, Reason.NAME_TAKEN, "first (there: reconciler release a)"),
         (absent(), [FREE_JOB], CONFLICT, Reason.STATE_ABSENT, "state: absent"),
         (A, [ELSEWHERE], CONFLICT, NOT_ADOPTABLE, "is in workspace 7, and the target in workspace 0"),
-        (
-            A,
-            [FREE_JOB, seen(A, digest=OTHER_DIGEST)],
-            CONFLICT,
-            IN_USE,
-            "is Running; terminate it or release",
-        ),
+        (A, [FREE_JOB, seen(A, digest=OTHER)], CONFLICT, IN_USE, "is Running; terminate it or release"),
         (A, [FREE_JOB, seen(A, phase=Phase.TERMINATING)], CONFLICT, IN_USE, "is Terminating"),
         (A, [FREE_JOB, seen(A, phase="Dreaming")], CONFLICT, IN_USE, "Dreaming"),
         (A, [TERMINATING], BLOCKED, Reason.WRONG_PHASE, "terminated; legal once the job has ended"),
@@ -255,26 +246,20 @@ def released(*jobs: ObservedJob, desired: DesiredJob | None = A, **more: Any) ->
 @pytest.mark.parametrize("desired", [A, None], ids=["declared", "not declared"])
 def test_release_removes_the_marker_of_every_revision_oldest_first(desired: DesiredJob | None) -> None:
     jobs = (
-        seen(A, revision=2, protected=True, text="their words"),
+        seen(A, revision=3, protected=True, text="their words"),
         seen(A, phase=Phase.COMPLETED),
-        seen(A, stack="other", name="a-r3", revision=3),
+        seen(A, revision=2, phase=Phase.TERMINATING),
+        seen(A, stack="other", name="a-r4", revision=4),
         unmanaged(seen(A), text=f"x reconciler.{STACK}.a.r1.{A.digest}"),
     )
     actions = released(*jobs, desired=desired)
     assert [(a.action, a.reason, a.before.revision) for a in actions] == [
         (Action.UPDATE, Reason.RELEASED, 1),
-        (Action.UPDATE, Reason.RELEASED, 2),
+        (Action.BLOCKED, Reason.WRONG_PHASE, 2),  # one that cannot be written on holds no other back
+        (Action.UPDATE, Reason.RELEASED, 3),
     ]
-    assert actions[1].desired == {"description": "their words"}
+    assert actions[2].desired == {"description": "their words"}
     assert all(action.after is None for action in actions)
-
-
-def test_release_blocks_an_unwritable_revision_and_releases_the_others() -> None:
-    actions = released(seen(A, phase=Phase.TERMINATING), seen(A, revision=2, phase=Phase.FAILED))
-    assert [(a.action, a.reason) for a in actions] == [
-        (Action.BLOCKED, Reason.WRONG_PHASE),
-        (Action.UPDATE, Reason.RELEASED),
-    ]
 
 
 def test_release_of_an_unreadable_job_is_unknown() -> None:
@@ -314,25 +299,27 @@ def of_old(**more: Any) -> ObservedJob:
     return seen(A, stack="old", **more)
 
 
-def test_stack_rename_changes_only_the_stack_in_the_marker() -> None:
-    digest = "a" + "1" * 12
-    job = of_old(
-        revision=4, digest=digest, name="odd", job_id=JOB_ID, id_part="0123abcd", protected=True, text="text"
-    )
+MARKER = f"reconciler.{STACK}.a.r1.{A.digest}"
+ODD = {"name": "odd", "job_id": JOB_ID, "id_part": "0123abcd", "protected": True, "text": "text"}
+
+
+@pytest.mark.parametrize(
+    ("job", "description"),
+    [
+        (
+            of_old(revision=4, digest=OTHER, **ODD),
+            f"text reconciler.{STACK}.a.r4.{OTHER}.id0123abcd.protected",
+        ),
+        (of_old(phase=Phase.TERMINATED, stopped=True), f"{MARKER}.stopped"),
+        (of_old(text="x" * 230), f"{'x' * (255 - len(MARKER))} {MARKER}"),
+    ],
+    ids=["whatever its name", "stopped", "without room for a longer marker"],
+)
+def test_stack_rename_changes_only_the_stack_in_the_marker(job: ObservedJob, description: str) -> None:
     [action] = moved(job)
     assert (action.action, action.reason, action.former_stack) == (Action.UPDATE, Reason.STACK_RENAMED, "old")
-    assert action.desired == {"description": f"text reconciler.{STACK}.a.r4.{digest}.id0123abcd.protected"}
-
-
-def test_stack_rename_keeps_the_stopped_flag() -> None:
-    [action] = moved(of_old(phase=Phase.TERMINATED, stopped=True))
-    assert action.desired["description"].endswith(".stopped")
-
-
-def test_description_without_room_for_a_longer_marker_is_cut_with_a_warning() -> None:
-    [action] = moved(of_old(text="x" * 230))
-    assert len(action.desired["description"]) == 256
-    assert "its description is cut to" in action.detail
+    assert action.desired == {"description": description}
+    assert ("its description is cut to" in action.detail) is (len(description) == 256)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ PROD = TargetIdentity(
     name="prod",
     kind=MODELARTS,
     endpoint="https://modelarts.cn-north-4.myhuaweicloud.com",
-    project_id="0a1b2c3d4e5f",
+    project_id="0a1b2c3d",
     workspace_id="0",
 )
 

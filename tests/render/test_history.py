@@ -8,21 +8,14 @@ import pytest
 
 from reconciler.core.record import PastAction, PastRevision, PastRun, PastStep
 from reconciler.core.stack import Declared
-from reconciler.core.values import MODELARTS, TargetIdentity
 from reconciler.decide.history import HistoryDiff, HistoryExcerpt, HistoryReport, changes_of, make_history
 from reconciler.render import Content, Style, View, render
 from reconciler.render.history import history_text
 from reconciler.secrets import REDACTED, Redactor
 from tests.builders import NOW
+from tests.render.recorded_histories import PROD
 from tests.render.test_golden import check
 
-PROD = TargetIdentity(
-    name="prod",
-    kind=MODELARTS,
-    endpoint="https://modelarts.cn-north-4.myhuaweicloud.com",
-    project_id="0a1b2c3d",
-    workspace_id="0",
-)
 ID = "3faf5c03-aaa1-4cbe-879d-24b05d997347"
 DECLARED = Declared(
     immutable={
@@ -54,6 +47,11 @@ def a_revision(number: int, **more: Any) -> PastRevision:
     return PastRevision(**{**known, "created_at_s": NOW + number * 3600, **more})
 
 
+KEY = "resnet50-nightly"
+SOLD_OUT = (
+    "the service rejected the request: the resources that were asked for are sold out for now, "
+    "please try again later"
+)
 RUNS = (
     a_run(
         4, kind="drift", command="drift", ended_at_s=NOW + 14_401.5, result="drift", summary={"missing": 1}
@@ -62,21 +60,12 @@ RUNS = (
         3,
         commit="c0ffee0123456789+",
         steps=(
-            PastStep("resnet50-nightly", "replace", "update", "resnet50-nightly", ID, NOW, NOW + 0.25, True),
+            PastStep(KEY, "replace", "update", KEY, ID, NOW, NOW + 0.25, True),
             PastStep(
-                "bert-base",
-                "create",
-                "create",
-                "bert-base",
-                None,
-                NOW,
-                NOW + 130.0,
-                False,
-                "ModelArts.2815",
-                "the resources are sold out",
-                "req-1",
+                "bert-base", "create", "create", "bert-base", None, NOW, NOW + 130.0, False,
+                "ModelArts.2815", "the resources are sold out", "req-1",
             ),
-            PastStep("resnet50-nightly", "replace", "terminate", "resnet50-nightly", ID, NOW + 1),
+            PastStep(KEY, "replace", "terminate", KEY, ID, NOW + 1),
         ),
     ),
     a_run(
@@ -84,28 +73,17 @@ RUNS = (
         ended_at_s=NOW + 7_212,
         result="partial",
         actions=(
-            PastAction("resnet50-nightly", "replace", "immutable_changed", "done", job=ID),
+            PastAction(KEY, "replace", "immutable_changed", "done", job=ID),
+            PastAction("bert-base", "create", "not_found", "failed", SOLD_OUT, code="ModelArts.2815"),
             PastAction(
-                "bert-base",
-                "create",
-                "not_found",
-                "failed",
-                "the service rejected the request: the resources that were asked for are sold out for now, "
-                "please try again later",
-                code="ModelArts.2815",
-            ),
-            PastAction(
-                "lr-sweep-batch-64-lr-0_1",
-                "terminate",
-                "not_in_manifest",
-                "timed_out",
+                "lr-sweep-batch-64-lr-0_1", "terminate", "not_in_manifest", "timed_out",
                 "is still Terminating",
             ),
             PastAction("lr-sweep-batch-64-lr-0_01", "blocked", "protected", "skipped", "protected"),
         ),
     ),
     a_run(1, who="", where="", commit="", plan_digest="", ended_at_s=NOW + 3600.04, result="complete"),
-)
+)  # fmt: skip
 REVISIONS = (
     a_revision(3, created_at_s=None),
     a_revision(
