@@ -118,7 +118,12 @@ class MetricsServer:
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)
         self._map: dict[int, Any] = {}
         self._waiting = _Requests()
-        listening = _bind(host, port)
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        except UnicodeError:
+            raise OSError("not a valid host name") from None
+        family, _, _, _, address = found[0]
+        listening = socket.create_server(address[:2], family=family, backlog=MAX_CONNECTIONS)
         self.host, self.port = listening.getsockname()[:2]
         self._server = create_server(
             app,
@@ -215,12 +220,3 @@ class _Readable:
 
     def handle_close(self) -> None:
         pass
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except UnicodeError:
-        raise OSError("not a valid host name") from None
-    family, _, _, _, address = found[0]
-    return socket.create_server(address[:2], family=family, backlog=MAX_CONNECTIONS)

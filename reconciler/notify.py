@@ -242,7 +242,6 @@ def _line(text: str, redact: Redact) -> str:
 
 
 def _bounded(lines: Sequence[str]) -> str:
-    """As many lines as fit; the others are counted."""
     room = MOST_BYTES - len("\n… and 99999 more lines".encode())
     sizes = accumulate(len(line.encode()) + 1 for line in lines)
     kept = [line for line, size in zip(lines, sizes, strict=True) if size <= room]

@@ -71,7 +71,6 @@ def review(
 
 
 def _names(files: StackFiles | None, section: str) -> set[str]:
-    """The names that a section of the files declares."""
     found = [document.tree.get(section) for document in files.documents] if files else []
     return {name for names in found if isinstance(names, dict) for name in names}
 

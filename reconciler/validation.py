@@ -32,7 +32,6 @@ class ValidatedStack(NamedTuple):
 
     @property
     def exit_code(self) -> ExitCode:
-        """That of `validate`."""
         if not self.report.valid:
             return ExitCode.INVALID
         return ExitCode.REFUSED if self.report.denied else ExitCode.DONE

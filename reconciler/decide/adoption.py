@@ -58,7 +58,6 @@ class Candidate:
 
     @property
     def desired(self) -> DesiredJob:
-        """The entry of the key."""
         return self.state.desired
 
     @cached_property
@@ -78,7 +77,6 @@ class Candidate:
 
     @cached_property
     def comparison(self) -> JobComparison:
-        """The job beside the declaration."""
         return compare_with_job(self.desired, self.job)
 
     def refused(

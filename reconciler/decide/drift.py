@@ -188,8 +188,6 @@ def _is_hidden(state: KeyState) -> bool:
 
 @dataclass(frozen=True)
 class _KeyCheck:
-    """The rules, asked of one key."""
-
     state: KeyState
     rerun: str
 
@@ -288,7 +286,6 @@ class _KeyCheck:
                 yield self.entry(DriftClass.UNOWNED, job, detail, work=work)
 
     def _missing(self, declared: DesiredJob) -> Drift | None:
-        """The key is declared, and nothing of it is there."""
         latest, view = self.state.latest, self.state.view
         if _is_hidden(self.state) or self._was_never_had or self.rerun:
             return None
@@ -473,7 +470,6 @@ class _KeyCheck:
                 yield PlanWarning(what="superseded revision is active", why=why, key=key)
 
     def _work_of(self, jobs: Iterable[ObservedJob]) -> float:
-        """What jobs have used so far, in node-hours."""
         return round(sum(node_hours(job.ran_s(self.state.at_s), job.node_count) for job in jobs), 6)
 
     def entry(

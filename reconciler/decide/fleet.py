@@ -136,18 +136,20 @@ class FleetReport:
 
     @property
     def failed(self) -> tuple[StackResult, ...]:
-        """The stacks without a document."""
         return tuple(result for result in self.results if result.errors)
 
     @property
     def changed(self) -> tuple[StackResult, ...]:
-        """The stacks with changes, or drift."""
-        return tuple(result for result in self.results if result.has_changes and not self._is_unread(result))
-
-    def _is_unread(self, result: StackResult) -> bool:
-        """Whether all that a drift check found is that it could not look."""
-        found = {name for name, number in result.summary.items() if number and name != "pending"}
-        return self.command == "drift" and found == {DriftClass.UNKNOWN.value}
+        changed = (result for result in self.results if result.has_changes)
+        if self.command != "drift":
+            return tuple(changed)
+        # All that a drift check found may be that it could not look.
+        unread = {DriftClass.UNKNOWN.value}
+        return tuple(
+            one
+            for one in changed
+            if {k for k, number in one.summary.items() if number} - {"pending"} != unread
+        )
 
     @property
     def counts(self) -> dict[str, int]:
@@ -167,15 +169,12 @@ class FleetReport:
             words[1] = f"{len(self.changed)} with drift"
         if self.failed:
             words.append(f"{len(self.failed)} failed")
-        return f"Fleet: {', '.join(words)}; {self._counted}"
-
-    @property
-    def _counted(self) -> str:
-        """What was counted in all stacks, worded as for one."""
-        if self.command == "plan":
-            return last_line({action: self.counts.get(action, 0) for action in Action}).partition(": ")[2]
-        counted = ", ".join(f"{number} {name}" for name, number in self.counts.items() if number)
-        return f"{counted or 'none'}."
+        if self.command == "plan":  # what was counted in all stacks is worded as for one
+            counted = last_line({action: self.counts.get(action, 0) for action in Action}).partition(": ")[2]
+        else:
+            listed = ", ".join(f"{number} {name}" for name, number in self.counts.items() if number)
+            counted = f"{listed or 'none'}."
+        return f"Fleet: {', '.join(words)}; {counted}"
 
     def document(self) -> dict[str, Any]:
         """The report as plain JSON data, with null for the documents: their texts are parts of the stacks."""

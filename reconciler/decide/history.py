@@ -239,7 +239,6 @@ def changes_of(before: Declared, after: Declared) -> tuple[Change, ...]:
 
 
 def _on_the_job(declared: Declared) -> dict[str, Any]:
-    """What an edit changes on the job that is there, by path."""
     values: dict[str, Any] = {}
     for path in mutable_paths():
         value: Any = declared.mutable
@@ -390,7 +389,6 @@ def make_timeline(
 
 
 def _calendar_time(at_s: float) -> float:
-    """A time that a calendar has."""
     return min(max(at_s, 0.0), _END_OF_TIME_S)
 
 
@@ -412,7 +410,6 @@ _STATES: Mapping[Phase | None, BarState] = {
 def _bars_by_key(
     runs: Sequence[PastRun], revisions: Iterable[PastRevision], at_s: float
 ) -> dict[str, tuple[Bar, ...]]:
-    """The bars of each key, oldest first."""
     steps = [(run.id, step) for run in runs for step in run.steps if step.ok is not False]
     # The service gives no name twice. A job that we ended may not have been looked at since.
     created = {step.name: (run, step) for run, step in steps if step.call == Call.CREATE}

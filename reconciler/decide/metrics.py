@@ -31,7 +31,6 @@ class MetricSource(NamedTuple):
 
     @property
     def labels(self) -> dict[str, str]:
-        """The same as labels."""
         return {"stack": self.stack, "target": self.target}
 
 

@@ -151,12 +151,10 @@ class StatusReport(Head):
 
     @property
     def without_a_job(self) -> int:
-        """How many keys have no job."""
         return sum(one.phase is None and one.problem is None for one in self.jobs)
 
     @property
     def unknown(self) -> int:
-        """How many keys could not be judged."""
         return sum(one.problem is not None for one in self.jobs)
 
 
@@ -480,7 +478,6 @@ class Explanation(Head):
 
     @property
     def is_known(self) -> bool:
-        """Whether the key could be judged."""
         return not any(action.action is Action.UNKNOWN for action in self.actions)
 
 

@@ -83,7 +83,6 @@ class ReviewedJob(Frozen):
 
     @property
     def traits(self) -> ActionTraits:
-        """What is known of this kind of action."""
         return ACTIONS[self.action]
 
     @property
@@ -189,8 +188,13 @@ def make_review(
             )
         ]
         verdicts = judge(head.stack, head.policy_target, subjects, evaluate)
-    was, now = (_nodes(jobs.values()) for jobs in (plan.before, plan.after))
+    was, now = Counter[str](), Counter[str]()
+    for total, jobs in ((was, plan.before), (now, plan.after)):
+        for declared_job in jobs.values():
+            if not declared_job.is_absent and declared_job.body is not None:
+                total += nodes_by_place(declared_job.body)
     flavors = {name: NodeCount(before=was[name], after=now[name]) for name in sorted({*was, *now})}
+    before, after = (dict(_settings(side)) if base.stack and head.stack else {} for side in (base, head))
     kinds = Counter(job.change.value for job in found)
     actions = Counter[Action](job.action for job in found if job.action is not Action.KEEP)
     warnings = (
@@ -209,7 +213,11 @@ def make_review(
         summary=ReviewSummary(**kinds, unchanged=len(plan.keys) - len(found)),
         actions={action: actions[action] for action in Action},
         jobs=tuple(found),
-        settings=_settings_changes(base, head),
+        settings=mask_declared(
+            Change(path=path, before=before.get(path), after=after.get(path))
+            for path in sorted({*before, *after})
+            if before.get(path) != after.get(path)
+        ),
         nodes=Nodes(before=was.total(), after=now.total(), flavors=flavors),
         denied=tuple(
             one.model_copy(update={"source": _without_prefix(one.source, head.file_prefix)})
@@ -289,8 +297,12 @@ class _Plan:
         return Snapshot(Ownership(views, stack=self.stack.name), memory=memory)
 
     @cached_property
-    def _decisions(self) -> Mapping[str, KeyDecision]:
-        return decisions_of(self.stack, self.snapshot, PlanContext(self.stack.name, limits=self.stack.limits))
+    def context(self) -> PlanContext:
+        return PlanContext(self.stack.name, limits=self.stack.limits)
+
+    @cached_property
+    def decisions(self) -> Mapping[str, KeyDecision]:
+        return decisions_of(self.stack, self.snapshot, self.context)
 
     def reviewed(self, key: str) -> ReviewedJob | None:
         """A key that differs, and what that means for its job; None if it does not."""
@@ -301,13 +313,12 @@ class _Plan:
         if not (_is_present(before) or _is_present(after) or before is None):
             return None
         # What is decided before `needs` holds it back; else it is one of several keys that became one.
-        if decision := self._decisions.get(key):
+        former_entry = None
+        if decision := self.decisions.get(key):
             action, rule = decision.chosen or decision.actions[0], decision.rule
             former_entry = decision.state.former_entry
         else:
-            context = PlanContext(self.stack.name, limits=self.stack.limits)
-            [action, *_], _, rule = decide(state_of(key, None, self.snapshot, context))
-            former_entry = None
+            [action, *_], _, rule = decide(state_of(key, None, self.snapshot, self.context))
         chosen, reason = action.action, action.reason
         kind, said, changes, starts = ChangeKind.CHANGED, "", list[Change](), ""
         if _is_present(after) and (old or _is_present(before)):
@@ -427,14 +438,6 @@ def _rename_hints(plan: _Plan, head: Stack | None, found: Iterable[ReviewedJob])
     yield from likely_renames(*rest)
 
 
-def _nodes(jobs: Iterable[DesiredJob]) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for job in jobs:
-        if not job.is_absent and job.body is not None:
-            total += nodes_by_place(job.body)
-    return total
-
-
 def _warnings(base: Side, head: Side, target: str | None) -> Iterator[PlanWarning]:
     """What follows from HEAD as a whole, and for every job from settings that differ."""
     if head.stack is not None and base.stack is not None:
@@ -468,16 +471,6 @@ def _warnings(base: Side, head: Side, target: str | None) -> Iterator[PlanWarnin
 
 
 # --- what differs outside of the jobs
-
-
-def _settings_changes(base: Side, head: Side) -> tuple[Change, ...]:
-    """Every setting that differs, by its path in a manifest."""
-    if base.stack is None or head.stack is None:
-        return ()
-    was, now = dict(_settings(base)), dict(_settings(head))
-    paths = [path for path in {**was, **now} if was.get(path) != now.get(path)]
-    changes = (Change(path=path, before=was.get(path), after=now.get(path)) for path in sorted(paths))
-    return mask_declared(changes)
 
 
 def _settings(side: Side) -> Iterator[tuple[str, Any]]:

@@ -80,7 +80,6 @@ class Validation(Frozen):
 
     @property
     def last_line(self) -> str:
-        """What was found, in a line."""
         files = format_count(len(self.files), "file")
         about = f"stack {self.stack}, " if self.stack else ""
         if not self.valid:

@@ -49,7 +49,6 @@ class Window:
 
     @property
     def zone(self) -> tzinfo:
-        """The zone of its clock."""
         return time_zone(self.zone_name)
 
     @classmethod
@@ -69,7 +68,14 @@ class Window:
             raise InvalidWindow(f'"{text}" never opens; for a whole day write 00:00-24:00')
         if closes < opens:
             closes += _DAY_MINUTES
-        return cls(text.strip(), _days(match["days"]), opens, closes, _zone_name(match["zone"]))
+        days, name = _days(match["days"]), match["zone"] or UTC_NAME
+        try:
+            time_zone(name)
+        except UnknownTimeZone:
+            near = get_close_matches(name, time_zones(), n=1)
+            hint = f'; did you mean "{near[0]}"?' if near else ""
+            raise InvalidWindow(f'"{name}" is not a time zone{hint}') from None
+        return cls(text.strip(), days, opens, closes, name)
 
     def spans(self, at_s: float) -> Iterator[tuple[float, float]]:
         """Yield when it opens and closes around a moment and after it, in seconds since 1970, in order."""
@@ -114,10 +120,8 @@ def _minutes(text: str) -> int:
 
 
 def _days(text: str | None) -> frozenset[int]:
-    if text is None:
-        return frozenset(range(7))
     found: set[int] = set()
-    for part in text.split(","):
+    for part in text.split(",") if text else ("mon-sun",):
         first, dash, last = part.partition("-")
         begin = _day(first)
         end = _day(last) if dash else begin
@@ -131,17 +135,6 @@ def _day(text: str) -> int:
         if name in names:
             return names.index(name)
     raise InvalidWindow(f'"{text}" is not a day of the week; write Mon, Tue, Wed, Thu, Fri, Sat or Sun')
-
-
-def _zone_name(text: str | None) -> str:
-    name = text or UTC_NAME
-    try:
-        time_zone(name)
-    except UnknownTimeZone:
-        near = get_close_matches(name, time_zones(), n=1)
-        hint = f'; did you mean "{near[0]}"?' if near else ""
-        raise InvalidWindow(f'"{name}" is not a time zone{hint}') from None
-    return name
 
 
 def _moment(day: date, minutes: int, zone: tzinfo, *, fold: int) -> float:

@@ -230,8 +230,6 @@ def _actions(explanation: Explanation, style: Style) -> Iterator[str]:
 
 
 def _sections(explanation: Explanation) -> Iterator[tuple[str, Iterable[str]]]:
-    """The titles and the lines of what the action rests on, in the order of the text."""
-
     def fix(text: str | None) -> list[str]:
         return [f"{_INDENT}fix: {text}"] if text else []
 

@@ -52,8 +52,6 @@ def _place(place: Place | None, view: View) -> dict[str, object]:
 
 
 def _command(name: str, properties: Mapping[str, object], message: str) -> str:
-    """One workflow command."""
-
     def escaped(text: str) -> str:
         return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 

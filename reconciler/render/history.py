@@ -64,12 +64,8 @@ def history_text(report: HistoryReport, view: View) -> str:
         parts += [list(_revision_lines(one, style)) for one in report.revisions]
     parts += [list(_run_lines(run, view)) for run in report.runs]
     found = fit("\n\n".join("\n".join(lines) for lines in parts) + "\n", style, names)
-    table = "" if key is not None else _table(report, style)
-    return f"{found}\n{table}" if table else found
-
-
-def _table(report: HistoryReport, style: Style) -> str:
-    head = ("KEY", "REVISION", "PHASE", "CREATED", "RAN", "NODES", "DIGEST")
+    if key is not None or not report.revisions:
+        return found
     rows = (
         (
             one.key,
@@ -82,7 +78,8 @@ def _table(report: HistoryReport, style: Style) -> str:
         )
         for one in report.revisions
     )
-    return render_table(head, rows, style)
+    columns = ("KEY", "REVISION", "PHASE", "CREATED", "RAN", "NODES", "DIGEST")
+    return f"{found}\n{render_table(columns, rows, style)}"
 
 
 def _run_lines(run: HistoryRun, view: View) -> Iterator[str]:

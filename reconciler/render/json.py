@@ -99,17 +99,14 @@ def render_fleet(report: FleetReport, view: View) -> str:
     workers there are.
     """
     document = report.document()
-    parts = [result.parts.get("json") for result in report.results]
-    entries = [_entry(*pair) for pair in zip(document["stacks"], parts, strict=True)]
+    entries = []
+    for entry, result in zip(document["stacks"], report.results, strict=True):
+        text, part = dump(entry), result.parts.get("json")
+        if part is not None:  # the text of its document takes the place of the null at the end
+            text = text.removesuffix("null\n}") + _indented(part.rstrip("\n"), 2) + "\n}"
+        entries.append(_indented(f"\n{text}", 4))
     before, after = dump({**document, "stacks": []}).split('"stacks": []', 1)
-    stacks = ",".join(_indented(f"\n{entry}", 4) for entry in entries)
-    return f'{before}"stacks": [{stacks}\n  ]{after}\n'
-
-
-def _entry(entry: dict[str, Any], part: str | None) -> str:
-    """One stack; the text of its document takes the place of the null at the end."""
-    text = dump(entry)
-    return text if part is None else text.removesuffix("null\n}") + _indented(part.rstrip("\n"), 2) + "\n}"
+    return f'{before}"stacks": [{",".join(entries)}\n  ]{after}\n'
 
 
 def _indented(text: str, by: int) -> str:

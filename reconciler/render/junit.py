@@ -145,5 +145,4 @@ def _with_output(suite: Xml.Element, out: str = "", err: str = "") -> Xml.Elemen
 
 
 def _xml(text: str) -> str:
-    """The text as XML can hold it."""
     return _FORBIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

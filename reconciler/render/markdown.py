@@ -13,11 +13,11 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from reconciler.render import Content, View
-from reconciler.render.sheet import Field, Level, Note, Row, sheet_of
+from reconciler.render.sheet import Level, Note, Row, sheet_of
 from reconciler.text import printable
 
 if TYPE_CHECKING:
-    from reconciler.decide.fleet import FleetReport, StackResult
+    from reconciler.decide.fleet import FleetReport
 
 #: GitHub takes 65,536 characters; a workflow may put some of its own before and behind.
 MOST_CHARACTERS = 60_000
@@ -156,7 +156,6 @@ def _cut(rows: Sequence[Row], room: int) -> tuple[list[str], int]:
 
 
 def _row(row: Row, most_keys: int | None = None) -> Iterator[str]:
-    """One job, or several with the same change: a line, or what unfolds to the changed fields."""
     below = [*_below(row, most_keys)]
     name = "" if len(row.keys) > 1 else row.key
     symbol = row.symbol or row.kind
@@ -182,20 +181,17 @@ def _below(row: Row, most_keys: int | None) -> Iterator[str]:
     if len(row.keys) > 1:
         more = len(row.keys) - (most_keys or len(row.keys))
         yield from _fenced([*row.keys[:most_keys], *([f"… and {more} more"] if more else [])], "")
-    if row.changes:
-        yield from _fenced([line for field in row.changes for line in _field(field)], "diff")
+    lines = []
+    for path, before, after, is_sensitive, forces_new_job in row.changes:
+        notes = "  # forces a new job" * forces_new_job + "  # sensitive" * is_sensitive
+        if before is not None:
+            lines.append(f"- {path}: {_short(before)}" + (notes if after is None else ""))
+        if after is not None:
+            lines.append(f"+ {path}: {_short(after)}{notes}")
+    if lines:
+        yield from _fenced(lines, "diff")
     if row.lines:
         yield from _fenced([_short(line) for line in row.lines], "")
-
-
-def _field(field: Field) -> Iterator[str]:
-    marks = {"forces a new job": field.forces_new_job, "sensitive": field.sensitive}
-    notes = "".join(f"  # {mark}" for mark, is_so in marks.items() if is_so)
-    before, after = field.before, field.after
-    if before is not None:
-        yield f"- {field.path}: {_short(before)}" + (notes if after is None else "")
-    if after is not None:
-        yield f"+ {field.path}: {_short(after)}{notes}"
 
 
 def _short(text: str, longest: int = _LONGEST_VALUE) -> str:
@@ -229,7 +225,15 @@ def render_fleet(report: FleetReport, view: View) -> str:
     """
     head = [_FLEET_MARK, f"**{prose(report.last_line)}**", ""]
     shown = sorted((one for one in report.results if not one.is_quiet), key=lambda one: not one.errors)
-    lines, unlisted = _fitting([f"- {_stack_line(one)}" for one in shown], MOST_CHARACTERS // 2)
+    listed = []
+    for one in shown:
+        said = prose(_one_line(one.last_line))
+        if one.errors:
+            more = f", and {len(one.errors) - 1} more problems" if one.errors[1:] else ""
+            message = code(_one_line(one.errors[0].message))
+            said = f"**failed** with exit code {int(one.exit_code)}: {message}{more}"
+        listed.append(f"- {code(_one_line(one.root))}: {said}")
+    lines, unlisted = _fitting(listed, MOST_CHARACTERS // 2)
     room = MOST_CHARACTERS - _ROOM_FOR_COUNTS - _size((*head, *lines, ""))
     # The comment about one stack alone, without its mark.
     texts = {
@@ -243,15 +247,6 @@ def render_fleet(report: FleetReport, view: View) -> str:
     quiet = len(report.results) - len(shown)
     unchanged = [f"{quiet} without anything to see.", ""] if quiet else []
     return "\n".join([*head, *lines, *([""] if lines else []), *unchanged, *sections, *tail]).rstrip() + "\n"
-
-
-def _stack_line(result: StackResult) -> str:
-    root = code(_one_line(result.root))
-    if not result.errors:
-        return f"{root}: {prose(_one_line(result.last_line))}"
-    more = f", and {len(result.errors) - 1} more problems" if result.errors[1:] else ""
-    message = code(_one_line(result.errors[0].message))
-    return f"{root}: **failed** with exit code {int(result.exit_code)}: {message}{more}"
 
 
 def _fitting(blocks: Sequence[str], room: int) -> tuple[list[str], int]:
@@ -297,7 +292,6 @@ def _mixed(text: str, as_code: Callable[[str], str], as_prose: Callable[[str], s
 
 
 def _fenced(lines: Sequence[str], language: str) -> Iterator[str]:
-    """Lines as a block of code, which nothing in them ends."""
     longest = max(map(len, _BACKTICKS.findall("\n".join(lines))), default=0)
     fence = "`" * max(3, longest + 1)
     yield fence + language

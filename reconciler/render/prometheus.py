@@ -62,7 +62,6 @@ def render_metrics(metrics: Iterable[Measurement]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A text as the value of a label."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

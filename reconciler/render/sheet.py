@@ -124,7 +124,6 @@ class Row(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The key, of several the first."""
         return self.keys[0]
 
     @property
@@ -185,7 +184,6 @@ class Sheet(NamedTuple):
 
     @property
     def command(self) -> str:
-        """The command that it is of."""
         commands = {Content.RESULT: "apply", Content.VALIDATION: "validate"}
         return commands.get(self.content, self.content.value)
 
@@ -204,7 +202,6 @@ class Sheet(NamedTuple):
 
 
 def _head_of(head: Head, clean: Clean) -> dict[str, Any]:
-    """What a sheet takes over of a document about a stack on a target."""
     target = head.target
     where = f", {target.endpoint}, project {target.project_id}" if target.endpoint != target.kind else ""
     return {
@@ -307,7 +304,6 @@ def _plan_sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
 
 
 def _plan_row(actions: Sequence[PlannedAction], clean: Clean) -> Row:
-    """A row for an action, or for several with the same change."""
     action = actions[0]
     counts = Counter(filter(None, map(what_starts, actions)))
     # Of several the most frequent ones.
@@ -322,7 +318,6 @@ def _plan_row(actions: Sequence[PlannedAction], clean: Clean) -> Row:
 
 
 def _job_row(job: PlannedAction | ReviewedJob, text: str, starts: str, clean: Clean) -> Row:
-    """A row for a job of a plan or a review."""
     traits = job.traits
     ends_work = traits.stops_a_job
     needs_help = traits.stands_in_the_way or job.action is Action.UNKNOWN

@@ -81,7 +81,6 @@ def _count_runs(timeline: Timeline, *, are_checks: bool) -> str:
 
 
 def _row(lane: Lane, clean: Callable[[str], str]) -> dict[str, str]:
-    """A lane in words."""
     newest = lane.bars[-1] if lane.bars else None
     parts = [_counted(len(lane.bars), "revision", (bar.state for bar in lane.bars), _STATES)]
     if newest:
