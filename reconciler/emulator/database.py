@@ -151,24 +151,19 @@ class JobDatabase:
             # The indexes of many jobs stay in memory (KB), and are written back in lots (pages).
             self._connection.execute("PRAGMA cache_size = -16000")
             self._connection.execute("PRAGMA wal_autocheckpoint = 4000")
-            self._prepare()
+            if self._version < len(_VERSIONS):
+                # Two processes that make the same file at once cannot both switch it to the faster journal;
+                # the one that is refused may use it all the same.
+                with suppress(sqlite3.OperationalError):
+                    self._connection.execute("PRAGMA journal_mode = WAL")
+                with self.transaction(write=True):
+                    # Read again: another process may have done it meanwhile.
+                    for version, statements in enumerate(_VERSIONS[self._version :], self._version + 1):
+                        for statement in (*statements, f"PRAGMA user_version = {version}"):
+                            self.run(statement)
         except BaseException:
             self._connection.close()
             raise
-
-    def _prepare(self) -> None:
-        if self._version == len(_VERSIONS):
-            return
-        # Two processes that make the same file at once cannot both switch it to the faster journal;
-        # the one that is refused may use it all the same.
-        with suppress(sqlite3.OperationalError):
-            self._connection.execute("PRAGMA journal_mode = WAL")
-        with self.transaction(write=True):
-            # Read again: another process may have done it meanwhile.
-            for version, statements in enumerate(_VERSIONS[self._version :], self._version + 1):
-                for statement in statements:
-                    self.run(statement)
-                self.run(f"PRAGMA user_version = {version}")
 
     @property
     def _version(self) -> int:

@@ -125,7 +125,19 @@ def read_json(data: bytes) -> Any:
     """
     try:
         value = json.loads(data.decode(), parse_int=_int, parse_float=_float, parse_constant=_float)
-        _check_texts_and_depth(value)
+        holders = [value]
+        for _ in range(MAX_DEPTH + 1):
+            below: list[Any] = []
+            for holder in holders:
+                if isinstance(holder, str):
+                    holder.encode()
+                elif isinstance(holder, dict):
+                    below += [*holder, *holder.values()]
+                elif isinstance(holder, list):
+                    below += holder
+            holders = below
+        if holders:
+            raise ValueError("nested too deep")
     except (ValueError, RecursionError):
         raise ApiError("ModelArts.2787", "The request body is not valid JSON.") from None
     return value
@@ -172,23 +184,6 @@ def _float(digits: str) -> float:
     if not math.isfinite(number := float(digits)):
         raise ValueError("not a number")
     return number
-
-
-def _check_texts_and_depth(value: Any) -> None:
-    holders = [value]
-    for _ in range(MAX_DEPTH + 1):
-        below: list[Any] = []
-        for holder in holders:
-            if isinstance(holder, str):
-                holder.encode()
-            elif isinstance(holder, dict):
-                below += [*holder, *holder.values()]
-            elif isinstance(holder, list):
-                below += holder
-        if not below:
-            return
-        holders = below
-    raise ValueError("nested too deep")
 
 
 TEXT_MAP = object()

@@ -160,25 +160,23 @@ def _filter(item: Mapping[str, Any]) -> Iterator[Condition]:
     values = tuple(filter(None, given))
     if name in VALUES and (unknown := set(values) - VALUES[name]):
         raise ApiError("ModelArts.2809", f"Condition value {min(unknown)} is not supported for {name}.")
-    if values:
-        yield _condition(operator, KEYS[name].column, values)
-
-
-def _condition(operator: str, column: str, values: tuple[str, ...]) -> Condition:
+    if not values:
+        return
+    column, marks = KEYS[name].column, _placeholders(values)
     if operator == "between":
-        return Condition(f"{column} BETWEEN ? AND ?", _span(values))
-    if operator == "like" and column == "name":
-        return name_contains(*values)
-    if operator == "like":
+        yield Condition(f"{column} BETWEEN ? AND ?", _span(values))
+    elif operator == "like" and column == "name":
+        yield name_contains(*values)
+    elif operator == "like":
         parts = " OR ".join([f"instr(lower({column}), lower(?))"] * len(values))
-        return Condition(f"({parts})", values)
-    marks = _placeholders(values)
-    if operator == "in" and column == "name":
+        yield Condition(f"({parts})", values)
+    elif operator == "in" and column == "name":
         keys = tuple(value.lower() for value in values)
-        return Condition(f"(name_key IN ({marks}) AND name IN ({marks}))", (*keys, *values))
-    is_phase = column == "phase"
-    sql = f"{column} {'IN' if operator == 'in' else 'NOT IN'} ({marks})"
-    return Condition(sql, values, is_about_life=is_phase, is_counted=is_phase)
+        yield Condition(f"(name_key IN ({marks}) AND name IN ({marks}))", (*keys, *values))
+    else:
+        is_phase = column == "phase"
+        sql = f"{column} {'IN' if operator == 'in' else 'NOT IN'} ({marks})"
+        yield Condition(sql, values, is_about_life=is_phase, is_counted=is_phase)
 
 
 def _placeholders(values: Sequence[Any]) -> str:

@@ -45,7 +45,9 @@ class Server:
         # A signal handler may call `stop` while its thread is in `close`, hence an RLock.
         self._closing = threading.RLock()
         # waitress leaves things open when it cannot bind, so it is given a socket that is bound.
-        listening = _bind(host, port)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        listening = socket.create_server(address[:2], family=family, backlog=1024)
         self.host, self.port = listening.getsockname()[:2]
         self._server = create_server(
             _close_on_lost_responses(app),
@@ -129,12 +131,6 @@ def running(app: WSGIApplication, host: str = "127.0.0.1", port: int = 0) -> Ite
     finally:
         server.stop()
         thread.join()
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, _, _, _, address = found[0]
-    return socket.create_server(address[:2], family=family, backlog=1024)
 
 
 def _dispatcher(most: int) -> Any:

@@ -45,7 +45,6 @@ from reconciler.modelarts.operations import (
     MODELS,
     Count,
     Lenient,
-    Number,
     OperationGroup,
     Texts,
     fields_of,
@@ -129,12 +128,7 @@ _ALIKE = ((declared.InputRemote, declared.OutputRemote), (declared.Engine, rare.
 #: What is declared beside the job's parts, and reported in its metadata.
 _IN_METADATA = ("description", "annotations", "training_experiment_reference")
 #: How a plain type is read, and its value when nothing was reported.
-_PLAIN: dict[Any, tuple[Any, Any]] = {
-    str: (str, ""),
-    bool: (bool | None, None),
-    int: (Count, None),
-    float: (Number, None),
-}
+_PLAIN = {str: KINDS[""], bool: KINDS["bool"], int: KINDS["int"], float: KINDS["number"]}
 
 
 @cache
@@ -163,7 +157,7 @@ def _lenient(annotation: Any) -> tuple[Any, Any]:
     if get_origin(kind) is dict:
         is_text = bare_type(get_args(kind)[1]) is str
         return Texts if is_text else dict[str, Any], Field(default_factory=dict)
-    return _PLAIN.get(kind) or (variant_of(kind) | None, None)
+    return _PLAIN[kind] if kind in _PLAIN else (variant_of(kind) | None, None)
 
 
 def bare_type(annotation: Any) -> Any:
@@ -181,9 +175,7 @@ MODELS["ExperimentReference"] = variant_of(rare.ExperimentReference)
 
 
 # `ai_project`, `uuid`, `update_time` and `tags` are not documented, and seen in answers.
-@with_fields(
-    fields_of("training_experiment_reference:ExperimentReference ai_project uuid update_time:int tags:Label*")
-)
+@with_fields("training_experiment_reference:ExperimentReference ai_project uuid update_time:int tags:Label*")
 class Metadata(Lenient):
     """What the job is called; times in milliseconds since 1970."""
 
@@ -197,10 +189,8 @@ class Metadata(Lenient):
 
 
 @with_fields(
-    fields_of(
-        "node_count_metrics:pairs task_statuses:TaskStatus* running_records:RunningRecord* task_ips:Task* "
-        "retention_time:int"
-    )
+    "node_count_metrics:pairs task_statuses:TaskStatus* running_records:RunningRecord* task_ips:Task* "
+    "retention_time:int"
 )
 class StatusResponse(Lenient):
     """Where the job is in its life; times and durations in milliseconds, 0 before the start.
@@ -233,6 +223,7 @@ class ReportedJob(Lenient):
         return one_spelling(value) if isinstance(value, Mapping) else value
 
 
+@with_fields("limit:int offset:int sort_by order group_by workspace_id ai_project train_type")
 class JobPage(Lenient):
     """A page of the search: `items`, and what the service made of the question.
 
@@ -241,14 +232,6 @@ class JobPage(Lenient):
 
     total: Count = None
     count: Count = None
-    limit: Count = None
-    offset: Count = None
-    sort_by: str = ""
-    order: str = ""
-    group_by: str = ""
-    workspace_id: str = ""
-    ai_project: str = ""
-    train_type: str = ""
     items: tuple[ReportedJob, ...] = ()
 
 

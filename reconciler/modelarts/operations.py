@@ -149,11 +149,12 @@ def make_models(base: type[ResponseModel], tables: Mapping[str, str]) -> None:
         MODELS[name] = create_model(name, __base__=base, __module__=base.__module__, **fields_of(table))
 
 
-def with_fields(fields: Mapping[str, Any]) -> Callable[[type[_Model]], type[_Model]]:
-    """Give a model more fields than its class shows."""
+def with_fields(fields: str | Mapping[str, Any] = "") -> Callable[[type[_Model]], type[_Model]]:
+    """Give a model more fields than its class shows, those of a table or as they are."""
 
     def extended(own: type[_Model]) -> type[_Model]:
-        more: dict[str, Any] = {name: kind for name, kind in fields.items() if name not in own.model_fields}
+        given = fields_of(fields) if isinstance(fields, str) else fields
+        more: dict[str, Any] = {name: kind for name, kind in given.items() if name not in own.model_fields}
         made = create_model(
             own.__name__, __base__=own, __module__=own.__module__, __doc__=own.__doc__, **more
         )
@@ -176,7 +177,7 @@ make_models(
 )
 
 
-@with_fields({})
+@with_fields()
 class Task(Lenient):
     """A task of a job, and where it ran."""
 
@@ -242,15 +243,11 @@ class Event(ResponseModel):
     source: str = ""
 
 
+@with_fields("limit:int offset:int order start_time end_time")
 class Events(ResponseModel):
     """A page of events; `total` is how many there are."""
 
     total: Count = None
-    limit: Count = None
-    offset: Count = None
-    order: str = ""
-    start_time: str = ""
-    end_time: str = ""
     events: tuple[Event, ...] = ()
 
 
@@ -266,7 +263,7 @@ make_models(
 )
 
 
-@with_fields(fields_of("running_records:RunResponse*"))
+@with_fields("running_records:RunResponse*")
 class Stages(ResponseModel):
     """The runs of a job."""
 
@@ -282,16 +279,14 @@ class LogPreview(ResponseModel):
     full_size: Count = None
 
 
+@with_fields("start_line end_line lines:int")
 class LogLines(ResponseModel):
     """Some lines of a log."""
 
-    start_line: str = ""
-    end_line: str = ""
-    lines: Count = None
     content: str = ""
 
 
-@with_fields({})
+@with_fields()
 class Metric(ResponseModel):
     """One value per minute, in percent; None where there is none (the service says -1)."""
 
@@ -422,7 +417,7 @@ make_models(
 )
 
 
-@with_fields(fields_of("tags:Tag* resource_detail:any"))
+@with_fields("tags:Tag* resource_detail:any")
 class TaggedJob(ResponseModel):
     """A job that was found by its tags."""
 
@@ -549,7 +544,7 @@ _FLAVOR_UNKNOWN = "ModelArts.2781"
 _JOB_RECORDS = "job-num"
 
 
-@with_fields({})
+@with_fields()
 class Quota(ResponseModel):
     """How many of something there may be, and are."""
 
@@ -559,10 +554,8 @@ class Quota(ResponseModel):
 
 
 @with_fields(
-    fields_of(
-        "pool_id max_num:int support_engines support_groups billing:Billing flavor_info:FlavorInfo "
-        "attributes:texts"
-    )
+    "pool_id max_num:int support_engines support_groups billing:Billing flavor_info:FlavorInfo "
+    "attributes:texts"
 )
 class Flavor(Lenient):
     """A kind of node."""
@@ -575,7 +568,7 @@ class Flavor(Lenient):
 make_models(ResponseModel, {"ImageInfo": "cpu_image_url gpu_image_url image_version"})
 
 
-@with_fields(fields_of("v1_compatible:bool run_user image_info:ImageInfo tags:Tag*"))
+@with_fields("v1_compatible:bool run_user image_info:ImageInfo tags:Tag*")
 class Engine(ResponseModel):
     """A preset framework in one version."""
 
