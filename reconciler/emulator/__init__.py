@@ -11,7 +11,7 @@ A job's environment variables can direct it: `EMULATOR_RUN_SECONDS` says for how
 `EMULATOR_RESULT` how that ends (Completed, Failed, Abnormal). A test advances a `ManualClock`, moves
 jobs through the `Store` and makes requests fail with a `Fault`; `control` offers the same over HTTP.
 
-A file imports only files that stand before it::
+Whatever refuses a request raises `ApiError`. A file imports only files that stand before it::
 
     schemas                                    error responses; JSON bodies and their types
     lifecycle catalog                          the phases of a job; flavors, engines, pools

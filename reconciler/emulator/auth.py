@@ -170,11 +170,7 @@ class Authenticator:
         self._locked_until: datetime | None = None
 
     def check(self, request: Request, body: bytes) -> None:
-        """Refuse a request without valid credentials.
-
-        Raises:
-            ApiError: 401 APIGW.0301.
-        """
+        """Refuse a request without valid credentials."""
         settings = self._settings
         if settings.token is None and settings.access_key is None:
             return

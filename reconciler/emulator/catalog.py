@@ -179,9 +179,6 @@ def check_flavor(flavor_id: str, *, pooled: bool, strict: bool) -> None:
     """Refuse a flavor that is not there; unless `strict`, every id that could be one is.
 
     Dedicated pools know only their own flavors: the flavor of their nodes is refused by the service too.
-
-    Raises:
-        ApiError: 400 ModelArts.2781.
     """
     known = flavor_id in POOL_FLAVORS if pooled else flavor_id in FLAVORS
     is_there = known or (not strict and _PLAUSIBLE.fullmatch(flavor_id))
@@ -196,11 +193,7 @@ _LISTED: dict[str, tuple[Collection[str], str, str]] = {
 
 
 def check_listed(kind: str, entry_id: str, *, strict: bool) -> None:
-    """Refuse an algorithm, a pool or a workspace that is not there; unless `strict`, every id is.
-
-    Raises:
-        ApiError: 400 ModelArts.2755, 404 ModelArts.2890, 400 ModelArts.0102.
-    """
+    """Refuse an algorithm, a pool or a workspace that is not there; unless `strict`, every id is."""
     listed, code, message = _LISTED[kind]
     refuse_if(strict and entry_id not in listed, message.format(entry_id), code)
 
@@ -214,11 +207,7 @@ def find_engine(engine: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def check_engine(engine: dict[str, Any], *, strict: bool) -> None:
-    """Refuse an engine that is not there; unless `strict`, every plausible id is.
-
-    Raises:
-        ApiError: 400 ModelArts.2780.
-    """
+    """Refuse an engine that is not there; unless `strict`, every plausible id is."""
     engine_id = engine.get("engine_id") or engine.get("engine_version") or ""
     is_there = find_engine(engine) or (not strict and _PLAUSIBLE.fullmatch(engine_id))
     refuse_if(not is_there, f"Engine {engine_id} not found.", "ModelArts.2780")

@@ -302,11 +302,7 @@ def respond(
     job_id: str,
     data: bytes,
 ) -> ApiResponse:
-    """Carry out one of `CONTROL_CALLS`: 200 with JSON, or 204.
-
-    Raises:
-        ApiError: the body is not what the call takes, or there is no such job.
-    """
+    """Carry out one of `CONTROL_CALLS`: 200 with JSON, or 204."""
     match call:
         case "GET jobs":
             return json_response(200, {"jobs": [_summary(job) for job in store.jobs()]})
@@ -374,9 +370,6 @@ def check_local_origin(headers: Headers) -> None:
     """Refuse a request that a web page may have sent, in whose name the browser calls this machine.
 
     Its origin says so, or the name by which it found us: that of a page can be made to lead here.
-
-    Raises:
-        ApiError: 403.
     """
     host, origin = headers.get("Host", ""), headers.get("Origin")
     if not _is_this_machine(f"//{host}") or (origin is not None and not _is_this_machine(origin)):

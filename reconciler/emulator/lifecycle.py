@@ -129,11 +129,7 @@ class Life:
         return dataclasses.replace(self, held_ms=0, steps=steps)
 
     def terminate(self, now_ms: int, durations: Durations) -> Life:
-        """Return the life after the action `terminate`.
-
-        Raises:
-            ApiError: the phase does not allow it (409 ModelArts.2796).
-        """
+        """Return the life after the action `terminate`."""
         is_wrong = self.phase not in CAN_TERMINATE
         refuse_if(is_wrong, "The job cannot be terminated.", "ModelArts.2796")
         return self.set_phase("Terminating", None, now_ms, durations, RunOutcome(0, "Terminated"))
@@ -147,11 +143,7 @@ class Life:
         return not ENDED.isdisjoint(phases[: len(phases) - phases[::-1].index("Running")])
 
     def restart(self, now_ms: int, durations: Durations, outcome: RunOutcome) -> Life:
-        """Return the life after the action `restart`: from an end it begins anew, with the same id.
-
-        Raises:
-            ApiError: the phase does not allow it (409 ModelArts.2813).
-        """
+        """Return the life after the action `restart`: from an end it begins anew, with the same id."""
         refuse_if(self.phase not in ENDED, "The job cannot be restarted.", "ModelArts.2813")
         return self.set_phase("Creating", None, now_ms, durations, outcome)
 
@@ -175,11 +167,7 @@ def new_life(now_ms: int, durations: Durations, outcome: RunOutcome) -> Life:
 
 
 def run_outcome(body: Mapping[str, Any], durations: Durations) -> RunOutcome:
-    """Return how a job's run goes, from its environment variables and its `auto_stop` hours.
-
-    Raises:
-        ApiError: an environment variable of the emulator holds what it cannot mean.
-    """
+    """Return how a job's run goes, from its environment variables and its `auto_stop` hours."""
     environments = value_at(body, "algorithm.environments") or {}
     result = environments.get(RESULT) or "Completed"
     is_wrong, words = result not in RESULTS, ", ".join(sorted(RESULTS))

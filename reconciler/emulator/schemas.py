@@ -95,11 +95,7 @@ def invalid(message: str) -> ApiError:
 
 
 def refuse_if(is_wrong: object, message: str, code: str = "") -> None:
-    """Refuse what is wrong: with a code, or as `invalid`.
-
-    Raises:
-        ApiError: it is.
-    """
+    """Refuse what is wrong: with a code, or as `invalid`."""
     if is_wrong:
         raise ApiError(code, message) if code else invalid(message)
 
@@ -283,11 +279,7 @@ TAG_QUERY: Schema = {
 
 
 def read(data: bytes, schema: Schema) -> dict[str, Any]:
-    """Return the JSON object that a request carries, of the given schema.
-
-    Raises:
-        ApiError: not JSON (400 ModelArts.2787), or of another type (400 ModelArts.2825).
-    """
+    """Return the JSON object that a request carries, of the given schema."""
     body = read_json(data)
     if not isinstance(body, dict):
         raise wrong_type("body", "object")
@@ -296,11 +288,7 @@ def read(data: bytes, schema: Schema) -> dict[str, Any]:
 
 
 def check(value: Any, schema: Schema, path: str) -> None:
-    """Refuse a value that is not of the schema; `path` is its place, for the message.
-
-    Raises:
-        ApiError: 400 ModelArts.2825.
-    """
+    """Refuse a value that is not of the schema; `path` is its place, for the message."""
     if value is None:
         return
     if schema is TEXT_MAP:

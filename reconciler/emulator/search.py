@@ -98,9 +98,6 @@ def read_search(body: Mapping[str, Any], now_ms: int, *, strict: bool = False) -
     """Return the search that a request body asks for; its types have been checked before.
 
     `strict`: the workspace must be one of the catalogue.
-
-    Raises:
-        ApiError: a page, order or filter that the service does not offer.
     """
     offset, limit = body.get("offset") or 0, body.get("limit")
     limit = DEFAULT_LIMIT if limit is None else limit
@@ -217,11 +214,7 @@ def milliseconds_of(text: str) -> int:
 
 
 def check_tags_differ(tags: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse tags to search by that name a key, or a value of one key, twice.
-
-    Raises:
-        ApiError: 400 ModelArts.2788.
-    """
+    """Refuse tags to search by that name a key, or a value of one key, twice."""
     of_tags = (("tags[].values", tag.get("values") or ()) for tag in tags)
     for where, given in (("tags", [tag.get("key") for tag in tags]), *of_tags):
         refuse_if(len(given) != len(set(given)), f"{where} must not name the same twice")

@@ -33,9 +33,6 @@ def check_job(body: Body, *, strict_catalogue: bool = False) -> None:
     """Refuse a create request that the service would refuse; the shape has been checked before.
 
     `strict_catalogue`: with all that `--strict` promises.
-
-    Raises:
-        ApiError: the first rule that is broken.
     """
     kind: str = body.get("kind") or ""
     tasks, metadata = body.get("tasks"), body.get("metadata")
@@ -306,11 +303,7 @@ for _field in FIELDS:
 
 
 def check_update(update: Mapping[str, Any], cloud: str) -> None:
-    """Refuse an update that no job could take; its types have been checked before.
-
-    Raises:
-        ApiError: a field that this cloud does not change, or a value that is not allowed.
-    """
+    """Refuse an update that no job could take; its types have been checked before."""
     others = update.keys() - {field.path for field in FIELDS if field.on_otc} if cloud == "otc" else ()
     refuse_if(others, f"{', '.join(sorted(others))} cannot be changed")
     for field in FIELDS:
@@ -318,11 +311,7 @@ def check_update(update: Mapping[str, Any], cloud: str) -> None:
 
 
 def check_phase(update: Mapping[str, Any], phase: str) -> None:
-    """Refuse an update of what a job in this phase keeps.
-
-    Raises:
-        ApiError: 400 ModelArts.2858.
-    """
+    """Refuse an update of what a job in this phase keeps."""
     is_ending = phase == "Terminating"
     refuse_if(is_ending, "The job is being terminated and cannot be changed.", "ModelArts.2858")
     for field in FIELDS:
