@@ -405,7 +405,7 @@ class Found(tuple[ReportedJob, ...]):
 
 
 class Jobs(OperationGroup):
-    """The jobs of one workspace."""
+    """The jobs of one workspace. A call about a job that does not exist raises `NotFound`."""
 
     def create(self, name: str, job: JobBody) -> ReportedJob:
         """Create a job, described as below a key of a manifest, in the target's workspace.
@@ -457,22 +457,14 @@ class Jobs(OperationGroup):
         return JobPage.model_validate(content)
 
     def details(self, job_id: str) -> ReportedJob:
-        """Return all that the service reports of a job.
-
-        Raises:
-            NotFound: there is none with that id.
-        """
+        """Return all that the service reports of a job."""
         job = self._workspace.details(job_id)
         if invalid := find_invalid_value(dict(job.body)):
             raise UnreadableAnswer(f"the job contains {invalid}")
         return ReportedJob.of(job)
 
     def update(self, job_id: str, changes: UpdateBody) -> None:
-        """Change fields of a job; on Open Telekom Cloud its description only.
-
-        Raises:
-            NotFound: there is no such job.
-        """
+        """Change fields of a job; on Open Telekom Cloud its description only."""
         body = changes.body()
         if self._workspace.cloud is Cloud.OTC and body.keys() - {"description"}:
             raise NotSupported("Open Telekom Cloud can change only the description of a job")
@@ -483,7 +475,6 @@ class Jobs(OperationGroup):
 
         Raises:
             WrongPhase: it has ended, or its phase just changed: read it again.
-            NotFound: there is no such job.
         """
         answer = self._workspace.act(job_id, ActionBody(action_type="terminate").body())
         job = answer.json()
@@ -492,9 +483,5 @@ class Jobs(OperationGroup):
         return ReportedJob.model_validate(job)
 
     def delete(self, job_id: str) -> None:
-        """Delete a job's record. It is gone some time later, when `details` raises `NotFound`.
-
-        Raises:
-            NotFound: there is no such job.
-        """
+        """Delete a job's record. It is gone some time later, when `details` raises `NotFound`."""
         self._workspace.delete(job_id)

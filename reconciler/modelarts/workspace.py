@@ -48,7 +48,10 @@ def _no_listener() -> Iterator[Callable[[int], None]]:
 
 
 class Workspace:
-    """One workspace of one project; safe to call from threads. `reading` is entered when it is read."""
+    """One workspace of one project; safe to call from threads. `reading` is entered when it is read.
+
+    A call about a job that does not exist raises `NotFound`.
+    """
 
     reading: ReadingListener = staticmethod(_no_listener)
 
@@ -246,11 +249,7 @@ class Workspace:
         )
 
     def update(self, job_id: str, changes: Mapping[str, Any]) -> None:
-        """Change fields of a job: `description`, and what the cloud lets one change beside it.
-
-        Raises:
-            NotFound: there is no such job.
-        """
+        """Change fields of a job: `description`, and what the cloud lets one change beside it."""
         self.session.call(
             "PUT", self.path_of(job_id), body=dict(changes), repeat=RetryPolicy.SAFE, changes=True
         )
@@ -260,7 +259,6 @@ class Workspace:
 
         Raises:
             WrongPhase: it has ended, or its phase just changed: read it again.
-            NotFound: there is no such job.
         """
         self.act(job_id, {"action_type": "terminate"})
 
@@ -271,11 +269,7 @@ class Workspace:
         return self.session.call("POST", path, body=action, repeat=RetryPolicy.SAFE, changes=True)
 
     def delete(self, job_id: str) -> None:
-        """Delete a job's record. It is gone some time later, when `details` raises `NotFound`.
-
-        Raises:
-            NotFound: there is no such job.
-        """
+        """Delete a job's record. It is gone some time later, when `details` raises `NotFound`."""
         self.session.call("DELETE", self.path_of(job_id), repeat=RetryPolicy.WITHOUT_EFFECT, changes=True)
 
     def delete_many(self, kind_by_id: Mapping[str, str]) -> None:
