@@ -294,7 +294,7 @@ class Steps:
     def _mark_stopped(self, job: ObservedJob) -> None:
         if job.marker is None or job.marker.stopped:
             return
-        stopped = job.marker.with_stopped()
+        stopped = job.marker._replace(stopped=True)
         if stopped.key != self.action.key:
             # The key was renamed: the marker follows on the way.
             stopped = stopped._replace(key=self.action.key).for_job(job.name, job.id)

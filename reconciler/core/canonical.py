@@ -81,11 +81,6 @@ class FieldRule:
     def item(self) -> FieldRule | None:
         return FieldRule(get_args(self._inner)[0]) if get_origin(self._inner) is list else None
 
-    @cached_property
-    def templated(self) -> frozenset[str]:
-        """The members whose documented default depends on the item."""
-        return frozenset(name for name, member in self.members.items() if member.default_template)
-
     @property
     def is_filled_in(self) -> bool:
         """Whether the service may return a value that was never sent."""
@@ -209,9 +204,9 @@ def _keyed(items: list[Any], rule: FieldRule, keyed_by: str) -> Iterator[tuple[s
         name = _item_key(item, keyed_by)
         form = _object(item, rule)
         form.pop(keyed_by, None)
-        for field_name in form.keys() & rule.templated:
-            template = rule.members[field_name].default_template or ""
-            if form[field_name] == template.format(name=name, index=index):
+        for field_name in form.keys() & rule.members.keys():
+            template = rule.members[field_name].default_template
+            if template and form[field_name] == template.format(name=name, index=index):
                 del form[field_name]
         yield (f"#{index}" if name is None else str(name)), form
 

@@ -136,10 +136,6 @@ class Marker(NamedTuple):
         is_natural = name == remote_name(self.key, self.revision)
         return self._replace(id_part=None if is_natural else job_id[:8].lower())
 
-    def with_stopped(self) -> Marker:
-        """The same marker, saying that we are about to terminate the job ourselves."""
-        return self._replace(stopped=True)
-
 
 class Description(NamedTuple):
     """A job's description, taken apart: what a person wrote, and our marker if it ends with one."""

@@ -155,16 +155,14 @@ class Schedule(NamedTuple):
     def _last(self, since_s: float, now_s: float) -> float | None:
         """The last time after `since_s` and not after `now_s`, or None if there is none."""
         since_s, now_s, span_s = max(since_s, 0.0), min(now_s, _LATEST_S), _MINUTE_S
-        last = None
-        while last is None and now_s > since_s:
+        while now_s > since_s:
             # A wider look each time: of a schedule that comes every minute not all times are walked.
             from_s = max(since_s, now_s - span_s)
-            times = takewhile(lambda time_s: time_s <= now_s, self._after(from_s))
-            last = next(iter(deque(times, maxlen=1)), None)
-            if from_s <= since_s:
-                break
+            times = deque(takewhile(lambda time_s: time_s <= now_s, self._after(from_s)), maxlen=1)
+            if times or from_s <= since_s:
+                return times[0] if times else None
             span_s *= 2
-        return last
+        return None
 
     def _after(self, at_s: float) -> Iterator[float]:
         return (time_s for time_s in self._from(at_s) if time_s > at_s)
@@ -184,8 +182,12 @@ class Schedule(NamedTuple):
 
         In an hour that comes twice the first of them may be before it: such a time counts in the first pass.
         """
+        from cronsim import CronSim  # only where a job has a schedule
+
         if at_s < _LATEST_S:
-            yield from (time.timestamp() for time in _times(self.expression, _local(at_s, self.timezone)))
+            # None any more where there is none for fifty years.
+            times = CronSim(self.expression, _local(at_s, self.timezone))
+            yield from (time.timestamp() for time in times)
 
 
 def spell_relative(time_s: float, now_s: float, timezone: str) -> str:
@@ -203,17 +205,6 @@ def spell_relative(time_s: float, now_s: float, timezone: str) -> str:
 
 def _local(time_s: float, timezone: str) -> datetime:
     return datetime.fromtimestamp(min(max(time_s, 0.0), _LATEST_S), time_zone(timezone))
-
-
-def _times(expression: str, after: datetime) -> Iterator[datetime]:
-    """The times of an expression after one in its zone; none any more where there is none for fifty years.
-
-    Raises:
-        CronSimError: it is no cron expression.
-    """
-    from cronsim import CronSim  # only where a job has a schedule
-
-    return iter(CronSim(expression, after))
 
 
 # --- what may be written
@@ -248,10 +239,10 @@ def _check_schedule(text: str) -> str:
 
 
 def _is_expression(text: str) -> bool:
-    from cronsim import CronSimError  # only where a job has a schedule
+    from cronsim import CronSim, CronSimError  # only where a job has a schedule
 
     try:
-        _times(text, datetime.fromtimestamp(_SOME_TIME_S, UTC))
+        CronSim(text, datetime.fromtimestamp(_SOME_TIME_S, UTC))
     except CronSimError:
         return False
     return True

@@ -128,8 +128,8 @@ def _names_of_the_service() -> frozenset[str]:
 
 
 def _is_secret(text: str) -> bool:
-    references = (part for part in parts_of(text) if isinstance(part, Reference))
-    return text == REDACTED or any(one.inner.partition(".")[0] in _SECRET_KINDS for one in references)
+    kinds = (part.inner.partition(".")[0] for part in parts_of(text) if isinstance(part, Reference))
+    return text == REDACTED or not set(kinds).isdisjoint(_SECRET_KINDS)
 
 
 def _texts_by_path(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:

@@ -145,9 +145,8 @@ class Unseen(NamedTuple):
 
     def without_end(self, count: int) -> Unseen:
         """The same with so many characters left for later."""
-        if not count:
-            return self
-        return self._replace(text=self.text[:-count], size=self.size - len(self.text[-count:].encode()))
+        shown, later = self.text[: len(self.text) - count], self.text[len(self.text) - count :]
+        return self._replace(text=shown, size=self.size - len(later.encode()))
 
 
 def unseen(content: str, full_size: int | None, seen: int, *, is_last: bool) -> Unseen:

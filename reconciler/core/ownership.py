@@ -122,10 +122,6 @@ class KeyView:
         known = [at_s for at_s in created if at_s is not None]
         return max(known) if created and created[-1] is not None else None
 
-    def without_history(self, problem: str) -> KeyView:
-        """The same view where the history store could not be read."""
-        return replace(self, history_problem=problem)
-
     def without(self, job_ids: Collection[str]) -> KeyView:
         """The same view without some jobs: they were deleted while we looked."""
         return replace(self, owned=[r for r in self.owned if r.job.id not in job_ids])

@@ -141,16 +141,12 @@ def refused_url(url: str) -> str | None:
     scheme = found[1].lower() if found else ""
     if (does := REFUSED_SCHEMES.get(scheme)) is not None:
         return f"{scheme}:// {does}; notifications go to services on the network only"
-    for name in _parameters(url):
+    # As Apprise reads them: a `+` at the beginning marks a parameter of another kind.
+    names = (pair.partition("=")[0] for pair in re.split("[?&;]", url.partition("?")[2]))
+    for name in (unquote(one[:1] + one[1:].replace("+", " ")).strip().lower() for one in names):
         if name in FILE_PARAMETERS or (name == _TEMPLATE and scheme not in TEMPLATES_BY_ID):
             return f'the parameter "{name}" names a file'
     return None
-
-
-def _parameters(url: str) -> list[str]:
-    """The names of parameters, as Apprise reads them: a `+` at the beginning marks one of another kind."""
-    names = (pair.partition("=")[0] for pair in re.split("[?&;]", url.partition("?")[2]))
-    return [unquote(name[:1] + name[1:].replace("+", " ")).strip().lower() for name in names]
 
 
 # --- The section `notify` of a manifest: where notifications of drift and of failed applies are sent

@@ -372,7 +372,8 @@ def narrow(
     """
     if not only:
         return stack
-    known = keys_to_name(stack, owned)
+    # A person may name what is declared in view, or owned and declared nowhere else.
+    known = {*stack.jobs, *owned} - (stack.whole.keys() - stack.jobs.keys())
     found = {
         one: {key for key in stack.jobs if fnmatchcase(key, one)} if is_glob(one) else known & {one}
         for one in only
@@ -391,12 +392,6 @@ def narrow(
 def is_glob(pattern: str) -> bool:
     """Whether a pattern stands for declared keys, and not for one key."""
     return not _GLOB.isdisjoint(pattern)
-
-
-def keys_to_name(stack: Stack, owned: Iterable[str]) -> set[str]:
-    """The keys that a person may name: declared in view, or owned and declared nowhere else."""
-    out_of_view = stack.whole.keys() - stack.jobs.keys()
-    return {*stack.jobs, *owned} - out_of_view
 
 
 def unknown_key(stack: Stack, key: str, known: Iterable[str]) -> Diagnostic:

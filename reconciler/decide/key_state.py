@@ -7,7 +7,7 @@ Source: docs/semantics.md, "Decisions".
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -82,7 +82,7 @@ class Snapshot(NamedTuple):
         if self.gone:
             view = view.without(self.gone)
         if self.memory.problem is not None:
-            return view.without_history(self.memory.problem)
+            return replace(view, history_problem=self.memory.problem)
         # The newest name last: of a job that is remembered under both this record counts.
         past = self.ownership.remembered(self.memory, (*former_keys, key)) if self.memory.by_key else ()
         return view.remembering(past, self.ownership.unmanaged) if past else view

@@ -279,11 +279,6 @@ def check_directory(path: str) -> str:
     return path
 
 
-def check_code_dir(path: str) -> str:
-    """Refuse what is neither a directory in object storage nor a place in the image."""
-    return path if path.startswith(IN_IMAGE) else check_directory(path)
-
-
 def check_boot_file(path: str) -> str:
     """Refuse what is neither a file in object storage nor one in the image."""
     if not path.startswith(IN_IMAGE):
@@ -331,7 +326,7 @@ GivenDirectory = Annotated[ObsDirectory, AfterValidator(check_given), _schema(_D
 CodeDirectory = Annotated[
     str,
     Mark.OBS_PATH,
-    AfterValidator(check_code_dir),
+    AfterValidator(lambda path: path if path.startswith(IN_IMAGE) else check_directory(path)),
     _schema(f"{_DIRECTORY_AT}, or file://…", _EMPTY, _DIRECTORY, _IMAGE + _ANY),
 ]
 BootFile = Annotated[
