@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.observed import ObservedJob
-from reconciler.core.record import FinishedWork, HistorySnapshot
+from reconciler.core.record import NO_HISTORY, FinishedWork, HistorySnapshot
 from reconciler.core.stack import DesiredJob
 from reconciler.decide.plan import Action, PlannedAction
 from tests.builders import a_job, a_stack, absent, made_by_0_1_0, seen
@@ -44,47 +44,36 @@ def test_key_renamed_without_formerly_runs_finished_work_of_the_old_key_again() 
     assert action.explanation.startswith("new; runs finished work of old r2 again")
 
 
+HEIR = replace(OTHER, formerly=("old",))
+
+
 @pytest.mark.parametrize(
-    "jobs",
+    ("jobs", "beside", "memory", "work"),
     [
-        *([seen(WAS, phase=phase)] for phase in (F, AB, TD, R, T)),
-        [seen(a_job("old", **OLD), phase=DONE)],
-        [seen(WAS, phase=DONE, stack="speech")],
-        [seen(WAS, phase=DONE, description="by hand")],
-        [],
+        # no finished work: not completed, or of another declaration, or nobody's job of ours
+        *([[seen(WAS, phase=phase)], (), NO_HISTORY, NONE] for phase in (F, AB, TD, R, T)),
+        ([seen(a_job("old", **OLD), phase=DONE)], (), NO_HISTORY, NONE),
+        ([seen(WAS, phase=DONE, stack="speech")], (), NO_HISTORY, NONE),
+        ([seen(WAS, phase=DONE, description="by hand")], (), NO_HISTORY, NONE),
+        ([], (), NO_HISTORY, NONE),
+        # still declared, or another key's by now; absent counts as renamed
+        ([seen(WAS, phase=DONE)], (WAS,), NO_HISTORY, NONE),
+        ([seen(WAS, phase=DONE)], (HEIR,), NO_HISTORY, NONE),
+        ([seen(WAS, phase=DONE)], (absent("old"),), NO_HISTORY, (None, "old", 1)),
+        # by the digest of an older version; restarted since; aged out; released
+        ([seen(made_by_0_1_0(WAS), phase=DONE)], (), NO_HISTORY, (None, "old", 1)),
+        ([seen(WAS, phase=AB)], (), a_memory(past(WAS, 1, DONE)), NONE),
+        ([], (), a_memory(past(WAS, 2)), (None, "old", 2)),
+        ([], (), a_memory(past(WAS)._replace(released_at_s=1.0)), NONE),
     ],
 )
-def test_job_that_did_not_complete_this_declaration_is_no_finished_work(jobs: list[ObservedJob]) -> None:
-    assert work_of(created(*jobs)) == NONE
-
-
-def test_declared_key_with_the_same_declaration_is_no_renamed_one() -> None:
-    assert work_of(created(seen(WAS, phase=DONE), beside=(WAS,))) == NONE
-
-
-def test_key_that_another_one_had_formerly_is_that_ones() -> None:
-    heir = replace(OTHER, formerly=("old",))
-    assert work_of(created(seen(WAS, phase=DONE), beside=(heir,))) == NONE
-
-
-def test_key_declared_absent_counts_as_renamed() -> None:
-    assert work_of(created(seen(WAS, phase=DONE), beside=(absent("old"),))) == (None, "old", 1)
-
-
-def test_work_of_an_older_version_counts_by_its_own_digest() -> None:
-    assert work_of(created(seen(made_by_0_1_0(WAS), phase=DONE))) == (None, "old", 1)
-
-
-def test_job_that_the_service_restarted_since_it_was_recorded_is_no_finished_work() -> None:
-    assert work_of(created(seen(WAS, phase=AB), memory=a_memory(past(WAS, 1, DONE)))) == NONE
-
-
-def test_finished_work_whose_record_has_aged_out_counts() -> None:
-    assert work_of(created(memory=a_memory(past(WAS, 2)))) == (None, "old", 2)
-
-
-def test_released_revision_counts_no_more() -> None:
-    assert work_of(created(memory=a_memory(past(WAS)._replace(released_at_s=1.0)))) == NONE
+def test_create_runs_completed_work_of_an_undeclared_key_again(
+    jobs: list[ObservedJob],
+    beside: tuple[DesiredJob, ...],
+    memory: HistorySnapshot,
+    work: tuple[str | None, str | None, int | None],
+) -> None:
+    assert work_of(created(*jobs, beside=beside, memory=memory)) == work
 
 
 @pytest.mark.parametrize("letter", ["a", "b"])
