@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reconciler.core.canonical import overlay
-from reconciler.core.entry import EntryPatch, NotDeclarable, manifest_entry
+from reconciler.core.entry import EntryPatch, IsSecret, NotDeclarable, SecretVariables, manifest_entry
 from reconciler.core.identity import key_problem, stack_problem
-from reconciler.core.masking import IsSecret, SecretVariables
 from reconciler.core.observed import Observation, ObservedJob
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.record import PastRevision, RecordsUnavailable, Scope

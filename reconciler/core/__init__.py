@@ -17,7 +17,7 @@ A file imports only files that stand before it::
     ports              What an edge is handed: the protocols of a service, its clock, its catalog and its logs
     diff               Which fields differ between two canonical forms
     stack              A stack: what its manifest files say once they are merged, its jobs
-    masking            Secrets in jobs: masked in changes and answers
+    masking            Secrets in jobs: masked in changes and in the answers of the service
     mutable            What can be changed on a job that exists, for which cloud and in which phase
     record             What is written down of a stack: who holds its lock, what was done
     settings           The sections of a manifest: its variables, and what it says of drift

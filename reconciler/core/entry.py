@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
@@ -42,13 +42,24 @@ from reconciler.core.identity import (
     parse_remote_name,
     room_for_description,
 )
-from reconciler.core.masking import IsSecret, SecretHider, SecretVariables, texts_in
+from reconciler.core.masking import texts_in
 from reconciler.core.observed import ObservedJob
-from reconciler.core.scalar import holds_odd_number, save
+from reconciler.core.scalar import escape, holds_odd_number, save, variables_of
 from reconciler.core.stack import DesiredJob, JobEntry
 from reconciler.core.values import Change
 from reconciler.errors import Diagnostic, ReconcilerError
-from reconciler.secrets import leaves, looks_secret, show
+from reconciler.secrets import (
+    SecretPart,
+    SecretText,
+    is_credential_name,
+    is_secret_name,
+    leaves,
+    looks_secret,
+    secret_parts,
+    show,
+    stands_out,
+    without_parts,
+)
 
 Tree = dict[str, Any]
 
@@ -188,6 +199,112 @@ def names_in(tree: Any) -> Iterator[str]:
         yield from names_in(value)
     if isinstance(tree, Mapping):
         yield from map(str, tree)
+
+
+# --- variables for the secrets of entries
+
+IsSecret = Callable[[str], bool]
+
+#: Names that are shown and compared, so that no variable that is sensitive may stand there.
+_SHOWN = frozenset({"name", "local_path", "description", "kind"})
+#: Environment variables that mean something to every program.
+_TAKEN = frozenset({"HOME", "PATH", "USER", "SHELL", "LANG", "TMPDIR"})
+
+
+class SecretVariables:
+    """One variable for each secret value, named by the first field that holds it.
+
+    `taken` are names of variables that mean something else already. `value_by_name` are the secrets
+    themselves, which nothing may show.
+    """
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self.value_by_name: dict[str, str] = {}
+        self._name_by_value: dict[str, str] = {}
+        self._taken = {name.upper() for name in taken}
+
+    def reference(self, value: str, field: str, key: str) -> str:
+        """The expression for a value: its variable is named after the field, if need be after the key too."""
+        if value not in self._name_by_value:
+            long = _name(f"{key}_{field}")
+            names = (_name(field), long, *(f"{long}_{number}" for number in range(2, len(self._taken) + 3)))
+            name = next(name for name in names if name not in self._taken and not _is_in_use(name))
+            self._taken.add(name)
+            self._name_by_value[value], self.value_by_name[name] = name, value
+        return f"${{var.{self._name_by_value[value]}}}"
+
+    def declarations(self, trees: Iterable[Any] | None = None) -> dict[str, dict[str, Any]]:
+        """What a manifest says of them under `variables`: of all, or of those used in entries as written."""
+        names = set(self.value_by_name)
+        if trees is not None:
+            names &= {name for tree in trees for text in texts_in(tree) for name in variables_of(text)}
+        return {name: {"env": name, "sensitive": True} for name in sorted(names)}
+
+    def parts(self, text: str) -> list[SecretPart]:
+        """Where in a text the values stand that have a variable already, in order."""
+        values = [value for value in self._name_by_value if stands_out(value) and value in text]
+        pattern = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
+        return [SecretPart(*found.span()) for found in re.finditer(pattern, text)] if values else []
+
+
+def _name(text: str) -> str:
+    """A text as the name of an environment variable: hfToken is HF_TOKEN."""
+    spread = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text).upper()
+    name = re.sub(r"[^A-Z0-9]+", "_", spread).strip("_")
+    return name if name[:1].isalpha() else f"SECRET_{name}".rstrip("_")
+
+
+def _is_in_use(name: str) -> bool:
+    # A name of one or two letters may be set for some other reason.
+    return len(name) < 3 or is_credential_name(name) or name.startswith("RECONCILER_") or name in _TAKEN
+
+
+class SecretHider(NamedTuple):
+    """Puts `SecretText` where the tree of an entry holds a secret.
+
+    `is_secret` says of a text that it holds a value which is known to be secret.
+    """
+
+    key: str
+    variables: SecretVariables
+    is_secret: IsSecret
+
+    def argument(self, name: str, value: str, *, is_marked: bool = False) -> str:
+        """The value of a parameter or an environment variable, hidden if it is a secret."""
+        whole = [SecretPart(0, len(value), name)]
+        if is_marked and value:
+            return self._hidden(value, whole, name)
+        if not (looks_secret(name, value) or self._is_known(value)):
+            return value
+        return self._hidden(value, whole if is_secret_name(name) else secret_parts(value) or whole, name)
+
+    def tree(self, tree: Any, field: str = "") -> Any:
+        """A tree in which the texts that look secret by themselves, or are known, are hidden."""
+        if isinstance(tree, Mapping):
+            return {name: self.tree(value, name) for name, value in tree.items()}
+        if isinstance(tree, list):
+            return [self.tree(item, field) for item in tree]
+        if not isinstance(tree, str) or isinstance(tree, SecretText) or field in _SHOWN:
+            return tree
+        # What a field of the service means is known, so neither its name nor a long id in it is a sign.
+        is_secret = looks_secret("id", tree) or self._is_known(tree)
+        return self._hidden(tree, secret_parts(tree), field) if is_secret else tree
+
+    def _is_known(self, text: str) -> bool:
+        """Whether a text holds a known secret, as it is or as it is written: escaping may make it one."""
+        return self.is_secret(text) or self.is_secret(escape(text))
+
+    def _hidden(self, text: str, parts: list[SecretPart], field: str) -> SecretText:
+        parts = parts or self.variables.parts(text)
+        if not parts or self._is_known(without_parts(text, parts)):
+            parts = [SecretPart(0, len(text), field)]
+        reference, end = "", 0
+        for part in parts:
+            literal = escape(text[end : part.start], before_expression=True)
+            value = text[part.start : part.end]
+            reference += literal + self.variables.reference(value, part.name or field, self.key)
+            end = part.end
+        return SecretText(text, reference + escape(text[end:]))
 
 
 # --- manifest_entry

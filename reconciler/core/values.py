@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from reconciler.errors import Location, first_of_a_kind
@@ -102,14 +102,10 @@ def _known(name: str) -> str:
     return name
 
 
-class _Choices:
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {**handler(core), "enum": list(TARGET_KINDS)}
-
-
 #: The name of a kind of target.
-KindName = Annotated[str, AfterValidator(_known), _Choices]
+KindName = Annotated[
+    str, AfterValidator(_known), WithJsonSchema({"type": "string", "enum": list(TARGET_KINDS)})
+]
 
 
 class TargetIdentity(Frozen):

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reconciler.core.entry import (
+    IsSecret,
     ManifestEntry,
     NotDeclarable,
+    SecretVariables,
     common_part,
     job_key,
     legal_key,
     manifest_entry,
 )
 from reconciler.core.identity import MAX_KEY, parse_remote_name, stack_problem
-from reconciler.core.masking import IsSecret, SecretVariables
 from reconciler.core.observed import ObservedJob
 from reconciler.core.scalar import save
 from reconciler.core.stack import Target

@@ -11,10 +11,9 @@ import pytest
 from reconciler.core.body import create_body, desugar, manifest_form, one_spelling
 from reconciler.core.canonical import canonical, split
 from reconciler.core.diff import changes_between, comparable_with_details
-from reconciler.core.entry import ManifestEntry, NotDeclarable, job_key, manifest_entry
+from reconciler.core.entry import ManifestEntry, NotDeclarable, SecretVariables, job_key, manifest_entry
 from reconciler.core.fields.field_types import Cloud
 from reconciler.core.identity import key_problem
-from reconciler.core.masking import SecretVariables
 from reconciler.core.mutable import mutable_changes
 from reconciler.core.observed import ObservedJob
 from reconciler.core.stack import DesiredJob, JobEntry
