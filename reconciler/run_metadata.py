@@ -38,11 +38,9 @@ def origin(root: Path, environ: Mapping[str, str], command: str = "") -> RunMeta
         repository = f"{environ['GITHUB_SERVER_URL']}/{environ['GITHUB_REPOSITORY']}"
         run = f"{repository}/actions/runs/{environ['GITHUB_RUN_ID']}"
     where = f"{platform.node() or 'unknown host'}, process {os.getpid()}" + (f", {run}" if run else "")
-    git = which("git")
     # The commit that the manifests are checked out at, with `+` where they are edited.
-    commit = "" if git is None else _ask_git(git, root, "rev-parse", "HEAD")
-    if git is not None and commit:
-        commit += "+" * _is_edited(git, root)
+    if commit := _ask_git(root, "rev-parse", "HEAD"):
+        commit += "+" * _is_edited(root)
     return RunMetadata(who, where, command, commit or first(_COMMIT))
 
 
@@ -51,13 +49,10 @@ def place_of(root: Path) -> str:
 
     Outside of a repository that others share it is the directory.
     """
-    directory = os.path.realpath(root)
-    git = which("git")
-    remote = _ask_git(git, root, "config", "--get", "remote.origin.url") if git is not None else ""
-    if git is None or not remote:
-        return directory
-    prefix = _ask_git(git, root, "rev-parse", "--show-prefix").strip("/")
-    return f"{repository_name(remote)}//{prefix}"
+    remote = _ask_git(root, "config", "--get", "remote.origin.url")
+    if not remote:
+        return os.path.realpath(root)
+    return f"{repository_name(remote)}//{_ask_git(root, 'rev-parse', '--show-prefix').strip('/')}"
 
 
 def repository_name(remote: str) -> str:
@@ -69,14 +64,13 @@ def repository_name(remote: str) -> str:
     return f"{(found['host'] or found['scp']).lower()}/{path}"
 
 
-def _is_edited(git: str, root: Path) -> bool:
+def _is_edited(root: Path) -> bool:
     """Whether anything in the directory differs from the commit.
 
     Git compares by filters, which may be anybody's programs: they are left out.
     """
-    filters = _ask_git(
-        git, root, "config", "--name-only", "--get-regexp", r"^filter\..*\.(clean|process|required)$"
-    )
+    names = r"^filter\..*\.(clean|process|required)$"
+    filters = _ask_git(root, "config", "--name-only", "--get-regexp", names)
     given = os.environ.get("GIT_CONFIG_COUNT", "")
     first = int(given) if given.isdecimal() else 0
     environ: dict[str, str] = {}
@@ -84,12 +78,15 @@ def _is_edited(git: str, root: Path) -> bool:
         environ |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": ""}
         environ["GIT_CONFIG_COUNT"] = str(number + 1)
     question = ("status", "--porcelain", "--ignore-submodules", "--", ".")
-    return bool(_ask_git(git, root, *question, environ=environ))
+    return bool(_ask_git(root, *question, environ=environ))
 
 
-def _ask_git(git: str, root: Path, *question: str, environ: Mapping[str, str] | None = None) -> str:
+def _ask_git(root: Path, *question: str, environ: Mapping[str, str] | None = None) -> str:
     from reconciler.manifest.git import git_command, git_environment
 
+    git = which("git")
+    if git is None:
+        return ""
     try:
         told = subprocess.run(  # noqa: S603 - a fixed program and fixed arguments
             [*git_command(git, root), *question],
