@@ -33,7 +33,13 @@ from reconciler.core.canonical import (
     value_at,
     walk_rules,
 )
-from reconciler.core.diff import changes_between, comparable_with_details, differing_paths, is_by_reference
+from reconciler.core.diff import (
+    Comparable,
+    changes_between,
+    comparable_with_details,
+    differing_paths,
+    is_by_reference,
+)
 from reconciler.core.fields.field_types import Mark
 from reconciler.core.identity import (
     KEY_PATTERN,
@@ -598,21 +604,16 @@ def _unreported(tree: Tree) -> Iterator[str]:
 # --- entry_patch
 
 _NamePath = tuple[str, ...]
-#: A difference that goes on once its values are those of the job is tried with more of what surrounds it.
-_DEPTHS = (2, 1)
-#: A path that is longer leads into an object with several ways to say something: `algorithm.engine`.
-_OF_AN_OBJECT = 2
 
 
 class JobComparison(NamedTuple):
     """A job beside a declaration, as far as the service reports it.
 
-    `changes` lead from the job to the declaration, `paths` are their places in a canonical form. What is
-    declared and not reported is `unreported`; `secrets` are sensitive values that the job has otherwise.
+    `changes` lead from the job to the declaration. What is declared and not reported is `unreported`;
+    `secrets` are sensitive values that the job has otherwise.
     """
 
     changes: tuple[Change, ...] = ()
-    paths: tuple[_NamePath, ...] = ()
     unreported: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
 
@@ -640,18 +641,14 @@ def compare_with_job(desired: DesiredJob, job: ObservedJob) -> JobComparison:
 
     What only the service sets is passed over: docs/semantics.md, "Comparison".
     """
-    return _compare(desired.covered_by(desired.digest[:1]), job)
+    found = _compare(desired.covered_by(desired.digest[:1]), job)
+    changes = changes_between(found.before, found.after, forces_new_job=True)
+    return JobComparison(changes, found.unreported, tuple(change.path for change in found.secrets))
 
 
-def _compare(wanted: Canonical, job: ObservedJob) -> JobComparison:
+def _compare(wanted: Canonical, job: ObservedJob) -> Comparable:
     wanted = {name: value for name, value in wanted.items() if name != RERUN}
-    found = comparable_with_details(split(canonical(_reported(job))).immutable, wanted)
-    return JobComparison(
-        changes_between(found.before, found.after, forces_new_job=True),
-        differing_paths(found.before, found.after),
-        found.unreported,
-        tuple(change.path for change in found.secrets),
-    )
+    return comparable_with_details(split(canonical(_reported(job))).immutable, wanted)
 
 
 def _reported(job: ObservedJob) -> dict[str, Any]:
@@ -672,14 +669,17 @@ def entry_patch(
     entry = manifest_entry(
         job, stack=stack, key=desired.key, variables=variables, is_secret=lambda text: text in secrets
     )
-    paths: set[_NamePath] = set(compare_with_job(desired, job).paths)
-    patch = _at_places(paths, entry.tree, job)
-    for depth in _DEPTHS:
-        left = _compare(_patched(desired, patch), job).paths
+    paths, patch = set[_NamePath](), dict[str, Any]()
+    wanted = desired.covered_by(desired.digest[:1])
+    # A difference that goes on once its values are those of the job is tried with more of what surrounds it.
+    for depth in (None, 2, 1):
+        found = _compare(wanted, job)
+        left = differing_paths(found.before, found.after)
         if not left:
             break
         paths |= {*left, *(path[:depth] for path in left)}
         patch = _at_places(paths, entry.tree, job)
+        wanted = _patched(desired, patch)
     written = save(_sugared_entry(patch))
     return EntryPatch(desired.key, written, variables.declarations([written]))
 
@@ -703,7 +703,8 @@ def _at_places(paths: Iterable[_NamePath], entry: Mapping[str, Any], job: Observ
         patch = _joined(patch, part if is_known else {"raw": part})
         above = _known_rule(path[:-1])
         is_own = above is not None and above.has_named_members
-        if is_known and len(path) > _OF_AN_OBJECT and _ends_in_null(part) and not is_own:
+        # A longer path leads into an object with several ways to say something: `algorithm.engine`.
+        if is_known and len(path) > 2 and _ends_in_null(part) and not is_own:
             # One way to say something goes, and the other one, which the job has, comes.
             patch = _joined(patch, _part(entry, path[:-1], rules()))
     return patch
@@ -716,19 +717,14 @@ def _part(value: Any, path: Sequence[str], rule: FieldRule) -> Any:
     inner = value.get(name)
     if is_argument and below and inner is not None:
         # Whole: merged over another one, an argument of nulls would take that away.
-        inner = _unsugared(inner, rule)
+        if not isinstance(inner, Mapping):
+            is_parameter = "value" in rule.members
+            inner = {"value": inner} if is_parameter else {"remote": {"obs": {"obs_url": inner}}}
         return {name: _joined(inner, _part(inner, below, rule))}
     if inner is None and rule.default is not None:
         inner = rule.scalar(rule.default) if rule.scalar in (int, float) else rule.default
         inner = inner == "true" if rule.scalar is bool else inner
     return {name: _part(inner, below, rule) if below and isinstance(inner, Mapping) else inner}
-
-
-def _unsugared(argument: Any, rule: FieldRule) -> Any:
-    """A parameter, an input or an output with its fields."""
-    if isinstance(argument, Mapping):
-        return argument
-    return {"value": argument} if "value" in rule.members else {"remote": {"obs": {"obs_url": argument}}}
 
 
 def _ends_in_null(part: Any) -> bool:

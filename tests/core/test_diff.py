@@ -42,74 +42,66 @@ FULL: dict[str, Any] = {
 }
 
 
-def changed(**fields: Any) -> dict[str, Any]:
-    return {**FULL, **fields}
+BY_ID: dict[str, Any] = {"algorithm": {"id": "some-algorithm"}}
 
 
 @pytest.mark.parametrize("digest", [None, UNKNOWN])
-@pytest.mark.parametrize("entry", [{}, FULL, {"algorithm": {"id": "some-algorithm"}}])
-def test_additions_by_the_service_are_no_change(entry: dict[str, Any], digest: str | None) -> None:
-    found = differing(entry, entry, digest)
+@pytest.mark.parametrize(
+    ("entry", "now"),
+    [({}, {}), (FULL, FULL), (FULL, {**FULL, "algorithm__code_dir": "/b/code/"}), (BY_ID, BY_ID)],
+)
+def test_additions_by_the_service_are_no_change(
+    entry: dict[str, Any], now: dict[str, Any], digest: str | None
+) -> None:
+    found = differing(entry, now, digest)
     assert found.changes == ()
     assert found.is_empty
 
 
 @pytest.mark.parametrize(
-    ("after", "paths"),
+    ("name", "value", "path", "before", "after"),
     [
-        ({"algorithm__parameters": {"lr": 0.2, "epochs": 90}}, {"algorithm.parameters.lr": ("0.1", "0.2")}),
-        ({"algorithm__parameters": {"lr": 0.1}}, {"algorithm.parameters.epochs": ("90", None)}),
+        ("algorithm__parameters", {"lr": 0.2, "epochs": 90}, "algorithm.parameters.lr", "0.1", "0.2"),
+        ("algorithm__parameters", {"lr": 0.1}, "algorithm.parameters.epochs", "90", None),
+        ("algorithm__parameters", {"lr": 0.1, "epochs": 90, "b": 8}, "algorithm.parameters.b", None, "8"),
+        ("algorithm__environments", {}, "algorithm.environments", {"NCCL_DEBUG": "INFO"}, None),
         (
-            {"algorithm__parameters": {"lr": 0.1, "epochs": 90, "b": 8}},
-            {"algorithm.parameters.b": (None, "8")},
+            *("algorithm__environments", {"NCCL_DEBUG": "WARN"}),
+            *("algorithm.environments.NCCL_DEBUG", "INFO", "WARN"),
         ),
-        ({"algorithm__environments": {}}, {"algorithm.environments": ({"NCCL_DEBUG": "INFO"}, None)}),
+        ("spec__auto_stop", None, "spec.auto_stop", {"time_unit": "HOURS", "duration": "3"}, None),
+        ("spec__log_export_path", None, "spec.log_export_path", {"obs_url": "/b/log/"}, None),
+        ("spec__resource__flavor_id", "cpu.8u", "spec.resource.flavor_id", "modelarts.vm.cpu.2u", "cpu.8u"),
+        ("spec__resource__node_count", 2, "spec.resource.node_count", None, "2"),
         (
-            {"algorithm__environments": {"NCCL_DEBUG": "WARN"}},
-            {"algorithm.environments.NCCL_DEBUG": ("INFO", "WARN")},
-        ),
-        (
-            {"spec__auto_stop": None},
-            {"spec.auto_stop": ({"time_unit": "HOURS", "duration": "3"}, None)},
-        ),
-        (
-            {"spec__log_export_path": None},
-            {"spec.log_export_path": ({"obs_url": "/b/log/"}, None)},
-        ),
-        ({"algorithm__code_dir": "/b/code/"}, {}),
-        (
-            {"spec__resource": {"flavor_id": "modelarts.vm.cpu.8u"}},
-            {"spec.resource.flavor_id": ("modelarts.vm.cpu.2u", "modelarts.vm.cpu.8u")},
-        ),
-        (
-            {"spec__resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 2}},
-            {"spec.resource.node_count": (None, "2")},
-        ),
-        (
-            {"algorithm__inputs": {"data_url": "obs://b/other/"}},
-            {"algorithm.inputs.data_url.remote.obs.obs_url": ("/b/in/", "/b/other/")},
+            *("algorithm__inputs", {"data_url": "obs://b/other/"}),
+            *("algorithm.inputs.data_url.remote.obs.obs_url", "/b/in/", "/b/other/"),
         ),
     ],
 )
-def test_changed_fields_have_paths_and_values_before_and_after(
-    after: dict[str, Any], paths: dict[str, tuple[Any, Any]]
+def test_changed_field_has_its_path_and_its_values_before_and_after(
+    name: str, value: Any, path: str, before: Any, after: Any
 ) -> None:
-    found = differing(FULL, changed(**after))
-    assert {change.path: (change.before, change.after) for change in found.changes} == paths
-    assert all(change.forces_new_job for change in found.changes)
+    [change] = differing(FULL, {**FULL, name: value}).changes
+    assert (change.path, change.before, change.after) == (path, before, after)
+    assert change.forces_new_job
 
 
-def test_default_filled_in_by_the_service_counts_as_removed_only_by_digest() -> None:
-    without = {**FULL, "spec__log_export_path": None}
-    assert differing(FULL, without, UNKNOWN).is_empty
-    assert not differing(FULL, without).is_empty
-
-
-def test_members_from_the_algorithm_count_as_removed_only_by_digest() -> None:
-    by_id = {"algorithm": {"id": "x", "parameters": {"lr": 0.1}}}
-    without = {"algorithm": {"id": "x"}}
-    assert differing(by_id, without, UNKNOWN).is_empty
-    assert not differing(by_id, without).is_empty
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        (FULL, {**FULL, "spec__log_export_path": None}),  # the service may have filled in a default
+        (
+            {"algorithm": {"id": "x", "parameters": {"lr": 0.1}}},
+            {"algorithm": {"id": "x"}},
+        ),
+    ],
+)
+def test_what_may_not_be_declared_counts_as_removed_only_by_digest(
+    then: dict[str, Any], now: dict[str, Any]
+) -> None:
+    assert differing(then, now, UNKNOWN).is_empty
+    assert not differing(then, now).is_empty
     assert not differing({}, {"algorithm__parameters": {}}, UNKNOWN).is_empty
 
 

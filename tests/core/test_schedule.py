@@ -63,7 +63,7 @@ ADELAIDE, LORD_HOWE = "Australia/Adelaide", "Australia/Lord_Howe"
     ("cron", "zone", "since", "expected"),
     [
         [cell.strip() for cell in line.split("|")]
-        # In Berlin 02:00 to 03:00 does not exist on 29 March, and exists twice on 25 October; New York changes
+        # In Berlin 02:00 to 03:00 is missing on 29 March, and is there twice on 25 October; New York changes
         # on 8 March and 1 November; Adelaide is half an hour off, and Lord Howe changes by half an hour.
         for line in """
 0 1 * * * | Europe/Berlin | 2026-03-28T12:00Z | 03-29T00:00 03-29T23:00
