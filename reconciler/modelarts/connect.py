@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
@@ -26,36 +27,23 @@ if TYPE_CHECKING:
     from reconciler.modelarts.operations import Catalog, Logs, Tags
 
 
+def _group(module: str, name: str) -> Any:
+    """A group of further calls, whose module is imported on first use."""
+    path = f"reconciler.modelarts.{module}"
+    return cached_property(lambda backend: getattr(import_module(path), name)(backend))
+
+
 class ModelArtsBackend(Workspace):
-    """One workspace of one project; its groups of further calls are imported on first use."""
+    """One workspace of one project, and its further calls in groups.
 
-    @cached_property
-    def jobs(self) -> Jobs:
-        """The calls about jobs, with typed questions and answers."""
-        from reconciler.modelarts.job_models import Jobs
+    `jobs` are the calls about jobs with typed questions and answers; `logs` what jobs report: logs, events,
+    metrics, tasks, stages; `tags` those of jobs; `catalog` flavors, engines, pools and quotas.
+    """
 
-        return Jobs(self)
-
-    @cached_property
-    def logs(self) -> Logs:
-        """What jobs report: logs, events, metrics, tasks, stages."""
-        from reconciler.modelarts.operations import Logs
-
-        return Logs(self)
-
-    @cached_property
-    def tags(self) -> Tags:
-        """The tags of jobs."""
-        from reconciler.modelarts.operations import Tags
-
-        return Tags(self)
-
-    @cached_property
-    def catalog(self) -> Catalog:
-        """What the project offers: flavors, engines, pools, quotas."""
-        from reconciler.modelarts.operations import Catalog
-
-        return Catalog(self)
+    jobs: Jobs = _group("job_models", "Jobs")
+    logs: Logs = _group("operations", "Logs")
+    tags: Tags = _group("operations", "Tags")
+    catalog: Catalog = _group("operations", "Catalog")
 
 
 # --- connect

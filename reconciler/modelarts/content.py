@@ -114,10 +114,6 @@ def _inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
 # --- parsing
 
 
-class TooMuch(ValueError):
-    """What would be made of an answer takes more memory than there is for it."""
-
-
 class MemoryBudget:
     """Memory for all answers of one reading; threads may share it."""
 
@@ -157,7 +153,7 @@ def parse(content: bytes) -> Any:
         ValueError: it is not JSON; the words say what it is instead.
     """
     if memory_of(content) > MOST_MEMORY:
-        raise TooMuch(f"the body takes more than {MOST_MEMORY // _MEGABYTE} MB of memory")
+        raise ValueError(f"the body takes more than {MOST_MEMORY // _MEGABYTE} MB of memory")
     try:
         text = content.decode(json.detect_encoding(content))
     except UnicodeDecodeError:
