@@ -113,6 +113,7 @@ LATE: Mapping[str, str] = {
             *("decide/guards.py", "decide/plan.py", "decide/planner.py", "emulator/server.py"),
             *("expressions/evaluator.py", "fleet.py", "manifest/files.py", "manifest/load.py"),
             *("manifest/problems.py", "manifest/variables.py", "manifest/yaml.py", "modelarts/auth.py"),
+            *("modelarts/local.py", "notify.py", "reconcile.py"),
             *("records/dialects.py", "records/recording.py", "records/store.py", "render/text.py"),
             *("run_metadata.py", "validation.py"),
         ],
