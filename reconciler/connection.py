@@ -74,12 +74,7 @@ def connect(
 
 @contextmanager
 def connect_target(
-    loaded: LoadedStack,
-    name: str,
-    target: Target,
-    url: str | None,
-    runtime: Runtime,
-    records: RecordOptions,
+    loaded: LoadedStack, name: str, target: Target, url: str | None, runtime: Runtime, records: RecordOptions
 ) -> Iterator[Context]:
     """Connect to a target. `url` is the one of the record store, None for the file beside the root file."""
     recording = open_recording(url, loaded.root, runtime, records)
@@ -108,10 +103,7 @@ def records_url(
 
 
 def open_recording(
-    url: str | None,
-    root: Path,
-    runtime: Runtime,
-    options: RecordOptions = DEFAULT_RECORDS,
+    url: str | None, root: Path, runtime: Runtime, options: RecordOptions = DEFAULT_RECORDS
 ) -> Recording:
     """The records of the stack whose root file is in `root`. The store is opened when it is first asked."""
     if url is not None:

@@ -532,11 +532,7 @@ def notify_drift(context: Context, report: DriftReport, before: Notified | None 
     if comparison is None:
         return NOTHING_NOTIFIED
     notified = notify_drift(
-        report,
-        context.loaded.destinations(),
-        recording.redact,
-        recording.warn,
-        before or NOTHING_NOTIFIED,
+        report, context.loaded.destinations(), recording.redact, recording.warn, before or NOTHING_NOTIFIED
     )
     if comparison.problem is None:
         recording.mark_reported(context.scope, notified.reported, comparison.at_s)

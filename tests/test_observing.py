@@ -166,41 +166,29 @@ def test_plan_that_sees_nothing_owned_makes_no_store(service: Service, tmp_path:
     assert not (tmp_path / ".reconciler").exists()
 
 
+def complete(service: Service, job: DesiredJob, root: Path) -> str:
+    """Run a job that completes, which only a plan sees; return its id."""
+    made = service.run(job)
+    service.store.set_phase(made.id, "Completed")
+    reconcile.plan(context_on(service, root, job))
+    return made.id
+
+
 def test_completion_that_only_a_plan_saw_stays_known_when_the_record_ages_out(
     service: Service, tmp_path: Path
 ) -> None:
-    job = service.run(a_job())
-    service.store.set_phase(job.id, "Completed")
-    reconcile.plan(context_on(service, tmp_path, a_job()))
-    service.store.delete(PROJECT, job.id)
+    service.store.delete(PROJECT, complete(service, a_job(), tmp_path))
     [kept] = reconcile.plan(context_on(service, tmp_path, a_job())).actions
     assert (kept.action, kept.reason) == (Action.KEEP, Reason.AGED_OUT)
 
 
-def test_then_b_then_a_runs_a_again_although_its_record_has_aged_out(
-    service: Service, tmp_path: Path
-) -> None:
-    first = service.run(a_job())
-    service.store.set_phase(first.id, "Completed")
-    reconcile.plan(context_on(service, tmp_path, a_job()))
-    second = service.run(a_job(**OLD))
-    service.store.set_phase(second.id, "Completed")
-    reconcile.plan(context_on(service, tmp_path, a_job(**OLD)))
-    service.store.delete(PROJECT, first.id)
-    [made] = reconcile.plan(context_on(service, tmp_path, a_job())).actions
-    assert (made.action, made.after and made.after.name) == (Action.CREATE, "a-r3")
-
-
-def test_newer_revision_that_only_the_store_has_is_asked_for_by_an_unchanged_plan(
-    service: Service, tmp_path: Path
+@pytest.mark.parametrize("aged_out", [0, 1], ids=["the older one", "the newer one"])
+def test_a_then_b_then_a_runs_a_again_although_the_record_of_one_has_aged_out(
+    service: Service, tmp_path: Path, aged_out: int
 ) -> None:
     """The older one looks as declared; what was written to the outputs since is the newer one's."""
-    first = service.run(a_job())
-    service.store.set_phase(first.id, "Completed")
-    second = service.run(a_job(**OLD))
-    service.store.set_phase(second.id, "Completed")
-    reconcile.plan(context_on(service, tmp_path, a_job(**OLD)))
-    service.store.delete(PROJECT, second.id)
+    jobs = [complete(service, job, tmp_path) for job in (a_job(), a_job(**OLD))]
+    service.store.delete(PROJECT, jobs[aged_out])
     [made] = reconcile.plan(context_on(service, tmp_path, a_job())).actions
     assert (made.action, made.after and made.after.name) == (Action.CREATE, "a-r3")
 

@@ -9,6 +9,7 @@ import sys
 import time
 from itertools import accumulate, repeat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,21 +71,19 @@ def test_lines_and_exit_code_arrive(run: Run) -> None:
     assert [len(line) for line in run.lines] == [200_000, 3]
 
 
-def test_process_that_hangs_is_ended_at_its_limit(run: Run) -> None:
-    assert run(HANGING, limit_s=0.2) == ProcessEnd(-signal.SIGTERM, is_out_of_time=True)
-
-
-def test_process_that_does_not_listen_is_killed(run: Run) -> None:
-    assert run(DEAF, limit_s=0.2, stop_s=0.2) == ProcessEnd(-signal.SIGKILL, is_out_of_time=True)
-
-
-def test_process_has_time_to_end_in_order(run: Run) -> None:
-    assert run(ORDERLY, stops=1) == ProcessEnd(5, is_stopped=True)
-    assert run.lines == [b"begun", b"stopped"]
-
-
-def test_process_is_killed_when_the_end_is_wanted_for_the_second_time(run: Run) -> None:
-    assert run(DEAF, stops=2) == ProcessEnd(-signal.SIGKILL, is_stopped=True)
+@pytest.mark.parametrize(
+    ("code", "told", "end"),
+    [
+        (HANGING, {"limit_s": 0.2}, ProcessEnd(-signal.SIGTERM, is_out_of_time=True)),
+        (DEAF, {"limit_s": 0.2, "stop_s": 0.2}, ProcessEnd(-signal.SIGKILL, is_out_of_time=True)),
+        (DEAF, {"stops": 2}, ProcessEnd(-signal.SIGKILL, is_stopped=True)),
+        (ORDERLY, {"stops": 1}, ProcessEnd(5, is_stopped=True)),
+    ],
+    ids=["hangs", "does not listen", "the end is wanted twice", "ends in order"],
+)
+def test_process_is_ended_in_time(run: Run, code: str, told: dict[str, Any], end: ProcessEnd) -> None:
+    assert run(code, **told) == end
+    assert run.lines == [b"begun", *([b"stopped"] if code is ORDERLY else [])]
 
 
 def test_what_a_process_has_started_ends_with_it(run: Run, tmp_path: Path) -> None:

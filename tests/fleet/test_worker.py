@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,43 +48,42 @@ MANIFEST = "apiVersion: reconciler/v1\nstack: a\ntargets: {here: {kind: local}}\
 VALIDATE = FleetRequest("validate")
 
 
+OTHER = (8, "the worker sees other files")
+
+
+def write(file: Path, text: str) -> None:
+    file.parent.mkdir()
+    file.write_text(text, encoding="utf-8")
+
+
 @pytest.fixture
 def task(tmp_path: Path) -> StackTask:
     """A stack with the digest of its files."""
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "stack.yaml").write_text(MANIFEST, encoding="utf-8")
+    write(tmp_path / "a" / "stack.yaml", MANIFEST)
     return with_digest(StackTask(str(tmp_path / "a"), "a", "a/", "a"), VALIDATE)
 
 
-def _check(task: StackTask) -> tuple[ExitCode, str]:
-    result = StackRunner({}).check(VALIDATE, task)
-    return result.exit_code, result.errors[0].what if result.errors else ""
-
-
-def test_worker_that_sees_the_same_files_checks_them(task: StackTask) -> None:
-    assert _check(task) == (0, "")
-
-
 @pytest.mark.parametrize(
-    ("name", "text"), [("stack.yaml", MANIFEST + "# edited\n"), ("more.yaml", "jobs: {}\n")]
+    ("edit", "end"),
+    [
+        (lambda root: None, (0, "")),
+        (lambda root: (root / "stack.yaml").write_text(MANIFEST + "# edited\n"), OTHER),
+        (lambda root: (root / "more.yaml").write_text("jobs: {}\n"), OTHER),
+        # those of a nested stack are not those of the outer one
+        (
+            lambda root: write(root / "inner" / "stack.yaml", MANIFEST.replace("stack: a", "stack: b")),
+            (0, ""),
+        ),
+        (lambda root: root.rename(root.with_name("elsewhere")), (8, "the worker does not see the stack")),
+    ],
+    ids=["the same", "edited", "one more", "a nested stack", "nothing"],
 )
-def test_worker_that_sees_other_files_says_so(task: StackTask, name: str, text: str) -> None:
-    Path(task.directory, name).write_text(text, encoding="utf-8")
-    assert _check(task) == (8, "the worker sees other files")
-
-
-def test_files_of_a_nested_stack_are_not_those_of_the_outer_one(task: StackTask) -> None:
-    inner = Path(task.directory, "inner")
-    inner.mkdir()
-    (inner / "stack.yaml").write_text(MANIFEST.replace("stack: a", "stack: b"), encoding="utf-8")
-    assert _check(task) == (0, "")
-
-
-def test_worker_that_does_not_see_the_stack_says_so(task: StackTask, tmp_path: Path) -> None:
-    assert _check(replace(task, directory=str(tmp_path / "nowhere"))) == (
-        8,
-        "the worker does not see the stack",
-    )
+def test_worker_checks_the_files_only_if_they_are_those_of_the_client(
+    task: StackTask, edit: Callable[[Path], object], end: tuple[int, str]
+) -> None:
+    edit(Path(task.directory))
+    result = StackRunner({}).check(VALIDATE, task)
+    assert (result.exit_code, result.errors[0].what if result.errors else "") == end
 
 
 def test_batch_travels_as_text_and_comes_back_as_results(task: StackTask) -> None:
@@ -209,7 +209,6 @@ def test_pickle_runs_nothing_while_a_cluster_is_connected(tmp_path: Path) -> Non
 
 
 def test_message_of_a_scheduler_that_holds_a_pickle_is_not_read(tmp_path: Path) -> None:
-    """Whoever controls a worker controls the scheduler, which reads pickles itself."""
     trace = tmp_path / "trace"
     frames = [
         dumps({"op": "warn", "message": wrapped(HostileValue(trace))}) for wrapped in (Serialize, ToPickle)
@@ -250,7 +249,6 @@ def _most_in_a_second(times: list[float]) -> int:
 def test_batches_side_by_side_and_one_after_the_other_keep_to_the_rate_of_one_process(
     batches: list[list[int]], answer_s: float
 ) -> None:
-    """Each inner list is what one worker does, batch by batch; the workers share the rate."""
     times: list[float] = []
     for of_worker in batches:
         at_s = NOW

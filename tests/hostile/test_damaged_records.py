@@ -13,13 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile.damaged_records import (
-    MAY,
-    NEVER_WRITTEN,
-    VALUES,
-    Scene,
-    a_scene,
-)
+from tests.hostile.damaged_records import MAY, NEVER_WRITTEN, VALUES, Scene, a_scene
 from tests.hostile.sizes import RecordProperty, count_tried, size, some
 
 #: A healthy plan: what each key is to become.

@@ -354,10 +354,7 @@ def test_invisible_characters_are_escaped_by_every_command(
 
 
 def test_internal_error_report_has_no_secret(
-    repeater: Repeater,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    repeater: Repeater, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError(f"cannot be: {repeater.said} {dict(os.environ)}")

@@ -183,12 +183,7 @@ def test_observation_with_another_digest_has_no_recorded_declaration(
 
 @pytest.mark.parametrize(
     ("seen", "declared"),
-    [
-        (owned(), DECLARED),
-        (owned("b"), None),
-        (owned("a", 2), None),
-        (owned("a", digest=OTHER_DIGEST), None),
-    ],
+    [(owned(), DECLARED), (owned("b"), None), (owned("a", 2), None), (owned("a", digest=OTHER_DIGEST), None)],
     ids=["that revision", "another key", "another number", "another digest"],
 )
 def test_declaration_survives_a_crash_after_the_call_for_its_own_revision_only(
