@@ -227,8 +227,8 @@ def stands_out(value: str) -> bool:
 def _redact(forms: Iterable[tuple[str, Form]], text: str) -> str:
     spans = [span for key, form in forms if key in text for span in _spans(form, text)]
     if "…" in text or "..." in text:
-        for _, form in forms:
-            spans += [] if form.is_word or form.is_base64 else _cut_spans(form.text, text)
+        plain = (form for _, form in forms if not (form.is_word or form.is_base64))
+        spans += (span for form in plain for span in _cut_spans(form.text, text))
     if not spans:
         return text
     # What stands for a secret is none, though one may be a part of it.
@@ -507,11 +507,10 @@ def _holds_random_piece(word: str) -> bool:
 def _is_random(piece: str) -> bool:
     """Whether a piece is long, and its letters and digits make up no words, only short ones."""
     runs = [run for run in re.split(r"[_+/=-]+", piece) if run]
-    joined = "".join(runs)
     text = max(runs, key=len, default="")
     # A key may hold a few of the signs that also join words; where there are many, there are words.
-    if len(text) < _LONG_RANDOM and len(runs) - 1 <= len(joined) / 10:
-        text = joined
+    if len(text) < _LONG_RANDOM and len(runs) - 1 <= sum(map(len, runs)) / 10:
+        text = "".join(runs)
     if len(text) < _LONG_RANDOM or text.isdigit():
         return False
     if re.fullmatch(r"[0-9a-f]+|[0-9A-F]+", text):
@@ -579,9 +578,7 @@ def holds_credential(name: str, value: str) -> bool:
 
 def service_credentials(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield the credentials of the service that the environment holds, in use or not."""
-    for name in _OF_THE_SERVICE:
-        if value := environ.get(name, "").strip():
-            yield value
+    yield from filter(None, (environ.get(name, "").strip() for name in _OF_THE_SERVICE))
 
 
 # ── secrets in URLs ────────────────────────────────────────────────────────────────────────────
@@ -603,11 +600,10 @@ def user_info_secrets(url: str) -> Iterator[str]:
 
 def password_secrets(url: str) -> Iterator[str]:
     """Yield the passwords before the host and among the options; the name of a user is none."""
-    passwords = [user_info.partition(":")[2] for user_info in _user_infos(url.partition("?")[0])]
-    for option in url.partition("?")[2].split("&"):
-        name, _, value = option.partition("=")
-        if unquote(name).lower() in PASSWORD_OPTIONS:
-            passwords.append(value)
+    address, _, query = url.partition("?")
+    options = (option.partition("=") for option in query.split("&"))
+    passwords = [user_info.partition(":")[2] for user_info in _user_infos(address)]
+    passwords += (value for name, _, value in options if unquote(name).lower() in PASSWORD_OPTIONS)
     for password in filter(None, passwords):
         yield from (password, unquote(password))
 
@@ -619,10 +615,7 @@ def whole_url_secrets(url: str) -> Iterator[str]:
     """
     rest = url.partition("://")[2]
     yield from (url, rest)
-    text = rest
-    for mark in "/?&=@:;,#":
-        text = text.replace(mark, " ")
-    for part in text.split():
+    for part in re.split(r"[/?&=@:;,#\s]", rest):
         if len(part) >= _SHORTEST_URL_PART:
             yield from (part, unquote(part))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -50,10 +51,6 @@ def write(records: Records, *standing: StandingDrift, at_s: float = NOW, **more:
     records.record_check(check_at(at_s), ENDED._replace(at_s=at_s), record)
 
 
-def test_store_without_a_check_knows_of_none(place: Place) -> None:
-    assert place.open().last_check(SCOPE) == NO_CHECK
-
-
 def test_standing_drift_is_read_as_it_was_written(place: Place) -> None:
     changes = (Change(path="description", before="x", after="y"),)
     standing = (
@@ -61,6 +58,7 @@ def test_standing_drift_is_read_as_it_was_written(place: Place) -> None:
         a_drift("b", "missing", None)._replace(reported_at_s=None, is_hidden=True),
         a_drift("c", "modified", changes=changes),
     )
+    assert place.open().last_check(SCOPE) == NO_CHECK
     write(place.open(), *standing)
     assert place.open().last_check(SCOPE) == LastCheck(NOW, standing)
     assert place.open().last_check(OTHER_STACK) == NO_CHECK
@@ -87,10 +85,8 @@ def test_check_that_compared_nothing_is_not_the_last_one(records: Records) -> No
 
 
 def test_events_of_a_check_are_its_actions_in_the_history(records: Records) -> None:
-    events = (
-        DriftEvent(DriftChange.NEW, a_drift("a").entry),
-        DriftEvent(DriftChange.GONE, a_drift("b").entry),
-    )
+    seen = {DriftChange.NEW: a_drift("a").entry, DriftChange.GONE: a_drift("b").entry}
+    events = tuple(DriftEvent(change, entry) for change, entry in seen.items())
     write(records, a_drift("a"), events=events)
     [run] = records.runs(SCOPE)
     assert [(one.key, one.action, one.reason, one.status, one.detail, one.job) for one in run.actions] == [
@@ -193,9 +189,8 @@ def test_damaged_drift_makes_the_store_unreadable(sqlite: Place, damage: str) ->
     write(records, a_drift("a"))
     records.close()
     assert sqlite.path is not None
-    with sqlite3.connect(sqlite.path) as connection:
+    with closing(sqlite3.connect(sqlite.path)) as connection, connection:
         connection.execute(f"UPDATE reconciler_drift SET {damage}")
-    connection.close()
     records = sqlite.open()
     for read in (lambda: records.last_check(SCOPE), records.check):
         with pytest.raises(RecordsUnavailable):

@@ -6,9 +6,9 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,17 @@ NEXT_VERSION = latest() + 1
 VERSION_1 = Path(__file__).with_name("version-1.sql")
 
 
-def _database(place: Place) -> Database:
-    return Database(dialect_of(place.url), place.clock, str)
+@contextmanager
+def _database(place: Place) -> Iterator[Database]:
+    with closing(Database(dialect_of(place.url), place.clock, str)) as database:
+        yield database
+
+
+def _version(place: Place) -> tuple[int | None, bool]:
+    """The version of the tables, and whether they have what the next one adds."""
+    with _database(place) as database, database.reading() as connection:
+        columns = {column["name"] for column in inspect(connection).get_columns(RUNS.name)}
+        return stored_version(connection), "note" in columns
 
 
 @pytest.mark.parametrize("size", [None, 0])
@@ -64,12 +73,10 @@ def test_record_file_and_the_files_beside_it_are_private(tmp_path: Path, sqlite:
 
 def test_sqlite_commits_are_synchronous(sqlite: Place) -> None:
     sqlite.open()
-    database = _database(sqlite)
-    with database.reading() as connection:
+    with _database(sqlite) as database, database.reading() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
-    database.close()
 
 
 def test_second_store_reuses_the_compiled_statements_of_the_first(
@@ -127,10 +134,7 @@ def test_sqlite_store_imports_no_postgresql_driver(tmp_path: Path) -> None:
 
 def test_new_store_has_the_latest_schema_version(place: Place) -> None:
     place.open()
-    database = _database(place)
-    with database.reading() as connection:
-        assert stored_version(connection) == latest()
-    database.close()
+    assert _version(place) == (latest(), False)
 
 
 def test_store_of_schema_version_1_is_read(sqlite: Place) -> None:
@@ -141,13 +145,8 @@ def test_store_of_schema_version_1_is_read(sqlite: Place) -> None:
     old.close()
     records = sqlite.open(create=False)
     (run,) = records.runs(SCOPE)
-    assert (run.who, run.result, run.summary, len(run.steps), len(run.actions)) == (
-        "alice",
-        "complete",
-        {"done": 1},
-        1,
-        1,
-    )
+    assert (run.who, run.result, run.summary) == ("alice", "complete", {"done": 1})
+    assert len(run.steps) == len(run.actions) == 1
     (revision,) = records.revisions(SCOPE, "a")
     assert (revision.declared, revision.phases) == (DECLARED, (("Completed", NOW),))
     assert not revision.stopped
@@ -156,36 +155,26 @@ def test_store_of_schema_version_1_is_read(sqlite: Place) -> None:
 
 def test_older_store_is_migrated_and_keeps_its_records(place: Place) -> None:
     place.open().begin(a_run())
-    database = _database(place)
     for _ in range(2):
-        assert database.prepare(create=False, migrations=NEXT)
-        with database.reading() as connection:
-            assert stored_version(connection) == NEXT_VERSION
-            assert "note" in {column["name"] for column in inspect(connection).get_columns(RUNS.name)}
-            assert connection.execute(text("SELECT who, note FROM reconciler_runs")).all() == [
-                ("alice", "old")
-            ]
-    database.close()
+        with _database(place) as database:
+            assert database.prepare(create=False, migrations=NEXT)
+            with database.reading() as connection:
+                rows = connection.execute(text("SELECT who, note FROM reconciler_runs")).all()
+        assert rows == [("alice", "old")]
+        assert _version(place) == (NEXT_VERSION, True)
 
 
 def test_failed_migration_changes_nothing(place: Place) -> None:
     place.open()
-    database = _database(place)
     broken = (*MIGRATIONS, (*_STEP, "ALTER TABLE of_nobody ADD COLUMN x TEXT"))
-    with pytest.raises(RecordsUnavailable):
+    with _database(place) as database, pytest.raises(RecordsUnavailable):
         database.prepare(create=False, migrations=broken)
-    with database.reading() as connection:
-        assert stored_version(connection) == latest()
-        assert "note" not in {column["name"] for column in inspect(connection).get_columns(RUNS.name)}
-    database.close()
+    assert _version(place) == (latest(), False)
 
 
 def _at_once(place: Place, act: Callable[[Database], object]) -> None:
-    databases = [_database(place) for _ in range(8)]
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(act, databases))
-    for database in databases:
-        database.close()
+    with ExitStack() as opened, ThreadPoolExecutor(8) as threads:
+        list(threads.map(act, [opened.enter_context(_database(place)) for _ in range(8)]))
 
 
 def test_concurrent_openings_create_the_tables_once(place: Place) -> None:
@@ -207,17 +196,13 @@ def test_concurrent_first_runs_of_a_stack_find_the_store_undamaged(place: Place)
 def test_concurrent_migrations_migrate_once(place: Place) -> None:
     place.open()
     _at_once(place, lambda database: database.prepare(create=False, migrations=NEXT))
-    database = _database(place)
-    with database.reading() as connection:
-        assert stored_version(connection) == NEXT_VERSION
-    database.close()
+    assert _version(place) == (NEXT_VERSION, True)
 
 
 def test_store_of_a_newer_schema_version_is_refused(place: Place) -> None:
     place.open()
-    database = _database(place)
-    database.prepare(create=True, migrations=NEXT)
-    database.close()
+    with _database(place) as database:
+        database.prepare(create=True, migrations=NEXT)
     with pytest.raises(RecordsUnavailable) as refused:
         place.open()
     (told,) = refused.value.diagnostics
@@ -225,28 +210,6 @@ def test_store_of_a_newer_schema_version_is_refused(place: Place) -> None:
     assert f"schema version {NEXT_VERSION} is newer than {latest()}" in told.why
 
 
-# --- addresses
-
-
-@pytest.mark.parametrize(
-    ("url", "why"),
-    [
-        ("records.db", "the scheme is missing"),
-        ("oracle://u:hunter22@h/d", '"oracle" is not one of'),
-        ("://u:hunter22@h/d", "its scheme is not one of"),
-        ("sqlite://records.db", "three slashes"),
-        ("sqlite:///", "three slashes"),
-        ("postgresql://u:hunter22/d", "it cannot be parsed"),
-        ("postgresql://u:hun@hunter22@h/d", "it contains two @"),
-        ("postgresql://u:hunter22@h", "the database name is missing"),
-        ("postgresql://u:hunter22@h:port/d", "it cannot be parsed"),
-        ("hunter22://h", "is not one of"),
-    ],
-)
-def test_invalid_store_url_error_shows_no_password(sqlite: Place, url: str, why: str) -> None:
-    with pytest.raises(WrongUsage) as wrong:
-        open_records(url, clock=sqlite.clock, redact=str, create=True)
-    (told,) = wrong.value.diagnostics
-    assert told.what == "not a valid record store URL"
-    assert why in told.why
-    assert "hunter22" not in str(told) or url.startswith("hunter22")
+def test_url_that_is_none_of_a_store_is_refused(sqlite: Place) -> None:
+    with pytest.raises(WrongUsage, match="not a valid record store URL"):
+        open_records("oracle://h/d", clock=sqlite.clock, redact=str, create=True)

@@ -39,6 +39,12 @@ def _refusal(url: str, clock: FileClock, *, create: bool = True) -> Diagnostic:
     return told
 
 
+def _change(place: Place, statement: str) -> None:
+    assert place.path is not None
+    with closing(sqlite3.connect(place.path)) as connection, connection:
+        connection.execute(statement)
+
+
 # --- a file
 
 
@@ -56,17 +62,11 @@ def test_non_database_file_is_refused_with_a_fix(sqlite: Place) -> None:
 @pytest.mark.parametrize("create", [False, True], ids=["read", "write"])
 @pytest.mark.parametrize(
     "damage",
-    [
-        "DROP TABLE reconciler_version",
-        "DELETE FROM reconciler_version",
-        "UPDATE reconciler_version SET version = -1",
-    ],
+    ["DROP TABLE {}", "DELETE FROM {}", "UPDATE {} SET version = -1"],
 )
 def test_file_without_a_schema_version_is_refused(sqlite: Place, damage: str, create: bool) -> None:
     sqlite.open().close()
-    assert sqlite.path is not None
-    with closing(sqlite3.connect(sqlite.path)) as connection, connection:
-        connection.execute(damage)
+    _change(sqlite, damage.format("reconciler_version"))
     told = _refusal(sqlite.url, sqlite.clock, create=create)
     assert told.what == "the record store cannot be read"
     assert told.why == f"sqlite://{sqlite.path}: malformed: the version of its tables is missing"
@@ -76,13 +76,12 @@ def test_file_without_a_schema_version_is_refused(sqlite: Place, damage: str, cr
 def test_file_with_a_revision_without_a_number_cannot_be_read(sqlite: Place, number: str) -> None:
     records = sqlite.open()
     records.remember(SCOPE, [owned()], sqlite.clock.now())
-    assert sqlite.path is not None
-    with closing(sqlite3.connect(sqlite.path)) as connection, connection:
-        connection.execute(f"UPDATE reconciler_revisions SET number = {number}")
+    _change(sqlite, f"UPDATE reconciler_revisions SET number = {number}")
     for read in (lambda: records.memory(SCOPE), lambda: records.remember(SCOPE, [owned()], 0.0)):
         with pytest.raises(RecordsUnavailable) as unavailable:
             read()
         assert unavailable.value.diagnostics[0].what == "the record store cannot be read"
+    assert sqlite.path is not None
     assert not read_revisions(sqlite.path, SCOPE)
 
 
@@ -97,20 +96,13 @@ def test_file_locked_by_another_writer_raises_unavailable(
 ) -> None:
     monkeypatch.setattr(dialects, "BUSY_S", 0.05)
     first, second = sqlite.open(), sqlite.open()
+    with first.writing(), pytest.raises(RecordsUnavailable):
+        first.begin(a_run())  # another thread of ours
     with first.writing(), pytest.raises(RecordsUnavailable) as unavailable:
         second.begin(a_run())
     (told,) = unavailable.value.diagnostics
     assert told.what == "the record store cannot be written"
     assert told.fix == f"another process is writing; retry. To see which one: fuser {sqlite.path}"
-
-
-def test_write_blocked_within_the_same_store_raises_unavailable(
-    sqlite: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dialects, "BUSY_S", 0.01)
-    records = sqlite.open()
-    with records.writing(), pytest.raises(RecordsUnavailable):
-        records.begin(a_run())
 
 
 def test_full_disk_is_named_with_a_fix(sqlite: Place) -> None:
