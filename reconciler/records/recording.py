@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.core.addresses import file_url
 from reconciler.core.record import (
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 DATABASE = "records.sqlite3"
 
 
-@dataclass(frozen=True)
-class RunMetadata:
+class RunMetadata(NamedTuple):
     """Who runs this, where, with which command, from which commit of the manifests; "" for unknown."""
 
     who: str = ""

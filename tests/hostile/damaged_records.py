@@ -138,17 +138,12 @@ class Scene:
 
     def cells(self) -> list[Cell]:
         """Every column of every table that holds something."""
+        named = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'reconciler%'"
         with closing(sqlite3.connect(self.file)) as connection:
-            tables = [
-                name
-                for (name,) in connection.execute(
-                    "SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'reconciler%'"
-                )
-            ]
+            tables = [name for (name,) in connection.execute(named)]
             assert all(connection.execute(f"SELECT count(*) FROM {one}").fetchone()[0] for one in tables)
-            return [
-                Cell(one, row[1]) for one in tables for row in connection.execute(f"PRAGMA table_info({one})")
-            ]
+            columns = {one: connection.execute(f"PRAGMA table_info({one})").fetchall() for one in tables}
+        return [Cell(one, row[1]) for one, rows in columns.items() for row in rows]
 
     # --- what the commands read
 
@@ -162,11 +157,12 @@ class Scene:
         with self.context() as context:
             render(Content.DRIFT, reconcile.drift(context), "json", View()).encode()
             render_status(reconcile.status(context)).encode()
-        problem = next((w.why for w in plan.warnings if w.what == "the history could not be read"), None)
-        if problem is not None:
-            [fix] = [w.fix for w in plan.warnings if w.what == "the history could not be read"]
-            assert fix, problem
-            assert str(self.file) in problem
+        problem = None
+        for warning in plan.warnings:
+            if warning.what == "the history could not be read":
+                problem = warning.why
+                assert warning.fix, problem
+                assert str(self.file) in problem
         failures = tuple(self.failures())
         for failure in failures:
             [said] = failure.diagnostics
