@@ -6,11 +6,13 @@ import gc
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy import Connection
@@ -33,6 +35,14 @@ from tests.records.locations import (
     a_step,
     nothing_lost,
 )
+
+Two = tuple[Records, Records]
+
+
+@pytest.fixture
+def two(place: Place) -> Two:
+    """Two stores at one place, as of two processes."""
+    return place.open(), place.open()
 
 
 def _locked(records: Records, **options: object) -> ExitStack:
@@ -85,16 +95,16 @@ def test_second_lock_in_the_same_store_is_refused(records: Records) -> None:
         records.begin(a_run()).before(a_step())  # the one who was refused took nothing from the holder
 
 
-def test_locks_of_different_scopes_are_independent(place: Place) -> None:
-    with _locked(place.open()), _locked(place.open(), scope=OTHER_STACK):
+def test_locks_of_different_scopes_are_independent(two: Two) -> None:
+    with _locked(two[0]), _locked(two[1], scope=OTHER_STACK):
         pass
 
 
 @pytest.mark.parametrize("is_released_late", [False, True])
 def test_expired_lease_is_taken_over_and_a_late_release_changes_nothing(
-    place: Place, is_released_late: bool
+    place: Place, two: Two, is_released_late: bool
 ) -> None:
-    theirs, ours = place.open(), place.open()
+    theirs, ours = two
     with _locked(theirs) as left:
         place.advance(LEASE_S)
         assert ours.holder(SCOPE) is None
@@ -106,8 +116,8 @@ def test_expired_lease_is_taken_over_and_a_late_release_changes_nothing(
             assert holder.who == "bob"
 
 
-def test_broken_lock_is_free_and_its_holder_is_named(place: Place) -> None:
-    theirs, ours = place.open(), place.open()
+def test_broken_lock_is_free_and_its_holder_is_named(two: Two) -> None:
+    theirs, ours = two
     assert ours.break_lock(SCOPE) is None
     with _locked(theirs):
         broken = ours.break_lock(SCOPE)
@@ -117,8 +127,8 @@ def test_broken_lock_is_free_and_its_holder_is_named(place: Place) -> None:
         _locked(ours, holder=BOB).close()
 
 
-def test_break_lock_breaks_the_given_hold_only(place: Place) -> None:
-    theirs, ours = place.open(), place.open()
+def test_break_lock_breaks_the_given_hold_only(two: Two) -> None:
+    theirs, ours = two
     with _locked(theirs):
         seen = ours.holder(SCOPE)
     assert seen is not None
@@ -153,8 +163,10 @@ def test_journal_lines_are_refused_without_the_lock(place: Place, how: str) -> N
 
 
 @pytest.mark.parametrize("how", ["broken", "taken over"])
-def test_journal_lines_are_refused_when_another_process_has_the_lock(place: Place, how: str) -> None:
-    theirs, ours = place.open(), place.open()
+def test_journal_lines_are_refused_when_another_process_has_the_lock(
+    place: Place, two: Two, how: str
+) -> None:
+    theirs, ours = two
     with _locked(theirs):
         journal = theirs.begin(a_run())
         if how == "broken":
@@ -179,21 +191,18 @@ def _held(records: Records) -> ScopeLock:
     return records.held[SCOPE]
 
 
-def test_heartbeat_extends_the_lease(place: Place) -> None:
-    records = place.open()
-    with _locked(records):
-        place.advance(LEASE_S - 1)
-        assert _held(records)._beat() == LEASE_S / 3
-        place.advance(LEASE_S - 1)
-        with pytest.raises(LockHeld):
-            _locked(place.open())
-
-
-@pytest.mark.parametrize("how", ["broken", "taken over", "ran out"])
-def test_heartbeat_detects_a_lost_lock(place: Place, how: str) -> None:
-    records, ours = place.open(), place.open()
+@pytest.mark.parametrize("how", ["kept alive", "broken", "taken over", "ran out"])
+def test_heartbeat_extends_the_lease_or_detects_a_lost_lock(place: Place, two: Two, how: str) -> None:
+    records, ours = two
     lost: list[None] = []
     with _locked(records, on_lost=lambda: lost.append(None)):
+        if how == "kept alive":
+            place.advance(LEASE_S - 1)
+            assert _held(records)._beat() == LEASE_S / 3
+            place.advance(LEASE_S - 1)
+            with pytest.raises(LockHeld):
+                _locked(ours)
+            return
         if how == "broken":
             ours.break_lock(SCOPE)
         else:
@@ -225,18 +234,13 @@ def test_unavailable_store_loses_the_lock_only_when_the_lease_expires(
 
 
 def test_heartbeat_thread_reports_a_lost_lock_once(place: Place) -> None:
-    records = place.open()
-    lost = threading.Event()
-    told: list[None] = []
-
-    def on_lost() -> None:
-        told.append(None)
-        lost.set()
-
-    with _locked(records, lease_s=0.03, on_lost=on_lost):
+    lost = Mock()
+    with _locked(place.open(), lease_s=0.03, on_lost=lost):
         place.advance(0.03)
-        assert lost.wait(timeout=30)
-    assert len(told) == 1
+        ends_s = time.monotonic() + 30
+        while not lost.called and time.monotonic() < ends_s:
+            time.sleep(0.01)
+    lost.assert_called_once_with()
 
 
 # --- a dead holder (SQLite only: the kernel tells)
@@ -259,37 +263,26 @@ def test_lock_of_a_dead_holder_is_free(sqlite: Place) -> None:
         _locked(ours, holder=BOB).close()
 
 
-def test_lock_of_another_boot_stays_held(sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs, ours = sqlite.open(), sqlite.open()
-    with _locked(theirs):
-        _die(theirs)
-        monkeypatch.setattr(process_lock, "_boot_id", lambda: "another-boot")
-        assert ours.holder(SCOPE) is not None
-        with pytest.raises(LockHeld):
-            _locked(ours)
-
-
-def test_lock_without_a_boot_id_is_held_until_the_lease_expires(
-    sqlite: Place, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", ["another boot", "no boot id", "its file was removed"])
+def test_lock_of_which_nothing_proves_that_its_holder_is_dead_stays_held(
+    sqlite: Place, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    monkeypatch.setattr(process_lock, "_boot_id", lambda: "")
     theirs, ours = sqlite.open(), sqlite.open()
+    if what == "no boot id":
+        monkeypatch.setattr(process_lock, "_boot_id", lambda: "")
     with _locked(theirs):
+        if what == "another boot":
+            _die(theirs)
+            monkeypatch.setattr(process_lock, "_boot_id", lambda: "another-boot")
+        elif what == "its file was removed":
+            assert sqlite.path is not None
+            [file] = sqlite.path.parent.glob("records.db.lock-*")
+            file.unlink()
+        assert ours.holder(SCOPE) is not None
         with pytest.raises(LockHeld):
             _locked(ours)
         sqlite.advance(LEASE_S)
         _locked(ours).close()
-
-
-def test_lock_with_a_removed_process_lock_stays_held(sqlite: Place) -> None:
-    theirs, ours = sqlite.open(), sqlite.open()
-    with _locked(theirs):
-        assert sqlite.path is not None
-        (file,) = sqlite.path.parent.glob("records.db.lock-*")
-        file.unlink()
-        assert ours.holder(SCOPE) is not None
-        with pytest.raises(LockHeld):
-            _locked(ours)
 
 
 def test_stopped_holder_keeps_its_process_lock_but_not_the_lock(sqlite: Place) -> None:
