@@ -64,7 +64,7 @@ from reconciler.errors import (
 from reconciler.files import NotRegular, TooLarge, read_file, write_file
 from reconciler.manifest import LoadedStack
 from reconciler.manifest.saved_secrets import resolve, resolve_records
-from reconciler.reconcile import Context, StackHistory
+from reconciler.reconcile import Context, memory_of
 from reconciler.render.json import dump, redacted
 from reconciler.secrets import SecretText, matches_redacted
 from reconciler.text import format_duration
@@ -864,7 +864,7 @@ def check_preconditions(context: Context, plan: Plan) -> None:
     if seen.problem is not None:
         raise ServiceError(f"cannot verify the plan: {seen.problem}")
     ownership = sort_by_key(seen, stack.name, stack.declared_keys)
-    snapshot = Snapshot(ownership, memory=StackHistory(context).memory)
+    snapshot = Snapshot(ownership, memory=memory_of(context))
     if moved := failed_preconditions(plan, snapshot, context.target.clock.now()):
         fix = "nothing was changed; create a new plan"
         raise StalePlan(*(Diagnostic("stale plan", said, fix) for said in moved))

@@ -175,25 +175,32 @@ class _SnapshotReader:
         self._with_details, self._reports_drift = with_details, reports_drift
         # The keys whose jobs are looked for, active or not.
         self._names = self._stack.declared_keys | frozenset(self._stack.jobs) | self._stack.former_keys
-        self._history = StackHistory(context)
         self._asked: set[str] = set()
         self._details: dict[str, ObservedJob] = {}
         self._gone: frozenset[str] = frozenset()
 
     def read(self, needs_whole_list: Callable[[Observation], bool]) -> tuple[Observation, Snapshot]:
         """Read the service, and record how the owned revisions were seen."""
-        self._history.open()
+        # What somebody creates and records while we read would look as if the service had forgotten it.
+        if self._recorded is None or self._context.is_applied:
+            _ = self._memory
         seen = self._backend.observe(self._names, needs_whole_list)
         requests = format_count(seen.requests, "request")
         self._context.tell(f"read {len(seen.jobs)} jobs: {seen.strategy}, {requests}")
         snapshot = self._snapshot(seen)
         # What other stacks finished of what is about to be new may have been renamed.
-        if self._with_details and (digests := digests_to_start(self._in_view(snapshot)[0], snapshot)):
-            snapshot = snapshot._replace(memory=self._history.with_finished_work(snapshot.memory, digests))
+        digests = digests_to_start(self._in_view(snapshot)[0], snapshot) if self._with_details else None
+        if digests and (memory := snapshot.memory).problem is None:
+            try:
+                finished = self._context.recording.finished(self._context.scope, digests)
+                memory = replace(memory, finished=finished)
+            except RecordsUnavailable as error:
+                memory = HistorySnapshot(problem=str(error), fix=error.diagnostics[0].fix)
+            snapshot = snapshot._replace(memory=_usable(self._context, memory))
         owned = [revision for view in snapshot.ownership.views.values() for revision in view.owned]
         if self._context.is_applied:
             owned += self._begun_schedules(snapshot)
-        if not is_recorded(owned, self._history.recorded):
+        if not is_recorded(owned, self._recorded):
             self._context.recording.remember(self._context.scope, owned, self._plan_context.at_s)
         return seen, snapshot
 
@@ -217,9 +224,9 @@ class _SnapshotReader:
         snapshot = Snapshot(ownership, self._details, self._gone, skew_s=self._skew_s)
         # A report on drift needs what was last applied, whatever is declared now.
         if self._reports_drift or planner.rests_on_memory(
-            self._stack, snapshot, self._history.recorded, self._plan_context.at_s - self._skew_s
+            self._stack, snapshot, self._recorded, self._plan_context.at_s - self._skew_s
         ):
-            snapshot = snapshot._replace(memory=self._history.memory)
+            snapshot = snapshot._replace(memory=self._memory)
         if not self._with_details:
             return snapshot
         # A job that is gone by now makes way for an older revision, whose details may be needed then.
@@ -253,6 +260,15 @@ class _SnapshotReader:
                 yield latest._replace(job=job, marker=latest.marker._replace(schedule=mark))
 
     @cached_property
+    def _recorded(self) -> Mapping[RevisionId, RecordedRevision] | None:
+        """What the history store has of each revision; None if that takes as long as asking for all."""
+        return self._context.recording.recorded_revisions(self._context.scope)
+
+    @cached_property
+    def _memory(self) -> HistorySnapshot:
+        return memory_of(self._context, self._recorded)
+
+    @cached_property
     def _skew_s(self) -> float:
         """How far our clock is ahead of the service's, by its first answer: all is decided by one time."""
         return getattr(self._backend, "skew_s", None) or 0.0
@@ -264,49 +280,24 @@ class _SnapshotReader:
         return narrow(self._stack, self._context.only, owned, unmatched.extend), unmatched
 
 
-class StackHistory:
-    """What the history store knew before the service was read, and only as much as something may rest on.
+def memory_of(
+    context: Context, recorded: Mapping[RevisionId, RecordedRevision] | None = None
+) -> HistorySnapshot:
+    """All that the history store knows of the stack, or of the revisions that were `recorded` before.
 
-    What somebody creates and records while we read would look as if the service had forgotten it. A history
-    that cannot be read is `RecordsUnavailable` if what is planned is about to be carried out.
+    Raises:
+        RecordsUnavailable: it cannot be read, and what is planned is about to be carried out.
     """
+    memory = _usable(context, context.recording.memory(context.scope))
+    return memory if recorded is None else memory.limited_to(recorded)
 
-    def __init__(self, context: Context) -> None:
-        self._recording, self._scope, self._is_applied = context.recording, context.scope, context.is_applied
 
-    def open(self) -> None:
-        """Ask for what is recorded; later additions are not counted."""
-        if self.recorded is None or self._is_applied:
-            _ = self.memory
-
-    @cached_property
-    def recorded(self) -> Mapping[RevisionId, RecordedRevision] | None:
-        """What it has of each revision; None if that takes as long as asking for all."""
-        return self._recording.recorded_revisions(self._scope)
-
-    @cached_property
-    def memory(self) -> HistorySnapshot:
-        """All that it knows."""
-        memory = self._recording.memory(self._scope)
-        if memory.problem is not None:
-            return self._unreadable(memory.problem, memory.fix)
-        return memory if self.recorded is None else memory.limited_to(self.recorded)
-
-    def with_finished_work(self, memory: HistorySnapshot, digests: frozenset[str]) -> HistorySnapshot:
-        """The same with what other stacks completed of these digests, and do not declare any more."""
-        if memory.problem is not None:
-            return memory
-        try:
-            return replace(memory, finished=self._recording.finished(self._scope, digests))
-        except RecordsUnavailable as unavailable:
-            return self._unreadable(str(unavailable), unavailable.diagnostics[0].fix)
-
-    def _unreadable(self, problem: str, fix: str | None) -> HistorySnapshot:
-        if not self._is_applied:
-            return HistorySnapshot(problem=problem, fix=fix)
-        why = f"{problem}; finished work might run again"
-        fix = f"{fix or 'repair the record store'}; or work without it: --without-records"
-        raise RecordsUnavailable(Diagnostic("the history could not be read", why, fix))
+def _usable(context: Context, memory: HistorySnapshot) -> HistorySnapshot:
+    if memory.problem is None or not context.is_applied:
+        return memory
+    why = f"{memory.problem}; finished work might run again"
+    fix = f"{memory.fix or 'repair the record store'}; or work without it: --without-records"
+    raise RecordsUnavailable(Diagnostic("the history could not be read", why, fix))
 
 
 # --- plan
