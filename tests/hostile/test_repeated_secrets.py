@@ -99,11 +99,8 @@ class Repeater:
         headers = [(name, "".join(c if c.isprintable() else " " for c in value)) for name, value in headers]
         if self.refuses and f"{method} {path.rpartition('/')[2]}".startswith(self.refuses):
             start_response("400 Bad Request", headers)
-            error = {
-                "error_code": "ModelArts.2757",
-                "error_msg": f"no: {environ.get('HTTP_X_AUTH_TOKEN')} {self.said}",
-            }
-            return [json.dumps(error).encode()]
+            message = f"no: {environ.get('HTTP_X_AUTH_TOKEN')} {self.said}"
+            return [json.dumps({"error_code": "ModelArts.2757", "error_msg": message}).encode()]
         content = b"".join(self.app(environ, lambda status, headers, _=None: told.append((status, headers))))
         start_response(told[-1][0], headers)
         try:
@@ -134,9 +131,8 @@ class Repeater:
         for event in answer.get("events", []):
             event["message"] = self.said
         if "content" in answer:
-            answer["content"] = (
-                "".join(f"one line\n{self.spell(secret)}\n" for secret in ALL.values()) + "end\n"
-            )
+            lines = "".join(f"one line\n{self.spell(secret)}\n" for secret in ALL.values())
+            answer["content"] = lines + "end\n"
             answer["full_size"] = len(answer["content"].encode()) + 10
 
 
@@ -194,20 +190,13 @@ COMMANDS: tuple[tuple[str, str | None], ...] = (
     ("plan stack -o text=plan.txt -o json=plan.json", None),
     ("drift stack", None),
     ("drift stack --json", None),
-    ("status stack", None),
-    ("status stack --json", None),
-    ("jobs list stack", None),
-    ("jobs list stack --json", None),
-    ("jobs show train stack", None),
-    ("jobs show train stack --json", None),
-    ("jobs logs train stack", None),
-    ("jobs logs train stack --lines 7", None),
-    ("jobs logs train stack --json", None),
-    ("jobs events train stack", None),
-    ("jobs events train stack --json", None),
+    *((f"status stack{form}", None) for form in ("", " --json")),
+    *((f"jobs list stack{form}", None) for form in ("", " --json")),
+    *((f"jobs show train stack{form}", None) for form in ("", " --json")),
+    *((f"jobs logs train stack{form}", None) for form in ("", " --lines 7", " --json")),
+    *((f"jobs events train stack{form}", None) for form in ("", " --json")),
     ("export train other --in stack -vv", None),
-    ("doctor stack", None),
-    ("doctor stack --json", None),
+    *((f"doctor stack{form}", None) for form in ("", " --json")),
     ("plan stack", "POST training-job-searches"),
     ("plan stack --log-format json -vv", "POST training-job-searches"),
     ("destroy stack --yes", None),
@@ -316,18 +305,12 @@ def test_secret_in_any_text_field_of_the_service_leaves_by_no_channel(
         look(f"apply stack --yes {files}")
         look("history stack --html history.html")
     looked_through += look_through(written_files(tmp_path), secret, 1)
-    messages = {
-        f"message {n}": json.dumps(message, ensure_ascii=False)
-        for n, message in enumerate(receiver.messages["chat"])
-    }
-    looked_through += look_through(messages, secret, 2)
-    assert {title.split(": ")[1].split(",")[0] for title in receiver.titles("chat")} == {
-        "drift",
-        "apply failed",
-    }
-    count_tried(
-        record_property, "secrets in each text field of the service, in every channel", looked_through
-    )
+    said = (json.dumps(message, ensure_ascii=False) for message in receiver.messages["chat"])
+    looked_through += look_through({f"message {n}": text for n, text in enumerate(said)}, secret, 2)
+    titles = {title.split(": ")[1].split(",")[0] for title in receiver.titles("chat")}
+    assert titles == {"drift", "apply failed"}
+    row = "secrets in each text field of the service, in every channel"
+    count_tried(record_property, row, looked_through)
 
 
 #: A few of each kind; `test_redaction` has them all.
@@ -348,9 +331,8 @@ def test_invisible_characters_are_escaped_by_every_command(
         said += captured.out + captured.err
         assert not set(UNSEEN) & set(captured.out + captured.err), command
     assert "\\u200b" in said
-    count_tried(
-        record_property, "characters that nobody sees, in what is written", len(commands) * len(UNSEEN)
-    )
+    row = "characters that nobody sees, in what is written"
+    count_tried(record_property, row, len(commands) * len(UNSEEN))
 
 
 def test_internal_error_report_has_no_secret(

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from reconciler.cli import main
 from reconciler.cli.console import console
-from reconciler.cli.main import cli, run
 from reconciler.decide.plan import Action, Reason
 from reconciler.emulator import ManualClock, Store, create_app, running
 from reconciler.secrets import Redactor
@@ -44,6 +44,24 @@ class Call(NamedTuple):
     method: str
     path: str
     body: bytes
+
+
+class Ended(NamedTuple):
+    """How a run ended, and what it wrote."""
+
+    code: int
+    text: str
+    err: str
+
+
+def run(*arguments: str) -> Ended:
+    console.redact = Redactor()
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main.run(main.cli, list(arguments))
+    ended = Ended(int(code), out.getvalue() + err.getvalue(), err.getvalue())
+    assert not any(one in ended.text for one in (SECRET, TOKEN, "Traceback")), arguments
+    return ended
 
 
 class Watch:
@@ -84,14 +102,14 @@ class World:
         job = "environments: {TOKEN: 'Bearer ${var.token}'}\n      parameters: {lr"
         text = manifest("change", "gone", "same", "edit", "late", url=url, more=secret)
         write(text.replace("parameters: {lr", job))
-        assert self.run("apply", "--yes").code == 0
+        assert run("apply", "--yes").code == 0
         done = next(one for one in self.store.jobs() if one.name == "late")
         self.store.set_phase(done.id, "Completed")
         text = manifest("same", "edit", "new", url=url, more=secret)
         text += manifest("change", "late", lr="0.2").split("jobs:\n")[1]
         text = text.replace("description: edit of the test", "description: other words")
         write(text.replace("parameters: {lr", job))
-        assert self.run("plan", "--out", str(PLAN)).code == 0
+        assert run("plan", "--out", str(PLAN)).code == 0
         plan: dict[str, Any] = json.loads(PLAN.read_bytes())
         assert {a["action"] for a in plan["actions"]} == {"create", "update", "replace", "terminate", "keep"}
         return plan
@@ -103,22 +121,6 @@ class World:
         shutil.rmtree(RECORDS)
         shutil.copytree("kept", RECORDS)
         self.watch.calls.clear()
-
-    def run(self, *arguments: str) -> Ended:
-        """Call the command line."""
-        console.redact = Redactor()
-        out, err = io.StringIO(), io.StringIO()
-        with redirect_stdout(out), redirect_stderr(err):
-            code = run(cli, list(arguments))
-        return Ended(int(code), out.getvalue(), err.getvalue())
-
-
-class Ended(NamedTuple):
-    """How a run ended, and what it wrote."""
-
-    code: int
-    out: str
-    err: str
 
 
 @pytest.fixture(scope="module")
@@ -244,11 +246,6 @@ def _says(plan: dict[str, Any], name: str, body: Any) -> bool:
     return bool(json.loads(expected.replace("${var.token}", SECRET)) == body)
 
 
-def leaks(ended: Ended) -> bool:
-    text = ended.out + ended.err
-    return SECRET in text or TOKEN in text or "Traceback" in text
-
-
 def test_damaged_plan_is_refused_or_does_what_it_shows(world: World, record_property: RecordProperty) -> None:
     count, done, codes = size(150, 1), 0, Counter[str]()
     for number in range(count):
@@ -257,19 +254,16 @@ def test_damaged_plan_is_refused_or_does_what_it_shows(world: World, record_prop
         PLAN.write_bytes(data)
         PLAN.chmod(0o600)
         command = chance.choice(SHOW)
-        shown = world.run(*command, str(PLAN))
+        shown = run(*command, str(PLAN))
         assert shown.code in (0, 65), f"{number}: {shown}"
-        assert not leaks(shown), number
-        applied = world.run("apply", "--plan", str(PLAN))
+        applied = run("apply", "--plan", str(PLAN))
         assert not world.watch.calls, f"{number}: nobody said yes"
         assert applied.code in APPLIED, f"{number}: {applied}"
-        assert not leaks(applied), number
         codes[f"refused {applied.code}"] += 1
         if "not confirmed" in applied.err:
-            applied = world.run("apply", "--yes", "--plan", str(PLAN))
+            applied = run("apply", "--yes", "--plan", str(PLAN))
             codes[f"applied {applied.code}"] += 1
             assert applied.code in APPLIED, f"{number}: {applied}"
-            assert not leaks(applied), number
             assert unexpected(world.watch.calls, world.plan) == [], number
             done += bool(world.watch.calls)
             world.put_back()
@@ -282,7 +276,7 @@ def test_undamaged_plan_does_what_it_shows(world: World) -> None:
     """What the others are held against."""
     PLAN.write_bytes(json.dumps(world.plan).encode())
     PLAN.chmod(0o600)
-    ended = world.run("apply", "--yes", "--plan", str(PLAN))
+    ended = run("apply", "--yes", "--plan", str(PLAN))
     assert ended.code == 0, ended
     assert len(world.watch.calls) == 8
     assert unexpected(world.watch.calls, world.plan) == []
