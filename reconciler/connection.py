@@ -144,7 +144,6 @@ class RecordedStack(NamedTuple):
 
     @property
     def scope(self) -> Scope:
-        """What the lock and the records are about."""
         return Scope.of(self.loaded.stack.name, self.target)
 
     @property

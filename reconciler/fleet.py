@@ -338,7 +338,6 @@ class _StackCheck:
         )
 
     def _mark_shown(self) -> StackResult:
-        """Record that the report of the fleet has shown the drift of a check."""
         shown = self._task.to_show
         assert shown is not None
         loaded = load(self._files(), target=self._target, offline=True, **self._values)
@@ -745,7 +744,6 @@ def _reason(error: BaseException) -> str:
 
 
 def _version(found: object) -> str:
-    """The version of a worker, or what it has instead."""
     try:
         return _answer(found)
     except WorkerFailed as failed:

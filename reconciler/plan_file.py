@@ -309,7 +309,6 @@ def _job_moved(action: PlannedAction, before: Before, view: KeyView, at_s: float
 
 
 def _overwritten(action: PlannedAction, revision: Revision) -> Iterator[str]:
-    """What an update would overwrite although the plan did not show it."""
     job = revision.job
     if not has_flags_before(action, revision.marker):
         yield f"the marker of {job.name} has changed"
@@ -477,7 +476,6 @@ def read_document(data: Any, file: str, version: str, *, strict: bool) -> SavedP
 
 
 def _parts_of(action: PlannedAction) -> Iterator[str]:
-    """What is needed to carry an action out."""
     traits = action.traits
     if traits.is_executed:
         yield from () if traits.starts_a_job and not traits.stops_a_job else ("before",)
@@ -647,7 +645,6 @@ def _sources_from(
 
 
 def _refuse(reasons: Iterable[tuple[str, str]]) -> None:
-    """Raise Refused if there is a reason why, with its fix."""
     if found := [Diagnostic("a secret that cannot be saved", why, fix) for why, fix in reasons]:
         raise Refused(*found)
 

@@ -84,11 +84,9 @@ class Context(NamedTuple):
 
     @property
     def scope(self) -> Scope:
-        """What the lock and the records are about."""
         return Scope.of(self.loaded.stack.name, self.target.identity)
 
     def plan_context(self, allowances: Allowances = NO_ALLOWANCES) -> PlanContext:
-        """What is the same for every key, as of now."""
         return PlanContext(
             stack=self.loaded.stack.name,
             workspace_id=self.target.identity.workspace_id,
@@ -384,7 +382,6 @@ def _guarded(context: Context, proposed: ProposedPlan, checked: CatalogCheck | N
 
 
 def destroy_plan(context: Context) -> Plan:
-    """Observe, and decide what destroy would terminate."""
     plan_context = replace(context.plan_context(), destroys=True)
     stack, snapshot = observe(context, plan_context)
     return make_destroy_plan(

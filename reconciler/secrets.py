@@ -73,7 +73,6 @@ def secrets_in(tree: Any) -> Iterator[SecretText]:
 
 
 def holds_secret(tree: Any) -> bool:
-    """Whether plain data holds a secret."""
     return next(secrets_in(tree), None) is not None
 
 

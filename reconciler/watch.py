@@ -63,7 +63,6 @@ Wait = Callable[[float, int | None], None]
 
 
 def sleep(seconds: float, descriptor: int | None = None) -> None:
-    """The `Wait` that does nothing else."""
     with suppress(OSError, ValueError):
         select.select([] if descriptor is None else [descriptor], [], [], max(0.0, min(seconds, PIECE_S)))
 

@@ -50,7 +50,6 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Read inside one transaction."""
         with self.translating_errors(), self._engine.begin() as connection:
             yield connection
 
@@ -88,7 +87,6 @@ class Database:
         return True
 
     def close(self) -> None:
-        """Close every connection."""
         self._engine.dispose()
 
     @contextmanager
@@ -110,7 +108,6 @@ class Database:
     # --- what is written
 
     def text(self, text: str) -> str:
-        """Redact a text."""
         return storable(self.redact(text))
 
     def document(self, tree: Mapping[str, Any]) -> str:
@@ -126,7 +123,6 @@ class Database:
         return self.redact(tree) if isinstance(tree, str) else tree
 
     def declared(self, declared: Declared | None) -> str | None:
-        """Write what was declared."""
         return None if declared is None else self.document(declared_document(declared))
 
     # --- scopes
@@ -163,7 +159,6 @@ class Database:
 # A statement takes longer to put together than to execute, and every plan asks this.
 @lru_cache
 def is_scope(scope: Scope) -> ColumnElement[bool]:
-    """Whether a row of the scopes is this one."""
     return and_(*(SCOPES.c[name] == value for name, value in scope._asdict().items()))
 
 

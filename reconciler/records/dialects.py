@@ -166,8 +166,6 @@ def _integer(*_: object, **__: object) -> str:
 
 
 class Sqlite(Dialect):
-    """SQLite, by the driver of the standard library."""
-
     title = "SQLite"
     insert = staticmethod(sqlite.insert)
     errors = (
@@ -292,8 +290,6 @@ _NETWORK = {
 
 
 class Postgresql(Dialect):
-    """PostgreSQL, by psycopg."""
-
     title = "PostgreSQL"
     insert = staticmethod(postgresql.insert)
     errors = (

@@ -62,7 +62,6 @@ class History(Locks):
     """A store, as far as it is about what was done and seen."""
 
     def memory(self, scope: Scope) -> HistorySnapshot:
-        """What is known of a scope."""
         self.find_scope(scope)
         with self.reading() as connection:
             past = read_past(connection, _revisions(scope))
@@ -275,7 +274,6 @@ class History(Locks):
     # --- pruning
 
     def prunable(self, scope: Scope, before_s: float) -> Prunable:
-        """Count what `prune` would delete."""
         scope_id = self.find_scope(scope)
         if scope_id is None:
             return Prunable(runs=0, revisions=0)

@@ -66,7 +66,6 @@ class Journals(History):
         return int(made[0])
 
     def end_of_run(self, ended: RunEnd) -> dict[str, Any]:
-        """The columns that say how a run ended."""
         summary = self.document(ended.summary)
         return {"ended_at_s": ended.at_s, "result": ended.result, "summary": summary}
 
@@ -125,7 +124,6 @@ class StoredJournal(Journal):
         return line
 
     def after(self, line: int, end: StepEnd) -> None:
-        """Write how it went."""
         store, step = self._store, self._open.pop(line, None)
         ended = {
             "ended_at_s": store.clock.now(),

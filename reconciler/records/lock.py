@@ -142,7 +142,6 @@ class ScopeLock(Lease):
         return not self._is_lost
 
     def lost(self) -> LockLost:
-        """Say that it is not ours any more."""
         why = f"stack {self._scope.stack}: its lease of {self._lease_s:g} s expired, or it was broken"
         return LockLost(Diagnostic("the lock was lost", why, "check who else is applying, then run it again"))
 
@@ -330,7 +329,6 @@ class Locks(Database):
         }
 
     def close(self) -> None:
-        """Release what is held, and close every connection."""
         for lease in self._leases:
             lease.end()
         super().close()

@@ -118,7 +118,6 @@ class Recording:
         self.warn(f"{unavailable}; continuing without lock, journal and history")
 
     def close(self) -> None:
-        """Release what is held, and close the store."""
         self._is_given_up = False
         if self._opened is not None:
             self._opened.close()
@@ -247,7 +246,6 @@ class Recording:
                 store.record_check(self._run(scope, RunKind.DRIFT, digest), ended, check)
 
     def mark_reported(self, scope: Scope, drift: Collection[DriftId], at_s: float) -> None:
-        """Write that drifts were reported to somebody."""
         with self._optional("what was reported is not recorded, and may be reported again"):
             if drift and (store := self.writing()):
                 store.mark_reported(scope, drift, at_s)

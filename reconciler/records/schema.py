@@ -95,7 +95,6 @@ class Cell(TypeDecorator[Any]):
 
 
 def dump(tree: Any) -> str:
-    """Write JSON."""
     return json.dumps(tree, separators=(",", ":"))
 
 
@@ -388,7 +387,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 
 def latest(migrations: Sequence[Sequence[str]] = MIGRATIONS) -> int:
-    """The version that these tables are of."""
     return 1 + len(migrations)
 
 
