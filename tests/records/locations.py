@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from sqlalchemy import event
 
 from reconciler.core.ownership import Revision
 from reconciler.core.record import Call, Declared, Holder, RunKind, Scope
@@ -129,3 +132,16 @@ def owned(key: str = "a", number: int = 1, **said: Any) -> Revision:
     job = seen(key=key, revision=number, **{"digest": DIGEST, **said})
     assert job.marker is not None
     return Revision(job, job.marker)
+
+
+@contextmanager
+def statements(records: Records) -> Iterator[list[str]]:
+    """The statements that are sent meanwhile, by their first word; transactions aside."""
+    engine, sent = records._engine, []
+
+    def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
+        sent.append(statement.split()[0])
+
+    event.listen(engine, "before_cursor_execute", note)
+    yield sent
+    event.remove(engine, "before_cursor_execute", note)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import text
 
 from reconciler.core.phase import Phase
 from reconciler.core.record import FinishedWork, Scope
@@ -12,9 +12,18 @@ from reconciler.records.dialects import dialect_of
 from reconciler.records.schema import latest
 from reconciler.records.store import Records
 from tests.builders import NOW
-from tests.records.locations import DIGEST, ELSEWHERE, OTHER_DIGEST, OTHER_STACK, SCOPE, Place, owned
+from tests.records.locations import (
+    DIGEST,
+    ELSEWHERE,
+    OTHER_DIGEST,
+    OTHER_STACK,
+    SCOPE,
+    Place,
+    owned,
+    statements,
+)
 
-_WRITES = ("INSERT", "UPDATE", "DELETE")
+_WRITES = {"INSERT", "UPDATE", "DELETE"}
 HERE, THERE = "github.com/o/r//vision", "github.com/o/r//speech"
 
 #: What leads the tables back to version 6.
@@ -40,40 +49,39 @@ def found(records: Records, place: str = HERE) -> dict[str, FinishedWork]:
 OF_SPEECH = {DIGEST: FinishedWork("a", 1, OTHER_STACK.stack)}
 
 
-def test_work_of_a_key_that_another_stack_no_longer_declares_is_found_by_its_digest(records: Records) -> None:
+@pytest.mark.parametrize(
+    ("declared", "applied_from", "is_found"),
+    [
+        ("ab", THERE, False),
+        ("b", THERE, True),  # a key that is not declared any more
+        ("a", HERE, True),  # the stack under its former name
+        (None, "", False),  # no apply recorded what it declares
+    ],
+)
+def test_work_of_another_stack_is_found_by_its_digest_if_it_no_longer_declares_it(
+    records: Records, declared: str | None, applied_from: str, is_found: bool
+) -> None:
     remember(records, OTHER_STACK, "a")
-    records.declare(OTHER_STACK, {"a": "", "b": ""}, THERE)
-    assert found(records) == {}
-    records.declare(OTHER_STACK, {"b": ""}, THERE)
-    assert found(records) == OF_SPEECH
-    records.declare(OTHER_STACK, {"a": "", "b": ""}, THERE)
-    assert found(records) == {}
+    if declared is not None:
+        records.declare(OTHER_STACK, dict.fromkeys("ab", ""), HERE if applied_from == THERE else THERE)
+        records.declare(OTHER_STACK, dict.fromkeys(declared, ""), applied_from)
+    assert found(records) == (OF_SPEECH if is_found else {})
 
 
-def test_work_of_a_stack_that_was_applied_from_this_place_is_found_though_declared(records: Records) -> None:
-    remember(records, OTHER_STACK, "a")
-    records.declare(OTHER_STACK, {"a": ""}, HERE)
-    assert found(records) == OF_SPEECH
-    records.declare(OTHER_STACK, {"a": ""}, THERE)
-    assert found(records) == {}
-
-
-@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.COMPLETED])
-def test_work_that_did_not_complete_is_not_found(records: Records, phase: Phase) -> None:
-    remember(records, OTHER_STACK, "a", phase)
-    records.declare(OTHER_STACK, {}, THERE)
-    assert found(records) == {}
-
-
-@pytest.mark.parametrize("scope", [ELSEWHERE, OTHER_STACK._replace(workspace_id="1"), SCOPE])
-def test_work_of_another_target_or_of_the_stack_itself_is_not_found(records: Records, scope: Scope) -> None:
-    remember(records, scope, "a")
+@pytest.mark.parametrize(
+    ("scope", "phase"),
+    [
+        *((OTHER_STACK, phase) for phase in Phase if phase is not Phase.COMPLETED),
+        (ELSEWHERE, Phase.COMPLETED),
+        (OTHER_STACK._replace(workspace_id="1"), Phase.COMPLETED),
+        (SCOPE, Phase.COMPLETED),
+    ],
+)
+def test_work_that_did_not_complete_or_not_on_this_target_or_is_our_own_is_not_found(
+    records: Records, scope: Scope, phase: Phase
+) -> None:
+    remember(records, scope, "a", phase)
     records.declare(scope, {}, HERE)
-    assert found(records) == {}
-
-
-def test_stack_of_which_no_apply_recorded_what_it_declares_is_left_out(records: Records) -> None:
-    remember(records, OTHER_STACK, "a")
     assert found(records) == {}
 
 
@@ -102,16 +110,11 @@ def test_sweep_of_a_key_without_revisions_is_pruned_with_the_history(records: Re
 
 def test_declaration_that_is_recorded_already_writes_nothing(records: Records) -> None:
     records.declare(SCOPE, {"a": ""}, HERE)
-    written: list[str] = []
-    event.listen(
-        records._engine,
-        "before_cursor_execute",
-        lambda *told: written.append(told[2]) if told[2].startswith(_WRITES) else None,
-    )
-    records.declare(SCOPE, {"a": ""}, HERE)
-    assert written == []
-    records.declare(SCOPE, {"a": ""}, THERE)
-    assert len(written) == 1
+    with statements(records) as sent:
+        records.declare(SCOPE, {"a": ""}, HERE)
+        assert not _WRITES & {*sent}
+        records.declare(SCOPE, {"a": ""}, THERE)
+        assert [word for word in sent if word in _WRITES] == ["UPDATE"]
 
 
 def test_store_of_schema_version_6_is_migrated_and_takes_declarations(place: Place) -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
-from sqlalchemy import event
 
 from reconciler.core.ownership import Revision
 from reconciler.core.phase import Phase
@@ -29,6 +25,7 @@ from tests.records.locations import (
     an_action,
     done,
     owned,
+    statements,
 )
 
 
@@ -44,19 +41,6 @@ def the_revision(records: Records, key: str = "a") -> PastRevision:
 
 def numbers(memory: HistorySnapshot) -> dict[str, list[int]]:
     return {key: [one.number for one in past] for key, past in memory.by_key.items()}
-
-
-@contextmanager
-def _statements(records: Records) -> Iterator[list[str]]:
-    """The statements that are sent meanwhile, by their first word; transactions aside."""
-    engine, sent = records._engine, []
-
-    def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
-        sent.append(statement.split()[0])
-
-    event.listen(engine, "before_cursor_execute", note)
-    yield sent
-    event.remove(engine, "before_cursor_execute", note)
 
 
 def test_new_store_has_no_history_of_a_stack(records: Records) -> None:
@@ -105,14 +89,14 @@ def test_thousand_unchanged_revisions_need_one_select_and_no_write(place: Place)
     seen = [owned(f"k{number}", phase=Phase.COMPLETED) for number in range(1000)]
     place.open().remember(SCOPE, seen, NOW)
     records = place.open()
-    with _statements(records) as sent:
+    with statements(records) as sent:
         records.remember(SCOPE, seen, NOW + 60)
     assert [word for word in sent if word != "BEGIN"] == ["SELECT"]
 
 
 def test_longer_duration_of_an_active_job_is_not_written_but_its_end_is(records: Records) -> None:
     records.remember(SCOPE, [owned(phase=Phase.RUNNING, ran_s=60, ended_s_ago=0)], NOW)
-    with _statements(records) as sent:
+    with statements(records) as sent:
         records.remember(SCOPE, [owned(phase=Phase.RUNNING, ran_s=120, ended_s_ago=-60)], NOW + 60)
     assert "INSERT" not in sent
     records.remember(SCOPE, [owned(phase=Phase.COMPLETED, ran_s=180, ended_s_ago=-120)], NOW + 120)
@@ -270,7 +254,7 @@ def test_job_observed_under_another_key_keeps_its_history(
     [[key, [revision]]] = records.memory(SCOPE).by_key.items()
     assert (key, revision.declared) == ("new", DECLARED)
     assert revision.phases == (("Running", NOW), ("Completed", NOW + 60))
-    with _statements(records) as sent:
+    with statements(records) as sent:
         records.remember(SCOPE, [after], NOW + 120)
     assert "INSERT" not in sent
 
@@ -360,7 +344,7 @@ def test_prune_deletes_old_revisions_except_newest_and_active_ones(records: Reco
 def test_counting_prunable_records_reads_no_run(place: Place) -> None:
     _ended_runs(place.open(), *range(20))
     records = place.open()
-    with _statements(records) as sent:
+    with statements(records) as sent:
         assert records.prunable(SCOPE, NOW).runs == 19
     assert len([word for word in sent if word == "SELECT"]) <= 4
 
