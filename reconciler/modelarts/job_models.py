@@ -64,10 +64,7 @@ KINDS |= {
         None,
     ),
     # Some documents write it `discreate`.
-    "param_type": (
-        Annotated[str, BeforeValidator(lambda v: "discrete" if v == "discreate" else v)],
-        "",
-    ),
+    "param_type": (Annotated[str, BeforeValidator(lambda v: "discrete" if v == "discreate" else v)], ""),
     "objects": (tuple[dict[str, Any], ...], ()),
     "pairs": (tuple[tuple[Count, ...], ...], ()),
     "secret": (str, Field("", repr=False)),

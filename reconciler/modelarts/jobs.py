@@ -18,15 +18,7 @@ from reconciler.core.phase import Operation, may
 from reconciler.core.ports import SupportsSearch
 from reconciler.core.stack import suggest_key
 from reconciler.decide.key_state import Snapshot, newest
-from reconciler.errors import (
-    Diagnostic,
-    NotFound,
-    Refused,
-    Rejected,
-    ServiceError,
-    WrongPhase,
-    WrongUsage,
-)
+from reconciler.errors import Diagnostic, NotFound, Refused, Rejected, ServiceError, WrongPhase, WrongUsage
 from reconciler.text import parse_duration
 
 if TYPE_CHECKING:

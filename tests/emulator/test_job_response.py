@@ -64,10 +64,7 @@ ANSWERED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     (
         {"algorithm.inputs": [obs("d", "obs://b/in/")]},
-        {
-            f"{INPUT}.remote.obs.obs_url": "/b/in/",
-            f"{INPUT}.local_dir": "/home/ma-user/modelarts/inputs/d_0",
-        },
+        {f"{INPUT}.remote.obs.obs_url": "/b/in/", f"{INPUT}.local_dir": "/home/ma-user/modelarts/inputs/d_0"},
     ),
     (
         {"algorithm.inputs": [DATASET]},

@@ -17,14 +17,7 @@ import urllib3
 
 from reconciler.core.stack import Target
 from reconciler.emulator.server import running
-from reconciler.errors import (
-    ServerError,
-    ServiceError,
-    Throttled,
-    Unanswered,
-    Unreachable,
-    UnreadableAnswer,
-)
+from reconciler.errors import ServerError, ServiceError, Throttled, Unanswered, Unreachable, UnreadableAnswer
 from reconciler.modelarts.auth import StaticToken
 from reconciler.modelarts.clock import Backoff, RateLimiter, RetryPolicy
 from reconciler.modelarts.connect import PROCESS_LIMITER, ModelArtsBackend, connect
