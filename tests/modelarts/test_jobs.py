@@ -40,14 +40,7 @@ def sent(app: Canned) -> Any:
     ("search", "limit", "names", "requests"),
     [
         (Search(), None, [f"job-{n:03}" for n in range(130)], 3),
-        (Search(order="desc"), 60, [f"job-{n:03}" for n in range(129, 69, -1)], 2),
-        (SearchBody(offset=1, limit=1), 2, ["job-000", "job-001"], 1),  # pages are turned by us
-        (
-            Search(filters=[Filter(key="name", operator="like", value=["job-12"])]),
-            3,
-            ["job-120", "job-121", "job-122"],
-            1,
-        ),
+        (SearchBody(offset=1, limit=1, order="desc"), 60, [f"job-{n:03}" for n in range(129, 69, -1)], 2),
         ("page", None, [f"job-{n}" for n in range(100, 130)], 1),
     ],
 )
