@@ -405,14 +405,21 @@ class Document:
         text = self.lines[line]
         return Snippet(text, column, max(1, min(length, len(text) - column)))
 
-    def report(
-        self, place: tuple[int, int], what: str, why: str, fix: str | None = None, length: int = 1
-    ) -> None:
-        """Take note of a problem at a 0-based place."""
-        snippet = self.snippet(*place, length)
+    def report(self, at: Any, what: str, why: str, fix: str | None = None, *, breaks: bool = False) -> None:
+        """Take note of a problem at a node, or at a 0-based place.
+
+        One that `breaks` the file hides what else it says.
+        """
+        self.is_broken |= breaks
+        if isinstance(at, tuple):
+            (line, column), length = at, 1
+        else:
+            line, column, end = at.start_mark.line, at.start_mark.column, at.end_mark
+            length = end.column - column if end is not None and end.line == line else 1
+        snippet = self.snippet(line, column, length)
         if self.is_broken and re.search(r"\bsensitive\b", self.text):
             snippet = None  # Nobody knows which line holds the value, so none is shown.
-        self.problems.append(Diagnostic(what, why, fix, self.location(*place), snippet=snippet))
+        self.problems.append(Diagnostic(what, why, fix, self.location(line, column), snippet=snippet))
 
 
 def read(path: Path, file: str) -> Document:
@@ -434,22 +441,40 @@ def parse(data: bytes, path: Path, file: str) -> Document:
     """Parse the bytes of one file."""
     document = Document(path, file, data)
     try:
-        document.text = data.decode("utf-8-sig")
+        document.text = text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         document.text = data.decode("utf-16" if data.startswith(UTF_16) else "utf-8-sig", "replace")
-        before = data[: error.start].decode("utf-8-sig", "replace")
+        place = place_behind(data[: error.start].decode("utf-8-sig", "replace"))
         why = f"byte 0x{data[error.start]:02x} is not UTF-8"
-        _break(document, place_behind(before), why, "save the file as UTF-8")
+        document.report(place, _INVALID, why, "save the file as UTF-8", breaks=True)
         return document
     root = _compose(document)
-    hidden = list(_hidden_characters(document.text, root))
+    hidden = list(_hidden_characters(text, root))
     for index, why, fix in hidden[:_MOST_HIDDEN]:
-        document.report(place_behind(document.text[:index]), _CHARACTER, why, fix)
+        document.report(place_behind(text[:index]), _CHARACTER, why, fix)
     if (more := len(hidden) - _MOST_HIDDEN) > 0:
-        before = document.text[: hidden[_MOST_HIDDEN][0]]
-        document.report(place_behind(before), _CHARACTER, f"{more:,} more like this")
-    if root is not None:
-        _walk(document, root)
+        place = place_behind(text[: hidden[_MOST_HIDDEN][0]])
+        document.report(place, _CHARACTER, f"{more:,} more like this")
+    if root is None:
+        return document
+    nodes = scalars(root) if re.search(_WRITES_NUL, text) else ()
+    if with_nul := [node for node in nodes if "\0" in node.value]:
+        for node in with_nul:
+            why = "the text contains NUL (U+0000), which neither the service nor the records can store"
+            document.report(node, _CHARACTER, why, "remove it")
+        document.is_broken = True
+        return document
+    try:
+        tree = _Walk(document).value(root, 0)
+    except InvalidNode as error:
+        document.report(error.node, error.what, error.why, error.fix)
+        document.is_broken = True
+        return document
+    if isinstance(tree, dict):
+        document.keep(root, tree)
+    elif tree is not None:
+        document.problems.append(_no_mapping(document, root, tree))
+        document.is_broken = True
     return document
 
 
@@ -463,68 +488,36 @@ def place_behind(text: str) -> tuple[int, int]:
     return len(lines) - 1, len(lines[-1])
 
 
-def _break(document: Document, place: tuple[int, int], why: str, fix: str | None = None) -> None:
-    document.is_broken = True
-    document.report(place, _INVALID, why, fix)
-
-
 def _compose(document: Document) -> Any:
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+    text, lines = document.text, document.lines
     try:
-        return compose(document.text)
+        return compose(text)
     except InvalidNode as error:
-        document.is_broken = True
-        _report(document, error)
+        place, why, fix = error.node or (0, 0), error.why, error.fix
     except MarkedYAMLError as error:
-        mark, lines = error.problem_mark or error.context_mark, document.lines
+        mark = error.problem_mark or error.context_mark
         line, column = (0, 0) if mark is None else (mark.line, mark.column)
+        rest = lines[line][column:] if mark is not None and line < len(lines) else ""
         if line >= len(lines):  # behind the end of the file
             line, column = len(lines) - 1, len(lines[-1])
-        why, fix = _syntax_words(document, error, mark)
-        _break(document, (line, min(column, len(lines[line]))), why, fix)
+        place = line, min(column, len(lines[line]))
+        problem, context = str(error.problem or "").strip(), str(error.context or "").strip()
+        why, fix = (f"{context}: {problem}" if context else problem) or "the file cannot be read", None
+        if problem == "but found another document":
+            why = "a manifest file must contain a single document; a second one starts here"
+            fix = "split the file at ---"
+        elif rest.startswith("\t"):
+            why, fix = "the line is indented with a tab", "indent with spaces"
+        elif problem == "found character that cannot start any token" and rest[:1] in ("@", "`", "%"):
+            why, fix = f"text cannot start with {rest[:1]}", "quote it"
     except YAMLError:
-        bad = re.search(_UNREADABLE, document.text)
+        bad, fix = re.search(_UNREADABLE, text), None
         why = f"the character U+{ord(bad.group()):04X} is not allowed" if bad else "the file cannot be read"
-        _break(document, place_behind(document.text[: bad.start()] if bad else ""), why)
+        place = place_behind(text[: bad.start()] if bad else "")
+    document.report(place, _INVALID, why, fix, breaks=True)
     return None
-
-
-def _syntax_words(document: Document, error: Any, mark: Any) -> tuple[str, str | None]:
-    problem = str(error.problem or "").strip()
-    if problem == "but found another document":
-        why = "a manifest file must contain a single document; a second one starts here"
-        return why, "split the file at ---"
-    if mark is not None and mark.line < len(document.lines):
-        rest = document.lines[mark.line][mark.column :]
-        if rest.startswith("\t"):
-            return "the line is indented with a tab", "indent with spaces"
-        if problem == "found character that cannot start any token" and rest[:1] in "@`%":
-            return f"text cannot start with {rest[:1]}", "quote it"
-    context = str(error.context or "").strip()
-    return (f"{context}: {problem}" if context else problem) or "the file cannot be read", None
-
-
-def _walk(document: Document, root: Any) -> None:
-    if re.search(_WRITES_NUL, document.text) and (
-        places := [node for node in scalars(root) if "\0" in node.value]
-    ):
-        for node in places:
-            why = "the text contains NUL (U+0000), which neither the service nor the records can store"
-            _report(document, InvalidNode(node, _CHARACTER, why, "remove it"))
-        document.is_broken = True
-        return
-    try:
-        tree = _Walk(document).value(root, 0)
-    except InvalidNode as error:
-        _report(document, error)
-        document.is_broken = True
-        return
-    if isinstance(tree, dict):
-        document.keep(root, tree)
-    elif tree is not None:
-        document.problems.append(_no_mapping(document, root, tree))
-        document.is_broken = True
 
 
 #: What a manifest file is, in the words of a problem.
@@ -540,15 +533,6 @@ def _no_mapping(document: Document, root: Any, tree: Any) -> Diagnostic:
     # What it says is nobody's business.
     kind = "a list" if isinstance(tree, list) else "a single value"
     return Diagnostic("wrong type", f"expected {MANIFEST_MAPPING}, got {kind}", location=place)
-
-
-def _report(document: Document, error: InvalidNode) -> None:
-    place, length = (0, 0), 1
-    if error.node is not None:
-        start, end = error.node.start_mark, error.node.end_mark
-        place = start.line, start.column
-        length = end.column - start.column if end is not None and end.line == start.line else 1
-    document.report(place, error.what, error.why, error.fix, length)
 
 
 class _Walk:
@@ -619,7 +603,7 @@ class _Walk:
         first = next(key for key, _ in node.value if key.value == second.value)
         place = self._document.location(first.start_mark.line, first.start_mark.column)
         why = f'"{shorten(second.value)}" is already defined at {place}'
-        _report(self._document, InvalidNode(second, "duplicate key", why, "keep one of them"))
+        self._document.report(second, "duplicate key", why, "keep one of them")
 
     def _counted(self, node: Any, depth: int) -> Any:
         identity = id(node)
