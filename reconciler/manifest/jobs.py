@@ -527,55 +527,63 @@ class JobReader:
         return expanded, is_whole and not problems
 
     def _validated(self, entry: MergedEntry, job: MergedJob) -> DesiredJob | None:
-        merged, origin, is_whole, has_body = job.tree, job.origin, job.is_whole, job.has_body
-        is_absent = job.is_absent
+        merged, origin, has_body = job.tree, job.origin, job.has_body
         secrets = self._secrets_in(merged)
+        lifecycle = None
         try:
             lifecycle = JobEntry.model_validate(merged).lifecycle
-            problems = list(self._rule_problems(entry.name, merged, origin, secrets))
         except ValidationError as error:
-            skip = self.skip if is_whole and not is_absent else self.skip | _ECHOES
+            skip = self.skip if job.is_whole and not job.is_absent else self.skip | _ECHOES
             problems = list(diagnostics(error, JobEntry, merged, origin, skip))
-            if problems or not is_whole:
+            if problems or not job.is_whole:
                 self.problems += problems
                 return None
             # What is left was no error: an absent job needs no body, and a secret may be unknown offline.
-            has_body = has_body and not is_absent
-            problems = list(self._rule_problems(entry.name, merged, origin, secrets))
-            lifecycle = Lifecycle.model_validate((not problems and merged.get("lifecycle")) or {})
+            has_body = has_body and not job.is_absent
+        problems = []
+        description = merged.get("description") or ""
+        if len(description) > (room := room_for_description(self.stack, entry.name)):
+            why = f"it has {len(description)} characters; with our marker at most {room} are allowed"
+            problems.append(origin.diagnose(("description",), "description too long", why))
+        for steps, secret in secrets:
+            if steps[0] in _SHOWN or steps[-1] in _NAMES:
+                why = f"{secret.reference} is sensitive, but this field is shown and compared"
+                problems.append(origin.diagnose(steps_of(steps, merged), "secret not allowed here", why))
         self.problems += problems
-        self.warnings += _idle_options(lifecycle, origin)
-        body = self._body(merged, origin) if has_body else None
-        if has_body and body is None:
-            return None
+        if lifecycle is None:
+            lifecycle = Lifecycle.model_validate((not problems and merged.get("lifecycle")) or {})
+        own = origin.parts[0].get("lifecycle")  # what it inherits may be for other jobs
+        said = own.items() if isinstance(own, Mapping) and lifecycle.schedule is None else ()
+        for name, value in said:
+            if name in ("timezone", "overlap", "starting_deadline") and value is not None:
+                why = f"{name} is about a schedule, and the job has none"
+                problem = origin.diagnose(("lifecycle", name), "option without effect", why, at_key=True)
+                self.warnings.append(problem._replace(severity=Severity.WARNING))
+        body = None
+        if has_body:
+            if problems := list(raw_problems(merged.get("raw"), origin)):
+                self.problems += problems
+                return None
+            body = create_body(merged)
+            if "raw" in merged:
+                self._secrets_in(body)  # `raw` may give a sensitive value another one
+            if holds_odd_number(body):
+                self.problems += _number_problems(merged, body, origin)
+                return None
         implied = (link.key for link in job.references)
         return DesiredJob(
             key=entry.name,
             body=body,
             digest="" if body is None else digest_of(covered_by(CURRENT, body, lifecycle.rerun)),
-            description=merged.get("description") or "",
+            description=description,
             lifecycle=lifecycle,
-            is_absent=is_absent,
+            is_absent=job.is_absent,
             needs=self.links.members_of((*keys_in(merged.get("needs")), *implied)),
             formerly=keys_in(merged.get("formerly")),
             location=entry.location,
             sweep=entry.entry,
             matrix=value_texts(entry.matrix or {}),
         )
-
-    def _body(self, merged: dict[str, Any], origin: Origin) -> dict[str, Any] | None:
-        """The create body of a valid entry, or None if `raw` or a number in it has a problem."""
-        problems = list(raw_problems(merged.get("raw"), origin))
-        self.problems += problems
-        if problems:
-            return None
-        body = create_body(merged)
-        if "raw" in merged:
-            self._secrets_in(body)  # `raw` may give a sensitive value another one
-        if holds_odd_number(body):
-            self.problems += _number_problems(merged, body, origin)
-            return None
-        return body
 
     def _secrets_in(self, merged: dict[str, Any]) -> _Secrets:
         """The secrets in a tree with their places; from now on their values are known."""
@@ -585,31 +593,6 @@ class JobReader:
             if secret.has_value:
                 self.secrets.add(str.__str__(secret))
         return secrets
-
-    def _rule_problems(
-        self, key: str, merged: Mapping[str, Any], origin: Origin, secrets: _Secrets
-    ) -> Iterator[Diagnostic]:
-        description = merged.get("description") or ""
-        room = room_for_description(self.stack, key)
-        if len(description) > room:
-            why = f"it has {len(description)} characters; with our marker at most {room} are allowed"
-            yield origin.diagnose(("description",), "description too long", why)
-        for steps, secret in secrets:
-            if steps[0] in _SHOWN or steps[-1] in _NAMES:
-                why = f"{secret.reference} is sensitive, but this field is shown and compared"
-                yield origin.diagnose(steps_of(steps, merged), "secret not allowed here", why)
-
-
-def _idle_options(lifecycle: Lifecycle, origin: Origin) -> Iterator[Diagnostic]:
-    """What an entry says itself of a schedule that it has not; what it inherits may be for other jobs."""
-    own = origin.parts[0].get("lifecycle") if origin.parts else None
-    if lifecycle.schedule is not None or not isinstance(own, Mapping):
-        return
-    for name in ("timezone", "overlap", "starting_deadline"):
-        if own.get(name) is not None:
-            why = f"{name} is about a schedule, and the job has none"
-            problem = origin.diagnose(("lifecycle", name), "option without effect", why, at_key=True)
-            yield problem._replace(severity=Severity.WARNING)
 
 
 def _without_templates(value: dict[str, Any]) -> dict[str, Any]:
@@ -629,30 +612,24 @@ def _holds_null(tree: Any) -> bool:
     return False
 
 
-def _without_removed(tree: dict[str, Any]) -> dict[str, Any]:
+def _without_removed(tree: Any) -> Any:
     """The tree without the members that are null: what they would have inherited is removed.
 
     Two stay: what `raw` says null of is sent so, and a parameter of the job's own may lack a value. What
     holds no null is not copied: it may be shared with other jobs.
     """
-    kept: dict[str, Any] = {}
-    is_same = True
-    for name, value in tree.items():
-        if value is None and not (name == "value" and "name" in tree):
-            is_same = False
-            continue
-        kept[name] = new = value if name == "raw" else _value_without_removed(value)
-        is_same = is_same and new is value
+    if tree.__class__ is list:
+        items = [_without_removed(item) for item in tree]
+        return tree if all(new is old for new, old in zip(items, tree, strict=True)) else items
+    if tree.__class__ is not dict:
+        return tree
+    kept = {
+        name: value if name == "raw" else _without_removed(value)
+        for name, value in tree.items()
+        if value is not None or (name == "value" and "name" in tree)
+    }
+    is_same = len(kept) == len(tree) and all(value is tree[name] for name, value in kept.items())
     return tree if is_same else kept
-
-
-def _value_without_removed(value: Any) -> Any:
-    if value.__class__ is dict:
-        return _without_removed(value)
-    if value.__class__ is not list:
-        return value
-    items = [_value_without_removed(item) for item in value]
-    return value if all(new is old for new, old in zip(items, value, strict=True)) else items
 
 
 def _find_secrets(tree: Any, steps: tuple[str | int, ...], into: _Secrets) -> None:
