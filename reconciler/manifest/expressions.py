@@ -23,6 +23,7 @@ from reconciler.core.scalar import (
     parts_of,
     scalar_text,
     text_released_as,
+    walk_texts,
 )
 from reconciler.errors import Diagnostic
 from reconciler.manifest.problems import (
@@ -284,27 +285,35 @@ def _wrong(reference: Reference, why: str, fix: str | None = None) -> NoValue:
     return NoValue("invalid expression", f"{shorten(reference.text)} {why}", fix, reference.text)
 
 
-def problems_in(
-    tree: Any, expander: Expander, steps: tuple[PathStep, ...] = ()
-) -> Iterator[tuple[tuple[PathStep, ...], Problem]]:
-    """Yield every expression without a value, with the path of the text that holds it."""
+_Steps = tuple[PathStep, ...]
+
+
+def _expressions_in(tree: Any, steps: _Steps = ()) -> Iterator[tuple[_Steps, str]]:
+    """Yield every text with an expression, with its path."""
     if isinstance(tree, dict | list):
         for step, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield from problems_in(value, expander, (*steps, step))
+            if value.__class__ is not str or "${" in value:
+                yield from _expressions_in(value, (*steps, step))
     elif isinstance(tree, str) and "${" in tree:
+        yield steps, tree
+
+
+def problems_in(tree: Any, expander: Expander, steps: _Steps = ()) -> Iterator[tuple[_Steps, Problem]]:
+    """Yield every expression without a value, with the path of the text that holds it."""
+    for place, text in _expressions_in(tree, steps):
         is_open_told = False  # all that are not closed have the one problem of the whole text
-        for part in parts_of(tree):
+        for part in parts_of(text):
             if isinstance(part, Reference) and (part.is_closed or not is_open_told):
                 is_open_told |= not part.is_closed
                 try:
-                    expander.text(part.text if part.is_closed else tree)
+                    expander.text(part.text if part.is_closed else text)
                 except NoValue as error:
-                    yield steps, error.problem
+                    yield place, error.problem
         try:
-            expander.text(tree)
+            expander.text(text)
         except NoValue as error:
             if error.problem.what == "wrong type":
-                yield steps, error.problem
+                yield place, error.problem
 
 
 def credential_problems(documents: Iterable[Document]) -> Iterator[Diagnostic]:
@@ -313,24 +322,11 @@ def credential_problems(documents: Iterable[Document]) -> Iterator[Diagnostic]:
     The password of `records` is the only place for one, and `manifest.settings` looks at that.
     """
     for document in documents:
-        for section, value in document.tree.items():
-            if section != "records":
-                for steps, name, text in _credentials_in(value, (section,)):
-                    problem = refused_credential(name, text)
-                    yield diagnose(document, steps, *problem, show_line=section != "notify")
-
-
-def _credentials_in(
-    tree: Any, steps: tuple[PathStep, ...]
-) -> Iterator[tuple[tuple[PathStep, ...], str, str]]:
-    if isinstance(tree, dict | list):
-        for step, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            if value.__class__ is not str or "${" in value:
-                yield from _credentials_in(value, (*steps, step))
-    elif isinstance(tree, str):
-        for part in parts_of(tree):
-            if isinstance(part, Reference) and (name := credential_in(part)):
-                yield steps, name, part.text
+        for steps, text in _expressions_in(document.tree):
+            for part in parts_of(text) if steps[0] != "records" else ():
+                if isinstance(part, Reference) and (name := credential_in(part)):
+                    problem = refused_credential(name, part.text)
+                    yield diagnose(document, steps, *problem, show_line=steps[0] != "notify")
 
 
 def credential_in(reference: Reference) -> str | None:
@@ -345,27 +341,21 @@ ANY_KEY = "${job.key}"
 
 def mentions_job(tree: Any) -> bool:
     """Whether an expression in it may have another value in another job."""
-    if isinstance(tree, dict | list):
-        return any(map(mentions_job, tree.values() if isinstance(tree, dict) else tree))
-    return isinstance(tree, str) and "${" in tree and ("job." in tree or "matrix." in tree)
+    return any("job." in text or "matrix." in text for _, text in _expressions_in(tree))
 
 
 def expand_partly(tree: Any, expander: Expander) -> Any:
     """The tree with those expressions replaced that have a value; the other texts are marked."""
-    if isinstance(tree, dict):
-        return {key: expand_partly(value, expander) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [expand_partly(value, expander) for value in tree]
-    try:
-        return expander.tree(tree)
-    except NoValue:
-        return Unexpanded(tree)
+
+    def expanded(text: str) -> Any:
+        try:
+            return expander.tree(text)
+        except NoValue:
+            return Unexpanded(text)
+
+    return walk_texts(tree, expanded)
 
 
 def mark_unknown(tree: Any, is_unknown: Callable[[str], bool]) -> Any:
     """The tree with those texts marked of which nothing can be said."""
-    if isinstance(tree, dict):
-        return {key: mark_unknown(value, is_unknown) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [mark_unknown(value, is_unknown) for value in tree]
-    return Unexpanded(tree) if isinstance(tree, str) and is_unknown(tree) else tree
+    return walk_texts(tree, lambda text: Unexpanded(text) if is_unknown(text) else text)

@@ -583,24 +583,17 @@ class Templates:
         """The templates of those names with all that they extend, the ones that are overridden first."""
         found: dict[str, MergedEntry] = {}
         met: set[str] = set()
-        for name in names:
-            way = self._unmet(name, met)
-            while way:
-                base = next(way[-1][1], None)
-                if base is None:
-                    last = way.pop()[0]
-                    found[last] = self.entries[last]
-                else:
-                    way += self._unmet(base, met)
+        way = [("", iter(names))]
+        while way:
+            name, bases = way[-1]
+            base = next((one for one in bases if one in self.entries and one not in met), None)
+            if base is not None:
+                met.add(base)
+                way.append((base, iter(extended_by(self.entries[base].value))))
+            elif way.pop() and way:
+                found[name] = self.entries[name]
         self.used.update(found)
         return tuple(found.values())
-
-    def _unmet(self, name: str, met: set[str]) -> list[tuple[str, Iterator[str]]]:
-        """The template with what it extends, if it exists and was not met yet."""
-        if name not in self.entries or name in met:
-            return []
-        met.add(name)
-        return [(name, iter(extended_by(self.entries[name].value)))]
 
     def check(self, entry: MergedEntry, value: Any) -> Iterator[Diagnostic]:
         """Yield each template that an entry extends and the stack does not have."""
