@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.core.values import LOCAL, MODELARTS
+from reconciler.core.values import LOCAL
 from reconciler.errors import ManifestInvalid, WrongUsage
 from tests.manifest.conftest import Place, marked, place_of
 
@@ -58,21 +58,3 @@ def test_unset_environment_variable_matters_only_for_the_target_that_is_used(pla
     assert (problem.what, place_of(problem)) == ("environment variable not set", "main.yaml:5:60")
     assert marked(problem) == "${env.PROJECT}"
     assert place.load(environ={"PROJECT": "p"}).target("prod")[1].project_id == "p"
-
-
-@pytest.mark.parametrize(
-    "target",
-    [
-        "{kind: modelarts, endpoint: 'https://modelarts.eu-de.otc.t-systems.com', cloud: otc}",
-        "{kind: modelarts, endpoint: 'http://127.0.0.1:8080'}",
-        "{kind: modelarts, endpoint: 'http://[::1]:8080/'}",
-        "{kind: modelarts, endpoint: 'http://localhost'}",
-        "{kind: modelarts, endpoint: 'http://em.localhost'}",
-        "{kind: modelarts, endpoint: 'http://10.0.0.1', insecure: true}",
-        "{kind: modelarts, region: r, workspace_id: 0}",
-        f"{{kind: modelarts, region: r, workspace_id: {'a' * 32}}}",
-    ],
-)
-def test_what_a_target_may_say(place: Place, target: str) -> None:
-    place.write(f"stack: s\ntargets:\n  t: {target}\n")
-    assert place.load().target("t")[1].kind == MODELARTS

@@ -79,17 +79,3 @@ def test_jobs_of_one_chain_of_templates_share_what_it_says(
     monkeypatch.setattr("reconciler.manifest.jobs.merge", counted)
     per_job = count(1, 101) - count(1, 1)
     assert count(40, 101) - count(40, 1) == per_job
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "defaults: {lifecycle: {on_failure: null}, spec: null}\n",
-        "targets: {local: {kind: local, defaults: {lifecycle: {on_failure: null}}}}\n",
-        "templates: {t: {lifecycle: {on_failure: null}, algorithm: {parameters: {lr: null}}}}\n",
-    ],
-)
-def test_null_removes_where_no_job_is_there_to_be_read_with_it(place: Place, text: str) -> None:
-    targets = "" if text.startswith("targets") else "targets: {local: {kind: local}}\n"
-    place.write(f"stack: s\n{targets}{text}")
-    assert place.load().stack.jobs == {}
