@@ -37,40 +37,6 @@ def test_description_leaves_room_for_the_marker(place: Place) -> None:
     assert f"at most {room} are allowed" in problem.why
 
 
-def test_all_mistakes_are_told_at_once_in_file_order(place: Place) -> None:
-    place.write(
-        """\
-        stack: s
-        targets:
-          prod: {kind: modelarts, region: r, token: abcdef}
-        variables:
-          bucket: {default: b, default: c}
-        jobs:
-          one:
-            descripton: x
-            algorithm: {id: "${var.bukket}"}
-            spec: {resource: {flavor_id: gpu, node_count: none}}
-          two:
-          three-r3: {state: absent}
-        """,
-        "b.yaml",
-    )
-    place.write("jobs: {TWO: {state: absent}, four: {state: gone}}\njbos: {}\n", "a.yaml")
-    place.write("jobs: [\n", "c.yaml")
-    problems = place.problems()
-    assert [(place_of(problem), problem.what) for problem in problems] == [
-        ("a.yaml:1:44", "value not allowed"),
-        ("a.yaml:2:1", "unknown field"),
-        ("b.yaml:3:38", "literal secret"),
-        ("b.yaml:5:24", "duplicate key"),
-        ("b.yaml:8:5", "unknown field"),
-        ("b.yaml:10:51", "wrong type"),
-        ("b.yaml:11:3", "keys differ only in case"),
-        ("b.yaml:12:3", "invalid key"),
-        ("c.yaml:2:1", "invalid YAML"),
-    ]
-
-
 @pytest.mark.parametrize("member", ["parameters", "inputs", "volumes", "environments", "annotations"])
 @pytest.mark.parametrize("value", ["null", "[]", "{}", "[null]", "[{}]", "3", "x", "[[1]]", "{a: {b: 1}}"])
 def test_raw_may_be_strange_and_breaks_nothing(place: Place, member: str, value: str) -> None:

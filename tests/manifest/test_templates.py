@@ -27,19 +27,6 @@ def jobs_of(place: Place, templates: str, jobs: str, **options: Any) -> dict[str
     return dict(place.load(**options).stack.jobs)
 
 
-def test_templates_may_stand_in_another_file(place: Place) -> None:
-    place.write("templates: {t: {description: shared}}\n", "templates.yaml")
-    place.write(HEAD + DEFAULTS + "jobs: {a: {extends: t}}\n")
-    assert place.load().stack.jobs["a"].description == "shared"
-
-
-def test_template_of_a_file_that_cannot_be_read_is_not_unknown(place: Place) -> None:
-    jobs = "jobs: {a: {extends: t}, b: {extends: u}}\n"
-    place.write(f"{HEAD}{DEFAULTS}{jobs}templates: {{u: {{extends: v}}}}\n")
-    place.write("templates:\n  t: {\n", "more.yaml")
-    assert [problem.what for problem in place.problems()] == ["invalid YAML"]
-
-
 @pytest.mark.parametrize("last", ["{description: deep}", "{extends: t0}"])
 def test_depth_of_templates_is_bounded_by_nothing_but_the_file(place: Place, last: str) -> None:
     templates = [f"t{n}: {{extends: t{n + 1}}}" for n in range(3000)]
