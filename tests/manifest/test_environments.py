@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from reconciler.errors import ManifestInvalid, Severity, WrongUsage
+from reconciler.errors import ManifestInvalid, WrongUsage
 from reconciler.manifest.load import check
-from reconciler.secrets import SecretText
-from tests.manifest.conftest import JOB, Place, place_of
+from tests.manifest.conftest import Place
 
 #: A job whose environment variable X shows the value of `v`, on the targets dev and prod.
 STACK = """\
@@ -76,76 +75,10 @@ def test_without_a_default_target_the_first_that_has_its_values_is_read(place: P
         place.load().target()
 
 
-# --- expressions in values
-
-
 def test_order_of_declaration_does_not_matter_and_depth_is_free(place: Place) -> None:
     links = ", ".join(f"v{n}: {{default: '${{var.v{n + 1}}}'}}" for n in range(3000))
     place.write(f"stack: s\ntargets: {{l: {{kind: local}}}}\nvariables: {{{links}, v3000: {{default: 7}}}}\n")
     place.load()
-
-
-def test_text_of_a_variable_file_is_never_expanded(place: Place) -> None:
-    stack(place)
-    file = place.write("v: a ${env.HOME} ${var.other} $${x\n", "values.yaml")
-    assert value_on(place, None, var_files=[file]) == "a ${env.HOME} ${var.other} $${x"
-
-
-# --- secrets
-
-
-def test_secret_that_is_part_of_another_value_stays_secret(place: Place) -> None:
-    stack(place, declared="default: 'Bearer ${var.token}'")
-    text = (place.root / "main.yaml").read_text()
-    place.write(text.replace("other:", "token: {env: TOKEN, sensitive: true}, other:"))
-    value = value_on(place, None, environ={"TOKEN": "s3cret"})
-    assert isinstance(value, SecretText)
-    assert (str.__str__(value), value.reference) == ("Bearer s3cret", "Bearer ${var.token}")
-    assert "Bearer s3cret" in place.load(environ={"TOKEN": "s3cret"}).secrets
-
-
-def test_secret_of_a_target_is_known_and_warned_of(place: Place) -> None:
-    stack(place, prod="variables: {v: s3cret-of-prod}", declared="sensitive: true, env: V")
-    loaded = place.load(environ={"V": "s3cret"})
-    assert {"s3cret", "s3cret-of-prod"} <= set(loaded.secrets)
-    assert [(one.severity, one.what) for one in loaded.warnings] == [(Severity.WARNING, "literal secret")]
-
-
-@pytest.mark.parametrize(
-    ("dev", "declared", "options"),
-    [
-        ("variables: {v: '${env.X}'}", "sensitive: true, env: V", {"target": "prod"}),
-        ("variables: {v: 'Key ${var.other}'}", "sensitive: true, env: V", {"target": "prod"}),
-        ("", "sensitive: true, default: '${env.X}'", {"variables": {"v": "given"}}),
-    ],
-    ids=["another target's", "another target's, composed", "a default that --var outdoes"],
-)
-def test_secret_is_known_where_something_else_gives_the_variable_its_value(
-    place: Place, dev: str, declared: str, options: dict[str, Any]
-) -> None:
-    stack(place, dev, "variables: {v: '${env.Y}'}", declared)
-    loaded = place.load(environ={"X": "s3cret", "Y": "s3cret-2"}, **options)
-    assert ("Key o" if "Key" in dev else "s3cret") in loaded.secrets
-    offline = place.load(environ={}, offline=True, **options)
-    assert not any(secret.startswith("${var.") for secret in offline.secrets)
-
-
-def test_secret_that_a_target_takes_from_the_environment_is_no_literal(place: Place) -> None:
-    stack(place, prod="variables: {v: '${env.PROD}'}", declared="sensitive: true, env: V")
-    loaded = place.load(environ={"PROD": "s3cret"}, target="prod")
-    assert loaded.warnings == ()
-    assert loaded.sources["v"].env == "PROD"
-
-
-# --- types and allowed values
-
-
-def test_wrong_value_in_a_variable_file_is_told_there(place: Place) -> None:
-    stack(place, declared="allowed: [1, 2]")
-    file = place.write("other: x\nv: 3\n", "values.yaml")
-    problem = place.problem(var_files=[file])
-    assert place_of(problem).endswith("values.yaml:2:4")
-    assert problem.why == 'the value of "v" from --var-file must be one of 1, 2; got 3'
 
 
 # --- every target at once
@@ -200,16 +133,3 @@ def test_stack_on_another_target_is_that_of_the_bytes_that_were_read(place: Plac
     job = loaded.on("prod", offline=False).stack.jobs["a"]
     assert job.body is not None
     assert job.body["algorithm"]["environments"]["X"] == "p"
-
-
-def test_secret_whose_environment_is_not_set_needs_no_value_offline(place: Place) -> None:
-    stack(place, "variables: {v: 'Bearer ${env.TOKEN}'}", declared="sensitive: true")
-    assert value_on(place, None, offline=True) == "${var.v}"
-    problem = place.problem()
-    assert (problem.what, problem.path) == ("environment variable not set", "targets.dev.variables.v")
-
-
-def test_file_of_values_that_is_no_mapping_is_told_what_it_must_be(place: Place) -> None:
-    place.write(f"stack: s\ntargets: {{l: {{kind: local}}}}\njobs:\n  a:{JOB}")
-    problem = place.problem(var_files=[place.write("- a\n", "values.txt")])
-    assert problem.why == "expected a mapping of names to values, got a list"

@@ -22,7 +22,7 @@ from tests.manifest.conftest import Place, marked
 
 #: The environment where no line says another one; what is secret in it is said nowhere.
 ENVIRON = {"TOKEN": "hunter2-hunter2", "HUAWEICLOUD_SDK_SK": "hunter2-hunter2"}
-OF_STACK = ("keys", "declared", "secrets", "source")
+OF_STACK = ("keys", "declared", "secrets", "source", "warnings")
 
 
 def cases(file: str) -> Iterator[Any]:
@@ -61,6 +61,8 @@ def by_options(lines: list[str]) -> Iterator[tuple[dict[str, Any], list[str]]]:
                 options["offline"] = True
             elif word == "--target":
                 options["target"] = next(words)
+            elif word == "--var-file":
+                options.setdefault("var_files", []).append(next(words))
             else:
                 kind = "variables" if word == "--var" else "environ"
                 name, _, value = (next(words) if word == "--var" else word).partition("=")
@@ -84,7 +86,12 @@ def value_of(loaded: LoadedStack, subject: str, name: str) -> Any:
         return loaded.sources[name].model_dump(exclude_defaults=True)
     if subject in OF_STACK:
         secrets = [one for one in loaded.secrets if one not in ENVIRON.values()]
-        found = {"keys": loaded.stack.jobs, "declared": sorted(loaded.stack.declared_keys)}
+        warnings = [line_of(one, loaded.root) for one in loaded.warnings]
+        found = {
+            "keys": loaded.stack.jobs,
+            "declared": sorted(loaded.stack.declared_keys),
+            "warnings": warnings,
+        }
         return list(found.get(subject, secrets))
     job = loaded.stack.jobs[subject]
     if name == "lifecycle":
@@ -126,6 +133,7 @@ def test_stack_is_loaded_or_refused_as_is_said(place: Place, manifest: str, behi
         name, _, text = file.partition("\n")
         place.write(text, name)
     for options, lines in by_options(behind):
+        options["var_files"] = [place.root / name for name in options.get("var_files", ())]
         if lines[0].startswith("= "):
             loaded = place.load(**options)
             for line in lines:
