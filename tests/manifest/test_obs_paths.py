@@ -62,7 +62,7 @@ def test_path_that_the_service_takes_is_valid(place: Place, body: str) -> None:
 
 @pytest.mark.parametrize("body", REFUSED, ids=range(len(REFUSED)))
 def test_path_that_we_refuse_the_emulator_refuses_too(place: Place, body: str) -> None:
-    write(place, body)
+    place.write(f"{HEAD}jobs:\n  a:\n{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n")
     assert place.problem().what == "invalid OBS path"
     read = YAML(typ="safe", pure=True).load(body)
     algorithm = read["algorithm"]
@@ -74,43 +74,3 @@ def test_path_that_we_refuse_the_emulator_refuses_too(place: Place, body: str) -
     with pytest.raises(ApiError) as refused:
         check_job({"kind": "job", "metadata": {"name": "a"}, **read})
     assert refused.value.code in {"ModelArts.2791", "ModelArts.2758"}
-
-
-def test_several_problems_are_told_at_once(place: Place) -> None:
-    write(place, a_job("obs://b/code", more=", outputs: {out: obs://b/out}"))
-    assert len(place.problems()) == 2
-
-
-SECRET = "variables: {bucket: {env: BUCKET, sensitive: true}}\n"
-
-
-@pytest.mark.parametrize("code", ["${var.bucket}/code", "${var.bucket}"])
-def test_value_of_a_secret_is_not_told(place: Place, code: str) -> None:
-    write(place, a_job(code, boot=code + "x.py"), HEAD + SECRET)
-    problems = place.problems(environ={"BUCKET": "tell-nobody"})
-    assert problems
-    assert "tell-nobody" not in "".join(str(problem) for problem in problems)
-
-
-@pytest.mark.parametrize(
-    "head", [HEAD + SECRET, HEAD + SECRET.replace("sensitive: true", "sensitive: false")]
-)
-def test_value_that_is_not_known_offline_is_not_judged(place: Place, head: str) -> None:
-    write(place, a_job("${var.bucket}", boot="${var.bucket}train.py"), head)
-    if "true" in head:
-        assert place.load(offline=True).stack.jobs
-    else:
-        assert all("OBS" not in problem.what for problem in place.problems(offline=True))
-
-
-def test_expression_is_judged_by_its_value(place: Place) -> None:
-    head = HEAD + "variables: {bucket: {default: 'obs://b'}}\n"
-    write(place, a_job("${var.bucket}/code/", boot="${var.bucket}/code/x.py"), head)
-    assert place.load().stack.jobs
-    write(place, a_job("${var.bucket}/code", boot="${var.bucket}/code/x.py"), head)
-    assert place.problem().what == "invalid OBS path"
-
-
-def write(place: Place, body: str, head: str = HEAD) -> None:
-
-    place.write(f"{head}jobs:\n  a:\n{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n")
