@@ -158,34 +158,17 @@ job: {spec: null, kind: hetero_job, \
 INVALID = manifests(
     """
 joob: {}
-stack: Vision
-apiVersion: reconciler/v2
-policies: [{}]
-targets: {t: {kind: locl}}
 targets: {t: {region: r}}
-targets: {t: {kind: modelarts, regoin: r}}
-variables: {v: {sensitve: true}}
 variables: {v: {sensitive: "${var.x}"}}  # variables are not expanded
 variables: {"1v": {}}
-limits: {lost_time: 1}
 defaults: {spec: {resource: {node_cout: 1}}}
 jobs: {"a b": {}}
 jobs: {a-r2: {}}
-jobs: {a: null}
-job: {descripton: x}
-entry: {needs: 3}
 entry: {needs: ["a b"]}
 entry: {formerly: a-r2}
-entry: {formerly: {a: null}}
 defaults: {needs: [a]}
 defaults: {formerly: a}
 records: "oracle://db"
-records: ["sqlite:///r.db"]
-job: {state: gone}
-job: {lifecycle: {on_change: replce}}
-job: {lifecycle: {max_retries: "2"}}
-job: {spec: {resource: {node_count: 0}}}
-job: {spec: {resource: {node_count: "1"}}}
 job: {algorithm: {parameters: {lr: [1]}}}
 job: {algorithm: {parameters: {"l r": 1}}}
 job: {algorithm: {parameters: {lr: {valu: 1}}}}
@@ -198,10 +181,8 @@ job: {algorithm: {environments: [{name: A, sensitive: true}]}}
 job: {algorithm: {environments: [{name: A-B, value: x}]}}
 job: {tasks: [{task_resource: {flavor_id: g}}]}
 job: {raw: {status: {}}}
-entry: {spec: x}
 entry: {spec: {resource: {node_count: "1${var.zero}"}}}
 entry: {spec: {runtime_type: "$${var.x}"}}
-entry: {algorithm: {code_dir: "obs://b/no-directory"}}
 entry: {algorithm: {outputs: {a: "obs://b/no-directory"}}}
 entry: {algorithm: {engine: {engine_id: e, image_url: i}}}
 entry: {algorithm: {id: a, subscription_id: s}}

@@ -105,20 +105,22 @@ def test_loss_of_a_member_is_allowed_for_all_or_by_key(allow: str) -> None:
     assert (action.action, action.reason) == TERMINATE
 
 
-@pytest.mark.parametrize("phase", [DONE, F, T])
-def test_member_that_has_ended_is_left_alone(phase: str) -> None:
-    assert left_over(plan_for(a_stack(*AFTER), *running(BEFORE, phase=phase))) == []
-
-
-def test_protected_member_is_blocked() -> None:
-    plan = plan_for(a_stack(*AFTER), *running(BEFORE, 60, protected=True))
-    assert outcomes(plan) == {(Action.BLOCKED, Reason.PROTECTED)}
-
-
-def test_protection_that_the_entry_takes_back_is_released_first() -> None:
-    after = sweep(lr=[0.1, 0.01], batch=[64], lifecycle={"protect": False})
-    plan = plan_for(a_stack(*after), *running(BEFORE, 60, protected=True))
-    assert outcomes(plan) == {(Action.UPDATE, Reason.PROTECTION_RELEASED)}
+@pytest.mark.parametrize(
+    ("lifecycle", "said", "expected"),
+    [
+        ({}, {"phase": DONE}, set()),
+        ({}, {"phase": F}, set()),
+        ({}, {"phase": T}, set()),
+        ({}, {"protected": True}, {(Action.BLOCKED, Reason.PROTECTED)}),
+        # the entry takes the protection back: it is released first
+        ({"protect": False}, {"protected": True}, {(Action.UPDATE, Reason.PROTECTION_RELEASED)}),
+    ],
+)
+def test_member_that_has_ended_or_is_protected(
+    lifecycle: dict[str, Any], said: dict[str, Any], expected: set[tuple[Action, Reason]]
+) -> None:
+    after = sweep(lr=[0.1, 0.01], batch=[64], lifecycle=lifecycle)
+    assert outcomes(plan_for(a_stack(*after), *running(BEFORE, 60, **said))) == expected
 
 
 def test_older_active_revision_of_a_former_member_is_superseded() -> None:
@@ -161,13 +163,10 @@ def test_key_spelled_as_those_of_a_declared_sweep_was_a_member_of_it(key: str, e
     assert entry_of(key, *sweep(lr=[0.1])) == entry
 
 
-def test_axis_with_a_hyphen_is_found_in_a_key() -> None:
+def test_key_that_reads_in_two_ways() -> None:
     assert values_in("s-a-b-1-lr-2", "s", {"a-b", "lr"}) == {"a-b": "1", "lr": "2"}
-
-
-def test_key_of_two_sweeps_is_a_member_of_the_one_with_the_longer_name() -> None:
     jobs = [*sweep("s", lr=[1], a=[1]), *sweep("s-a-1", lr=[1])]
-    assert entry_of("s-a-1-lr-2", *jobs) == "s-a-1"
+    assert entry_of("s-a-1-lr-2", *jobs) == "s-a-1"  # the longer name
 
 
 def test_history_knows_members_whatever_their_names() -> None:
@@ -245,17 +244,23 @@ def test_expression_is_the_one_that_gives_each_job_its_own_declaration() -> None
     assert hints(plan) == fix("s-lr-${matrix.b}-x-${matrix.a}")
 
 
-def test_renamed_axis_is_known_by_the_history_and_by_equal_declarations() -> None:
-    memory = a_memory(*(past(job, phase=R) for job in BEFORE))
-    memory = replace(memory, sweeps={job.key: "s" for job in BEFORE})
-    for known in (memory, HistorySnapshot()):
-        plan = plan_for(a_stack(*RATES), *running(BEFORE, 60), memory=known)
-        assert hints(plan) == fix("s-lr-${matrix.rate}")
+REMEMBERED = replace(
+    a_memory(*(past(job, phase=R) for job in BEFORE)), sweeps={job.key: "s" for job in BEFORE}
+)
 
 
-def test_renamed_entry_keeps_its_jobs_by_one_expression() -> None:
-    plan = plan_for(a_stack(*sweep("new", lr=[0.1, 0.01])), *running(BEFORE, 60))
-    assert hints(plan) == fix("s-lr-${matrix.lr}", "new")
+@pytest.mark.parametrize(
+    ("after", "memory", "expected"),
+    [
+        (RATES, REMEMBERED, fix("s-lr-${matrix.rate}")),
+        (RATES, HistorySnapshot(), fix("s-lr-${matrix.rate}")),
+        (sweep("new", lr=[0.1, 0.01]), HistorySnapshot(), fix("s-lr-${matrix.lr}", "new")),
+    ],
+)
+def test_renamed_axis_or_entry_keeps_its_jobs_by_one_expression(
+    after: list[DesiredJob], memory: HistorySnapshot, expected: list[str]
+) -> None:
+    assert hints(plan_for(a_stack(*after), *running(BEFORE, 60), memory=memory)) == expected
 
 
 def followed(jobs: Collection[DesiredJob], former: Mapping[str, str]) -> Stack:
