@@ -101,10 +101,6 @@ class FieldRule:
         """The rule of the members that no model knows: it says nothing, or that people's own are text."""
         return _ANY_TEXT if self.has_named_members else _UNKNOWN
 
-    def member(self, name: str) -> FieldRule:
-        """The rule of a member."""
-        return self.members.get(name) or self.others
-
 
 @cache
 def rules() -> FieldRule:
@@ -201,7 +197,9 @@ def _keyed(items: list[Any], rule: FieldRule, keyed_by: str) -> Iterator[tuple[s
         if not isinstance(item, dict):
             yield f"#{index}", _value(item, rule)
             continue
-        name = _item_key(item, keyed_by)
+        # A volume has its local_path one level down, under nfs, pfs or obs.
+        below = (value.get(keyed_by) for value in item.values() if isinstance(value, dict))
+        name = item.get(keyed_by) or next(filter(None, below), None)
         form = _object(item, rule)
         form.pop(keyed_by, None)
         for field_name in form.keys() & rule.members.keys():
@@ -211,18 +209,8 @@ def _keyed(items: list[Any], rule: FieldRule, keyed_by: str) -> Iterator[tuple[s
         yield (f"#{index}" if name is None else str(name)), form
 
 
-def _item_key(item: Mapping[str, Any], keyed_by: str) -> Any:
-    # A volume has its local_path one level down, under nfs, pfs or obs.
-    if found := item.get(keyed_by):
-        return found
-    nested = (v.get(keyed_by) for v in item.values() if isinstance(v, dict))
-    return next((key for key in nested if key), None)
-
-
 def _obs_path(text: str) -> str:
-    bare = text
-    for prefix in ("obs://", "s3://"):
-        bare = bare.removeprefix(prefix)
+    bare = text.removeprefix("obs://").removeprefix("s3://")
     if "://" in bare or not bare:  # file:// is a directory in the image
         return text
     path = "/" + bare.lstrip("/")

@@ -73,29 +73,25 @@ def parts_of(text: str) -> tuple[str | Reference, ...]:
     parts: list[str | Reference] = []
     end = 0
     for match in _PART.finditer(text):
-        if match.start() > end:
-            parts.append(text[end : match.start()])
-        if literal := _LITERALS.get(match[0]):
-            parts.append(literal)
-        else:
-            parts.append(Reference(match[1].strip(), match[0], bool(match[2])))
+        literal = _LITERALS.get(match[0])
+        part = literal or Reference(match[1].strip(), match[0], bool(match[2]))
+        parts += filter(None, (text[end : match.start()], part))
         end = match.end()
-    if end < len(text):
-        parts.append(text[end:])
-    return tuple(parts)
+    return (*parts, text[end:]) if end < len(text) else tuple(parts)
+
+
+def _references(text: str) -> Iterator[Reference]:
+    return (part for part in parts_of(text) if isinstance(part, Reference))
 
 
 def variables_of(text: str) -> tuple[str, ...]:
     """The names of the variables in a text."""
-    references = (part for part in parts_of(text) if isinstance(part, Reference))
-    return tuple(name for one in references if (name := one.variable) is not None)
+    return tuple(name for one in _references(text) if (name := one.variable) is not None)
 
 
 def outputs_in(text: str) -> tuple[tuple[Reference, OutputName], ...]:
     """The expressions in a text that name outputs of jobs, with what they name."""
-    if "jobs." not in text:
-        return ()
-    references = (part for part in parts_of(text) if isinstance(part, Reference))
+    references = _references(text) if "jobs." in text else ()
     return tuple((one, named) for one in references if (named := one.output) is not None)
 
 
@@ -144,7 +140,7 @@ def unresolvable_references(tree: Any) -> tuple[str, ...]:
     """
 
     def is_resolvable(reference: str) -> bool:
-        parts = [part for part in parts_of(reference) if isinstance(part, Reference)]
+        parts = list(_references(reference))
         return bool(parts) and all(part.variable for part in parts)
 
     references = dict.fromkeys(one.reference for one in secrets_in(tree))

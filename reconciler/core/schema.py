@@ -488,7 +488,6 @@ class LanguageKey(NamedTuple):
     """One key of the language. `path` begins at the manifest or at a job: `limits.lost_time`, `needs`."""
 
     path: str
-    title: str
     description: str
     type: str
     limits: str
@@ -596,7 +595,6 @@ def _key(path: tuple[str, ...], schema: Schema, marks: _Marks, definitions: Sche
     forms = list(_forms(schema, definitions))
     return LanguageKey(
         path=format_field(path),
-        title=schema["title"],
         description=schema["description"],
         type=" or ".join(dict.fromkeys(_type(one, definitions) for one in forms)),
         limits=", ".join(dict.fromkeys(limit for one in forms for limit in _limits(one))),

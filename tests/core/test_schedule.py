@@ -16,15 +16,14 @@ from hypothesis import strategies as st
 
 from reconciler.core.identity import ScheduleMark
 from reconciler.core.lifecycle import Schedule, spell_relative
-from reconciler.core.observed import Observation, ObservedJob
-from reconciler.core.ownership import sort_by_key
+from reconciler.core.observed import ObservedJob
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Limits, Target
 from reconciler.core.values import LOCAL, timestamp
 from reconciler.decide.drift import check_key
 from reconciler.decide.drift_check import DriftClass
-from reconciler.decide.key_state import PlanContext, Snapshot, state_of
+from reconciler.decide.key_state import PlanContext, state_of
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, without_growing
 from reconciler.decide.planner import make_plan, rests_on_memory
 from reconciler.decide.reports import WaitKind, make_status
@@ -38,6 +37,7 @@ from reconciler.render.plan import plan_text as render_plan
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_decision_table import declared_as, observed_as, recorded_as, rows, spelled
+from tests.core.worlds import a_look, a_world
 
 # NOW is 2027-01-15T08:00Z, so a nightly time came six hours ago.
 NIGHTLY: dict[str, Any] = {"schedule": "0 2 * * *"}
@@ -220,17 +220,9 @@ def plan_of(
     **said: Any,
 ) -> Plan:
     stack = a_stack(desired, *others, **said)
-    ownership = sort_by_key(Observation(jobs), STACK, stack.declared_keys)
-    known = {job.id: job for job in jobs} if details is None else details
+    look = a_world(stack, *jobs, details=details, memory=memory).look._replace(skew_s=skew_s)
     context = PlanContext(STACK, at_s=at_s, limits=stack.limits)
-    return make_plan(
-        stack,
-        Snapshot(ownership, known, memory=memory, skew_s=skew_s),
-        context,
-        TARGET,
-        manifest_digest="sha256:0",
-        version="0",
-    )
+    return make_plan(stack, look, context, TARGET, manifest_digest="sha256:0", version="0")
 
 
 def decided(desired: DesiredJob, *jobs: ObservedJob, **more: Any) -> PlannedAction:
@@ -507,8 +499,7 @@ def test_edited_time_of_a_saved_plan_is_invalid(name: str, value: str | None) ->
 def test_history_is_read_where_a_time_has_come(make: Any, created_s_ago: float, asks: bool) -> None:
     desired = a_job(lifecycle=NIGHTLY)
     stack, job = a_stack(desired), make(desired, DONE if make is ended else R, created_s_ago)
-    look = Snapshot(sort_by_key(Observation((job,)), STACK, stack.declared_keys))
-    assert rests_on_memory(stack, look, {}, NOW) is asks
+    assert rests_on_memory(stack, a_look(stack, job), {}, NOW) is asks
 
 
 @pytest.mark.parametrize(
@@ -525,10 +516,8 @@ def test_status_says_when_a_key_starts_next(
     job: ObservedJob, kind: WaitKind | None, next_run: str | None
 ) -> None:
     stack = a_stack(a_job(lifecycle=NIGHTLY if next_run else {}))
-    look = Snapshot(sort_by_key(Observation((job,)), STACK, stack.declared_keys))
-    context = PlanContext(STACK, at_s=NOW)
-    plan = make_plan(stack, look, context, TARGET, manifest_digest="sha256:0", version="0")
-    report = make_status(stack, look, plan, context, {})
+    world = a_world(stack, job, details={})
+    report = make_status(stack, world.look, world.plan(), world.context, {})
     [one] = report.jobs
     assert (one.waits_for.kind if one.waits_for else None) is kind
     assert one.next_run == next_run
@@ -682,9 +671,7 @@ def test_each_time_is_started_once_in_time_or_listed_as_missed(
 
 
 def _missed(desired: DesiredJob, story: Story, now_s: float) -> bool:
-    stack = a_stack(desired)
-    jobs = Observation(tuple(story.observed(now_s)))
-    snapshot = Snapshot(sort_by_key(jobs, STACK, stack.declared_keys))
+    snapshot = a_look(a_stack(desired), *story.observed(now_s))
     found = check_key(state_of(desired.key, desired, snapshot, PlanContext(STACK, at_s=now_s)))
     return DriftClass.MISSED in {one.class_ for one in found.drift}
 

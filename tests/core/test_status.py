@@ -7,15 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.core.observed import Observation, ObservedJob, Unreadable
-from reconciler.core.ownership import sort_by_key
+from reconciler.core.observed import ObservedJob, Unreadable
 from reconciler.core.phase import Phase
 from reconciler.core.record import PastChange
 from reconciler.core.stack import DesiredJob, narrow
-from reconciler.decide.key_state import PlanContext, Snapshot
-from reconciler.decide.planner import make_plan
 from reconciler.decide.reports import JobStatus, StatusReport, make_status
-from tests.builders import NOW, STACK, TARGET, a_job, a_stack, absent, seen
+from tests.builders import NOW, a_job, a_stack, absent, seen
+from tests.core.worlds import a_world
 
 A = a_job()
 OTHER = a_job(algorithm__command="python other.py")
@@ -32,13 +30,8 @@ def status_of(
     only: Sequence[str] = (),
 ) -> StatusReport:
     stack = narrow(a_stack(*entries), only, [job.marker.key for job in jobs if job.marker])
-    names = frozenset(job.key for job in entries) | {old for job in entries for old in job.formerly}
-    look = Snapshot(
-        sort_by_key(Observation(jobs, tuple(unreadable)), STACK, names), {job.id: job for job in jobs}
-    )
-    situation = PlanContext(stack=STACK, at_s=NOW)
-    plan = make_plan(stack, look, situation, TARGET, manifest_digest="sha256:0", version="0")
-    return make_status(stack, look, plan, situation, {change.key: change for change in changes})
+    world = a_world(stack, *jobs, unreadable=tuple(unreadable))
+    return make_status(stack, world.look, world.plan(), world.context, {one.key: one for one in changes})
 
 
 def line(one: JobStatus) -> tuple[int | None, str | None, str | None]:
