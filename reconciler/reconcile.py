@@ -382,7 +382,7 @@ def _guarded(context: Context, proposed: ProposedPlan, checked: CatalogCheck | N
 
 
 def destroy_plan(context: Context) -> Plan:
-    plan_context = replace(context.plan_context(), destroys=True)
+    plan_context = context.plan_context()._replace(destroys=True)
     stack, snapshot = observe(context, plan_context)
     return make_destroy_plan(
         stack,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from reconciler.core.canonical import walk_rules
 from reconciler.core.diff import spell_path
@@ -138,12 +138,11 @@ def texts_in(tree: Any) -> Iterator[str]:
 _ENVIRONMENTS, _PARAMETERS = "environments", "parameters"
 
 
-@dataclass(frozen=True)
-class DeclaredSecrets:
+class DeclaredSecrets(NamedTuple):
     """The entries of a stack that hold secrets, by key; former keys lead to the entry that has them now."""
 
     stack: str = ""
-    entry_by_key: Mapping[str, DesiredJob] = field(default_factory=dict)
+    entry_by_key: Mapping[str, DesiredJob] = MappingProxyType({})
 
     @classmethod
     def of(cls, stack: Stack) -> DeclaredSecrets:

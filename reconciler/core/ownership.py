@@ -58,7 +58,7 @@ class ConflictingJob(NamedTuple):
         return "copied marker" if self.job.claimed_marker else "unmanaged"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class KeyView:
     """Everything that was seen of one key: owned revisions (oldest first), conflicting jobs, unreadable jobs.
 
@@ -151,7 +151,7 @@ class KeyView:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Ownership:
     """An observation, sorted by key for one stack.
 

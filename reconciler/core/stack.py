@@ -311,7 +311,7 @@ class IgnoreRule(NamedTuple):
         return at_s >= end.timestamp()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Stack:
     """What the planner knows of a stack.
 

@@ -7,7 +7,7 @@ Source: docs/semantics.md, "Decisions".
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -39,8 +39,7 @@ _ENDED_OTHERWISE_THAN_WELL = frozenset({Phase.FAILED, Phase.ABNORMAL, Phase.TERM
 _SAME_TIME_S = 1.0
 
 
-@dataclass(frozen=True)
-class PlanContext:
+class PlanContext(NamedTuple):
     """What is the same for every key: whose stack, which cloud, the time by our clock, what was allowed.
 
     `destroys` says that every job is to end because somebody asked for just that.
@@ -50,7 +49,7 @@ class PlanContext:
     workspace_id: str = "0"
     cloud: Cloud = Cloud.HUAWEI
     at_s: float = 0.0
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = Limits()
     allowances: Allowances = NO_ALLOWANCES
     destroys: bool = False
     evaluate: EvaluateExpressions | None = None
@@ -318,7 +317,7 @@ def completion_of(view: KeyView) -> Completion | None:
     return max(found, key=lambda completion: completion.at_s, default=None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class KeyState:
     """One key at one moment.
 

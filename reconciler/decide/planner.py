@@ -367,7 +367,7 @@ def make_destroy_plan(
         policies=(),
         warnings=(),
     )
-    context = replace(context, destroys=True, allowances=EVERY_GUARD)
+    context = context._replace(destroys=True, allowances=EVERY_GUARD)
     plan = make_plan(emptied, snapshot, context, target, manifest_digest=manifest_digest, version=version)
     return plan.model_copy(update={"warnings": few_of_a_kind(snapshot_warnings(stack, snapshot))})
 

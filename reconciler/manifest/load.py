@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from reconciler.manifest.sections import NotifySetting
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class LoadedStack:
     """A stack as its files declare it.
 
@@ -89,21 +89,21 @@ class LoadedStack:
     target_name: str | None
     limits: Limits
     manifest_digest: str
-    secrets: tuple[str, ...] = field(repr=False)
+    secrets: tuple[str, ...]
     files: tuple[Path, ...]
     warnings: tuple[Diagnostic, ...]
     file_names: tuple[str, ...] = ()
     records_reference: str | None = None
     sources: Mapping[str, VariableSource] = field(default_factory=dict)
-    origins: tuple[ValueOrigin, ...] = field(default=(), repr=False)
+    origins: tuple[ValueOrigin, ...] = ()
     differs: bool = False
     undeclared: frozenset[str] = frozenset()
     declared: Mapping[str, str] = field(default_factory=dict)
-    checked: tuple[LoadedStack, ...] = field(default=(), repr=False, compare=False)
-    _targets: Targets | None = field(default=None, repr=False, compare=False)
-    _records: RecordsSetting | None = field(default=None, repr=False, compare=False)
-    _notify: NotifySetting | None = field(default=None, repr=False, compare=False)
-    _on: Callable[[str | None, bool], LoadedStack] | None = field(default=None, repr=False, compare=False)
+    checked: tuple[LoadedStack, ...] = ()
+    _targets: Targets | None = None
+    _records: RecordsSetting | None = None
+    _notify: NotifySetting | None = None
+    _on: Callable[[str | None, bool], LoadedStack] | None = None
 
     def on(self, name: str | None, *, offline: bool) -> LoadedStack:
         """Return the stack as its files, as they were read, declare it on another target.

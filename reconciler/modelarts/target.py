@@ -78,7 +78,7 @@ def _ignore(_: str) -> None:
     pass
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Runtime:
     """What runs a stack: its environment and clock, what is kept out of every output, and its listeners.
 

@@ -55,7 +55,7 @@ class RunMetadata(NamedTuple):
     commit: str = ""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Recording:
     """Where the records of a stack are, and what becomes of a command where they are not available.
 
@@ -75,9 +75,9 @@ class Recording:
     warn: Callable[[str], None] = lambda _: None
     tell: Callable[[str], None] = lambda _: None
     unavailable: tuple[Diagnostic, ...] | None = None
-    _opened: Records | None = field(default=None, init=False, repr=False)
+    _opened: Records | None = field(default=None, init=False)
     #: An apply goes on without the store from here on, whether or not it comes back.
-    _is_given_up: bool = field(default=False, init=False, repr=False)
+    _is_given_up: bool = field(default=False, init=False)
 
     @cached_property
     def _origin(self) -> RunMetadata:
