@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from types import FrameType, ModuleType
-from typing import NoReturn
+from types import FrameType
+from typing import Any, NoReturn
 
 #: Signals that came in the middle of pydantic and are not raised yet.
 _late: list[int] = []
@@ -32,12 +32,11 @@ def main() -> NoReturn:
     from reconciler.cli import main as command_line
     from reconciler.cli.console import console
 
-    # Looking for plugins of pydantic reads the metadata of every installed package, and even where that is
-    # turned off the module that would look imports what reads it: a twentieth of all that a plan costs.
+    # pydantic would read the metadata of every installed package, to find no plugins.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    plugins = ModuleType("pydantic.plugin._loader")
-    plugins.get_plugins = tuple  # type: ignore[attr-defined]
-    sys.modules[plugins.__name__] = plugins
+    _import_late("importlib.metadata", "entry_points", "version")
+    # requests wants a version from 2 on, and guesses an encoding only where an answer names none.
+    _import_late("charset_normalizer", "detect", __version__="3.0.0")
     # A stream that the caller closed is a stream that nobody reads.
     sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
     if sys.stdout is None:
@@ -65,6 +64,35 @@ def main() -> NoReturn:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     # Everything is written and closed; the system frees what was read faster than the interpreter does.
     os._exit(code)
+
+
+def _import_late(name: str, *functions: str, **known: str) -> None:
+    """Have a module imported when one of its functions is called, or anything else of it is asked for.
+
+    Libraries import these and hardly ever call them; together that is a twentieth of what a plan costs.
+    """
+    import sys
+    from importlib import import_module, util
+
+    if (spec := util.find_spec(name)) is None:
+        return
+    module = util.module_from_spec(spec)
+
+    def load(attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        if sys.modules.get(name) is module:
+            del sys.modules[name]
+        return getattr(import_module(name), attribute)
+
+    def late(function: str) -> Any:
+        return lambda *args, **settings: load(function)(*args, **settings)
+
+    vars(module).update({one: late(one) for one in functions}, __getattr__=load, **known)
+    sys.modules[name] = module
+    if "." in name:
+        parent, _, child = name.rpartition(".")
+        setattr(sys.modules[parent], child, module)
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
