@@ -56,26 +56,22 @@ class ResponseLost(Exception):
 class Effect(StrEnum):
     """The effect of a fault on a request."""
 
+    # Answer `status` and `code`; the request has no effect, or had it (a gateway timeout).
     ANSWER = "answer"
-    """Answer `status` and `code`; the request has no effect."""
     ANSWER_AFTER = "answer_after"
-    """Answer `status` and `code`, although the request had its effect (a gateway timeout)."""
+    # Close the connection; the request has no effect, or had it.
     LOST_BEFORE = "lost_before"
-    """Close the connection; the request has no effect."""
     LOST_AFTER = "lost_after"
-    """Close the connection; the request had its effect."""
+    # Answer after `delay_s` real seconds.
     DELAY = "delay"
-    """Answer after `delay_s` real seconds."""
+    # Send half of the announced body, then close the connection; or half a JSON document of the right length.
     TRUNCATED = "truncated"
-    """Send half of the announced body, then close the connection."""
     UNREADABLE = "unreadable"
-    """Answer half a JSON document with the right length."""
+    # Make the first job of the response one whose status cannot be read, or whose phase no document has.
     MALFORMED_JOB = "malformed_job"
-    """Make the first job of the response one whose status cannot be read."""
     UNKNOWN_PHASE = "unknown_phase"
-    """Show the first job of the response in a phase that no document has."""
+    # Answer a later page of the job list as if it had moved by `shift` jobs since the page before.
     MOVED_LIST = "moved_list"
-    """Answer a later page of the job list as if it had moved by `shift` jobs since the page before."""
 
 
 @dataclass(frozen=True)

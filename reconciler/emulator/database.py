@@ -22,38 +22,16 @@ StoreError = sqlite3.Error
 _TABLES = (
     """
 CREATE TABLE IF NOT EXISTS jobs (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    id TEXT NOT NULL UNIQUE,
-    project TEXT NOT NULL,
-    workspace_id TEXT NOT NULL,
-    name_key TEXT NOT NULL,
-    name TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    create_ms INTEGER NOT NULL,
-    delete_ms INTEGER,
-    phase TEXT NOT NULL,
-    secondary TEXT NOT NULL,
-    next_ms INTEGER,
-    started_ms INTEGER NOT NULL,
-    ended_ms INTEGER NOT NULL,
-    held_ms INTEGER NOT NULL,
-    node_count INTEGER NOT NULL,
-    fine_tuned INTEGER NOT NULL,
-    user_id TEXT NOT NULL,
-    user_name TEXT NOT NULL,
-    algorithm_id TEXT NOT NULL,
-    algorithm_name TEXT NOT NULL,
-    runtime_type TEXT NOT NULL,
-    pool_id TEXT NOT NULL,
-    experiment_id TEXT NOT NULL,
-    priority TEXT NOT NULL,
-    reserved_hours INTEGER NOT NULL,
-    noisy INTEGER NOT NULL,
-    steps TEXT NOT NULL,
-    past TEXT NOT NULL,
-    head TEXT NOT NULL,
-    tail TEXT NOT NULL,
-    body TEXT NOT NULL,
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
+    project TEXT NOT NULL, workspace_id TEXT NOT NULL, name_key TEXT NOT NULL, name TEXT NOT NULL,
+    kind TEXT NOT NULL, create_ms INTEGER NOT NULL, delete_ms INTEGER,
+    phase TEXT NOT NULL, secondary TEXT NOT NULL, next_ms INTEGER,
+    started_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL, held_ms INTEGER NOT NULL,
+    node_count INTEGER NOT NULL, fine_tuned INTEGER NOT NULL, user_id TEXT NOT NULL, user_name TEXT NOT NULL,
+    algorithm_id TEXT NOT NULL, algorithm_name TEXT NOT NULL, runtime_type TEXT NOT NULL,
+    pool_id TEXT NOT NULL, experiment_id TEXT NOT NULL, priority TEXT NOT NULL,
+    reserved_hours INTEGER NOT NULL, noisy INTEGER NOT NULL, steps TEXT NOT NULL, past TEXT NOT NULL,
+    head TEXT NOT NULL, tail TEXT NOT NULL, body TEXT NOT NULL,
     UNIQUE (project, workspace_id, name_key)
 )""",
     "CREATE INDEX IF NOT EXISTS jobs_by_time ON jobs (project, workspace_id)",
@@ -62,18 +40,13 @@ CREATE TABLE IF NOT EXISTS jobs (
     "CREATE INDEX IF NOT EXISTS jobs_leaving ON jobs (delete_ms) WHERE delete_ms IS NOT NULL",
     """
 CREATE TABLE IF NOT EXISTS tags (
-    job_id TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
-    key TEXT NOT NULL,
-    value TEXT NOT NULL,
+    job_id TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE, key TEXT NOT NULL, value TEXT NOT NULL,
     PRIMARY KEY (job_id, key)
 ) WITHOUT ROWID""",
     """
 CREATE TABLE IF NOT EXISTS clock (
-    one INTEGER PRIMARY KEY CHECK (one = 1),
-    wall_ms INTEGER NOT NULL,
-    emulated_ms INTEGER NOT NULL,
-    speed REAL NOT NULL,
-    reached_ms INTEGER NOT NULL
+    one INTEGER PRIMARY KEY CHECK (one = 1), wall_ms INTEGER NOT NULL, emulated_ms INTEGER NOT NULL,
+    speed REAL NOT NULL, reached_ms INTEGER NOT NULL
 )""",
 )
 
@@ -86,10 +59,7 @@ _INDEXES = (
     "CREATE INDEX tags_by_key ON tags (key, value)",
     """
 CREATE TABLE counts (
-    project TEXT NOT NULL,
-    workspace_id TEXT NOT NULL,
-    phase TEXT NOT NULL,
-    jobs INTEGER NOT NULL,
+    project TEXT NOT NULL, workspace_id TEXT NOT NULL, phase TEXT NOT NULL, jobs INTEGER NOT NULL,
     PRIMARY KEY (project, workspace_id, phase)
 ) WITHOUT ROWID""",
     "INSERT INTO counts SELECT project, workspace_id, phase, count(*) FROM jobs GROUP BY 1, 2, 3",
@@ -99,9 +69,7 @@ WITH RECURSIVE counting (place) AS (SELECT 1 UNION ALL SELECT place + 1 FROM cou
 INSERT INTO letters SELECT place FROM counting""",
     """
 CREATE TABLE name_ends (
-    ending TEXT NOT NULL,
-    seq INTEGER NOT NULL,
-    PRIMARY KEY (ending, seq)
+    ending TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (ending, seq)
 ) WITHOUT ROWID""",
     """
 INSERT INTO name_ends

@@ -329,31 +329,22 @@ def check_allowed(jobs: Sequence[ObservedJob], operation: Operation, *, force: b
     Raises:
         Refused: one of them may not, for it is protected, or a stack owns it and `force` is not given.
     """
-    problems = [problem for job in jobs for problem in _problems(job, operation, force=force)]
+    problems = []
+    for job in jobs:
+        marker, verdict = job.marker, may(operation, job.phase)
+        if marker is not None and marker.protected and operation is Operation.TERMINATE:
+            why = f"{job.name} is {marker.key} of stack {marker.stack}, and its marker says protected"
+            fix = f"set protect: false under lifecycle of {marker.key}, and apply"
+            problems.append(Diagnostic("the job is protected", why, fix))
+        elif marker is not None and not force:
+            why = f"{job.name} is r{marker.revision} of {marker.key} in stack {marker.stack}"
+            fix = f"change {marker.key} in the manifest, and apply; or add --force"
+            problems.append(Diagnostic("the job is owned by a stack", why, fix))
+        if not verdict:
+            why = f"{job.name} is {job.phase_text}: {verdict.why}; legal {verdict.legal_when}"
+            problems.append(Diagnostic(f"cannot {operation.value}", why))
     if problems:
         raise Refused(*problems)
-
-
-def _problems(job: ObservedJob, operation: Operation, *, force: bool) -> Iterator[Diagnostic]:
-    marker = job.marker
-    if marker is not None and marker.protected and operation is Operation.TERMINATE:
-        yield Diagnostic(
-            "the job is protected",
-            f"{job.name} is {marker.key} of stack {marker.stack}, and its marker says protected",
-            f"set protect: false under lifecycle of {marker.key}, and apply",
-        )
-    elif marker is not None and not force:
-        yield Diagnostic(
-            "the job is owned by a stack",
-            f"{job.name} is r{marker.revision} of {marker.key} in stack {marker.stack}",
-            f"change {marker.key} in the manifest, and apply; or add --force",
-        )
-    verdict = may(operation, job.phase)
-    if not verdict:
-        yield Diagnostic(
-            f"cannot {operation.value}",
-            f"{job.name} is {job.phase_text}: {verdict.why}; legal {verdict.legal_when}",
-        )
 
 
 def terminate(target: Connected, job: ObservedJob, note: Callable[[ObservedJob], None]) -> str:

@@ -67,6 +67,12 @@ def signed(request: SignedRequest, **changes: str) -> SignedRequest:
     )
 
 
+def reworded(old: str, new: str) -> SignedRequest:
+    authorization = signed(TERMINATE).headers["authorization"]
+    assert old in authorization
+    return signed(TERMINATE, authorization=authorization.replace(old, new))
+
+
 @pytest.mark.parametrize("minutes", [-15, 0, 15])
 def test_signature_with_a_clock_difference_of_15_minutes_is_accepted(minutes: int) -> None:
     verify(signed(TERMINATE), ACCESS, SECRET, NOW + timedelta(minutes=minutes))
@@ -86,6 +92,11 @@ def test_signature_with_a_clock_difference_of_15_minutes_is_accepted(minutes: in
         (signed(TERMINATE._replace(headers={**HEADERS, "x-sdk-date": "20260821T114459Z"})), "differ"),
         (signed(TERMINATE._replace(headers={**HEADERS, "x-sdk-date": "20260821T121501Z"})), "differ"),
         (signed(TERMINATE._replace(headers={"x-sdk-date": DATE})), "host"),
+        (reworded("host;x-project-id;x-sdk-date", "x-sdk-date;x-project-id;host"), "sorted"),
+        (reworded("SDK-HMAC-SHA256", "SDK-HMAC-SHA512"), "malformed"),
+        # Of texts that are not ASCII Python's own comparison is an error.
+        (reworded(f"Access={ACCESS}", "Access=ÄK"), "AK"),
+        (reworded("Signature=", "Signature=é"), "mismatch"),
     ],
 )
 def test_wrong_signature_is_refused_with_a_reason(request_: SignedRequest, why: str) -> None:
