@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_SWITCHES = (
+_SWITCHES = [
     "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
@@ -28,7 +28,7 @@ _SWITCHES = (
     "--no-first-run",
     "--no-default-browser-check",
     "--remote-debugging-pipe",
-)
+]
 _PATIENCE_S = 30.0
 
 
@@ -46,30 +46,24 @@ class Page:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Call a method of the protocol."""
         return self._browser.call(method, parameters, self._session)
 
-    def open(self, address: str) -> None:
-        """Go there, and wait until it is loaded."""
-        self._browser.events.clear()
-        self.call("Page.navigate", url=address)
-        self._browser.wait_for("Page.loadEventFired")
-
     def show(self, text: str, file: Path) -> Page:
-        """Open a page that is written to a file."""
+        """Write a page to a file, go there, and wait until it is loaded."""
         file.write_text(text, encoding="utf-8")
         self.emulate("light")
-        self.open(file.as_uri())
+        self._browser.events.clear()
+        self.call("Page.navigate", url=file.as_uri())
+        self._browser.wait_for("Page.loadEventFired")
         return self
 
-    def run(self, script: str) -> Any:
+    def run(self, script: str, **how: Any) -> Any:
         """Evaluate an expression; its value comes back as JSON."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, **how)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def wait_for_frame(self) -> None:
-        """Wait until what the page was to draw is drawn."""
         self._wait_for("requestAnimationFrame(() => requestAnimationFrame(done))")
 
     def wait_until(self, condition: str) -> None:
@@ -77,12 +71,9 @@ class Page:
         self._wait_for(f"(function look() {{ {condition} ? done() : requestAnimationFrame(look) }})()")
 
     def _wait_for(self, script: str) -> None:
-        promise = f"new Promise((done) => {{ {script} }})"
-        answer = self.call("Runtime.evaluate", expression=promise, awaitPromise=True)
-        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        self.run(f"new Promise((done) => {{ {script} }})", awaitPromise=True)
 
     def press(self, key: str, code: int, text: str = "") -> None:
-        """Press a key, and let it go."""
         about = {"key": key, "windowsVirtualKeyCode": code}
         self.call("Input.dispatchKeyEvent", type="keyDown", **about, **({"text": text} if text else {}))
         self.call("Input.dispatchKeyEvent", type="keyUp", **about)
@@ -119,13 +110,11 @@ class Browser:
         os.set_blocking(reader, False)
 
     def page(self) -> Page:
-        """Open a tab."""
         target = self.call("Target.createTarget", {"url": "about:blank"})["targetId"]
         session = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         return Page(self, session)
 
     def call(self, method: str, parameters: dict[str, Any], session: str | None = None) -> dict[str, Any]:
-        """Send a command, and wait for its answer."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         message |= {"sessionId": session} if session else {}
@@ -138,7 +127,6 @@ class Browser:
                 return result
 
     def wait_for(self, method: str) -> None:
-        """Wait for an event."""
         while not any(event["method"] == method for event in self.events):
             self._read()
 
@@ -166,7 +154,6 @@ def started(program: str, profile: Path) -> Iterator[Browser]:
     """Run a browser that has a profile of its own, until the block ends."""
     from_us, to_browser = os.pipe()
     from_browser, to_us = os.pipe()
-    arguments = (*_SWITCHES, f"--user-data-dir={profile}", "about:blank")
 
     def at_their_places() -> None:
         """The protocol is spoken on the descriptors 3 and 4, whatever they are in this process."""
@@ -175,7 +162,7 @@ def started(program: str, profile: Path) -> Iterator[Browser]:
             os.dup2(one, place)
 
     process = subprocess.Popen(
-        [program, *arguments],
+        [program, *_SWITCHES, f"--user-data-dir={profile}", "about:blank"],
         pass_fds=(3, 4),
         preexec_fn=at_their_places,
         stdout=subprocess.DEVNULL,
