@@ -12,7 +12,7 @@ from reconciler.core.fields.field_types import Cloud
 from reconciler.core.observed import Observation, ObservedJob, Unreadable
 from reconciler.core.ownership import sort_by_key
 from reconciler.core.phase import Phase
-from reconciler.core.record import NO_HISTORY, HistorySnapshot, PastRevision
+from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Stack
 from reconciler.core.values import timestamp
 from reconciler.decide.drift import DriftReport, make_drift_report
@@ -334,23 +334,6 @@ def test_termination_is_stuck_an_hour_after_it_was_first_seen(
 # --- modified: other than what was last applied
 
 
-@pytest.mark.parametrize(
-    ("declared", "job", "expected"),
-    [
-        (APPLIED, seen(APPLIED), []),
-        (APPLIED, by_hand(APPLIED), ["modified"]),
-        # the manifest was edited ahead: that is no drift
-        (AHEAD, seen(APPLIED), []),
-        (a_job(description="applied", **OLD), seen(APPLIED), []),
-        (a_job(description="applied", **OLD), by_hand(APPLIED), ["modified"]),
-    ],
-)
-def test_modified_compares_with_the_last_applied_declaration(
-    declared: DesiredJob, job: ObservedJob, expected: list[str]
-) -> None:
-    assert classes(report(a_stack(declared), job, memory=RAN)) == expected
-
-
 def test_modified_without_history_compares_with_the_manifest() -> None:
     for memory in (NO_HISTORY, a_memory(past(APPLIED, 1, R, is_declared_known=False))):
         [item] = report(a_stack(AHEAD), seen(APPLIED), memory=memory).drift
@@ -382,12 +365,6 @@ def test_protection_is_compared_with_the_one_that_was_applied(
     )
     is_drift = was_protected is not None and was_protected != is_protected
     assert classes(found) == (["modified"] if is_drift else [])
-
-
-@pytest.mark.parametrize("phase", [DONE, F, TD])
-def test_ended_job_with_another_description_is_not_modified(phase: Phase) -> None:
-    found = report(a_stack(APPLIED), by_hand(APPLIED, phase=phase), memory=a_memory(past(APPLIED, 1, phase)))
-    assert "modified" not in classes(found)
 
 
 RENAMED = replace(APPLIED, key="new", formerly=("a",))
@@ -441,46 +418,6 @@ def test_history_gives_a_warning(declared: DesiredJob, memory: HistorySnapshot, 
     assert (warning.what, why in warning.why) == (what, True)
 
 
-# --- missing, pending, or neither
-
-
-@pytest.mark.parametrize(
-    ("memory", "drift", "pending"),
-    [
-        # nobody knows whether the stack ever had it
-        (NO_HISTORY, ["missing"], []),
-        (UNAVAILABLE, ["unknown"], []),
-        (a_memory(elsewhere=("other.example",)), ["missing"], []),
-        # looks were recorded, and no apply
-        (a_memory(past(OTHER, 1, R, is_declared_known=False)), ["missing"], []),
-        # the store knows the stack, and never saw the key
-        (a_memory(past(OTHER, 1, R)), [], ["a"]),
-        # it was there, and is gone
-        (a_memory(past(APPLIED, 1, R)), ["missing"], []),
-        (a_memory(past(APPLIED, 1, F)), ["missing"], []),
-        (a_memory(past(APPLIED, 1, TD)), ["missing"], []),
-        # it has completed, and is declared otherwise by now
-        (a_memory(past(a_job(**OLD), 1, DONE)), [], ["a"]),
-        # it was there, is gone, and is declared otherwise by now
-        (a_memory(past(a_job(**OLD), 1, R)), ["missing"], ["a"]),
-        # we stopped it, and it is declared again
-        (a_memory(past(APPLIED, 1, TD, is_stopped=True)), [], ["a"]),
-        (a_memory(past(APPLIED, 1, R, is_stopped=True)), [], ["a"]),
-        (a_memory(past(APPLIED, 1, F, is_stopped=True)), ["missing"], []),
-        # it has completed, and aged out
-        (a_memory(past(APPLIED, 1, DONE)), [], []),
-        (a_memory(past(APPLIED, 1, F), past(APPLIED, 2, DONE)), [], []),
-    ],
-)
-def test_key_without_a_job_is_missing_or_pending_by_history(
-    memory: HistorySnapshot, drift: list[str], pending: list[str]
-) -> None:
-    found = report(a_stack(APPLIED, OTHER), seen(OTHER), memory=memory)
-    assert classes(found) == drift
-    assert [item.key for item in found.pending] == pending
-    assert found.has_drifted is (drift == ["missing"])
-
-
 def test_job_that_lost_its_marker_is_drift_under_any_name() -> None:
     place: dict[str, Any] = {"name": "by-hand", "job_id": "12345678-aaaa"}
     memory = a_memory(past(APPLIED, 1, R, id_part="12345678", **place))
@@ -511,22 +448,6 @@ SENT: dict[str, Any] = {"topic_urn": "urn:x", "events": []}
 def test_edit_that_was_not_applied_is_pending_and_no_drift(declared: DesiredJob, expected: str) -> None:
     found = report(a_stack(declared), seen(APPLIED, phase=P), memory=a_memory(past(APPLIED, 1, P)))
     assert (classes(found), [item.detail for item in found.pending]) == ([], [expected])
-
-
-@pytest.mark.parametrize(
-    ("recorded", "now", "expected"),
-    [
-        ("we (sensitive) things", "we train things", []),
-        ("(sensitive)", "we train things", []),
-        ("we (sensitive) things", "by hand", ["modified"]),
-        ("we (sensitive)", "we train things by hand", ["modified"]),
-        ("we train (sensitive) and more", "we train things", ["modified"]),
-    ],
-)
-def test_redacted_record_of_ordinary_text_is_no_drift(recorded: str, now: str, expected: list[str]) -> None:
-    desired = a_job(description="we train things")
-    memory = a_memory(past(desired, 1, R, declared=replace(desired, description=recorded)))
-    assert classes(report(a_stack(desired), seen(desired, text=now), memory=memory)) == expected
 
 
 def test_description_with_a_secret_is_compared_by_its_value() -> None:
@@ -574,52 +495,93 @@ def test_undeclared_job_is_orphaned_or_pending_by_history(
     assert found.complete is ("unknown" not in drift)
 
 
-# --- a history that cannot be read
+# --- a key that is declared, beside another one that runs
+
+
+def redacted(text: str) -> HistorySnapshot:
+    """A history in which a part of the description was taken for a secret."""
+    return a_memory(past(TRAINS, 1, R, declared=replace(TRAINS, description=text)))
+
+
+TRAINS, FORMER = a_job(description="we train things"), a_job(description="applied", **OLD)
+LOOKS_ONLY = a_memory(past(OTHER, 1, R, is_declared_known=False))
+EXPECTATIONS: dict[str, list[tuple[DesiredJob, list[ObservedJob], HistorySnapshot, list[str], int]]] = {
+    "other than what was last applied": [
+        (APPLIED, [seen(APPLIED)], RAN, [], 0),
+        (APPLIED, [by_hand(APPLIED)], RAN, ["modified"], 0),
+        (APPLIED, [by_hand(APPLIED, phase=DONE)], a_memory(past(APPLIED, 1, DONE)), [], 0),
+        (APPLIED, [by_hand(APPLIED, phase=F)], a_memory(past(APPLIED, 1, F)), ["failed"], 0),
+        (APPLIED, [by_hand(APPLIED, phase=TD)], a_memory(past(APPLIED, 1, TD)), ["terminated"], 0),
+        # the manifest was edited ahead: that is no drift
+        (AHEAD, [seen(APPLIED)], RAN, [], 1),
+        (FORMER, [seen(APPLIED)], RAN, [], 1),
+        (FORMER, [by_hand(APPLIED)], RAN, ["modified"], 1),
+    ],
+    "a redacted record of ordinary text": [
+        (TRAINS, [seen(TRAINS)], redacted("we (sensitive) things"), [], 0),
+        (TRAINS, [seen(TRAINS)], redacted("(sensitive)"), [], 0),
+        (TRAINS, [seen(TRAINS, text="by hand")], redacted("we (sensitive) things"), ["modified"], 1),
+        (TRAINS, [seen(TRAINS, text="we train things by hand")], redacted("we (sensitive)"), ["modified"], 1),
+        (TRAINS, [seen(TRAINS)], redacted("we train (sensitive) and more"), ["modified"], 0),
+    ],
+    "missing, pending, or neither": [
+        (APPLIED, [], NO_HISTORY, ["missing"], 0),  # nobody knows whether the stack ever had it
+        (APPLIED, [], a_memory(elsewhere=("other.example",)), ["missing"], 0),
+        (APPLIED, [], LOOKS_ONLY, ["missing"], 0),  # looks were recorded, and no apply
+        (APPLIED, [], a_memory(past(OTHER, 1, R)), [], 1),  # the store knows the stack, and never saw the key
+        (APPLIED, [], a_memory(past(APPLIED, 1, R)), ["missing"], 0),  # it was there, and is gone
+        (APPLIED, [], a_memory(past(APPLIED, 1, F)), ["missing"], 0),
+        (APPLIED, [], a_memory(past(APPLIED, 1, TD)), ["missing"], 0),
+        (APPLIED, [], a_memory(past(a_job(**OLD), 1, DONE)), [], 1),  # completed, declared otherwise by now
+        (APPLIED, [], a_memory(past(a_job(**OLD), 1, R)), ["missing"], 1),  # gone, declared otherwise by now
+        (APPLIED, [], a_memory(past(APPLIED, 1, TD, is_stopped=True)), [], 1),  # we stopped it
+        (APPLIED, [], a_memory(past(APPLIED, 1, R, is_stopped=True)), [], 1),
+        (APPLIED, [], a_memory(past(APPLIED, 1, F, is_stopped=True)), ["missing"], 0),
+        (APPLIED, [], a_memory(past(APPLIED, 1, DONE)), [], 0),  # completed, and aged out
+        (APPLIED, [], a_memory(past(APPLIED, 1, F), past(APPLIED, 2, DONE)), [], 0),
+    ],
+    "a history that cannot be read": [
+        (APPLIED, [], UNAVAILABLE, ["unknown"], 0),
+        (APPLIED, [seen(APPLIED, description="")], UNAVAILABLE, ["unowned", "unknown"], 0),
+        (APPLIED, [by_hand(APPLIED)], UNAVAILABLE, ["unknown"], 0),
+        # what does not rest on it is known
+        (APPLIED, [seen(APPLIED)], UNAVAILABLE, [], 0),
+        (APPLIED, [seen(APPLIED, phase=DONE)], UNAVAILABLE, [], 0),
+        (APPLIED, [seen(APPLIED, phase=F)], UNAVAILABLE, ["failed"], 0),
+        (APPLIED, [seen(APPLIED, phase=TD)], UNAVAILABLE, ["terminated"], 0),
+        (APPLIED, [seen(APPLIED), seen(APPLIED, revision=2)], UNAVAILABLE, ["duplicate"], 0),
+        (FORMER, [seen(APPLIED)], UNAVAILABLE, [], 1),
+    ],
+    "a newer revision that was deleted counts with its recorded end": [
+        (APPLIED, [seen(APPLIED, phase=F)], a_memory(past(APPLIED, 1, F), newest), expected, pending)
+        for newest, expected, pending in (
+            (past(APPLIED, 2, DONE), [], 0),
+            (past(APPLIED, 2, F), ["failed"], 0),
+            (past(APPLIED, 2, TD), ["terminated"], 0),
+            (past(APPLIED, 2, TD, is_stopped=True), [], 1),
+            (past(APPLIED, 2, R), ["terminated"], 0),
+        )
+    ],
+}
 
 
 @pytest.mark.parametrize(
-    ("declared", "jobs", "expected"),
+    ("declared", "jobs", "memory", "drift", "pending"),
     [
-        # what rests on it is unknown
-        (APPLIED, [], ["unknown"]),
-        (APPLIED, [seen(APPLIED, description="")], ["unowned", "unknown"]),
-        (APPLIED, [by_hand(APPLIED)], ["unknown"]),
-        # everything else is not
-        (APPLIED, [seen(APPLIED)], []),
-        (APPLIED, [seen(APPLIED, phase=DONE)], []),
-        (APPLIED, [seen(APPLIED, phase=F)], ["failed"]),
-        (APPLIED, [seen(APPLIED, phase=TD)], ["terminated"]),
-        (APPLIED, [seen(APPLIED), seen(APPLIED, revision=2)], ["duplicate"]),
-        (a_job(description="applied", **OLD), [seen(APPLIED)], []),
+        pytest.param(*row, id=f"{about} {number}")
+        for about, rows in EXPECTATIONS.items()
+        for number, row in enumerate(rows)
     ],
 )
-def test_drift_that_depends_on_an_unreadable_history_is_unknown(
-    declared: DesiredJob, jobs: list[ObservedJob], expected: list[str]
+def test_drift_of_a_key_by_its_history(
+    declared: DesiredJob, jobs: list[ObservedJob], memory: HistorySnapshot, drift: list[str], pending: int
 ) -> None:
-    found = report(a_stack(declared), *jobs, memory=UNAVAILABLE)
-    assert classes(found) == expected
-    assert found.complete is ("unknown" not in expected)
-
-
-# --- older revisions that the service still lists
-
-
-@pytest.mark.parametrize(
-    ("newest", "expected"),
-    [
-        (past(APPLIED, 2, DONE), []),
-        (past(APPLIED, 2, F), ["failed"]),
-        (past(APPLIED, 2, TD), ["terminated"]),
-        (past(APPLIED, 2, TD, is_stopped=True), []),
-        (past(APPLIED, 2, R), ["terminated"]),
-    ],
-)
-def test_deleted_newer_revision_counts_with_its_recorded_end(
-    newest: PastRevision, expected: list[str]
-) -> None:
-    found = report(a_stack(APPLIED), seen(APPLIED, phase=F), memory=a_memory(past(APPLIED, 1, F), newest))
-    assert classes(found) == expected
-    assert [item.job for item in found.drift] == [None] * len(expected)
+    found = report(a_stack(declared, OTHER), seen(OTHER), *jobs, memory=memory)
+    assert (classes(found), len(found.pending)) == (drift, pending)
+    assert found.complete is ("unknown" not in drift)
+    assert found.has_drifted is any(name != "unknown" for name in drift)
+    if len(memory.by_key.get("a", ())) == 2:
+        assert [item.job for item in found.drift] == [None] * len(drift)
 
 
 # --- steps
