@@ -7,7 +7,6 @@ confirmed, as if it had been written before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,32 +90,28 @@ def adopt_all_plan(context: Context, pattern: str, *, takes_as_is: bool = False)
     """
     _, snapshot = survey(context)
     jobs = context.loaded.stack.jobs
-    adoptions: list[Adoption] = []
-    chosen: list[KeyState] = []
-    named_by_key: dict[str, list[ObservedJob]] = {}
+    found: list[tuple[KeyState, list[ObservedJob]]] = []
     for key in sorted(jobs):
         state = state_of(key, jobs[key], snapshot, context.plan_context())
         ordered = adoption_order(state.view.conflicting_jobs, state.view, state.latest)
         if named := [one.job for one in ordered if fnmatchcase(one.job.name, pattern)]:
-            chosen.append(state)
-            named_by_key[key] = named
-    job_ids = [named[0].id for named in named_by_key.values()]
+            found.append((state, named))
+    job_ids = [named[0].id for _, named in found]
     read = read_details(context.target.backend, job_ids, context.parallelism)
-    for state in chosen:
-        first = named_by_key[state.key][0]
+    adoptions: list[Adoption] = []
+    passed_over: list[Adoption] = []
+    for state, (first, *others) in found:
         job = read[first.id]
         if isinstance(job, ObservedJob):
             adoptions.append(adopt(Candidate(state, job, takes_as_is)))
         else:
             detail = f"the details of {first.name} ({first.id}) could not be read: {job.message}"
             adoptions.append(_refused(state, first, Action.UNKNOWN, Reason.UNREADABLE, detail))
-    for state in chosen:
-        first, *others = named_by_key[state.key]
         for job in others:
             rank = "active" if first.is_active and not job.is_active else "newer"
             detail = f"{job.name} ({job.id}) stays unmanaged: {first.name} is the {rank} job of this key"
-            adoptions.append(_refused(state, job, Action.CONFLICT, Reason.KEY_IN_USE, detail))
-    return _plan_of(context, snapshot, adoptions)
+            passed_over.append(_refused(state, job, Action.CONFLICT, Reason.KEY_IN_USE, detail))
+    return _plan_of(context, snapshot, [*adoptions, *passed_over])
 
 
 def _refused(state: KeyState, job: ObservedJob, action: Action, reason: Reason, detail: str) -> Adoption:
@@ -170,9 +165,8 @@ def move_plan(context: Context, old: str) -> MovePlan:
         if old not in there and (fix := suggest_key(old, there)):
             # A name that is nearly that of a stack on the target is a typo.
             raise WrongUsage(Diagnostic("no such stack", f"no job on this target is of stack {old}", fix))
-        warnings.append(
-            PlanWarning(what="nothing to do", why=f"stack {old} owns no job of a key declared here")
-        )
+        why = f"stack {old} owns no job of a key declared here"
+        warnings.append(PlanWarning(what="nothing to do", why=why))
     return MovePlan(_make_plan(context, snapshot, actions, warnings), scope, forgotten)
 
 
@@ -265,8 +259,7 @@ LoadEdited = Callable[[Mapping[Path, bytes], Mapping[str, str]], LoadedStack]
 _OF_THE_ENTRY = frozenset({"description", "lifecycle", "raw", "state"})
 
 
-@dataclass(frozen=True)
-class JobDeclaration:
+class JobDeclaration(NamedTuple):
     """The plan that adopts a job, and the file with its entry that the plan rests on."""
 
     adoption: AdoptionPlan
@@ -297,10 +290,8 @@ def file_to_edit(files: StackFiles, named: Path | None) -> Document:
         return next(document for document in files.documents if document.says_stack)
     found = [document for document in files.documents if document.path == named.resolve()]
     if not found:
-        there = ", ".join(document.file for document in files.documents)
-        raise WrongUsage(
-            Diagnostic("no such manifest file", f"{named} is no file of the stack; there are: {there}")
-        )
+        why = f"{named} is no file of the stack; there are: {', '.join(one.file for one in files.documents)}"
+        raise WrongUsage(Diagnostic("no such manifest file", why))
     return found[0]
 
 
@@ -311,7 +302,7 @@ def declare_job(
     files: StackFiles,
     document: Document,
     load: LoadEdited,
-    is_secret: IsSecret = lambda _: False,
+    is_secret: IsSecret,
 ) -> JobDeclaration:
     """Make the entry of a job, put it into a file, and plan with that.
 

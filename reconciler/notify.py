@@ -213,10 +213,9 @@ def apply_notification(
     if not failed:
         return None
     lines = []
-    for outcome in failed:
-        why = outcome.message or outcome.detail
-        summary = f"{outcome.action.action.value} {outcome.key}: {_BADLY[outcome.status]}"
-        lines.append(_line(f"{summary}, {why}" if why else summary, redact))
+    for one in failed:
+        why = ", ".join(filter(None, (_BADLY[one.status], one.message or one.detail)))
+        lines.append(_line(f"{one.action.action.value} {one.key}: {why}", redact))
     title = f"{stack} on {target}: apply failed, {len(failed)} of its actions"
     return Message(plain_text(redact(title))[:MOST_TITLE], _bounded(lines))
 

@@ -422,7 +422,8 @@ def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
     drift, for then all of it is shown. One that could not judge every key says something else, so what it
     found is due in the next one.
     """
-    from reconciler.decide.drift import compared, make_drift_report  # a plan needs none of it
+    from reconciler.decide.drift import make_drift_report, with_comparison  # a plan needs none of it
+    from reconciler.decide.drift_check import compare
     from reconciler.decide.outcome import RunEnd
 
     plan_context, recording = context.plan_context(), context.recording
@@ -438,15 +439,16 @@ def drift(context: Context, options: CheckOptions = EVERY_DRIFT) -> DriftReport:
         version=__version__,
     )
     destinations = context.loaded.destinations() if options.is_reported_later else ()
-    report, comparison = compared(
-        report,
+    comparison = compare(
         last,
-        recording.redact,
+        (*report.drift, *report.ignored),
+        report.has_judged,
         at_s=plan_context.at_s,
+        redact=recording.redact,
         remind_s=options.remind_s,
-        since_last=options.since_last,
         notified={name for one in destinations for name in one.on},
     )
+    report = with_comparison(report, comparison, since_last=options.since_last)
     if last.problem is not None:
         recording.warn(f"{last.problem}; this check is not recorded")
     elif options.is_recorded:

@@ -143,9 +143,6 @@ def _refusals(denied: Mapping[Denial, tuple[str, ...]], targets: int) -> Iterato
     for denial, names in denied.items():
         by_targets.setdefault(names, []).append(denial)
     for names, found in by_targets.items():
-        for refusal in refusals_of(found):
-            if names and len(names) < targets:
-                kind = "target" if len(names) == 1 else "targets"
-                yield refusal._replace(why=f"{refusal.why} ({kind} {', '.join(names)})")
-            else:
-                yield refusal
+        kind = "target" if len(names) == 1 else "targets"
+        where = f" ({kind} {', '.join(names)})" if names and len(names) < targets else ""
+        yield from (refusal._replace(why=refusal.why + where) for refusal in refusals_of(found))

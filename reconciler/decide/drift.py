@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -50,9 +50,7 @@ from reconciler.decide.drift_check import (
     DriftId,
     IgnoredBy,
     IgnoredDrift,
-    LastCheck,
     Pending,
-    compare,
 )
 from reconciler.decide.key_state import (
     Attempt,
@@ -693,24 +691,6 @@ def make_drift_report(
         is_partial=stack.is_partial,
         proves_absence=is_whole,
     )
-
-
-def compared(
-    report: DriftReport,
-    last: LastCheck,
-    redact: Callable[[str], str],
-    *,
-    at_s: float,
-    remind_s: float,
-    since_last: bool,
-    notified: Collection[str],
-) -> tuple[DriftReport, DriftComparison]:
-    """Compare a report with the last check of its scope; see `compare` and `with_comparison`."""
-    found = (*report.drift, *report.ignored)
-    comparison = compare(
-        last, found, report.has_judged, at_s=at_s, redact=redact, remind_s=remind_s, notified=notified
-    )
-    return with_comparison(report, comparison, since_last=since_last), comparison
 
 
 def with_comparison(report: DriftReport, comparison: DriftComparison, *, since_last: bool) -> DriftReport:
