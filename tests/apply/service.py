@@ -138,6 +138,7 @@ class Service:
             options=SessionOptions(clock=self.time, stop=self.stop),
         )
         self.events: list[ApplyEvent] = []
+        self.recording = unrecorded(self.time)
 
     def context(self, stack: Stack, *, only: tuple[str, ...] = (), parallelism: int = 8) -> Context:
         """A stack on this service."""
@@ -153,7 +154,7 @@ class Service:
             warnings=(),
         )
         target = Connected(self.backend, TARGET, self.cloud, self.time)
-        return Context(loaded, target, unrecorded(self.time), only=only, parallelism=parallelism)
+        return Context(loaded, target, self.recording, only=only, parallelism=parallelism)
 
     def plan(self, *jobs: DesiredJob, allowances: Allowances = UNFORCED) -> Plan:
         """What apply would do for a stack of these jobs."""

@@ -21,31 +21,31 @@ from reconciler.reconcile import Context
 from reconciler.records.recording import Recording
 from reconciler.rollout import Rollout
 from tests.apply.kill_helpers import killed_at
-from tests.apply.service import PROJECT, Service, a_service
+from tests.apply.service import PROJECT, SHOW, Service, a_service
 from tests.builders import a_job, a_stack, absent
 
 NEW: dict[str, Any] = {"algorithm__parameters": {"lr": 0.5}}
 
 
 @pytest.fixture
-def recording(service: Service, tmp_path: Path) -> Iterator[Recording]:
-    opened = Recording(f"sqlite://{tmp_path}/records.sqlite3", tmp_path, service.time)
-    yield opened
-    opened.close()
+def recorded(service: Service, tmp_path: Path) -> Iterator[Service]:
+    """The same with a history."""
+    service.recording = Recording(f"sqlite://{tmp_path}/records.sqlite3", tmp_path, service.time)
+    yield service
+    service.recording.close()
 
 
-def in_context(service: Service, *jobs: DesiredJob, recording: Recording | None = None) -> Context:
+def in_context(service: Service, *jobs: DesiredJob) -> Context:
     stack = a_stack(*jobs)
-    context = service.context(replace(stack, whole=stack.jobs), parallelism=1)
-    return context._replace(recording=recording or context.recording)
+    return service.context(replace(stack, whole=stack.jobs), parallelism=1)
 
 
-def planned(service: Service, *jobs: DesiredJob, recording: Recording | None = None) -> Plan:
-    return reconcile.plan(in_context(service, *jobs, recording=recording), EVERY_GUARD)
+def planned(service: Service, *jobs: DesiredJob) -> Plan:
+    return reconcile.plan(in_context(service, *jobs), EVERY_GUARD)
 
 
-def applied(service: Service, *jobs: DesiredJob, recording: Recording | None = None) -> Result:
-    context = in_context(service, *jobs, recording=recording)
+def applied(service: Service, *jobs: DesiredJob) -> Result:
+    context = in_context(service, *jobs)
     stream = EventStream(service.time, service.events.append)
     rollout = Rollout(context, RunKind.APPLY, stream, service.stop, allowances=EVERY_GUARD)
     return rollout.run(reconcile.plan(context, EVERY_GUARD))
@@ -120,18 +120,14 @@ def test_job_of_the_former_key_is_terminated_by_state_absent(service: Service) -
     assert service.description("old").endswith(".stopped")
 
 
-def test_renamed_job_is_remembered_under_its_new_key(service: Service, recording: Recording) -> None:
-    applied(service, a_job("old"), recording=recording)
-    applied(service, renamed(), recording=recording)
-    service.store.set_phase(service.job("old").id, "Completed")
-    planned(service, a_job("new"), recording=recording)
-    service.store.delete(PROJECT, service.job("old").id)
-    assert decisions(planned(service, a_job("new"), recording=recording)) == {
-        "new": (Action.KEEP, Reason.AGED_OUT)
-    }
-    assert decisions(planned(service, a_job("old"), recording=recording)) == {
-        "old": (Action.CREATE, Reason.NOT_FOUND)
-    }
+def test_renamed_job_is_remembered_under_its_new_key(recorded: Service) -> None:
+    applied(recorded, a_job("old"))
+    applied(recorded, renamed())
+    recorded.store.set_phase(recorded.job("old").id, "Completed")
+    planned(recorded, a_job("new"))
+    recorded.store.delete(PROJECT, recorded.job("old").id)
+    assert decisions(planned(recorded, a_job("new"))) == {"new": (Action.KEEP, Reason.AGED_OUT)}
+    assert decisions(planned(recorded, a_job("old"))) == {"old": (Action.CREATE, Reason.NOT_FOUND)}
 
 
 @pytest.mark.parametrize("has_effect", [False, True])
@@ -209,98 +205,81 @@ def test_changed_upstream_out_of_view_is_compared(service: Service) -> None:
 # --- the history
 
 
-def test_completed_job_is_not_recreated_after_its_deletion(service: Service, recording: Recording) -> None:
-    applied(service, a_job(), recording=recording)
-    service.store.set_phase(service.job("a").id, "Completed")
-    planned(service, a_job(), recording=recording)
-    service.store.delete(PROJECT, service.job("a").id)
-    assert decisions(planned(service, a_job(), recording=recording)) == {"a": (Action.KEEP, Reason.AGED_OUT)}
-    assert decisions(planned(service, a_job())) == {"a": (Action.CREATE, Reason.NOT_FOUND)}
-
-
-def test_job_deleted_before_its_end_was_seen_counts_as_terminated_outside(
-    service: Service, recording: Recording
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        ("Completed", (Action.KEEP, Reason.AGED_OUT)),
+        ("Running", (Action.KEEP, Reason.TERMINATED_OUTSIDE)),
+        ("terminated by us", (Action.CREATE, Reason.DECLARED_AGAIN)),
+    ],
+)
+def test_deleted_job_is_decided_by_what_was_seen_of_it(
+    recorded: Service, seen: str, expected: tuple[Action, Reason]
 ) -> None:
-    applied(service, a_job(), recording=recording)
-    service.store.delete(PROJECT, service.job("a").id)
-    [kept] = planned(service, a_job(), recording=recording).actions
-    assert (kept.action, kept.reason) == (Action.KEEP, Reason.TERMINATED_OUTSIDE)
-    applied(service, a_job(lifecycle={"rerun": "again"}), recording=recording)
-    assert set(service.phases()) == {"a-r2"}
-
-
-def test_terminated_and_deleted_job_is_created_when_declared_again(
-    service: Service, recording: Recording
-) -> None:
-    applied(service, a_job(), recording=recording)
-    job = service.job("a").id
-    applied(service, absent(), recording=recording)
-    service.store.delete(PROJECT, job)
-    [made] = planned(service, a_job(), recording=recording).actions
-    assert (made.action, made.reason) == (Action.CREATE, Reason.DECLARED_AGAIN)
+    applied(recorded, a_job())
+    job = recorded.job("a").id
+    if seen == "terminated by us":
+        applied(recorded, absent())
+    else:
+        recorded.store.set_phase(job, seen)
+        planned(recorded, a_job())
+    recorded.store.delete(PROJECT, job)
+    assert decisions(planned(recorded, a_job())) == {"a": expected}
+    applied(recorded, a_job(lifecycle={"rerun": "again"}))
+    assert set(recorded.phases()) == {"a-r2"}
 
 
 @pytest.mark.parametrize("phase", ["Running", "Completed", "Failed"])
-def test_wiped_marker_is_restored_and_the_next_plan_is_empty(
-    service: Service, recording: Recording, phase: str
-) -> None:
-    applied(service, a_job(description="a text"), recording=recording)
-    service.store.set_phase(service.job("a").id, phase)
-    service.describe("a", "mine now")
-    result = applied(service, a_job(description="a text"), recording=recording)
+def test_wiped_marker_is_restored_and_the_next_plan_is_empty(recorded: Service, phase: str) -> None:
+    applied(recorded, a_job(description="a text"))
+    recorded.store.set_phase(recorded.job("a").id, phase)
+    recorded.describe("a", "mine now")
+    result = applied(recorded, a_job(description="a text"))
     assert [(o.action.reason, o.status) for o in result.outcomes] == [(Reason.MARKER_RESTORED, Status.DONE)]
-    assert service.description("a") == f"a text reconciler.vision.a.r1.{a_job().digest}"
-    assert not planned(service, a_job(description="a text"), recording=recording).to_execute
-    assert service.phases() == {"a": phase}
+    assert recorded.description("a") == f"a text reconciler.vision.a.r1.{a_job().digest}"
+    assert not planned(recorded, a_job(description="a text")).to_execute
+    assert recorded.phases() == {"a": phase}
 
 
-def test_wiped_marker_of_a_renamed_job_is_restored(service: Service, recording: Recording) -> None:
-    applied(service, a_job("old"), recording=recording)
-    applied(service, renamed(), recording=recording)
-    service.describe("old", "mine now")
+def test_wiped_marker_of_a_renamed_job_is_restored(recorded: Service) -> None:
+    applied(recorded, a_job("old"))
+    applied(recorded, renamed())
+    recorded.describe("old", "mine now")
     for jobs in ([renamed()], [a_job("new")]):
-        assert decisions(planned(service, *jobs, recording=recording)) == {
-            "new": (Action.UPDATE, Reason.MARKER_RESTORED)
-        }
-    applied(service, a_job("new"), recording=recording)
-    assert owners(service) == {"old": "new"}
-    assert not planned(service, a_job("new"), recording=recording).to_execute
+        assert decisions(planned(recorded, *jobs)) == {"new": (Action.UPDATE, Reason.MARKER_RESTORED)}
+    applied(recorded, a_job("new"))
+    assert owners(recorded) == {"old": "new"}
+    assert not planned(recorded, a_job("new")).to_execute
 
 
-def test_marker_put_back_since_the_plan_is_not_overwritten(service: Service, recording: Recording) -> None:
-    applied(service, a_job(), recording=recording)
-    whole = service.description("a")
-    service.describe("a", "mine now")
-    plan = planned(service, a_job(), recording=recording)
-    service.describe("a", f"somebody put it back {whole}")
-    service.carry_out(plan)
-    assert service.description("a").endswith(whole)
+def test_marker_put_back_since_the_plan_is_not_overwritten(recorded: Service) -> None:
+    applied(recorded, a_job())
+    whole = recorded.description("a")
+    recorded.describe("a", "mine now")
+    plan = planned(recorded, a_job())
+    recorded.describe("a", f"somebody put it back {whole}")
+    recorded.carry_out(plan)
+    assert recorded.description("a").endswith(whole)
 
 
-def test_restored_job_of_another_declaration_is_replaced_by_the_next_apply(
-    service: Service, recording: Recording
-) -> None:
-    applied(service, a_job(), recording=recording)
-    service.time.sleep(10)
-    service.describe("a", "mine now")
+def test_restored_job_of_another_declaration_is_replaced_by_the_next_apply(recorded: Service) -> None:
+    applied(recorded, a_job())
+    recorded.time.sleep(10)
+    recorded.describe("a", "mine now")
     changed = a_job(**NEW, lifecycle={"on_change": "replace"})
-    applied(service, changed, recording=recording)
-    assert service.phases() == {"a": "Running"}
-    applied(service, changed, recording=recording)
-    assert service.phases() == {"a": "Terminated", "a-r2": "Creating"}
+    applied(recorded, changed)
+    assert recorded.phases() == {"a": "Running"}
+    applied(recorded, changed)
+    assert recorded.phases() == {"a": "Terminated", "a-r2": "Creating"}
 
 
-def test_changed_fields_come_from_the_history_without_details_requests(
-    service: Service, recording: Recording
-) -> None:
-    from tests.apply.service import SHOW
-
+def test_changed_fields_come_from_the_history_without_details_requests(recorded: Service) -> None:
     then = a_job(annotations={"tensorboard": "true"})
-    applied(service, then, recording=recording)
-    service.forget_requests()
-    [action] = planned(service, a_job(**NEW), recording=recording).actions
+    applied(recorded, then)
+    recorded.forget_requests()
+    [action] = planned(recorded, a_job(**NEW)).actions
     assert {change.path for change in action.changes} == {"annotations", "algorithm.parameters.lr"}
-    assert service.asked(SHOW) == 0
+    assert recorded.asked(SHOW) == 0
 
 
 # --- a saved plan
@@ -316,14 +295,12 @@ def test_saved_plan_is_stale_after_it_was_applied(service: Service) -> None:
         check_preconditions(context, plan)
 
 
-def test_saved_plan_to_restore_a_marker_holds_until_it_is_back(
-    service: Service, recording: Recording
-) -> None:
-    applied(service, a_job(), recording=recording)
-    service.describe("a", "mine now")
-    context = in_context(service, a_job(), recording=recording)
+def test_saved_plan_to_restore_a_marker_holds_until_it_is_back(recorded: Service) -> None:
+    applied(recorded, a_job())
+    recorded.describe("a", "mine now")
+    context = in_context(recorded, a_job())
     plan = reconcile.plan(context, EVERY_GUARD)
     check_preconditions(context, plan)
-    service.carry_out(plan)
+    recorded.carry_out(plan)
     with pytest.raises(StalePlan):
         check_preconditions(context, plan)
