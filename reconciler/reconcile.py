@@ -356,11 +356,10 @@ def _catalog_answers(
     context: Context, checked: Sequence[PlannedAction], *, with_offers: bool
 ) -> CatalogAnswers:
     """Ask what has to be known of some jobs; `with_offers` also a target that takes what it does not list."""
-    from reconciler.apply.catalog import answers_to
-    from reconciler.decide.preflight import questions_about
+    from reconciler.apply.catalog import answers_about
 
-    questions = questions_about(checked, with_offers=with_offers or context.target.checks_offers)
-    return answers_to(context.catalog or context.new_catalog_reader(), questions)
+    reader = context.catalog or context.new_catalog_reader()
+    return answers_about(reader, checked, with_offers=with_offers or context.target.checks_offers)
 
 
 def _propose(context: Context, plan_context: PlanContext, stack: Stack, snapshot: Snapshot) -> ProposedPlan:

@@ -6,7 +6,7 @@ Source: docs/semantics.md, "Pre-flight", and "Apply", point 4.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from reconciler.core.catalog import (
 from reconciler.core.ports import Catalog
 from reconciler.core.values import PreflightReason
 from reconciler.decide.plan import PlannedAction
-from reconciler.decide.preflight import CatalogAnswers, CatalogQuestions, UncheckedPart
+from reconciler.decide.preflight import CatalogAnswers, UncheckedPart
 from reconciler.errors import Interrupted, NotOffered, NotSupported, Rejected, ServiceError
 
 _T = TypeVar("_T")
@@ -82,14 +82,18 @@ class CatalogReader:
         return answer.result()
 
 
-def answers_to(reader: CatalogReader, questions: CatalogQuestions) -> CatalogAnswers:
-    """Ask for several parts; `unchecked` has those that could not be read.
+def answers_about(
+    reader: CatalogReader, checked: Sequence[PlannedAction], *, with_offers: bool = True
+) -> CatalogAnswers:
+    """Ask what has to be known before these jobs are started, now or later; without offers the quota only.
 
-    One after the other in the thread of the caller, whom an interrupt reaches at once: they are few.
+    One part after the other in the thread of the caller, whom an interrupt reaches at once: they are few.
+    `unchecked` has those that could not be read.
 
     Raises:
         Interrupted: the program is to stop.
     """
+    bodies = [action.desired or {} for action in checked] if with_offers else []
     unchecked: list[UncheckedPart] = []
 
     def ask(part: object, question: Callable[[], _T | None]) -> _T | None:
@@ -106,15 +110,15 @@ def answers_to(reader: CatalogReader, questions: CatalogQuestions) -> CatalogAns
             unchecked.append(UncheckedPart(str(part), why, isinstance(failure, NotSupported)))
             return None
 
-    pool_choices = dict.fromkeys(questions.pools)
+    pool_choices = dict.fromkeys(choice for body in bodies for _, choice in pools(body))
     refusals = {choice: ask(choice, partial(reader.pool_refusal, choice)) for choice in pool_choices}
     return CatalogAnswers(
         Offers(
-            ask("flavors", reader.most_nodes) if questions.flavors else None,
-            ask("engines", reader.engines) if questions.engines else None,
+            ask("flavors", reader.most_nodes) if any(map(needs_flavors, bodies)) else None,
+            ask("engines", reader.engines) if any(map(needs_engines, bodies)) else None,
         ),
         {choice: refusal.message for choice, refusal in refusals.items() if refusal is not None},
-        ask("quota", reader.quota) if questions.quota else None,
+        ask("quota", reader.quota) if any(action.traits.starts_a_job for action in checked) else None,
         tuple(unchecked),
     )
 

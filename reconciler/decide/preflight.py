@@ -5,7 +5,7 @@ What the catalog answered is a value here: asking it is an edge's. Source: docs/
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -15,8 +15,6 @@ from reconciler.core.catalog import (
     PoolChoice,
     RecordQuota,
     missing,
-    needs_engines,
-    needs_flavors,
     pools,
 )
 from reconciler.core.stack import Stack
@@ -44,15 +42,6 @@ class UncheckedPart(NamedTuple):
     part: str
     why: str
     is_lacking: bool = False
-
-
-class CatalogQuestions(NamedTuple):
-    """What has to be known of a catalog before some jobs are started."""
-
-    flavors: bool = False
-    engines: bool = False
-    pools: tuple[PoolChoice, ...] = ()
-    quota: bool = False
 
 
 class CatalogAnswers(NamedTuple):
@@ -96,17 +85,6 @@ def deferred_actions(actions: Iterable[PlannedAction], stack: Stack) -> list[Pla
         and (desired := stack.find(action.key)) is not None
         and desired.body is not None
     ]
-
-
-def questions_about(checked: Sequence[PlannedAction], *, with_offers: bool = True) -> CatalogQuestions:
-    """What to ask before these jobs are started, now or later; without offers for the quota only."""
-    bodies = [action.desired or {} for action in checked] if with_offers else []
-    return CatalogQuestions(
-        flavors=any(map(needs_flavors, bodies)),
-        engines=any(map(needs_engines, bodies)),
-        pools=tuple(dict.fromkeys(pool for body in bodies for _, pool in pools(body))),
-        quota=any(action.traits.starts_a_job for action in checked),
-    )
 
 
 def find(

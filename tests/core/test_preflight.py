@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from reconciler.apply.catalog import answers_about
 from reconciler.core.catalog import EngineOffer, Offers, PoolChoice, RecordQuota
 from reconciler.core.stack import DesiredJob
 from reconciler.core.values import PreflightReason as Why
 from reconciler.decide.guards import CatalogCheck, blockers
-from reconciler.decide.plan import Action, Plan, Reason
+from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
 from reconciler.decide.preflight import (
     CatalogAnswers,
-    CatalogQuestions,
     UncheckedPart,
     checked_actions,
     deferred_actions,
@@ -24,7 +24,6 @@ from reconciler.decide.preflight import (
     find_in_bodies,
     has_passed,
     is_needed,
-    questions_about,
     unchecked_warnings,
     with_check,
 )
@@ -161,7 +160,7 @@ def test_action_that_starts_no_job_has_no_findings(plan: Plan, answers: CatalogA
     assert not plan.actions[0].traits.starts_a_job
     assert found(plan, answers, with_replaces=True) == []
     assert not is_needed(plan.actions)
-    assert questions_about(checked_actions(plan.actions, with_replaces=True)) == CatalogQuestions()
+    assert asked(plan.actions) == ""
 
 
 # ── replaces ───────────────────────────────────────────────────────────────────────────────────────
@@ -191,12 +190,6 @@ def test_deferred_job_that_would_be_refused_is_a_warning() -> None:
     assert not has_passed(with_check(plan, CatalogCheck((), (warning,)), stack))
 
 
-def test_name_of_an_engine_that_is_a_secret_is_shown_by_its_own_name() -> None:
-    job = by_name(SecretText("tell-nobody", "${var.secret}"))
-    [finding] = find(plan := plan_of(job).actions, plan, OFFERED, "prod")
-    assert finding.detail == 'algorithm.engine.engine_version "${var.secret}" is not offered by the target'
-
-
 # ── the quota is that of the whole plan ────────────────────────────────────────────────────────────
 
 
@@ -204,6 +197,8 @@ def test_name_of_an_engine_that_is_a_secret_is_shown_by_its_own_name() -> None:
 def test_quota_that_does_not_suffice_for_all_stops_all(records: int, keys: str) -> None:
     plan = plan_of(good("a"), good("b"), good("c"))
     assert found(plan, left(records)) == [(key, Why.QUOTA_EXCEEDED) for key in keys]
+    said = f"{records} of 10 job records are left in the project, and 3 would be created"
+    assert all(one.detail == said for one in find(plan.actions, [], left(records), "prod"))
 
 
 def test_replaces_draw_on_the_quota_as_creates_do() -> None:
@@ -217,34 +212,51 @@ def test_job_that_is_refused_for_its_body_takes_no_record() -> None:
     assert found(plan, left(1)) == [("b", Why.FLAVOR_NOT_OFFERED)]
 
 
-def test_quota_finding_says_how_many_are_left() -> None:
-    finding, _ = find(plan_of(good("a"), good("b")).actions, [], left(1, quota=8), "prod")
-    assert finding.detail == "1 of 8 job records are left in the project, and 2 would be created"
-
-
 # ── what is asked ──────────────────────────────────────────────────────────────────────────────────
 
 
+class Reader:
+    """A catalog of which is known what was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def most_nodes(self) -> None:
+        self.asked.append("flavors")
+
+    def engines(self) -> None:
+        self.asked.append("engines")
+
+    def pool_refusal(self, choice: PoolChoice) -> None:
+        self.asked.append(choice.pool_id)
+
+    def quota(self) -> None:
+        self.asked.append("quota")
+
+
+def asked(actions: Iterable[PlannedAction], *, with_offers: bool = True) -> str:
+    reader: Any = Reader()
+    answers_about(reader, checked_actions(actions, with_replaces=True), with_offers=with_offers)
+    return " ".join(sorted(reader.asked))
+
+
 @pytest.mark.parametrize(
-    ("jobs", "questions"),
+    ("jobs", "parts"),
     [
-        ([good()], CatalogQuestions(flavors=True, engines=True, quota=True)),
-        ([image()], CatalogQuestions(flavors=True, quota=True)),
-        ([by_name(VALUELESS)], CatalogQuestions(flavors=True, quota=True)),
-        ([resource(flavor_id=VALUELESS)], CatalogQuestions(engines=True, quota=True)),
-        ([resource(pool_id=VALUELESS)], CatalogQuestions(engines=True, quota=True)),
-        (
-            [resource(pool_id="pool1", flavor_id=VALUELESS)],
-            CatalogQuestions(engines=True, pools=(POOL,), quota=True),
-        ),
-        ([by_id()], CatalogQuestions(flavors=True, quota=True)),
-        ([IN_POOL, replace(IN_POOL, key="b")], CatalogQuestions(engines=True, pools=(POOL,), quota=True)),
+        ([good()], "engines flavors quota"),
+        ([image()], "flavors quota"),
+        ([by_name(VALUELESS)], "flavors quota"),
+        ([resource(flavor_id=VALUELESS)], "engines quota"),
+        ([resource(pool_id=VALUELESS)], "engines quota"),
+        ([resource(pool_id="pool1", flavor_id=VALUELESS)], "engines pool1 quota"),
+        ([by_id()], "flavors quota"),
+        ([IN_POOL, replace(IN_POOL, key="b")], "engines pool1 quota"),
     ],
 )
-def test_only_what_the_jobs_name_is_asked(jobs: list[DesiredJob], questions: CatalogQuestions) -> None:
-    checked = checked_actions(plan_of(*jobs).actions, with_replaces=False)
-    assert questions_about(checked) == questions
-    assert questions_about(checked, with_offers=False) == CatalogQuestions(quota=True)
+def test_only_what_the_jobs_name_is_asked(jobs: list[DesiredJob], parts: str) -> None:
+    actions = plan_of(*jobs).actions
+    assert asked(actions) == parts
+    assert asked(actions, with_offers=False) == "quota"
 
 
 # ── what becomes of the plan ───────────────────────────────────────────────────────────────────────
@@ -282,11 +294,6 @@ def test_finding_is_told_with_key_place_value_and_way_out() -> None:
     assert refusal.fix == f'did you mean "{FLAVOR}"?'
 
 
-def test_value_that_resembles_nothing_gets_the_command_that_lists_what_is_offered() -> None:
-    [refusal] = blockers(checked_plan(plan_of(resource(flavor_id="zzz")), OFFERED))
-    assert refusal.fix == "use one of: reconciler flavors --target prod"
-
-
 def test_nothing_found_leaves_the_plan_applyable() -> None:
     plan = checked_plan(plan_of(good()), OFFERED)
     assert plan.applyable
@@ -311,8 +318,9 @@ def test_same_finding_of_five_jobs_or_more_is_told_once(jobs: int, refusals: int
     assert all(key in " ".join(one.why for one in blockers(plan)) for key in keys[:5])
 
 
-def test_secret_value_is_named_and_not_shown() -> None:
-    plan = plan_of(resource(flavor_id=SecretText("hush-hush", "${var.flavor}")))
+@pytest.mark.parametrize("of", [by_name, lambda value: resource(flavor_id=value)], ids=["engine", "flavor"])
+def test_secret_value_is_named_and_not_shown(of: Callable[[SecretText], DesiredJob]) -> None:
+    plan = plan_of(of(SecretText("hush-hush", "${var.secret}")))
     [finding] = find(plan.actions, plan.actions, OFFERED, "prod")
-    assert "${var.flavor}" in finding.detail
+    assert '"${var.secret}" is not offered by the target' in finding.detail
     assert "hush" not in finding.model_dump_json()
