@@ -198,20 +198,21 @@ def test_policy_sees_action_stack_and_target_of_a_create(expression: str) -> Non
     assert denied(planned(bounded(), policies=[a_policy(expression)], prices=prices)) == [("a", "p")]
 
 
-def test_node_hours_of_an_unbounded_job_are_null() -> None:
-    plan = planned(a_job(), policies=[a_policy("action.node_hours == null && action.cost == null")])
-    assert denied(plan) == [("a", "p")]
-
-
-def test_policy_sees_zero_node_hours_and_cost_for_an_update() -> None:
-    policy = a_policy("action.node_hours == 0 && action.cost == 0")
-    assert denied(planned(RENAMED, observed=[seen(a_job())], policies=[policy])) == [("a", "p")]
-
-
-def test_policy_sees_the_lost_node_hours_of_a_replace() -> None:
-    policy = a_policy('action.kind == "replace" && action.lost_node_hours > 1')
-    running = seen(OLD, ran_s=HOUR / 2, node_count=4)
-    assert denied(planned(a_job(), observed=[running], policies=[policy])) == [("a", "p")]
+@pytest.mark.parametrize(
+    ("job", "observed", "expression"),
+    [
+        (a_job(), [], "action.node_hours == null && action.cost == null"),
+        (RENAMED, [seen(a_job())], "action.node_hours == 0 && action.cost == 0"),
+        (
+            a_job(),
+            [seen(OLD, ran_s=HOUR / 2, node_count=4)],
+            'action.kind == "replace" && action.lost_node_hours > 1',
+        ),
+    ],
+    ids=["unbounded", "update", "replace"],
+)
+def test_policy_sees_what_an_action_costs_and_loses(job: Any, observed: Any, expression: str) -> None:
+    assert denied(planned(job, observed=observed, policies=[a_policy(expression)])) == [("a", "p")]
 
 
 # ── without the service ────────────────────────────────────────────────────────────────────────────
@@ -236,8 +237,3 @@ def test_policy_with_an_unknown_field_denies_without_the_service() -> None:
     stack = a_stack(a_job(), policies=(a_policy("target.nme == ''"),))
     verdicts = judge_declared(stack, {"name": "x"}, evaluate)
     assert [one.problem for one in verdicts.denied] == ['there is no field "nme"']
-
-
-def test_stack_without_policies_denies_nothing() -> None:
-    plan = planned(a_job(), policies=[])
-    assert (plan.denied, plan.refusals, plan.applyable) == ((), (), True)
