@@ -305,12 +305,15 @@ class _Wait:
 
     def _as_left(self, action: PlannedAction, snapshot: Snapshot) -> PlannedAction:
         """The action; a rerun that the plan did not announce is for the next apply, and its job is kept."""
-        followed = self._followed[action.key]
+        followed, starts = self._followed[action.key], action.traits.starts_a_job
         owned = snapshot.view_of(action.key, action.former_keys).owned
         revision = next((one for one in owned if one.job.id == followed.job), None)
         if revision is None or not followed.is_kept or followed.job != action.rests_on:
             return action
-        if not _is_for_the_next_apply(action, revision.job):
+        has_completed = revision.job.phase is Phase.COMPLETED
+        is_rerun = starts and (action.reason is Reason.UPSTREAM_NEWER or action.scheduled_for is not None)
+        is_held_back = action.reason in (Reason.NEEDS_PENDING, Reason.NEEDS_FAILED) and not starts
+        if not (is_rerun or (has_completed and (is_held_back or action.action is Action.CREATE))):
             return action
         kept = action.not_carried_out(Action.KEEP, action.reason, f"{action.detail}, by the next apply")
         return kept.model_copy(update={"before": before_of(revision)})
@@ -374,16 +377,6 @@ class _Wait:
             self.rollout.stream.tell(
                 EventType.ACTION_PROGRESS, key=waited.key, action=waited.action, job=job, detail=said
             )
-
-
-def _is_for_the_next_apply(action: PlannedAction, job: ObservedJob) -> bool:
-    """Whether what would start the followed job's successor is none of what a wait may start."""
-    if not action.traits.starts_a_job:
-        is_held_back = action.reason in (Reason.NEEDS_PENDING, Reason.NEEDS_FAILED)
-        return is_held_back and job.phase is Phase.COMPLETED
-    if action.reason is Reason.UPSTREAM_NEWER or action.scheduled_for is not None:
-        return True
-    return action.action is Action.CREATE and job.phase is Phase.COMPLETED
 
 
 def _goes_on(waited: Waited | None) -> bool:

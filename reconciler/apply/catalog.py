@@ -180,6 +180,5 @@ def _not_offered(found: list[Missing], action: PlannedAction, refusal: Rejected 
         words += f" ({source.file}:{source.line}:{source.column})"
     if action.before:
         words += f"; {action.before.name} was left unchanged"
-    if refusal is None:
-        return NotOffered(words)
-    return NotOffered(words, code=refusal.code, status=refusal.status, request_id=refusal.request_id)
+    said = {name: getattr(refusal, name) for name in ("code", "status", "request_id")} if refusal else {}
+    return NotOffered(words, **said)

@@ -61,15 +61,15 @@ class Scheduler:
 
     def take(self, place: int) -> None:
         """Wait until one more may be done, and every action before this one has begun, passed or ended."""
+
+        def may_begin() -> bool:
+            if self._has_begun[place]:  # and only takes another turn
+                return self._free > 0
+            is_held = self._needs_capacity[place] and self._to_free
+            return self._free > 0 and place <= self._first and not is_held
+
         with self._changed:
-            self._changed.wait_for(
-                lambda: (
-                    self._free > 0
-                    # One that has begun only takes another turn.
-                    and (self._has_begun[place] or place <= self._first)
-                    and (self._has_begun[place] or not (self._needs_capacity[place] and self._to_free))
-                )
-            )
+            self._changed.wait_for(may_begin)
             self._begin(place)
             self._taken.add(place)
             self._free -= 1
@@ -80,29 +80,21 @@ class Scheduler:
         while self._first < len(self._has_begun) and self._has_begun[self._first]:
             self._first += 1
 
-    def rest(self, place: int) -> None:
-        with self._changed:
-            self._give_back(place)
-            self._changed.notify_all()
+    def rest(self, place: int, *, has_freed: bool = False, lets_pass: bool = False) -> None:
+        """Let another one be done meanwhile.
 
-    def release_capacity(self, place: int) -> None:
-        """Let those begin that waited for the termination of this action, which was sent."""
+        Where the termination of this action was sent, that `has_freed` capacity. One that `lets_pass` waits
+        for something itself, or has ended.
+        """
         with self._changed:
-            self._to_free.discard(place)
+            if lets_pass:
+                self._begin(place)
+            if has_freed or lets_pass:
+                self._to_free.discard(place)
+            if place in self._taken:
+                self._taken.discard(place)
+                self._free += 1
             self._changed.notify_all()
-
-    def let_pass(self, place: int) -> None:
-        """Let all others pass: this one waits for something itself, or has ended."""
-        with self._changed:
-            self._begin(place)
-            self._to_free.discard(place)
-            self._give_back(place)
-            self._changed.notify_all()
-
-    def _give_back(self, place: int) -> None:
-        if place in self._taken:
-            self._taken.discard(place)
-            self._free += 1
 
 
 class StaleObservation(Exception):
@@ -176,10 +168,8 @@ class JournaledBackend:
     def terminate(self, job_id: str) -> None:
         step = Step(self._action, Call.TERMINATE, job_id)
         self._between_lines(step, lambda: self._backend.terminate(job_id))
-        # The turn goes, and the capacity that was freed.
-        self._scheduler.release_capacity(self._place)
-        self._is_kept = False
-        self._rest()
+        self._is_kept = self._is_taken = False
+        self._scheduler.rest(self._place, has_freed=True)
 
     def _between_lines(self, step: Step, call: Callable[[], _T]) -> _T:
         line = self._journal.before(step)
@@ -231,7 +221,7 @@ class JournaledBackend:
     def pause(self) -> None:
         """Let everybody go on while the action waits for something, or has ended; idempotent."""
         self._is_taken = False
-        self._scheduler.let_pass(self._place)
+        self._scheduler.rest(self._place, lets_pass=True)
         if not self._is_uncounted:
             self._is_uncounted = True
             self._scheduler.threads.release()

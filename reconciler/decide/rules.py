@@ -450,9 +450,8 @@ def _as_it_stands(state: KeyState) -> str:
 
 @rule("Creating, Pending or Running; as declared", _same, Action.KEEP, Action.UPDATE)
 def judge_unchanged(state: KeyState) -> Decision | None:
-    if state.is_ended:
-        return None
-    return keep_or_update(state, Reason.UNCHANGED, state.phase.value.lower() + _as_it_stands(state))
+    said = state.phase.value.lower() + _as_it_stands(state)
+    return None if state.is_ended else keep_or_update(state, Reason.UNCHANGED, said)
 
 
 @rule(
@@ -506,9 +505,8 @@ def judge_completed(state: KeyState) -> Decision | None:
     Action.UPDATE,
 )
 def judge_auto_stopped(state: KeyState) -> Decision | None:
-    if not stopped_itself(state.desired, state.revision.job):
-        return None
-    return keep_or_update(state, Reason.AUTO_STOPPED, "stopped by its own auto_stop")
+    is_so = stopped_itself(state.desired, state.revision.job)
+    return keep_or_update(state, Reason.AUTO_STOPPED, "stopped by its own auto_stop") if is_so else None
 
 
 @rule("Terminated; as declared; marked as stopped by us", _same, Action.CREATE)
@@ -548,9 +546,8 @@ def judge_retry(state: KeyState) -> Decision | None:
 
 @rule("Failed or Abnormal; as declared; `on_failure: keep`", _same, Action.KEEP, Action.UPDATE)
 def judge_failed(state: KeyState) -> Decision | None:
-    if not state.phase.ended_badly:
-        return None
-    return keep_or_update(state, Reason.FAILED, f"{state.bad_end}; on_failure: keep")
+    said = f"{state.bad_end}; on_failure: keep"
+    return keep_or_update(state, Reason.FAILED, said) if state.phase.ended_badly else None
 
 
 @rule("Terminated; as declared; not stopped by us; `on_terminated: keep`", _same, Action.KEEP, Action.UPDATE)
