@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from reconciler.core.body import with_identity
 from reconciler.core.canonical import Canonical, by_name
 from reconciler.core.identity import MAX_NAME, Description, Marker, parse_description, remote_name
-from reconciler.core.lifecycle import OnChange, ReplaceOrder
+from reconciler.core.lifecycle import ReplaceOrder
 from reconciler.core.masking import mask
 from reconciler.core.mutable import (
     are_of_marker_only,
@@ -27,11 +27,9 @@ from reconciler.decide.key_state import KeyState
 from reconciler.decide.plan import (
     ACTIONS,
     BAD_ENDS,
-    LOSS_WAY_OUT,
     Action,
     After,
     Before,
-    Guard,
     PlannedAction,
     Reason,
 )
@@ -322,28 +320,6 @@ def end(
         detail = f"{said}, and {PROTECTED}"
         return draft(state, Action.BLOCKED, Reason.PROTECTED, detail, revision=revision)
     return draft(state, Action.TERMINATE, reason, said, revision=revision)
-
-
-def end_member(state: KeyState, revision: Revision, entry: DesiredJob) -> PlannedAction:
-    """End an active member that its entry no longer produces, as far as an edit of the entry may."""
-    said = f"no longer produced by {entry.sweep or entry.key}"
-    ended = end(state, revision, Reason.NOT_IN_MANIFEST, said, entry)
-    on_change = entry.lifecycle.on_change
-    if ended.action is not Action.TERMINATE or on_change is OnChange.REPLACE:
-        return ended
-    if on_change is OnChange.KEEP:
-        detail, after = f"{said}; on_change: keep", as_it_is(revision)
-        return draft(state, Action.KEEP, Reason.CHANGE_IGNORED, detail, revision=revision, after=after)
-    if on_change is OnChange.FAIL:
-        detail = f"{said}; on_change: fail"
-        return draft(state, Action.CONFLICT, Reason.CHANGE_REFUSED, detail, revision=revision)
-    if state.context.allowances.permits(Guard.LOST_WORK, state.key):
-        return ended
-    lost_time = state.context.limits.lost_time
-    if revision.job.ran_s(state.at_s) <= lost_time:
-        return ended.model_copy(update={"lost_time": lost_time})
-    detail = said + LOSS_WAY_OUT
-    return draft(state, Action.CONFLICT, Reason.WOULD_LOSE_WORK, detail, revision=revision)
 
 
 # --- what nothing can be done about

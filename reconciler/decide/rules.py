@@ -20,10 +20,11 @@ from reconciler.decide.actions import (
     Decision,
     adopt_command,
     alone,
+    as_it_is,
     completed,
     create,
+    draft,
     end,
-    end_member,
     keep,
     keep_or_update,
     next_revision,
@@ -287,14 +288,28 @@ def judge_no_longer_produced(state: KeyState) -> Decision | None:
     entry = state.former_entry
     if entry is None or not state.live:
         return None
-    return Decision(
-        [
-            end_member(state, revision, entry)
-            if revision is state.latest
-            else end(state, revision, Reason.SUPERSEDED, "superseded", entry)
-            for revision in state.live
-        ]
-    )
+    lost_time, on_change = state.context.limits.lost_time, entry.lifecycle.on_change
+    is_allowed = state.context.allowances.permits(Guard.LOST_WORK, state.key)
+    found = []
+    for revision in state.live:
+        if revision is not state.latest:
+            found.append(end(state, revision, Reason.SUPERSEDED, "superseded", entry))
+            continue
+        said = f"no longer produced by {entry.sweep or entry.key}"
+        action = end(state, revision, Reason.NOT_IN_MANIFEST, said, entry)
+        if action.action is not Action.TERMINATE or on_change is OnChange.REPLACE:
+            pass
+        elif on_change is OnChange.KEEP:
+            why, after = f"{said}; on_change: keep", as_it_is(revision)
+            action = draft(state, Action.KEEP, Reason.CHANGE_IGNORED, why, after=after)
+        elif on_change is OnChange.FAIL:
+            action = draft(state, Action.CONFLICT, Reason.CHANGE_REFUSED, f"{said}; on_change: fail")
+        elif not is_allowed and revision.job.ran_s(state.at_s) > lost_time:
+            action = draft(state, Action.CONFLICT, Reason.WOULD_LOSE_WORK, said + LOSS_WAY_OUT)
+        elif not is_allowed:
+            action = action.model_copy(update={"lost_time": lost_time})
+        found.append(action)
+    return Decision(found)
 
 
 @rule(
