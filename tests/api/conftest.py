@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,10 +28,25 @@ def job(lr: float = 0.1, **more: Any) -> dict[str, Any]:
     return {"algorithm": algorithm, "spec": {"resource": {"flavor_id": "modelarts.vm.cpu.2u"}}, **more}
 
 
+def write(root: Path, content: str | dict[str, Any], name: str = "jobs.yaml") -> Path:
+    """Write a file, JSON being YAML, and return its directory."""
+    text = content if isinstance(content, str) else json.dumps(content)
+    (root / name).write_text(text, encoding="utf-8")
+    return root
+
+
 def manifest(*keys: str, url: str | None = None, lr: float = 0.1, **more: Any) -> dict[str, Any]:
     """A manifest as data, with these jobs."""
     target = {"kind": "local"} if url is None else {"kind": "modelarts", "endpoint": url, "project_id": "p1"}
     return {"stack": "test", "targets": {"there": target}, "jobs": {key: job(lr) for key in keys}, **more}
+
+
+def secret_manifest(text: str = "${var.token}", *, url: str, **source: Any) -> dict[str, Any]:
+    """A job that is given a secret, whose value is that of the environment variable TOKEN or of `source`."""
+    variables = {"token": {"sensitive": True, **(source or {"env": "TOKEN"})}}
+    data = manifest("a", url=url, variables=variables)
+    data["jobs"]["a"]["algorithm"]["environments"] = {"TOKEN": text}
+    return data
 
 
 class Service(NamedTuple):

@@ -28,7 +28,7 @@ from reconciler import (
 )
 from reconciler.modelarts.operations import LogPreview
 from reconciler.secrets import REDACTED
-from tests.api.conftest import ENVIRON, TOKEN, Service, job, manifest
+from tests.api.conftest import ENVIRON, TOKEN, Service, job, manifest, secret_manifest
 
 
 @pytest.fixture
@@ -162,13 +162,8 @@ def test_wait_that_fails_says_how_the_job_ended(session: Session, service: Servi
 def test_declared_secret_is_hidden_in_returned_jobs(service: Service) -> None:
     """The service echoes it, in the job and in its log; the one who reads does not know the value."""
     secret = "tell-nobody-2"
-    entry = job()
-    entry["algorithm"]["environments"] = {"HF_TOKEN": "${var.hf_token}"}
-    variables = {"hf_token": {"env": "HF_TOKEN", "sensitive": True}}
-    data = manifest(url=service.url, variables=variables) | {"jobs": {"a": entry}}
-    with Stack.from_dict(data, service.root, environ={"HF_TOKEN": secret}).connect(
-        environ=ENVIRON
-    ) as session:
+    data = secret_manifest(url=service.url)
+    with Stack.from_dict(data, service.root, environ={"TOKEN": secret}).connect(environ=ENVIRON) as session:
         session.apply().raise_for_failures()
     service.clock.advance(seconds=60)
     [made] = service.app.store.jobs()

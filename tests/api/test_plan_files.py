@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ from reconciler import (
     load_plan,
 )
 from reconciler.cli.main import cli, run
-from tests.api.conftest import ENVIRON, Service, job, manifest
+from tests.api.conftest import ENVIRON, Service, job, manifest, secret_manifest, write
 
 GROWING = ("created_at", "elapsed", "lost_node_hours", "cost")
 
@@ -34,13 +33,6 @@ def digest_of(file: Path) -> str:
             part.pop(name, None)
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-
-
-def secret_manifest(url: str, **source: Any) -> dict[str, Any]:
-    entry = job()
-    entry["algorithm"]["environments"] = {"HF_TOKEN": "Bearer ${var.hf_token} $${x}"}
-    variables = {"hf_token": {"sensitive": True, **source}}
-    return manifest(url=url, variables=variables) | {"jobs": {"a": entry}}
 
 
 def test_saved_plan_is_applied_by_another_session(service: Service, tmp_path: Path) -> None:
@@ -80,7 +72,7 @@ def test_plan_saved_by_the_command_line_is_applied_by_python(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", ENVIRON["MODELARTS_AUTH_TOKEN"])
-    (tmp_path / "jobs.yaml").write_text(json.dumps(manifest("a", url=service.url)), encoding="utf-8")
+    write(tmp_path, manifest("a", url=service.url))
     file = tmp_path / "plan.json"
     assert run(cli, ["plan", str(tmp_path), "--out", str(file)]) == 0
     read = load_plan(file)
@@ -96,17 +88,17 @@ def test_plan_saved_by_the_command_line_is_applied_by_python(
 
 
 def test_secret_of_a_saved_plan_is_read_again_at_apply(service: Service, tmp_path: Path) -> None:
-    data = secret_manifest(service.url, env="HF_TOKEN")
+    data = secret_manifest("Bearer ${var.token} $${x}", url=service.url)
     file, copy = tmp_path / "plan.json", tmp_path / "further" / "copy.json"
     copy.parent.mkdir()
-    stack = Stack.from_dict(data, tmp_path, environ={"HF_TOKEN": "tell-nobody-2"})
+    stack = Stack.from_dict(data, tmp_path, environ={"TOKEN": "tell-nobody-2"})
     with stack.connect(environ=ENVIRON) as session:
         session.plan().save(file)
     load_plan(file).save(copy)
     assert "tell-nobody-2" not in file.read_text(encoding="utf-8") + copy.read_text(encoding="utf-8")
     with service.stack("a").connect(environ=ENVIRON) as session, pytest.raises(ManifestInvalid):
         session.apply(load_plan(copy))
-    environ = {**ENVIRON, "HF_TOKEN": "tell-nobody-3"}
+    environ = {**ENVIRON, "TOKEN": "tell-nobody-3"}
     with service.stack("a").connect(environ=environ) as session:
         assert session.apply(load_plan(copy)).ok
     [made] = service.app.store.jobs()
@@ -115,15 +107,15 @@ def test_secret_of_a_saved_plan_is_read_again_at_apply(service: Service, tmp_pat
         if isinstance(made.body["algorithm"]["environments"], list)
         else made.body["algorithm"]["environments"]
     )
-    assert sent["HF_TOKEN"] == "Bearer tell-nobody-3 ${x}"
+    assert sent["TOKEN"] == "Bearer tell-nobody-3 ${x}"
 
 
 def test_secret_passed_as_a_variable_is_taken_from_the_stack_at_apply(
     service: Service, tmp_path: Path
 ) -> None:
-    data = secret_manifest(service.url)
+    data = secret_manifest(url=service.url, description="a token")
     file = tmp_path / "plan.json"
-    stack = Stack.from_dict(data, tmp_path, variables={"hf_token": "tell-nobody-2"})
+    stack = Stack.from_dict(data, tmp_path, variables={"token": "tell-nobody-2"})
     with stack.connect(environ=ENVIRON) as session:
         session.plan().save(file)
         assert session.apply(load_plan(file)).ok

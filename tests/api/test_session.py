@@ -35,7 +35,7 @@ from reconciler.cli.main import cli, run
 from reconciler.decide.plan import PlannedAction
 from reconciler.emulator import Effect, Fault
 from reconciler.render import Content, formats_of
-from tests.api.conftest import ENVIRON, Service, job, manifest
+from tests.api.conftest import ENVIRON, Service, job, manifest, secret_manifest, write
 from tests.cli.conftest import put_finished_job
 
 ROOT = Path(__file__).parents[2]
@@ -47,12 +47,6 @@ def command_line(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[i
     return code, capsys.readouterr().out
 
 
-def write(root: Path, **jobs: Any) -> Path:
-    """Write a manifest; JSON is YAML."""
-    (root / "jobs.yaml").write_text(json.dumps(manifest() | {"jobs": jobs}), encoding="utf-8")
-    return root
-
-
 def without_time(document: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name != "created_at"}
 
@@ -61,7 +55,7 @@ def without_time(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_plan_equals_that_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path, a=job(), b=job(0.2))
+    write(tmp_path, manifest() | {"jobs": {"a": job(), "b": job(0.2)}})
     with load(tmp_path).connect() as session:
         plan = session.plan()
     assert isinstance(plan, Plan)
@@ -98,9 +92,7 @@ def test_drift_equals_that_of_the_command_line(
     service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", ENVIRON["MODELARTS_AUTH_TOKEN"])
-    data = manifest("a", "b", url=service.url)
-    (service.root / "jobs.yaml").write_text(json.dumps(data), encoding="utf-8")
-    with load(service.root).connect() as session:
+    with load(write(service.root, manifest("a", "b", url=service.url))).connect() as session:
         session.apply().raise_for_failures()
         service.clock.advance(seconds=60)
         session.jobs.terminate("a", force=True)
@@ -120,8 +112,7 @@ def test_drift_equals_that_of_the_command_line(
 def test_drift_since_the_last_check_counts_what_is_new_or_due_again(service: Service) -> None:
     data = manifest("a", "b", url=service.url)
     data["drift"] = {"ignore": [{"key": "b", "class": "terminated", "reason": "known"}]}
-    (service.root / "jobs.yaml").write_text(json.dumps(data), encoding="utf-8")
-    with load(service.root).connect(environ=ENVIRON) as session:
+    with load(write(service.root, data)).connect(environ=ENVIRON) as session:
         session.apply().raise_for_failures()
         assert session.drift(since_last=True).exit_code == 0
         for job in service.app.store.jobs():
@@ -142,7 +133,7 @@ def test_drift_since_the_last_check_counts_what_is_new_or_due_again(service: Ser
 def test_job_applied_by_python_is_kept_and_recorded_for_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path, a=job())
+    write(tmp_path, manifest("a"))
     with load(tmp_path).connect() as session:
         assert session.apply().ok
     code, text = command_line(capsys, "plan", str(tmp_path), "--detailed-exitcode")
@@ -153,11 +144,8 @@ def test_job_applied_by_python_is_kept_and_recorded_for_the_command_line(
 
 
 def test_stack_from_a_mapping_equals_the_stack_from_a_file(tmp_path: Path) -> None:
-    write(tmp_path, a=job(1e-5, description="é\u2028\x85 text"), b=job())
-    from_file = load(tmp_path)
-    from_data = Stack.from_dict(
-        manifest() | {"jobs": {"a": job(1e-5, description="é\u2028\x85 text"), "b": job()}}, tmp_path
-    )
+    data = manifest() | {"jobs": {"a": job(1e-5, description="é\u2028\x85 text"), "b": job()}}
+    from_file, from_data = load(write(tmp_path, data)), Stack.from_dict(data, tmp_path)
     digests = [
         {key: one.digest for key, one in stack._loaded.stack.jobs.items()} for stack in (from_file, from_data)
     ]
@@ -244,7 +232,7 @@ def test_apply_of_an_unreadable_service_has_the_exit_code_of_the_command_line(
     service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MODELARTS_AUTH_TOKEN", ENVIRON["MODELARTS_AUTH_TOKEN"])
-    (service.root / "jobs.yaml").write_text(json.dumps(manifest(url=service.url)), encoding="utf-8")
+    write(service.root, manifest(url=service.url))
     service.app.faults.add(
         Fault(Effect.ANSWER, path="*/training-job-searches", status=400, code="ModelArts.0104", count=None)
     )
@@ -308,18 +296,15 @@ def test_wait_goes_on_until_every_job_has_completed(service: Service) -> None:
 
 
 def test_destroy_without_secrets_terminates_without_confirmation(service: Service) -> None:
-    variables = {"hf_token": {"env": "HF_TOKEN", "sensitive": True}}
-    entry = job()
-    entry["algorithm"]["environments"] = {"HF_TOKEN": "${var.hf_token}"}
-    data = manifest(url=service.url, variables=variables) | {"jobs": {"a": entry}}
-    stack = Stack.from_dict(data, service.root, environ={"HF_TOKEN": "tell-nobody-2"})
+    data = secret_manifest(url=service.url)
+    stack = Stack.from_dict(data, service.root, environ={"TOKEN": "tell-nobody-2"})
     with stack.connect(environ=ENVIRON) as session:
         session.apply().raise_for_failures()
     without = Stack.from_dict(data, service.root, environ={})
     with without.connect(environ=ENVIRON) as session:
         with pytest.raises(reconciler.ManifestInvalid) as caught:
             session.plan()
-        assert "hf_token" in str(caught.value)
+        assert "token" in str(caught.value)
         with pytest.raises(reconciler.ManifestInvalid):
             session.apply()
         assert session.drift().summary["terminated"] == 0
@@ -390,9 +375,8 @@ def _say(body: dict[str, Any], text: str) -> None:
     "secret", ["apply_completed", "create", "planned", "version", "2026", "done", "null", "local", "1.0"]
 )
 def test_secret_equal_to_an_own_word_does_not_hinder_an_apply(service: Service, secret: str) -> None:
-    data = manifest("a", url=service.url) | {"variables": {"token": {"env": "T", "sensitive": True}}}
-    data["jobs"]["a"]["algorithm"]["environments"] = {"T": "${var.token}"}
-    environ, events = {**ENVIRON, "T": secret}, list[ApplyEvent]()
+    data = secret_manifest(url=service.url)
+    environ, events = {**ENVIRON, "TOKEN": secret}, list[ApplyEvent]()
     with Stack.from_dict(data, service.root, environ=environ).connect(environ=environ) as session:
         result = session.apply(on_event=events.append)
     assert result.ok
@@ -404,14 +388,11 @@ def test_session_logs_actions_and_requests_without_secrets(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="reconciler")
-    entry = job(description="the token is tell-nobody-2")
-    entry["algorithm"]["environments"] = {"HF_TOKEN": "${var.hf_token}"}
-    variables = {"hf_token": {"env": "HF_TOKEN", "sensitive": True}}
-    data = manifest(url=service.url, variables=variables) | {"jobs": {"a": entry}}
+    data = secret_manifest(url=service.url)
+    data["jobs"]["a"]["description"] = "the token is tell-nobody-2"
     events: list[ApplyEvent] = []
-    with Stack.from_dict(data, service.root, environ={"HF_TOKEN": "tell-nobody-2"}).connect(
-        environ=ENVIRON
-    ) as session:
+    stack = Stack.from_dict(data, service.root, environ={"TOKEN": "tell-nobody-2"})
+    with stack.connect(environ=ENVIRON) as session:
         plan = session.plan()
         session.apply(plan, on_event=events.append)
         shown = [str(plan), plan.render("json"), json.dumps(plan.to_dict()), str(session.plan())]
