@@ -32,9 +32,9 @@ from reconciler.errors import (
 )
 from reconciler.files import RECORD_DIRECTORY
 from reconciler.manifest import LoadedStack
-from reconciler.modelarts.auth import IamUnreachable, LoginRefused
 from reconciler.modelarts.errors import is_missing_right
 from reconciler.modelarts.local import LocalFileFailed
+from reconciler.modelarts.login import IamUnreachable, LoginRefused
 from reconciler.modelarts.target import Connected, connected, identity_of
 from reconciler.records.recording import DATABASE
 

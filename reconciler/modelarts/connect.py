@@ -16,9 +16,16 @@ from reconciler.core.fields.field_types import Cloud
 from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
 from reconciler.errors import Diagnostic, ManifestInvalid
-from reconciler.modelarts.auth import Anonymous, NoCredentials, find_credentials
+from reconciler.modelarts.auth import Anonymous, find_credentials
 from reconciler.modelarts.clock import RateLimiter, SystemClock
-from reconciler.modelarts.http import DEFAULT_OPTIONS, Credentials, Network, ServiceSession, SessionOptions
+from reconciler.modelarts.http import (
+    DEFAULT_OPTIONS,
+    Credentials,
+    Network,
+    NoCredentials,
+    ServiceSession,
+    SessionOptions,
+)
 from reconciler.modelarts.target import Connected, Runtime, identify
 from reconciler.modelarts.workspace import Workspace
 

@@ -165,11 +165,28 @@ class Credentials:
         return self._secrets
 
 
+class NoCredentials(Unauthorized):
+    """There are no credentials, or what is there cannot be used."""
+
+    what = "no credentials"
+
+
+def sendable(secret: str, source: str) -> str:
+    """Return a value that can stand in a header; space around it is a common slip, and taken off.
+
+    Raises:
+        NoCredentials: it cannot be sent. (The HTTP library would quote it in its own error.)
+    """
+    trimmed = secret.strip()
+    if not (trimmed.isascii() and trimmed.isprintable()):
+        raise NoCredentials(
+            f"{source} contains characters that are not allowed in an HTTP header",
+            fix=f"set {source} to a valid value",
+        )
+    return trimmed
+
+
 # --- transports
-
-
-class Overdue(OSError):
-    """An answer did not end in time. No TimeoutError: urllib3 would tell of its own limit instead."""
 
 
 class DeadlineAdapter(HTTPAdapter):
@@ -238,7 +255,8 @@ class _DeadlineStream(io.RawIOBase):
             except TimeoutError:
                 if time.monotonic() < self._ends_at_s:
                     raise
-        raise Overdue(f"the response was not complete after {format_duration(self._longest_s)}")
+        # No TimeoutError: urllib3 would tell of its own limit instead.
+        raise OSError(f"the response was not complete after {format_duration(self._longest_s)}")
 
     def close(self) -> None:
         if not self.closed:

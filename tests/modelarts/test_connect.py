@@ -16,8 +16,8 @@ from reconciler.core.stack import Target
 from reconciler.core.values import LOCAL
 from reconciler.emulator import StoreError
 from reconciler.errors import ManifestInvalid, Unauthorized
-from reconciler.modelarts.auth import NoCredentials
 from reconciler.modelarts.connect import cloud_of, connect, endpoint_of, network_of, project_of
+from reconciler.modelarts.http import NoCredentials
 from reconciler.modelarts.local import LocalFileFailed, _fix_of
 from reconciler.modelarts.target import Connected, Runtime, connected
 from tests.modelarts.building import PROJECT, TOKEN

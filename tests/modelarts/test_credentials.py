@@ -17,19 +17,15 @@ from reconciler.errors import Unauthorized
 from reconciler.modelarts.auth import (
     AccessKey,
     Anonymous,
-    IamUnreachable,
-    Login,
-    LoginRefused,
-    NoCredentials,
-    PasswordToken,
     StaticToken,
     find_credentials,
 )
 from reconciler.modelarts.clock import RetryPolicy
 from reconciler.modelarts.connect import connect
-from reconciler.modelarts.http import Credentials, Request, ServiceSession, SessionOptions
+from reconciler.modelarts.http import Credentials, NoCredentials, Request, ServiceSession, SessionOptions
 from reconciler.modelarts.inprocess import WsgiAdapter
 from reconciler.modelarts.known_secrets import known_secrets
+from reconciler.modelarts.login import IamUnreachable, Login, LoginRefused, PasswordToken
 from reconciler.secrets import CREDENTIAL_NAMES
 from tests.modelarts.building import TOKEN, StoppedClock
 from tests.modelarts.serving import Canned, Iam, a_session
