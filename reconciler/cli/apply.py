@@ -134,7 +134,6 @@ class AdoptRequest(NamedTuple):
 
     @property
     def is_of_one_job(self) -> bool:
-        """Whether KEY and JOB_ID are meant."""
         return not self.every and self.old is None
 
     @property
@@ -144,7 +143,6 @@ class AdoptRequest(NamedTuple):
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Where the stack is."""
         more = (self.written_to or "",) if self._is_place else ()
         return tuple(map(Path, (*(self.words[2:] if self.is_of_one_job else self.words), *more)))
 
@@ -155,7 +153,6 @@ class AdoptRequest(NamedTuple):
 
     @property
     def question(self) -> str:
-        """What is asked before anything is done."""
         if self.old is not None:
             return f"Take over what stack {self.old} owns?"
         if self.every:

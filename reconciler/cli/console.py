@@ -116,7 +116,6 @@ class Console:
         return visible(text if is_redacted else self.redact(text), self._link_id)
 
     def encoded(self, text: str, *, is_redacted: bool = False) -> bytes:
-        """What of a text may be written to a file."""
         return self.clean(text, is_redacted=is_redacted).encode("utf-8", "backslashreplace")
 
     def result(self, text: str, *, is_redacted: bool = False) -> None:
@@ -179,7 +178,6 @@ class Console:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def document(self, value: Any, *, indent: int | None = 2) -> None:
-        """Write plain data to stdout as JSON."""
         self.result(self._json(value, indent), is_redacted=True)
 
     def _json(self, value: Any, indent: int | None) -> str:
@@ -219,7 +217,6 @@ class Console:
             self.say(text if self.log_format == "json" else f"debug: {printable(text)}", "debug")
 
     def diagnostics(self, diagnostics: Iterable[Diagnostic]) -> None:
-        """Write problems to stderr."""
         if self.log_format == "json":
             for one in diagnostics:
                 place = None if one.location is None else str(one.location)
@@ -330,7 +327,6 @@ def _show_by_pager(text: str, command: str) -> bool:
 
 
 def _has_links(command: str) -> bool:
-    """Whether the pager is a `less` that shows links."""
     from subprocess import SubprocessError, run
 
     program, *_ = command.split()
@@ -371,7 +367,6 @@ def _run_pager(pager: Popen[bytes], text: str) -> int:
 
 
 def has_terminal() -> bool:
-    """Whether there is a terminal to ask on."""
     return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
 
 

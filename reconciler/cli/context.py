@@ -104,7 +104,6 @@ class StackOptions(TypedDict):
 
 
 def record_options(options: StackOptions, url: str | None) -> RecordOptions:
-    """How the record store at an address is used."""
     from reconciler.connection import RecordOptions
     from reconciler.core.record import LEASE_S
 
@@ -127,8 +126,6 @@ def opened(
 
 
 class TargetSession(NamedTuple):
-    """A target of a stack, to be asked directly."""
-
     loaded: LoadedStack
     declared_target: Target
     target: Connected
@@ -155,11 +152,9 @@ class TargetSession(NamedTuple):
         return job
 
     def find_all(self, named: Sequence[str]) -> list[ObservedJob]:
-        """Return the jobs that these arguments mean, each once."""
         return list({job.id: job for job in map(self.find, named)}.values())
 
     def note_termination(self, job: ObservedJob) -> None:
-        """Write down in the records of the stack that one of its jobs was terminated by hand."""
         from reconciler.connection import open_recording, records_url
         from reconciler.core.record import Scope
 
@@ -187,7 +182,6 @@ def open_target(
 
 @contextmanager
 def open_loaded(loaded: LoadedStack, target_name: str | None) -> Iterator[TargetSession]:
-    """Connect to one of the targets of a stack that was loaded."""
     from reconciler.core.masking import DeclaredSecrets
     from reconciler.modelarts.target import connected
 

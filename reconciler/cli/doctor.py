@@ -138,7 +138,6 @@ class Examination:
                 yield from self._of_service(place)
 
     def _of_records(self, cleanup: ExitStack) -> Iterator[Check]:
-        """Find the store, and look into it."""
         try:
             url = records_url(self._target, self._given, self._loaded.records_url, runtime())
         except ManifestInvalid as invalid:
@@ -177,7 +176,6 @@ class Examination:
         yield judge.of_memory(is_local=self._target.traits.is_embedded, is_shared=is_shared)
 
     def _of_lock(self, identity: TargetIdentity) -> Check:
-        """See who holds the lock of the stack on this target."""
         if not self._has_records:
             return unchecked((LOCK,), "the record store is unavailable")[0]
         if self._store is None:

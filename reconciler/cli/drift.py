@@ -230,7 +230,7 @@ _SHOWN = 20
 
 
 class NotRecorded(ReconcilerError):
-    """What was asked for was never written down."""
+    pass
 
 
 @opt.command(

@@ -53,8 +53,6 @@ PROGRESS_EVERY_S = 60.0
 
 
 class JsonLines:
-    """One JSON object per line on stdout."""
-
     def begin(self) -> None:
         """Nobody is asked any more, so that nothing drawn hides a question."""
 
@@ -158,7 +156,6 @@ class ApplyRequest(NamedTuple):
 
     @property
     def tells_events(self) -> bool:
-        """Whether the lines on stdout are events."""
         return OutputSpec("json", None) in self.outputs
 
 

@@ -302,7 +302,6 @@ def _in_thread(say: Callable[[], None]) -> _thread.LockType:
 
 @contextmanager
 def interruptible(interrupt: Interrupt) -> Iterator[None]:
-    """Handle the signals while actions are carried out."""
     with handled_by(interrupt.handle):
         try:
             yield

@@ -53,7 +53,6 @@ class ExportSource(NamedTuple):
 
     @property
     def target_name(self) -> str:
-        """The name that a manifest gives the target."""
         return self.session.target.identity.name
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 def print_url(there: TargetSession, job: ObservedJob, task: str, *, as_json: bool) -> None:
-    """Print a link to the whole log."""
     url = there.target.logs.url(job.id, task, download=True)
     if as_json:
         console.document({"job": job.id, "task": task, "url": url})
@@ -38,7 +37,6 @@ def print_url(there: TargetSession, job: ObservedJob, task: str, *, as_json: boo
 
 
 def print_log(there: TargetSession, job: ObservedJob, task: str, lines: int | None, *, as_json: bool) -> None:
-    """Print the end of a log."""
     log = service.read_log(there.target, job, task, console.redact)
     if log.text is None:
         _say_none(job, task)

@@ -36,7 +36,6 @@ Add = Callable[[Any], Any]
 
 
 def target_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The targets of the stack."""
     return starting_with(incomplete, _names(_sections(ctx, "targets")))
 
 
@@ -321,7 +320,6 @@ def command(
 
 
 def group(name: str) -> Callable[[Callable[..., Any]], click.Group]:
-    """Make a function a group of commands."""
     settings = {"help_option_names": ["-h", "--help"]}
     return click.group(name, no_args_is_help=False, context_settings=settings)
 
@@ -503,7 +501,6 @@ def output(content: Content) -> Sequence[Add]:
 
 
 def allowances(allow: Sequence[str], *, force: bool) -> Allowances:
-    """What the options of GUARDS allow."""
     from reconciler.decide.plan import Allowances
 
     return Allowances.of(allow, force=force)

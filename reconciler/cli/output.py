@@ -27,8 +27,6 @@ class OutputSpec(NamedTuple):
 
 
 class FinalOutputs:
-    """What a run has to write at its end."""
-
     def __init__(self) -> None:
         self.begin()
 
@@ -60,7 +58,6 @@ class FinalOutputs:
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether there is anything to write."""
         return bool(self._specs)
 
     def finish(self, code: int) -> None:

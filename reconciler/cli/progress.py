@@ -159,7 +159,6 @@ class Display:
 
     @property
     def is_running(self) -> bool:
-        """Whether something is drawn just now."""
         return self._thread is not None
 
     @contextmanager
@@ -186,7 +185,6 @@ class Display:
             self.refresh()
 
     def refresh(self) -> None:
-        """Have all parts drawn as they are now."""
         if self.is_running:
             self._news.put(("draw", ""))
 
@@ -211,7 +209,6 @@ class Display:
                 self._paused.get(timeout=patience_s)
 
     def resume(self) -> None:
-        """Draw again."""
         self._news.put(("resume", ""))
 
     def _draw(self, stream: TextIO) -> None:

@@ -57,8 +57,6 @@ _PASSED_ON = frozenset(
 
 
 class WatchRequest(NamedTuple):
-    """The options of `watch`, those of the stack and of outputs aside."""
-
     every_s: float
     jitter: float
     check_timeout_s: float
