@@ -55,7 +55,6 @@ class Served:
         return client
 
     def receive(self, client: socket.socket) -> bytes:
-        """Serve until the connection is closed, and return all that came."""
         said, ends_s = b"", time.monotonic() + END_S
         while time.monotonic() < ends_s:
             self.server.wait(0.01)

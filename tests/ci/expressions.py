@@ -45,7 +45,6 @@ def holds(condition: str | None, context: Mapping[str, Any], *, failed: bool = F
 
 
 def filled_in(text: object, context: Mapping[str, Any]) -> str:
-    """A text with the values of the expressions in it."""
     return re.sub(r"\$\{\{(.*?)\}\}", lambda found: str(evaluate(found[1], context)), str(text))
 
 

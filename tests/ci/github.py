@@ -22,8 +22,6 @@ REPOSITORY = "team/jobs"
 
 @dataclass
 class JobRun:
-    """How a job went: the log of each step by its name, and what it left."""
-
     failed: bool = False
     logs: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
@@ -35,8 +33,6 @@ class JobRun:
 
 
 class GitHub:
-    """A repository on GitHub: its git repository, secrets, variables, comments and artifacts."""
-
     def __init__(self, directory: Path, repository: Path, secrets: Mapping[str, str]) -> None:
         self.directory, self.repository = directory, repository
         self.numbers = count(4_000_000_001)
@@ -61,7 +57,6 @@ class GitHub:
         self.save("comments", comments)
 
     def merged(self, head: str, merge: str, number: int = 7) -> None:
-        """The pull request is merged."""
         one = {"number": number, "merged_at": "2026-01-01", "merge_commit_sha": merge, "head": {"sha": head}}
         self.save("pulls", [{**one, "number": 1, "merge_commit_sha": "0" * 40}, one])
 
@@ -96,7 +91,6 @@ class GitHub:
         return "".join([*texts, *(one["body"] for one in self.comments), *self.logs])
 
     def save(self, name: str, value: object) -> None:
-        """Keep comments or pull requests."""
         (self.directory / f"{name}.json").write_text(json.dumps(value), encoding="utf-8")
 
 

@@ -26,7 +26,6 @@ _TERM = re.compile(r'\s*(?:\$(?P<name>\w+)|(?P<text>"[^"]*")|(?P<operator>==|!=|
 
 
 def rule_holds(rule: str, variables: Mapping[str, str]) -> bool:
-    """Whether the `if` of a rule holds."""
     return bool(
         evaluate_tokens(_TERM, rule, lambda it: it["text"][1:-1] if it["text"] else variables.get(it["name"]))
     )
@@ -34,8 +33,6 @@ def rule_holds(rule: str, variables: Mapping[str, str]) -> bool:
 
 @dataclass
 class JobRun:
-    """How a job of a pipeline ended, what it said, and the variables that it hands on."""
-
     id: str
     code: int
     log: str
@@ -43,8 +40,6 @@ class JobRun:
 
 
 class GitLab:
-    """A project on GitLab: its git repository, variables by environment, notes and artifacts."""
-
     def __init__(self, directory: Path, repository: Path, credentials: Mapping[str, str]) -> None:
         self._directory, self._repository, self._credentials = directory, repository, credentials
         self._shell = Shell(directory / "shell")
@@ -55,12 +50,10 @@ class GitLab:
         self.url = ""
 
     def note(self, author: int, body: str, iid: str = "3") -> None:
-        """Somebody writes a note on a merge request."""
         self.notes.append({"id": len(self.notes) + 1, "iid": iid, "author": {"id": author}, "body": body})
 
     @contextmanager
     def serving(self) -> Iterator[GitLab]:
-        """Serve the API."""
         gitlab = self
 
         class Handler(_Handler):
@@ -172,4 +165,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_GET  # noqa: N815
 
     def log_message(self, *_: object) -> None:
-        """Nothing on stderr."""
+        pass

@@ -42,8 +42,6 @@ _JOB = """\
 
 
 class Repository(NamedTuple):
-    """The repository, git in it, and the jobs of the service."""
-
     path: Path
     git: Git
     store: Store
@@ -61,5 +59,4 @@ class Repository(NamedTuple):
 
     @property
     def running(self) -> dict[str, str]:
-        """The learning rate of each job on the service, by its name."""
         return {job.name: str(job.body["algorithm"]["parameters"][0]["value"]) for job in self.store.jobs()}

@@ -26,8 +26,6 @@ exec {python} "$@"
 
 
 class Script(NamedTuple):
-    """How a script ended, and what it said."""
-
     code: int
     log: str
 
@@ -79,6 +77,5 @@ def check_out(repository: Path, commit: str, directory: Path, depth: int = 0) ->
 
 
 def read_assignments(file: Path) -> dict[str, str]:
-    """The lines NAME=VALUE of a file; none where there is no file."""
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     return dict(line.split("=", 1) for line in lines)

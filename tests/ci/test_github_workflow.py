@@ -138,7 +138,6 @@ def _planned(github: GitHub, repository: Repository, base: str, head: str, *jobs
 
 @pytest.fixture(scope="module")
 def story(repository: Repository, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    """Tell it once; the tests look at its parts."""
     if not (shutil.which("bash") and shutil.which("jq")):
         pytest.skip("bash or jq is not installed, which runs the scripts and the fake gh")
     git = repository.git

@@ -94,7 +94,6 @@ class Story(NamedTuple):
 
 @pytest.fixture(scope="module")
 def story(repository: Repository, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """Tell it once; the tests look at its parts."""
     if shutil.which("bash") is None:
         pytest.skip("bash is not installed")
     git = repository.git

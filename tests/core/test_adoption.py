@@ -29,7 +29,6 @@ JOB_ID = "0123abcd-0000-0000-0000-000000000000"
 
 
 def unmanaged(job: ObservedJob, *, name: str = "by-hand", text: str = "") -> ObservedJob:
-    """A job that somebody started by hand."""
     return replace(job, id=JOB_ID, name=name, description=text)
 
 
@@ -57,7 +56,6 @@ def without_null(tree: Any) -> Any:
 
 
 def with_entry(desired: DesiredJob, patch: Mapping[str, Any]) -> DesiredJob:
-    """The same declaration with a patch pasted into its entry."""
     merged = without_null(merge(manifest_form(desired.body or {}), desugar(patch)))
     if "brand_new" not in merged.get("spec", {}):  # declared by `raw`, so the models do not know it
         JobEntry.model_validate(merged)

@@ -304,7 +304,6 @@ QUEUED: dict[str, Any] = {"spec__schedule_policy": {"priority": 2}}
 
 
 def by_hand(desired: DesiredJob, **said: Any) -> ObservedJob:
-    """A job of this declaration, described otherwise by hand."""
     return seen(desired, text="edited by hand", **said)
 
 

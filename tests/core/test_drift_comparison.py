@@ -41,7 +41,6 @@ def check(last: LastCheck, *entries: Drift, at_s: float = NOW, **more: Any) -> D
 
 
 def after(comparison: DriftComparison, last: LastCheck = NO_CHECK, *, is_reported: bool = True) -> LastCheck:
-    """What the store has after a check."""
     record = comparison.record(compared=True, is_reported=is_reported)
     kept = {one.id: one for one in last.standing if one.id not in record.gone}
     kept |= {one.id: one for one in record.standing}

@@ -21,7 +21,6 @@ FOUR: dict[str, Any] = {"spec__resource": {"flavor_id": "modelarts.vm.cpu.2u", "
 
 
 def side(*jobs: DesiredJob, stack: Stack | None = None, **more: Any) -> Side:
-    """One manifest."""
     head = ReviewedSide(name="side", stack="vision", manifest_digest="sha256:0")
     return Side(head, stack or a_stack(*jobs), **more)
 

@@ -22,18 +22,14 @@ class Receiver:
         self.is_over = threading.Event()
 
     def url(self, path: str) -> str:
-        """The Apprise URL of a path."""
         return f"json://127.0.0.1:{self.port}/{path}"
 
     def titles(self, path: str) -> list[str]:
-        """The titles of what came in on a path."""
         return [message["title"] for message in self.messages.get(path, [])]
 
 
 @contextmanager
 def receiving() -> Iterator[Receiver]:
-    """Take messages."""
-
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

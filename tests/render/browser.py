@@ -33,7 +33,6 @@ _PATIENCE_S = 30.0
 
 
 def installed() -> str | None:
-    """The program, if this machine has one."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
@@ -79,7 +78,6 @@ class Page:
         self.call("Input.dispatchKeyEvent", type="keyUp", **about)
 
     def emulate(self, scheme: str, media: str = "screen") -> None:
-        """Prefer `light` or `dark`."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.call("Emulation.setEmulatedMedia", media=media, features=features)
 
@@ -102,8 +100,6 @@ class Page:
 
 
 class Browser:
-    """The program at the other end of two pipes."""
-
     def __init__(self, reader: int, writer: int) -> None:
         self._reader, self._writer, self._buffer, self._number = reader, writer, b"", 0
         self.events: list[dict[str, Any]] = []

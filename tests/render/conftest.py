@@ -11,7 +11,6 @@ from tests.render.browser import Page, installed, started
 
 @pytest.fixture(scope="session")
 def browser_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """A tab."""
     program = installed()
     if program is None:
         pytest.skip("needs Chromium (Debian: apt install chromium)")

@@ -84,7 +84,6 @@ def nightly(keys: int, days: int) -> HistoryExcerpt:
 
 
 def timeline_of(shown: HistoryExcerpt) -> Timeline:
-    """It, laid out."""
     return make_timeline("vision", PROD, shown, version="0.1.0", at_s=AT_S)
 
 

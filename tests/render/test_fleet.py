@@ -29,7 +29,6 @@ def parts() -> dict[str, str]:
 
 
 def planned(root: str, **changed: Any) -> StackResult:
-    """A stack with a plan of every action."""
     plan = every_action()
     counts = {action.value: number for action, number in plan.summary.items()}
     result = StackResult(root, "vision", ExitCode.UNKNOWN, target="prod", summary=counts)

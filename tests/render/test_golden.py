@@ -55,7 +55,6 @@ A_POLICY = Policy(
 
 @cache
 def every_action() -> Plan:
-    """One of each kind."""
     retry = {"on_failure": "retry"}
     stack = a_stack(
         a_job("blocked"),

@@ -83,18 +83,15 @@ def denied() -> Validation:
 
 
 def reviewed() -> Review:
-    """Every change, one of them denied."""
     denial = Denial(key="create", policy="no-new-jobs", message="ask first")
     return every_change().model_copy(update={"denied": (denial,)})
 
 
 def recorded() -> HistoryReport:
-    """Runs and revisions."""
     return a_report(runs=RUNS, revisions=REVISIONS)
 
 
 def tried() -> CasesReport:
-    """One case that passed, one that did not."""
     return CasesReport("vision", (CaseResult("a.yaml"), CaseResult("b.yaml", ("denied by one-node",))))
 
 

@@ -19,8 +19,6 @@ PAGE = Path(__file__).parents[2] / "reconciler" / "render" / "page"
 
 
 class Elements(HTMLParser):
-    """The elements of a page, with their attributes."""
-
     def __init__(self, text: str) -> None:
         super().__init__()
         self.found: list[tuple[str, dict[str, str | None]]] = []

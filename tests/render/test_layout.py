@@ -32,7 +32,6 @@ def address(place: Place) -> str:
 
 
 def terminal(width: int) -> Style:
-    """A terminal with all that there is."""
     return Style(colour=True, width=width, url_of=address, link_id="x")
 
 
@@ -41,7 +40,6 @@ def plain(text: str) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    """What is said, wherever lines end."""
     return list(re.sub(r"\s", "", plain(text)))
 
 
@@ -214,7 +212,6 @@ def test_sixty_members_of_a_sweep_are_ten_lines_and_all_are_named(style: Style, 
 
 
 def expanded(word: str) -> list[str]:
-    """As a shell does it."""
     parts = [part.split(",") for part in re.split(r"[{}]", word)]
     return ["".join(one) for one in itertools.product(*parts)]
 

@@ -52,7 +52,6 @@ def page_text(quarter: Timeline) -> str:
 
 
 def data_of(text: str) -> dict[str, Any]:
-    """The numbers that the page draws."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
     assert found
     data: dict[str, Any] = json.loads(found[1])
@@ -200,13 +199,11 @@ def resize(page: Page, width: int) -> None:
 
 
 def settled(page: Page) -> Page:
-    """What was to be drawn is drawn."""
     page.wait_for_frame()
     return page
 
 
 def bars(page: Page, key: str) -> list[str]:
-    """The states of the bars that are drawn in a lane."""
     script = f"[...document.querySelectorAll('[data-key={key}] [data-kind=bar]')].map(g => g.dataset.state)"
     return list(settled(page).run(script))
 
