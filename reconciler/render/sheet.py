@@ -20,40 +20,8 @@ from reconciler.decide.outcome import Result, Status, WaitEnd, spell_counts, spe
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason
 from reconciler.decide.policies import refusals_of
 from reconciler.errors import Severity
-from reconciler.render import Content, View
-from reconciler.render.groups import (
-    explain_group,
-    fold_alike,
-    in_order_for_people,
-    look_of_action,
-    without_name,
-)
-from reconciler.render.history import (
-    COLOURS,
-    call_of,
-    declared_spec,
-    detail_of,
-    differences,
-    facts_of,
-    life_of,
-    origin_of,
-    took,
-    what_was_done,
-)
+from reconciler.render import Content, View, groups, history, reports
 from reconciler.render.plan import revision_of, sums_of, what_starts
-from reconciler.render.reports import (
-    CHANGED,
-    GONE,
-    NEW,
-    drift_last_line,
-    drift_sections,
-    result_last_line,
-    review_nodes,
-    review_settings,
-    sides_of,
-    since_and_cost,
-    why_ignored,
-)
 from reconciler.render.text import render_tree
 from reconciler.secrets import show
 from reconciler.text import few, format_count, printable
@@ -264,13 +232,13 @@ def _folded(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The rows in the order for people, with those that say the same of many jobs put together."""
 
     def look(row: Row) -> Hashable:
-        return row.kind, row.symbol, row.rule, without_name(row.text, row.key), row.changes
+        return row.kind, row.symbol, row.rule, groups.without_name(row.text, row.key), row.changes
 
     found = []
-    for first, *others in fold_alike(sorted(rows, key=lambda row: row.rank), look):
+    for first, *others in groups.fold_alike(sorted(rows, key=lambda row: row.rank), look):
         if others:
             keys = (first.key, *(row.key for row in others))
-            first = first._replace(keys=keys, text=without_name(first.text, first.key), revision="")
+            first = first._replace(keys=keys, text=groups.without_name(first.text, first.key), revision="")
         found.append(first)
     return tuple(found)
 
@@ -286,7 +254,7 @@ def _plan_sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
     for one in plan.preflight or ():
         text, rule = "; ".join(filter(None, (one.detail, one.fix))), one.reason.value
         denied.append(_row(clean, one.key, "refused", "!", "", text, True, rule=rule, source=one.source))
-    groups = fold_alike(in_order_for_people(plan.actions), look_of_action)
+    alike = groups.fold_alike(groups.in_order_for_people(plan.actions), groups.look_of_action)
     return Sheet(
         Content.PLAN,
         **_head_of(plan, clean),
@@ -294,7 +262,7 @@ def _plan_sheet(plan: Plan, view: View, clean: Clean) -> Sheet:
         counts={action.value: count for action, count in plan.summary.items()},
         has_changes=bool(plan.to_execute),
         rows=rows,
-        folded=tuple(_plan_row(group, clean) for group in groups),
+        folded=tuple(_plan_row(group, clean) for group in alike),
         keys=tuple(dict.fromkeys(row.key for row in rows)),
         sums=tuple(map(clean, sums_of(plan))),
         notes=_notes(plan.refusals, plan.warnings, clean),
@@ -309,7 +277,7 @@ def _plan_row(actions: Sequence[PlannedAction], clean: Clean) -> Row:
     # Of several the most frequent ones.
     many = [f"{count} {'job' if count == 1 else 'jobs'}: {what}" for what, count in counts.most_common()]
     starts = "".join(counts) if len(counts) < 2 else few(many)
-    return _job_row(action, explain_group(actions), starts, clean)._replace(
+    return _job_row(action, groups.explain_group(actions), starts, clean)._replace(
         keys=tuple(clean(one.key) for one in actions),
         rule=clean(action.blocked_by[0]) if action.blocked_by else action.reason.value,
         revision=revision_of(action) if len(actions) == 1 else "",
@@ -343,9 +311,9 @@ def _job_row(job: PlannedAction | ReviewedJob, text: str, starts: str, clean: Cl
 def _drift_sheet(report: DriftReport, view: View, clean: Clean) -> Sheet:
     """A row per drift; what is pending, gone or ignored comes after it, and is no finding."""
     rows = []
-    for rank, (_, entries, mark) in enumerate(drift_sections(report)):
-        for entry in entries if mark != GONE else ():
-            text = (f"{mark}: " if mark else "") + entry.detail + since_and_cost(entry)
+    for rank, (_, entries, mark) in enumerate(reports.drift_sections(report)):
+        for entry in entries if mark != reports.GONE else ():
+            text = (f"{mark}: " if mark else "") + entry.detail + reports.since_and_cost(entry)
             text += f"; fix: {entry.fix}" if entry.fix else ""
             symbol, colour, level = "!", "red", Level.WARNING
             if entry.class_ is DriftClass.UNKNOWN:
@@ -356,25 +324,30 @@ def _drift_sheet(report: DriftReport, view: View, clean: Clean) -> Sheet:
     rows.sort(key=lambda row: row.key)
 
     def described(entry: Drift) -> str:
-        return f"{entry.class_.value}: {entry.detail}{since_and_cost(entry)}"
+        return f"{entry.class_.value}: {entry.detail}{reports.since_and_cost(entry)}"
 
     # For people, what is no drift, or none any more, comes after all drift.
     rows += (
         _row(clean, one.key, "pending", ">", "blue", one.detail)._replace(rank=10) for one in report.pending
     )
     rows += (
-        _row(clean, one.key, GONE, "=", "green", described(one))._replace(rank=11) for one in report.gone
+        _row(clean, one.key, reports.GONE, "=", "green", described(one))._replace(rank=11)
+        for one in report.gone
     )
     for known in report.ignored:
-        text = f"{described(known)}; {why_ignored(known)}"
+        text = f"{described(known)}; {reports.why_ignored(known)}"
         rows.append(_row(clean, known.key, "ignored", "=", "dim", text)._replace(rank=12))
     counts = {name.value: count for name, count in report.summary.items()} | {"ignored": len(report.ignored)}
     if report.since_last:
-        counts |= {NEW: len(report.new), CHANGED: len(report.changed), GONE: len(report.gone)}
+        counts |= {
+            reports.NEW: len(report.new),
+            reports.CHANGED: len(report.changed),
+            reports.GONE: len(report.gone),
+        }
     return Sheet(
         Content.DRIFT,
         **_head_of(report, clean),
-        last_line=drift_last_line(report),
+        last_line=reports.drift_last_line(report),
         counts=counts,
         has_changes=report.is_due,
         rows=tuple(rows),
@@ -432,7 +405,7 @@ def _result_sheet(result: Result, view: View, clean: Clean) -> Sheet:
     return Sheet(
         Content.RESULT,
         **({"stack": "", "target": "", "where": ""} if plan is None else _head_of(plan, clean)),
-        last_line=result_last_line(result),
+        last_line=reports.result_last_line(result),
         counts=result.summary,
         has_changes=any(outcome.status is Status.DONE for outcome in result.outcomes),
         rows=tuple(rows),
@@ -454,7 +427,7 @@ def _review_sheet(review: Review, view: View, clean: Clean) -> Sheet:
         Content.REVIEW,
         stack=clean(review.stack),
         target=clean(review.target or ""),
-        where=clean(sides_of(review)),
+        where=clean(reports.sides_of(review)),
         last_line=review.last_line,
         counts=review.summary.model_dump(),
         has_changes=bool(review.jobs or review.settings),
@@ -464,7 +437,9 @@ def _review_sheet(review: Review, view: View, clean: Clean) -> Sheet:
         keys=tuple(row.key for row in rows),
         notes=_notes(refusals_of(review.denied), review.warnings, clean),
         denied=tuple(_row_of_denial(one, sources.get(one.key), clean) for one in review.denied),
-        sums=tuple(clean(line) for line in (*review_settings(review), *review_nodes(review)) if line),
+        sums=tuple(
+            clean(line) for line in (*reports.review_settings(review), *reports.review_nodes(review)) if line
+        ),
     )
 
 
@@ -540,19 +515,21 @@ def _history_sheet(report: HistoryReport, view: View, clean: Clean) -> Sheet:
     rows = []
     if (diff := report.diff) is not None:
         row = _row(clean, report.key or "", "differences", "~", "yellow", "", changes=diff.changes)
-        row = row._replace(text=differences(report, diff), rule="diff")
+        row = row._replace(text=history.differences(report, diff), rule="diff")
         words = "difference" if len(diff.changes) == 1 else "differences"
         rows.append(row._replace(words=words, revision=f"r{diff.before} -> r{diff.after}"))
     for run in report.runs:
         result = run.result or "unknown"
-        facts = run.began_at + took(run.duration_s), f"by {origin_of(run, view.redact)}"
+        facts = run.began_at + history.took(run.duration_s), f"by {history.origin_of(run, view.redact)}"
         text = "; ".join(filter(None, (*facts, spell_counts(run.summary))))
-        row = _row(clean, f"#{run.id} {run.kind}", clean(result), "", COLOURS.get(result, "red"), text)
+        row = _row(
+            clean, f"#{run.id} {run.kind}", clean(result), "", history.COLOURS.get(result, "red"), text
+        )
         lines = [
-            f"{spell_status(one.status)} {what_was_done(run, one)} {one.key}{detail_of(one)}"
+            f"{spell_status(one.status)} {history.what_was_done(run, one)} {one.key}{history.detail_of(one)}"
             for one in run.actions
         ]
-        lines += map(call_of, run.steps) if view.verbose else ()
+        lines += map(history.call_of, run.steps) if view.verbose else ()
         rows.append(
             row._replace(
                 words="run" if len(report.runs) == 1 else "runs",
@@ -562,11 +539,11 @@ def _history_sheet(report: HistoryReport, view: View, clean: Clean) -> Sheet:
             )
         )
     for one in report.revisions:
-        text = ", ".join((*facts_of(one), *life_of(one)))
+        text = ", ".join((*history.facts_of(one), *history.life_of(one)))
         row = _row(clean, one.key, clean(one.phase or "not observed yet"), "", "dim", text, rule="revision")
         lines = [f"{seen.phase} first observed {seen.seen_at}" for seen in one.phases]
         if report.key and one.declared is not None:
-            lines += render_tree(declared_spec(one.declared), 0)
+            lines += render_tree(history.declared_spec(one.declared), 0)
         rows.append(
             row._replace(
                 words="revision" if len(report.revisions) == 1 else "revisions",
