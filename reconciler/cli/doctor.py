@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from reconciler import errors
 from reconciler.cli.context import runtime
 from reconciler.connection import open_recording, records_url
 from reconciler.core.addresses import file_url, parse_store_url
@@ -21,15 +22,7 @@ from reconciler.core.stack import Target
 from reconciler.core.values import TargetIdentity
 from reconciler.decide import doctor as judge
 from reconciler.decide.doctor import Check, Health, Trouble, of_failure, unchecked, well, wrong
-from reconciler.errors import (
-    Diagnostic,
-    ManifestInvalid,
-    NotFound,
-    NotSupported,
-    Rejected,
-    ServiceError,
-    Unauthorized,
-)
+from reconciler.errors import Diagnostic, ServiceError
 from reconciler.files import RECORD_DIRECTORY
 from reconciler.manifest import LoadedStack
 from reconciler.modelarts.errors import is_missing_right
@@ -112,7 +105,7 @@ class Examination:
         with ExitStack() as cleanup:
             yield from self._of_records(cleanup)
             identity = None
-            with suppress(ManifestInvalid):  # connecting says what is wrong
+            with suppress(errors.ManifestInvalid):  # connecting says what is wrong
                 identity = identity_of(self._name, self._target, os.environ)
             if identity is not None:
                 yield self._of_lock(identity)
@@ -126,7 +119,7 @@ class Examination:
             except ServiceError as failure:
                 yield of_failure("credentials", failure)
                 yield from unchecked(rest, "no credentials")
-            except ManifestInvalid as invalid:
+            except errors.ManifestInvalid as invalid:
                 yield from _problems("target", invalid.diagnostics)
                 yield from unchecked(rest, "the target is incomplete")
             except OSError as error:
@@ -140,7 +133,7 @@ class Examination:
     def _of_records(self, cleanup: ExitStack) -> Iterator[Check]:
         try:
             url = records_url(self._target, self._given, self._loaded.records_url, runtime())
-        except ManifestInvalid as invalid:
+        except errors.ManifestInvalid as invalid:
             yield from _problems("records", invalid.diagnostics)
             yield from unchecked(("history",), "the record store URL is incomplete")
             return
@@ -203,9 +196,8 @@ class Examination:
         else:
             yield _lacking("credentials", place.not_supported("say where its credentials come from"))
         failure = listing.problem if isinstance(listing.problem, ServiceError) else None
-        if failure and (
-            isinstance(failure, LocalFileFailed) or not isinstance(failure, Unauthorized | Rejected)
-        ):
+        is_answer = isinstance(failure, errors.Unauthorized | errors.Rejected)
+        if failure and (isinstance(failure, LocalFileFailed) or not is_answer):
             yield of_failure("endpoint", failure)
             yield from unchecked(_from("clock"), "the service does not respond")
             return
@@ -220,9 +212,9 @@ class Examination:
         if failure and clock.health is Health.WRONG:
             # Another signature that fails brings the key nearer to being locked.
             yield from unchecked(_from("project"), "fix the clock first")
-        elif isinstance(failure, Unauthorized) and not is_missing_right(failure):
+        elif isinstance(failure, errors.Unauthorized) and not is_missing_right(failure):
             yield from _shut_out(failure, _from("project"))
-        elif isinstance(failure, Rejected):
+        elif isinstance(failure, errors.Rejected):
             yield of_failure("endpoint", failure)
             yield from unchecked(_from("project"), "this does not look like the service")
         else:
@@ -246,7 +238,7 @@ class Examination:
         for name, ask in {**asked, "quota": partial(_quota, place)}.items():
             try:
                 yield ask()
-            except Unauthorized as failure:
+            except errors.Unauthorized as failure:
                 yield from _shut_out(failure, _from(name))
                 return
         if listing.problem:
@@ -255,7 +247,7 @@ class Examination:
         stack = self._loaded.stack
         try:
             seen = place.backend.observe(stack.declared_keys)
-        except Unauthorized as failure:
+        except errors.Unauthorized as failure:
             yield from _shut_out(failure, _OF_JOBS)
             return
         if seen.problem is not None:
@@ -277,16 +269,16 @@ def _list(place: Connected) -> Listing:
         if isinstance(place.backend, SupportsSearch):
             return place.backend.search(limit=1)
         seen = place.backend.observe()
-    except Unauthorized as failure:
+    except errors.Unauthorized as failure:
         return Listing(problem=failure)
     return Listing(list(seen.jobs), list(seen.unreadable), seen.problem)
 
 
-def _lacking(name: str, refusal: NotSupported) -> Check:
+def _lacking(name: str, refusal: errors.NotSupported) -> Check:
     return Check(name, Health.UNCHECKED, refusal.message)
 
 
-def _shut_out(failure: Unauthorized, rest: Sequence[str]) -> Iterator[Check]:
+def _shut_out(failure: errors.Unauthorized, rest: Sequence[str]) -> Iterator[Check]:
     """One error: asking again would be answered the same, and brings a key nearer to being locked."""
     found = of_failure("authentication", failure)
     yield found
@@ -307,9 +299,9 @@ def _tried(probe: _Probe, place: Connected, job_id: str) -> Check:
         return Check(probe.name, Health.UNCHECKED, "the workspace has no job to test this with")
     try:
         probe.call(place, job_id)
-    except NotFound:
+    except errors.NotFound:
         return Check(probe.name, Health.UNCHECKED, "the job was deleted meanwhile")
-    except NotSupported as refusal:
+    except errors.NotSupported as refusal:
         return _lacking(probe.name, refusal)
     except ServiceError as failure:
         return _denied(probe.name, probe.action, failure)
@@ -320,7 +312,7 @@ def _denied(name: str, action: str, failure: ServiceError) -> Check:
     if is_missing_right(failure):
         found = of_failure(name, failure)
         return wrong(name, found.detail, f"ask for a role that includes {action}", Trouble.ACCESS)
-    if isinstance(failure, Unauthorized):
+    if isinstance(failure, errors.Unauthorized):
         raise failure
     return of_failure(name, failure)
 
@@ -330,7 +322,7 @@ def _quota(place: Connected) -> Check:
         return Check("quota", Health.UNCHECKED, _NOT_ON_OTC)
     try:
         quota = place.catalog.record_quota()
-    except NotSupported as refusal:
+    except errors.NotSupported as refusal:
         return _lacking("quota", refusal)
     except ServiceError as failure:
         return _denied("quota", _GET_QUOTAS, failure)

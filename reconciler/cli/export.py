@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import click
 
+from reconciler import errors
 from reconciler.cli.console import console
 from reconciler.cli.context import TargetSession, learn_tokens, load_stack, open_loaded, say_gaps
 from reconciler.cli.options import ADDRESSED, Address
@@ -21,17 +22,7 @@ from reconciler.core.scalar import escape
 from reconciler.core.stack import Target
 from reconciler.core.values import MODELARTS
 from reconciler.decide.actions import adopt_command
-from reconciler.errors import (
-    Diagnostic,
-    ExitCode,
-    ManifestInvalid,
-    NotFound,
-    ServiceError,
-    Severity,
-    Unauthorized,
-    WrongUsage,
-    first_of,
-)
+from reconciler.errors import Diagnostic, ExitCode
 from reconciler.manifest.export import ExportedStack, export_stack
 from reconciler.manifest.load import load_mapping
 from reconciler.modelarts.job_models import unknown_fields
@@ -78,12 +69,12 @@ def open_source(
     if not address.is_given:
         try:
             loaded = load_stack(paths, variables, var_files, target, offline=True)
-        except ManifestInvalid as invalid:
+        except errors.ManifestInvalid as invalid:
             fix = "run it in the directory of a stack, or pass --endpoint or --region"
             problems = (
                 one._replace(fix=fix) if one.what == "no root file" else one for one in invalid.diagnostics
             )
-            raise ManifestInvalid(*problems) from None
+            raise errors.ManifestInvalid(*problems) from None
     elif target is not None or paths:
         raise click.UsageError("--endpoint and --region name a service, --target and --in that of a stack")
     else:
@@ -92,9 +83,9 @@ def open_source(
         try:
             loaded = load_mapping(without_jobs, Path(), environ=os.environ)
             loaded.target(target)
-        except ManifestInvalid as invalid:
+        except errors.ManifestInvalid as invalid:
             problems = (one._replace(location=None, snippet=None) for one in invalid.diagnostics)
-            raise WrongUsage(*problems) from None
+            raise errors.WrongUsage(*problems) from None
     with open_loaded(loaded, target) as session:
         declared = session.declared_target
         if declared.traits.has_address and not declared.project_id:
@@ -117,9 +108,9 @@ def named_jobs(session: TargetSession, names: Sequence[str]) -> JobSelection:
     for name in names:
         try:
             jobs.append(session.find(name))
-        except Unauthorized:
+        except errors.Unauthorized:
             raise
-        except ServiceError as failure:
+        except errors.ServiceError as failure:
             console.diagnostics(failure.diagnostics)
             codes.append(ExitCode(failure.exit_code))
     return jobs, codes
@@ -164,14 +155,14 @@ def exported(source: ExportSource, stack: str, found: JobSelection) -> tuple[Exp
     problems, gone = [], []
     for job_id, failure in details.items():
         name = job_by_id[job_id].name
-        if isinstance(failure, NotFound):
+        if isinstance(failure, errors.NotFound):
             gone.append(_warning("a job is gone", f"{name} was deleted meanwhile"))
-        elif isinstance(failure, ServiceError):
+        elif isinstance(failure, errors.ServiceError):
             problems.append(_warning("a job cannot be read", f"{name}: {failure.message}"))
     problems += [_warning("a job cannot be declared", f"{one.job.name}: {one.why}") for one in result.skipped]
     if notes := [*problems, *gone, *_losses(result)]:
         console.diagnostics(notes)
-    return result, first_of([*codes, ExitCode.UNKNOWN if problems else ExitCode.DONE])
+    return result, errors.first_of([*codes, ExitCode.UNKNOWN if problems else ExitCode.DONE])
 
 
 def manifest_text(result: ExportedStack, head: Sequence[str]) -> str:
@@ -201,4 +192,4 @@ def _losses(result: ExportedStack) -> Iterator[Diagnostic]:
 
 
 def _warning(what: str, why: str, path: str = "", fix: str | None = None) -> Diagnostic:
-    return Diagnostic(what, printable(why), fix, path=path, severity=Severity.WARNING)
+    return Diagnostic(what, printable(why), fix, path=path, severity=errors.Severity.WARNING)
