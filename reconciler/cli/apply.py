@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -119,67 +119,6 @@ def destroy_command(outputs: Sequence[OutputSpec], yes: bool, timeout_s: float, 
     return change(asked, reconcile.destroy_plan, offline=True, **options)
 
 
-_USAGE = "KEY JOB_ID [PATH]..., --all [PATH]... or --from-stack OLD [PATH]..."
-
-
-class AdoptRequest(NamedTuple):
-    """What is to be adopted: one job, all that match a glob, or what a stack owned under its old name."""
-
-    words: tuple[str, ...]
-    accept: bool
-    every: bool
-    pattern: str | None
-    old: str | None
-    written_to: str | None
-
-    @property
-    def is_of_one_job(self) -> bool:
-        return not self.every and self.old is None
-
-    @property
-    def _is_place(self) -> bool:
-        """Whether what stands behind --write is a directory: where the stack is, that is."""
-        return bool(self.written_to) and Path(self.written_to or "").is_dir()
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        more = (self.written_to or "",) if self._is_place else ()
-        return tuple(map(Path, (*(self.words[2:] if self.is_of_one_job else self.words), *more)))
-
-    @property
-    def file(self) -> Path | None:
-        """The file that is to hold the entry; None: the root file."""
-        return Path(self.written_to) if self.written_to and not self._is_place else None
-
-    @property
-    def question(self) -> str:
-        if self.old is not None:
-            return f"Take over what stack {self.old} owns?"
-        if self.every:
-            return "Adopt these jobs?"
-        verb = "Adopt" if self.written_to is None else "Write the entry, and adopt"
-        return f"{verb} this job as {self.words[0]}?"
-
-    def check(self) -> None:
-        """Check that the options fit one another.
-
-        Raises:
-            WrongUsage: they do not.
-        """
-        writes, takes_over = self.written_to is not None, self.old is not None
-        is_manifest = self.file is None or self.file.suffix in (".yaml", ".yml")
-        wrong = {
-            "--all and --from-stack are two ways to choose jobs": self.every and takes_over,
-            "--match chooses among the jobs of --all": self.pattern is not None and not self.every,
-            "--from-stack compares nothing, so there is nothing for --accept": takes_over and self.accept,
-            "--write declares one job as it is": writes and (self.accept or not self.is_of_one_job),
-            f"--write {self.file}: no manifest file; without FILE it stands last": not is_manifest,
-            "a key and the id of a job are needed": self.is_of_one_job and len(self.words) < 2,
-        }
-        for why in (why for why, is_wrong in wrong.items() if is_wrong):
-            raise WrongUsage(Diagnostic("wrong arguments", why, f"reconciler adopt {_USAGE}"))
-
-
 @opt.command(
     "adopt",
     click.argument("words", nargs=-1, metavar="[KEY JOB_ID] [PATH]...", shell_complete=opt.keys),
@@ -204,41 +143,67 @@ class AdoptRequest(NamedTuple):
     opt.TIMEOUT,
     opt.LOCK,
 )
-def adopt_command(outputs: Sequence[OutputSpec], yes: bool, timeout_s: float, **options: Any) -> int:
+def adopt_command(
+    words: tuple[str, ...],
+    accept: bool,
+    every: bool,
+    pattern: str | None,
+    old: str | None,
+    written_to: str | None,
+    outputs: Sequence[OutputSpec],
+    yes: bool,
+    timeout_s: float,
+    **options: Any,
+) -> int:
     """Make an unmanaged job the next revision of KEY; nothing restarts.
 
     The job must equal the declaration. Where it differs, the differences are shown, and the YAML that would
     remove them; --accept takes the job as it is. Its description becomes the declared one, with the marker.
     """
-    from reconciler.cli.execution import ApplyRequest, nothing_done
-    from reconciler.core.record import RunKind
-
-    request = AdoptRequest(*(options.pop(name) for name in AdoptRequest._fields))
-    asked = ApplyRequest("", RunKind.ADOPT, outputs, yes, timeout_s)
-    with nothing_done(asked):
-        request.check()
-    asked = asked._replace(question=request.question)
-    opening: Any = {**options, "paths": request.paths, "only": ()}
-    if request.old is not None:
-        return _rename_stack(request.old, asked, opening)
-    return (_adopt if request.written_to is None else _declare)(request, asked, opening)
-
-
-def _adopt(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) -> int:
     from reconciler.adoption import adopt_all_plan, adopt_plan
-    from reconciler.cli.execution import change
+    from reconciler.cli.execution import ApplyRequest, change, nothing_done
+    from reconciler.core.record import RunKind
     from reconciler.manifest.format import yaml_text
 
+    is_of_one_job, writes, takes_over = not every and old is None, written_to is not None, old is not None
+    # A directory behind --write is where the stack is; without a file the root file is to hold the entry.
+    place = Path(written_to) if written_to else None
+    file = None if place is None or place.is_dir() else place
+    is_manifest = file is None or file.suffix in (".yaml", ".yml")
+    wrong = {
+        "--all and --from-stack are two ways to choose jobs": every and takes_over,
+        "--match chooses among the jobs of --all": pattern is not None and not every,
+        "--from-stack compares nothing, so there is nothing for --accept": takes_over and accept,
+        "--write declares one job as it is": writes and (accept or not is_of_one_job),
+        f"--write {file}: no manifest file; without FILE it stands last": not is_manifest,
+        "a key and the id of a job are needed": is_of_one_job and len(words) < 2,
+    }
+    asked = ApplyRequest("Adopt these jobs?", RunKind.ADOPT, outputs, yes, timeout_s)
+    with nothing_done(asked):
+        for why in (why for why, is_wrong in wrong.items() if is_wrong):
+            usage = "KEY JOB_ID [PATH]..., --all [PATH]... or --from-stack OLD [PATH]..."
+            raise WrongUsage(Diagnostic("wrong arguments", why, f"reconciler adopt {usage}"))
+    paths = [Path(word) for word in (words[2:] if is_of_one_job else words)]
+    paths += [place] if place is not None and file is None else []
+    opening: Any = {**options, "paths": paths, "only": ()}
+    if old is not None:
+        asked = asked._replace(question=f"Take over what stack {old} owns?")
+        return _rename_stack(old, asked, opening)
+    if written_to is not None:
+        asked = asked._replace(question=f"Write the entry, and adopt this job as {words[0]}?")
+        return _declare(words[0], words[1], file, asked, opening)
     patches: list[EntryPatch] = []
 
     def make_plan(context: Context) -> Plan:
-        if request.every:
-            adoption = adopt_all_plan(context, request.pattern or "*", takes_as_is=request.accept)
+        if every:
+            adoption = adopt_all_plan(context, pattern or "*", takes_as_is=accept)
         else:
-            adoption = adopt_plan(context, *request.words[:2], takes_as_is=request.accept)
+            adoption = adopt_plan(context, words[0], words[1], takes_as_is=accept)
         patches.extend(adoption.patches)
         return adoption.plan
 
+    if is_of_one_job:
+        asked = asked._replace(question=f"Adopt this job as {words[0]}?")
     code = change(asked, make_plan, **opening)
     for patch in patches:  # the YAML that would make entries equal to their jobs
         head = f"To declare the job of {patch.key} as it is, merge this into its entry"
@@ -248,21 +213,20 @@ def _adopt(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) ->
     return code
 
 
-def _declare(request: AdoptRequest, asked: ApplyRequest, opening: StackOptions) -> int:
+def _declare(key: str, job_id: str, file: Path | None, asked: ApplyRequest, opening: StackOptions) -> int:
     from reconciler.adoption import declare_job, file_to_edit
     from reconciler.cli.execution import carry_out, hold_lock, nothing_done
     from reconciler.manifest.files import find_stack
     from reconciler.manifest.format import yaml_text
     from reconciler.manifest.load import load
 
-    key, job_id, *_ = request.words
     var_files = list(opening["var_files"])
     interrupt = Interrupt()
     with ExitStack() as cleanup:
         with nothing_done(asked), handled_by(interrupt.abort):
             context = cleanup.enter_context(opened(stop=interrupt.stop, **opening)).to_apply()
             files = find_stack([context.loaded.root], var_files)
-            document = file_to_edit(files, request.file)
+            document = file_to_edit(files, file)
 
             def load_edited(edited: Mapping[Path, bytes], values: Mapping[str, str]) -> LoadedStack:
                 missing = {name: value for name, value in values.items() if name not in os.environ}
