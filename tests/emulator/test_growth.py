@@ -133,14 +133,6 @@ def test_phase_follows_the_clock_in_details_and_search(api: Api) -> None:
         assert api.store.search("project", search(api.store, ("phase", "in", [phase]))).count == 1
 
 
-def test_write_applies_to_the_phase_at_that_moment(api: Api) -> None:
-    job_id = api.store.create("project", a_job()).id
-    api.clock.advance(seconds=4)
-    api.store.hold(job_id)
-    api.clock.advance(hours=1)
-    assert api.store.get("project", job_id).life.phase == "Running"
-
-
 def test_search_updates_the_stored_phases(tmp_path: Path) -> None:
     clock = ManualClock()
     with Store(tmp_path / "jobs.sqlite3", clock=clock, durations=Durations(running=1)) as store:

@@ -101,7 +101,17 @@ class Sides(NamedTuple):
     def by_sdk(self, operation: str, read: Callable[[Any], object] = bool) -> Sent:
         """What the SDK sends for an operation; `read` is given what it made of the answer."""
         call, shape = getattr(self.client, method_of(operation)), getattr(sdk, f"{operation}Request")
-        return self.recorder.record(lambda job_id: read(call(shape(**PAIRS[operation][0](job_id)))))
+
+        def ask(job_id: str) -> object:
+            given = PAIRS[operation][0]
+            given = (
+                given
+                | {name: job_id for name, value in given.items() if value == "{id}"}
+                | {name: doomed(job_id) for name, value in given.items() if value is doomed}
+            )
+            return read(call(shape(**given)))
+
+        return self.recorder.record(ask)
 
     def sent_for(self, operation: str) -> tuple[Sent, Sent]:
         """What the SDK sends for an operation, and what we send."""
@@ -165,15 +175,8 @@ CHANGES_OF_THE_SDK = sdk.JobUpdateRequestBody(
 EVENTS: dict[str, Any] = {"offset": 0, "limit": 7, "order": "asc", "level": "Info", "pattern": "job é & ~"}
 LINES: dict[str, Any] = {"base_line": "1", "lines": 2, "order": "asc"}
 
-Request = Callable[[str], dict[str, Any]]
-
-
-def of_job(job_id: str) -> dict[str, Any]:
-    return {"training_job_id": job_id}
-
-
-def of_worker(job_id: str) -> dict[str, Any]:
-    return {"training_job_id": job_id, "task_id": "worker-0"}
+OF_JOB = {"training_job_id": "{id}"}
+OF_WORKER = {**OF_JOB, "task_id": "worker-0"}
 
 
 def doomed(job_id: str) -> Any:
@@ -181,70 +184,55 @@ def doomed(job_id: str) -> Any:
     return sdk.BatchDeleteJobsReq(jobs=[job])
 
 
-#: The arguments of the SDK's request for a job id, and the same call by us.
-PAIRS: dict[str, tuple[Request, Callable[[ModelArtsBackend, str], object]]] = {
-    "CreateTrainingJob": (lambda _: {"body": JOB}, lambda our, _: our.create(a_body("new", TEXT))),
+#: The arguments of the SDK's request, and the same call by us.
+PAIRS: dict[str, tuple[dict[str, Any], Callable[[ModelArtsBackend, str], object]]] = {
+    "CreateTrainingJob": ({"body": JOB}, lambda our, _: our.create(a_body("new", TEXT))),
     "ListTrainingJobs": (
-        lambda _: {"body": SEARCHES},
+        {"body": SEARCHES},
         lambda our, _: our.search([PHASES, NAME], more={"tags": [VISION]}),
     ),
-    "ShowTrainingJobDetails": (of_job, lambda our, job_id: our.details(job_id)),
+    "ShowTrainingJobDetails": (OF_JOB, lambda our, job_id: our.details(job_id)),
     "ChangeTrainingJobDescription": (
-        lambda job_id: {**of_job(job_id), "body": CHANGES_OF_THE_SDK},
+        {**OF_JOB, "body": CHANGES_OF_THE_SDK},
         lambda our, job_id: our.update(job_id, CHANGES),
     ),
     "StopTrainingJob": (
-        lambda job_id: {**of_job(job_id), "body": sdk.JobActionType(action_type="terminate")},
+        {**OF_JOB, "body": sdk.JobActionType(action_type="terminate")},
         lambda our, job_id: our.terminate(job_id),
     ),
-    "DeleteTrainingJob": (of_job, lambda our, job_id: our.delete(job_id)),
-    "BatchDeleteTrainingJob": (
-        lambda job_id: {"body": doomed(job_id)},
-        lambda our, job_id: our.delete_many({job_id: "job"}),
-    ),
+    "DeleteTrainingJob": (OF_JOB, lambda our, job_id: our.delete(job_id)),
+    "BatchDeleteTrainingJob": ({"body": doomed}, lambda our, job_id: our.delete_many({job_id: "job"})),
     "ValidateTrainingJobName": (
-        lambda _: {"job_name": "old", "workspace_id": "0"},
+        {"job_name": "old", "workspace_id": "0"},
         lambda our, _: our.name_is_taken("old"),
     ),
-    "ShowTrainingJobFlavors": (lambda _: {"flavor_type": "GPU"}, lambda our, _: our.catalog.flavors("GPU")),
-    "ShowTrainingJobEngines": (lambda _: {}, lambda our, _: our.catalog.engines()),
+    "ShowTrainingJobFlavors": ({"flavor_type": "GPU"}, lambda our, _: our.catalog.flavors("GPU")),
+    "ShowTrainingJobEngines": ({}, lambda our, _: our.catalog.engines()),
     "ShowTrainingQuotas": (
-        lambda _: {"resource": "job-num", "user_id": "me"},
+        {"resource": "job-num", "user_id": "me"},
         lambda our, _: our.catalog.quotas("job-num", "me"),
     ),
-    "ListTrainingJobEvents": (
-        lambda job_id: {**of_job(job_id), **EVENTS},
-        lambda our, job_id: our.logs.events(job_id, **EVENTS),
-    ),
-    "ListTrainingJobTasks": (
-        lambda job_id: {**of_job(job_id), "schedule_count": 1},
-        lambda our, job_id: our.logs.tasks(job_id, 1),
-    ),
-    "ListTrainingJobStages": (of_job, lambda our, job_id: our.logs.stages(job_id)),
-    "ShowTrainingJobLogsPreview": (of_worker, lambda our, job_id: our.logs.preview(job_id, "worker-0")),
+    "ListTrainingJobEvents": ({**OF_JOB, **EVENTS}, lambda our, job_id: our.logs.events(job_id, **EVENTS)),
+    "ListTrainingJobTasks": ({**OF_JOB, "schedule_count": 1}, lambda our, job_id: our.logs.tasks(job_id, 1)),
+    "ListTrainingJobStages": (OF_JOB, lambda our, job_id: our.logs.stages(job_id)),
+    "ShowTrainingJobLogsPreview": (OF_WORKER, lambda our, job_id: our.logs.preview(job_id, "worker-0")),
     "ShowTrainingJobLogsFromAom": (
-        lambda job_id: {**of_worker(job_id), **LINES},
+        {**OF_WORKER, **LINES},
         lambda our, job_id: our.logs.lines(job_id, "worker-0", **LINES),
     ),
-    "ShowTrainingJobMetrics": (of_worker, lambda our, job_id: our.logs.metrics(job_id, "worker-0")),
+    "ShowTrainingJobMetrics": (OF_WORKER, lambda our, job_id: our.logs.metrics(job_id, "worker-0")),
     "CreateTrainJobTags": (
-        lambda job_id: {
-            **of_job(job_id),
-            "body": sdk.CreateTmsTagsRequest(tags=[sdk.TmsTag(key="a", value="新")]),
-        },
+        {**OF_JOB, "body": sdk.CreateTmsTagsRequest(tags=[sdk.TmsTag(key="a", value="新")])},
         lambda our, job_id: our.tags.add(job_id, {"a": "新"}),
     ),
     "DeleteTrainJobTags": (
-        lambda job_id: {
-            **of_job(job_id),
-            "body": sdk.DeleteTmsTagsRequest(tags=[sdk.TmsTagForDeletion(key="team")]),
-        },
+        {**OF_JOB, "body": sdk.DeleteTmsTagsRequest(tags=[sdk.TmsTagForDeletion(key="team")])},
         lambda our, job_id: our.tags.remove(job_id, ["team"]),
     ),
-    "ShowTrainJobTags": (of_job, lambda our, job_id: our.tags.of_job(job_id)),
-    "ListTrainingJobTags": (lambda _: {"limit": 1000, "offset": 0}, lambda our, _: our.tags.of_project()),
+    "ShowTrainJobTags": (OF_JOB, lambda our, job_id: our.tags.of_job(job_id)),
+    "ListTrainingJobTags": ({"limit": 1000, "offset": 0}, lambda our, _: our.tags.of_project()),
     "ListTrainingJobsByTags": (
-        lambda _: {
+        {
             "limit": 1000,
             "offset": 0,
             "body": sdk.ResourceInstancesFilterReq(
@@ -254,7 +242,7 @@ PAIRS: dict[str, tuple[Request, Callable[[ModelArtsBackend, str], object]]] = {
         lambda our, _: our.tags.find({"team": ["vision", "nlp"]}),
     ),
     "CountTrainingJobsByTags": (
-        lambda _: {
+        {
             "body": sdk.CountResourceInstancesReq(
                 workspace_id="0", tags=[sdk.CountResourceInstancesReqTags(**VISION)]
             )
