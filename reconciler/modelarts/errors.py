@@ -149,8 +149,11 @@ def read_error(content: bytes, redact: Callable[[str], str] = str) -> ErrorBody:
     for level in (level for level in levels if isinstance(level, dict)):
         code, message = _first(level, "error_code", "errorCode", "code"), _first(level, *_MESSAGES)
         if code or message:
+            known = _NO_CODE.sub("", code)
+            # A known code is no secret, and decides what the failure means.
+            is_known = canonical_code(known) in CODES
             return ErrorBody(
-                _code(code, redact),
+                known if is_known else redact(_NO_CODE.sub("", redact(code)))[:64],
                 harmless(message or _first(level, "title") or code, redact=redact),
                 harmless(_first(level, "error_solution"), redact=redact),
                 harmless(_first(level, "request_id") or _first(body, "request_id"), 128, redact),
@@ -168,12 +171,6 @@ def _first(level: Mapping[str, Any], *names: str) -> str:
         if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
             return str(value)
     return ""
-
-
-def _code(text: str, redact: Callable[[str], str]) -> str:
-    code = _NO_CODE.sub("", text)
-    # A known code is no secret, and decides what the failure means.
-    return code if canonical_code(code) in CODES else redact(_NO_CODE.sub("", redact(text)))[:64]
 
 
 def _quote(text: str, redact: Callable[[str], str]) -> str:

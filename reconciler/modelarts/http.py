@@ -512,9 +512,23 @@ class ServiceSession:
 
     def _unanswered(self, error: Exception, *, has_begun: bool) -> Unanswered:
         reason: BaseException = error
-        while isinstance(inner := _inner(reason), BaseException) and inner is not reason:
+        while True:
+            nested = (one for one in reversed(reason.args) if isinstance(one, BaseException))
+            inner = getattr(reason, "reason", None) or next(nested, None)
+            if not isinstance(inner, BaseException) or inner is reason:
+                break
             reason = inner
-        why = harmless(_words_of(reason), 300, self._redact)
+        said = reason
+        if isinstance(said, urllib3.exceptions.NewConnectionError) and isinstance(said.__cause__, OSError):
+            # The system's own words, and not the library's around them.
+            said = said.__cause__
+        words = str(said)
+        if isinstance(said, urllib3.exceptions.HTTPError) and len(said.args) > 1:
+            # The other arguments are the library's own objects.
+            words = next((part for part in reversed(said.args) if isinstance(part, str)), words)
+        # The library puts its connection in front of what happened.
+        words = re.sub(r"^\w+\(host=.*?\): ", "", words) or type(said).__name__
+        why = harmless(words, 300, self._redact)
         if isinstance(error, requests.exceptions.ProxyError):
             why = f"the proxy: {why}"
         if has_begun:
@@ -527,23 +541,6 @@ class ServiceSession:
 
 #: All that a transport raises.
 _BROKEN = (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError)
-
-
-def _inner(error: BaseException) -> Any:
-    nested = (a for a in reversed(error.args) if isinstance(a, BaseException))
-    return getattr(error, "reason", None) or next(nested, None)
-
-
-def _words_of(reason: BaseException) -> str:
-    if isinstance(reason, urllib3.exceptions.NewConnectionError) and isinstance(reason.__cause__, OSError):
-        # The system's own words, and not the library's around them.
-        reason = reason.__cause__
-    words = str(reason)
-    if isinstance(reason, urllib3.exceptions.HTTPError) and len(reason.args) > 1:
-        # The other arguments are the library's own objects.
-        words = next((part for part in reversed(reason.args) if isinstance(part, str)), words)
-    # The library puts its connection in front of what happened.
-    return re.sub(r"^\w+\(host=.*?\): ", "", words) or type(reason).__name__
 
 
 def _fix_of_clock(skew_s: float | None) -> str | None:

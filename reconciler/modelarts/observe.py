@@ -54,7 +54,12 @@ def read_job(answer: Any) -> ObservedJob | Unreadable:
     phase = status.get("phase")
     is_described = isinstance(description, str | None)
     if not (_is_text(job_id) and _is_text(name) and _is_text(phase) and is_described):
-        return _unreadable(metadata, status)
+        job_id, name, description = map(_text, (job_id, name, description))
+        needed = {"metadata.id": job_id, "metadata.name": name, "status.phase": _text(phase)}
+        wrong = [path for path, value in needed.items() if not value]
+        wrong += [] if is_described else ["metadata.description"]
+        claimed: Marker | None = parse_description(description).marker if description else None
+        return Unreadable(f"{', '.join(wrong)} missing or not text", name or None, job_id or None, claimed)
     # Of other people's jobs nothing is compared or stored, and a thousand of them would take their time.
     if description and MARKER_BEGIN in description and (invalid := find_invalid_value(answer)):
         # These three are shown and compared, so they must be texts like any other.
@@ -79,15 +84,6 @@ def read_job(answer: Any) -> ObservedJob | Unreadable:
 
 def _is_text(value: Any) -> TypeGuard[str]:
     return isinstance(value, str) and value != ""
-
-
-def _unreadable(metadata: dict[str, Any], status: dict[str, Any]) -> Unreadable:
-    job_id, name, description = (_text(metadata.get(key)) for key in ("id", "name", "description"))
-    needed = {"metadata.id": job_id, "metadata.name": name, "status.phase": _text(status.get("phase"))}
-    wrong = [path for path, value in needed.items() if not value]
-    wrong += ["metadata.description"] * (description is None and metadata.get("description") is not None)
-    claimed: Marker | None = parse_description(description).marker if description else None
-    return Unreadable(f"{', '.join(wrong)} missing or not text", name or None, job_id or None, claimed)
 
 
 #: A job has ten levels at most, and numbers of 64 bits.
@@ -115,20 +111,15 @@ def find_invalid_value(answer: dict[str, Any]) -> str | None:
                     below.append(value)
                 elif kind in _NUMBERS and not -_LARGEST < value < _LARGEST:
                     return "a number that is out of range or not finite"
-        if not all(map(str.isascii, texts)) and not _is_unicode("".join(texts)):
-            return "text that is not valid Unicode"
+        if not all(map(str.isascii, texts)):
+            try:
+                "".join(texts).encode()
+            except UnicodeEncodeError:
+                return "text that is not valid Unicode"
         if not below:
             return None
         holders = below
     return f"values nested more deeply than {_DEEPEST} levels"
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _text(value: Any) -> str | None:

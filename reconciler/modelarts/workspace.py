@@ -6,8 +6,8 @@ Source: docs/modelarts.md, "Calls", "Search", "Updates" and "Names".
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
@@ -42,18 +42,13 @@ BATCH = 100
 HUAWEI_ONLY = ("tags", "host_ips", "train_type", "unified_jobs")
 
 
-@contextmanager
-def _no_listener() -> Iterator[Callable[[int], None]]:
-    yield lambda _: None
-
-
 class Workspace:
     """One workspace of one project; safe to call from threads. `reading` is entered when it is read.
 
     A call about a job that does not exist raises `NotFound`.
     """
 
-    reading: ReadingListener = staticmethod(_no_listener)
+    reading: ReadingListener = staticmethod(lambda: nullcontext(lambda _: None))
 
     def __init__(
         self, session: ServiceSession, project_id: str, workspace_id: str = "0", cloud: Cloud = Cloud.HUAWEI
