@@ -168,27 +168,20 @@ def restore_on_signals() -> None:
         number = getattr(signal, name, None)
         # What is ignored from the start on stays so, and what Python itself handles (faulthandler) too.
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _stop_by_signal if name == "SIGTSTP" else _end_by_signal)
+            signal.signal(number, _stop_drawing)
 
 
-def _end_by_signal(number: int, frame: FrameType | None) -> None:
-    remove_temporary_files()
-    _stop_drawing(number)
-
-
-def _stop_by_signal(number: int, frame: FrameType | None) -> None:
-    _stop_drawing(number)
-    # Somebody has let us go on.
-    signal.signal(number, _stop_by_signal)
-    display.resume()
-
-
-def _stop_drawing(number: int) -> None:
+def _stop_drawing(number: int, frame: FrameType | None) -> None:
     """Take away what is drawn, and let the signal do what it does by default."""
+    if number != signal.SIGTSTP:
+        remove_temporary_files()
     display.pause(_DRAWN_LIMIT_S)
     show_cursor()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
+    # Somebody has let us go on, after SIGTSTP.
+    signal.signal(number, _stop_drawing)
+    display.resume()
 
 
 def show_cursor() -> None:
