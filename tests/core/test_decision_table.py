@@ -210,6 +210,11 @@ def check(declared: str, observed: str, remembered: str, expected: str, says: st
     assert not says or any(says in action.explanation for action in plan.actions)
     if remembered and not jobs:  # the service has no such job any more
         assert [(action.before, action.follows) for action in plan.actions] == [(None, None)]
+    if "protect" in f"{declared} {observed}":  # no --force ends it either
+        forced = plan_for(a_stack(desired), *jobs, memory=memory, force=True)
+        assert [spelled(action) for action in forced.actions] == [spelled(one) for one in plan.actions]
+        blocked = [one for one in plan.actions if one.reason is Reason.PROTECTED]
+        assert all("set `protect: false` first" in one.detail for one in blocked)
 
 
 @pytest.mark.parametrize(
@@ -350,6 +355,12 @@ description, edit ignored | description: new, on_change: keep | old text=old | u
 # protection
 edited, protected by its marker | | old protected | blocked protected r1
 edited, protected by its entry | protect: true | old | blocked protected r1
+edited, protected by its entry, replace | on_change: replace, protect: true | old | blocked protected r1
+absent, protected by its marker | absent | protected | blocked protected r1
+absent, protected by its entry | absent protect: true | Running | blocked protected r1
+superseded, protected by its entry | protect: true | old, r2 \
+    | blocked protected r1; update marker_changed r2
+edited and released | protect: false | old protected | blocked protected r1
 protected by its entry | protect: true | Running | update marker_changed r1
 protected by its entry, completed | protect: true | Completed | update marker_changed r1
 protected by its entry, failed | protect: true | Failed | update marker_changed r1

@@ -29,7 +29,7 @@ from reconciler.render.groups import explain_group, fold_alike, look_of_action
 from tests.builders import HOUR, STACK, TARGET, a_job, a_stack, absent, seen
 from tests.core.history import a_memory, past
 from tests.core.test_cost import bounded
-from tests.core.test_decision_table import declared_as, observed_as, plan_for, rows, spelled
+from tests.core.test_decision_table import plan_for
 from tests.core.test_policies import a_policy
 from tests.core.worlds import a_world
 
@@ -535,37 +535,6 @@ def test_unknown_guard_name_is_refused(words: list[str], said: str) -> None:
 
 
 # --- protection
-
-
-@pytest.mark.parametrize(
-    ("declared", "observed", "expected"),
-    rows(
-        """
-# entry or no entry, by the marker or by the manifest
-undeclared | - | protected | blocked protected r1
-absent | absent | protected | blocked protected r1
-absent, by its entry | absent protect: true | Running | blocked protected r1
-edited | | protected old | blocked protected r1
-edited, by its entry | protect: true | old | blocked protected r1
-edited, by its entry, replace | on_change: replace, protect: true | old | blocked protected r1
-superseded | | old protected, r2 | blocked protected r1; keep unchanged r2
-superseded, by its entry | protect: true | old, r2 | blocked protected r1; update marker_changed r2
-# released: an update now, the end in the next plan
-released | absent protect: false | protected | update protection_released r1
-then absent | absent protect: false | Running | terminate state_absent r1
-released and edited | protect: false | old protected | blocked protected r1
-""",
-        4,
-    ),
-)
-@pytest.mark.parametrize("force", [False, True])
-def test_protected_job_is_never_terminated(declared: str, observed: str, expected: str, force: bool) -> None:
-    desired = declared_as(declared.strip("-"))
-    stack = a_stack(a_job("other"), *([] if declared == "-" else [desired]))
-    actions = plan_for(stack, *observed_as(observed, desired), force=force).actions
-    assert [spelled(one) for one in actions if one.key == "a"] == expected.split("; ")
-    blocked = [one for one in actions if one.action is Action.BLOCKED]
-    assert all("set `protect: false` first" in one.detail for one in blocked)
 
 
 def test_destroy_is_exempt_from_guards_and_keeps_protected_jobs() -> None:
