@@ -18,7 +18,7 @@ from reconciler.decide.outcome import EventType, Step, Waited, WaitEnd
 from reconciler.decide.plan import EVERY_GUARD, Action
 from reconciler.emulator import Effect, Fault
 from reconciler.errors import Diagnostic
-from reconciler.records.recording import Recording, StackLock
+from reconciler.records.recording import Recording
 from tests.apply.service import CREATE, FIND, PROJECT, STOP, Service, a_service, marker
 from tests.apply.test_rollout import PIPELINE, RUNS_S, Told, needing, rollout
 from tests.builders import STACK, TARGET, a_job, a_stack
@@ -327,48 +327,21 @@ def test_step_waits_for_a_lock_held_by_another_process_and_warns_once(
     assert created_s >= service.job("a").create_ms / 1000 + 48
 
 
-class Away(StackLock):
-    """A lock whose store cannot be reached for a while."""
-
-    until_s = 0.0
-
-    def take(self) -> None:
-        if self._recording.clock.now() < self.until_s:
-            raise RecordsUnavailable(Diagnostic("the record store cannot be read", "it is unavailable"))
-        super().take()
-
-
-def test_unavailable_record_store_between_steps_does_not_end_the_wait(
-    service: Service, open_recording: OpenRecording
+@pytest.mark.parametrize("away", ["reading", "writing"])
+def test_records_unavailable_for_a_minute_do_not_end_the_wait(
+    service: Service, open_recording: OpenRecording, away: str
 ) -> None:
-    recording = open_recording()
-    lock = Away(recording, Scope.of(STACK, TARGET), service.stop.set)
-    lock.take()
-    lock.until_s = service.time.now() + 60
-    told = rollout(service, *PIPELINE[:2], recording=recording, lock=lock)
-    lock.release()
-    assert told.ends == {"a": "reached", "b": "reached"}
-    assert service.job("b").create_ms / 1000 >= lock.until_s
-    recording.close()
+    recording, back_s = open_recording(), service.time.now() + 68
 
+    def is_away() -> None:
+        raise RecordsUnavailable(Diagnostic("the record store cannot be read", "it is unavailable"))
 
-class AwayRecords(Recording):
-    """Records whose store cannot be read for a while."""
-
-    until_s = 0.0
-
-    def reading(self) -> Any:
-        if self.clock.now() < self.until_s:
-            raise RecordsUnavailable(Diagnostic("the record store cannot be read", "it is unavailable"))
-        return super().reading()
-
-
-def test_temporarily_unreadable_history_does_not_end_the_wait(service: Service, tmp_path: Path) -> None:
-    recording = AwayRecords(None, tmp_path, service.time)
-    service.time.at(8, lambda: setattr(recording, "until_s", service.time.now() + 60))
+    service.time.at(8, lambda: setattr(recording, away, is_away))
+    service.time.at(68, lambda: delattr(recording, away))
     told = rollout_under_lock(service, recording, *PIPELINE[:2])
     assert told.ends == {"a": "reached", "b": "reached"}
     assert service.asked(CREATE) == 2
+    assert service.job("b").create_ms / 1000 >= back_s
 
 
 def test_journal_refuses_a_call_after_the_lock_was_released(
