@@ -47,36 +47,17 @@ FIELDS = tuple(row for row in ROWS if row.path == row.place)
 OTHER_SPELLINGS = tuple(row for row in ROWS if row.path != row.place)
 
 
-class NoPlace(AssertionError):
-    """A model has no place for a field."""
-
-
 def kind_of(model: type[BaseModel], path: str) -> Any:
-    """The type of what stands at a path.
-
-    Raises:
-        NoPlace: nothing does.
-    """
+    """The type of what stands at a path; None where a model has no place for it."""
     kind: Any = model
     for part in path.split("."):
         name = part.rstrip("[]")
         if not (isinstance(kind, type) and issubclass(kind, BaseModel)) or name not in kind.model_fields:
-            raise NoPlace(f"{model.__name__} has no place for {path}: {kind} has no {name}")
+            return None
         kind = _present(kind.model_fields[name].annotation)
         for _ in range(part.count("[]")):
-            if get_origin(kind) is not tuple:
-                raise NoPlace(f"{model.__name__} has no list at {part} of {path}, but {kind}")
-            kind = _present(get_args(kind)[0])
+            kind = _present(get_args(kind)[0]) if get_origin(kind) is tuple else None
     return kind
-
-
-def has_place(model: type[BaseModel], path: str) -> bool:
-    """Whether something stands at a path."""
-    try:
-        kind_of(model, path)
-    except NoPlace:
-        return False
-    return True
 
 
 def _present(kind: Any) -> Any:

@@ -19,7 +19,7 @@ from reconciler.modelarts.inprocess import connect_inprocess
 from reconciler.modelarts.job_models import ActionBody, Jobs
 from tests.modelarts.building import PROJECT, an_answer
 from tests.modelarts.conftest import LocalBackend
-from tests.modelarts.documented import has_place
+from tests.modelarts.documented import kind_of
 from tests.modelarts.serving import Canned
 
 
@@ -152,7 +152,7 @@ def test_update_sends_only_the_given_fields() -> None:
 
 def test_update_accepts_the_mutable_fields_only() -> None:
     wanted = {path for path in mutable_paths() if path != ("description",)}
-    found = {path for path in wanted if has_place(UpdateBody, ".".join(path))}
+    found = {path for path in wanted if kind_of(UpdateBody, ".".join(path))}
     assert found == wanted
     with pytest.raises(ValueError, match="Extra inputs"):
         UpdateBody(spec={"resource": {"node_count": 2}})
