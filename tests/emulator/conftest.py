@@ -43,15 +43,12 @@ def a_job(name: str = "resnet50-r1", edits: dict[str, Any] | None = None) -> dic
 
 
 class Api(Client):
-    """A client of the emulator in the same process, and what is behind it."""
-
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.app = create_app(store, control=True)
         self.store, self.clock = store, clock
         super().__init__(self.app)
 
     def create(self, name: str = "resnet50-r1", edits: dict[str, Any] | None = None) -> str:
-        """Create a job; return its id."""
         response = self.post("/v2/project/training-jobs", json=a_job(name, edits))
         assert response.status_code == 201, response.text
         return str(response.json["metadata"]["id"])

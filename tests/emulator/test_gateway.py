@@ -57,7 +57,6 @@ def test_signature_equals_the_reference_vectors(request_: SignedRequest, signatu
 
 
 def signed(request: SignedRequest, **changes: str) -> SignedRequest:
-    """Sign a request, then change a header."""
     names = sorted(request.headers)
     signature = sign(canonical_request(request, names), request.headers["x-sdk-date"], SECRET)
     authorization = f"SDK-HMAC-SHA256 Access={ACCESS}, SignedHeaders={';'.join(names)}, Signature={signature}"
@@ -184,8 +183,6 @@ RIGHT, WRONG = "right", "wrong"
 
 
 class Gate:
-    """A service that asks for signatures, at a time that stands still."""
-
     def __init__(self, store: Store, **more: Any) -> None:
         self.now = NOW
         app = create_app(store, access_key=ACCESS, secret_key=SECRET, now=lambda: self.now, **more)

@@ -159,7 +159,6 @@ def test_file_of_an_older_version_is_brought_up_to_date(tmp_path: Path) -> None:
 
 
 def make_old(store: Store) -> None:
-    """Take from a file what its first version did not have."""
     dropped = {
         "TRIGGER": ("job_added", "job_moved", "job_removed"),
         "TABLE": ("counts", "name_ends", "letters"),

@@ -205,7 +205,6 @@ EVERYTHING: dict[str, Any] = {
 
 
 def both(store: Store, cloud: str, **edits: Any) -> list[dict[str, Any]]:
-    """The answers about two jobs that were asked for alike."""
     client = Client(create_app(store, cloud=cloud))
     made = [body_of(client.post(JOBS, json=a_job(name, EVERYTHING | edits))) for name in ("one", "two")]
     answers = [body_of(client.get(f"{JOBS}/{job['metadata']['id']}")) for job in made]

@@ -133,7 +133,6 @@ ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def served(*options: str) -> Iterator[str]:
-    """`reconciler emulator serve` with options; yield its URL."""
     process = subprocess.Popen(
         [sys.executable, "-m", "reconciler", "emulator", "serve", *options],
         stdout=subprocess.PIPE,

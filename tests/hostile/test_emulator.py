@@ -34,7 +34,6 @@ def store() -> Iterator[Store]:
 
 
 def environ_of(method: str, path: bytes, query: str = "", body: bytes = b"", **headers: str) -> Environ:
-    """A request as a server hands it on, whatever it holds."""
     return {
         "REQUEST_METHOD": method,
         "SCRIPT_NAME": "",
@@ -124,7 +123,6 @@ def _places(tree: Any, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 
 def _changed(tree: Any, chance: random.Random) -> Any:
-    """A body with something else in one place, or one member more."""
     tree = copy.deepcopy(tree)
     place = chance.choice(list(_places(tree)))
     if not place:
@@ -150,7 +148,6 @@ NO_JSON = (b"", b"[" * 100_000, b"{", b"\xff", b"null")
 
 
 def odd_request(chance: random.Random, job_ids: list[str]) -> Environ:
-    """A request of a route, with one thing or several wrong."""
 
     def is_odd(share: float) -> bool:
         return chance.random() < share

@@ -12,8 +12,6 @@ MARKER = "reconciler.vision.resnet50.r1.a3f9a2c1b7d4e"
 
 
 class StoppedClock:
-    """Time as a value: sleeping moves it and is written down."""
-
     def __init__(self, now_s: float = 1_786_000_000.0) -> None:
         self.now_s = now_s
         self.slept: list[float] = []
@@ -27,7 +25,6 @@ class StoppedClock:
 
 
 def a_body(name: str = "resnet50", description: str = "") -> dict[str, Any]:
-    """A create body."""
     return {
         "kind": "job",
         "metadata": {"name": name, "workspace_id": "0", "description": description},

@@ -19,29 +19,24 @@ from tests.modelarts.locations import EMULATED, Place, emulated, live, live_vari
 
 
 class LocalBackend(ModelArtsBackend):
-    """A backend on the emulator, without a socket."""
-
     def __init__(self, emulator: Application, clock: StoppedClock | None = None) -> None:
         self.emulator = emulator
         options = SessionOptions(clock=clock, make_adapter=lambda: WsgiAdapter(emulator))
         super().__init__(ServiceSession("http://localhost", Anonymous(), options), PROJECT)
 
     def add(self, *names: str) -> list[str]:
-        """Create jobs behind the back of the backend; return their ids."""
         with self.emulator.store.database.transaction(write=True):
             return [self.emulator.store.create(PROJECT, a_body(name)).id for name in names]
 
 
 @pytest.fixture
 def emulator() -> Iterator[Application]:
-    """The service, with a clock that stands still until a test advances it."""
     with Store(clock=ManualClock()) as store:
         yield create_app(store, project_id=PROJECT)
 
 
 @pytest.fixture
 def clock() -> StoppedClock:
-    """The client's clock: sleeping moves it, and takes no time."""
     return StoppedClock()
 
 

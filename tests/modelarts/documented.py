@@ -61,14 +61,12 @@ def kind_of(model: type[BaseModel], path: str) -> Any:
 
 
 def _present(kind: Any) -> Any:
-    """The type without None, of a number the first one."""
     if get_origin(kind) in {Union, types.UnionType}:
         return next(one for one in get_args(kind) if one is not type(None))
     return _present(get_args(kind)[0]) if hasattr(kind, "__metadata__") else kind
 
 
 def sample(kind: Any) -> Any:
-    """A value of a type, as JSON has it."""
     if get_origin(kind) is Literal:
         return get_args(kind)[0]
     if get_origin(kind) is dict:
@@ -79,7 +77,6 @@ def sample(kind: Any) -> Any:
 
 
 def put(document: dict[str, Any], path: str, value: Any) -> None:
-    """Write a value into a document; what lies between is made, with one item in each list."""
     *parents, last = path.split(".")
     holder = document
     for part in parents:
@@ -91,7 +88,6 @@ def put(document: dict[str, Any], path: str, value: Any) -> None:
 
 
 def at(document: Any, path: str) -> Any:
-    """What stands at a path; of a list its first item."""
     for part in path.split("."):
         document = document[part.rstrip("[]")]
         for _ in range(part.count("[]")):
@@ -100,7 +96,6 @@ def at(document: Any, path: str) -> Any:
 
 
 def whole(message: str) -> dict[str, Any]:
-    """A message with each documented field in it."""
     return copy.deepcopy(_whole(message))
 
 
@@ -114,7 +109,6 @@ def _whole(message: str) -> dict[str, Any]:
 
 
 def extras(value: Any, path: str = "") -> Iterator[str]:
-    """The paths of all that a read object holds beside its fields."""
     if isinstance(value, BaseModel):
         yield from (f"{path}.{name}".lstrip(".") for name in value.model_extra or ())
         for name in type(value).model_fields:

@@ -53,22 +53,18 @@ class Place:
     template: Mapping[str, Any] | None = None
 
     def name(self, name: str) -> str:
-        """A name that is free here."""
         return self.prefix + name
 
     def body(self, name: str = "resnet50", description: str = "") -> dict[str, Any]:
-        """A create body that this place takes."""
         body = a_body(self.name(name), description)
         if self.template:
             body |= {k: copy.deepcopy(self.template[k]) for k in ("kind", "algorithm", "spec")}
         return body
 
     def create(self, name: str = "resnet50", description: str = "") -> ObservedJob:
-        """Create a job."""
         return self.backend.create(self.body(name, description))
 
     def ours(self) -> list[ObservedJob]:
-        """The jobs of this test, oldest first."""
         return [job for job in self.backend.observe().jobs if job.name.startswith(self.prefix)]
 
     def directed(self, why: str) -> Application:
@@ -89,7 +85,6 @@ class Place:
         raise AssertionError("it never came to be so")
 
     def is_gone(self, job_id: str) -> bool:
-        """Whether a job is not there any more."""
         try:
             self.backend.details(job_id)
         except NotFound:
@@ -99,7 +94,6 @@ class Place:
 
 @contextmanager
 def emulated(kind: str) -> Iterator[Place]:
-    """Open the emulator, called in one of the ways of `EMULATED`."""
     cloud = "otc" if kind == "otc" else "huawei"
     secured: dict[str, Any] = {"token": TOKEN}
     environ = {"MODELARTS_AUTH_TOKEN": TOKEN}
@@ -119,7 +113,6 @@ def emulated(kind: str) -> Iterator[Place]:
 
 
 def live_variables_missing(environ: Mapping[str, str]) -> list[str]:
-    """What has to be set before the live service is asked."""
     return [name for name in LIVE_VARIABLES if not environ.get(name)]
 
 

@@ -85,7 +85,6 @@ def a_request(connection: socket.socket) -> bytes:
 
 @contextmanager
 def nobody() -> Iterator[str]:
-    """Yield the URL of a port where nobody listens."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"

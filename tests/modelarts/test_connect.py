@@ -154,8 +154,6 @@ def test_connected_backend_has_endpoint_project_and_credentials() -> None:
 
 
 class Frozen(Clock):
-    """The time of this machine."""
-
     def now(self) -> float:
         return 1.0
 

@@ -124,7 +124,6 @@ def test_search_reads_all_pages_in_either_order(place: Place) -> None:
 
 
 def three_jobs(place: Place) -> dict[str, ObservedJob]:
-    """Jobs a, b and ab; b is terminated."""
     made = {name: place.create(name) for name in ("a", "b", "ab")}
     place.backend.terminate(made["b"].id)
     place.wait(lambda: place.backend.details(made["b"].id).phase is Phase.TERMINATED)
@@ -280,7 +279,6 @@ CALLS: dict[str, Callable[[ModelArtsBackend, str], object]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 def test_unknown_job_raises_not_found(place: Place, call: str) -> None:
-    """The service says 400 for it, never 404; what cannot be an id is not sent."""
     for job_id in (NOBODY, "..", "a/b", "", "batch-delete", "../x"):
         with pytest.raises(NotFound) as refusal:
             CALLS[call](place.backend, job_id)
@@ -301,7 +299,6 @@ def a_running_job(place: Place) -> str:
 
 
 def refused_on_otc(place: Place, call: Callable[[], object]) -> bool:
-    """Whether this is Open Telekom Cloud, which does not support `call`."""
     if place.backend.cloud is not Cloud.OTC:
         return False
     with pytest.raises(Rejected, match="does not support"):

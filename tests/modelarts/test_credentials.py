@@ -137,8 +137,6 @@ def test_signer_is_imported_only_for_signing() -> None:
 
 
 class LoggedIn:
-    """A service that answers so, and a session to it with a login to an IAM."""
-
     def __init__(self, clock: StoppedClock, *answers: Any, iam: Iam | None = None) -> None:
         self.iam, self.app = iam or Iam(), Canned(*answers or [(200, "{}")])
         to_iam = SessionOptions(make_adapter=lambda: WsgiAdapter(self.iam), clock=clock)

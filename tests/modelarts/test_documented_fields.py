@@ -296,7 +296,6 @@ def test_fields_read_by_the_vendor_sdk_have_a_place(name: str) -> None:
 
 
 def _of_the_sdk(sdk: Any, kind: str, above: tuple[str, ...] = ()) -> Any:
-    """An answer with every field that a class of the SDK has."""
     if found := re.fullmatch(r"list\[(.*)]", kind):
         return [_of_the_sdk(sdk, found[1], above)]
     shape = getattr(sdk, kind, None)

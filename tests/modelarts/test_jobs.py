@@ -24,7 +24,6 @@ from tests.modelarts.serving import Canned
 
 
 def answering(*answers: object, cloud: Cloud = Cloud.HUAWEI) -> tuple[Jobs, Canned]:
-    """The jobs of a service that answers so, whatever it is asked."""
     app = Canned(*((200, json.dumps(answer)) for answer in answers))
     return connect_inprocess(app, project_id=PROJECT, cloud=cloud).jobs, app
 

@@ -32,7 +32,6 @@ SLOW = 0.3
 
 
 def jobs(count: int, first: int = 0) -> list[dict[str, Any]]:
-    """Jobs named and identified by their number."""
     return [
         an_answer(metadata__id=f"id-{n:04}", metadata__name=f"job-{n}") for n in range(first, first + count)
     ]

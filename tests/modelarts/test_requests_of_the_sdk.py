@@ -36,8 +36,6 @@ TEXT = 'first, 新 ä/é & "quotes"'
 
 
 class Sent(NamedTuple):
-    """One request, as the server received it."""
-
     method: str
     path: str
     query: list[tuple[str, str]]
@@ -46,7 +44,6 @@ class Sent(NamedTuple):
 
     @property
     def request(self) -> tuple[Any, ...]:
-        """What has to be equal."""
         return self[:4]
 
 
@@ -59,7 +56,6 @@ class Recorder:
         self.answer: Any = None
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Serve one request."""
         data = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         environ["wsgi.input"] = io.BytesIO(data)
         headers = {
@@ -76,7 +72,6 @@ class Recorder:
         return [answer]
 
     def record(self, call: Callable[[str], object]) -> Sent:
-        """Let a job run, call with its id, and return the one request that came."""
         with Store(clock=ManualClock()) as store:
             self.app = create_app(store, project_id=PROJECT, access_key=ACCESS_KEY, secret_key=SECRET_KEY)
             job_id = store.create(PROJECT, a_body("old")).id
@@ -92,8 +87,6 @@ class Recorder:
 
 
 class Sides(NamedTuple):
-    """Two clients of one service."""
-
     recorder: Recorder
     client: Any
     backend: ModelArtsBackend
@@ -114,7 +107,6 @@ class Sides(NamedTuple):
         return self.recorder.record(ask)
 
     def sent_for(self, operation: str) -> tuple[Sent, Sent]:
-        """What the SDK sends for an operation, and what we send."""
         ours = self.recorder.record(lambda job_id: PAIRS[operation][1](self.backend, job_id))
         return self.by_sdk(operation), ours
 
@@ -125,7 +117,6 @@ def method_of(operation: str) -> str:
 
 @pytest.fixture(scope="module")
 def sides() -> Iterator[Sides]:
-    """The vendor's SDK and our backend, with the same access key."""
     recorder = Recorder()
     with running(recorder) as url:
         credentials = BasicCredentials(ACCESS_KEY, SECRET_KEY, PROJECT)
@@ -317,7 +308,6 @@ def test_sdk_is_accepted_with_the_right_credentials_only(secret_key: str, token:
 
 
 def unread(value: Any, answer: Any, path: str = "") -> Iterator[str]:
-    """The paths of an answer that the SDK did not read."""
     if isinstance(answer, list):
         value = getattr(value, "body", value)
         for inner, part in zip(value or [None] * len(answer), answer, strict=True):

@@ -35,8 +35,6 @@ bodies = st.none() | st.dictionaries(texts, texts | st.integers() | st.none() | 
 
 
 class Call(NamedTuple):
-    """One call, as plain data."""
-
     method: str
     segments: tuple[str, ...]
     query: dict[str, Any]
@@ -55,7 +53,6 @@ calls = st.builds(
 
 
 def ours(call: Call) -> Request:
-    """The request as our backend builds it, signed."""
     content = None if call.body is None else json_bytes(call.body)
     path = "/".join([f"/v2/{PROJECT}", *(quote(segment, safe="") for segment in call.segments)])
     kind = {} if content is None else {"Content-Type": JSON}
@@ -94,7 +91,6 @@ class OfTheVendor(Client):  # type: ignore[misc]
         return parsed
 
     def signed(self, call: Call) -> Any:
-        """The request that it would send at `NOW`."""
         names = [f"p{n}" for n in range(len(call.segments))]
         content = None if call.body is None else json_bytes(call.body).decode()
         path = "/".join(["/v2/{project_id}", *(f"{{{name}}}" for name in names)])
@@ -135,7 +131,6 @@ def test_signed_headers_equal_those_of_the_vendor_client(call: Call) -> None:
 
 
 def as_received(request: Request) -> SignedRequest:
-    """What a server sees of a request."""
     return SignedRequest(
         request.method,
         unquote(request.path),
