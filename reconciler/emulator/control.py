@@ -54,8 +54,6 @@ class ResponseLost(Exception):
 
 
 class Effect(StrEnum):
-    """The effect of a fault on a request."""
-
     # Answer `status` and `code`; the request has no effect, or had it (a gateway timeout).
     ANSWER = "answer"
     ANSWER_AFTER = "answer_after"
@@ -113,7 +111,6 @@ class Fault:
             raise ValueError("shift is a whole number of jobs, and not 0")
 
     def is_for(self, method: str, operation: str, path: str, body: bytes = b"") -> bool:
-        """Say whether the fault is for such a request."""
         is_chosen = self.method in {None, method} and self.operation in {None, operation}
         if not is_chosen or (self.path is not None and not _matches(self.path, path)):
             return False
@@ -205,12 +202,10 @@ class Faults:
         self.add(*faults)
 
     def add(self, *faults: Fault) -> None:
-        """Add faults behind those that are there."""
         with self._lock:
             self._faults += map(_CountedFault, faults)
 
     def clear(self) -> None:
-        """Remove every fault."""
         with self._lock:
             self._faults.clear()
 

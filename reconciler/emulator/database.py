@@ -138,12 +138,10 @@ class JobDatabase:
         return int(self.one("PRAGMA user_version")[0])
 
     def run(self, sql: str, values: tuple[Any, ...] | dict[str, Any] = ()) -> int:
-        """Run one statement; return the number of rows it changed."""
         with self._lock:
             return self._connection.execute(sql, values).rowcount
 
     def one(self, sql: str, values: tuple[Any, ...] = ()) -> Any:
-        """Return the first row, None if there is none."""
         with self._lock:
             return self._connection.execute(sql, values).fetchone()
 
@@ -167,7 +165,6 @@ class JobDatabase:
             self._connection.execute("COMMIT")
 
     def close(self) -> None:
-        """Close the file. Closing twice does nothing."""
         with self._lock:
             self._connection.close()
 
@@ -248,5 +245,4 @@ class SharedClock(EmulatorClock):
 
 
 def wall_ms() -> int:
-    """Return the real time."""
     return time.time_ns() // 1_000_000

@@ -62,7 +62,6 @@ class ApiRequest:
         return self.settings.strict_catalogue
 
     def text(self, job: Job) -> str:
-        """Return a job as JSON, as this cloud returns it."""
         if not (job.is_variant and self.settings.cloud == "otc"):
             return job.text
         response = json.loads(job.text)

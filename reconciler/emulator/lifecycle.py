@@ -98,7 +98,6 @@ class Life:
         return life
 
     def enter(self, phase: str, secondary: str, at_ms: int, steps: tuple[LifecycleStep, ...]) -> Life:
-        """Return the life in another phase from `at_ms` on."""
         started, ended = self.started_ms, self.ended_ms
         if phase == "Running":
             started, ended = started or at_ms, 0
@@ -161,7 +160,6 @@ class Life:
 
 
 def new_life(now_ms: int, durations: Durations, outcome: RunOutcome) -> Life:
-    """Return the life of a job that is created now."""
     first = LifecycleStep(now_ms, "Creating", "Creating")
     return Life("Creating", "Creating", _steps_after("Creating", now_ms, durations, outcome), past=(first,))
 

@@ -179,7 +179,6 @@ def metrics(request: ApiRequest) -> ApiResponse:
 
 
 def _log(job: Job, task: str) -> list[str]:
-    """Return one line for every ten seconds that the job has run."""
     count = min(job.status["duration"] // 1000 // _LINE_S + 1, 10_000)
     return [
         f"[{_iso(job.life.started_ms + index * _LINE_S * 1000)}] [{task}] step {index}"

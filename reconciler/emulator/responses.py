@@ -93,7 +93,6 @@ def status(life: Life, node_count: int, now_ms: int, reserved_hours: int | None 
 
 
 def task_names(node_count: int) -> list[str]:
-    """Return the names of a job's tasks: one worker a node."""
     return [f"worker-{index}" for index in range(node_count)]
 
 
@@ -268,7 +267,6 @@ def vary_status(status: dict[str, Any]) -> dict[str, Any]:
 
 
 def vary_filled(response: dict[str, Any]) -> None:
-    """Change what the service filled in to its variant."""
     response["metadata"].pop("ai_project", None)
     algorithm, spec = response.get("algorithm") or {}, response.get("spec") or {}
     if engine := algorithm.get("engine"):

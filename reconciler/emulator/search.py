@@ -25,8 +25,6 @@ WINDOW_MS = 31 * 24 * 3_600_000
 
 
 class FilterKey(NamedTuple):
-    """A filter key: the column it reads, and the operators it takes."""
-
     column: str
     operators: frozenset[str]
 
@@ -90,7 +88,6 @@ class SearchRequest:
 
     @property
     def skipped(self) -> int:
-        """How many jobs stand before the page."""
         return max(0, self.offset * (1 if self.counts_items else self.limit) + self.shift)
 
 

@@ -60,7 +60,6 @@ class Job:
 
     @property
     def text(self) -> str:
-        """The whole job as JSON, as the service returns it."""
         return self.head + dump_json(self.status) + self.tail
 
 
@@ -172,7 +171,6 @@ class Store:
         self.user_name = user_name
 
     def close(self) -> None:
-        """Close the file."""
         self.database.close()
 
     def __enter__(self) -> Store:
@@ -226,7 +224,6 @@ class Store:
             return self._read(project, job_id, now)
 
     def get(self, project: str, job_id: str) -> Job:
-        """Return one job."""
         now = self._catch_up()
         return self._read(project, job_id, now)
 
@@ -300,7 +297,6 @@ class Store:
         return self.database.one(sql, (project, workspace_id, name.lower())) is not None
 
     def count(self, project: str) -> int:
-        """Return the number of jobs of a project."""
         sql = "SELECT coalesce(sum(jobs), 0) FROM counts WHERE project = ?"
         return int(self.database.one(sql, (project,))[0])
 
@@ -319,7 +315,6 @@ class Store:
                 self.database.run("DELETE FROM tags WHERE job_id = ? AND key = ?", (job_id, key))
 
     def tags(self, project: str, job_id: str) -> dict[str, str]:
-        """Return the tags of a job, values by key."""
         self.get(project, job_id)
         return dict(map(tuple, self.database.all("SELECT key, value FROM tags WHERE job_id = ?", (job_id,))))
 
@@ -344,7 +339,6 @@ class Store:
     # ── what a test may do to it ───────────────────────────────────────────────────────────────
 
     def jobs(self) -> list[Job]:
-        """Return every job of every project, oldest first."""
         now = self._catch_up()
         return [self._job(row, now) for row in self.database.all("SELECT * FROM jobs ORDER BY seq")]
 

@@ -311,7 +311,6 @@ def check_update(update: Mapping[str, Any], cloud: str) -> None:
 
 
 def check_phase(update: Mapping[str, Any], phase: str) -> None:
-    """Refuse an update of what a job in this phase keeps."""
     is_ending = phase == "Terminating"
     refuse_if(is_ending, "The job is being terminated and cannot be changed.", "ModelArts.2858")
     for field in FIELDS:

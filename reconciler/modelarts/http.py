@@ -127,7 +127,6 @@ class ServiceResponse(NamedTuple):
             raise self.unreadable(str(problem)) from None
 
     def unreadable(self, why: str) -> UnreadableAnswer:
-        """Return the failure for an answer that is not what it should be."""
         request_id = harmless(self.headers.get("X-Request-Id", ""), 128, self.redact)
         return UnreadableAnswer(why, status=self.status, request_id=request_id)
 
@@ -341,7 +340,6 @@ class ServiceSession:
         return None if date_s is None else now_s - date_s
 
     def close(self) -> None:
-        """Close all connections."""
         for adapter in self._adapters:
             adapter.close()
 

@@ -211,7 +211,6 @@ class ReportedJob(Lenient):
 
     @classmethod
     def of(cls, job: ObservedJob) -> Self:
-        """Read the whole answer about a job."""
         return cls.model_validate(job.body)
 
     @model_validator(mode="before")
@@ -245,7 +244,6 @@ class RequestModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     def body(self) -> dict[str, Any]:
-        """The JSON object that is sent."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 

@@ -165,7 +165,6 @@ class Moment(NamedTuple):
         return cls((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
 
     def at_s(self, now_s: float) -> float:
-        """Seconds since 1970."""
         return now_s - self.seconds if self.is_ago else self.seconds
 
 
@@ -192,7 +191,6 @@ class JobFilters(NamedTuple):
 
     @property
     def is_in_parts(self) -> bool:
-        """Whether one search covers 31 days only."""
         return bool(self.tags or self.host_ips)
 
     @property

@@ -44,7 +44,6 @@ class Login(NamedTuple):
         return f"Login({self.username!r}, {self.domain!r})"
 
     def body(self) -> dict[str, Any]:
-        """Return the request for a token whose scope is the project."""
         user = {"name": self.username, "password": self.password, "domain": {"name": self.domain}}
         project = {"id": self.project_id} if self.project_id else {"name": self.project_name}
         return {
@@ -96,7 +95,6 @@ class PasswordToken(Credentials):
         return self._login.project_id or self._project_id
 
     def secrets(self) -> Secrets:
-        """The password, and every token so far."""
         return [self._login.password, *self._tokens]
 
     def _fetch(self) -> ServiceResponse:

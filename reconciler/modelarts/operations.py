@@ -390,7 +390,6 @@ class Logs(OperationGroup):
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> _T | None:
-        """Return the answer, or None while there is nothing yet."""
         try:
             answer = self._get(path, query, headers)
         except Rejected as refusal:
@@ -489,7 +488,6 @@ class Tags(OperationGroup):
     def count(
         self, tags: Mapping[str, Sequence[str]], *, name: str | None = None, without_any: bool = False
     ) -> int:
-        """Return how many jobs `find` would find."""
         return parsed(TaggedCount, self._search("count", tags, name, without_any)).total_count
 
     @property

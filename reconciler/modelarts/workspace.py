@@ -79,7 +79,6 @@ class Workspace:
         self.session.close()
 
     def secrets(self) -> Secrets:
-        """The values that must never be seen, as far as they are known by now."""
         return self.session.secrets()
 
     def __enter__(self) -> Self:
