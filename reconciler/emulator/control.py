@@ -8,19 +8,7 @@ the service does not have, and exists only when the application was made with `c
 gives JSON, asks for the credentials that the application asks for, if any, and refuses web pages: a foreign
 `Origin`, and a `Host` that is not this machine, are refused.
 
-    GET    /emulator/jobs              every job: id, project_id, name, phase, secondary_phase, held
-    GET    /emulator/clock             {"now_ms": n}
-    POST   /emulator/clock             {"advance_s": n}: let n seconds pass
-    POST   /emulator/jobs/{id}/phase   {"phase": "Failed", "secondary_phase": …}: put a job into a phase
-    POST   /emulator/jobs/{id}/hold    keep a job in its phase
-    POST   /emulator/jobs/{id}/release let it go on
-    GET    /emulator/requests          the newest 10,000 requests served: method, path, operation, status
-    DELETE /emulator/requests          forget them
-    GET    /emulator/faults            the faults in force
-    POST   /emulator/faults            one fault, a list of them, or {"chaos": probability, "seed": n}
-    DELETE /emulator/faults            remove them all
-    GET    /emulator/settings          {"offset_counts": "pages"}
-    POST   /emulator/settings          {"offset_counts": "items"}: what `offset` of a search counts
+The calls: docs/emulator.md, "Direct the server".
 """
 
 from __future__ import annotations
@@ -77,7 +65,7 @@ class Fault:
     """One fault.
 
     It is for requests whose method is `method` (None: any), whose operation is `operation` (a name
-    of `routes.ROUTES`, None: any) and whose whole path is `path`, in which `*` is any text (None: any).
+    of `app.ROUTES`, None: any) and whose whole path is `path`, in which `*` is any text (None: any).
     Of these it is triggered by the `nth` (1 is the first) and those after it, `count` in all (None: without
     end), each with `probability`; the chance is drawn from `seed`, so that a run can be repeated.
 
@@ -130,18 +118,15 @@ _REGEX_SIGNS = frozenset("^$()[]{}|\\+?")
 
 def _matches(pattern: str, path: str) -> bool:
     """Whether a path is what a pattern says; each text between stars is looked for once."""
-    first, *others = pattern.split("*")
-    if not others:
+    first, *between = pattern.split("*")
+    if not between:
         return path == pattern
-    *between, last = others
-    if not path.startswith(first):
-        return False
-    at = len(first)
+    last, at = between.pop(), len(first)
     for text in between:
         if (found := path.find(text, at)) < 0:
             return False
         at = found + len(text)
-    return path.endswith(last) and len(path) - len(last) >= at
+    return path.startswith(first) and path.endswith(last) and len(path) - len(last) >= at
 
 
 def read_fault(body: Mapping[str, Any]) -> Fault:
