@@ -19,9 +19,9 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     TypeAdapter,
-    WithJsonSchema,
     model_validator,
 )
 from pydantic.fields import FieldInfo
@@ -240,57 +240,67 @@ def _distinct_names(items: list[Any] | None) -> list[Any] | None:
 _Item = TypeVar("_Item")
 #: A list of items with names, each of another one.
 ByName = Annotated[list[_Item] | None, KeyedBy("name"), AfterValidator(_distinct_names)]
-_FORM = re.compile(r"(?:(?:obs|s3):/)?/[^/]+(?:/.*)?", re.DOTALL)
-_SCHEME = re.compile(r"^(?:(?:obs|s3):/|file://)(?=/)")
-IN_IMAGE = "file://"
 #: pydantic's name of these errors, by which their words and their place are found.
 INVALID_PATH, OUTSIDE = "obs_path", "boot_file_outside"
+_IMAGE, _ANY, _BUCKET = "file://", r"[\s\S]*", "(?:(?:obs|s3):/)?/[^/]+"
+_PLACE = f"{_BUCKET}(?:/{_ANY})?"
 
 
-def _wrong(rule: str, fix: str | None) -> PydanticCustomError:
-    return PydanticCustomError(INVALID_PATH, "{rule}", {"rule": rule, "fix": fix or ""})
+class PathRule(NamedTuple):
+    """What a path in object storage must look like, for the program and for an editor; "" says nothing.
 
-
-def check_path(path: str) -> str:
-    """Refuse what is not a path in object storage; "" says nothing.
-
-    Raises:
-        PydanticCustomError: the rule that it breaks, and a repair if one is near.
+    One that may lie in the image, instead, begins with file://.
     """
-    if path and not _FORM.fullmatch(path):
-        lacks_scheme = re.fullmatch(r"[a-z0-9][a-z0-9.-]*/.*", path, re.DOTALL)
-        fix = f'write "obs://{path}"' if lacks_scheme else None
-        raise _wrong("must be obs://BUCKET/… or /BUCKET/…", fix)
-    return path
+
+    ends_in_slash: bool | None = None
+    may_be_in_image: bool = False
+    is_required: bool = False
+
+    def _check(self, path: str) -> str:
+        rule = fix = ""
+        is_outside = path and not (self.may_be_in_image and path.startswith(_IMAGE))
+        if (self.is_required and not path) or (is_outside and not re.fullmatch(_PLACE, path)):
+            rule = "must be obs://BUCKET/… or /BUCKET/…"
+            fix = f'write "obs://{path}"' if re.fullmatch(rf"[a-z0-9][a-z0-9.-]*/{_ANY}", path) else ""
+        elif self.ends_in_slash and is_outside and not path.endswith("/"):
+            rule, fix = "a directory must end in / (ModelArts.2791)", f'write "{path}/"'
+        elif self.ends_in_slash is False and path.endswith("/"):
+            rule = "boot_file must be a file, not a directory (ModelArts.2758)"
+        if rule:
+            raise PydanticCustomError(INVALID_PATH, "{rule}", {"rule": rule, "fix": fix})
+        return path
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, *_: Any) -> dict[str, Any]:
+        place, in_image, words = _PLACE, _IMAGE + _ANY, "obs://BUCKET/… or /BUCKET/…"
+        if self.ends_in_slash:
+            place, words = f"{_BUCKET}/(?:{_ANY}/)?", f"{words}, ending in /"
+        if self.may_be_in_image:
+            words = f"{words}, or file://…"
+        if self.ends_in_slash is False:
+            place, in_image = f"{_BUCKET}(?:/(?:{_ANY}[^/])?)?", f"{in_image}[^/]"
+            words = f"{words}, not ending in /"
+        forms = [""] * (not self.is_required) + [place] + [in_image] * self.may_be_in_image
+        return {"type": "string", "pattern": f"^(?:{'|'.join(forms)})$", "$comment": words}
 
 
-def check_given(path: str) -> str:
-    """Refuse "" where a place must be named."""
-    if not path:
-        raise _wrong("must be obs://BUCKET/… or /BUCKET/…", None)
-    return path
-
-
-def check_directory(path: str) -> str:
-    """Refuse what is not a directory in object storage."""
-    check_path(path)
-    if path and not path.endswith("/"):
-        raise _wrong("a directory must end in / (ModelArts.2791)", f'write "{path}/"')
-    return path
-
-
-def check_boot_file(path: str) -> str:
-    """Refuse what is neither a file in object storage nor one in the image."""
-    if not path.startswith(IN_IMAGE):
-        check_path(path)
-    if path.endswith("/"):
-        raise _wrong("boot_file must be a file, not a directory (ModelArts.2758)", None)
-    return path
+#: A file or a directory: nobody can tell which by its name.
+ObsPath = Annotated[str, Mark.OBS_PATH, PathRule()]
+ObsDirectory = Annotated[str, Mark.OBS_PATH, PathRule(ends_in_slash=True)]
+#: The path of a volume, of which every spelling is another one.
+VolumePath = Annotated[str, PathRule()]
+GivenPath = Annotated[str, Mark.OBS_PATH, PathRule(is_required=True)]
+GivenDirectory = Annotated[str, Mark.OBS_PATH, PathRule(ends_in_slash=True, is_required=True)]
+CodeDirectory = Annotated[str, Mark.OBS_PATH, PathRule(ends_in_slash=True, may_be_in_image=True)]
+BootFile = Annotated[str, Mark.OBS_PATH, PathRule(ends_in_slash=False, may_be_in_image=True)]
 
 
 def is_inside(file: str, directory: str) -> bool:
     """Whether a file lies in a directory or below it; with and without obs:// is the same place."""
-    return _bare(file).startswith(_bare(directory).rstrip("/") + "/")
+    bare, above = (re.sub("^(?:(?:obs|s3):/|file://)(?=/)", "", path) for path in (file, directory))
+    return bare.startswith(above.rstrip("/") + "/")
 
 
 def outside() -> PydanticCustomError:
@@ -298,45 +308,3 @@ def outside() -> PydanticCustomError:
     return PydanticCustomError(
         OUTSIDE, "boot_file is outside code_dir", {"field": "boot_file", "beside": "code_dir"}
     )
-
-
-def _bare(path: str) -> str:
-    return _SCHEME.sub("", path)
-
-
-def _schema(words: str, *forms: str) -> WithJsonSchema:
-    """The same rule for an editor."""
-    return WithJsonSchema({"type": "string", "pattern": f"^(?:{'|'.join(forms)})$", "$comment": words})
-
-
-_ANY, _EMPTY, _IMAGE = r"[\s\S]*", "", "file://"
-_AT, _DIRECTORY_AT = "obs://BUCKET/… or /BUCKET/…", "obs://BUCKET/… or /BUCKET/…, ending in /"
-_BUCKET = "(?:(?:obs|s3):/)?/[^/]+"
-_PLACE, _DIRECTORY = f"{_BUCKET}(?:/{_ANY})?", f"{_BUCKET}/(?:{_ANY}/)?"
-#: A file or a directory: nobody can tell which by its name.
-ObsPath = Annotated[str, Mark.OBS_PATH, AfterValidator(check_path), _schema(_AT, _EMPTY, _PLACE)]
-ObsDirectory = Annotated[
-    str, Mark.OBS_PATH, AfterValidator(check_directory), _schema(_DIRECTORY_AT, _EMPTY, _DIRECTORY)
-]
-#: The path of a volume, of which every spelling is another one.
-VolumePath = Annotated[str, AfterValidator(check_path), _schema(_AT, _EMPTY, _PLACE)]
-#: A path where "" does not do.
-GivenPath = Annotated[ObsPath, AfterValidator(check_given), _schema(_AT, _PLACE)]
-GivenDirectory = Annotated[ObsDirectory, AfterValidator(check_given), _schema(_DIRECTORY_AT, _DIRECTORY)]
-CodeDirectory = Annotated[
-    str,
-    Mark.OBS_PATH,
-    AfterValidator(lambda path: path if path.startswith(IN_IMAGE) else check_directory(path)),
-    _schema(f"{_DIRECTORY_AT}, or file://…", _EMPTY, _DIRECTORY, _IMAGE + _ANY),
-]
-BootFile = Annotated[
-    str,
-    Mark.OBS_PATH,
-    AfterValidator(check_boot_file),
-    _schema(
-        f"{_AT}, or file://…, not ending in /",
-        _EMPTY,
-        f"{_BUCKET}(?:/(?:{_ANY}[^/])?)?",
-        f"{_IMAGE}{_ANY}[^/]",
-    ),
-]
