@@ -22,12 +22,20 @@ from pydantic import (
     BeforeValidator,
     Field,
     ValidatorFunctionWrapHandler,
-    WithJsonSchema,
     WrapValidator,
 )
 from pydantic_core import PydanticCustomError
 
-from reconciler.core.fields.field_types import Edit, Flag, SeeAlso, Strict, Text, described, optional
+from reconciler.core.fields.field_types import (
+    Edit,
+    Flag,
+    SeeAlso,
+    Strict,
+    Text,
+    described,
+    optional,
+    text_schema,
+)
 from reconciler.core.scalar import scalar_text
 from reconciler.text import parse_duration
 
@@ -256,19 +264,14 @@ def _check_timezone(name: str) -> str:
     return name
 
 
-_CRON_SCHEMA: dict[str, Any] = {
-    "type": "string",
-    "pattern": r"^\s*\S+(\s+\S+){4}\s*$",
-    "maxLength": _LONGEST,
-    "$comment": "five cron fields: minute, hour, day of the month, month, day of the week",
-}
-CronText = Annotated[str, AfterValidator(_check_schedule), WithJsonSchema(_CRON_SCHEMA)]
-TimeZoneName = Annotated[
+_CRON_FIELDS = "five cron fields: minute, hour, day of the month, month, day of the week"
+CronText = Annotated[
     str,
-    AfterValidator(_check_timezone),
-    WithJsonSchema(
-        {"type": "string", "pattern": f"^{NAME_PATTERN}$", "$comment": "a name of the IANA database"}
-    ),
+    AfterValidator(_check_schedule),
+    text_schema(r"^\s*\S+(\s+\S+){4}\s*$", _CRON_FIELDS, maxLength=_LONGEST),
+]
+TimeZoneName = Annotated[
+    str, AfterValidator(_check_timezone), text_schema(f"^{NAME_PATTERN}$", "a name of the IANA database")
 ]
 
 
@@ -284,18 +287,12 @@ def _seconds(value: Any) -> Any:
         raise PydanticCustomError("duration", "{message}", {"message": str(error)}) from None
 
 
+_DURATION = r"^(\d+d)?(\d+h)?(\d+m)?(\d+(\.\d+)?s)?$"
 #: Seconds in the program, `1h30m` in a file.
 Duration = Annotated[
     float,
     BeforeValidator(_seconds),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "pattern": r"^(\d+d)?(\d+h)?(\d+m)?(\d+(\.\d+)?s)?$",
-            "minLength": 2,
-            "$comment": "a duration such as 90s, 2m, 1h30m or 2d",
-        }
-    ),
+    text_schema(_DURATION, "a duration such as 90s, 2m, 1h30m or 2d", minLength=2),
     Field(ge=0),
 ]
 

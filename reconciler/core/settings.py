@@ -9,7 +9,7 @@ from datetime import date
 from typing import Annotated, Any, Literal, Self, get_args
 from urllib.parse import unquote
 
-from pydantic import AfterValidator, BeforeValidator, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from reconciler.core.fields.field_types import (
@@ -21,6 +21,7 @@ from reconciler.core.fields.field_types import (
     Strict,
     described,
     optional,
+    text_schema,
 )
 from reconciler.core.stack import Effect, JobEntry, Limits, Prices, TargetEntry
 from reconciler.errors import Diagnostic, Location
@@ -43,13 +44,7 @@ def _day(value: Any) -> Any:
 
 
 #: A day in the program, `2026-12-31` in a file.
-Day = Annotated[
-    date,
-    BeforeValidator(_day),
-    WithJsonSchema(
-        {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$", "$comment": "a date such as 2026-12-31"}
-    ),
-]
+Day = Annotated[date, BeforeValidator(_day), text_schema(r"^\d{4}-\d{2}-\d{2}$", "a date such as 2026-12-31")]
 
 
 class IgnoreEntry(Strict):

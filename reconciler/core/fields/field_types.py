@@ -22,6 +22,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     TypeAdapter,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic.fields import FieldInfo
@@ -188,6 +189,11 @@ def described(description: str, *examples: Any, **options: Any) -> Any:
 def optional(description: str, *examples: Any, default: Any = None, **limits: Any) -> Any:
     """A field that may be left out; `default` is the documented one."""
     return described(description, *examples, default=default, **limits)
+
+
+def text_schema(pattern: str, comment: str, **limits: int) -> WithJsonSchema:
+    """What an editor is told of a text that a validator checks."""
+    return WithJsonSchema({"type": "string", "pattern": pattern, **limits, "$comment": comment})
 
 
 def type_of(field: FieldInfo) -> Any:

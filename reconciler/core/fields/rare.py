@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import Field, GetCoreSchemaHandler, model_validator
+from pydantic_core import CoreSchema, core_schema
 
 from reconciler.core.fields.field_types import (
     ByName,
@@ -181,25 +182,20 @@ class _Form(NamedTuple):
     pattern: str
     words: str
 
-    @property
-    def validator(self) -> AfterValidator:
-        return AfterValidator(self._check)
-
-    @property
-    def schema(self) -> WithJsonSchema:
-        pattern = f"^(?:|{self.pattern})$"
-        return WithJsonSchema({"type": "string", "pattern": pattern, "$comment": self.words})
-
     def _check(self, text: str) -> str:
         if text and not re.fullmatch(self.pattern, text):
             raise form_error(f"must be {self.words}")
         return text
 
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
 
-_MOUNT = _Form(r"/+[^/][\s\S]*", "an absolute path other than /")
-_SERVER = _Form(r"[^/]+:/[\s\S]*", "host:/path")
-MountPath = Annotated[str, _MOUNT.validator, _MOUNT.schema]
-ServerPath = Annotated[str, _SERVER.validator, _SERVER.schema]
+    def __get_pydantic_json_schema__(self, *_: Any) -> dict[str, Any]:
+        return {"type": "string", "pattern": f"^(?:|{self.pattern})$", "$comment": self.words}
+
+
+MountPath = Annotated[str, _Form(r"/+[^/][\s\S]*", "an absolute path other than /")]
+ServerPath = Annotated[str, _Form(r"[^/]+:/[\s\S]*", "host:/path")]
 
 
 class NfsVolume(Strict):
