@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.observed import Observation, ObservedJob, Unreadable
-from reconciler.core.ownership import sort_by_key
+from reconciler.core.observed import ObservedJob, Unreadable
 from reconciler.core.phase import Phase
 from reconciler.core.record import NO_HISTORY, HistorySnapshot
 from reconciler.core.stack import DesiredJob, Stack
-from reconciler.decide.key_state import PlanContext, Snapshot
+from reconciler.decide.key_state import PlanContext
 from reconciler.decide.plan import Action, Reason
 from reconciler.decide.planner import guarded_plan, propose_plan
 from reconciler.decide.reports import Explanation, explain
@@ -22,6 +21,7 @@ from reconciler.errors import Location
 from reconciler.expressions.evaluator import evaluate
 from reconciler.render.commands import render_why
 from tests.builders import HOUR, NOW, STACK, TARGET, a_job, a_stack, absent, seen
+from tests.core.worlds import a_world
 
 EDITED: dict[str, Any] = {"algorithm__parameters": {"lr": 9}}
 
@@ -34,8 +34,7 @@ def why(
     memory: HistorySnapshot = NO_HISTORY,
 ) -> Explanation:
     """What is said of one key."""
-    ownership = sort_by_key(Observation(jobs, unreadable, True, None), STACK, stack.declared_keys)
-    snapshot = Snapshot(ownership, {job.id: job for job in jobs}, memory=memory)
+    snapshot = a_world(stack, *jobs, unreadable=unreadable, memory=memory).look
     context = PlanContext(STACK, at_s=NOW, limits=stack.limits, evaluate=evaluate)
     proposed = propose_plan(stack, snapshot, context, TARGET)
     return explain(key, proposed, guarded_plan(proposed, manifest_digest="sha256:0", version="1.0"))
