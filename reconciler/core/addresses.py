@@ -130,8 +130,12 @@ class StoreUrl:
     def without_secrets(self, text: str) -> str:
         """Take the URL's own credentials out of a text, in whichever form they stand there."""
         options = (value for name in PASSWORD_OPTIONS for value in self.options.get(name, ()))
-        forms = {form for secret in (self.password or "", *options) for form in _forms(secret)}
-        for form in sorted(forms, key=len, reverse=True):
+        forms = {
+            form
+            for one in (self.password or "", *options)
+            for form in (one, unquote(one), quote(one), quote(one, safe=""), quote_plus(one))
+        }
+        for form in sorted(forms - {""}, key=len, reverse=True):
             text = text.replace(form, REDACTED)
         return text
 
@@ -143,7 +147,27 @@ def parse_store_url(url: str) -> StoreUrl:
         WrongUsage: it is not the URL of a store. The words never hold more of it than its scheme.
     """
     kind, rest = _split(url)
-    return StoreUrl(kind, _path(rest)) if kind.is_file else _server(kind, rest)
+    if kind.is_file:
+        if rest[:1] != "/" or not rest.strip("/"):
+            raise _wrong("the path of a file follows three slashes; an absolute path starts with a fourth")
+        return StoreUrl(kind, rest[1:])
+    found = _SERVER.fullmatch(rest)
+    if found is None:
+        raise _wrong("it cannot be parsed; characters with a meaning in a URL must be written as %xx")
+    user, password, ipv6, host, port, database, options = found.groups()
+    if "@" in (host or ""):
+        raise _wrong("it contains two @; write the one in the password as %40")
+    if not database:
+        raise _wrong("the database name is missing")
+    return StoreUrl(
+        kind,
+        unquote(database),
+        None if user is None else unquote(user),
+        None if password is None else unquote(password),
+        ipv6 or host,
+        int(port) if port else None,
+        {name: tuple(values) for name, values in parse_qs(options or "").items()},
+    )
 
 
 def store_url_problem(url: str) -> Diagnostic | None:
@@ -183,39 +207,9 @@ def _split(url: str) -> tuple[StoreKind, str]:
     return _BY_SCHEME[scheme], rest
 
 
-def _path(rest: str) -> str:
-    if rest[:1] != "/" or not rest.strip("/"):
-        raise _wrong("the path of a file follows three slashes; an absolute path starts with a fourth")
-    return rest[1:]
-
-
-def _server(kind: StoreKind, rest: str) -> StoreUrl:
-    found = _SERVER.fullmatch(rest)
-    if found is None:
-        raise _wrong("it cannot be parsed; characters with a meaning in a URL must be written as %xx")
-    user, password, ipv6, host, port, database, options = found.groups()
-    if "@" in (host or ""):
-        raise _wrong("it contains two @; write the one in the password as %40")
-    if not database:
-        raise _wrong("the database name is missing")
-    return StoreUrl(
-        kind,
-        unquote(database),
-        None if user is None else unquote(user),
-        None if password is None else unquote(password),
-        ipv6 or host,
-        int(port) if port else None,
-        {name: tuple(values) for name, values in parse_qs(options or "").items()},
-    )
-
-
 def _wrong(why: str) -> WrongUsage:
     forms = " or ".join(kind.form for kind in STORES)
     return WrongUsage(Diagnostic("not a valid record store URL", why, f"write {forms}"))
-
-
-def _forms(secret: str) -> set[str]:
-    return {secret, unquote(secret), quote(secret), quote(secret, safe=""), quote_plus(secret)} - {""}
 
 
 def user_password(url: str) -> str:
