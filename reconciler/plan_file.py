@@ -204,16 +204,13 @@ def failed_preconditions(plan: Plan, snapshot: Snapshot, at_s: float) -> tuple[s
     for key in sorted(executed | needed):
         actions = actions_by_key.get(key, [])
         view = snapshot.view_of(key, actions[0].former_keys if actions else ())
-        moved: list[str] = []
-        for action in actions:
-            if action.traits.is_executed or action.action is Action.KEEP:
-                moved += _moved(action, view, at_s, known)
+        looked_at = (one for one in actions if one.traits.is_executed or one.action is Action.KEEP)
+        moved = [said for action in looked_at for said in _moved(action, view, at_s, known)]
         # An action was chosen after the key's other jobs had been looked at.
         if any(
-            not action.traits.stands_in_the_way
-            and action.reason is not Reason.MARKER_RESTORED
-            and action.action is not Action.UNKNOWN
-            for action in actions
+            not (one.traits.stands_in_the_way or one.reason is Reason.MARKER_RESTORED)
+            and one.action is not Action.UNKNOWN
+            for one in actions
         ):
             # One whose end somebody has asked for matters only where a new job would start beside it.
             starts_a_job = any(action.traits.starts_a_job for action in actions)
@@ -223,12 +220,10 @@ def failed_preconditions(plan: Plan, snapshot: Snapshot, at_s: float) -> tuple[s
                 for one in view.owned
                 if (one.job.is_active if starts_a_job else _is_live(one)) and one.job.id not in named
             )
-        if key in needed and not moved:
-            newest = view.aged_out or (view.owned[-1] if view.owned else None)
-            if newest is None:
-                moved.append("needed, and gone")
-            elif newest.job.phase is not Phase.COMPLETED:
-                moved.append(f"needed, and {newest.job.name} is {newest.job.phase_text}")
+        newest = view.aged_out or (view.owned[-1] if view.owned else None)
+        if key in needed and not moved and (newest is None or newest.job.phase is not Phase.COMPLETED):
+            where = "gone" if newest is None else f"{newest.job.name} is {newest.job.phase_text}"
+            moved.append(f"needed, and {where}")
         found += (f"{key}: {said}" for said in moved)
     return tuple(found)
 
@@ -248,10 +243,9 @@ def _moved(action: PlannedAction, view: KeyView, at_s: float, known: Collection[
     if view.unreadable:
         yield f"could not be read: {view.unreadable[0].why}"
         return
-    before, after = action.before, action.after
+    before, after, starts_a_job = action.before, action.after, action.traits.starts_a_job
     if before is not None:
         yield from _job_moved(action, before, view, at_s)
-    starts_a_job = action.traits.starts_a_job
     if after is not None and starts_a_job:
         holders = (conflicting_job.job.name for conflicting_job in view.conflicting_jobs)
         # Whether the service tells names apart that differ in case only is not documented.
@@ -259,19 +253,18 @@ def _moved(action: PlannedAction, view: KeyView, at_s: float, known: Collection[
             yield f"the name {taken} is taken"
         elif view.next_revision != after.revision:
             yield f"r{after.revision} is no longer the next revision; r{view.next_revision} is"
-        for job_id in _awaited(action):
-            last = next((r for r in view.owned if r.job.id == job_id), None)
-            if job_id not in known and last is not None and _is_live(last):
-                yield f"{last.job.name} is {last.job.phase_text} again"
-            elif job_id not in known and last is None and view.past_of(job_id) is None:
+        owned = {revision.job.id: revision for revision in view.owned}
+        for job_id in (one for one in _awaited(action) if one not in known):
+            if (last := owned.get(job_id)) is None and view.past_of(job_id) is None:
                 yield f"the previous job, {job_id}, is gone"
+            elif last is not None and _is_live(last):
+                yield f"{last.job.name} is {last.job.phase_text} again"
     if not action.traits.stands_in_the_way:
         digests = [shown.digest for shown in (before, after) if shown is not None]
-        yield from (
-            f"digest {one} needs another version of reconciler" for one in digests if not is_known(one)
-        )
+        other = "another version of reconciler"
+        yield from (f"digest {one} needs {other}" for one in digests if not is_known(one))
         if after is not None and starts_a_job and after.digest[:1] != CURRENT:
-            yield f"digest {after.digest} was computed by another version of reconciler"
+            yield f"digest {after.digest} was computed by {other}"
 
 
 def _job_moved(action: PlannedAction, before: Before, view: KeyView, at_s: float) -> Iterator[str]:
@@ -317,13 +310,12 @@ def _overwritten(action: PlannedAction, revision: Revision) -> Iterator[str]:
         action.desired or {},
         lambda text: SecretText(text, text) if type(text) is str and variables_of(text) else text,
     )
-    changes = [one for one in overwritten_fields(body, job) if not one.sensitive]
     # Without a declaration only the marker is written anew, behind the text that the job has. On a job that
     # has ended, a plan compares only the marker.
     if action.declared is not None and (job.phase is None or job.phase.is_terminal):
         return
     shown_by_path = {change.path: change for change in action.changes if not change.forces_new_job}
-    for change in changes:
+    for change in (one for one in overwritten_fields(body, job) if not one.sensitive):
         then, found = shown_by_path.get(change.path), json.dumps(change.before, ensure_ascii=False)
         shown = "" if then is None else json.dumps(then.before, ensure_ascii=False)
         # A secret may have been masked in what was shown.
@@ -650,12 +642,14 @@ def _refuse(reasons: Iterable[tuple[str, str]]) -> None:
 
 
 def _why_not_saved(path: tuple[str, ...]) -> tuple[str, str]:
+    also, fix = (
+        "also contains the value of a secret as plain text",
+        "use ${var.…} wherever the secret is intended",
+    )
     if path[:2] == ("options", "sources"):
-        why = f"variables.{path[2]}: its text also contains the value of a secret as plain text"
-        return why, "use ${var.…} wherever the secret is intended, or `env: NAME`"
+        return f"variables.{path[2]}: its text {also}", f"{fix}, or `env: NAME`"
     if "desired" in path:
-        why = f"{'.'.join(path[:2])}: its body also contains the value of a secret as plain text"
-        return why, "use ${var.…} wherever the secret is intended, or another value"
+        return f"{'.'.join(path[:2])}: its body {also}", f"{fix}, or another value"
     why = f"{'.'.join(path)} has the letters of a secret, and a plan without it could not be carried out"
     return why, "choose another name"
 
