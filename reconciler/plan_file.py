@@ -106,7 +106,8 @@ def parse(data: bytes, file: Path) -> Any:
     def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         members = dict(pairs)
         if len(members) < len(pairs):
-            twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+            counts = Counter(name for name, _ in pairs)
+            twice = next(name for name, count in counts.items() if count > 1)
             raise _invalid(file, f"{json.dumps(short(twice))} occurs twice in one object")
         return members
 
