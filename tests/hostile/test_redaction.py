@@ -15,7 +15,7 @@ import time
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -60,34 +60,22 @@ def _knowing_console(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the writers: what each makes of a text
 
 
-def _on(stream: str, write: Callable[[], object]) -> str:
-    before, there = getattr(sys, stream), io.StringIO()
-    setattr(sys, stream, there)
-    try:
+def _on(stream: str, write: Callable[[], object], log_format: str = "text") -> str:
+    there = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, stream, there)
+        patch.setattr(console, "log_format", log_format)
         write()
-    finally:
-        setattr(sys, stream, before)
     return there.getvalue()
 
 
-@contextmanager
-def _as_json_lines() -> Iterator[None]:
-    before, console.log_format = console.log_format, "json"
-    try:
-        yield
-    finally:
-        console.log_format = before
+def _out(text: str) -> str:
+    return _on("stdout", lambda: console.result(text))
 
 
-def _json_line(text: str) -> str:
-    with _as_json_lines():
-        return _on("stderr", lambda: console.say(text))
-
-
-def _json_diagnostic(text: str) -> str:
+def _problem(text: str, log_format: str = "text") -> str:
     problem = Diagnostic("a problem", f"found {text}", f"not {text}", path=text)
-    with _as_json_lines():
-        return _on("stderr", lambda: console.diagnostics([problem]))
+    return _on("stderr", lambda: console.diagnostics([problem]), log_format)
 
 
 def _document(text: str) -> str:
@@ -127,11 +115,8 @@ def _record(text: str) -> str:
 
 
 def _log(text: str) -> str:
-    return _on("stderr", lambda: logging.lastResort and logging.lastResort.handle(_log_record(text)))
-
-
-def _log_record(text: str) -> logging.LogRecord:
-    return logging.LogRecord("library", logging.WARNING, "", 0, "it said %s", (text,), None)
+    record = logging.LogRecord("library", logging.WARNING, "", 0, "it said %s", (text,), None)
+    return _on("stderr", lambda: logging.lastResort and logging.lastResort.handle(record))
 
 
 def _failed_thread(text: str) -> str:
@@ -157,22 +142,19 @@ def _plan_as(format_: str) -> Callable[[str], str]:
 _AS_ABOVE = ("text", "json", "prometheus")
 WRITERS: dict[str, Callable[[str], str]] = {
     **{f"a plan as {name}": _plan_as(name) for name in formats_of(Content.PLAN) if name not in _AS_ABOVE},
-    "stdout": lambda text: _on("stdout", lambda: console.result(f"token={text}\n")),
-    "stdout, a cell of a table": lambda text: _on(
-        "stdout", lambda: console.result(render_table(("NAME", "MESSAGE"), [("a", f"said {text} twice")]))
+    "stdout": lambda text: _out(f"token={text}\n"),
+    "stdout, a cell of a table": lambda text: _out(
+        render_table(("NAME", "MESSAGE"), [("a", f"said {text} twice")])
     ),
     "stdout, JSON": _document,
-    "stdout, a log": lambda text: _on(
-        "stdout",
-        lambda: console.result(render_lines(redact_log(f"a\n{text}\nb\n", console.redact, is_cut=False))),
+    "stdout, a log": lambda text: _out(
+        render_lines(redact_log(f"a\n{text}\nb\n", console.redact, is_cut=False))
     ),
     "stderr": lambda text: _on("stderr", lambda: console.say(f"warning: {printable(text)}")),
-    "stderr, JSON": _json_line,
+    "stderr, JSON": lambda text: _on("stderr", lambda: console.say(text), "json"),
     "stderr, -vv": lambda text: _on("stderr", lambda: console.detail(f"GET /v2/{text}: 200", 2)),
-    "stderr, a problem": lambda text: _on(
-        "stderr", lambda: console.diagnostics([Diagnostic("a problem", text, text, path=text)])
-    ),
-    "stderr, a problem as JSON": _json_diagnostic,
+    "stderr, a problem": _problem,
+    "stderr, a problem as JSON": lambda text: _problem(text, "json"),
     "a live table": progress._safe,
     "a prompt": lambda text: console.clean(f"Delete {text}?"),
     "a report": lambda text: _report(RuntimeError(f"cannot be: {text}")),
