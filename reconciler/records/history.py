@@ -9,15 +9,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Select,
     Table,
-    and_,
-    bindparam,
     case,
     delete,
     exists,
@@ -26,6 +24,7 @@ from sqlalchemy import (
     or_,
     select,
     true,
+    tuple_,
     update,
 )
 
@@ -56,6 +55,11 @@ _LATE_S = 3600.0
 #: The columns of a past run and revision, by the fields.
 _RUN = [RUNS.c[{"where": "place", "commit": "commit_id"}.get(name, name)] for name in PastRun._fields[:11]]
 _PAST = [REVISIONS.c["phase" if name == "phase_text" else name] for name in PastRevision._fields]
+
+
+#: The id of a job that was renamed, the revision that it was, and the one that it is.
+Move = tuple[str, RevisionId, RevisionId]
+_Thing = TypeVar("_Thing", str, RevisionId)
 
 
 class History(Locks):
@@ -294,14 +298,11 @@ class History(Locks):
         is_theirs = (REVISIONS.c.scope_id == KEYS.c.scope_id) & (REVISIONS.c.key == KEYS.c.key)
         with self.writing() as connection:
             gone = connection.execute(delete(RUNS).where(_is_old(scope_id, before_s))).rowcount
-            if old := _old_revisions(connection, scope_id, before_s):
-                places = [{"of_scope": scope_id, "at_key": key, "at_number": number} for key, number in old]
-                connection.execute(delete(REVISIONS).where(_at()), places)
-            connection.execute(
-                delete(KEYS).where(
-                    KEYS.c.scope_id == scope_id, KEYS.c.is_declared == false(), ~exists().where(is_theirs)
-                )
-            )
+            of_scope, place = REVISIONS.c.scope_id == scope_id, tuple_(REVISIONS.c.key, REVISIONS.c.number)
+            for some in _portions(_old_revisions(connection, scope_id, before_s)):
+                connection.execute(delete(REVISIONS).where(of_scope, place.in_(some)))
+            is_unused = (KEYS.c.is_declared == false()) & ~exists().where(is_theirs)
+            connection.execute(delete(KEYS).where(KEYS.c.scope_id == scope_id, is_unused))
         return gone
 
 
@@ -333,7 +334,7 @@ def read_past(connection: Connection, look: Select[Any] | None = None) -> list[P
 
 def _compare(
     past: Iterable[PastRevision], seen: Iterable[dict[str, Any]], at_s: float
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], set[str]]:
+) -> tuple[list[dict[str, Any]], list[Move], set[str]]:
     """Compare a look with what is known.
 
     Returns rows to write, rows to move first, and keys of which the journal may know what was declared.
@@ -348,34 +349,21 @@ def _compare(
     place_by_job = {
         row.job: place for place, row in known.items() if place not in by_place and row.released_at_s is None
     }
-    rows, moves, undeclared = [], [], set()
+    rows: list[dict[str, Any]] = []
+    moves: list[Move] = []
+    undeclared = set()
     for place, now in by_place.items():
         earlier = [row] if (row := known.get(place)) else []
         if (was := place_by_job.get(now["job"])) is not None:
             row = known[was]
             earlier.insert(0, row)
-            moves.append(
-                {
-                    "of_job": now["job"],
-                    "at_key": was.key,
-                    "at_number": was.number,
-                    "to_key": place.key,
-                    "to_number": place.number,
-                }
-            )
+            moves.append((now["job"], was, place))
         elif row is not None and not _is_change(row, now, at_s):
             continue
         # The phases seen so far, and this one if it is another than the last.
-        phases: list[tuple[str, float]] = []
-        for one in earlier:
-            if one.job == now["job"]:
-                phases += (
-                    one.phases[1:]
-                    if phases[-1:] and one.phases[:1] and (one.phases[0][0] == phases[-1][0])
-                    else one.phases
-                )
-        if not phases or phases[-1][0] != now["phase"]:
-            phases.append((now["phase"], at_s))
+        seen_in = [phase for one in earlier if one.job == now["job"] for phase in one.phases]
+        looks = groupby([*seen_in, (now["phase"], at_s)], key=lambda look: look[0])
+        phases = [next(first) for _, first in looks]
         rows.append({**now, "seen_at_s": at_s, "phases": phases})
         if row is None or row.digest != now["digest"]:
             undeclared.add(place.key)
@@ -426,49 +414,38 @@ def _journaled(
     return found
 
 
-def move(connection: Connection, scope_id: int, moves: Sequence[Mapping[str, Any]]) -> None:
+def move(connection: Connection, scope_id: int, moves: Sequence[Move]) -> None:
     """Give rows of jobs that were renamed their new key and number, with all that is known of them.
 
     A row that is there already gives way; what was declared for the same job stays known. A job that is
     not at the old place any more was moved before.
     """
-    look = select(*REVISIONS.c["key", "number", "job", "digest", "declared"])
-    # They hold still meanwhile.
-    look = look.where(REVISIONS.c.scope_id == scope_id).with_for_update()
+    of_scope, columns = REVISIONS.c.scope_id == scope_id, REVISIONS.c
+    look = select(*columns["key", "number", "job", "digest", "declared"]).where(of_scope)
     rows = {
         (row.key, row.number): row
-        for some in _portions({one[name] for one in moves for name in ("at_key", "to_key")})
-        for row in connection.execute(look.where(REVISIONS.c.key.in_(some)))
+        for some in _portions(place.key for _, *places in moves for place in places)
+        # They hold still meanwhile.
+        for row in connection.execute(look.with_for_update().where(columns.key.in_(some)))
     }
-    moved, replaced = [], []
-    for one in moves:
-        here, there = rows.get((one["at_key"], one["at_number"])), rows.get((one["to_key"], one["to_number"]))
-        if here is None or here.job != one["of_job"]:
+    for job, at, to in moves:
+        here, there = rows.get(at), rows.get(to)
+        if here is None or here.job != job:
             continue
         declared = here.declared
         if there is not None:
-            replaced.append({"at_key": there.key, "at_number": there.number, "of_scope": scope_id})
             if declared is None and (there.job, there.digest) == (here.job, here.digest):
                 declared = there.declared
-        moved.append({**one, "of_scope": scope_id, "now_declared": declared})
-    if replaced:
-        connection.execute(delete(REVISIONS).where(_at()), replaced)
-    if moved:
-        to: dict[str, Any] = {name: bindparam(f"to_{name}") for name in ("key", "number")}
-        to["declared"] = bindparam("now_declared", type_=REVISIONS.c.declared.type)
-        here_still = _at() & (REVISIONS.c.job == bindparam("of_job"))
-        connection.execute(update(REVISIONS).where(here_still).values(**to), moved)
+            is_there = (columns.key == to.key) & (columns.number == to.number)
+            connection.execute(delete(REVISIONS).where(of_scope, is_there))
+        is_here = (columns.key == at.key) & (columns.number == at.number) & (columns.job == job)
+        renamed = update(REVISIONS).where(of_scope, is_here)
+        connection.execute(renamed.values(key=to.key, number=to.number, declared=declared))
 
 
-def _at() -> ColumnElement[bool]:
-    columns = REVISIONS.c["scope_id", "key", "number"]
-    names = ("of_scope", "at_key", "at_number")
-    return and_(*(column == bindparam(name) for column, name in zip(columns, names, strict=True)))
-
-
-def _portions(words: Iterable[str]) -> Iterator[Sequence[str]]:
-    """Distinct words, so many as are asked about in one statement."""
-    every = sorted(set(words))
+def _portions(things: Iterable[_Thing]) -> Iterator[Sequence[_Thing]]:
+    """Distinct things, so many as are asked about in one statement."""
+    every = sorted(set(things))
     return (every[start : start + _AT_ONCE] for start in range(0, len(every), _AT_ONCE))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, bindparam, case, insert, update
 
 from reconciler.core.identity import parse_description
-from reconciler.core.record import Call, Declared, RecordsUnavailable, RunKind
+from reconciler.core.record import Call, Declared, RecordsUnavailable, RevisionId, RunKind
 from reconciler.decide.outcome import Journal, Outcome, Run, RunEnd, Status, Step, StepEnd
 from reconciler.decide.plan import After, Before, Reason
 from reconciler.records.database import storable
@@ -157,14 +157,8 @@ class StoredJournal(Journal):
         def change(connection: Connection) -> None:
             if is_done and action.formerly is not None and before is not None:
                 # The job's marker names another key now: its past goes along.
-                renamed = {
-                    "at_key": action.formerly,
-                    "at_number": before.revision,
-                    "of_job": storable(before.id),
-                    "to_key": action.key,
-                    "to_number": before.revision,
-                }
-                move(connection, self._scope_id, [renamed])
+                at, to = (RevisionId(key, before.revision) for key in (action.formerly, action.key))
+                move(connection, self._scope_id, [(storable(before.id), at, to)])
             if is_done and after is not None and outcome.job is not None:
                 marker = parse_description(str((action.desired or {}).get("description", ""))).marker
                 revision = {
