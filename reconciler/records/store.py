@@ -11,7 +11,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     and_,
-    bindparam,
     case,
     delete,
     exists,
@@ -109,21 +108,19 @@ class Records(Journals):
         with self._changing(run.scope, check.compared_at_s) as (connection, scope_id):
             run_id = self.insert_run(connection, scope_id, run, ended)
             self._write_events(connection, run_id, run, check.events)
-            if gone := [self._place(scope_id, one, "at_") for one in sorted(check.gone)]:
-                connection.execute(delete(DRIFT).where(_at()), gone)
-            if check.standing:
-                rows = {one.id: self._row(scope_id, one) for one in check.standing}
-                connection.execute(
-                    self.dialect.upsert(DRIFT, _changes), [rows[place] for place in sorted(rows)]
-                )
+            for one in sorted(check.gone):
+                connection.execute(delete(DRIFT).where(self._is(scope_id, one)))
+            if rows := {one.id: self._row(scope_id, one) for one in check.standing}:
+                upsert = self.dialect.upsert(DRIFT, _changes)
+                connection.execute(upsert, [rows[place] for place in sorted(rows)])
             if run.kind is RunKind.DRIFT and not check.events:
                 connection.execute(_forget_old(scope_id))
 
     def mark_reported(self, scope: Scope, drift: Collection[DriftId], at_s: float) -> None:
         """Write that drifts which stand were reported at a time: somebody was notified of them."""
         with self._changing(scope) as (connection, scope_id):
-            if places := [self._place(scope_id, one, "at_") for one in sorted(drift)]:
-                connection.execute(update(DRIFT).where(_at()).values(reported_at_s=at_s), places)
+            for one in sorted(drift):
+                connection.execute(update(DRIFT).where(self._is(scope_id, one)).values(reported_at_s=at_s))
 
     def accept(
         self, run: Run, ended: RunEnd, drift: Collection[DriftId], acceptance: Acceptance | None
@@ -147,9 +144,8 @@ class Records(Journals):
             standing = {one.id: one for one in read_standing(connection, scope_id)}
             found = [standing[place] for place in sorted(drift) if place in standing]
             marked = [one for one in found if (one.acceptance is None) is is_new]
-            if marked:
-                places = [self._place(scope_id, one.id, "at_") for one in marked]
-                connection.execute(update(DRIFT).where(_at()).values(**values), places)
+            for one in marked:
+                connection.execute(update(DRIFT).where(self._is(scope_id, one.id)).values(**values))
             run_id = self.insert_run(connection, scope_id, run, ended)
             events = [DriftEvent(change, one.entry, reason) for one in marked]
             self._write_events(connection, run_id, run, events)
@@ -199,10 +195,12 @@ class Records(Journals):
             "is_hidden": one.is_hidden,
         }
 
-    def _place(self, scope_id: int, one: DriftId, prefix: str = "") -> dict[str, Any]:
+    def _place(self, scope_id: int, one: DriftId) -> dict[str, Any]:
         key, class_, job = (self.text(part)[:_LONGEST_ID] for part in one)
-        place = {"scope_id": scope_id, "key": key, "class": class_, "job": job}
-        return {f"{prefix}{name}": value for name, value in place.items()}
+        return {"scope_id": scope_id, "key": key, "class": class_, "job": job}
+
+    def _is(self, scope_id: int, one: DriftId) -> ColumnElement[bool]:
+        return and_(*(DRIFT.c[name] == value for name, value in self._place(scope_id, one).items()))
 
 
 def read_standing(connection: Connection, scope_id: int | None = None) -> list[StandingDrift]:
@@ -229,10 +227,6 @@ def read_standing(connection: Connection, scope_id: int | None = None) -> list[S
         of_row = (row.content, row.since_s, row.reported_at_s, row.is_hidden)
         found.append(StandingDrift(entry, *of_row, acceptance))
     return found
-
-
-def _at() -> ColumnElement[bool]:
-    return and_(*(column == bindparam(f"at_{column.name}") for column in DRIFT.primary_key))
 
 
 def _changes(new: Any) -> Mapping[str, ColumnElement[Any]]:
