@@ -21,7 +21,14 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    CancelledError,
+    Future,
+    ThreadPoolExecutor,
+    as_completed,
+    wait,
+)
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -132,35 +139,6 @@ def as_plain(value: Any) -> Any:
     raise TypeError(f"an option of type {type(value).__name__} cannot be sent")
 
 
-def run_batches(
-    batches: Iterable[FleetBatch],
-    submit: Callable[[FleetBatch], Future[Any]],
-    read: Callable[[Future[Any], FleetBatch], list[StackResult] | None],
-    take: TakeResult,
-    slots: Callable[[], int],
-) -> None:
-    """Do all batches; `take` gets each result as it comes, in the thread that calls this.
-
-    `read` returns the results of a batch; None: it is to be done again, one stack at a time. Batches are in
-    flight at the same time as long as their shares are at most the whole: however many `slots` there are by
-    now, they never send more requests together than one process.
-    """
-    waiting, in_flight = deque(batches), dict[Future[Any], FleetBatch]()
-    while waiting or in_flight:
-        share = 1 / max(1, min(slots(), len(waiting) + len(in_flight)))
-        while waiting and sum(one.share for one in in_flight.values()) + share < 1 + 1e-9:
-            batch = replace(waiting.popleft(), share=share)
-            in_flight[submit(batch)] = batch
-        done, _ = wait(in_flight, timeout=LOOK_EVERY_S, return_when=FIRST_COMPLETED)
-        for future in done:
-            batch = in_flight.pop(future)
-            results = read(future, batch)
-            if results is None:
-                waiting.extendleft(replace(batch, tasks=(task,)) for task in reversed(batch.tasks))
-            for result in results or ():
-                take(result)
-
-
 @dataclass(frozen=True)
 class StackRunner:
     """Does a command for stacks in this process: with its environment, and one limit of the rate of requests.
@@ -183,13 +161,8 @@ class StackRunner:
         """Do it for all, on threads. An interrupt ends it at once: what waits is told to end."""
         pool = ThreadPoolExecutor(max(1, min(at_once, len(tasks))), "stack")
         try:
-            run_batches(
-                [FleetBatch(request, (task,)) for task in tasks],
-                lambda batch: pool.submit(self.check, request, batch.tasks[0]),
-                lambda future, _: [future.result()],
-                take,
-                lambda: at_once,
-            )
+            for checked in as_completed([pool.submit(self.check, request, task) for task in tasks]):
+                take(checked.result())
         except BaseException:
             if self.stop is not None:
                 self.stop.set()
@@ -612,13 +585,25 @@ def check_on_cluster(
             raise ReconcilerError(*(Diagnostic("another version on a worker", why, _INSTALL) for why in whys))
         workers = _Workers(client, address)
         size = max(1, min(AT_ONCE, len(tasks) // (2 * workers.slots())))
-        groups = [tuple(tasks[at : at + size]) for at in range(0, len(tasks), size)]
-        batches = [FleetBatch(request, group) for group in groups]
+        groups = (tuple(tasks[at : at + size]) for at in range(0, len(tasks), size))
+        waiting, in_flight = deque(FleetBatch(request, group) for group in groups), workers.in_flight
         try:
-            run_batches(batches, workers.submit, workers.results, take, workers.slots)
+            while waiting or in_flight:
+                # So many batches are in flight that their shares are at most the whole: however many slots
+                # there are by now, together they never send more requests than one process.
+                share = 1 / max(1, min(workers.slots(), len(waiting) + len(in_flight)))
+                while waiting and sum(one.share for one, _ in in_flight.values()) + share < 1 + 1e-9:
+                    workers.submit(replace(waiting.popleft(), share=share))
+                for ended in wait(in_flight, timeout=LOOK_EVERY_S, return_when=FIRST_COMPLETED).done:
+                    batch, answer = in_flight.pop(ended)
+                    results = workers.results(answer, batch)
+                    if results is None:
+                        waiting.extendleft(replace(batch, tasks=(task,)) for task in reversed(batch.tasks))
+                    for result in results or ():
+                        take(result)
         except BaseException:
             with suppress(Exception):
-                client.cancel(list(workers.in_flight), force=True)
+                client.cancel([answer for _, answer in in_flight.values()], force=True)
             raise
 
 
@@ -647,7 +632,7 @@ class _Workers:
 
     def __init__(self, client: Client, address: str) -> None:
         self._client, self._address = client, address
-        self.in_flight: set[Any] = set()
+        self.in_flight: dict[Future[Any], tuple[FleetBatch, Any]] = {}
         self._call = _remote()
         self._found: Mapping[str, int] = {}
         self._looked_at_s, self._seen_at_s = float("-inf"), time.monotonic()
@@ -669,23 +654,20 @@ class _Workers:
                 raise ClusterUnavailable(f"{self._address} has no workers", fix)
         return max(1, sum(self._found.values()))
 
-    def submit(self, batch: FleetBatch) -> Future[Any]:
+    def submit(self, batch: FleetBatch) -> None:
         at_once = max(1, AT_ONCE * len(self._found) // self.slots())
         text = BATCH.dump_json(replace(batch, at_once=at_once)).decode()
         answer = self._client.submit(self._call, __name__, "check_batch", text, pure=False)
-        self.in_flight.add(answer)
         ended = Future[Any]()
+        self.in_flight[ended] = batch, answer
         answer.add_done_callback(ended.set_result)
-        return ended
 
-    def results(self, future: Future[Any], batch: FleetBatch) -> list[StackResult] | None:
+    def results(self, answer: Any, batch: FleetBatch) -> list[StackResult] | None:
         """The results of a batch, or why there are none, for each of its stacks.
 
         None where workers were lost with several stacks: one of them may be why, and each by itself does no
-        harm to the others.
+        harm to the others, so they are done again one at a time.
         """
-        answer = future.result()
-        self.in_flight.discard(answer)
         if answer.cancelled():
             raise ClusterUnavailable(f"the connection to {self._address} was lost")
         error = answer.exception()
