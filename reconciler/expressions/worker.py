@@ -16,10 +16,10 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from reconciler.core.policy_expression import NAMES, Answer, InvalidExpression, NotJudged
 
@@ -40,31 +40,27 @@ _PARSER_WORDS = (
 )
 _LONGEST_REASON = 200
 _PR_SET_PDEATHSIG = 1
-_Value = TypeVar("_Value")
-
-
-class _LibraryFailed(Exception):
-    """The library failed, and why."""
-
-    def __init__(self, why: str, missing: str | None = None) -> None:
-        self.problem = NotJudged(why, missing)
-        super().__init__(why)
 
 
 def main(cpu_s: int, memory_bytes: int) -> None:
     """Answer until stdin ends."""
     _limit(cpu_s, memory_bytes)
-    library = _library()
+    # Its command line takes ten times as long to import as the library does.
+    sys.modules["cel.cli"] = ModuleType("cel.cli")
+    import cel
+
     values: list[Any] = []
     for line in sys.stdin:
         request = json.loads(line)
         answer: Any = None
         if "values" in request:
-            values = [_converted(library, one) for one in request["values"]]
+            # As the library takes them, converted once for all expressions.
+            values = [_called(cel.Context, one) for one in request["values"]]
         elif "compile" in request:
-            answer = _compile_problem(library, request["compile"])
+            answer = _compile_problem(cel, request["compile"])
         else:
-            answer = _answers(library, request["ask"], [values[place] for place in request["places"]])
+            program = _called(cel.compile, request["ask"])
+            answer = [_judge(program, values[place]) for place in request["places"]]
         print(json.dumps(answer), flush=True)  # noqa: T201 - who started it reads its stdout
 
 
@@ -85,47 +81,22 @@ def _limit(cpu_s: int, memory_bytes: int) -> None:
             resource.setrlimit(getattr(resource, kind), (most, most))
 
 
-def _library() -> Any:
-    # Its command line takes ten times as long to import as the library does.
-    sys.modules["cel.cli"] = ModuleType("cel.cli")
-    import cel
-
-    return cel
-
-
-def _converted(library: Any, values: Mapping[str, Any]) -> Any:
-    """Values as the library takes them, converted once for all expressions."""
-    try:
-        return _called(lambda: library.Context(values))
-    except _LibraryFailed as failed:
-        return failed.problem
-
-
-def _answers(library: Any, text: str, values: list[Any]) -> list[Answer]:
-    try:
-        program = _called(lambda: library.compile(text))
-    except _LibraryFailed:
-        return [NotJudged("it does not compile")] * len(values)
-    return [_judge(program, one) for one in values]
-
-
 def _judge(program: Any, values: Any) -> Answer:
-    if isinstance(values, NotJudged):
-        return values
-    try:
-        found = _called(lambda: program.execute(values))
-    except _LibraryFailed as failed:
-        return failed.problem
-    return found if isinstance(found, bool) else NotJudged(f"its value is {_kind(found)}, not true or false")
+    if isinstance(program, NotJudged):
+        return NotJudged("it does not compile")
+    found = values if isinstance(values, NotJudged) else _called(program.execute, values)
+    if isinstance(found, bool | NotJudged):
+        return found
+    return NotJudged(f"its value is {_kind(found)}, not true or false")
 
 
 def _compile_problem(library: Any, text: str) -> InvalidExpression | None:
     try:
-        program = _called(lambda: library.compile(text), ValueError)
-    except _LibraryFailed as failed:
-        return InvalidExpression(failed.problem.why)
+        program = _called(library.compile, text, passes_on=ValueError)
     except ValueError as error:
         return _parser_problem(str(error), text)
+    if isinstance(program, NotJudged):
+        return InvalidExpression(program.why)
     unknown = set(program.variables()) - {*NAMES, *_TYPES, *_BOUND.findall(text)}
     found = [place for name in unknown if (place := _place_of(library, text, name)) is not None]
     if not found:
@@ -141,9 +112,9 @@ def _place_of(library: Any, text: str, name: str) -> tuple[int, str] | None:
     other = f"{name}_"
     for found in re.finditer(rf"(?<![\w.]){re.escape(name)}\b", text):
         renamed = text[: found.start()] + other + text[found.end() :]
-        with suppress(ValueError, _LibraryFailed):
-            if other in _called(lambda: library.compile(renamed), ValueError).variables():  # noqa: B023
-                return found.start(), name
+        program = _called(library.compile, renamed)
+        if not isinstance(program, NotJudged) and other in program.variables():
+            return found.start(), name
     return None
 
 
@@ -160,31 +131,26 @@ def _parser_problem(said: str, text: str) -> InvalidExpression:
     return InvalidExpression(_short(why), int(found[1]), int(found[2]))
 
 
-def _called(call: Callable[[], _Value], passed_on: type[Exception] | None = None) -> _Value:
-    """Call the library; whatever it raises is `_LibraryFailed`, also where its own code gave up."""
+def _called(call: Callable[[Any], Any], argument: Any, passes_on: type[Exception] | None = None) -> Any:
+    """Call the library; whatever it raises is `NotJudged`, also where its own code gave up."""
     try:
-        return call()
+        return call(argument)
     except MemoryError:
         raise
     except BaseException as error:
-        if passed_on is not None and type(error) is passed_on:
+        is_its_own = isinstance(error, Exception) or type(error).__name__ == "PanicException"
+        if not is_its_own or type(error) is passes_on:
             raise
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise _in_words(error) from None
-
-
-def _in_words(error: BaseException) -> _LibraryFailed:
-    text = str(error.args[0]) if error.args else str(error)
-    if isinstance(error, KeyError):
-        return _LibraryFailed(f'there is no field "{_short(text)}"', missing=text)
-    if isinstance(error, ZeroDivisionError):
-        return _LibraryFailed("it divides by zero")
-    if isinstance(error, TypeError):
-        return _LibraryFailed("it compares or joins values of different types, or null")
-    if (undefined := re.match(r"Undefined variable or function: '(\w+)'", text)) is not None:
-        return _LibraryFailed(f'"{undefined[1]}" is not known, or not for a value of this type')
-    return _LibraryFailed(_short(text))
+        text = str(error.args[0]) if error.args else str(error)
+        if isinstance(error, KeyError):
+            return NotJudged(f'there is no field "{_short(text)}"', text)
+        if isinstance(error, ZeroDivisionError):
+            return NotJudged("it divides by zero")
+        if isinstance(error, TypeError):
+            return NotJudged("it compares or joins values of different types, or null")
+        if (undefined := re.match(r"Undefined variable or function: '(\w+)'", text)) is not None:
+            return NotJudged(f'"{undefined[1]}" is not known, or not for a value of this type')
+        return NotJudged(_short(text))
 
 
 def _short(text: str) -> str:

@@ -525,12 +525,19 @@ def files_digest(directory: Path, not_manifests: Sequence[Path] = ()) -> str:
     file of another stack.
     """
     reader = FileReader(not_manifests, directory)
-    digest = hashlib.sha256()
     below = len(directory.parts)
-    files = [path for _, found in _below(directory, reader) for path in found]
-    for path in sorted(files, key=lambda path: path.parts):
-        name = "/".join(path.parts[below:]).encode("utf-8", "surrogateescape")
-        data = reader.content(path)
+    paths = sorted(
+        (path for _, found in _below(directory, reader) for path in found), key=lambda path: path.parts
+    )
+    return digest_of(("/".join(path.parts[below:]), reader.content(path)) for path in paths)
+
+
+def digest_of(files: Iterable[tuple[str, bytes | None]]) -> str:
+    """The digest of names and of the bytes that these files hold; None if one cannot be read."""
+    digest = hashlib.sha256()
+    for path, data in files:
+        name = path.encode("utf-8", "surrogateescape")
+        # The lengths keep apart what one file ends with and the next one begins with.
         digest.update(b"unreadable\n" if data is None else f"{len(name)} {len(data)}\n".encode())
         digest.update(name + b"\n" + (data or b""))
     return f"sha256:{digest.hexdigest()}"

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,7 @@ from reconciler.manifest.expressions import (
     credential_problems,
     settings_budget,
 )
-from reconciler.manifest.files import StackFiles, find_stack, stack_of
+from reconciler.manifest.files import StackFiles, digest_of, find_stack, stack_of
 from reconciler.manifest.jobs import UNKNOWN_OUTPUT, JobReader, ValueOrigin
 from reconciler.manifest.matrix import Sweeps
 from reconciler.manifest.merge import (
@@ -59,7 +58,6 @@ from reconciler.manifest.variables import (
     read_value_files,
     unknown_names,
 )
-from reconciler.manifest.yaml import Document
 from reconciler.secrets import Redactor, service_credentials
 
 if TYPE_CHECKING:
@@ -461,7 +459,7 @@ def _read(
         targets=readable,
         target_name=target_name,
         limits=settings["limits"],
-        manifest_digest=_manifest_digest(documents),
+        manifest_digest=digest_of(sorted((document.relative, document.data) for document in documents)),
         secrets=tuple(sorted(secrets)),
         files=tuple(document.path for document in documents),
         file_names=tuple(document.file for document in documents),
@@ -495,14 +493,3 @@ def _target_name(
         raise WrongUsage(targets.no_such_target(name))
     why, fix = targets.unknown(name)
     return name, [diagnose(merged.target_at, ("target",), "unknown target", why, fix)]
-
-
-def _manifest_digest(documents: Iterable[Document]) -> str:
-    """The digest of what the files of a stack hold, byte for byte, and of their names below the root."""
-    digest = hashlib.sha256()
-    for document in sorted(documents, key=lambda document: document.relative):
-        name = document.relative.encode("utf-8", "surrogateescape")
-        # The lengths keep apart what one file ends with and the next one begins with.
-        digest.update(f"{len(name)} {len(document.data)}\n".encode() + name + b"\n")
-        digest.update(document.data)
-    return f"sha256:{digest.hexdigest()}"
