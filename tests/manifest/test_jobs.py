@@ -10,23 +10,6 @@ from reconciler.core.identity import room_for_description
 from tests.manifest.conftest import HEAD, JOB, Place, marked, place_of
 
 
-def test_smallest_job_has_this_body(place: Place) -> None:
-    job = place.job()
-    assert job.body == {
-        "kind": "job",
-        "metadata": {},
-        "algorithm": {
-            "code_dir": "obs://b/code/",
-            "boot_file": "obs://b/code/train.py",
-            "engine": {"engine_id": "pt"},
-        },
-        "spec": {"resource": {"flavor_id": "gpu", "node_count": 1}},
-    }
-    assert job.description == ""
-    assert not job.is_absent
-    assert str(job.location).endswith("main.yaml:4:3")
-
-
 def test_description_leaves_room_for_the_marker(place: Place) -> None:
     room = room_for_description("vision", "a")
     assert place.job(f"    description: {'x' * room}{JOB}").description == "x" * room
@@ -57,3 +40,12 @@ def test_value_of_a_named_item_that_is_too_long_is_told_at_the_value(place: Plac
     problem = place.problem()
     assert marked(problem) == "'${var.v}'"
     assert "4096" in problem.why
+
+
+@pytest.mark.parametrize(
+    ("cron", "why"),
+    [("0 " * 200, "must have at most 256 characters"), ("9" * 200 + " 0 1 * *", "is not a valid minute")],
+)
+def test_long_schedule_is_refused(cron: str, why: str, place: Place) -> None:
+    place.write(f'{HEAD}jobs:\n  a:{JOB}    lifecycle: {{schedule: "{cron}"}}\n')
+    assert why in place.problem().why

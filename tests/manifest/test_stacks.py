@@ -96,6 +96,8 @@ def value_of(loaded: LoadedStack, subject: str, name: str) -> Any:
     job = loaded.stack.jobs[subject]
     if name == "lifecycle":
         return [job.lifecycle.on_change, job.lifecycle.max_retries, job.lifecycle.protect]
+    if name == "schedule":
+        return job.schedule and [job.schedule.expression, job.schedule.timezone]
     if name in ("needs", "formerly", "description", "is_absent", "body"):
         value = getattr(job, name)
         return list(value) if isinstance(value, tuple) else value
