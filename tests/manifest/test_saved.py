@@ -40,38 +40,6 @@ def refused(tree: Any, sources: Mapping[str, VariableSource] = TOKEN, **more: An
 # Where a value came from
 
 
-@pytest.mark.parametrize(
-    ("declared", "options", "source"),
-    [
-        ("{env: TOKEN, sensitive: true}", {}, VariableSource(env="TOKEN")),
-        ("{env: NONE, sensitive: true, default: abcd}", {}, VariableSource(default=True)),
-        ("{env: TOKEN, sensitive: true, default: abcd}", {}, VariableSource(env="TOKEN")),
-        ("{env: TOKEN, sensitive: true}", {"variables": {"token": "x"}}, VariableSource(given=True)),
-        ("{env: TOKEN, sensitive: true}", {"var_files": 2}, VariableSource(file="two.values")),
-        ("{env: TOKEN, sensitive: true}", {"var_files": 3}, VariableSource(env="TOKEN")),
-        ("{env: TOKEN, sensitive: true}", {"variables": {"token": "x"}, "var_files": 2},
-         VariableSource(given=True)),
-        ("{env: NONE, sensitive: true}", {"offline": True}, None),
-        ("{env: TOKEN}", {}, None),
-    ],
-)  # fmt: skip
-def test_source_of_a_value(
-    place: Place,
-    monkeypatch: pytest.MonkeyPatch,
-    declared: str,
-    options: dict[str, Any],
-    source: VariableSource | None,
-) -> None:
-    monkeypatch.chdir(place.root)
-    place.write(f"stack: s\nvariables: {{token: {declared}}}\n")
-    place.write("token: one", "one.values")
-    place.write("token: two", "two.values")
-    place.write("token: ~", "three.values")
-    files = [Path(f"{name}.values") for name in ("one", "two", "three")][: options.pop("var_files", 0)]
-    loaded = place.load(environ={"TOKEN": "hunter2!"}, var_files=files, **options)
-    assert loaded.sources == ({} if source is None else {"token": source})
-
-
 @pytest.mark.parametrize("members", [{}, {"env": "A", "file": "b"}, {"given": True, "default": True}])
 def test_source_is_one_of_five(members: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="one of env, file, given, default and text"):

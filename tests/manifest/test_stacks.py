@@ -83,7 +83,8 @@ def line_of(problem: Diagnostic, root: Path) -> str:
 def value_of(loaded: LoadedStack, subject: str, name: str) -> Any:
     """What is loaded of a job, or of the stack, as JSON has it."""
     if subject == "source":
-        return loaded.sources[name].model_dump(exclude_defaults=True)
+        found = loaded.sources[name].model_dump(exclude_defaults=True) if name in loaded.sources else None
+        return found and {kind: Path(one).name if kind == "file" else one for kind, one in found.items()}
     if subject in OF_STACK:
         secrets = [one for one in loaded.secrets if one not in ENVIRON.values()]
         warnings = [line_of(one, loaded.root) for one in loaded.warnings]
