@@ -57,12 +57,6 @@ def keys(entries: Sequence[Drift]) -> list[tuple[str, str]]:
     return [(one.key, one.class_.value) for one in entries]
 
 
-def test_first_check_finds_everything_new_and_due() -> None:
-    first = check(NO_CHECK, an_entry("a"), an_entry("b"))
-    assert keys(first.new) == keys(first.due) == [("a", "failed"), ("b", "failed")]
-    assert (first.changed, first.gone, first.lasting, first.compared_with_s) == ((), (), (), None)
-
-
 @pytest.mark.parametrize(
     ("before", "now", "new", "changed", "gone", "lasting"),
     [
@@ -171,12 +165,6 @@ def test_report_counts_for_everything_that_stands() -> None:
     assert len(check(last, an_entry("a"), an_entry("b"), at_s=NOW + 45 * HOUR).due) == 2
 
 
-def test_drift_that_nobody_was_told_of_stays_due() -> None:
-    last = after(check(NO_CHECK, an_entry()), is_reported=False)
-    compared = check(last, an_entry(), at_s=NOW + 60)
-    assert (compared.new, keys(compared.due)) == ((), [("a", "failed")])
-
-
 def test_drift_whose_notification_failed_stays_due_and_the_exit_code_reports_it_when_due() -> None:
     last = after(check(NO_CHECK, an_entry()), is_reported=False)
     codes = []
@@ -188,30 +176,27 @@ def test_drift_whose_notification_failed_stays_due_and_the_exit_code_reports_it_
     assert codes == [0, 0, 1, 0, 0, 1, 0]
 
 
-def test_drift_of_a_check_that_could_not_judge_everything_is_reported_by_the_next_exit_code() -> None:
-    last = after(check(NO_CHECK, an_entry("a"), an_entry("b", "unknown")), is_reported=False)
-    assert check(last, an_entry("a"), at_s=NOW + 60, notified={"failed"}).reported
-
-
-def test_drift_that_no_notification_tells_of_is_reported_until_it_was() -> None:
-    last = after(check(NO_CHECK, an_entry()), is_reported=False)
-    assert check(last, an_entry(), at_s=NOW + 60, notified={"missing"}).reported
+@pytest.mark.parametrize(
+    ("others", "notified"),
+    [([], {"missing"}), ([an_entry("b", "unknown")], {"failed"})],
+    ids=["that no notification tells of", "of a check that could not judge everything"],
+)
+def test_drift_is_reported_by_the_next_exit_code(others: list[Drift], notified: set[str]) -> None:
+    last = after(check(NO_CHECK, an_entry("a"), *others), is_reported=False)
+    compared = check(last, an_entry("a"), at_s=NOW + 60, notified=notified)
+    assert (compared.new, keys(compared.reported)) == ((), [("a", "failed")])
 
 
 def test_ignored_drift_is_in_no_list_and_is_new_when_its_rule_ends() -> None:
+    shown = check(NO_CHECK, an_entry())
     hidden = check(NO_CHECK, ignored=[an_entry()])
-    assert (hidden.new, hidden.lasting, hidden.due) == ((), (), ())
-    last = after(hidden)
-    assert not check(last, ignored=[an_entry()]).gone
-    assert not check(last).gone
-    shown = check(last, an_entry(), at_s=NOW + HOUR)
-    assert keys(shown.new) == [("a", "failed")]
-    assert shown.new[0].since == timestamp(NOW)
-
-
-def test_drift_that_is_ignored_from_now_on_is_not_gone() -> None:
-    compared = check(after(check(NO_CHECK, an_entry())), ignored=[an_entry()])
-    assert (compared.gone, compared.new, compared.lasting) == ((), (), ())
+    for before in (shown, hidden):
+        compared = check(after(before), ignored=[an_entry()])
+        assert (compared.gone, compared.new, compared.lasting, compared.due) == ((), (), (), ())
+    assert (hidden.new, check(after(hidden)).gone) == ((), ())
+    found = check(after(hidden), an_entry(), at_s=NOW + HOUR)
+    assert keys(found.new) == [("a", "failed")]
+    assert found.new[0].since == timestamp(NOW)
 
 
 @pytest.mark.parametrize(
