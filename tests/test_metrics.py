@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler import metrics
-from reconciler.decide.metrics import Measurement, MetricSource
+from reconciler.decide.metrics import MetricSource
 from reconciler.metrics import MAX_CONNECTIONS, MetricsServer, metrics_app
 from reconciler.render.prometheus import render_metrics
 from reconciler.watch import CheckReport, WatchState, watch_figures
@@ -23,12 +23,7 @@ from tests.conftest import FIGURE
 HOUR_S, END_S = 3600.0, 30.0
 WHERE = MetricSource('vi"sion', "prod\\1")
 CHECK = CheckReport(
-    exit_code=2,
-    has_compared=True,
-    summary={"missing": 2},
-    plan={"create": 1},
-    number=1,
-    ended_at_s=1_800_000_000.5,
+    2, has_compared=True, summary={"missing": 2}, plan={"create": 1}, number=1, ended_at_s=1.8e9
 )
 STATE = WatchState().after(CHECK, 10.0)
 
@@ -44,9 +39,6 @@ class Served:
         self.server = MetricsServer(app, "127.0.0.1", 0)
         self.clients: list[socket.socket] = []
 
-    def figures(self) -> list[Measurement]:
-        return watch_figures(self.state, WHERE, 900.0)
-
     def connect(self, data: bytes) -> socket.socket:
         client = socket.create_connection(("127.0.0.1", self.server.port))
         client.setblocking(False)
@@ -55,18 +47,13 @@ class Served:
         return client
 
     def receive(self, client: socket.socket) -> bytes:
-        said, ends_s = b"", time.monotonic() + END_S
-        while time.monotonic() < ends_s:
-            self.server.wait(0.01)
-            try:
-                data = client.recv(1 << 16)
-            except BlockingIOError:
-                continue
-            except ConnectionResetError:
-                break
-            if not data:
-                break
-            said += data
+        said, data, ends_s = b"", b"?", time.monotonic() + END_S
+        with suppress(ConnectionResetError):
+            while data and time.monotonic() < ends_s:
+                self.server.wait(0.01)
+                with suppress(BlockingIOError):
+                    data = client.recv(1 << 16)
+                    said += data
         return said
 
     def get(self, path: str, method: str = "GET") -> tuple[int, str]:
@@ -104,14 +91,9 @@ def test_metrics_are_those_of_the_file(served: Served) -> None:
             for sample in family.samples
         }
 
-    figures = watch_figures(STATE, WHERE, 900.0)
-    assert samples(body) == samples(render_metrics(figures))
-    assert (
-        "gauge",
-        "reconciler_drift",
-        (("class", "missing"), *sorted(WHERE.labels.items())),
-        2.0,
-    ) in samples(body)
+    assert samples(body) == samples(render_metrics(watch_figures(STATE, WHERE, 900.0)))
+    labels = (("class", "missing"), *sorted(WHERE.labels.items()))
+    assert ("gauge", "reconciler_drift", labels, 2.0) in samples(body)
     assert "python_info" not in body, "nothing of the registry of the process"
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,22 +44,12 @@ def _exported() -> dict[str, dict[str, set[str]]]:
 EXPORTED = _exported()
 
 
-def _alerts() -> list[dict[str, Any]]:
-    document = YAML(typ="safe", pure=True).load(ALERTS.read_text(encoding="utf-8"))
-    return [rule for group in document["groups"] for rule in group["rules"]]
+RULES = [rule for group in YAML(typ="safe", pure=True).load(ALERTS)["groups"] for rule in group["rules"]]
+PANELS: list[dict[str, Any]] = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+SHOWN = [target["expr"] for panel in PANELS for target in panel["targets"]]
 
 
-def _panels() -> list[dict[str, Any]]:
-    panels: list[dict[str, Any]] = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
-    return panels
-
-
-EXPRESSIONS = [rule["expr"] for rule in _alerts()] + [
-    target["expr"] for panel in _panels() for target in panel["targets"]
-]
-
-
-@pytest.mark.parametrize("expression", EXPRESSIONS)
+@pytest.mark.parametrize("expression", [*(rule["expr"] for rule in RULES), *SHOWN])
 def test_expression_selects_what_is_exported(expression: str) -> None:
     selected = list(_SELECTOR.finditer(expression))
     assert selected
@@ -83,49 +73,32 @@ def _can_match(values: set[str], operator: str, value: str) -> bool:
 
 
 def test_dashboard_shows_each_metric() -> None:
-    shown = {
-        name for panel in _panels() for target in panel["targets"] for name in _NAME.findall(target["expr"])
-    }
-    assert shown == EXPORTED.keys()
+    assert {name for expression in SHOWN for name in _NAME.findall(expression)} == EXPORTED.keys()
 
 
 def test_panels_stand_side_by_side_and_none_on_another() -> None:
     taken: set[tuple[int, int]] = set()
-    for panel in _panels():
-        place = panel["gridPos"]
-        cells = set(_cells(place))
-        assert place["x"] + place["w"] <= 24
+    for panel in PANELS:
+        x, y, w, h = (panel["gridPos"][name] for name in "xywh")
+        cells = set(itertools.product(range(x, x + w), range(y, y + h)))
+        assert x + w <= 24
         assert not cells & taken
         taken |= cells
-    assert len({panel["id"] for panel in _panels()}) == len(_panels())
-
-
-def _cells(place: dict[str, int]) -> Iterator[tuple[int, int]]:
-    for x in range(place["x"], place["x"] + place["w"]):
-        for y in range(place["y"], place["y"] + place["h"]):
-            yield x, y
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
 
 
 def test_alerts_say_what_to_do_and_there_is_one_for_each_trouble() -> None:
-    rules = {rule["alert"]: rule for rule in _alerts()}
-    assert len(rules) == len(_alerts())
+    rules = {rule["alert"]: rule for rule in RULES}
+    assert len(rules) == len(RULES)
     for rule in rules.values():
         assert {"summary", "description"} <= rule["annotations"].keys()
         assert rule["labels"]["severity"] in ("info", "warning", "critical")
-    assert rules.keys() >= {
-        "ReconcilerDrift",
-        "ReconcilerCheckFailed",
-        "ReconcilerCheckOld",
-        "ReconcilerNotificationsFailed",
-        "ReconcilerPlanNotApplied",
-    }
+    troubles = ("Drift", "CheckFailed", "CheckOld", "NotificationsFailed", "PlanNotApplied")
+    assert rules.keys() >= {f"Reconciler{one}" for one in troubles}
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 def test_promtool_takes_the_rules() -> None:
-    promtool = shutil.which("promtool")
-    assert promtool is not None
-    done = subprocess.run(
-        [promtool, "check", "rules", str(ALERTS)], capture_output=True, text=True, check=False
-    )
+    if (promtool := shutil.which("promtool")) is None:
+        pytest.skip("promtool is not installed")
+    done = subprocess.run([promtool, "check", "rules", str(ALERTS)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
