@@ -54,12 +54,7 @@ class GitLab:
 
     @contextmanager
     def serving(self) -> Iterator[GitLab]:
-        gitlab = self
-
-        class Handler(_Handler):
-            project = gitlab
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"project": self}))
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         self.url = f"http://127.0.0.1:{server.server_port}/api/v4"
@@ -135,8 +130,7 @@ class GitLab:
             self.note(ME, body["body"], found[1])
         else:
             assert method == "PUT"
-            [note] = [note for note in self.notes if str(note["id"]) == found[2]]
-            note["body"] = body["body"]
+            self.notes[int(found[2]) - 1]["body"] = body["body"]
         return {}
 
 
@@ -153,7 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
         next_page = ""
         if isinstance(answer, list) and "page" in query:
             page = int(query["page"][0])
-            next_page = str(page + 1) if len(answer) > page * PER_PAGE else ""
+            next_page = str(page + 1) * (len(answer) > page * PER_PAGE)
             answer = answer[(page - 1) * PER_PAGE : page * PER_PAGE]
         data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(200)

@@ -8,7 +8,6 @@ import pytest
 
 from reconciler.decide.drift_check import Drift, DriftComparison
 from reconciler.decide.outcome import Outcome, Status
-from reconciler.decide.plan import Action, Plan
 from reconciler.notify import MOST_BYTES, MOST_TITLE, apply_notification, drift_notification, plain_text
 from tests.builders import a_job, a_stack
 from tests.core.test_decision_table import plan_for
@@ -26,9 +25,8 @@ def compared(new: tuple[Drift, ...] = (), lasting: tuple[Drift, ...] = (), **mor
 
 def test_new_drift_comes_first_and_each_class_together() -> None:
     new = (drift("b", "missing"), drift("c"), drift("a", "missing"))
-    said = drift_notification(
-        compared(new, (drift("d", since="2026-11-20T00:00:00Z"),)), ALL, "vision", "prod"
-    )
+    lasting = (drift("d", since="2026-11-20T00:00:00Z"),)
+    said = drift_notification(compared(new, lasting), ALL, "vision", "prod")
     assert said is not None
     assert said.title == "vision on prod: drift, 3 new, 1 lasting"
     assert said.text.splitlines() == [
@@ -63,9 +61,8 @@ def test_only_what_is_due_in_the_classes_of_a_url_is_told(
 
 
 def test_long_message_is_cut_by_whole_lines_and_says_so() -> None:
-    said = drift_notification(
-        compared(tuple(drift(f"k{n}", detail="等待中" * 200) for n in range(500))), ALL, "s", "t"
-    )
+    many = tuple(drift(f"k{n}", detail="等待中" * 200) for n in range(500))
+    said = drift_notification(compared(many), ALL, "s", "t")
     assert said is not None
     assert len(said.text.encode()) <= MOST_BYTES
     *lines, last = said.text.splitlines()
@@ -93,18 +90,9 @@ def test_text_from_elsewhere_is_no_markup(hostile: str) -> None:
     assert "http://" not in said
 
 
-def _plan() -> Plan:
-    return plan_for(a_stack(a_job("a"), a_job("b")))
-
-
 def test_apply_that_failed_is_told_with_each_action() -> None:
-    first, second = _plan().actions
+    first, second = plan_for(a_stack(a_job("a"), a_job("b"))).actions
     outcomes = [Outcome(first, Status.FAILED, message="quota <exceeded>"), Outcome(second, Status.DONE)]
     said = apply_notification(outcomes, "vision", "prod")
-    assert said is not None
-    assert (said.title, said.text) == (
-        "vision on prod: apply failed, 1 of its actions",
-        "create a: failed, quota ‹exceeded›",
-    )
-    assert first.action is Action.CREATE
+    assert said == ("vision on prod: apply failed, 1 of its actions", "create a: failed, quota ‹exceeded›")
     assert apply_notification(outcomes[1:], "vision", "prod") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
@@ -30,26 +31,21 @@ def runner(text: str) -> list[Command]:
         match = _COMMAND.fullmatch(line)
         assert match, line
         properties = dict(pair.split("=", 1) for pair in match[2].split(",") if pair)
-        read = {
-            key: _unescaped(value.replace("%3A", ":").replace("%2C", ","))
-            for key, value in properties.items()
-        }
-        found.append(Command(match[1], read, _unescaped(match[3])))
+        read = {key: _unescaped(value) for key, value in properties.items()}
+        found.append(Command(match[1], read, _unescaped(match[3], ())))
     return found
 
 
-def _unescaped(text: str) -> str:
-    return text.replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")
+def _unescaped(text: str, more: Sequence[tuple[str, str]] = ((":", "%3A"), (",", "%2C"))) -> str:
+    for plain, written in (*more, ("\r", "%0D"), ("\n", "%0A"), ("%", "%25")):
+        text = text.replace(written, plain)
+    return text
 
 
 def test_annotation_stands_where_the_manifest_has_the_key() -> None:
     first = runner(render(Content.PLAN, every_action(), "github", View(directory="stacks/vision")))[0]
-    assert first.properties == {
-        "file": "stacks/vision/jobs.yaml",
-        "line": "10",
-        "col": "3",
-        "title": "blocked blocked",
-    }
+    place = {"file": "stacks/vision/jobs.yaml", "line": "10", "col": "3"}
+    assert first.properties == {**place, "title": "blocked blocked"}
 
 
 @pytest.mark.parametrize("text", ["100 % of it, a:b", "50%0A::error::x", "%25", "a::b::c"])

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from reconciler.core.values import TargetIdentity
+from reconciler.core.values import Change, TargetIdentity
 from reconciler.decide.plan import Action, Plan, PlannedAction, Reason, count
 from reconciler.render import Content, View, render
 from reconciler.render.markdown import MOST_CHARACTERS, code, prose
@@ -30,17 +30,13 @@ REASONS = STAYING | OTHERS
 def an_action(kind: Action, number: int, *, name: str = "", detail: str = "") -> PlannedAction:
     key = f"{kind.value}-{number:04}{name}"
     # Each says something of its own, so that none is folded.
-    changes = [
-        {"path": "algorithm.parameters.lr", "before": "0.1", "after": str(number), "forces_new_job": True}
-    ]
-    return PlannedAction.model_validate(
-        {
-            "key": key,
-            "action": kind,
-            "reason": REASONS[kind],
-            "detail": detail or f"the words that say why {number}",
-            "changes": changes if kind in (Action.REPLACE, Action.UPDATE) else [],
-        }
+    edit = Change(path="algorithm.parameters.lr", before="0.1", after=str(number), forces_new_job=True)
+    return PlannedAction(
+        key=key,
+        action=kind,
+        reason=REASONS[kind],
+        detail=detail or f"the words that say why {number}",
+        changes=(edit,) if kind in (Action.REPLACE, Action.UPDATE) else (),
     )
 
 
@@ -100,12 +96,9 @@ def test_creates_and_updates_are_left_out_before_anything_else() -> None:
 
 
 def test_what_does_not_fit_in_full_is_listed_by_key_only() -> None:
-    plan = plan_of({Action.TERMINATE: 200, Action.REPLACE: 300, Action.BLOCKED: 300})
-    text = markdown(plan)
-    assert all(
-        shown(text, kind) == number for kind, number in ((Action.TERMINATE, 200), (Action.REPLACE, 300))
-    )
-    assert shown(text, Action.BLOCKED) == 300
+    numbers = {Action.TERMINATE: 200, Action.REPLACE: 300, Action.BLOCKED: 300}
+    text = markdown(plan_of(numbers))
+    assert {kind: shown(text, kind) for kind in numbers} == numbers
     # What ends work is in full for longest.
     assert "**`terminate-0199`**: the words that say why 199" in text
     assert "\nblocked-0299\n" in text
@@ -113,10 +106,8 @@ def test_what_does_not_fit_in_full_is_listed_by_key_only() -> None:
 
 
 def test_keys_that_do_not_fit_are_counted() -> None:
-    plan = plan_of(
-        {Action.TERMINATE: 500, Action.BLOCKED: 1_500}, name="-with-a-name-as-long-as-it-may-be-in-a-plan"
-    )
-    text = markdown(plan)
+    name = "-with-a-name-as-long-as-it-may-be-in-a-plan"
+    text = markdown(plan_of({Action.TERMINATE: 500, Action.BLOCKED: 1_500}, name=name))
     assert shown(text, Action.TERMINATE) == 500
     left_out = re.search(r"room:\*\* (\d+) blocked\.", text)
     assert left_out is not None
@@ -124,11 +115,8 @@ def test_keys_that_do_not_fit_are_counted() -> None:
 
 
 def test_sweep_that_is_too_long_shows_its_first_keys() -> None:
-    actions = [
-        an_action(Action.UPDATE, 1).model_copy(update={"key": f"update-{number:04}"})
-        for number in range(5_000)
-    ]
-    text = markdown(a_plan(actions))
+    one = an_action(Action.UPDATE, 1)
+    text = markdown(a_plan(one.model_copy(update={"key": f"update-{n:04}"}) for n in range(5_000)))
     assert shown(text, Action.UPDATE) == 20
     assert "… and 4980 more" in text
     assert "**Left out, for want of room:** 4980 to update." in text

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 import xmlschema
 
+from reconciler.core.values import Source
 from reconciler.decide.plan import Action
 from reconciler.render import Content, View, render
 from tests.render.test_golden import every_action
@@ -103,9 +104,8 @@ def test_sarif_is_valid(content: str, sarif_schema: jsonschema.Draft4Validator) 
     ],
 )
 def test_sarif_names_a_file_as_a_uri(file: str, uri: str) -> None:
-    source = {"file": file, "line": 1, "column": 1}
-    action = an_action(Action.BLOCKED, 1).model_dump() | {"source": source}
-    plan = a_plan([type(an_action(Action.BLOCKED, 1)).model_validate(action)])
+    source = Source(file=file, line=1, column=1)
+    plan = a_plan([an_action(Action.BLOCKED, 1).model_copy(update={"source": source})])
     (result,) = results_of(render(Content.PLAN, plan, "sarif", View()))
     assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == uri
 

@@ -14,10 +14,7 @@ from reconciler.render import Content, Style, View, render
 from tests.builders import a_job, a_stack, absent
 from tests.render.test_golden import check
 
-COMMIT = {
-    "main": "51f1ccc977c882f63580665acce1eb858a87c867",
-    "feature": "8184509627c882f63580665acce1eb858a87c867",
-}
+COMMIT = {"main": "51f1ccc977" + "c" * 30, "feature": "8184509627" + "c" * 30}
 TARGETS = {"prod": Target.model_validate({"kind": "modelarts", "region": "cn-north-4", "project_id": "p"})}
 
 
@@ -76,6 +73,11 @@ def every_change() -> Review:
     )
 
 
+def text_of(before: list[DesiredJob], after: list[DesiredJob]) -> str:
+    found = make_review(side("main", *before), side("feature", *after), target=None, version="1")
+    return render(Content.REVIEW, found, "text", View())
+
+
 def test_review_in_colour() -> None:
     check("review.ansi", render(Content.REVIEW, every_change(), "text", View(Style(colour=True))))
 
@@ -86,8 +88,7 @@ def test_verbose_review_shows_each_key_by_itself() -> None:
 
 
 def test_review_without_a_change_says_so() -> None:
-    found = make_review(side("main", a_job()), side("feature", a_job()), target=None, version="0.0.0")
-    assert render(Content.REVIEW, found, "text", View()) == (
+    assert text_of([a_job()], [a_job()]) == (
         "Stack vision on prod: main (51f1ccc977) -> feature (8184509627)\n\nNodes: 1, unchanged.\n"
         "Review: 0 added, 0 removed, 0 renamed, 0 changed, 1 unchanged.\n"
     )
@@ -95,26 +96,21 @@ def test_review_without_a_change_says_so() -> None:
 
 def test_removed_jobs_are_all_named() -> None:
     names = [f"job-{n:03}" for n in range(300)]
-    found = make_review(
-        side("main", *map(a_job, names)), side("feature", a_job("x")), target=None, version="1"
-    )
-    text = render(Content.REVIEW, found, "text", View())
+    text = text_of([a_job(name) for name in names], [a_job("x")])
     assert all(name in text for name in names)
     assert text.count("- terminate") == 1
 
 
 def test_renamed_jobs_of_a_sweep_are_shown_once_with_both_keys() -> None:
     after = [replace(job, key=f"new-{job.key}", formerly=(job.key,)) for job in members("s", 6)]
-    found = make_review(side("main", *members("s", 6)), side("feature", *after), target=None, version="1")
-    text = render(Content.REVIEW, found, "text", View())
+    text = text_of(members("s", 6), after)
     assert "~ update    6 jobs  formerly the job; the job goes on" in text
     assert "s-lr-0 -> new-s-lr-0" in text
 
 
 def test_many_flavors_are_counted() -> None:
     jobs = [a_job(f"j{n}", spec__resource={"flavor_id": f"f{n}"}) for n in range(25)]
-    found = make_review(side("main"), side("feature", *jobs), target=None, version="1")
-    assert "  and 5 more flavors\n" in render(Content.REVIEW, found, "text", View())
+    assert "  and 5 more flavors\n" in text_of([], jobs)
 
 
 def test_secrets_are_taken_out_of_every_part() -> None:
