@@ -174,6 +174,7 @@ def test_declared_rerun_is_no_difference_for_adoption() -> None:
 
 A = a_job()
 FREE_JOB = unmanaged(reported(A))
+MARKER = f"reconciler.{STACK}.a.r1.{A.digest}"
 OTHER = "b" + "0" * 12
 LR_9, LONG = a_job(algorithm__parameters={"lr": 9}), a_job(description="x" * 230)
 
@@ -226,11 +227,9 @@ def test_adoption_is_unknown_where_another_job_of_the_key_may_be_unread(seen_as:
 
 
 def test_job_with_a_copied_marker_can_be_adopted() -> None:
-    copied = unmanaged(reported(A), name="copy", text=f"text reconciler.{STACK}.a.r1.{A.digest}")
-    action = taken(A, copied).action
+    action = taken(A, unmanaged(reported(A), name="copy", text=f"text {MARKER}")).action
     assert action.reason is Reason.ADOPTED
-    assert action.desired is not None
-    assert action.desired["description"] == f"reconciler.{STACK}.a.r1.{A.digest}.id0123abcd"
+    assert action.desired == {"description": f"{MARKER}.id0123abcd"}
 
 
 # --- released
@@ -297,7 +296,6 @@ def of_old(**more: Any) -> ObservedJob:
     return seen(A, stack="old", **more)
 
 
-MARKER = f"reconciler.{STACK}.a.r1.{A.digest}"
 ODD = {"name": "odd", "job_id": JOB_ID, "id_part": "0123abcd", "protected": True, "text": "text"}
 
 
@@ -339,17 +337,15 @@ def test_revision_that_cannot_change_stack_says_why(
 
 
 def test_revision_moved_to_the_stack_before_is_no_clash() -> None:
-    assert [a.reason for a in moved(of_old(revision=2), seen(A, phase=Phase.COMPLETED))] == [
-        Reason.STACK_RENAMED
-    ]
+    [action] = moved(of_old(revision=2), seen(A, phase=Phase.COMPLETED))
+    assert action.reason is Reason.STACK_RENAMED
 
 
 def test_undeclared_keys_stay_in_the_old_stack_and_are_named() -> None:
     theirs = sort_by_key(Observation((of_old(), of_old(key="b"))), "old", frozenset())
     renamed = RenamedStack("old", theirs, HistorySnapshot(), CONTEXT)
-    assert [warning.why for warning in renamed.left_behind(["a"])] == [
-        "not declared here, so still owned by stack old: b"
-    ]
+    [warning] = renamed.left_behind(["a"])
+    assert warning.why == "not declared here, so still owned by stack old: b"
 
 
 def test_aged_out_revisions_move_with_the_renamed_stack() -> None:

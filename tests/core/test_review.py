@@ -245,9 +245,8 @@ def test_axis_added_to_a_sweep_gets_a_hint_at_the_expression_that_keeps_its_jobs
 
 def test_removed_sweep_is_terminated_as_ever() -> None:
     found = reviewed(of_axes("lr"), [a_job("other", **FOUR)])
-    assert {job.detail for job in found.jobs if job.change is ChangeKind.REMOVED} == {
-        "removed; terminated if active"
-    }
+    gone = {job.detail for job in found.jobs if job.change is ChangeKind.REMOVED}
+    assert gone == {"removed; terminated if active"}
 
 
 # ── totals and settings ────────────────────────────────────────────────────────────────────────────
@@ -264,9 +263,8 @@ def test_nodes_are_counted_per_flavor() -> None:
 
 
 def test_heterogeneous_job_counts_the_nodes_of_each_task() -> None:
-    tasks = [
-        {"role": role, "task_resource": {"flavor_id": role, "node_count": 3}} for role in ("ps", "worker")
-    ]
+    resource = {"node_count": 3}
+    tasks = [{"role": name, "task_resource": {**resource, "flavor_id": name}} for name in ("ps", "worker")]
     nodes = reviewed([], [a_job(spec={}, tasks=tasks)]).nodes
     assert {name: count.after for name, count in nodes.flavors.items()} == {"ps": 3, "worker": 3}
 

@@ -37,11 +37,10 @@ def check(name: str, text: str) -> None:
 
 def placed(stack: Stack) -> Stack:
     """The same stack with a place in a file for each job."""
-    jobs = (
-        replace(job, location=Location("jobs.yaml", 10 * number, 3))
-        for number, job in enumerate(stack.jobs.values(), 1)
+    jobs = enumerate(stack.jobs.items(), 1)
+    return replace(
+        stack, jobs={key: replace(job, location=Location("jobs.yaml", 10 * n, 3)) for n, (key, job) in jobs}
     )
-    return replace(stack, jobs={job.key: job for job in jobs})
 
 
 A_POLICY = Policy(
@@ -86,37 +85,29 @@ def every_action() -> Plan:
     )
 
 
+DECLARED = ("done", "edited", "failed", "gone", "ahead")
+FOUND = (
+    seen(a_job("done"), phase="Completed"),
+    seen(a_job("edited"), text="by hand"),
+    seen(a_job("failed"), phase="Failed", ended_s_ago=HOUR),
+    seen(a_job("ahead", **OLD)),
+    seen(a_job("orphan")),
+)
+
+
 @cache
 def drifted() -> DriftReport:
     """Several classes, and something pending."""
-    stack = a_stack(a_job("done"), a_job("edited"), a_job("failed"), a_job("gone"), a_job("ahead"))
-    return report(
-        placed(stack),
-        seen(a_job("done"), phase="Completed"),
-        seen(a_job("edited"), text="by hand"),
-        seen(a_job("failed"), phase="Failed", ended_s_ago=HOUR),
-        seen(a_job("ahead", **OLD)),
-        seen(a_job("orphan")),
-    )
+    return report(placed(a_stack(*map(a_job, DECLARED))), *FOUND)
 
 
 @cache
 def compared() -> DriftReport:
     """The same since the last check: one class is ignored, one drift accepted, and one is gone."""
     rule = IgnoreRule("f*", "failed", "known gap", date(2999, 12, 31), Location("jobs.yaml", 6, 5))
-    stack = a_stack(
-        a_job("done"), a_job("edited"), a_job("failed"), a_job("gone"), a_job("ahead"), a_job("old")
-    )
-    found = report(
-        replace(placed(stack), ignored_drift=(rule,)),
-        seen(a_job("done"), phase="Completed"),
-        seen(a_job("edited"), text="by hand"),
-        seen(a_job("failed"), phase="Failed", ended_s_ago=HOUR),
-        seen(a_job("ahead", **OLD)),
-        seen(a_job("old"), phase="Terminated", ended_s_ago=2 * HOUR),
-        seen(a_job("orphan")),
-        seen(a_job("orphan-2")),
-    )
+    stack = placed(a_stack(*map(a_job, (*DECLARED, "old"))))
+    old = seen(a_job("old"), phase="Terminated", ended_s_ago=2 * HOUR)
+    found = report(replace(stack, ignored_drift=(rule,)), *FOUND, old, seen(a_job("orphan-2")))
     by_key = {entry.key: entry for entry in found.drift}
     over = by_key["old"].model_copy(update={"key": "repaired", "since": timestamp(NOW - HOUR)})
     standing = [
@@ -185,6 +176,9 @@ def test_last_line_of_a_plan_is_fixed() -> None:
     assert last_line(summary, reruns=60) == f"{fixed} {again}"
 
 
+REJECTED = "the service rejected the request: full (ModelArts.2815, HTTP 400)"
+
+
 def interrupted_result() -> Result:
     """What became of the plan of every action: done, failed, timed out, skipped."""
     actions = {action.key: action for action in every_action().actions}
@@ -192,11 +186,7 @@ def interrupted_result() -> Result:
         (
             Outcome(actions["create"], Status.DONE, job="id"),
             Outcome(actions["replace"], Status.TIMED_OUT, "replace is still Terminating after 600 s"),
-            Outcome(
-                actions["update"],
-                Status.FAILED,
-                "the service rejected the request: full (ModelArts.2815, HTTP 400)",
-            ),
+            Outcome(actions["update"], Status.FAILED, REJECTED),
             Outcome(actions["defer"], Status.SKIPPED, actions["defer"].detail),
         ),
         interrupted=True,
@@ -204,16 +194,10 @@ def interrupted_result() -> Result:
 
 
 def test_diagnostics() -> None:
-    place = Location("examples/first-job/jobs.yaml", 14, 9)
+    why, fix = '"node_cout" is not one of flavor_id, node_count, pool_id', 'did you mean "node_count"?'
+    place, line = Location("examples/first-job/jobs.yaml", 14, 9), Snippet("        node_cout: 2", 8, 9)
     problems = [
-        Diagnostic(
-            "unknown field",
-            '"node_cout" is not one of flavor_id, node_count, pool_id',
-            'did you mean "node_count"?',
-            place,
-            "jobs.resnet50.spec.resource",
-            Snippet("        node_cout: 2", 8, 9),
-        ),
+        Diagnostic("unknown field", why, fix, place, "jobs.resnet50.spec.resource", line),
         Diagnostic("the service cannot be reached", "connection refused \x1b[2J"),
         Diagnostic("a literal secret", severity=Severity.WARNING, path="variables.token"),
     ]

@@ -69,17 +69,12 @@ def denied() -> Validation:
         path="targets.test.variables.bucket",
         severity=Severity.WARNING,
     )
-    found = {"a": ("local", "prod"), "b": ("prod",)}
-    return Validation(
-        valid=True,
-        **FACTS,
-        jobs=len(jobs),
-        denied=tuple(
-            DeniedJob(**{**dict(big), "key": key}, targets=targets, job=Source.of(jobs[key].location))
-            for key, targets in found.items()
-        ),
-        warnings=(ManifestProblem.of(skipped),),
+    found = tuple(
+        DeniedJob(**{**dict(big), "key": key}, targets=targets, job=Source.of(jobs[key].location))
+        for key, targets in (("a", ("local", "prod")), ("b", ("prod",)))
     )
+    warnings = (ManifestProblem.of(skipped),)
+    return Validation(valid=True, **FACTS, jobs=len(jobs), denied=found, warnings=warnings)
 
 
 def reviewed() -> Review:
@@ -125,9 +120,8 @@ FILES = [
 
 @pytest.mark.parametrize(("content", "format_", "name"), FILES)
 def test_content_is_shown_as_in_its_golden_file(content: Content, format_: str, name: str) -> None:
-    view = View(
-        show_keep=True, digest=f"sha256:{'0' * 64}" if content is Content.PLAN else "", plan=every_action()
-    )
+    digest = f"sha256:{'0' * 64}" if content is Content.PLAN else ""
+    view = View(show_keep=True, digest=digest, plan=every_action())
     check(f"{name}.{format_}", render(content, VALUES[content][name](), format_, view))
 
 
