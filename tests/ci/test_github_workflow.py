@@ -228,10 +228,8 @@ def test_push_that_lands_several_pull_requests_applies_the_plan_of_none(story: S
     last = git("rev-parse", "HEAD")
     git("checkout", "--quiet", "main")
     landed = {"merged_at": "2026-01-01", "head": {"sha": story.head}}
-    merges = {7: story.merge, 9: last}
-    story.github.save(
-        "pulls", [{**landed, "number": number, "merge_commit_sha": sha} for number, sha in merges.items()]
-    )
+    merges = ((7, story.merge), (9, last))
+    story.github.save("pulls", [{**landed, "number": n, "merge_commit_sha": sha} for n, sha in merges])
     run = story.github.run(FILE, "push", last, {"before": story.base})
     assert "this push lands pull request 7, too, which has a plan of its own" in run.text
     assert "Apply" not in run["apply"].logs
@@ -310,16 +308,11 @@ def test_line_of_a_manifest_is_no_command_of_the_workflow(tmp_path: Path) -> Non
 @needs_bash
 @pytest.mark.parametrize(
     ("code", "said"),
-    [
-        (0, ""),
-        (2, "title=drift::"),
-        (8, "title=drift unknown::"),
-        (7, "title=drift check failed::exit code 7"),
-    ],
+    [(0, ""), (2, "drift::"), (8, "drift unknown::"), (7, "drift check failed::exit code 7")],
 )
 def test_exit_codes_of_a_drift_check_are_told_apart(tmp_path: Path, code: int, said: str) -> None:
     shell = Shell(tmp_path / "shell", {"reconciler": f"#!/bin/sh\nexit {code}\n"})
     [script] = [step["run"] for job, step in STEPS if job == "drift" and step.get("name") == "Look for drift"]
     done = shell.run(script, tmp_path, {"STACK": ".", "TARGET": "prod"})
     assert done.code == code
-    assert done.log == "" if not said else said in done.log
+    assert done.log == "" if not said else f"title={said}" in done.log

@@ -43,14 +43,9 @@ def words_of(text: str) -> list[str]:
     return list(re.sub(r"\s", "", plain(text)))
 
 
-VALUES: dict[str, tuple[Content, Callable[[], Any]]] = {
-    "plan": (Content.PLAN, every_action),
-    "drift": (Content.DRIFT, drifted),
-    "result": (Content.RESULT, interrupted_result),
-    "review": (Content.REVIEW, reviewed),
-    "history": (Content.HISTORY, recorded),
-    "validation": (Content.VALIDATION, denied),
-}
+MADE: tuple[Callable[[], Any], ...] = (every_action, drifted, interrupted_result, reviewed, recorded, denied)
+KINDS = (Content.PLAN, Content.DRIFT, Content.RESULT, Content.REVIEW, Content.HISTORY, Content.VALIDATION)
+VALUES = {content.value: (content, make) for content, make in zip(KINDS, MADE, strict=True)}
 
 
 @pytest.mark.parametrize("width", WIDTHS)
