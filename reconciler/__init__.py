@@ -23,68 +23,72 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from reconciler.version import __version__
+from reconciler.version import __version__ as __version__
 
+# Written `X as X`, so that a type checker takes them for public.
+# isort: off
 if TYPE_CHECKING:
     from reconciler.api import (
-        ApplyFailed,
-        DriftReport,
-        JobClient,
-        Plan,
-        Result,
-        Session,
-        Stack,
-        WaitFailed,
-        load,
-        load_plan,
+        ApplyFailed as ApplyFailed,
+        DriftReport as DriftReport,
+        JobClient as JobClient,
+        Plan as Plan,
+        Result as Result,
+        Session as Session,
+        Stack as Stack,
+        WaitFailed as WaitFailed,
+        load as load,
+        load_plan as load_plan,
     )
-    from reconciler.core.fields.job import JobBody
-    from reconciler.core.record import LockHeld, RecordsUnavailable
-    from reconciler.decide.outcome import ApplyEvent
+    from reconciler.core.fields.job import JobBody as JobBody
+    from reconciler.core.record import LockHeld as LockHeld, RecordsUnavailable as RecordsUnavailable
+    from reconciler.decide.outcome import ApplyEvent as ApplyEvent
     from reconciler.errors import (
-        Diagnostic,
-        ExitCode,
-        Location,
-        ManifestInvalid,
-        NameTaken,
-        NotFound,
-        NotSupported,
-        ReconcilerError,
-        Refused,
-        Rejected,
-        ServerError,
-        ServiceError,
-        Throttled,
-        Unanswered,
-        Unauthorized,
-        Unreachable,
-        UnreadableAnswer,
-        WrongPhase,
-        WrongUsage,
+        Diagnostic as Diagnostic,
+        ExitCode as ExitCode,
+        Location as Location,
+        ManifestInvalid as ManifestInvalid,
+        NameTaken as NameTaken,
+        NotFound as NotFound,
+        NotSupported as NotSupported,
+        ReconcilerError as ReconcilerError,
+        Refused as Refused,
+        Rejected as Rejected,
+        ServerError as ServerError,
+        ServiceError as ServiceError,
+        Throttled as Throttled,
+        Unanswered as Unanswered,
+        Unauthorized as Unauthorized,
+        Unreachable as Unreachable,
+        UnreadableAnswer as UnreadableAnswer,
+        WrongPhase as WrongPhase,
+        WrongUsage as WrongUsage,
     )
     from reconciler.modelarts.job_models import (
-        Filter,
-        JobPage,
-        ReportedJob,
-        Search,
-        SearchBody,
-        TagFilter,
-        UpdateBody,
+        Filter as Filter,
+        JobPage as JobPage,
+        ReportedJob as ReportedJob,
+        Search as Search,
+        SearchBody as SearchBody,
+        TagFilter as TagFilter,
+        UpdateBody as UpdateBody,
     )
     from reconciler.modelarts.operations import (
-        Engine,
-        Event,
-        Events,
-        Flavor,
-        LogLines,
-        LogPreview,
-        Metric,
-        Quota,
-        Stages,
-        TaggedJob,
-        Task,
+        Engine as Engine,
+        Event as Event,
+        Events as Events,
+        Flavor as Flavor,
+        LogLines as LogLines,
+        LogPreview as LogPreview,
+        Metric as Metric,
+        Quota as Quota,
+        Stages as Stages,
+        TaggedJob as TaggedJob,
+        Task as Task,
     )
-    from reconciler.plan_file import StalePlan
+    from reconciler.plan_file import StalePlan as StalePlan
+
+# isort: on
 
 #: The public names, by the module where they live. Imported on first use, so that the command line stays
 #: quick. Everything else is private.
@@ -105,61 +109,7 @@ _NAMES_BY_MODULE = {
 }
 _MODULE_BY_NAME = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
 
-__all__ = [
-    "ApplyEvent",
-    "ApplyFailed",
-    "Diagnostic",
-    "DriftReport",
-    "Engine",
-    "Event",
-    "Events",
-    "ExitCode",
-    "Filter",
-    "Flavor",
-    "JobBody",
-    "JobClient",
-    "JobPage",
-    "Location",
-    "LockHeld",
-    "LogLines",
-    "LogPreview",
-    "ManifestInvalid",
-    "Metric",
-    "NameTaken",
-    "NotFound",
-    "NotSupported",
-    "Plan",
-    "Quota",
-    "ReconcilerError",
-    "RecordsUnavailable",
-    "Refused",
-    "Rejected",
-    "ReportedJob",
-    "Result",
-    "Search",
-    "SearchBody",
-    "ServerError",
-    "ServiceError",
-    "Session",
-    "Stack",
-    "Stages",
-    "StalePlan",
-    "TagFilter",
-    "TaggedJob",
-    "Task",
-    "Throttled",
-    "Unanswered",
-    "Unauthorized",
-    "Unreachable",
-    "UnreadableAnswer",
-    "UpdateBody",
-    "WaitFailed",
-    "WrongPhase",
-    "WrongUsage",
-    "__version__",
-    "load",
-    "load_plan",
-]
+__all__ = sorted([*_MODULE_BY_NAME, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
@@ -169,4 +119,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__
