@@ -43,6 +43,8 @@ HUAWEI = frozenset({"huawei"})
 _BASE = "/v2/<project_id>"
 _JOB = f"{_BASE}/training-jobs/<job_id>"
 _TAGS = f"{_BASE}/modelarts-training-job"
+_TAGGED = f"{_TAGS}/resource-instances"
+_POOL_FLAVORS = f"{_BASE}/training-pool-flavors"
 
 
 class Route(NamedTuple):
@@ -78,20 +80,12 @@ ROUTES = (
     Route("DeleteTrainJobTags", "DELETE", f"{_TAGS}/<job_id>/tags/delete", jobs.delete_tags, HUAWEI),
     Route("ShowTrainJobTags", "GET", f"{_TAGS}/<job_id>/tags", jobs.show_tags, HUAWEI),
     Route("ListTrainingJobTags", "GET", f"{_TAGS}/tags", jobs.list_tags, HUAWEI),
-    Route(
-        "ListTrainingJobsByTags", "POST", f"{_TAGS}/resource-instances/filter", jobs.search_by_tags, HUAWEI
-    ),
-    Route("CountTrainingJobsByTags", "POST", f"{_TAGS}/resource-instances/count", jobs.count_by_tags, HUAWEI),
+    Route("ListTrainingJobsByTags", "POST", f"{_TAGGED}/filter", jobs.search_by_tags, HUAWEI),
+    Route("CountTrainingJobsByTags", "POST", f"{_TAGGED}/count", jobs.count_by_tags, HUAWEI),
 )
 
 MORE_ROUTES = (
-    Route(
-        "ShowTrainingFlavorMaxAvailableResource",
-        "GET",
-        f"{_BASE}/training-pool-flavors",
-        jobs.pool_flavor,
-        HUAWEI,
-    ),
+    Route("ShowTrainingFlavorMaxAvailableResource", "GET", _POOL_FLAVORS, jobs.pool_flavor, HUAWEI),
     Route("ModifyTrainingQuotas", "PUT", f"{_BASE}/training-quotas", jobs.change_quotas, HUAWEI),
     Route("ShowTrainingJobRoutePlan", "GET", f"{_JOB}/route_plan", logs.route_plan, HUAWEI),
 )
