@@ -180,10 +180,8 @@ def metrics(request: ApiRequest) -> ApiResponse:
 
 def _log(job: Job, task: str) -> list[str]:
     count = min(job.status["duration"] // 1000 // _LINE_S + 1, 10_000)
-    return [
-        f"[{_iso(job.life.started_ms + index * _LINE_S * 1000)}] [{task}] step {index}"
-        for index in range(count)
-    ]
+    times = (_iso(job.life.started_ms + index * _LINE_S * 1000) for index in range(count))
+    return [f"[{time}] [{task}] step {index}" for index, time in enumerate(times)]
 
 
 def _task(request: ApiRequest, not_ready: str = "ModelArts.2776") -> tuple[Job, str]:

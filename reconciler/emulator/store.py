@@ -65,18 +65,8 @@ class Job:
 
 def read_job(row: Any, now_ms: int, *, noise: bool = True) -> Job:
     """Return the job that a row holds, as of `now_ms`; with `noise` every second one is a variant."""
-    same = (
-        "id",
-        "project",
-        "workspace_id",
-        "name",
-        "create_ms",
-        "node_count",
-        "reserved_hours",
-        "head",
-        "tail",
-    )
-    columns: dict[str, Any] = {name: row[name] for name in same}
+    same = ("id", "project", "workspace_id", "name", "create_ms", "node_count", "reserved_hours")
+    columns: dict[str, Any] = {name: row[name] for name in (*same, "head", "tail")}
     is_variant = noise and responses.is_variant(row["id"])
     life = read_life(row).at(now_ms)
     return Job(**columns, life=life, now_ms=now_ms, body_text=row["body"], is_variant=is_variant)

@@ -250,10 +250,8 @@ def _check_resource(kind: str, spec: Body, strict: bool) -> None:
     if strict:
         check_dedicated(spec, resource)
     is_pooled_only = spec.get("runtime_type") == "debug" or resource.get("main_container_customized_flavor")
-    refuse_if(
-        not pool_id and is_pooled_only,
-        "runtime_type debug and a customized flavor need spec.resource.pool_id",
-    )
+    why = "runtime_type debug and a customized flavor need spec.resource.pool_id"
+    refuse_if(not pool_id and is_pooled_only, why)
 
 
 def check_dedicated(spec: Body, resource: Body) -> None:

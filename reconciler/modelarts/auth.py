@@ -75,10 +75,8 @@ class AccessKey(Credentials):
         from huaweicloudsdkcore.signer.signer import Signer
 
         signed = {name: value for name, value in request.headers.items() if name.lower() in _SIGNED}
-        signed |= {
-            "Host": request.host,
-            "X-Sdk-Date": datetime.fromtimestamp(now_s, UTC).strftime("%Y%m%dT%H%M%SZ"),
-        }
+        date = datetime.fromtimestamp(now_s, UTC).strftime("%Y%m%dT%H%M%SZ")
+        signed |= {"Host": request.host, "X-Sdk-Date": date}
         if project_id := request.path.partition("/v2/")[2].partition("/")[0]:
             signed["X-Project-Id"] = project_id
         if self._security_token:

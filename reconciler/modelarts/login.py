@@ -46,12 +46,8 @@ class Login(NamedTuple):
     def body(self) -> dict[str, Any]:
         user = {"name": self.username, "password": self.password, "domain": {"name": self.domain}}
         project = {"id": self.project_id} if self.project_id else {"name": self.project_name}
-        return {
-            "auth": {
-                "identity": {"methods": ["password"], "password": {"user": user}},
-                "scope": {"project": project},
-            }
-        }
+        identity = {"methods": ["password"], "password": {"user": user}}
+        return {"auth": {"identity": identity, "scope": {"project": project}}}
 
 
 class PasswordToken(Credentials):

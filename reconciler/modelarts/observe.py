@@ -330,11 +330,8 @@ def page_of(answer: Any, requests: int = 1, seconds: float = 0.0) -> SearchPage 
 Fetch = Callable[..., SearchPage]
 NeedsAbsence = Callable[[Observation], bool]
 
-ACTIVE_ONLY: SearchFilter = {
-    "key": "phase",
-    "operator": "in",
-    "value": sorted(phase.value for phase in ACTIVE),
-}
+_ACTIVE = sorted(phase.value for phase in ACTIVE)
+ACTIVE_ONLY: SearchFilter = {"key": "phase", "operator": "in", "value": _ACTIVE}
 
 
 class _BudgetExceeded(Exception):

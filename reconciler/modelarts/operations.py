@@ -459,9 +459,8 @@ class Tags(OperationGroup):
         self._only_on_huawei("tags")
 
         def page(offset: int) -> list[tuple[str, tuple[str, ...]]]:
-            found: Any = parsed(
-                "ProjectTags", self._get(f"{self._tags}/tags", {"limit": TAG_PAGE, "offset": offset})
-            )
+            answer = self._get(f"{self._tags}/tags", {"limit": TAG_PAGE, "offset": offset})
+            found: Any = parsed("ProjectTags", answer)
             return [(tag.key, tag.values) for tag in found.tags]
 
         return _all_pages(page)
@@ -597,9 +596,8 @@ class Catalog(OperationGroup):
 
     def flavors(self, flavor_type: str | None = None) -> tuple[Flavor, ...]:
         """Return the flavors of the public pools, of one type (CPU, GPU, Ascend) or all."""
-        return cast(
-            "tuple[Flavor, ...]", self._list("Flavors", "flavors", {"flavor_type": flavor_type}).flavors
-        )
+        found = self._list("Flavors", "flavors", {"flavor_type": flavor_type})
+        return cast("tuple[Flavor, ...]", found.flavors)
 
     def engines(self) -> tuple[Engine, ...]:
         """Return the preset engines."""

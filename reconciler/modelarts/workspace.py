@@ -200,9 +200,8 @@ class Workspace:
             return None
         query = {"job_name": name, "workspace_id": self.workspace_id}
         try:
-            answer = self.session.call(
-                "GET", f"{self._root}/training-job-names", query=query, repeat=RetryPolicy.SAFE
-            )
+            path = f"{self._root}/training-job-names"
+            answer = self.session.call("GET", path, query=query, repeat=RetryPolicy.SAFE)
         except Unauthorized:
             raise
         except Rejected as refusal:
@@ -236,11 +235,8 @@ class Workspace:
             Unanswered, UnreadableAnswer, ServerError: whether there is a job now is not known.
         """
         metadata = {"workspace_id": self.workspace_id, **body.get("metadata", {})}
-        return _job(
-            self.session.call(
-                "POST", f"{self._root}/training-jobs", body={**body, "metadata": metadata}, changes=True
-            )
-        )
+        sent = {**body, "metadata": metadata}
+        return _job(self.session.call("POST", f"{self._root}/training-jobs", body=sent, changes=True))
 
     def update(self, job_id: str, changes: Mapping[str, Any]) -> None:
         """Change fields of a job: `description`, and what the cloud lets one change beside it."""
