@@ -199,10 +199,8 @@ def test_delay_waits_real_seconds(store: Store) -> None:
 
 def test_fault_with_probability_is_repeatable_by_its_seed(store: Store) -> None:
     def run(seed: int) -> list[int]:
-        return statuses(
-            Client(create_app(store, faults=[Fault(Effect.ANSWER, count=None, probability=0.5, seed=seed)])),
-            40,
-        )
+        fault = Fault(Effect.ANSWER, count=None, probability=0.5, seed=seed)
+        return statuses(Client(create_app(store, faults=[fault])), 40)
 
     assert run(1) == run(1) != run(2)
     assert set(run(1)) == {200, 500}
@@ -254,12 +252,8 @@ def test_served_requests_are_listed_and_cleared(api: Api) -> None:
         ("GET", "/v2/project/training-jobs/none", "ShowTrainingJobDetails", 400),
         ("GET", "/nowhere", "", 404),
     ]
-    assert list(api.get("/emulator/requests").json["requests"][0]) == [
-        "method",
-        "path",
-        "operation",
-        "status",
-    ]
+    first = api.get("/emulator/requests").json["requests"][0]
+    assert first.keys() == {"method", "path", "operation", "status"}
     assert api.delete("/emulator/requests").status_code == 204
     assert api.get("/emulator/requests").json == {"requests": []}
 

@@ -14,12 +14,7 @@ import pytest
 from reconciler.core.stack import Target
 from reconciler.emulator.server import running
 from reconciler.errors import Unauthorized
-from reconciler.modelarts.auth import (
-    AccessKey,
-    Anonymous,
-    StaticToken,
-    find_credentials,
-)
+from reconciler.modelarts.auth import AccessKey, Anonymous, StaticToken, find_credentials
 from reconciler.modelarts.clock import RetryPolicy
 from reconciler.modelarts.connect import connect
 from reconciler.modelarts.http import Credentials, NoCredentials, Request, ServiceSession, SessionOptions

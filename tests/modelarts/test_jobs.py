@@ -143,10 +143,8 @@ def test_update_sends_only_the_given_fields() -> None:
     jobs, app = answering(None)
     changes = UpdateBody(spec={"schedule_policy": {"preemptible": False}}, endpoints=KEYS)
     jobs.update("job-1", changes)
-    assert sent(app) == {
-        "spec": {"schedule_policy": {"preemptible": False}},
-        "endpoints": {"ssh": {"key_pair_names": []}},
-    }
+    policy, ssh = {"preemptible": False}, {"key_pair_names": list[str]()}
+    assert sent(app) == {"spec": {"schedule_policy": policy}, "endpoints": {"ssh": ssh}}
 
 
 def test_update_accepts_the_mutable_fields_only() -> None:
