@@ -6,7 +6,6 @@ import os
 import sys
 from contextlib import suppress
 from importlib import import_module
-from typing import NamedTuple
 
 import click
 
@@ -17,52 +16,42 @@ from reconciler.errors import ExitCode, first_of
 from reconciler.modelarts.known_secrets import known_secrets
 from reconciler.version import __version__
 
-
-class CommandRow(NamedTuple):
-    """One command: the module that has it as `<name>_command`, and its line in `--help`."""
-
-    module: str
-    help: str
-
-
-COMMANDS: dict[str, CommandRow] = {
-    "init": CommandRow("project", "Write a manifest, a CI workflow and a .gitignore to start from."),
-    "validate": CommandRow("project", "Check the manifest, without the service and without credentials."),
-    "fmt": CommandRow("project", "Rewrite manifest files in the canonical layout; comments are kept."),
-    "plan": CommandRow("plan", "Show what apply would do, without changing anything."),
-    "review": CommandRow(
-        "plan", "Show what a change of the manifests means, between two directories or git revisions."
+#: Each command: the module that has it as `<name>_command`, and its line in `--help`.
+COMMANDS = {
+    "init": ("project", "Write a manifest, a CI workflow and a .gitignore to start from."),
+    "validate": ("project", "Check the manifest, without the service and without credentials."),
+    "fmt": ("project", "Rewrite manifest files in the canonical layout; comments are kept."),
+    "plan": ("plan", "Show what apply would do, without changing anything."),
+    "review": (
+        "plan",
+        "Show what a change of the manifests means, between two directories or git revisions.",
     ),
-    "policies": CommandRow("project", "Test the policies of a stack against small cases."),
-    "apply": CommandRow("apply", "Make the service match the manifest."),
-    "destroy": CommandRow("apply", "Terminate the jobs that the stack owns."),
-    "adopt": CommandRow("apply", "Make an unmanaged job the next revision of a key; nothing restarts."),
-    "release": CommandRow("apply", "Take the marker off every revision of a key; what runs goes on."),
-    "show": CommandRow("plan", "Show a saved plan, in any format."),
-    "drift": CommandRow("drift", "Show what changed on the service behind the manifest's back."),
-    "accept": CommandRow("drift", "Record the present drift of a key as known until it changes."),
-    "watch": CommandRow("drift", "Check for drift on a schedule, or apply, until stopped."),
-    "status": CommandRow(
-        "drift", "Show the current state of the stack's jobs, and what each is waiting for."
-    ),
-    "why": CommandRow("plan", "Show why a key gets its action: values, rules, and what would change it."),
-    "history": CommandRow("drift", "Show past applies, drift checks and revisions."),
-    "jobs": CommandRow("jobs", "List, show, watch, terminate or delete single jobs of the target."),
-    "export": CommandRow("jobs", "Print the manifest of jobs that exist already."),
-    "flavors": CommandRow("jobs", "List the compute flavors that the target offers."),
-    "engines": CommandRow("jobs", "List the preset engines that the target offers."),
-    "doctor": CommandRow(
-        "project", "Check credentials, endpoint, clock and permissions, and say how to fix them."
-    ),
-    "unlock": CommandRow("apply", "Break a lock, after asking."),
-    "schema": CommandRow(
+    "policies": ("project", "Test the policies of a stack against small cases."),
+    "apply": ("apply", "Make the service match the manifest."),
+    "destroy": ("apply", "Terminate the jobs that the stack owns."),
+    "adopt": ("apply", "Make an unmanaged job the next revision of a key; nothing restarts."),
+    "release": ("apply", "Take the marker off every revision of a key; what runs goes on."),
+    "show": ("plan", "Show a saved plan, in any format."),
+    "drift": ("drift", "Show what changed on the service behind the manifest's back."),
+    "accept": ("drift", "Record the present drift of a key as known until it changes."),
+    "watch": ("drift", "Check for drift on a schedule, or apply, until stopped."),
+    "status": ("drift", "Show the current state of the stack's jobs, and what each is waiting for."),
+    "why": ("plan", "Show why a key gets its action: values, rules, and what would change it."),
+    "history": ("drift", "Show past applies, drift checks and revisions."),
+    "jobs": ("jobs", "List, show, watch, terminate or delete single jobs of the target."),
+    "export": ("jobs", "Print the manifest of jobs that exist already."),
+    "flavors": ("jobs", "List the compute flavors that the target offers."),
+    "engines": ("jobs", "List the preset engines that the target offers."),
+    "doctor": ("project", "Check credentials, endpoint, clock and permissions, and say how to fix them."),
+    "unlock": ("apply", "Break a lock, after asking."),
+    "schema": (
         "project",
         "Print a JSON Schema: manifest, plan, drift, events, history, status, review, "
         "validate, why or fleet.",
     ),
-    "explain": CommandRow("project", "Print the decision tables: states, rules, fields."),
-    "completion": CommandRow("project", "Print the script that completes commands in a shell."),
-    "emulator": CommandRow("project", "Run the embedded emulator as an HTTP server."),
+    "explain": ("project", "Print the decision tables: states, rules, fields."),
+    "completion": ("project", "Print the script that completes commands in a shell."),
+    "emulator": ("project", "Run the embedded emulator as an HTTP server."),
 }
 
 
@@ -75,13 +64,13 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"reconciler.cli.{COMMANDS[cmd_name].module}")
+        module = import_module(f"reconciler.cli.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, row.help) for name, row in COMMANDS.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
