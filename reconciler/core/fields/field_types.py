@@ -217,13 +217,6 @@ def rule_error(message: str) -> PydanticCustomError:
     return PydanticCustomError("rule", "{message}", {"message": message})
 
 
-def check_rules(*rules: tuple[Any, str]) -> None:
-    """Raise the first of the rules that is broken; each follows what breaks it."""
-    for is_broken, rule in rules:
-        if is_broken:
-            raise rule_error(rule)
-
-
 def form_error(rule: str) -> PydanticCustomError:
     """The error of a value that has not the form that it must have."""
     return PydanticCustomError("form", "{rule}", {"rule": rule})

@@ -36,7 +36,6 @@ from reconciler.core.fields.field_types import (
     Strict,
     Text,
     Unreported,
-    check_rules,
     described,
     form_error,
     given,
@@ -155,21 +154,15 @@ class Engine(Strict):
     @model_validator(mode="after")
     def _choice(self) -> Self:
         name, version, image = self.engine_name, self.engine_version, self.image_url
-        check_rules(
-            (
-                name and not (version or image or self.engine_id),
-                "engine_name requires engine_version, or image_url for a custom image",
-            ),
-            (version and not (name or self.engine_id), "engine_version requires engine_name"),
-        )
+        if name and not (version or image or self.engine_id):
+            raise rule_error("engine_name requires engine_version, or image_url for a custom image")
+        if version and not (name or self.engine_id):
+            raise rule_error("engine_version requires engine_name")
         self.check_choices()
-        check_rules(
-            (self.image_repo_id and not image, "image_repo_id requires image_url"),
-            (
-                self.install_sys_packages and not (name and version and image),
-                "install_sys_packages requires engine_name, engine_version and image_url",
-            ),
-        )
+        if self.image_repo_id and not image:
+            raise rule_error("image_repo_id requires image_url")
+        if self.install_sys_packages and not (name and version and image):
+            raise rule_error("install_sys_packages requires engine_name, engine_version and image_url")
         return self
 
 
@@ -248,12 +241,8 @@ class Algorithm(Strict):
     @model_validator(mode="after")
     def _rules(self) -> Self:
         self.check_choices()
-        check_rules(
-            (
-                bool(self.subscription_id) != bool(self.item_version_id),
-                "subscription_id and item_version_id must be set together",
-            )
-        )
+        if bool(self.subscription_id) != bool(self.item_version_id):
+            raise rule_error("subscription_id and item_version_id must be set together")
         if not given(self, "id", "subscription_id", "item_version_id"):
             self._check_source(self.engine or Engine())
         path = (self.local_code_dir or "").rstrip("/")
@@ -268,26 +257,19 @@ class Algorithm(Strict):
     def _check_source(self, engine: Engine) -> None:
         code_dir, boot_file, command = self.code_dir, self.boot_file, self.command
         sources = ("code_dir", "command", "autosearch_config_path", "autosearch_framework_path", "summary")
-        check_rules(
-            (boot_file and not code_dir, "boot_file requires code_dir"),
-            (
-                engine.image_url and not engine.engine_name and not command,
-                "a custom image requires command, or engine_name for a framework on the image",
-            ),
-            (
-                code_dir and not (boot_file or command),
-                "code_dir requires boot_file, or command for a custom image",
-            ),
-            (
-                (boot_file or command) and not given(engine, "engine_id", "engine_name", "image_url"),
-                "engine is required: engine_id, engine_name + engine_version, or image_url",
-            ),
-            (
-                not given(self, *sources),
+        if boot_file and not code_dir:
+            raise rule_error("boot_file requires code_dir")
+        if engine.image_url and not engine.engine_name and not command:
+            raise rule_error("a custom image requires command, or engine_name for a framework on the image")
+        if code_dir and not (boot_file or command):
+            raise rule_error("code_dir requires boot_file, or command for a custom image")
+        if (boot_file or command) and not given(engine, "engine_id", "engine_name", "image_url"):
+            raise rule_error("engine is required: engine_id, engine_name + engine_version, or image_url")
+        if not given(self, *sources):
+            raise rule_error(
                 "one source is required: id, subscription_id + item_version_id, code_dir + boot_file, "
-                "or command + engine.image_url",
-            ),
-        )
+                "or command + engine.image_url"
+            )
         # What an image starts by its own command is not looked for in code_dir.
         starts_command = command and engine.image_url
         if boot_file and code_dir and not starts_command and not is_inside(boot_file, code_dir):
@@ -321,11 +303,11 @@ class Resource(Strict):
 
     @model_validator(mode="after")
     def _choice(self) -> Self:
-        is_anywhere = given(self, "flavor_id", "pool_id", "pool_group_id")
-        check_rules((not is_anywhere, "flavor_id (public pool), pool_id or pool_group_id is required"))
+        if not given(self, "flavor_id", "pool_id", "pool_group_id"):
+            raise rule_error("flavor_id (public pool), pool_id or pool_group_id is required")
         self.check_choices()
-        is_custom = self.main_container_customized_flavor
-        check_rules((is_custom and not self.pool_id, "main_container_customized_flavor requires pool_id"))
+        if self.main_container_customized_flavor and not self.pool_id:
+            raise rule_error("main_container_customized_flavor requires pool_id")
         return self
 
 
@@ -491,18 +473,16 @@ class JobBody(Strict):
         is_federated = self.kind == "federated_pool_job"
         has_group = bool(self.spec and self.spec.resource.pool_group_id)
         summary = self.algorithm.summary if self.algorithm else None
-        check_rules(
-            (self.tasks and self.kind != "hetero_job", "tasks requires kind: hetero_job"),
-            (not self.tasks and self.spec is None, "spec is required: where and how the job runs"),
-            (
-                self.kind == "job" and self.algorithm is None and self.train_type is None,
-                "algorithm is required: what the job runs",
-            ),
-            (is_federated and not has_group, "kind federated_pool_job requires spec.resource.pool_group_id"),
-            (has_group and not is_federated, "spec.resource.pool_group_id requires kind federated_pool_job"),
-            (
-                self.kind == "visualization_job" and not (summary and summary.data_sources),
-                "kind visualization_job requires algorithm.summary.data_sources",
-            ),
-        )
+        if self.tasks and self.kind != "hetero_job":
+            raise rule_error("tasks requires kind: hetero_job")
+        if not self.tasks and self.spec is None:
+            raise rule_error("spec is required: where and how the job runs")
+        if self.kind == "job" and self.algorithm is None and self.train_type is None:
+            raise rule_error("algorithm is required: what the job runs")
+        if is_federated and not has_group:
+            raise rule_error("kind federated_pool_job requires spec.resource.pool_group_id")
+        if has_group and not is_federated:
+            raise rule_error("spec.resource.pool_group_id requires kind federated_pool_job")
+        if self.kind == "visualization_job" and not (summary and summary.data_sources):
+            raise rule_error("kind visualization_job requires algorithm.summary.data_sources")
         return self
