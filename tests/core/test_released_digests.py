@@ -93,16 +93,11 @@ def test_plan_for_an_unchanged_job_of_0_1_0_reads_no_details_and_no_history() ->
     assert not rests_on_memory(stack, look, {})
 
 
-def test_failures_under_either_digest_count_as_the_same_retries() -> None:
+def test_revisions_under_the_old_digest_count_as_those_of_the_key() -> None:
     desired = a_job(**SPELLED, lifecycle={"on_failure": "retry", "max_retries": 1})
     jobs = [seen(made_by_0_1_0(desired), phase=Phase.FAILED), seen(desired, revision=2, phase=Phase.FAILED)]
-    kept = decided(desired, *jobs)
-    assert (kept.action, kept.reason) == (Action.KEEP, Reason.RETRIES_EXHAUSTED)
-
-
-def test_aged_out_completed_job_with_the_old_digest_is_kept() -> None:
-    desired = a_job(**SPELLED)
-    kept = decided(desired, memory=a_memory(past(made_by_0_1_0(desired))))
+    assert decided(desired, *jobs).reason is Reason.RETRIES_EXHAUSTED
+    kept = decided(a_job(**SPELLED), memory=a_memory(past(made_by_0_1_0(a_job(**SPELLED)))))
     assert (kept.action, kept.reason) == (Action.KEEP, Reason.AGED_OUT)
 
 
