@@ -302,7 +302,7 @@ def test_slow_reading_shows_on_a_terminal_and_goes_away(monkeypatch: pytest.Monk
 
 
 def test_slow_reading_is_a_line_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading_module, "SAY_AFTER_S", 0.02)
+    monkeypatch.setattr(reading_module, "SAY_AFTER_S", 0.2)
     said: list[str] = []
     monkeypatch.setattr(console, "say", lambda text, level="info": said.append(text))
     with Reading()() as tell_jobs:
