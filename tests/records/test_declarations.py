@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import text
 
 from reconciler.core.phase import Phase
 from reconciler.core.record import FinishedWork, Scope
-from reconciler.records.database import Database
-from reconciler.records.dialects import dialect_of
-from reconciler.records.schema import latest
 from reconciler.records.store import Records
 from tests.builders import NOW
 from tests.records.locations import (
@@ -25,16 +21,6 @@ from tests.records.locations import (
 
 _WRITES = {"INSERT", "UPDATE", "DELETE"}
 HERE, THERE = "github.com/o/r//vision", "github.com/o/r//speech"
-
-#: What leads the tables back to version 6.
-UNDO = (
-    "DROP INDEX IF EXISTS reconciler_copy_of_revisions",
-    "ALTER TABLE reconciler_revisions DROP COLUMN schedule",
-    "DROP TABLE reconciler_keys",
-    "DROP INDEX reconciler_revisions_by_digest",
-    "ALTER TABLE reconciler_scopes DROP COLUMN applied_from",
-    "UPDATE reconciler_version SET version = 6",
-)
 
 
 def remember(records: Records, scope: Scope, key: str, phase: Phase = Phase.COMPLETED) -> None:
@@ -115,18 +101,3 @@ def test_declaration_that_is_recorded_already_writes_nothing(records: Records) -
         assert not _WRITES & {*sent}
         records.declare(SCOPE, {"a": ""}, THERE)
         assert [word for word in sent if word in _WRITES] == ["UPDATE"]
-
-
-def test_store_of_schema_version_6_is_migrated_and_takes_declarations(place: Place) -> None:
-    database = Database(dialect_of(place.url), place.clock, str)
-    assert database.prepare(create=True)
-    with database.writing() as connection:
-        for statement in UNDO:
-            connection.execute(text(statement))
-    database.close()
-    assert latest() == 8
-    records = place.open()
-    remember(records, OTHER_STACK, "a")
-    records.declare(OTHER_STACK, {}, THERE)
-    assert found(records) == OF_SPEECH
-    records.check()

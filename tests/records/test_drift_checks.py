@@ -27,10 +27,11 @@ from reconciler.decide.drift_check import (
 from reconciler.decide.outcome import Run, RunEnd
 from reconciler.records.database import Database
 from reconciler.records.dialects import dialect_of
+from reconciler.records.schema import latest
 from reconciler.records.store import KEPT_CHECKS, Records
 from tests.builders import NOW
 from tests.records.locations import OTHER_STACK, SCOPE, SECRET, Place, a_run
-from tests.records.test_declarations import UNDO
+from tests.records.test_declarations import OF_SPEECH, THERE, found, remember
 
 ENDED = RunEnd(NOW + 1, "drift", {"failed": 1})
 KNOWN = Acceptance(NOW + 5, "alice", "we know")
@@ -197,21 +198,32 @@ def test_damaged_drift_makes_the_store_unreadable(sqlite: Place, damage: str) ->
             read()
 
 
-def test_store_of_schema_version_5_is_migrated_and_takes_checks(place: Place) -> None:
-    database = Database(dialect_of(place.url), place.clock, str)
-    assert database.prepare(create=True)
-    with database.writing() as connection:
-        for statement in (
-            *UNDO,
-            "DROP TABLE reconciler_drift",
-            "ALTER TABLE reconciler_scopes DROP COLUMN compared_at_s",
-            "UPDATE reconciler_version SET version = 5",
-        ):
-            connection.execute(text(statement))
-    database.close()
+#: What leads the tables back to version 5.
+UNDO = (
+    "DROP INDEX IF EXISTS reconciler_copy_of_revisions",
+    "ALTER TABLE reconciler_revisions DROP COLUMN schedule",
+    "DROP TABLE reconciler_keys",
+    "DROP INDEX reconciler_revisions_by_digest",
+    "ALTER TABLE reconciler_scopes DROP COLUMN applied_from",
+    "DROP TABLE reconciler_drift",
+    "ALTER TABLE reconciler_scopes DROP COLUMN compared_at_s",
+    "UPDATE reconciler_version SET version = 5",
+)
+
+
+def test_store_of_schema_version_5_is_migrated_and_takes_checks_and_declarations(place: Place) -> None:
+    with closing(Database(dialect_of(place.url), place.clock, str)) as database:
+        assert database.prepare(create=True)
+        with database.writing() as connection:
+            for statement in UNDO:
+                connection.execute(text(statement))
+    assert latest() == 8
     records = place.open()
     write(records, a_drift("a"))
     records.accept(check_at(kind=RunKind.ACCEPT), ENDED, [a_drift("a").id], KNOWN)
     [standing] = place.open().last_check(SCOPE).standing
     assert (standing.since_s, standing.acceptance) == (NOW, KNOWN)
+    remember(records, OTHER_STACK, "a")
+    records.declare(OTHER_STACK, {}, THERE)
+    assert found(records) == OF_SPEECH
     place.open().check()
