@@ -6,7 +6,6 @@ still holds.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -65,6 +64,7 @@ from reconciler.files import NotRegular, TooLarge, read_file, write_file
 from reconciler.manifest import LoadedStack
 from reconciler.manifest.saved_secrets import resolve, resolve_records
 from reconciler.reconcile import Context, memory_of
+from reconciler.records.recording import digest_of
 from reconciler.render.json import dump, redacted
 from reconciler.secrets import SecretText, matches_redacted
 from reconciler.text import format_duration
@@ -386,7 +386,7 @@ def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
         }
         for part in (content, *content["actions"])
     ]
-    return {**content, "options": {**content["options"], SEAL: _sha256(parts)}}
+    return {**content, "options": {**content["options"], SEAL: digest_of(parts)}}
 
 
 def is_modified(document: Mapping[str, Any], plan: Plan) -> bool:
@@ -401,12 +401,7 @@ def is_modified(document: Mapping[str, Any], plan: Plan) -> bool:
 
 def digest_of_document(document: Mapping[str, Any]) -> str:
     """Name a saved plan by what it says, what grows with time aside. Source: docs/cli.md, "Saved plans"."""
-    return _sha256(without_growing(document))
-
-
-def _sha256(tree: Any) -> str:
-    text = json.dumps(tree, sort_keys=True, separators=(",", ":"))
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    return digest_of(without_growing(document))
 
 
 def _without_seal(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.core.addresses import file_url
 from reconciler.core.record import (
@@ -358,8 +358,13 @@ class StackLock:
 
 def plan_digest(plan: Plan) -> str:
     """Name a plan by what it says, what grows with time aside."""
+    return digest_of(without_growing(plan.document()))
+
+
+def digest_of(tree: Any) -> str:
+    """Name plain data by what it says."""
     import hashlib
     import json
 
-    text = json.dumps(without_growing(plan.document()), sort_keys=True, separators=(",", ":"))
-    return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    text = json.dumps(tree, sort_keys=True, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
