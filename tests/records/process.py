@@ -21,14 +21,7 @@ class Process:
     """The process, as the test sees it."""
 
     def __init__(self, place: Place) -> None:
-        arguments = [
-            sys.executable,
-            "-m",
-            "tests.records.process",
-            place.kind,
-            place.url,
-            str(place.clock.path),
-        ]
+        arguments = [sys.executable, "-m", __name__, place.kind, place.url, str(place.clock.path)]
         self._process = subprocess.Popen(
             arguments, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

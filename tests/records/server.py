@@ -38,26 +38,13 @@ def running(bin_dir: Path) -> Iterator[Path]:
     if user:
         shutil.chown(home, user)
     try:
-        initdb: Command = [
-            bin_dir / "initdb",
-            "-D",
-            data,
-            "-U",
-            SUPERUSER,
-            "--auth=trust",
-            "--no-sync",
-            "-E",
-            "UTF8",
-        ]
+        options = f"-U {SUPERUSER} --auth=trust --no-sync -E UTF8".split()
+        initdb: Command = [bin_dir / "initdb", "-D", data, *options]
         subprocess.run([*_as(user), *initdb], cwd=home, check=True, capture_output=True)
         rules = data / "pg_hba.conf"
         rules.write_text(f"local all {CAREFUL} scram-sha-256\n{rules.read_text()}")
-        settings = [
-            "fsync=off",
-            "full_page_writes=off",
-            "listen_addresses=",
-            f"unix_socket_directories={home}",
-        ]
+        place = f"unix_socket_directories={home}"
+        settings = ("fsync=off", "full_page_writes=off", "listen_addresses=", place)
         serve: Command = [bin_dir / "postgres", "-D", data, *(f"-c{setting}" for setting in settings)]
         with (home / "log").open("wb") as log:
             server = subprocess.Popen([*_as(user), *serve], cwd=home, stdout=log, stderr=log)
