@@ -47,6 +47,7 @@ RETRIED = a_job(lifecycle={"on_failure": "retry"})
 RETRIED_ONCE = [seen(RETRIED, phase="Failed"), seen(RETRIED, revision=2, phase="Failed")]
 STOPPING = a_job(spec__auto_stop={"time_unit": "HOURS", "duration": 2})
 TERMINATING = seen(NEW, phase="Terminating", ended_s_ago=60)
+NEXT_DONE = seen(NEW, revision=2, phase="Completed")
 
 
 @pytest.mark.parametrize(
@@ -278,11 +279,7 @@ def test_fix_says_how_to_run_a_scheduled_key_before_its_time(
 @pytest.mark.parametrize(
     ("jobs", "what", "why"),
     [
-        (
-            [seen(NEW), seen(NEW, revision=2, phase="Completed")],
-            "superseded revision is active",
-            "a is Running, and a-r2 is Completed",
-        ),
+        ([seen(NEW), NEXT_DONE], "superseded revision is active", "a is Running, and a-r2 is Completed"),
         ([seen(NEW), seen(NEW, revision=2, stack="other")], "name taken", "a-r2 is held by job"),
     ],
 )
@@ -368,6 +365,7 @@ def test_protection_is_compared_with_the_one_that_was_applied(
 
 RENAMED = replace(APPLIED, key="new", formerly=("a",))
 SOMEBODYS = seen(APPLIED, description="", job_id="12345678-aaaa")
+BOTH = [seen(APPLIED), seen(APPLIED, revision=2)]
 BOTH_END = "no longer in the manifest; a (Running), a-r2 (Running) will be terminated"
 
 
@@ -385,13 +383,7 @@ BOTH_END = "no longer in the manifest; a (Running), a-r2 (Running) will be termi
         (a_stack(a_job(description="edited by hand")), [by_hand(APPLIED)], RAN, ["modified"], []),
         (a_stack(URGENT), [seen(APPLIED)], RAN, [], []),  # cannot be changed in this phase
         (a_stack(APPLIED), [], a_memory(past(OTHER, 1, R)), [], ["new in the manifest"]),
-        (
-            a_stack(OTHER),
-            [seen(OTHER), seen(APPLIED), seen(APPLIED, revision=2)],
-            RAN,
-            ["duplicate"],
-            [BOTH_END],
-        ),
+        (a_stack(OTHER), [seen(OTHER), *BOTH], RAN, ["duplicate"], [BOTH_END]),
     ],
 )
 def test_history_tells_drift_from_what_is_pending(

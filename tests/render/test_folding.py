@@ -69,9 +69,8 @@ def test_creates_of_one_sweep_that_start_different_things_say_how_many_start_eac
 
 
 def test_creates_of_entries_of_their_own_are_shown_one_by_one() -> None:
-    jobs = [
-        replace(a_job(key), location=Location("jobs.yaml", line, 3)) for line, key in enumerate(keys(9), 1)
-    ]
+    places = [Location("jobs.yaml", line, 3) for line in range(1, 10)]
+    jobs = [replace(a_job(key), location=place) for key, place in zip(keys(9), places, strict=True)]
     assert text_of(plan_for(a_stack(*jobs))).count("+ create") == 9
 
 
@@ -82,14 +81,9 @@ def test_four_members_of_a_sweep_are_shown_one_by_one() -> None:
 @pytest.mark.parametrize("action", [Action.REPLACE, Action.TERMINATE, Action.UNKNOWN, Action.CONFLICT])
 def test_list_of_keys_that_a_person_must_read_is_never_cut(action: Action) -> None:
     names = keys(MANY)
-    declared = {
-        Action.REPLACE: [a_job(key) for key in names],
-        Action.TERMINATE: [],
-        Action.UNKNOWN: [a_job(key) for key in names],
-        Action.CONFLICT: [a_job(key, lifecycle={"on_change": "fail"}) for key in names],
-    }[action]
-    unread = names if action is Action.UNKNOWN else []
-    unreadable = tuple(Unreadable("x", name=key) for key in unread)
+    lifecycle = {"on_change": "fail"} if action is Action.CONFLICT else {}
+    declared = [a_job(key, lifecycle=lifecycle) for key in names if action is not Action.TERMINATE]
+    unreadable = tuple(Unreadable("x", name=key) for key in names if action is Action.UNKNOWN)
     plan = plan_for(a_stack(*declared), *(seen(a_job(key, **OLD)) for key in names), unreadable=unreadable)
     assert plan.summary[action] == MANY
     text = text_of(plan)

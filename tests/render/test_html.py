@@ -39,12 +39,10 @@ def page_text() -> str:
 def test_self_contained_page_has_a_row_per_action_what_ends_work_first(page_text: str) -> None:
     check_self_contained(page_text)
     rows = [row for row in Elements(page_text).named("tr") if "data-key" in row]
-    assert {(row["data-key"], row["data-action"]) for row in rows} == {
-        (action.key, action.action.value) for action in every_action().actions
-    }
-    assert [row["data-action"] for row in rows[:5]] == [
-        *("terminate", "replace", "replace", "conflict", "blocked")
-    ]
+    expected = {(action.key, action.action.value) for action in every_action().actions}
+    assert {(row["data-key"], row["data-action"]) for row in rows} == expected
+    first = [row["data-action"] for row in rows[:5]]
+    assert first == ["terminate", "replace", "replace", "conflict", "blocked"]
 
 
 def check_self_contained(page_text: str) -> None:

@@ -45,27 +45,17 @@ def test_every_text_comes_back(text: str) -> None:
 
 
 JOB = "3faf5c03-1234-4c27-aad5-8a6a1ee96fb8"
-WORDS: dict[str, Iterable[str]] = {
-    "action": Action,
-    "reason": Reason,
-    "phase": Phase,
-    "kind": TARGET_KINDS,
-    "class": DriftClass,
-    "type": EventType,
-}
+WORDS: dict[str, Iterable[str]] = {"action": Action, "reason": Reason, "phase": Phase, "kind": TARGET_KINDS}
+WORDS |= {"class": DriftClass, "type": EventType}
 
 
 @pytest.mark.parametrize(("field", "words"), WORDS.items())
-def test_word_of_closed_list_stays(field: str, words: Iterable[str]) -> None:
+def test_word_of_closed_list_stays_and_any_other_is_redacted(field: str, words: Iterable[str]) -> None:
     for word in map(str, words):
         redact = Redactor([word])
         assert redacted({field: word}, redact) == {field: word}
         if len(word) > 3:
             assert redacted({"detail": word}, redact) == {"detail": REDACTED}
-
-
-@pytest.mark.parametrize("field", WORDS)
-def test_other_word_in_such_a_field_is_redacted(field: str) -> None:
     assert redacted({field: "tell-nobody-1"}, Redactor(["tell-nobody-1"])) == {field: REDACTED}
 
 
@@ -80,10 +70,8 @@ def test_counted_number_stays_and_other_number_is_redacted() -> None:
     ids=len,
 )
 def test_id_with_short_secret_in_it_by_chance_stays(name: str) -> None:
-    assert redacted([name, f"see {name}"], Redactor(["12f4"])) == [
-        name,
-        f"see {name.replace('12f4', REDACTED)}",
-    ]
+    hidden = f"see {name.replace('12f4', REDACTED)}"
+    assert redacted([name, f"see {name}"], Redactor(["12f4"])) == [name, hidden]
 
 
 @pytest.mark.parametrize(

@@ -276,9 +276,8 @@ def test_buttons_zoom(opened: Page) -> None:
 
 def mouse(page: Page, kind: str, place: str, right: int = 0, **more: Any) -> None:
     """A movement of the mouse or its wheel, so far right in a place."""
-    left, top = page.run(
-        f"(b => [b.left + 500, b.top + 9])(document.querySelector({place!r}).getBoundingClientRect())"
-    )
+    box = f"document.querySelector({place!r}).getBoundingClientRect()"
+    left, top = page.run(f"(b => [b.left + 500, b.top + 9])({box})")
     page.call("Input.dispatchMouseEvent", type=kind, x=left + right, y=top, **more)
 
 
@@ -326,9 +325,8 @@ def test_keyboard_filters_zooms_and_moves(opened: Page) -> None:
     opened.press("+", 187, "+")
     assert span_days(opened) == pytest.approx(whole / 2)
     before = opened.run("view.from")
-    opened.call(
-        "Input.dispatchKeyEvent", type="keyDown", key="ArrowRight", windowsVirtualKeyCode=39, modifiers=8
-    )
+    key: dict[str, Any] = {"key": "ArrowRight", "windowsVirtualKeyCode": 39, "modifiers": 8}
+    opened.call("Input.dispatchKeyEvent", type="keyDown", **key)
     assert settled(opened).run("view.from") > before
     opened.press("0", 48, "0")
     assert span_days(opened) == pytest.approx(whole)
@@ -349,9 +347,8 @@ def test_bars_too_narrow_to_be_told_apart_are_counted(opened: Page) -> None:
     type_filter(opened, "ranking")
     opened.wait_until("document.querySelector('[data-key=ranking-every-4h] .item')")
     assert 100 < len(bars(opened, "ranking-every-4h")) < 300
-    assert re.match(
-        r"\d+ revisions\n.*\nzoom in to tell them apart", title_of(opened, "ranking-every-4h"), re.S
-    )
+    said = title_of(opened, "ranking-every-4h")
+    assert re.match(r"\d+ revisions\n.*\nzoom in to tell them apart", said, re.S)
     click(opened, '[data-days="1"]')
     assert title_of(settled(opened), "ranking-every-4h").startswith("ranking-every-4h r")
 
