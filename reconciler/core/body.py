@@ -252,23 +252,23 @@ def _body_rule() -> FieldRule:
 
 def _typed(value: Any, rule: FieldRule) -> Any:
     """Copy plain data: text as it was spelled where the service wants text, plain values elsewhere."""
-    match value:
-        case str() | None:
-            return value
-        case dict():
-            members, others = rule.members, rule.others
-            # Most members are text, and most calls are saved here.
-            return {
-                name: member if member.__class__ is str else _typed(member, members.get(name) or others)
-                for name, member in value.items()
-            }
-        case list():
-            item = rule.item or FieldRule()
-            return [_typed(member, item) for member in value]
-        case int() | float() if rule.is_text:
-            # Version 0.1.0 sent a number here, so its digest is that of a number.
-            return text_released_as(str(scalar_text(value)), scalar(plain(value)))
+    if isinstance(value, dict):
+        members, others = rule.members, rule.others
+        # Most members are text, and most calls are saved here.
+        return {
+            name: member if member.__class__ is str else _typed(member, members.get(name) or others)
+            for name, member in value.items()
+        }
+    if isinstance(value, list):
+        item = rule.item or _UNKNOWN
+        return [_typed(member, item) for member in value]
+    if rule.is_text and isinstance(value, int | float):
+        # Version 0.1.0 sent a number here, so its digest is that of a number.
+        return text_released_as(str(scalar_text(value)), scalar(plain(value)))
     return plain(value)
+
+
+_UNKNOWN = FieldRule()
 
 
 def _sendable(value: Any) -> Any:

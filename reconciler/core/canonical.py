@@ -81,6 +81,11 @@ class FieldRule:
     def item(self) -> FieldRule | None:
         return FieldRule(get_args(self._inner)[0]) if get_origin(self._inner) is list else None
 
+    @cached_property
+    def templates(self) -> Mapping[str, str]:
+        """The documented defaults of members that depend on the item."""
+        return {name: one.default_template for name, one in self.members.items() if one.default_template}
+
     @property
     def is_filled_in(self) -> bool:
         """Whether the service may return a value that was never sent."""
@@ -151,8 +156,11 @@ def canonical(job: Mapping[str, Any]) -> Canonical:
 
 def _object(value: Mapping[str, Any], rule: FieldRule) -> Canonical:
     members, others = rule.members, rule.others
-    forms = ((name, _value(member, members.get(name) or others)) for name, member in value.items())
-    return {name: form for name, form in forms if form is not None}
+    return {
+        name: form
+        for name, member in value.items()
+        if (form := _value(member, members.get(name) or others)) is not None
+    }
 
 
 _UNKNOWN = FieldRule()
@@ -202,9 +210,8 @@ def _keyed(items: list[Any], rule: FieldRule, keyed_by: str) -> Iterator[tuple[s
         name = item.get(keyed_by) or next(filter(None, below), None)
         form = _object(item, rule)
         form.pop(keyed_by, None)
-        for field_name in form.keys() & rule.members.keys():
-            template = rule.members[field_name].default_template
-            if template and form[field_name] == template.format(name=name, index=index):
+        for field_name in form.keys() & rule.templates.keys():
+            if form[field_name] == rule.templates[field_name].format(name=name, index=index):
                 del form[field_name]
         yield (f"#{index}" if name is None else str(name)), form
 
