@@ -283,7 +283,9 @@ class _Wait:
         def judge_key(key: str) -> Waited | None:
             if key not in found and key in own:
                 action = self._as_left(own[key], snapshot)
-                desired, job = self._stack.find(key), _job_of(action, snapshot)
+                desired, job_id = self._stack.find(key), action.before.id if action.before else None
+                owned = snapshot.view_of(key, action.former_keys).owned
+                job = next((one.job for one in owned if one.job.id == job_id), None)
                 needs = desired.needs if desired else ()
                 is_kept = action.traits.keeps_the_job and self._followed[key].is_deferred
                 if is_kept and job is not None and not job.is_active:
@@ -422,13 +424,6 @@ def _joined(first: Result, more: Result) -> Result:
         interrupted=more.interrupted,
         lost_lock=first.lost_lock or more.lost_lock,
     )
-
-
-def _job_of(action: PlannedAction, snapshot: Snapshot) -> ObservedJob | None:
-    if action.before is None:
-        return None
-    owned = snapshot.view_of(action.key, action.former_keys).owned
-    return next((r.job for r in owned if r.job.id == action.before.id), None)
 
 
 def _as_seen(plan: Plan, snapshot: Snapshot) -> Plan:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -441,9 +441,6 @@ class PreflightFinding(Frozen):
 BAD_ENDS = frozenset({Reason.FAILED, Reason.RETRIES_EXHAUSTED, Reason.TERMINATED_OUTSIDE})
 
 
-Summary = Annotated[dict[Action, int], Field(description="How many actions of each kind.")]
-
-
 class Plan(Head):
     """The actions for one stack on one target, sorted by key, then revision."""
 
@@ -451,7 +448,7 @@ class Plan(Head):
         description="At least one action would be executed, and no guard refuses the whole plan."
     )
     complete: bool = Field(description="False when something could not be read.")
-    summary: Summary
+    summary: dict[Action, int] = Field(description="How many actions of each kind.")
     lost_node_hours: float = Field(0.0, description="Node-hours of work that the actions discard.")
     cost: Cost | None = Field(None, description="Sums of the costs; null in a sum: one of them is unknown.")
     actions: tuple[PlannedAction, ...] = Field(description="Sorted by key, then revision.")

@@ -368,23 +368,22 @@ class FinishedElsewhere:
     @cached_property
     def _own(self) -> Mapping[str, FinishedWork]:
         """What keys of this stack completed, by digest; of several the newest of the first key."""
-        completed = sorted(self._completed(), key=lambda one: (one[1].key, -one[1].number), reverse=True)
-        return {digest: work for digest, work in completed if is_known(digest)}
-
-    def _completed(self) -> Iterator[tuple[str, FinishedWork]]:
         ownership, memory = self._snapshot.ownership, self._snapshot.memory
         declared = self._stack.declared_keys | self._stack.former_keys
-        for key in sorted({*ownership.owned_keys, *memory.by_key} - declared):
+        completed: list[tuple[str, FinishedWork]] = []
+        for key in {*ownership.owned_keys, *memory.by_key} - declared:
             owned = ownership.view(key).owned
             for revision in owned:
                 if revision.job.phase is Phase.COMPLETED:
-                    yield revision.marker.digest, FinishedWork(key, revision.number)
+                    completed.append((revision.marker.digest, FinishedWork(key, revision.number)))
             # Of a job that is there, the service knows better than the record how it stands.
             seen = {revision.job.id for revision in owned}
             for past in ownership.remembered(memory, (key,)):
                 is_completed = past.phase is Phase.COMPLETED and past.released_at_s is None
                 if is_completed and past.job not in seen:
-                    yield past.digest, FinishedWork(key, past.number)
+                    completed.append((past.digest, FinishedWork(key, past.number)))
+        completed.sort(key=lambda one: (one[1].key, -one[1].number), reverse=True)
+        return {digest: work for digest, work in completed if is_known(digest)}
 
 
 def ways_to_keep_work(again: Collection[PlannedAction]) -> Iterator[str]:
