@@ -167,6 +167,10 @@ def _equal(value: Any, one: Any) -> bool:
     return (is_same and is_boolean(value) == is_boolean(one)) or bool(scalar_text(value) == scalar_text(one))
 
 
+#: A variable, the source of its value (None: it has none), the problem, and below which path of the value.
+_ValueProblem = tuple[str, str | None, Problem, tuple[PathStep, ...]]
+
+
 @dataclass(eq=False, repr=False)
 class VariableValues:
     """What `${var.NAME}` stands for. The values are looked up when the first of them is used.
@@ -183,9 +187,7 @@ class VariableValues:
     budget: ExpansionBudget = field(default_factory=settings_budget)
     _known: dict[str, Any] = field(default_factory=dict, init=False)
     _is_resolved: bool = field(default=False, init=False)
-    _problems: list[tuple[str, str | None, Problem, tuple[PathStep, ...]]] = field(
-        default_factory=list, init=False
-    )
+    _problems: list[_ValueProblem] = field(default_factory=list, init=False)
 
     def get(self, name: str) -> Any:
         """Return the value of a variable; text that must not be seen is a `SecretText`.
@@ -201,11 +203,8 @@ class VariableValues:
             raise value
         return value
 
-    def problems(self) -> Sequence[tuple[str, str | None, Problem, tuple[PathStep, ...]]]:
-        """What is wrong with the values of the declared variables, used or not; each thing once.
-
-        Each with the name, the source of the value (None: it has none), and below which path of the value.
-        """
+    def problems(self) -> Sequence[_ValueProblem]:
+        """What is wrong with the values of the declared variables, used or not; each thing once."""
         self._resolve()
         return self._problems
 
