@@ -36,7 +36,7 @@ def asked(service: Service, operation: str) -> int:
 
 
 def interrupt(number: int, when: Callable[[], bool], run: Callable[[], Ended]) -> Ended:
-    """Run something that ends soon after a signal, which is sent when something holds."""
+    """Run something as the main program does: it ends soon after a signal, sent when something holds."""
     sent_s: list[float] = []
 
     def send() -> None:
@@ -51,7 +51,8 @@ def interrupt(number: int, when: Callable[[], bool], run: Callable[[], Ended]) -
 
     sending = threading.Thread(target=send)
     sending.start()
-    result = run()
+    with exits.handled_by(__main__._raise):
+        result = run()
     assert time.monotonic() - sent_s[0] < 1.5, "waits end within a second"
     sending.join()
     return result
