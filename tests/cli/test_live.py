@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyte
@@ -34,9 +35,9 @@ MORE = re.compile(r"^and (\d+) more: ")
 COUNT = re.compile(r"(\d+) of (\d+) jobs")
 
 
-def a_home(home: Path) -> Path:
+def a_home(home: Path, jobs: int = JOBS) -> Path:
     """Make a stack of many jobs on a local target whose time runs quickly."""
-    (home / "jobs.yaml").write_text(manifest(*(f"job-{n:02}" for n in range(JOBS))), encoding="utf-8")
+    (home / "jobs.yaml").write_text(manifest(*(f"job-{n:02}" for n in range(jobs))), encoding="utf-8")
     (home / ".reconciler").mkdir()
     Store(str(home / ".reconciler/local.sqlite3"), speed=600).close()
     return home
@@ -52,62 +53,46 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     return run_on_terminal(home, "apply", "-y", "--wait", "completed")
 
 
-def test_sixty_jobs_on_thirty_rows_end_well(seen: Seen) -> None:
+def test_sixty_jobs_on_thirty_rows_end_well_and_leave_nothing_that_was_drawn(seen: Seen) -> None:
     assert seen.code == 0, seen.whole
     assert [line for line in seen.last if line][-1] == f"Applied: {JOBS} succeeded."
     assert not seen.cursor_is_hidden
-
-
-def test_table_that_does_not_fit_says_how_many_more_there_are(seen: Seen) -> None:
-    cut = [screen for screen in seen.screens if any(MORE.match(line) for line in screen)]
-    assert cut
-    for screen in cut:
-        [hidden] = [int(found[1]) for line in screen if (found := MORE.match(line))]
-        shown = sum(bool(re.match(r"^ job-\d\d ", line)) for line in screen)
-        assert shown + hidden == JOBS
-        assert shown >= JOBS // 4, "the table uses most of the 30 rows"
-
-
-def test_no_screen_shows_two_tables(seen: Seen) -> None:
-    for screen in seen.screens:
-        assert sum(bool(HEAD.match(line)) for line in screen) <= 1
-        assert sum(bool(MORE.match(line)) for line in screen) <= 1
-
-
-def test_nothing_that_was_drawn_in_place_stays(seen: Seen) -> None:
     assert [line for line in seen.whole if HEAD.match(line) or MORE.match(line) or COUNT.search(line)] == []
-    planned = [line for line in seen.whole if line.startswith("  + create ")]
-    done = [line for line in seen.whole if line.startswith("  succeeded ")]
-    reached = [line for line in seen.whole if line.startswith("  Completed ")]
-    assert len(planned) == len(done) == len(reached) == JOBS
+    for begin in ("  + create ", "  succeeded ", "  Completed "):
+        assert sum(line.startswith(begin) for line in seen.whole) == JOBS
     assert all(line.startswith("  Completed ") for line in seen.last[:-2] if line)
 
 
-def test_counters_count_jobs(seen: Seen) -> None:
+def test_each_screen_has_one_table_that_says_how_many_more_there_are(seen: Seen) -> None:
+    for screen in seen.screens:
+        assert sum(bool(HEAD.match(line)) for line in screen) <= 1
+        hidden = [int(found[1]) for line in screen if (found := MORE.match(line))]
+        shown = sum(bool(re.match(r"^ job-\d\d ", line)) for line in screen)
+        assert hidden in ([], [JOBS - shown])
+        assert not hidden or shown >= JOBS // 4, "the table uses most of the 30 rows"
     counts = [found for screen in seen.screens for line in screen for found in COUNT.findall(line)]
+    assert any(MORE.match(line) for screen in seen.screens for line in screen)
     assert counts
-    for done, total in counts:
-        assert int(done) <= int(total) == JOBS
+    assert all(int(done) <= int(total) == JOBS for done, total in counts)
 
 
 def test_status_watch_ends_with_130_and_a_cursor(tmp_path: Path) -> None:
-    home = a_home(tmp_path)
+    home = a_home(tmp_path, jobs=20)
     assert run_on_terminal(home, "apply", "-y").code == 0
 
     def is_drawn(screen: list[str]) -> bool:
         return any(MORE.match(line) for line in screen)
 
-    seen = run_on_terminal(home, "status", "--watch", interrupt_when=is_drawn)
-    assert seen.code == 130
-    assert not seen.cursor_is_hidden
+    seen = run_on_terminal(home, "status", "--watch", rows=14, interrupt_when=is_drawn)
+    assert (seen.code, seen.cursor_is_hidden) == (130, False)
     # The last look stays, whole.
-    assert sum("job-" in line for line in seen.whole) == JOBS
-    assert [line for line in seen.whole if MORE.match(line)] == []
+    assert sum("job-" in line for line in seen.whole) == 20
+    assert not is_drawn(seen.whole)
 
 
 def test_events_go_to_the_file_and_the_table_to_the_terminal(tmp_path: Path) -> None:
-    home, file = a_home(tmp_path), tmp_path / "events.txt"
-    seen = run_on_terminal(home, "apply", "-y", "--json", "--wait", "completed", stdout=file)
+    home, file = a_home(tmp_path, jobs=20), tmp_path / "events.txt"
+    seen = run_on_terminal(home, "apply", "-y", "--json", "--wait", "completed", rows=14, stdout=file)
     assert seen.code == 0
     events = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     assert events[-1]["type"] == "apply_completed"
@@ -118,11 +103,6 @@ def test_events_go_to_the_file_and_the_table_to_the_terminal(tmp_path: Path) -> 
 # ── rows ───────────────────────────────────────────────────────────────────────────────────────────
 
 ROWS = st.lists(st.builds(TableRow, st.tuples(st.text()), st.integers(0, 9), st.sampled_from("abc")))
-
-
-def test_rows_that_fit_stay_in_their_order() -> None:
-    rows = [TableRow(("b",), 2, "Pending"), TableRow(("a",), 1, "Running")]
-    assert fit(rows, 2) == (rows, "")
 
 
 def test_rows_that_matter_stay_where_there_is_little_room() -> None:
@@ -212,26 +192,33 @@ def written(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().err.splitlines()
 
 
-def test_waiting_without_a_change_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+MINUTE = [
+    (at_s, "a", phase) for at_s, phase in ((0, "Creating"), (10, "Pending"), (20, "Running"), (70, "Running"))
+]
+
+
+@pytest.mark.parametrize(
+    ("progress", "lines"),
+    [
+        (
+            [(at_s, "a", f"Running (3 s queued, {at_s} s elapsed)") for at_s in range(0, 3600, 10)],
+            ["a: Running (3 s queued, 0 s elapsed)"],
+        ),
+        (MINUTE, ["a: Creating", "a: Running"]),
+        (
+            [(at_s + n / 60, f"j{n}", str(at_s)) for at_s in (0, 60) for n in range(60)],
+            ["j0: 0", "j1: 0, and 59 more"],
+        ),
+    ],
+    ids=["no change", "once a minute at most", "many jobs"],
+)
+def test_changes_while_jobs_are_waited_for(
+    capsys: pytest.CaptureFixture[str], progress: list[tuple[float, str, str]], lines: list[str]
+) -> None:
     listener = Lines()
-    for at_s in range(0, 3600, 10):
-        listener(an_event(EventType.ACTION_PROGRESS, at_s, detail=f"Running (3 s queued, {at_s} s elapsed)"))
-    assert written(capsys) == ["a: Running (3 s queued, 0 s elapsed)"]
-
-
-def test_changes_are_told_once_a_minute_at_most(capsys: pytest.CaptureFixture[str]) -> None:
-    listener = Lines()
-    for at_s, phase in ((0, "Creating"), (10, "Pending"), (20, "Running"), (70, "Running"), (300, "Running")):
-        listener(an_event(EventType.ACTION_PROGRESS, at_s, detail=phase))
-    assert written(capsys) == ["a: Creating", "a: Running"]
-
-
-def test_changes_of_many_jobs_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    listener = Lines()
-    for at_s in (0, 60):
-        for n in range(60):
-            listener(an_event(EventType.ACTION_PROGRESS, at_s + n / 60, f"j{n}", str(at_s)))
-    assert written(capsys) == ["j0: 0", "j1: 0, and 59 more"]
+    for at_s, key, detail in progress:
+        listener(an_event(EventType.ACTION_PROGRESS, at_s, key, detail))
+    assert written(capsys) == lines
 
 
 def test_what_ended_is_told_at_once_and_waited_for_no_more(capsys: pytest.CaptureFixture[str]) -> None:
@@ -301,31 +288,24 @@ def test_slow_reading_shows_on_a_terminal_and_goes_away(monkeypatch: pytest.Monk
     assert "\x1b[?25h" in screen.getvalue()
 
 
-def test_slow_reading_is_a_line_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading_module, "SAY_AFTER_S", 0.2)
-    said: list[str] = []
-    monkeypatch.setattr(console, "say", lambda text, level="info": said.append(text))
-    with Reading()() as tell_jobs:
-        tell_jobs(300)
-        tell_jobs(50)
-        _until(lambda: said)
-    assert said == ["reading the workspace, 350 jobs so far"]
-
-
-def test_quick_reading_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with Reading()() as tell_jobs:
-        tell_jobs(50)
-    assert capsys.readouterr() == ("", "")
-
-
-def test_reading_is_silent_where_jobs_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading_module, "SAY_AFTER_S", 0.0)
+@pytest.mark.parametrize(
+    ("say_after_s", "is_silenced", "lines"),
+    [(0.2, False, ["reading the workspace, 350 jobs so far"]), (60.0, False, []), (0.0, True, [])],
+    ids=["slow", "quick", "beside a wait for jobs"],
+)
+def test_slow_reading_is_a_line_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, say_after_s: float, is_silenced: bool, lines: list[str]
+) -> None:
+    monkeypatch.setattr(reading_module, "SAY_AFTER_S", say_after_s)
     said: list[str] = []
     monkeypatch.setattr(console, "say", lambda text, level="info": said.append(text))
     reading = Reading()
-    with reading.silenced(), reading():
-        pass
-    assert said == []
+    with reading.silenced() if is_silenced else nullcontext(), reading() as tell_jobs:
+        tell_jobs(300)
+        tell_jobs(50)
+        if lines:
+            _until(lambda: said)
+    assert said == lines
 
 
 @pytest.mark.parametrize("columns", [40, 80])
