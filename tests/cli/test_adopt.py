@@ -13,7 +13,6 @@ from ruamel.yaml import YAML
 
 from reconciler.core.identity import parse_description
 from reconciler.emulator import Effect, Job
-from reconciler.emulator.validation import KINDS as JOB_KINDS
 from tests.cli.conftest import World, write
 from tests.cli.lock_helpers import held_by
 
@@ -394,31 +393,9 @@ _ENGINE = {"engine_id": "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"}
 _RESOURCE = {"resource": {"flavor_id": "modelarts.vm.cpu.2u", "node_count": 2}}
 _POOL = {"pool_id": "pool-1", "flavor_id": "modelarts.vm.cpu.2u", "node_count": 1}
 _TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz012345"
-#: One of each form of body, one of each further kind that the emulator takes, and one with a secret.
+#: A body with everything in it, one of another kind, and one with a secret.
 EXPORTED: dict[str, dict[str, Any]] = {
     "preset engine": {"algorithm": {**_CODE, "engine": _ENGINE}, "spec": _RESOURCE},
-    "custom image": {
-        "algorithm": {"command": "python /train.py", "engine": {"image_url": "org/image:1"}},
-        "spec": _RESOURCE,
-    },
-    "framework on an image": {
-        "algorithm": {
-            **_CODE,
-            "engine": {"engine_name": "PyTorch", "engine_version": "v", "image_url": "org/image:1"},
-        },
-        "spec": _RESOURCE,
-    },
-    "algorithm by id": {
-        "algorithm": {
-            "id": "3f5d6706-7b67-408d-8ba0-ec08048c45ed",
-            "parameters": [{"name": "lr", "value": "1"}],
-        },
-        "spec": _RESOURCE,
-    },
-    "algorithm by subscription": {
-        "algorithm": {"subscription_id": "sub", "item_version_id": "1.0.0"},
-        "spec": _RESOURCE,
-    },
     "tasks": {
         "kind": "hetero_job",
         "tasks": [
@@ -444,21 +421,6 @@ EXPORTED: dict[str, dict[str, Any]] = {
         },
         "endpoints": {"ssh": {"key_pair_names": ["mine"]}},
     },
-    **{
-        kind: {"kind": kind, "algorithm": {**_CODE, "engine": _ENGINE}, "spec": _RESOURCE}
-        for kind in sorted(JOB_KINDS - {"job", "hetero_job"})
-    },
-    "federated_pool_job": {
-        "kind": "federated_pool_job",
-        "algorithm": {**_CODE, "engine": _ENGINE},
-        "spec": {"resource": {"pool_group_id": "group", "flavor_id": "modelarts.vm.cpu.2u"}},
-    },
-    "visualization_job": {
-        "kind": "visualization_job",
-        "algorithm": {"summary": {"log_type": "tensorboard", "data_sources": [{"job": {"job_id": "j"}}]}},
-        "spec": _RESOURCE,
-    },
-    "auto search": {"algorithm": {"autosearch_config_path": "obs://b/search.yaml"}, "spec": _RESOURCE},
     "secret": {
         "algorithm": {**_CODE, "engine": _ENGINE, "environments": {"HF_TOKEN": _TOKEN}},
         "spec": _RESOURCE,

@@ -23,7 +23,7 @@ from tests.cli.terminal import run_on_terminal
 ROWS, COLUMNS = 20, 60
 #: A pager that says that it was one.
 MARKS = "sed 's/^/P:/'"
-LONG, SHORT = ("explain", "rules"), ("validate",)
+LONG = ("explain", "rules")
 Shown = Callable[..., str]
 
 
@@ -66,18 +66,24 @@ def is_paged(text: str) -> bool:
 # ── when ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_text_longer_than_the_screen_is_paged(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PAGER", MARKS)
-    text = shown(*LONG)
-    assert all(line.startswith("P:") for line in text.splitlines())
-    assert len(text.splitlines()) >= ROWS
+def stack() -> None:
+    write(manifest(*(f"job-{number:02}" for number in range(12))))
 
 
-def test_text_that_fits_the_screen_is_not(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_longer_than_the_screen_is_paged_and_what_fits_is_not(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PAGER", MARKS)
+    lines = shown(*LONG).splitlines()
+    assert all(line.startswith("P:") for line in lines)
+    assert len(lines) >= ROWS
     assert not is_paged(shown(*LONG, rows=500))
+    assert not is_paged(shown(*LONG, "--no-pager"))
     write(manifest("a"))
-    assert shown(*SHORT) == "Valid: stack test, 1 job in view, 1 file.\n"
+    assert shown("validate") == "Valid: stack test, 1 job in view, 1 file.\n"
+    monkeypatch.setenv("PAGER", "false")
+    monkeypatch.setenv("RECONCILER_PAGER", MARKS)
+    assert is_paged(shown(*LONG))
 
 
 @pytest.mark.parametrize(
@@ -99,60 +105,32 @@ def test_environment_says_that_there_is_no_pager(
     assert not is_paged(shown(*LONG))
 
 
-def test_option_says_that_there_is_no_pager(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PAGER", MARKS)
-    assert not is_paged(shown(*LONG, "--no-pager"))
-
-
-def test_pager_of_this_program_goes_before_that_of_all(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PAGER", "false")
-    monkeypatch.setenv("RECONCILER_PAGER", MARKS)
-    assert is_paged(shown(*LONG))
-
-
-def stack() -> None:
-    write(manifest(*(f"job-{number:02}" for number in range(12))))
-
-
-@pytest.mark.parametrize("arguments", [("plan",), ("plan", "--out", "saved.json"), ("drift",), ("status",)])
-def test_reports_about_a_stack_are_paged(
-    shown: Shown, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+def test_reports_about_a_stack_are_paged_and_output_for_programs_and_an_apply_are_not(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stack()
     put_finished_job()
     monkeypatch.setenv("PAGER", MARKS)
-    text = shown(*arguments, code=2 if arguments == ("drift",) else 0, rows=5)
-    assert all(line.startswith("P:") for line in text.splitlines())
-
-
-@pytest.mark.parametrize("arguments", [("plan", "--json"), ("plan", "-o", "text"), ("apply", "--yes")])
-def test_output_for_programs_and_an_apply_are_not_paged(
-    shown: Shown, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
-) -> None:
-    stack()
-    monkeypatch.setenv("PAGER", MARKS)
-    assert not is_paged(shown(*arguments, rows=5))
+    for line in ("plan", "plan --out saved.json", "drift", "status"):
+        text = shown(*line.split(), code=2 if line == "drift" else 0, rows=5)
+        assert all(shown_line.startswith("P:") for shown_line in text.splitlines()), line
+    for line in ("plan --json", "plan -o text", "apply --yes"):
+        assert not is_paged(shown(*line.split(), rows=5)), line
 
 
 # ── a pager that fails, or is quit ─────────────────────────────────────────────────────────────────
 
 
-def test_pager_that_is_quit_early_is_no_error(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pager_that_is_quit_or_fails_changes_no_exit_code_and_hides_no_text(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PAGER", "head -n 1")
     assert shown(*LONG, rows=5).count("\n") == 1
     monkeypatch.setenv("PAGER", "exec true")
     assert shown(*LONG, rows=5) == ""
-
-
-def test_exit_code_is_what_was_found_out_whatever_the_pager_says(
-    shown: Shown, monkeypatch: pytest.MonkeyPatch
-) -> None:
     stack()
     monkeypatch.setenv("PAGER", "cat >/dev/null; exit 9")
     shown("plan", "--detailed-exitcode", code=2, rows=5)
-
-
-def test_text_is_shown_where_the_pager_cannot_be_run(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAGER", "/no/such/pager 2>/dev/null")
     assert "details-unreadable" in shown(*LONG)
 
@@ -203,20 +181,13 @@ def test_plan_fits_the_terminal(shown: Shown, columns: int) -> None:
     assert all(f"job-{number:02}" in text for number in range(12))
 
 
-def test_columns_of_the_environment_go_before_those_of_the_terminal(
-    shown: Shown, monkeypatch: pytest.MonkeyPatch
+def test_columns_of_the_environment_are_those_of_a_terminal_and_not_of_a_pipe(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "44")
     write(manifest("a"))
     lines = shown("plan", "--no-color", rows=500, columns=200).splitlines()
     assert 30 < max(map(len, lines)) <= 44
-
-
-def test_text_in_a_pipe_is_not_broken(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    write(manifest("a"))
     assert run(cli, ["plan"]) == 0
     last = "Plan: 1 to create, 0 to update, 0 to replace, 0 to terminate, 0 to keep."
     assert capsys.readouterr().out.splitlines()[-1] == last
@@ -225,27 +196,21 @@ def test_text_in_a_pipe_is_not_broken(
 # ── links ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_key_is_a_link_to_its_line_on_a_terminal(shown: Shown) -> None:
-    file = write(manifest("a")).resolve()
-    text = shown("plan")
-    assert re.search(rf"\x1b]8;id=[0-9a-f]+;{re.escape(file.as_uri())}#6\x1b\\a\x1b]8;;\x1b\\", text)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb"), ("TERM", "linux"), ("FORCE_HYPERLINK", "0")]
-)
-def test_terminal_without_links_gets_none(
-    shown: Shown, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+def test_key_is_a_link_to_its_line_on_a_terminal_that_has_links(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(manifest("a"))
-    monkeypatch.setenv(name, value)
-    assert "\x1b]8" not in shown("plan")
-
-
-def test_pipe_and_file_get_no_link(capsys: pytest.CaptureFixture[str]) -> None:
-    write(manifest("a"))
+    file = write(manifest("a")).resolve()
+    link = rf"\x1b]8;id=[0-9a-f]+;{re.escape(file.as_uri())}#6\x1b\\a\x1b]8;;\x1b\\"
+    assert re.search(link, shown("plan"))
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb"), ("TERM", "linux"), ("FORCE_HYPERLINK", "0")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert "\x1b]8" not in shown("plan")
     run(cli, ["plan", "--color", "always", "-o", "text", "-o", "text=plan.txt"])
     assert "\x1b]8" not in capsys.readouterr().out + Path("plan.txt").read_text()
+    monkeypatch.setenv("PAGER", MARKS)
+    text = shown("plan", rows=4)
+    assert (is_paged(text), "\x1b]8" in text) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -262,14 +227,6 @@ def test_pipe_and_file_get_no_link(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_terminals_that_have_links(environ: dict[str, str], are_shown: bool) -> None:
     assert links_are_shown(environ) is are_shown
-
-
-def test_pager_that_shows_no_links_gets_none(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(manifest("a"))
-    monkeypatch.setenv("PAGER", MARKS)
-    text = shown("plan", rows=4)
-    assert is_paged(text)
-    assert "\x1b]8" not in text
 
 
 def test_hostile_file_name_makes_no_link_of_its_own(shown: Shown) -> None:
