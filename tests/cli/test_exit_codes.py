@@ -28,58 +28,38 @@ def test_precedence_of_the_contract() -> None:
     assert first_of([]) is ExitCode.DONE
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["pln"],
-        ["plan", "--nonsense"],
-        ["plan", "there-is-no-such-directory"],
-        ["plan", "--parallelism", "many"],
-        ["plan", "--only", "b"],
-        ["plan", "--only", "b*"],
-        ["plan", "-t", "elsewhere"],
-        ["plan", "--var", "no-equals-sign"],
-        ["plan", "-o", "yaml"],
-        ["plan", "--allow", "lost-wrok"],
-        ["plan", "--allow", "lost-work=b"],
-        ["plan", "--allow", "lost-work="],
-        ["apply", "--yes", "--allow", "terminations=a"],
-        ["apply", "--timeout", "soon"],
-        ["schema", "nonsense"],
-        ["explain", "nonsense"],
-        ["emulator"],
-        ["emulator", "serve", "--access-key", "only-half"],
-        *(["emulator", "serve", "--host", host] for host in ("a..b", "", "\udc80")),
-        *(["emulator", "serve", "--speed", speed] for speed in ("nan", "inf", "-1", "0", "1e7", "fast")),
-        ["emulator", "serve", "--chaos", "nan"],
-        ["jobs"],
-        ["jobs", "lst"],
-        ["jobs", "list", "--phase", "Sleeping"],
-        ["jobs", "list", "--filter", "phase"],
-        ["jobs", "list", "--filter", "phase:is:Running"],
-        ["jobs", "list", "--filter", f"id:in:{','.join('abcdefghijk')}"],
-        ["jobs", "list", "--limit", "0"],
-        ["jobs", "list", "--created-after", "yesterday"],
-        ["jobs", "list", "--created-after", "1d", "--created-before", "2d"],
-        ["jobs", "list", "--tag", "=x"],
-        ["jobs", "list", "nowhere"],
-        ["jobs", "list", "-t", "elsewhere"],
-        ["jobs", "show"],
-        ["jobs", "show", "x", "--jsn"],
-        ["jobs", "terminate"],
-        ["jobs", "terminate", "x", "--in", "nowhere"],
-        ["jobs", "wait", "x", "--for", "joy"],
-        ["jobs", "wait", "x", "--timeout", "soon"],
-        ["jobs", "logs", "x", "--lines", "-1"],
-        ["flavors", "--type", "TPU"],
-        ["engines", "--nme", "x"],
-    ],
-)
-def test_wrong_use_is_64_and_never_2(reconciler: Reconciler, arguments: list[str]) -> None:
+WRONG_USE: dict[str, tuple[str, ...]] = {
+    "": ("pln", "emulator", "jobs", "jobs lst", "schema nonsense", "explain nonsense"),
+    "plan": (
+        *("--nonsense", "there-is-no-such-directory", "--parallelism many", "--only b", "--only b*"),
+        *("-t elsewhere", "--var no-equals-sign", "-o yaml"),
+        *("--allow lost-wrok", "--allow lost-work=b", "--allow lost-work="),
+    ),
+    "apply": ("--yes --allow terminations=a", "--timeout soon", "--yes --allow-empty"),
+    "emulator serve": (
+        *("--access-key only-half", "--chaos nan", "--host a..b", "--host=", "--host \udc80"),
+        *(f"--speed {speed}" for speed in ("nan", "inf", "-1", "0", "1e7", "fast")),
+    ),
+    "jobs list": (
+        *("--phase Sleeping", "--filter phase", "--filter phase:is:Running"),
+        *(f"--filter id:in:{','.join('abcdefghijk')}", "--limit 0", "--created-after yesterday"),
+        *("--created-after 1d --created-before 2d", "--tag =x", "nowhere", "-t elsewhere"),
+    ),
+    "jobs": (
+        *("show", "show x --jsn", "terminate", "terminate x --in nowhere"),
+        *("wait x --for joy", "wait x --timeout soon", "logs x --lines -1"),
+    ),
+    "flavors": ("--type TPU",),
+    "engines": ("--nme x",),
+}
+
+
+@pytest.mark.parametrize("command", WRONG_USE)
+def test_wrong_use_is_64_and_never_2(reconciler: Reconciler, command: str) -> None:
     write(manifest("a"))
-    said = reconciler.ends(64, *arguments, out="", err="error: ")
-    assert "Commands:" not in said.err, "where help is to be had is said, and enough"
-    assert "Traceback" not in said.err
+    for words in WRONG_USE[command]:
+        # Where help is to be had is said, and enough.
+        reconciler.ends(64, f"{command} {words}", out="", err="error: ", lacks=["Commands:", "Traceback"])
 
 
 def test_address_that_cannot_be_had_is_1(reconciler: Reconciler) -> None:
@@ -100,17 +80,13 @@ def test_address_that_cannot_be_had_is_1(reconciler: Reconciler) -> None:
         (manifest("a", "a"), "duplicate key"),
         (manifest("a").replace("stack: test", "stack: Test"), "invalid stack name"),
         ("stack: test\njobs: {a: [", "invalid YAML"),
+        ("jobs: {}\n", "no root file"),
     ],
 )
 def test_invalid_manifest_is_65_and_says_where(reconciler: Reconciler, text: str, words: str) -> None:
     write(text)
     for command in ("validate", "plan", "apply", "drift", "destroy"):
-        reconciler.ends(65, command, err=[f"error: {words}", "jobs.yaml:"], lacks="Traceback")
-
-
-def test_no_root_file_is_a_manifest_error(reconciler: Reconciler) -> None:
-    write("jobs: {}\n")
-    reconciler.ends(65, "validate")
+        reconciler.ends(65, command, err=[f"error: {words}", "jobs.yaml"], lacks="Traceback")
 
 
 def test_plan_is_0_and_with_detailed_exitcode_2_where_there_are_changes(reconciler: Reconciler) -> None:

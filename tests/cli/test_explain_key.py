@@ -45,35 +45,26 @@ def test_key_says_type_example_edit_and_page(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "path"),
+    ("path", "names"),
     [
-        ("matrix", "matrix"),
-        ("templates", "templates"),
-        ("variables", "variables"),
-        ("lifecycle.on_change", "lifecycle.on_change"),
-        ("on_change", "lifecycle.on_change"),
-        ("lost_time", "limits.lost_time"),
-        ("resource.node_count", "spec.resource.node_count"),
-        ("targets.NAME.region", "targets.NAME.region"),
-        ("targets.prod.region", "targets.NAME.region"),
+        ("lifecycle.on_change", "lifecycle.on_change on_change"),
+        ("limits.lost_time", "lost_time"),
+        ("spec.resource.node_count", "resource.node_count"),
+        ("targets.NAME.region", "targets.NAME.region targets.prod.region"),
         ("targets.NAME.variables", "targets.NAME.variables"),
-        ("targets.prod.defaults", "targets.NAME.defaults"),
-        ("targets.prod.defaults.spec.resource", "spec.resource"),
-        ("allowed", "variables.NAME.allowed"),
-        ("variables.bucket.default", "variables.NAME.default"),
-        ("jobs.train.needs", "needs"),
-        ("templates.gpu.spec.resource", "spec.resource"),
-        ("defaults.spec", "spec"),
-        ("algorithm.inputs[].name", "algorithm.inputs[].name"),
-        ("algorithm.inputs[0].name", "algorithm.inputs[].name"),
-        ("algorithm.inputs.name", "algorithm.inputs[].name"),
+        ("targets.NAME.defaults", "targets.prod.defaults"),
+        ("spec.resource", "targets.prod.defaults.spec.resource templates.gpu.spec.resource"),
+        ("spec", "defaults.spec"),
+        ("needs", "jobs.train.needs"),
+        ("variables.NAME.allowed", "allowed"),
+        ("variables.NAME.default", "variables.bucket.default"),
+        ("algorithm.inputs[].name", "algorithm.inputs[].name algorithm.inputs[0].name algorithm.inputs.name"),
         ("matrix.include", "matrix.include"),
-        ("jobs", "jobs"),
-        ("defaults", "defaults"),
+        *((name, name) for name in ("matrix", "templates", "variables", "jobs", "defaults")),
     ],
 )
-def test_path_and_unique_end_of_a_path_mean_the_key(name: str, path: str) -> None:
-    assert find_key(name).path == path
+def test_path_and_unique_end_of_a_path_mean_the_key(path: str, names: str) -> None:
+    assert {find_key(name).path for name in names.split()} == {path}
 
 
 def test_key_is_printed_with_what_is_known_of_it(reconciler: Reconciler) -> None:
@@ -125,22 +116,13 @@ def test_ambiguous_name_is_wrong_use_and_lists_the_paths(reconciler: Reconciler)
     assert "\n  tasks[].task_resource.node_count\n" in said.err
 
 
-@pytest.mark.parametrize(
-    ("typo", "meant"),
-    [
+def test_misspelt_name_is_wrong_use_with_the_nearest_key(reconciler: Reconciler) -> None:
+    for typo, meant in (
         ("matrx", "matrix"),
         ("limits.lost_tim", "limits.lost_time"),
         ("lost_tiem", "limits.lost_time"),
         ("spec.resource.node_cout", "spec.resource.node_count"),
-    ],
-)
-def test_misspelt_name_is_wrong_use_with_the_nearest_key(
-    reconciler: Reconciler, typo: str, meant: str
-) -> None:
-    reconciler.ends(64, "explain", typo, err=f'Did you mean "{meant}"?')
-
-
-def test_name_that_is_near_to_nothing_is_wrong_use(reconciler: Reconciler) -> None:
-    said = reconciler.ends(64, "explain xyzzy")
-    assert '"xyzzy" is not "states", "rules", "fields", "origin" or a key of a manifest.' in said.err
-    assert "Did you mean" not in said.err
+    ):
+        reconciler.ends(64, f"explain {typo}", err=f'Did you mean "{meant}"?')
+    words = '"xyzzy" is not "states", "rules", "fields", "origin" or a key of a manifest.'
+    reconciler.ends(64, "explain xyzzy", err=words, lacks="Did you mean")

@@ -119,55 +119,37 @@ def test_name_held_by_somebody_else_is_a_conflict(world: World, applied: Job) ->
 # ── which keys ─────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("arguments", "keys"),
-    [
-        ([], "abc"),
-        (["a"], "a"),
-        (["b", "a"], "ab"),
-        (["a", "jobs.yaml"], "a"),
-        (["jobs.yaml", "a"], "a"),
-        (["a", "."], "a"),
-        (["--only", "a,c"], "ac"),
-        (["--only", "a", "b"], "ab"),
-        (["--only", "[bc]"], "bc"),
-    ],
-)
-def test_keys_and_paths_are_told_apart(world: World, arguments: list[str], keys: str) -> None:
+def test_keys_and_paths_are_told_apart(world: World) -> None:
     world.write("a", "b", "c")
-    said = world("status --json", *arguments)
-    assert (said.code, [one["key"] for one in rows(said)]) == (0, list(keys))
-
-
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [("trian", 'did you mean "train"?'), ("none.yaml", "no such path"), ("no/where", "no such path")],
-)
-def test_word_that_is_neither_key_nor_path_is_wrong_use(world: World, word: str, said: str) -> None:
+    for words, keys in (
+        ("", "abc"),
+        *((words, "a") for words in ("a", "a jobs.yaml", "jobs.yaml a", "a .")),
+        ("b a", "ab"),
+        ("--only a,c", "ac"),
+        ("--only a b", "ab"),
+        ("--only [bc]", "bc"),
+    ):
+        said = world.ends(0, f"status --json {words}")
+        assert [one["key"] for one in rows(said)] == [*keys], words
     world.write("train")
-    world.ends(64, "status", word, out="", err=said)
+    for word, why in (
+        ("trian", 'did you mean "train"?'),
+        ("none.yaml", "no such path"),
+        ("no/where", "no such path"),
+    ):
+        world.ends(64, f"status {word}", out="", err=why)
 
 
 # ── what it needs, and what it leaves alone ────────────────────────────────────────────────────────
 
 
-def test_secret_needs_no_value(world: World) -> None:
+def test_neither_a_secret_nor_the_lock_is_needed_and_the_service_is_read_once(world: World) -> None:
     more = "variables: {t: {env: NO_SUCH_VARIABLE, sensitive: true}}\n"
     write(world.manifest("a", more=more).replace("lr: 0.1", "t: '${var.t}'"))
     world.ends(65, "plan")
-    world.ends(0, "status")
-
-
-def test_lock_of_somebody_else_is_no_hindrance(world: World) -> None:
-    world.write("a")
-    with held_by("bob", place=world.url):
-        world.ends(6, "apply -y")
-        world.ends(0, "status")
-
-
-def test_service_is_read_once_and_nothing_is_changed(world: World, applied: Job) -> None:
     world.forget_requests()
-    world.ends(0, "status")
+    with held_by("bob", place=world.url):
+        world.ends(0, "status")
     assert world.requests == ["ListTrainingJobs"]
 
 
@@ -206,19 +188,11 @@ def test_watch_prints_a_block_per_change_once_a_minute_at_most(
     world.store.hold(applied.id)
     time.at(150, lambda: world.store.set_phase(applied.id, "Running"))
     said = watched(world, time, 10)
-    assert said.code == 130
-    assert said.out.count("Stack test on there") == 2
+    assert (said.code, said.out.count("Stack test on there")) == (130, 2)
     assert time.slept == [60.0] * 10
-
-
-def test_watch_of_what_only_grows_older_prints_one_block(
-    world: World, time: SharedTime, applied: Job
-) -> None:
-    time.sleep(30)
-    world.store.hold(applied.id)
+    # What only grows older is no change.
     world.write("a", lr="0.2")
-    said = watched(world, time, 30)
-    assert said.out.count("Stack test on there") == 1
+    assert watched(world, time, 30).out.count("Stack test on there") == 1
 
 
 def test_watch_for_programs_is_a_line_per_change(world: World, time: SharedTime, applied: Job) -> None:
