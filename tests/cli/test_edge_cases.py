@@ -45,26 +45,19 @@ def test_what_could_not_be_read_is_said_where_no_key_can_say_it(
 
 def test_skipped_actions_are_told_where_nothing_is_executed(world: World) -> None:
     world.apply(world.manifest("a"))
-    [job] = world.store.jobs()
-    world.store.edit(job.id, lambda body: body["metadata"].update(description="by hand"))
+    world.describe("a", "by hand")
     rmtree(".reconciler")  # the history would know the job as ours
-    said = world.ends(3, "apply --yes --json")
-    assert [event["type"] for event in said.events] == [
-        "version",
-        "planned",
-        "action_skipped",
-        "apply_completed",
-    ]
-    assert said.events[-1]["summary"]["skipped"] == 1
-    assert said.events[-1]["summary"]["done"] == 0
+    events = world.ends(3, "apply --yes --json").events
+    types = ["version", "planned", "action_skipped", "apply_completed"]
+    assert [event["type"] for event in events] == types
+    assert (events[-1]["summary"]["skipped"], events[-1]["summary"]["done"]) == (1, 0)
 
 
 def test_of_a_refused_plan_nothing_is_done_and_everything_told(reconciler: Reconciler) -> None:
     reconciler.apply(manifest(*"abcdef"))
     write(manifest("a", "new"))
-    said = reconciler.ends(3, "apply --yes --json")
-    assert said.events[-1]["summary"]["skipped"] == 6
-    assert said.events[-1]["summary"]["done"] == 0
+    summary = reconciler.ends(3, "apply --yes --json").events[-1]["summary"]
+    assert (summary["skipped"], summary["done"]) == (6, 0)
     assert reconciler("plan --json --force").document["summary"]["create"] == 1
 
 

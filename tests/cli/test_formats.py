@@ -104,9 +104,8 @@ def test_help_and_refusal_list_the_formats_that_can_render_the_content(
 @pytest.mark.usefixtures("stack")
 def test_all_formats_from_one_run_and_from_the_saved_plan(reconciler: Reconciler, tmp_path: Path) -> None:
     names = formats_of(Content.PLAN)
-    for command in (("plan", "--out", "plan.json"), ("show", "plan.json")):
-        asked = [word for name in names for word in ("-o", f"{name}=out.{name}")]
-        reconciler.ends(0, *command, *asked)
+    for line in ("plan --out plan.json", "show plan.json"):
+        reconciler.ends(0, line, *(word for name in names for word in ("-o", f"{name}=out.{name}")))
         shown = {name: (tmp_path / f"out.{name}").read_text(encoding="utf-8") for name in names}
         assert shown["markdown"].startswith("<!-- reconciler: test@there -->\n")
         assert 'data-key="b" data-action="create"' in shown["html"]

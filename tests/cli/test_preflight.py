@@ -56,50 +56,40 @@ def test_plan_says_key_place_value_and_nearest_offer(world: World) -> None:
     assert nothing_was_changed(world)
 
 
-def test_document_of_a_plan_has_the_findings(world: World) -> None:
-    write(stack(world.service, "a", "b", typo="b"))
-    document = world("plan --preflight --json").document
+def test_document_of_a_plan_has_the_findings_and_each_format_shows_them(world: World) -> None:
+    write(stack(world.service, "a", typo="a"))
+    shown = {
+        "json": '"reason": "preflight"',
+        "sarif": '"ruleId": "flavor_not_offered"',
+        "junit": 'type="refused: flavor_not_offered"',
+        "github": "::error file=jobs.yaml,line=6,col=3,title=refused a::spec.resource.flavor_id",
+        "markdown": "pre-flight: spec.resource.flavor_id",
+        "html": "pre-flight: spec.resource.flavor_id",
+    }
+    world.ends(3, "plan --preflight", *(word for name in shown for word in ("-o", f"{name}=out.{name}")))
+    for name, words in shown.items():
+        text = Path(f"out.{name}").read_text(encoding="utf-8")
+        assert words in text
+        assert TYPO in text
+    document = json.loads(Path("out.json").read_text(encoding="utf-8"))
     jsonschema.validate(document, schema("plan"))
-    assert document["applyable"] is True
-    blocked = document["actions"][1]
-    assert (blocked["action"], blocked["reason"], blocked["blocked_action"]) == (
-        "blocked",
-        "preflight",
-        "create",
-    )
-    [finding] = document["preflight"]
-    assert (finding["key"], finding["reason"]) == ("b", "flavor_not_offered")
-    assert finding["source"] == {"file": "jobs.yaml", "line": 15, "column": 3}
+    [blocked], [finding] = document["actions"], document["preflight"]
+    assert (blocked["action"], blocked["blocked_action"]) == ("blocked", "create")
+    assert (finding["key"], finding["reason"]) == ("a", "flavor_not_offered")
+    assert finding["source"] == {"file": "jobs.yaml", "line": 6, "column": 3}
 
 
-def test_plan_without_the_option_asks_for_nothing(world: World) -> None:
+def test_catalog_is_asked_once_where_that_is_wanted(world: World) -> None:
     write(stack(world.service, "a", typo="a"))
-    said = world("plan --json")
-    assert (said.code, said.document["preflight"], said.document["applyable"]) == (0, None, True)
+    document = world.ends(0, "plan --json").document
+    assert (document["preflight"], document["applyable"]) == (None, True)
     assert asked(world, FLAVORS, ENGINES, QUOTAS) == [0, 0, 0]
-
-
-def test_plan_in_which_nothing_is_found_says_so(world: World) -> None:
     write(stack(world.service, "a", "b"))
-    said = world("plan --preflight --json")
-    assert (said.code, said.document["preflight"], said.document["warnings"]) == (0, [], [])
-    assert "pre-flight: 2 jobs checked, nothing found" in said.err
+    document = world.ends(
+        0, "plan --preflight --json", err="pre-flight: 2 jobs checked, nothing found"
+    ).document
+    assert (document["preflight"], document["warnings"]) == ([], [])
     assert asked(world, FLAVORS, ENGINES, QUOTAS) == [1, 1, 1]
-
-
-@pytest.mark.parametrize(
-    ("output", "words"),
-    [
-        ("sarif", '"ruleId": "flavor_not_offered"'),
-        ("junit", 'type="refused: flavor_not_offered"'),
-        ("github", "::error file=jobs.yaml,line=6,col=3,title=refused a::spec.resource.flavor_id"),
-        ("markdown", "pre-flight: spec.resource.flavor_id"),
-        ("html", "pre-flight: spec.resource.flavor_id"),
-    ],
-)
-def test_finding_is_in_each_format(world: World, output: str, words: str) -> None:
-    write(stack(world.service, "a", typo="a"))
-    world.ends(ExitCode.REFUSED, "plan --preflight -o", output, out=[words, TYPO])
 
 
 def test_plan_tells_of_replaces_and_apply_leaves_them_to_their_own_checks(world: World) -> None:
