@@ -14,7 +14,7 @@ import pytest
 from click.shell_completion import BashComplete
 
 from reconciler.cli.main import COMMANDS, cli
-from tests.cli.conftest import Reconciler, manifest
+from tests.cli.conftest import Reconciler, manifest, write
 
 BROKEN = (
     b"stack: [\n",
@@ -51,11 +51,11 @@ jobs:
 """
 
 
-def test_members_of_a_sweep_are_offered_in_place_of_its_entry(tmp_path: Path, reconciler: Reconciler) -> None:
-    (tmp_path / "jobs.yaml").write_text(manifest("train"), encoding="utf-8")
-    (tmp_path / "sweep.yaml").write_text(SWEEP, encoding="utf-8")
+def test_members_of_a_sweep_are_offered_in_place_of_its_entry(reconciler: Reconciler) -> None:
+    write(manifest("train"))
+    write(SWEEP, "sweep.yaml")
     assert offered("plan", "--only", incomplete="lr") == ["lr-sweep-lr-0_01", "lr-sweep-lr-0_1"]
-    (tmp_path / "more.yaml").write_text("jobs: {other: {spec: 3}}", encoding="utf-8")
+    write("jobs: {other: {spec: 3}}", "more.yaml")
     assert offered("plan", "--only") == ["lr-sweep", "other", "train"]
 
 
@@ -84,10 +84,10 @@ def test_members_of_a_sweep_are_offered_in_place_of_its_entry(tmp_path: Path, re
     ],
 )
 def test_names_are_offered_where_they_are_wanted(
-    tmp_path: Path, reconciler: Reconciler, words: list[str], incomplete: str, names: list[str]
+    reconciler: Reconciler, words: list[str], incomplete: str, names: list[str]
 ) -> None:
     text = manifest("train", "test", "other") + "variables: {bucket: {default: b}}\n"
-    (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
+    write(text)
     assert offered(*words, incomplete=incomplete) == names
 
 
@@ -116,8 +116,8 @@ def parameters() -> Iterator[tuple[str, click.Parameter]]:
 OFFERED = {"KEY": "train", "JOB": "train", "GUARD": "lost-work"}
 
 
-def test_every_parameter_that_wants_a_name_offers_it(tmp_path: Path, reconciler: Reconciler) -> None:
-    (tmp_path / "jobs.yaml").write_text(manifest("train"), encoding="utf-8")
+def test_every_parameter_that_wants_a_name_offers_it(reconciler: Reconciler) -> None:
+    write(manifest("train"))
     context = click.Context(cli)
     checked, lacking = 0, []
     for where, parameter in parameters():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import reconciler as api
-from tests.cli.conftest import Reconciler
+from tests.cli.conftest import Reconciler, write
 
 STACK = """\
 stack: envs
@@ -39,7 +39,7 @@ PROD = {"PROD": "p", "PROD_TOKEN": "t0ken-prod"}
 
 @pytest.fixture(autouse=True)
 def _stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "jobs.yaml").write_text(STACK, encoding="utf-8")
+    write(STACK)
     monkeypatch.chdir(tmp_path)
 
 
@@ -60,11 +60,11 @@ def test_session_on_a_target_has_the_jobs_of_that_target(tmp_path: Path) -> None
 
 
 def test_wrong_value_of_another_target_stops_validate_and_not_plan(
-    reconciler: Reconciler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKEN", "t0ken-dev")
     reconciler.ends(0, "validate", err='the target "prod" was not checked: PROD is not set')
-    (tmp_path / "jobs.yaml").write_text(STACK.replace("lr: 0.5", "lr: 0.3"), encoding="utf-8")
+    write(STACK.replace("lr: 0.5", "lr: 0.3"))
     reconciler.ends(0, "plan")
     reconciler.ends(65, "validate", err='the value of "lr" from the target must be one of 0.1, 0.5; got 0.3')
     reconciler.ends(65, "plan -t prod")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Reconciler
+from tests.cli.conftest import Reconciler, write
 
 SHARED = """\
 defaults:
@@ -39,8 +39,8 @@ jobs:
 
 @pytest.fixture(autouse=True)
 def _stack(tmp_path: Path) -> None:
-    (tmp_path / "shared.yaml").write_text(SHARED, encoding="utf-8")
-    (tmp_path / "jobs.yaml").write_text(JOBS, encoding="utf-8")
+    write(SHARED, "shared.yaml")
+    write(JOBS)
 
 
 def origins(text: str) -> dict[str, list[str]]:
@@ -87,7 +87,7 @@ targets:
 target: local
 """
     text = JOBS.replace("targets: {local: {kind: local}}\n", targets)
-    (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
+    write(text)
     said = reconciler("explain origin sweep-lr-0_1 -t prod")
     found = origins(said.out)
     assert found["spec.resource.flavor_id"] == ['"big"', "jobs.yaml:7"]
@@ -128,7 +128,7 @@ jobs:
       outputs:
         model: obs://b/model/
 """
-    (tmp_path / "more.yaml").write_text(more, encoding="utf-8")
+    write(more, "more.yaml")
     lines = reconciler("explain origin use").out.splitlines()
     [value] = [line for line in lines if line.startswith("algorithm.inputs.model")]
     [need] = [line for line in lines if line.startswith("needs")]
@@ -151,7 +151,7 @@ def test_variable_in_list_form_is_shown_at_its_item(
       - {OTHER: 1}
 """
     text = JOBS.replace('environments: {API_KEY: "${var.key}"}\n', items)
-    (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
+    write(text)
     said = reconciler("explain origin sweep-lr-0_1")
     found = origins(said.out)
     assert found["algorithm.environments.MODE"] == [

@@ -8,45 +8,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Reconciler
+from tests.cli.conftest import Reconciler, write
 
 MESSY = "jobs: { }\nstack:   test   # its name\n"
 TIDY = "stack: test   # its name\njobs: {}\n"
 
 
-def test_changed_files_are_named_and_a_second_time_there_is_nothing_to_do(
-    reconciler: Reconciler, tmp_path: Path
-) -> None:
-    (tmp_path / "team").mkdir()
+def test_changed_files_are_named_and_a_second_time_there_is_nothing_to_do(reconciler: Reconciler) -> None:
     for name in ("jobs.yaml", "team/more.yml"):
-        (tmp_path / name).write_text(MESSY, encoding="utf-8")
+        write(MESSY, name)
     said = reconciler("fmt")
     assert (said.code, said.out, said.err) == (0, "jobs.yaml\nteam/more.yml\n", "")
-    assert (tmp_path / "jobs.yaml").read_text(encoding="utf-8") == TIDY
+    assert Path("jobs.yaml").read_text(encoding="utf-8") == TIDY
     reconciler.ends(0, "fmt jobs.yaml team", out="")
 
 
-def test_check_changes_nothing_shows_a_diff_and_exits_1(reconciler: Reconciler, tmp_path: Path) -> None:
-    (tmp_path / "jobs.yaml").write_text(MESSY, encoding="utf-8")
+def test_check_changes_nothing_shows_a_diff_and_exits_1(reconciler: Reconciler) -> None:
+    write(MESSY)
     said = reconciler.ends(1, "fmt --check .")
     assert said.out.splitlines()[:2] == ["--- jobs.yaml", "+++ jobs.yaml"]
     assert "+stack: test   # its name" in said.out
-    assert (tmp_path / "jobs.yaml").read_text(encoding="utf-8") == MESSY
+    assert Path("jobs.yaml").read_text(encoding="utf-8") == MESSY
     reconciler.ends(0, "fmt")
     reconciler.ends(0, "fmt --check")
-
-
-@pytest.mark.parametrize(
-    "value", ["hunter folded\n        secret words", '"hunter folded\n        secret words"']
-)
-def test_diff_of_check_shows_no_line_of_a_sensitive_value(
-    reconciler: Reconciler, tmp_path: Path, value: str
-) -> None:
-    text = f"variables:\n   key:\n      default: {value}\n      sensitive: true\nstack: test\n"
-    (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
-    said = reconciler.ends(1, "fmt --check", out="+stack: test")
-    assert "hunter" not in said.out
-    assert "secret words" not in said.out
 
 
 SECRET = "hunter-2-hunter"
@@ -65,25 +49,25 @@ UNMARKED = {
     "in a notification": f"notify:   [{{url: json://host/{SECRET}}}]",
     "in a comment": f"limits:   {{}}  # password: {SECRET}",
     "in a comment on a line of its own": f"# token = {SECRET}\nlimits:   {{}}",
+    "in a folded line": "variables:\n   key:\n      default: hunter\n        hunter-2\n      sensitive: true",
+    "in a quoted line": 'variables:\n   key:\n      default: "hunter\n       hunter"\n      sensitive: true',
     "in several lines": f"defaults:\n   raw:\n      api_key: |\n         {SECRET}\n         {SECRET}",
 }
 
 
 @pytest.mark.parametrize("text", UNMARKED.values(), ids=UNMARKED)
-def test_diff_of_check_shows_no_literal_secret(reconciler: Reconciler, tmp_path: Path, text: str) -> None:
-    (tmp_path / "jobs.yaml").write_text(f"{text}\nstack: test\n", encoding="utf-8")
-    said = reconciler.ends(1, "fmt --check")
-    assert "hunter" not in said.out
-    assert "stack: test" in said.out
+def test_diff_of_check_shows_no_literal_secret(reconciler: Reconciler, text: str) -> None:
+    write(f"{text}\nstack: test\n")
+    reconciler.ends(1, "fmt --check", out="stack: test", lacks="hunter")
 
 
-def test_diff_of_check_shows_what_is_no_secret(reconciler: Reconciler, tmp_path: Path) -> None:
+def test_diff_of_check_shows_what_is_no_secret(reconciler: Reconciler) -> None:
     text = (
         "variables: {hf_token:   {env: HF_TOKEN, sensitive: true, description: of the team}}\n"
         "defaults: {algorithm: {parameters:   {max_tokens: 5000, token: '${var.hf_token}', lr: 0.125}}}\n"
         "stack: test\n"
     )
-    (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
+    write(text)
     assert "(sensitive)" not in reconciler("fmt --check .").out
 
 
@@ -119,39 +103,34 @@ def test_name_of_a_file_is_no_workflow_command(reconciler: Reconciler, tmp_path:
         assert not [line for line in said.out.splitlines() if line.lstrip().startswith("::")]
 
 
-def test_other_yaml_in_a_directory_is_left_alone(reconciler: Reconciler, tmp_path: Path) -> None:
-    (tmp_path / "jobs.yaml").write_text(TIDY, encoding="utf-8")
-    (tmp_path / "compose.yaml").write_text("services:   {}\n", encoding="utf-8")
+def test_other_yaml_in_a_directory_is_left_alone(reconciler: Reconciler) -> None:
+    write(TIDY)
+    write("services:   {}\n", "compose.yaml")
     assert reconciler("fmt").out == ""
+    reconciler.ends(64, "fmt nowhere")
 
 
-def test_invalid_file_is_65_with_its_place_and_the_others_are_formatted(
-    reconciler: Reconciler, tmp_path: Path
-) -> None:
-    (tmp_path / "a.yaml").write_text("stack: [\n", encoding="utf-8")
-    (tmp_path / "b.yaml").write_text(MESSY, encoding="utf-8")
+def test_invalid_file_is_65_with_its_place_and_the_others_are_formatted(reconciler: Reconciler) -> None:
+    write("stack: [\n", "a.yaml")
+    write(MESSY, "b.yaml")
     said = reconciler("fmt")
     assert (said.code, said.out) == (65, "b.yaml\n")
     assert "a.yaml:2" in said.err
-    assert (tmp_path / "a.yaml").read_text(encoding="utf-8") == "stack: [\n"
-
-
-def test_path_that_does_not_exist_is_wrong_usage(reconciler: Reconciler) -> None:
-    reconciler.ends(64, "fmt nowhere")
+    assert Path("a.yaml").read_text(encoding="utf-8") == "stack: [\n"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_file_that_cannot_be_written_stays_as_it_is(reconciler: Reconciler, tmp_path: Path) -> None:
-    (tmp_path / "jobs.yaml").write_text(MESSY, encoding="utf-8")
+    write(MESSY)
     tmp_path.chmod(0o500)
     try:
         reconciler.ends(1, "fmt")
     finally:
         tmp_path.chmod(0o700)
-    assert (tmp_path / "jobs.yaml").read_text(encoding="utf-8") == MESSY
+    assert Path("jobs.yaml").read_text(encoding="utf-8") == MESSY
 
 
-def test_formatting_changes_no_plan(reconciler: Reconciler, tmp_path: Path) -> None:
+def test_formatting_changes_no_plan(reconciler: Reconciler) -> None:
     text = """\
 targets: {local: {kind: local}}
 jobs:
@@ -165,7 +144,7 @@ jobs:
             engine: {engine_id: pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64}
 stack: test
 """
-    (tmp_path / "jobs.yaml").write_text(text, encoding="utf-8")
+    write(text)
     (before,) = reconciler("plan --json").document["actions"]
     assert reconciler("fmt").out == "jobs.yaml\n"
     (after,) = reconciler("plan --json").document["actions"]

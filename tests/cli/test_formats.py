@@ -133,4 +133,4 @@ def test_file_of_apply_holds_the_result(reconciler: Reconciler, tmp_path: Path) 
 @pytest.mark.usefixtures("stack")
 def test_file_of_apply_that_was_refused_holds_the_plan(reconciler: Reconciler, tmp_path: Path) -> None:
     reconciler.ends(3, "apply -o markdown=out.md")
-    assert "Plan: 1 to create" in (tmp_path / "out.md").read_text(encoding="utf-8")
+    assert "Plan: 1 to create" in Path("out.md").read_text(encoding="utf-8")

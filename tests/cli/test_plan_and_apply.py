@@ -116,11 +116,11 @@ def test_failed_action_carries_the_services_words(world: World) -> None:
     assert failed["request_id"]
 
 
-def test_outputs_go_to_several_places_at_once(reconciler: Reconciler, tmp_path: Path) -> None:
+def test_outputs_go_to_several_places_at_once(reconciler: Reconciler) -> None:
     write(manifest("a"))
     said = reconciler("plan -o text -o json=plan.json")
     assert said.out.splitlines()[-1] == LAST_LINE.format(1, 0, 0, 0, 0)
-    assert json.loads((tmp_path / "plan.json").read_text())["stack"] == "test"
+    assert json.loads(Path("plan.json").read_text())["stack"] == "test"
     assert reconciler("plan -o json").document["stack"] == "test"
 
 
