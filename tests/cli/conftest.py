@@ -60,8 +60,8 @@ class Said(NamedTuple):
 class Reconciler:
     """The command line: `reconciler("jobs show --json", job_id)`; the first text is split at its spaces."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self.capsys = capsys
+    def __init__(self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
+        self.capsys, self.patch, self.setenv = capsys, patch, patch.setenv
 
     def __call__(self, line: str = "", *more: str) -> Said:
         code = run(cli, [*line.split(), *more])
@@ -114,8 +114,8 @@ def _fresh_console(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def reconciler(capsys: pytest.CaptureFixture[str]) -> Reconciler:
-    return Reconciler(capsys)
+def reconciler(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Reconciler:
+    return Reconciler(capsys, monkeypatch)
 
 
 class Service(NamedTuple):
@@ -145,8 +145,10 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
 class World(Reconciler):
     """The command line and a service for it; waiting moves the clock of both, and takes no time."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str], service: Service) -> None:
-        super().__init__(capsys)
+    def __init__(
+        self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, service: Service
+    ) -> None:
+        super().__init__(capsys, patch)
         self.service, self.store, self.url = service, service.store, service.url
         self.time = SharedTime(service.clock)
 
@@ -210,7 +212,7 @@ class World(Reconciler):
 @pytest.fixture
 def world(capsys: pytest.CaptureFixture[str], service: Service, monkeypatch: pytest.MonkeyPatch) -> World:
     """A service, and the command line in an empty directory."""
-    world = World(capsys, service)
+    world = World(capsys, monkeypatch, service)
     monkeypatch.setattr("reconciler.modelarts.clock.SystemClock", lambda *_: world.time)
     return world
 

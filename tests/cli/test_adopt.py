@@ -299,13 +299,11 @@ def test_file_stays_as_it_was_where_nothing_is_adopted(here: World, description:
     assert Path("jobs.yaml").read_text() == here.manifest("a")
 
 
-def test_secret_of_the_job_becomes_a_variable_of_the_file(
-    here: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secret_of_the_job_becomes_a_variable_of_the_file(here: World) -> None:
     job = by_hand(here, "experiment-7", hf_token=SECRET)
     here.ends(0, f"adopt new {job.id} --write --yes", out="set HF_TOKEN in the environment", lacks=SECRET)
     assert SECRET not in Path("jobs.yaml").read_text()
-    monkeypatch.setenv("HF_TOKEN", SECRET)
+    here.setenv("HF_TOKEN", SECRET)
     here.ends(0, "plan --only new --detailed-exitcode")
 
 
@@ -429,9 +427,7 @@ EXPORTED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("command", ["export --all --out jobs.yaml", "init --from-service"])
-def test_exported_jobs_are_in_conflict_then_adopted_and_kept(
-    world: World, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+def test_exported_jobs_are_in_conflict_then_adopted_and_kept(world: World, command: str) -> None:
     for kind, body in EXPORTED.items():
         for form in "ab":  # answers have two forms, by the last digit of the id
             name = f"{re.sub(r'[^A-Za-z0-9]+', '-', kind)}-{form}"
@@ -442,7 +438,7 @@ def test_exported_jobs_are_in_conflict_then_adopted_and_kept(
     written = Path("jobs.yaml").read_text(encoding="utf-8")
     assert _TOKEN not in written
     [variable] = YAML(typ="safe").load(written)["variables"].values()
-    monkeypatch.setenv(variable["env"], _TOKEN)
+    world.setenv(variable["env"], _TOKEN)
     world.ends(0, "validate")
 
     jobs = {job.name: job.id for job in world.store.jobs()}

@@ -113,10 +113,8 @@ def test_local_target_needs_no_credentials(reconciler: Reconciler) -> None:
     assert doctor(reconciler, 0).detail("credentials") == "none required"
 
 
-def test_check_that_otc_does_not_offer_is_no_fault(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
+def test_check_that_otc_does_not_offer_is_no_fault(reconciler: Reconciler) -> None:
+    reconciler.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
     with Store() as store, running(create_app(store, token="tell-nobody-1", cloud="otc")) as url:
         write(manifest("a", url=url).replace("project_id: p1", "project_id: p1, cloud: otc"))
         assert doctor(reconciler, 0).status("quota") == "not checked"
@@ -126,17 +124,17 @@ def test_check_that_otc_does_not_offer_is_no_fault(
 
 
 def test_source_of_the_credentials_is_shown_and_never_their_value(
-    reconciler: Reconciler, signed: str, monkeypatch: pytest.MonkeyPatch
+    reconciler: Reconciler, signed: str
 ) -> None:
     write(manifest("a", url=signed))
     path = write(f"[basic]\nak = {ACCESS_KEY}\nsk = {SECRET_KEY}\n", "keys.ini")
-    monkeypatch.setenv(FILE_VARIABLE, str(path))
+    reconciler.setenv(FILE_VARIABLE, str(path))
     for detail in ("access key, from HUAWEICLOUD_SDK_AK", "access key, from keys.ini [basic]"):
         found = doctor(reconciler, 0)
         assert found.detail("credentials") == detail
         assert SECRET_KEY not in found.said.out + found.said.err
         for name in ("HUAWEICLOUD_SDK_AK", "HUAWEICLOUD_SDK_SK"):
-            monkeypatch.delenv(name, raising=False)
+            reconciler.patch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize(
@@ -145,11 +143,11 @@ def test_source_of_the_credentials_is_shown_and_never_their_value(
     ids=["none", "half a key"],
 )
 def test_missing_credentials_are_7_and_nothing_is_asked(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], words: str
+    reconciler: Reconciler, variables: dict[str, str], words: str
 ) -> None:
     write(manifest("a", url=AWAY))
     for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+        reconciler.setenv(name, value)
     found = doctor(reconciler, 7, "credentials")
     assert words in found.detail("credentials") + found.fix("credentials")
     assert found.status("endpoint") == "not checked"
@@ -168,9 +166,9 @@ def by_password(monkeypatch: pytest.MonkeyPatch) -> Iterator[Iam]:
 
 @pytest.mark.parametrize("project", [", project_id: p1", ""], ids=["named", "of the token"])
 def test_wrong_password_is_a_matter_of_the_credentials(
-    reconciler: Reconciler, by_password: Iam, monkeypatch: pytest.MonkeyPatch, project: str
+    reconciler: Reconciler, by_password: Iam, project: str
 ) -> None:
-    monkeypatch.setenv("OS_PROJECT_NAME", "eu-de")
+    reconciler.setenv("OS_PROJECT_NAME", "eu-de")
     write(manifest("a", url=AWAY).replace(", project_id: p1", project))
     fix = "fix: check OS_USERNAME, OS_PASSWORD, OS_USER_DOMAIN_NAME"
     refused(reconciler, 7, "IAM rejected the login: no: ", fix)
@@ -181,9 +179,9 @@ def test_wrong_password_is_a_matter_of_the_credentials(
 
 
 def test_unreachable_identity_service_says_nothing_of_the_endpoint(
-    reconciler: Reconciler, by_password: Iam, monkeypatch: pytest.MonkeyPatch
+    reconciler: Reconciler, by_password: Iam
 ) -> None:
-    monkeypatch.setenv("OS_AUTH_URL", f"{AWAY}/v3")
+    reconciler.setenv("OS_AUTH_URL", f"{AWAY}/v3")
     write(manifest("a", url=AWAY))
     found = doctor(reconciler, 8, "credentials")
     assert (found.fix("credentials"), found.status("endpoint")) == ("check OS_AUTH_URL", "not checked")
@@ -199,9 +197,9 @@ def refused(reconciler: Reconciler, code: int, *words: str) -> None:
         assert all(word in said.out + said.err for word in words), said
 
 
-def test_bad_credentials(reconciler: Reconciler, signed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_credentials(reconciler: Reconciler, signed: str) -> None:
     write(manifest("a", url=signed))
-    monkeypatch.setenv("HUAWEICLOUD_SDK_SK", "forged-secret-key")
+    reconciler.setenv("HUAWEICLOUD_SDK_SK", "forged-secret-key")
     refused(reconciler, 7, "fix: check the credentials", "APIGW.0301")
     assert doctor(reconciler, 7, "authentication").status("may check names") == "not checked"
 
@@ -212,15 +210,15 @@ def test_wrong_project(reconciler: Reconciler, service: Service) -> None:
     doctor(reconciler, 7, "project")
 
 
-def test_wrong_region(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_region(reconciler: Reconciler) -> None:
     write(manifest("a", url="URL").replace("endpoint: 'URL'", "region: cn-nowhere-1"))
-    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
+    reconciler.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
 
     def no_such_host(host: str, *_: object, **__: object) -> None:
         assert host == "modelarts.cn-nowhere-1.myhuaweicloud.com"
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    monkeypatch.setattr(socket, "getaddrinfo", no_such_host)
+    reconciler.patch.setattr(socket, "getaddrinfo", no_such_host)
     refused(reconciler, 8, "cannot be reached", "cn-nowhere-1", "region of the target")
     for command in ("plan", "drift"):
         out = reconciler(command).out
@@ -316,10 +314,8 @@ def test_refused_call_is_one_wrong_check(
         assert found.status("endpoint") == "ok"
 
 
-def test_forged_token_is_not_sent_again(
-    reconciler: Reconciler, stack: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "forged-token-2")
+def test_forged_token_is_not_sent_again(reconciler: Reconciler, stack: Service) -> None:
+    reconciler.setenv("MODELARTS_AUTH_TOKEN", "forged-token-2")
     reconciler.ends(7, "doctor")
     assert len(stack.app.requests) == 1
 
@@ -329,9 +325,9 @@ def test_server_error_is_8(reconciler: Reconciler, stack: Service) -> None:
     doctor(reconciler, 8, "endpoint")
 
 
-def test_incomplete_target_is_1(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_target_is_1(reconciler: Reconciler) -> None:
     write(manifest("a", url="https://x").replace(", project_id: p1", ""))
-    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
+    reconciler.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
     assert "HUAWEICLOUD_SDK_PROJECT_ID" in doctor(reconciler, 1, "target").fix("target")
 
 

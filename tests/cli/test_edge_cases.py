@@ -35,11 +35,9 @@ def test_destroy_and_drift_take_an_owned_key_that_is_declared_no_more(reconciler
 
 
 @pytest.mark.usefixtures("_nobody_sleeps")
-def test_what_could_not_be_read_is_said_where_no_key_can_say_it(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_could_not_be_read_is_said_where_no_key_can_say_it(reconciler: Reconciler) -> None:
     write(manifest("a", url="http://127.0.0.1:9"))
-    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
+    reconciler.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
     reconciler.ends(8, "destroy --yes", out="cannot be reached")
 
 
@@ -62,10 +60,8 @@ def test_of_a_refused_plan_nothing_is_done_and_everything_told(reconciler: Recon
 
 
 @pytest.mark.parametrize("secret", ["true", "name", 'quo"te\\d', "keep"])
-def test_secret_that_looks_like_json_breaks_no_document(
-    world: World, monkeypatch: pytest.MonkeyPatch, secret: str
-) -> None:
-    monkeypatch.setenv("MY_TOKEN", secret)
+def test_secret_that_looks_like_json_breaks_no_document(world: World, secret: str) -> None:
+    world.setenv("MY_TOKEN", secret)
     text = world.manifest("a", more="variables:\n  token: {env: MY_TOKEN, sensitive: true}\n")
     write(text.replace("parameters: {lr: 0.1}", 'environments: {TOKEN: "${var.token}"}'))
     plan = world("plan --json").document
@@ -79,8 +75,8 @@ def test_secret_that_looks_like_json_breaks_no_document(
     assert json.dumps(secret)[1:-1] not in failed["message"]
 
 
-def test_environment_that_is_gone_shows_no_value(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_TOKEN", "hunter2secret")
+def test_environment_that_is_gone_shows_no_value(world: World) -> None:
+    world.setenv("MY_TOKEN", "hunter2secret")
     more = "variables:\n  token: {env: MY_TOKEN, sensitive: true}\n"
     text = world.manifest("a", more=more)
     world.apply(text.replace("parameters: {lr: 0.1}", 'environments: {TOKEN: "${var.token}"}'))
@@ -108,11 +104,9 @@ def test_file_that_cannot_be_written_is_named(reconciler: Reconciler, file: str,
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
-def test_file_name_with_spaces_in_the_environment_variable(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, end: str
-) -> None:
+def test_file_name_with_spaces_in_the_environment_variable(reconciler: Reconciler, end: str) -> None:
     write(manifest("a"))
-    monkeypatch.setenv("RECONCILER_OUTPUT", f"text\njson=the plan.json{end}")
+    reconciler.setenv("RECONCILER_OUTPUT", f"text\njson=the plan.json{end}")
     reconciler.ends(0, "plan", err="", out="1 to create")
     assert json.loads(Path("the plan.json").read_text(encoding="utf-8"))["stack"] == "test"
 
@@ -199,12 +193,12 @@ def test_output_goes_into_a_device_of_the_system_and_keeps_a_mode(
     assert not list(tmp_path.glob(".*.tmp"))
 
 
-def test_sensitive_value_in_a_mutable_field_converges(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_TOPIC", "urn:smn:secret-topic")
+def test_sensitive_value_in_a_mutable_field_converges(world: World) -> None:
+    world.setenv("MY_TOPIC", "urn:smn:secret-topic")
     text = world.manifest("a", more="variables:\n  topic: {env: MY_TOPIC, sensitive: true}\n")
     world.apply(text + '      notification: {topic_urn: "${var.topic}", events: [JobFailed]}\n')
     world.ends(0, "plan --detailed-exitcode")
-    monkeypatch.setenv("MY_TOPIC", "urn:smn:another-topic")
+    world.setenv("MY_TOPIC", "urn:smn:another-topic")
     said = world.ends(0, "apply --yes")
     assert "topic" not in said.out.replace("topic_urn", "").replace("var.topic", "")
     world.ends(0, "plan --detailed-exitcode")

@@ -59,10 +59,8 @@ def test_session_on_a_target_has_the_jobs_of_that_target(tmp_path: Path) -> None
         assert [action.key for action in session.plan().actions] == ["train-lr-0_1"]
 
 
-def test_wrong_value_of_another_target_stops_validate_and_not_plan(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOKEN", "t0ken-dev")
+def test_wrong_value_of_another_target_stops_validate_and_not_plan(reconciler: Reconciler) -> None:
+    reconciler.setenv("TOKEN", "t0ken-dev")
     reconciler.ends(0, "validate", err='the target "prod" was not checked: PROD is not set')
     write(STACK.replace("lr: 0.5", "lr: 0.3"))
     reconciler.ends(0, "plan")
@@ -71,10 +69,8 @@ def test_wrong_value_of_another_target_stops_validate_and_not_plan(
     reconciler.ends(0, "validate -t dev")
 
 
-def test_saved_plan_finds_the_secret_of_its_target_again(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_all(monkeypatch, PROD)
+def test_saved_plan_finds_the_secret_of_its_target_again(reconciler: Reconciler) -> None:
+    set_all(reconciler.patch, PROD)
     reconciler.ends(0, "plan -t prod --out prod.plan")
     assert "t0ken" not in Path("prod.plan").read_text(encoding="utf-8")
     reconciler.ends(0, "apply --plan prod.plan --yes")
@@ -86,12 +82,10 @@ def test_saved_plan_finds_the_secret_of_its_target_again(
 @pytest.mark.parametrize(
     "command", [["status"], ["drift"], ["history"], ["doctor"], ["unlock", "--yes"], ["destroy", "--yes"]]
 )
-def test_every_command_reads_the_stack_on_its_target(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, command: list[str]
-) -> None:
-    set_all(monkeypatch, PROD)
+def test_every_command_reads_the_stack_on_its_target(reconciler: Reconciler, command: list[str]) -> None:
+    set_all(reconciler.patch, PROD)
     reconciler.ends(0, "apply -t prod --yes")
-    monkeypatch.delenv("PROD_TOKEN")  # none of them sends it
+    reconciler.patch.delenv("PROD_TOKEN")  # none of them sends it
     said = reconciler(*command, "-t", "prod")
     assert said.code in (0, 1), said.err
     assert "lr-0_1" not in said.out

@@ -102,19 +102,17 @@ def test_without_credentials_it_is_7(reconciler: Reconciler) -> None:
     reconciler.ends(7, "plan", err="fix:")
 
 
-def test_with_a_wrong_token_it_is_7(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_a_wrong_token_it_is_7(world: World) -> None:
     world.write("a")
-    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "forged-token-2")
+    world.setenv("MODELARTS_AUTH_TOKEN", "forged-token-2")
     for command in (["plan"], ["apply", "--yes"], ["drift"], ["destroy", "--yes"]):
         world.ends(7, *command, lacks="forged-token-2")
 
 
 @pytest.mark.usefixtures("_nobody_sleeps")
-def test_endpoint_that_cannot_be_reached_is_8(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endpoint_that_cannot_be_reached_is_8(reconciler: Reconciler) -> None:
     write(manifest("a", url="http://127.0.0.1:9"))
-    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
+    reconciler.setenv("MODELARTS_AUTH_TOKEN", "tell-nobody-1")
     for command in (["plan", "--detailed-exitcode"], ["apply", "--yes"], ["drift"]):
         reconciler.ends(8, *command, out="cannot be reached")
 
@@ -175,9 +173,7 @@ GUARDED = {
 
 
 @pytest.mark.parametrize("guard", GUARDED)
-def test_guard_refuses_with_3_and_names_what_allows_it(
-    world: World, monkeypatch: pytest.MonkeyPatch, guard: str
-) -> None:
+def test_guard_refuses_with_3_and_names_what_allows_it(world: World, guard: str) -> None:
     write(GUARDED[guard](world))
     world.ends(3, "plan", err=f"--allow {guard}")
     world.ends(3, "plan --detailed-exitcode")
@@ -187,7 +183,7 @@ def test_guard_refuses_with_3_and_names_what_allows_it(
     assert [(job.id, job.life.phase) for job in world.store.jobs()] == before
     world.ends(0, "plan --force")
     world.ends(2, "plan --detailed-exitcode --allow budget --allow", guard)
-    monkeypatch.setenv("RECONCILER_ALLOW", f"budget, {guard}")
+    world.setenv("RECONCILER_ALLOW", f"budget, {guard}")
     world.ends(0, "plan")
     world.ends(0, "apply --yes")
 
@@ -283,7 +279,6 @@ def test_key_in_conflict_is_3_in_apply_and_only_shows_in_a_plan(world: World) ->
 )
 def test_command_asks_and_a_no_is_a_refusal(
     world: World,
-    monkeypatch: pytest.MonkeyPatch,
     command: str,
     question: str,
     jobs_after_yes: list[str],
@@ -295,7 +290,7 @@ def test_command_asks_and_a_no_is_a_refusal(
         [job] = world.store.jobs()
         world.store.set_phase(job.id, "Completed")
         world.write("a", lr="0.2")
-    monkeypatch.setattr(sys, "stdin", Terminal(text))
+    world.patch.setattr(sys, "stdin", Terminal(text))
     world.ends(code, command, err=question)
     assert [job.name for job in world.store.jobs()] == (jobs_after_yes if code == 0 else ["a"])
     phases = [job.life.phase for job in world.store.jobs()]
@@ -349,16 +344,14 @@ def test_drift_check_that_compared_nothing_is_8(reconciler: Reconciler) -> None:
     reconciler.ends(8, "drift")
 
 
-def test_fault_of_ours_is_70_with_a_report_that_holds_no_secret(
-    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_fault_of_ours_is_70_with_a_report_that_holds_no_secret(world: World, tmp_path: Path) -> None:
     world.write("a")
 
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("tell-nobody-1")
 
-    monkeypatch.setattr("reconciler.reconcile.propose_plan", broken)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    world.patch.setattr("reconciler.reconcile.propose_plan", broken)
+    world.patch.setattr("tempfile.tempdir", str(tmp_path))
     said = world.ends(70, "plan", lacks="Traceback")
     [report] = tmp_path.glob("reconciler-report-*.txt")
     assert "ZeroDivisionError" in report.read_text()

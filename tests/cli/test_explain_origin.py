@@ -48,10 +48,8 @@ def origins(text: str) -> dict[str, list[str]]:
     return {path: rest for path, *rest in words}
 
 
-def test_each_value_is_shown_with_its_place_through_every_layer(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KEY", "hunter2-hunter2")
+def test_each_value_is_shown_with_its_place_through_every_layer(reconciler: Reconciler) -> None:
+    reconciler.setenv("KEY", "hunter2-hunter2")
     said = reconciler.ends(0, "explain origin sweep-lr-0_1")
     assert origins(said.out) == {
         "spec.resource.flavor_id": ['"gpu"', "shared.yaml:2"],
@@ -139,10 +137,8 @@ jobs:
     assert need.split()[:3] == ["needs", '"make"', "more.yaml:5"]
 
 
-def test_variable_in_list_form_is_shown_at_its_item(
-    reconciler: Reconciler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KEY", "hunter2-hunter2")
+def test_variable_in_list_form_is_shown_at_its_item(reconciler: Reconciler, tmp_path: Path) -> None:
+    reconciler.setenv("KEY", "hunter2-hunter2")
     items = """environments:
       - {name: MODE, value: "m-${matrix.lr}"}
       - name: API_KEY

@@ -217,15 +217,13 @@ def test_wrong_use_is_64(reconciler: Reconciler, arguments: list[str]) -> None:
     assert not Path("new").exists()
 
 
-def test_command_line_goes_before_the_environment(
-    world: World, export: Export, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_line_goes_before_the_environment(world: World, export: Export, make: Make) -> None:
     make("resnet")
     world.write("a")
-    monkeypatch.setenv("RECONCILER_TARGET", "there")
+    world.setenv("RECONCILER_TARGET", "there")
     world.ends(0, "init new")
     assert tree(export("--all").out)["target"] == "prod"
-    monkeypatch.setenv("RECONCILER_ENDPOINT", world.url)
+    world.setenv("RECONCILER_ENDPOINT", world.url)
     world.ends(64, "export --all")
     assert tree(world("export --all --target there").out)["target"] == "there"
 
@@ -352,7 +350,7 @@ def test_hostile_texts_steer_no_terminal_and_no_ci_service(export: Export, make:
 
 
 def test_init_starts_with_what_runs_and_nobody_owns(
-    world: World, export: Export, make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    world: World, export: Export, make: Make, tmp_path: Path
 ) -> None:
     make("resnet", description="ResNet")
     make("done", "Completed")
@@ -366,7 +364,7 @@ def test_init_starts_with_what_runs_and_nobody_owns(
     assert list(written["jobs"]) == ["resnet"]
     workflow = Path("new/.github/workflows/reconciler.yml").read_text(encoding="utf-8")
     assert f"'{written['target']}'" in workflow
-    monkeypatch.chdir(tmp_path / "new")
+    world.patch.chdir(tmp_path / "new")
     world.ends(0, "fmt --check")
     world.ends(0, "validate")
     plan = world("plan --json").document

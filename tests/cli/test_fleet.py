@@ -86,15 +86,13 @@ def test_tree_without_a_root_file_is_a_manifest_error_with_its_candidates(reconc
 # ── one that fails hides no other ────────────────────────────────────────────────────────────────────
 
 
-def test_stacks_that_fail_in_every_way_hide_no_other(
-    reconciler: Reconciler, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stacks_that_fail_in_every_way_hide_no_other(reconciler: Reconciler, service: Service) -> None:
     put(good="a", broken=stack("broken", "a") + "oops: 1\n", syntax="stack: syntax\njobs: {a\n")
     put(denied=stack("denied", "a", url=service.url, project="p2"))
     put("http://127.0.0.1:1", unreachable="a")
     for file in ("a", "b"):
         write(stack("twice"), f"twice/{file}.yaml")
-    monkeypatch.setattr("reconciler.modelarts.clock.Backoff.wait_s", lambda *_: None)
+    reconciler.patch.setattr("reconciler.modelarts.clock.Backoff.wait_s", lambda *_: None)
     said = reconciler.ends(7, "plan --fleet --json")
     codes = {"broken": 65, "denied": 7, "good": 0, "syntax": 65, "twice": 65, "unreachable": 8}
     assert codes_of(said.document) == codes
@@ -116,9 +114,7 @@ def test_exit_code_is_the_first_by_the_order_of_the_table_over_all_stacks(reconc
     assert PRECEDENCE.index(65) < PRECEDENCE.index(3) < PRECEDENCE.index(2)
 
 
-def test_internal_error_is_70_of_its_stack_without_secrets(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_internal_error_is_70_of_its_stack_without_secrets(reconciler: Reconciler) -> None:
     plan = reconcile.plan
 
     def fails_for_one(context: Any, *more: Any, **others: Any) -> Any:
@@ -126,8 +122,8 @@ def test_internal_error_is_70_of_its_stack_without_secrets(
             raise KeyError("swordfish-1")
         return plan(context, *more, **others)
 
-    monkeypatch.setattr(reconcile, "plan", fails_for_one)
-    monkeypatch.setenv("PASSWORD_OF_TWO", "swordfish-1")
+    reconciler.patch.setattr(reconcile, "plan", fails_for_one)
+    reconciler.setenv("PASSWORD_OF_TWO", "swordfish-1")
     variables = "variables: {password: {env: PASSWORD_OF_TWO, sensitive: true}}\n"
     put(one="a", two=stack("two", "a", more=variables))
     said = reconciler.ends(70, "plan --fleet --json", lacks="swordfish-1")
@@ -139,9 +135,7 @@ def test_internal_error_is_70_of_its_stack_without_secrets(
     Path(report).unlink()
 
 
-def test_directory_that_cannot_be_listed_is_an_entry(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directory_that_cannot_be_listed_is_an_entry(reconciler: Reconciler) -> None:
     put(one="a")
     Path("locked").mkdir()
     scandir = os.scandir
@@ -151,7 +145,7 @@ def test_directory_that_cannot_be_listed_is_an_entry(
             raise PermissionError(13, "Permission denied", str(path))
         return scandir(path)
 
-    monkeypatch.setattr(os, "scandir", denied)
+    reconciler.patch.setattr(os, "scandir", denied)
     document = reconciler.ends(65, "validate --fleet --json").document
     assert entries(document)["locked"]["error"]["message"] == "unreadable directory: Permission denied"
 
@@ -196,9 +190,7 @@ def test_option_without_meaning_for_a_fleet_is_refused(
     reconciler.ends(code, f"plan {options}", out="", err=why)
 
 
-def test_options_are_those_of_the_stacks_that_know_them(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_are_those_of_the_stacks_that_know_them(reconciler: Reconciler) -> None:
     """Keys and variables of those that declare them; targets of each."""
     put(one=stack("one", "a b", more="variables: {x: {default: '1', allowed: ['1', '2']}}\n"))
     targets = "targets: {here: {kind: local}, there: {kind: local}}\ntarget: here\n"
@@ -212,7 +204,7 @@ def test_options_are_those_of_the_stacks_that_know_them(
     document = reconciler("plan --fleet --json -t here").document
     assert codes_of(document) == {"one": 64, "two": 0}
     assert entries(document)["two"]["document"]["target"]["name"] == "here"
-    monkeypatch.setenv("RECONCILER_SCHEDULER", "tcp://127.0.0.1:8786")  # for fleets only
+    reconciler.setenv("RECONCILER_SCHEDULER", "tcp://127.0.0.1:8786")  # for fleets only
     reconciler.ends(0, "plan one")
 
 
@@ -256,10 +248,8 @@ def test_text_has_a_line_for_what_is_unchanged_the_rest_in_full_and_a_total(reco
     )
 
 
-def test_stacks_that_fail_for_the_same_reason_are_shown_once(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("MODELARTS_AUTH_TOKEN")
+def test_stacks_that_fail_for_the_same_reason_are_shown_once(world: World) -> None:
+    world.patch.delenv("MODELARTS_AUTH_TOKEN")
     put(world.url, a="k", b="k", c="k")
     out = world.ends(7, "plan --fleet").out
     assert out.splitlines()[:2] == ["3 stacks: failed with exit code 7", "        a, b, c"]
@@ -280,12 +270,10 @@ def test_documents_are_those_of_the_stacks_alone(world: World) -> None:
             assert timeless(together[root]["document"]) == timeless(alone.document)
 
 
-def test_formats_show_all_stacks(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_formats_show_all_stacks(reconciler: Reconciler, tmp_path: Path) -> None:
     """Prometheus each metric once, JUnit a suite, SARIF a run, GitHub errors first and totals."""
-    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "outputs"))
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
+    reconciler.setenv("GITHUB_OUTPUT", str(tmp_path / "outputs"))
+    reconciler.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
     put(one="a", two=BROKEN)
     files = "-o prometheus=m.prom -o junit=junit.xml -o sarif=out.sarif"
     said = reconciler.ends(65, f"plan --fleet {files} -o github")
@@ -329,16 +317,14 @@ def test_stderr_says_which_stack_a_warning_is_of(reconciler: Reconciler) -> None
     assert "two" not in said.err
 
 
-def test_progress_is_a_line_now_and_then_and_each_stack_if_verbose(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_is_a_line_now_and_then_and_each_stack_if_verbose(reconciler: Reconciler) -> None:
     put(one="a", two="a")
     reconciler.ends(0, "plan --fleet", err="")
     said = reconciler("plan --fleet -v --json")
     shown = re.findall(r"debug: (\d of \d) stacks done; (\w+): Plan: 1 to create", said.err)
     assert [count for count, _ in shown] == ["1 of 2", "2 of 2"]
     assert {name for _, name in shown} == {"one", "two"}
-    monkeypatch.setattr("reconciler.cli.fleet.SAY_AFTER_S", -1.0)
+    reconciler.patch.setattr("reconciler.cli.fleet.SAY_AFTER_S", -1.0)
     assert reconciler("plan --fleet").err == "1 of 2 stacks done\n"
 
 
@@ -355,16 +341,14 @@ def failed(world: World) -> World:
 
 
 @pytest.mark.parametrize("how", ["interrupt", "unknown variable", "two of one name"])
-def test_drift_that_no_report_has_shown_is_new_to_the_next_check(
-    failed: World, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def test_drift_that_no_report_has_shown_is_new_to_the_next_check(failed: World, how: str) -> None:
     drift = "drift --fleet --since-last"
     if how == "interrupt":
 
         def interrupted(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
-        with monkeypatch.context() as patch:
+        with failed.patch.context() as patch:
             patch.setattr("reconciler.cli.fleet.show", interrupted)
             failed.ends(130, drift)
     elif how == "unknown variable":
@@ -376,11 +360,11 @@ def test_drift_that_no_report_has_shown_is_new_to_the_next_check(
     assert [failed(drift).code for _ in range(2)] == [2, 0]
 
 
-def test_drift_that_cannot_be_marked_as_shown_is_said(failed: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drift_that_cannot_be_marked_as_shown_is_said(failed: World) -> None:
     def fails(*_: object) -> None:
         raise OSError(30, "Read-only file system", "records")
 
-    monkeypatch.setattr("reconciler.records.recording.Recording.mark_reported", fails)
+    failed.patch.setattr("reconciler.records.recording.Recording.mark_reported", fails)
     words = "one: warning: Read-only file system; the next check reports its drift again"
     failed.ends(2, "drift --fleet", err=words, out="Fleet: 1 stack, 1 with drift; 1 failed")
 
@@ -405,9 +389,7 @@ def test_interrupt_ends_it_without_a_report(world: World) -> None:
     assert re.search(r"^s\d+: Plan: 1 to create", said.err, re.MULTILINE)
 
 
-def test_values_of_a_stack_go_when_it_is_done(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_of_a_stack_go_when_it_is_done(reconciler: Reconciler) -> None:
     put(**{f"s{number}": "a b" for number in range(12)})
     make = FleetReport.of
 
@@ -421,7 +403,7 @@ def test_values_of_a_stack_go_when_it_is_done(
         alive.append(count())
         return make(command, results, version)
 
-    monkeypatch.setattr(FleetReport, "of", counted)
+    reconciler.patch.setattr(FleetReport, "of", counted)
     reconciler.ends(0, "plan --fleet --json")
     before, after = alive
     assert after <= before, "what another test has left may go meanwhile"

@@ -124,12 +124,11 @@ def test_report_is_the_same_although_a_worker_is_killed_in_the_middle(
     reconciler: Reconciler,
     cluster: DaskCluster,
     slow_service: tuple[str, SlowService],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     url, service = slow_service
     write_stacks(url, 24)
     write(HEAD.format(name="broken", url=url) + "  a: {algorithm: {}, oops: 1}\n", "fleet/broken/stack.yaml")
-    with monkeypatch.context() as environment:
+    with reconciler.patch.context() as environment:
         environment.setenv("MODELARTS_AUTH_TOKEN", TOKEN)
         environment.setenv("FLEET_TOKEN", SECRET)
         alone = reconciler("plan --fleet --json fleet")
@@ -176,12 +175,11 @@ def test_drift_that_a_lost_worker_saw_is_reported_once(
     reconciler: Reconciler,
     cluster: DaskCluster,
     slow_service: tuple[str, SlowService],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     url, service = slow_service
     write_stacks(url, 1)
-    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", TOKEN)
-    monkeypatch.setenv("FLEET_TOKEN", SECRET)
+    reconciler.setenv("MODELARTS_AUTH_TOKEN", TOKEN)
+    reconciler.setenv("FLEET_TOKEN", SECRET)
     reconciler.ends(0, "apply --yes fleet")
     store = service.app.store
     store.set_phase(next(iter(store.jobs())).id, "Failed")
@@ -230,7 +228,7 @@ def wire(cluster: DaskCluster) -> Iterator[Wire]:
 
 
 def test_nothing_of_the_environment_is_sent_and_values_of_variables_are(
-    reconciler: Reconciler, wire: Wire, slow_service: tuple[str, SlowService], monkeypatch: pytest.MonkeyPatch
+    reconciler: Reconciler, wire: Wire, slow_service: tuple[str, SlowService]
 ) -> None:
     secrets = {
         "MODELARTS_AUTH_TOKEN": "token-of-the-client",
@@ -240,7 +238,7 @@ def test_nothing_of_the_environment_is_sent_and_values_of_variables_are(
         "RECONCILER_RECORDS": "postgresql://me:password-of-the-client@127.0.0.1:1/records",
     }
     for name, value in secrets.items():
-        monkeypatch.setenv(name, value)
+        reconciler.setenv(name, value)
     write_stacks(slow_service[0], 2)
     reconciler.ends(0, "plan --fleet --json --scheduler", wire.address, "--var", "lr=0.777", "fleet")
     assert b"0.777" in wire.sent  # so that what was sent could be read
@@ -269,9 +267,8 @@ def test_worker_of_another_version_is_refused(
     reconciler: Reconciler,
     cluster: DaskCluster,
     slow_service: tuple[str, SlowService],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("reconciler.fleet.__version__", "9.9.9")
+    reconciler.patch.setattr("reconciler.fleet.__version__", "9.9.9")
     write_stacks(slow_service[0], 1)
     said = reconciler.ends(1, "validate --fleet --scheduler", cluster.address, "fleet", out="")
     assert re.search(r"tcp://\S+ has 0\.\S+, and this is 9\.9\.9", said.err)
@@ -296,16 +293,14 @@ def test_interrupt_cancels_what_has_not_begun(
     assert service._requests < 50
 
 
-def test_what_was_found_until_the_scheduler_went_is_said(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_found_until_the_scheduler_went_is_said(reconciler: Reconciler) -> None:
     def lost(address: str, request: Any, tasks: Any, take: Any) -> None:
         take(
             StackResult("team-0/s00", "s00", ExitCode.CHANGES, last_line="Drift: 1 failed", has_changes=True)
         )
         raise ClusterUnavailable("it went")
 
-    monkeypatch.setattr("reconciler.cli.fleet.check_on_cluster", lost)
+    reconciler.patch.setattr("reconciler.cli.fleet.check_on_cluster", lost)
     write_stacks("http://127.0.0.1:1", 2)
     said = reconciler.ends(8, "drift --fleet --scheduler tcp://127.0.0.1:1 fleet", out="")
     assert "team-0/s00: Drift: 1 failed" in said.err
@@ -319,17 +314,15 @@ def test_what_was_found_until_the_scheduler_went_is_said(
         ("http://127.0.0.1:8786", 64, "is not tcp://HOST:PORT"),
     ],
 )
-def test_scheduler_that_cannot_be_reached(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, address: str, code: int, said: str
-) -> None:
-    monkeypatch.setattr("reconciler.fleet.CONNECT_S", 0.2)
+def test_scheduler_that_cannot_be_reached(reconciler: Reconciler, address: str, code: int, said: str) -> None:
+    reconciler.patch.setattr("reconciler.fleet.CONNECT_S", 0.2)
     write_stacks("http://127.0.0.1:1", 1)
     run = reconciler.ends(code, "validate --fleet --scheduler", address, "fleet", out="", err=said)
     assert "OSError" not in run.err  # what the system says, in words
 
 
-def test_missing_extra_is_named(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
+def test_missing_extra_is_named(reconciler: Reconciler) -> None:
+    reconciler.patch.setitem(sys.modules, "distributed", None)
     write_stacks("http://127.0.0.1:1", 1)
     said = reconciler.ends(64, "validate --fleet --scheduler tcp://127.0.0.1:1 fleet")
     assert "pip install 'reconciler[fleet]'" in said.err
@@ -343,11 +336,11 @@ def lonely_scheduler() -> Iterator[DaskCluster]:
 
 
 def test_scheduler_without_workers_or_that_goes_away_is_unavailable(
-    reconciler: Reconciler, lonely_scheduler: DaskCluster, monkeypatch: pytest.MonkeyPatch
+    reconciler: Reconciler, lonely_scheduler: DaskCluster
 ) -> None:
-    monkeypatch.setattr("reconciler.fleet.LOOK_EVERY_S", 0.05)
+    reconciler.patch.setattr("reconciler.fleet.LOOK_EVERY_S", 0.05)
     write_stacks("http://127.0.0.1:1", 1)
-    with monkeypatch.context() as patch:
+    with reconciler.patch.context() as patch:
         patch.setattr("reconciler.fleet.NO_WORKERS_S", 0.1)
         said = reconciler("validate --fleet --scheduler", lonely_scheduler.address, "fleet")
     assert (said.code, said.out) == (8, "")
@@ -359,6 +352,6 @@ def test_scheduler_without_workers_or_that_goes_away_is_unavailable(
             os.kill(lonely_scheduler.scheduler, signal.SIGKILL)
         return nthreads(client)  # type: ignore[no-untyped-call]
 
-    monkeypatch.setattr(distributed.Client, "nthreads", nthreads_after_a_kill)
+    reconciler.patch.setattr(distributed.Client, "nthreads", nthreads_after_a_kill)
     said = reconciler.ends(8, "validate --fleet --scheduler", lonely_scheduler.address, "fleet", out="")
     assert "the connection to" in said.err

@@ -89,9 +89,9 @@ def test_format_that_is_added_by_a_row_is_offered(reconciler: Reconciler, comman
 
 @pytest.mark.parametrize("command", TAKES_FORMATS)
 def test_help_and_refusal_list_the_formats_that_can_render_the_content(
-    reconciler: Reconciler, command: str, monkeypatch: pytest.MonkeyPatch
+    reconciler: Reconciler, command: str
 ) -> None:
-    monkeypatch.setitem(FORMATS, "counts", Format(frozenset({Content.RESULT})))
+    reconciler.patch.setitem(FORMATS, "counts", Format(frozenset({Content.RESULT})))
     arguments, contents = ARGUMENTS[command]
     known = ", ".join(formats_of(contents[0]))
     words = " ".join(reconciler(command, "--help").out.split())

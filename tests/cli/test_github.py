@@ -58,10 +58,8 @@ def test_plan_that_is_not_saved_has_the_digest_of_its_file_in_the_root(
     reconciler.ends(0, "apply --plan plan.json --approve", digest, "--yes")
 
 
-def test_plan_that_cannot_be_saved_has_no_digest(
-    reconciler: Reconciler, step: Step, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("A_TOKEN", "nightly")
+def test_plan_that_cannot_be_saved_has_no_digest(reconciler: Reconciler, step: Step) -> None:
+    reconciler.setenv("A_TOKEN", "nightly")
     more = "variables: {token: {env: A_TOKEN, sensitive: true}}\n"
     write(manifest("nightly", more=more).replace("{lr: 0.1}", "{lr: '${var.token}'}"))
     said = reconciler("plan -o github")
@@ -89,22 +87,18 @@ def test_apply_ends_with_the_outputs_of_its_result(reconciler: Reconciler, step:
     assert step.outputs["has_changes"] == "false"
 
 
-def test_file_is_named_as_the_repository_has_it(
-    reconciler: Reconciler, step: Step, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_is_named_as_the_repository_has_it(reconciler: Reconciler, step: Step) -> None:
     write(manifest("a"), "stacks/one/jobs.yaml")
-    monkeypatch.chdir("stacks/one")
+    reconciler.patch.chdir("stacks/one")
     reconciler.ends(0, "apply --yes")
     write(manifest("a", lr="0.5"))
     said = reconciler("plan -o github")
     assert "::warning file=stacks/one/jobs.yaml,line=6,col=3,title=replace a::" in said.out
 
 
-def test_outside_of_a_workflow_there_are_only_the_commands(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_outside_of_a_workflow_there_are_only_the_commands(reconciler: Reconciler, tmp_path: Path) -> None:
     for name in ("GITHUB_WORKSPACE", "GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"):
-        monkeypatch.delenv(name, raising=False)
+        reconciler.patch.delenv(name, raising=False)
     write(manifest("a"))
     assert reconciler("plan -o github").out.startswith("::notice ")
     assert {path.name for path in tmp_path.iterdir()} == {"jobs.yaml", ".reconciler"}

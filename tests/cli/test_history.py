@@ -46,9 +46,7 @@ AHEAD = [0.0]
 
 
 @pytest.fixture
-def applied(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> Reconciler:
+def applied(reconciler: Reconciler, tmp_path_factory: pytest.TempPathFactory) -> Reconciler:
     """A job that was replaced, another one that was not, and a drift check: made once, and copied.
 
     Sleeping moves the clock on, that of the embedded emulator too.
@@ -57,9 +55,9 @@ def applied(
     def sleep(_: object, seconds: float) -> None:
         AHEAD[0] += seconds
 
-    monkeypatch.setattr(SystemClock, "now", lambda _: time.time() + AHEAD[0])
-    monkeypatch.setattr(SystemClock, "sleep", sleep)
-    monkeypatch.setattr(database, "wall_ms", lambda: round((time.time() + AHEAD[0]) * 1000))
+    reconciler.patch.setattr(SystemClock, "now", lambda _: time.time() + AHEAD[0])
+    reconciler.patch.setattr(SystemClock, "sleep", sleep)
+    reconciler.patch.setattr(database, "wall_ms", lambda: round((time.time() + AHEAD[0]) * 1000))
     made = tmp_path_factory.getbasetemp() / "two-revisions"
     if made.exists():
         shutil.copytree(made, ".", dirs_exist_ok=True)
@@ -130,13 +128,11 @@ def test_history_document_has_the_fields_of_its_schema(applied: Reconciler) -> N
     assert by_name["a-r2"]["declared"]["immutable"]["algorithm"]["parameters"] == {"lr": {"value": "0.01"}}
 
 
-def test_run_in_ci_is_recorded_with_its_commit_and_job_url(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_in_ci_is_recorded_with_its_commit_and_job_url(reconciler: Reconciler) -> None:
     commit = "c0ffee" + "0" * 34
-    monkeypatch.setenv("GITHUB_ACTOR", "alice")
-    monkeypatch.setenv("GITHUB_SHA", commit)
-    monkeypatch.setenv("CI_JOB_URL", "https://ci.example/jobs/7")
+    reconciler.setenv("GITHUB_ACTOR", "alice")
+    reconciler.setenv("GITHUB_SHA", commit)
+    reconciler.setenv("CI_JOB_URL", "https://ci.example/jobs/7")
     reconciler.apply(manifest("a"))
     [run] = runs(reconciler("history --json"))
     assert (run["who"], run["commit"]) == ("alice", commit)
@@ -304,16 +300,14 @@ def age(days: int) -> None:
         sql(f"UPDATE reconciler_revisions SET {column} = {column} - ? WHERE number = 1", seconds)
 
 
-def test_prune_deletes_what_is_old_and_says_how_much(
-    applied: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prune_deletes_what_is_old_and_says_how_much(applied: Reconciler) -> None:
     age(100)
     for older_than in ("101d", "2401h"):
         document = applied(f"history --prune --older-than {older_than} --yes --json").document
         assert (document["deleted_runs"], document["deleted_revisions"]) == (0, 0)
     applied.ends(3, "history --prune", err="fix: add --yes")
     for text, left in (("n\n", 3), ("y\n", 1)):
-        monkeypatch.setattr(sys, "stdin", Terminal(text))
+        applied.patch.setattr(sys, "stdin", Terminal(text))
         question = "Delete the records of 2 runs and 1 revision that ended before 20"
         said = applied.ends(3 if left == 3 else 0, "history --prune", err=question)
         assert [run["id"] for run in runs(applied("history --json"))] == [3, 2, 1][:left]
@@ -337,16 +331,14 @@ def test_finished_work_stays_finished_after_pruning(world: World) -> None:
 # ── what it does not need, and never shows ─────────────────────────────────────────────────────────
 
 
-def test_neither_the_service_nor_credentials_nor_secrets_are_needed(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neither_the_service_nor_credentials_nor_secrets_are_needed(world: World) -> None:
     text = world.manifest("a", more="variables: {token: {env: A_TOKEN, sensitive: true}}\n")
     secret = "environments: {T: 'Bearer ${var.token}'}\n      parameters: {lr"
-    monkeypatch.setenv("A_TOKEN", SECRET)
+    world.setenv("A_TOKEN", SECRET)
     world.apply(text.replace("parameters: {lr", secret))
     with_secret = world("history a")
-    monkeypatch.delenv("A_TOKEN")
-    monkeypatch.delenv("MODELARTS_AUTH_TOKEN")
+    world.patch.delenv("A_TOKEN")
+    world.patch.delenv("MODELARTS_AUTH_TOKEN")
     world.forget_requests()
     assert world.ends(0, "history a", out="T: Bearer ${var.token}") == with_secret
     assert world.requests == []
@@ -402,10 +394,8 @@ def test_page_has_a_lane_per_key_and_the_text_is_shown_as_ever(applied: Reconcil
     assert (said.code, said.out, bool(said.err)) == (1, text, True)
 
 
-def test_page_shows_all_that_is_recorded_unless_there_is_a_limit(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("reconciler.cli.drift._SHOWN", 1)
+def test_page_shows_all_that_is_recorded_unless_there_is_a_limit(reconciler: Reconciler) -> None:
+    reconciler.patch.setattr("reconciler.cli.drift._SHOWN", 1)
     reconciler.apply(manifest("a", "b", "c"))
     assert len(reconciler("history --json --html page.html").document["revisions"]) == 1
     assert lanes() == ["a", "b", "c"]

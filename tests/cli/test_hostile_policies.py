@@ -41,11 +41,9 @@ def write_stack() -> None:
 
 
 @pytest.mark.parametrize("command", ["plan", "validate", "policies"])
-def test_policy_that_never_ends_denies_within_the_limit(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    monkeypatch.setattr(evaluator, "TIME_LIMIT_S", 1.0)
-    monkeypatch.setattr(evaluator, "time", TIME_OF_CHILDREN)
+def test_policy_that_never_ends_denies_within_the_limit(reconciler: Reconciler, command: str) -> None:
+    reconciler.patch.setattr(evaluator, "TIME_LIMIT_S", 1.0)
+    reconciler.patch.setattr(evaluator, "time", TIME_OF_CHILDREN)
     write_stack()
     before, begun_s = children(), children_ran_s()
     said = reconciler(COMMANDS[command])
@@ -61,12 +59,10 @@ def test_policy_that_never_ends_denies_within_the_limit(
 # Where tests run in several processes, each has a thread by which it is told what to do.
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize(("command", "code"), [*((command, 143) for command in COMMANDS), ("plan", 130)])
-def test_signal_ends_a_policy_at_once(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, command: str, code: int
-) -> None:
+def test_signal_ends_a_policy_at_once(reconciler: Reconciler, command: str, code: int) -> None:
     """The limit is an hour: what ends within seconds ends by the signal."""
-    monkeypatch.setattr(evaluator, "TIME_LIMIT_S", 3600.0)
-    TimeMachine((), signal.SIGTERM).take_place(monkeypatch)
+    reconciler.patch.setattr(evaluator, "TIME_LIMIT_S", 3600.0)
+    TimeMachine((), signal.SIGTERM).take_place(reconciler.patch)
     write_stack()
     evaluating: set[int] = set()
 

@@ -13,7 +13,7 @@ from tests.cli.conftest import Reconciler
 
 
 def test_what_is_written_is_valid_formatted_and_can_be_planned(
-    reconciler: Reconciler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reconciler: Reconciler, tmp_path: Path
 ) -> None:
     said = reconciler.ends(0, "init", "My Models")
     assert said.out.splitlines() == [
@@ -21,7 +21,7 @@ def test_what_is_written_is_valid_formatted_and_can_be_planned(
         "My Models/.github/workflows/reconciler.yml",
         "My Models/.gitignore",
     ]
-    monkeypatch.chdir(tmp_path / "My Models")
+    reconciler.patch.chdir(tmp_path / "My Models")
     reconciler.ends(0, "fmt --check")
     assert "stack my-models" in reconciler("validate").out
     plan = reconciler("plan --json")

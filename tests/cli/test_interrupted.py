@@ -106,7 +106,7 @@ def test_throttled_update_of_an_adoption_is_not_sent_after_the_signal(
     reconciler: Reconciler, service: Service, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(manifest("a", url=service.url))
-    job = by_hand(World(capsys, service))
+    job = by_hand(World(capsys, reconciler.patch, service))
     throttled(service, UPDATE)
     interrupted(reconciler, 129, lambda: asked(service, UPDATE) == 1, f"adopt a {job.id} --yes")
     assert asked(service, UPDATE) == 1

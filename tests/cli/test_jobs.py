@@ -175,9 +175,7 @@ def test_name_on_the_service_cannot_steer_the_terminal(here: World) -> None:
         assert not set("\x1b\x9b") & set(here(line).out)
 
 
-def test_log_steers_neither_the_terminal_nor_a_ci_service(
-    here: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_steers_neither_the_terminal_nor_a_ci_service(here: World) -> None:
     put(here)
     shown = {
         "::error::a": r"\x3a:error::a",
@@ -186,7 +184,7 @@ def test_log_steers_neither_the_terminal_nor_a_ci_service(
         "##[error]e": r"\x23#[error]e",
         "\u202ef": r"\u202ef",
     }
-    monkeypatch.setattr("reconciler.emulator.logs._log", lambda *_: [*shown])
+    here.patch.setattr("reconciler.emulator.logs._log", lambda *_: [*shown])
     assert here("jobs logs resnet50").out.splitlines() == [*shown.values()]
     said = here.ends(0, "jobs logs resnet50 --json", lacks=["##", "\u202e"])
     assert said.document["log"].splitlines() == [*shown]
@@ -222,15 +220,13 @@ def test_tokens_of_endpoints_are_in_no_output(here: World) -> None:
     assert lab == {"url": f"https://{job.id}.modelarts.invalid/jupyter-lab", "token": "(sensitive)"}
 
 
-def test_secret_of_the_manifest_is_neither_shown_nor_needed(
-    here: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_tell-nobody")
+def test_secret_of_the_manifest_is_neither_shown_nor_needed(here: World) -> None:
+    here.setenv("HF_TOKEN", "hf_tell-nobody")
     text = here.manifest("a", more="variables:\n  t: {env: HF_TOKEN, sensitive: true}\n")
     here.apply(text.replace("{lr: 0.1}", "{t: '${var.t}'}"))
     for line in ("jobs show a", "jobs list --json"):
         here.ends(0, line, lacks="hf_tell-nobody")
-    monkeypatch.delenv("HF_TOKEN")
+    here.patch.delenv("HF_TOKEN")
     here.ends(65, "plan")
     here.ends(0, "jobs list")
 
@@ -329,7 +325,7 @@ def test_events(here: World) -> None:
     here.ends(1, "jobs events resnet50 --source K8S", out="", err="only Open Telekom Cloud")
 
 
-def test_events_between_two_times_and_from_one_on(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_between_two_times_and_from_one_on(here: World) -> None:
     asked: list[dict[str, Any]] = []
     send = ServiceSession.call
 
@@ -338,7 +334,7 @@ def test_events_between_two_times_and_from_one_on(here: World, monkeypatch: pyte
             asked.append({key: value for key, value in more["query"].items() if value is not None})
         return send(session, method, path, **more)
 
-    monkeypatch.setattr(ServiceSession, "call", call)
+    here.patch.setattr(ServiceSession, "call", call)
     job = put(here, phase="Pending")
     for phase in ("Running", "Failed"):
         here.time.sleep(3600)
@@ -385,13 +381,11 @@ def test_metrics(here: World) -> None:
 # ── terminate and delete ───────────────────────────────────────────────────────────────────────────
 
 
-def test_terminate_asks_and_without_a_terminal_names_the_flag(
-    here: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_terminate_asks_and_without_a_terminal_names_the_flag(here: World) -> None:
     job = put(here)
     here.ends(3, "jobs terminate", job.id, err=["--yes", f"{job.id}  resnet50  Running"])
     assert here.changes == []
-    monkeypatch.setenv("RECONCILER_YES", "1")
+    here.setenv("RECONCILER_YES", "1")
     assert here("jobs terminate resnet50").out == f"terminating  {job.id}  resnet50\n"
     assert here.phases() == {"resnet50": "Terminating"}
 
@@ -458,11 +452,9 @@ def test_drift_says_by_whom_a_declared_job_was_terminated(
     here.ends(then, "drift")
 
 
-def test_termination_counts_as_done_where_the_records_cannot_be_found(
-    here: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_termination_counts_as_done_where_the_records_cannot_be_found(here: World) -> None:
     put(here, description="reconciler.test.resnet50.r1.a000000000000")
-    monkeypatch.setenv("RECONCILER_RECORDS", "nonsense://there")
+    here.setenv("RECONCILER_RECORDS", "nonsense://there")
     here.ends(0, "jobs terminate resnet50 --yes --force", err="the termination is not recorded")
     assert here.changes == ["StopTrainingJob"]
 

@@ -48,10 +48,8 @@ Way = Callable[[pytest.MonkeyPatch], list[str]]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_command_uses_the_records_beside_a_local_target(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, way: Way
-) -> None:
-    options = way(monkeypatch)
+def test_every_command_uses_the_records_beside_a_local_target(reconciler: Reconciler, way: Way) -> None:
+    options = way(reconciler.patch)
     for command in COMMANDS:
         said = reconciler.ends(0, *command, *options)
         assert "127.0.0.1" not in said.err, command
@@ -60,10 +58,8 @@ def test_every_command_uses_the_records_beside_a_local_target(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_saved_plan_of_a_local_target_is_recorded_beside_it(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, way: Way
-) -> None:
-    options = way(monkeypatch)
+def test_saved_plan_of_a_local_target_is_recorded_beside_it(reconciler: Reconciler, way: Way) -> None:
+    options = way(reconciler.patch)
     reconciler.ends(0, "plan --out plan.json", *options)
     assert json.loads(Path("plan.json").read_text(encoding="utf-8"))["options"].get("records") is None
     reconciler.ends(0, "apply --yes --plan plan.json", *options)

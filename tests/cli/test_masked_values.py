@@ -58,15 +58,15 @@ SENSITIVE = "variables: {token: {env: THE_TOKEN, sensitive: true}}\n"
 
 
 @pytest.fixture
-def applied(world: World, monkeypatch: pytest.MonkeyPatch) -> str:
+def applied(world: World) -> str:
     """A job with secrets, made by somebody who has the value; we have not."""
     text = with_environments(world.manifest("a", more=SENSITIVE), "T: 'x ${var.token}', B: '1'")
     text = text.replace("{lr: 0.1}", f"{{lr: 0.1, hush: {{value: {VALUE}-2, sensitive: true}}}}")
     write(text)
-    monkeypatch.setenv("THE_TOKEN", VALUE)
+    world.setenv("THE_TOKEN", VALUE)
     world.ends(0, "apply --yes")
-    monkeypatch.delenv("THE_TOKEN")
-    monkeypatch.setattr(console, "redact", Redactor())  # what apply learned, another process does not know
+    world.patch.delenv("THE_TOKEN")
+    world.patch.setattr(console, "redact", Redactor())  # what apply learned, another process does not know
     return text
 
 

@@ -28,14 +28,14 @@ def with_secrets(text: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def applied(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def applied(world: World) -> None:
     """Two jobs, made by somebody who had the secrets; we have not."""
     write(with_secrets(world.manifest("a", "b", more=VARIABLES)))
-    monkeypatch.setenv("THE_TOKEN", SECRET)
-    monkeypatch.setenv("THE_TOPIC", "tell-nobody-8")
+    world.setenv("THE_TOKEN", SECRET)
+    world.setenv("THE_TOPIC", "tell-nobody-8")
     world.ends(0, "apply --yes")
-    monkeypatch.delenv("THE_TOKEN")
-    monkeypatch.delenv("THE_TOPIC")
+    world.patch.delenv("THE_TOKEN")
+    world.patch.delenv("THE_TOPIC")
 
 
 @pytest.mark.parametrize("command", NEEDS_NONE)

@@ -47,29 +47,29 @@ def test_drift_is_told_once_until_it_is_time_to_remind(reconciler: Reconciler, r
 
 
 def test_url_that_fails_is_told_and_tried_again_and_changes_no_exit_code(
-    reconciler: Reconciler, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    reconciler: Reconciler, receiver: Receiver
 ) -> None:
     notifying("{url: '${var.chat}', on: [missing]}")
-    monkeypatch.setenv("CHAT", receiver.url(f"broken/{SECRET}"))
+    reconciler.setenv("CHAT", receiver.url(f"broken/{SECRET}"))
     reconciler.ends(
         2, "drift -v -o prometheus=m.prom -o text", err="not notified (notify at jobs.yaml:7:6)", lacks=SECRET
     )
     assert 'reconciler_notifications_failed_total{stack="test",target="there",command="drift"} 1.0' in Path(
         "m.prom"
     ).read_text(encoding="utf-8")
-    monkeypatch.setenv("CHAT", receiver.url("chat"))
+    reconciler.setenv("CHAT", receiver.url("chat"))
     reconciler.ends(2, "drift")
     reconciler.ends(2, "drift")
     assert receiver.titles("chat") == ["test on there: drift, 1 lasting"]
 
 
 def test_url_that_fails_does_not_change_the_exit_code_of_later_checks(
-    reconciler: Reconciler, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    reconciler: Reconciler, receiver: Receiver
 ) -> None:
     notifying("{url: '${var.chat}', on: [missing]}")
-    monkeypatch.setenv("CHAT", receiver.url("broken"))
+    reconciler.setenv("CHAT", receiver.url("broken"))
     assert [reconciler("drift --since-last").code for _ in range(3)] == [2, 0, 0]
-    monkeypatch.setenv("CHAT", receiver.url("chat"))
+    reconciler.setenv("CHAT", receiver.url("chat"))
     assert [reconciler("drift --since-last").code for _ in range(2)] == [0, 0]
     assert receiver.titles("chat") == ["test on there: drift, 1 lasting"]
 
@@ -87,9 +87,9 @@ def test_url_without_a_value_is_told_and_drift_is_shown_all_the_same(reconciler:
     reconciler.ends(2, "drift", err='"chat" has no value')
 
 
-def test_without_apprise_the_extra_is_named(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_apprise_the_extra_is_named(reconciler: Reconciler) -> None:
     notifying("{url: 'json://127.0.0.1:1/'}")
-    monkeypatch.setitem(sys.modules, "apprise", None)
+    reconciler.patch.setitem(sys.modules, "apprise", None)
     reconciler.ends(2, "drift", err="pip install 'reconciler[notify]'")
     reconciler.ends(0, "validate", err="warning: Apprise is not installed")
 
@@ -140,8 +140,8 @@ def test_url_where_none_may_stand_is_in_no_message(reconciler: Reconciler, secti
         reconciler.ends(65, "validate", *more, lacks=SECRET)
 
 
-def test_apply_that_failed_is_told(world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CHAT", receiver.url("chat"))
+def test_apply_that_failed_is_told(world: World, receiver: Receiver) -> None:
+    world.setenv("CHAT", receiver.url("chat"))
     notifying(f"{{url: '{receiver.url('chat')}', on: [apply_failed]}}", url=world.url)
     world.fail(CREATE, status=400, code="ModelArts.2758", count=1)
     world.ends(5, "apply --yes")
@@ -187,12 +187,12 @@ COMMANDS = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", COMMANDS)
 def test_secret_that_the_service_repeats_is_in_no_notification(
-    world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, kind: str, form: str
+    world: World, receiver: Receiver, kind: str, form: str
 ) -> None:
-    monkeypatch.setenv("THE_TOKEN", HUSH)
+    world.setenv("THE_TOKEN", HUSH)
     repeating(world, receiver, form)
     machine = TimeMachine((), signal.SIGTERM)  # which comes after the first check
-    machine.take_place(monkeypatch)
+    machine.take_place(world.patch)
     if kind == "apply_failed":
         said = f"no: {FORMS[form]}"
         world.fail(UPDATE, status=400, code="x", message=said, count=None)
@@ -203,8 +203,8 @@ def test_secret_that_the_service_repeats_is_in_no_notification(
     assert leak_of(HUSH, said) is None
 
 
-def test_saved_plan_holds_no_url(reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CHAT", f"json://there/{SECRET}")
+def test_saved_plan_holds_no_url(reconciler: Reconciler) -> None:
+    reconciler.setenv("CHAT", f"json://there/{SECRET}")
     notifying("{url: '${var.chat}'}", f"{{url: 'json://here/{SECRET}'}}")
     reconciler.ends(0, "plan --out plan.json")
     assert SECRET not in Path("plan.json").read_text(encoding="utf-8")

@@ -7,8 +7,6 @@ import re
 import signal
 from pathlib import Path
 
-import pytest
-
 from reconciler.decide.plan import Action, without_growing
 from reconciler.emulator import Effect, Fault
 from reconciler.emulator.lifecycle import Durations
@@ -189,15 +187,15 @@ variables:
 """
 
 
-def test_secret_is_in_no_output(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_TOKEN", "s3cr3t-value")
+def test_secret_is_in_no_output(world: World) -> None:
+    world.setenv("MY_TOKEN", "s3cr3t-value")
     text = world.manifest("a", more=SECRET_JOB.lstrip())
     text = text.replace("parameters: {lr: 0.1}", 'environments: {TOKEN: "Bearer ${var.token}"}')
     write(text)
     said = [world("validate"), world("plan --json"), world("apply --yes -vv")]
     [job] = world.store.jobs()
     assert job.body["algorithm"]["environments"] == {"TOKEN": "Bearer s3cr3t-value"}
-    monkeypatch.setenv("MY_TOKEN", "r0tated-value")
+    world.setenv("MY_TOKEN", "r0tated-value")
     said.append(world("plan --json"))
     assert said[-1].document["summary"]["keep"] == 1
     write(text.replace("Bearer", "Basic"))
@@ -231,12 +229,10 @@ def test_colours_only_where_they_are_asked_for(reconciler: Reconciler) -> None:
     assert "\x1b[" not in reconciler("plan --color always --no-color").out
 
 
-def test_options_can_be_given_by_the_environment(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_can_be_given_by_the_environment(reconciler: Reconciler) -> None:
     write(manifest("a"))
-    monkeypatch.setenv("RECONCILER_DETAILED_EXITCODE", "1")
-    monkeypatch.setenv("RECONCILER_JSON", "1")
+    reconciler.setenv("RECONCILER_DETAILED_EXITCODE", "1")
+    reconciler.setenv("RECONCILER_JSON", "1")
     said = reconciler.ends(2, "plan")
     assert said.document["stack"] == "test"
 

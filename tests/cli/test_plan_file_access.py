@@ -124,9 +124,7 @@ def test_plan_that_others_can_write_is_not_applied_and_what_they_can_read_is_a_w
 
 @pytest.mark.parametrize(("owner", "code"), [(0, 0), (1234, 3), (4321, 0)])
 @pytest.mark.usefixtures("plan")
-def test_plan_of_another_user_is_not_applied(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, owner: int, code: int
-) -> None:
+def test_plan_of_another_user_is_not_applied(reconciler: Reconciler, owner: int, code: int) -> None:
     """Root's are, and our own."""
     fstat = os.fstat
 
@@ -135,8 +133,8 @@ def test_plan_of_another_user_is_not_applied(
         found[4] = owner
         return os.stat_result(found)
 
-    monkeypatch.setattr("reconciler.files.os.fstat", owned)
-    monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    reconciler.patch.setattr("reconciler.files.os.fstat", owned)
+    reconciler.patch.setattr(os, "geteuid", lambda: 4321)
     reconciler.ends(0, SHOW)
     said = reconciler.ends(code, APPLY)
     assert ("owned by user 1234" in said.err) is (code == 3)

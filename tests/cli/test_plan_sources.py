@@ -30,9 +30,9 @@ def edit(document: dict[str, Any], **options: Any) -> None:
 
 
 @pytest.fixture
-def plan(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def plan(world: World) -> dict[str, Any]:
     """A plan with a create that needs a secret."""
-    monkeypatch.setenv("A_TOKEN", "tell-nobody-9")
+    world.setenv("A_TOKEN", "tell-nobody-9")
     write(with_token(world.manifest("a", more=TOKEN)))
     document = save(world)
     world.forget_requests()
@@ -106,9 +106,9 @@ def test_show_lists_store_and_values_before_the_plan(world: World, plan: dict[st
     ],
 )
 def test_password_in_the_address_of_the_store_is_masked(
-    world: World, plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch, records: str
+    world: World, plan: dict[str, Any], records: str
 ) -> None:
-    monkeypatch.setenv("X", "x")
+    world.setenv("X", "x")
     edit(plan, records=records)
     for line in (SHOW, f"{SHOW} --json", APPLY):
         said = world(line)
@@ -152,10 +152,10 @@ def test_own_store_is_not_asked_about(world: World, plan: dict[str, Any], record
 
 @pytest.mark.parametrize(("answers", "code"), [(("n",), 3), (("y", "y"), 0), (("y", "n"), 3), ((), 3)])
 def test_person_is_asked_about_the_store_and_then_about_the_plan(
-    world: World, plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch, answers: tuple[str, ...], code: int
+    world: World, plan: dict[str, Any], answers: tuple[str, ...], code: int
 ) -> None:
     edit(plan, records="sqlite:///elsewhere.db")
-    monkeypatch.setattr(sys, "stdin", Terminal("".join(f"{answer}\n" for answer in answers)))
+    world.patch.setattr(sys, "stdin", Terminal("".join(f"{answer}\n" for answer in answers)))
     asked = ["sqlite:///elsewhere.db, which is not the stack's own store", "Use that store?"]
     said = world.ends(code, APPLY)
     assert all(text in " ".join(said.err.split()) for text in asked)

@@ -108,18 +108,18 @@ def test_output_replaces_a_planted_link_and_does_not_follow_it(reconciler: Recon
 
 
 def test_report_of_an_internal_error_is_private_and_planted_by_nobody(
-    reconciler: Reconciler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reconciler: Reconciler, tmp_path: Path
 ) -> None:
     def fail(*_: object, **__: object) -> NoReturn:
         raise ZeroDivisionError
 
     write(manifest("a"))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("reconciler.reconcile.plan", fail)
+    reconciler.patch.setattr("tempfile.tempdir", str(tmp_path))
+    reconciler.patch.setattr("reconciler.reconcile.plan", fail)
     said = reconciler.ends(70, "plan")
     [report] = tmp_path.glob("reconciler-report-*.txt")
     assert str(report) in said.err
     assert stat.S_IMODE(report.stat().st_mode) == 0o600
     assert "ZeroDivisionError" in report.read_text(encoding="utf-8")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    reconciler.patch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     reconciler.ends(70, "plan", err="could not be written")

@@ -84,12 +84,10 @@ def test_directory_wins_over_a_revision_of_that_name(reconciler: Reconciler, git
     assert documented(said)["head"]["commit"] is None  # type: ignore[index]
 
 
-def test_stack_is_the_one_of_the_current_directory(
-    reconciler: Reconciler, git: Git, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stack_is_the_one_of_the_current_directory(reconciler: Reconciler, git: Git) -> None:
     commit(git, {"one/jobs.yaml": ONE, "two/jobs.yaml": ONE})
     commit(git, {"two/jobs.yaml": TWO})
-    monkeypatch.chdir("two")
+    reconciler.patch.chdir("two")
     assert keys(reconciler("review HEAD~1 HEAD --json")) == [("b", "added")]
     assert keys(reconciler("review HEAD~1 HEAD ../one --json")) == []
     top = Path.cwd().parent
@@ -145,10 +143,8 @@ def test_what_does_not_exist_is_wrong_use(reconciler: Reconciler, git: Git, line
     reconciler.ends(64, "review", *line.split(), out="")
 
 
-def test_revision_without_a_repository_is_wrong_use(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(Path.cwd().parent))
+def test_revision_without_a_repository_is_wrong_use(reconciler: Reconciler) -> None:
+    reconciler.setenv("GIT_CEILING_DIRECTORIES", str(Path.cwd().parent))
     write({"new/jobs.yaml": ONE})
     said = reconciler.ends(64, "review main new")
     assert "'main' is not a directory, and no git repository was found here" in said.err
@@ -203,13 +199,11 @@ def test_file_of_values_in_the_repository_is_no_manifest_of_either_side(
     assert keys(said) == []
 
 
-def test_value_of_a_sensitive_variable_is_never_shown(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_value_of_a_sensitive_variable_is_never_shown(reconciler: Reconciler) -> None:
     new = manifest("a", lr="${var.key}", more="variables: {key: {sensitive: true, env: KEY}}\n")
     write({"old/jobs.yaml": manifest("a", lr="tell-nobody-1"), "new/jobs.yaml": new})
     assert keys(reconciler("review new new --json")) == [], "no value is needed"
-    monkeypatch.setenv("KEY", "tell-nobody-1")
+    reconciler.setenv("KEY", "tell-nobody-1")
     for how in ((), ("--json",), ("-v",)):
         reconciler.ends(0, "review old new", *how, lacks="tell-nobody", out="${var.key}")
 
@@ -250,9 +244,7 @@ def test_file_that_git_lfs_keeps_elsewhere_is_told(reconciler: Reconciler, git: 
     reconciler.ends(65, "review HEAD HEAD", err=["Git LFS pointer", "HEAD:more.yaml"])
 
 
-def test_copy_is_for_its_owner_only(
-    reconciler: Reconciler, git: Git, temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copy_is_for_its_owner_only(reconciler: Reconciler, git: Git, temporary: Path) -> None:
     seen: list[int] = []
     copy = git_module.copy_manifests
 
@@ -260,7 +252,7 @@ def test_copy_is_for_its_owner_only(
         seen.append(stat.S_IMODE(directory.stat().st_mode))
         return copy(repository, made, directory)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("reconciler.review.copy_manifests", watched)
+    reconciler.patch.setattr("reconciler.review.copy_manifests", watched)
     commit(git, {"jobs.yaml": ONE})
     reconciler.ends(0, "review HEAD HEAD")
     assert seen == [0o700, 0o700]
@@ -294,11 +286,9 @@ def test_sweep_of_64_members_is_one_line(reconciler: Reconciler) -> None:
     assert reconciler("review old new -v").out.count("+ create") == 64
 
 
-def test_environment_of_git_holds_no_credentials(
-    reconciler: Reconciler, git: Git, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_environment_of_git_holds_no_credentials(reconciler: Reconciler, git: Git, tmp_path: Path) -> None:
     commit(git, {"jobs.yaml": ONE})
-    monkeypatch.setenv("HUAWEICLOUD_SDK_SK", "tell-nobody-1")
+    reconciler.setenv("HUAWEICLOUD_SDK_SK", "tell-nobody-1")
     found = git_module.Repository.around(Path.cwd(), os.environ)
     assert found is not None
     assert "tell-nobody-1" not in str(found.environ)

@@ -69,10 +69,8 @@ def test_changes_and_refusals_are_successes_and_wrong_use_is_none(reconciler: Re
         assert Metrics()["reconciler_run_success"] == 0
 
 
-def test_service_that_cannot_be_reached_or_lets_nobody_in(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MODELARTS_AUTH_TOKEN", "the-wrong-one")
+def test_service_that_cannot_be_reached_or_lets_nobody_in(world: World) -> None:
+    world.setenv("MODELARTS_AUTH_TOKEN", "the-wrong-one")
     world.write("a")
     run(world, 7, "drift", 0)
     write(manifest("a", url="http://127.0.0.1:1"))
@@ -114,9 +112,9 @@ def test_saved_plan_that_was_not_approved(reconciler: Reconciler) -> None:
 
 @pytest.mark.usefixtures("stack")
 def test_file_is_asked_for_by_the_environment_too_and_one_that_cannot_be_written_fails_the_run(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+    reconciler: Reconciler,
 ) -> None:
     reconciler.ends(1, f"plan -o prometheus=missing/{FILE}", err="missing")
-    monkeypatch.setenv("RECONCILER_OUTPUT", f"text\nprometheus={FILE}")
+    reconciler.setenv("RECONCILER_OUTPUT", f"text\nprometheus={FILE}")
     reconciler.ends(64, "plan --no-such-option")
     assert Metrics()["reconciler_run_success"] == 0

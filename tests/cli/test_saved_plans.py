@@ -122,8 +122,8 @@ def test_twice_is_the_same_bytes(world: World) -> None:
     assert texts[0] != texts[1]
 
 
-def test_no_secret_is_in_it_in_no_form(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("A_TOKEN", SECRET)
+def test_no_secret_is_in_it_in_no_form(world: World) -> None:
+    world.setenv("A_TOKEN", SECRET)
     text = with_token(world.manifest("a", more=TOKEN))
     write(text.replace("obs://b/code/train.py", "obs://b/code/train.py?${var.token}"))
     document = save(world)
@@ -161,9 +161,9 @@ def _in_the_manifest(_: World) -> None:
     ids=["in a change", "in a warning", "in the name of a file"],
 )
 def test_plan_in_which_something_was_masked_is_shown_and_applied(
-    world: World, monkeypatch: pytest.MonkeyPatch, mention: Callable[[World], object]
+    world: World, mention: Callable[[World], object]
 ) -> None:
-    monkeypatch.setenv("A_TOKEN", WORD)
+    world.setenv("A_TOKEN", WORD)
     text = with_token(world.manifest("a", more=TOKEN))
     world.apply(text)
     write(text.replace("a of the test", "other words"))
@@ -205,11 +205,9 @@ NOT_SAVED: dict[str, tuple[str, Callable[[str], str], str, str]] = {
 
 
 @pytest.mark.parametrize("what", NOT_SAVED)
-def test_plan_with_a_secret_that_cannot_be_left_out_is_not_saved(
-    world: World, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_plan_with_a_secret_that_cannot_be_left_out_is_not_saved(world: World, what: str) -> None:
     secret, edit, records, words = NOT_SAVED[what]
-    monkeypatch.setenv("A_TOKEN", secret)
+    world.setenv("A_TOKEN", secret)
     write(edit(with_token(world.manifest("nightly", more=TOKEN))))
     world.ends(
         3,
@@ -291,9 +289,7 @@ def test_apply_of_a_saved_plan_asks_and_writes_its_steps_as_json_lines(
     assert events[1]["summary"] == every_action["summary"]
 
 
-def test_plan_file_may_be_elsewhere_and_so_may_we(
-    reconciler: Reconciler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plan_file_may_be_elsewhere_and_so_may_we(reconciler: Reconciler, tmp_path: Path) -> None:
     """The local target and the records are found from the plan file on."""
     write(manifest("a"), "stack/jobs.yaml")
     write("", "plans/nothing")
@@ -301,7 +297,7 @@ def test_plan_file_may_be_elsewhere_and_so_may_we(
     reconciler.ends(0, "plan stack --out plans/it")
     assert json.loads(Path("plans/it").read_text(encoding="utf-8"))["options"]["root"] == "../stack"
     Path("stack/jobs.yaml").unlink()
-    monkeypatch.chdir(tmp_path / "elsewhere")
+    reconciler.patch.chdir(tmp_path / "elsewhere")
     reconciler.ends(0, "apply --yes --plan ../plans/it")
     assert Path("../stack/.reconciler/records.sqlite3").exists()
     assert not Path(".reconciler").exists()
@@ -310,12 +306,10 @@ def test_plan_file_may_be_elsewhere_and_so_may_we(
 
 
 @pytest.mark.parametrize("way", ["manifest", "option", "variable"])
-def test_records_are_where_they_were(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+def test_records_are_where_they_were(world: World, tmp_path: Path, way: str) -> None:
     address = f"sqlite:///{tmp_path}/kept/records.sqlite3"
     if way == "variable":
-        monkeypatch.setenv("RECONCILER_RECORDS", address)
+        world.setenv("RECONCILER_RECORDS", address)
     world.write("a", more="records: 'sqlite:///kept/records.sqlite3'\n" if way == "manifest" else "")
     save(world, f"--records {address}" if way == "option" else "")
     world.ends(0, APPLY)
@@ -323,9 +317,7 @@ def test_records_are_where_they_were(
     assert not Path(".reconciler").exists()
 
 
-def test_what_the_plan_does_not_execute_may_move(
-    world: World, every_action: Document, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_plan_does_not_execute_may_move(world: World, every_action: Document) -> None:
     """Running instead of Pending, a kept job that failed, jobs of others, another manifest: all at once."""
     phases = {one["before"]["phase"] for one in every_action["actions"] if one["before"]}
     assert phases <= {"Creating", "Pending"}
@@ -335,7 +327,7 @@ def test_what_the_plan_does_not_execute_may_move(
     world.put("theirs", description="somebody's")
     world.put("same-r2", description="somebody's")
     write("stack: [\n")
-    monkeypatch.setattr("reconciler.plan_file.__version__", "0.1.99")
+    world.patch.setattr("reconciler.plan_file.__version__", "0.1.99")
     world.ends(0, APPLY)
 
 
@@ -351,22 +343,18 @@ def test_what_the_plan_does_not_execute_may_move(
     ],
     ids=["where it came from", "--var", "--var-file"],
 )
-def test_secret_is_found_again(
-    world: World, monkeypatch: pytest.MonkeyPatch, value: str, options: list[str], sent: str
-) -> None:
-    monkeypatch.setenv("A_TOKEN", SECRET)
+def test_secret_is_found_again(world: World, value: str, options: list[str], sent: str) -> None:
+    world.setenv("A_TOKEN", SECRET)
     write(with_token(world.manifest("a", more=TOKEN)))
     save(world)
-    monkeypatch.setenv("A_TOKEN", value)
+    world.setenv("A_TOKEN", value)
     write(f"token: '{SECRET}'\n", "values.yaml")
     world.ends(0, f"{APPLY} -vv", *options, lacks=SECRET)
     assert world.job("a").body["algorithm"]["environments"] == {"TOKEN": f"Bearer {sent}"}
 
 
-def test_composed_secret_is_put_together_again_from_its_parts(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("A_TOKEN", SECRET)
+def test_composed_secret_is_put_together_again_from_its_parts(world: World) -> None:
+    world.setenv("A_TOKEN", SECRET)
     declared = (
         "{token: {env: A_TOKEN, sensitive: true}, header: {default: 'Key ${var.token}', sensitive: true}}"
     )
@@ -374,19 +362,19 @@ def test_composed_secret_is_put_together_again_from_its_parts(
     write(text.replace("Bearer ${var.token}", "${var.header}"))
     save(world)
     assert SECRET not in PLAN.read_text(encoding="utf-8")
-    monkeypatch.setattr(console, "redact", Redactor())  # another process
+    world.patch.setattr(console, "redact", Redactor())  # another process
     world.ends(0, f"show {PLAN}", out="${var.header} from the text Key ${var.token}")
-    monkeypatch.setenv("A_TOKEN", "another " + SECRET)
+    world.setenv("A_TOKEN", "another " + SECRET)
     world.ends(0, APPLY, lacks=SECRET)
     assert world.job("a").body["algorithm"]["environments"] == {"TOKEN": f"Key another {SECRET}"}
 
 
-def test_plan_without_new_bodies_needs_no_secret(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("A_TOKEN", SECRET)
+def test_plan_without_new_bodies_needs_no_secret(world: World) -> None:
+    world.setenv("A_TOKEN", SECRET)
     world.apply(with_token(world.manifest("a", "b", more=TOKEN)))
     write(with_token(world.manifest("a", more=TOKEN)))
     save(world)
-    monkeypatch.delenv("A_TOKEN")
+    world.patch.delenv("A_TOKEN")
     world.ends(0, APPLY, out="succeeded terminate b")
 
 
@@ -468,28 +456,26 @@ def test_plan_that_does_not_fit_sends_nothing(world: World, every_action: Docume
         records.write_bytes(recorded)
 
 
-def test_another_project_in_the_environment_makes_it_stale(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OS_PROJECT_ID", "p1")
+def test_another_project_in_the_environment_makes_it_stale(world: World) -> None:
+    world.setenv("OS_PROJECT_ID", "p1")
     write(world.manifest("a").replace(", project_id: p1", ""))
     save(world)
-    monkeypatch.setenv("OS_PROJECT_ID", "p2")
+    world.setenv("OS_PROJECT_ID", "p2")
     said = world.ends(4, APPLY)
     assert re.search("it was created for .*, project p1, .*; this is .*, project p2, ", said.err)
     assert world.changes == []
-    monkeypatch.setenv("OS_PROJECT_ID", "p1")
+    world.setenv("OS_PROJECT_ID", "p1")
     world.ends(0, APPLY)
 
 
-def test_page_shows_what_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_shows_what_is_said(world: World) -> None:
     """What goes to stderr is not written by `docs.generate`."""
     page = PAGE.read_text(encoding="utf-8")
-    monkeypatch.setenv("HF_TOKEN", SECRET)
+    world.setenv("HF_TOKEN", SECRET)
     text = with_token(world.manifest("py-minist", more=TOKEN)).replace("A_TOKEN", "HF_TOKEN")
     write(text.replace("var.token", "var.hf_token").replace("{token:", "{hf_token:"))
     save(world)
-    monkeypatch.delenv("HF_TOKEN")
+    world.patch.delenv("HF_TOKEN")
     assert f"```text\n{world(APPLY).err}```" in page
     given = ("--var", f"hf_token={SECRET}")
     world.ends(0, APPLY, *given)
@@ -529,12 +515,10 @@ def test_conflict_is_skipped_and_the_rest_is_done(world: World) -> None:
     world.ends(3, APPLY, out=["succeeded create b", "skipped   conflict a"])
 
 
-def test_variables_of_the_environment_that_shaped_the_plan_do_not_stand_in_its_way(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variables_of_the_environment_that_shaped_the_plan_do_not_stand_in_its_way(world: World) -> None:
     world.write("a")
-    monkeypatch.setenv("RECONCILER_TARGET", "there")
-    monkeypatch.setenv("RECONCILER_FORCE", "1")
+    world.setenv("RECONCILER_TARGET", "there")
+    world.setenv("RECONCILER_FORCE", "1")
     save(world)
     world.ends(0, APPLY)
 
@@ -574,9 +558,7 @@ def test_plan_prints_the_digest_that_show_prints_whatever_the_time(world: World)
     assert digest not in world("plan --out again.plan").out
 
 
-def test_no_other_plan_than_the_approved_one_is_applied(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_other_plan_than_the_approved_one_is_applied(world: World) -> None:
     world.write("a")
     save(world)
     whole = digest_of(world)
@@ -588,7 +570,7 @@ def test_no_other_plan_than_the_approved_one_is_applied(
         ("", "no digest was approved"),
     ):
         world.ends(4, f"{APPLY} --approve", given, out="", err=[whole, given, why])
-        with monkeypatch.context() as patch:
+        with world.patch.context() as patch:
             patch.setenv("RECONCILER_APPROVE", given)
             world.ends(4, APPLY, out="", err=[whole, given, why])
     assert world.changes == []

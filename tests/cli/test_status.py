@@ -18,8 +18,8 @@ from tests.cli.lock_helpers import held_by
 
 
 @pytest.fixture(autouse=True)
-def time(world: World, monkeypatch: pytest.MonkeyPatch) -> SharedTime:
-    monkeypatch.setenv("GITHUB_ACTOR", "alice")
+def time(world: World) -> SharedTime:
+    world.setenv("GITHUB_ACTOR", "alice")
     return world.time
 
 

@@ -67,13 +67,11 @@ def test_wrong_use_is_a_json_line(reconciler: Reconciler, arguments: list[str], 
     assert line["fix"] == fix
 
 
-def test_environment_says_the_form_of_wrong_use_too(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RECONCILER_LOG_FORMAT", "json")
+def test_environment_says_the_form_of_wrong_use_too(reconciler: Reconciler) -> None:
+    reconciler.setenv("RECONCILER_LOG_FORMAT", "json")
     assert len(lines(reconciler("plan --nonsense"))) == 1
     assert "error: No such option" in reconciler("plan --nonsense --log-format text").err
-    monkeypatch.delenv("RECONCILER_LOG_FORMAT")
+    reconciler.patch.delenv("RECONCILER_LOG_FORMAT")
     assert "error: No such option" in reconciler("plan --nonsense -- --log-format=json").err
 
 

@@ -95,9 +95,9 @@ def test_without_a_terminal_it_names_the_flag_and_with_it_the_lock_is_broken(sta
 
 
 @pytest.mark.parametrize(("text", "code"), [("y\n", 0), ("n\n", 3), ("", 3)])
-def test_it_asks(stack: Reconciler, monkeypatch: pytest.MonkeyPatch, text: str, code: int) -> None:
+def test_it_asks(stack: Reconciler, text: str, code: int) -> None:
     with held_by("bob\x1b[2J"):
-        monkeypatch.setattr(sys, "stdin", Terminal(text))
+        stack.patch.setattr(sys, "stdin", Terminal(text))
         said = stack.ends(code, "unlock", err="Break the lock? [y/N]", lacks="\x1b")
         assert said.out == ("" if code else BROKEN)
         assert (stack("apply --yes").code == 6) == bool(code)
@@ -107,9 +107,7 @@ def test_it_asks(stack: Reconciler, monkeypatch: pytest.MonkeyPatch, text: str, 
     ("options", "at"),
     [("", "reconciler.cli.apply.confirm"), ("--yes", "reconciler.records.lock.Locks.break_lock")],
 )
-def test_only_the_lock_that_was_named_is_broken(
-    stack: Reconciler, monkeypatch: pytest.MonkeyPatch, options: str, at: str
-) -> None:
+def test_only_the_lock_that_was_named_is_broken(stack: Reconciler, options: str, at: str) -> None:
     """Before it was broken, while somebody thought about it, say, bob ended and carol began."""
     bob, carol = held_by("bob"), held_by("carol")
     broken = Records.break_lock
@@ -120,22 +118,20 @@ def test_only_the_lock_that_was_named_is_broken(
         carol.__enter__()
         return broken(*arguments) if options else None
 
-    monkeypatch.setattr(at, meanwhile)
+    stack.patch.setattr(at, meanwhile)
     stack.ends(3, f"unlock {options}", out="", err="carol from laptop, process 7; nothing was changed")
     assert "carol" in stack("apply --yes").err
     carol.__exit__(None, None, None)
 
 
-def test_neither_the_service_nor_credentials_nor_secrets_are_needed(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neither_the_service_nor_credentials_nor_secrets_are_needed(reconciler: Reconciler) -> None:
     text = manifest("a", url=AWAY, more=SECRET)
     write(text.replace("parameters: {lr", "environments: {T: '${var.token}'}\n      parameters: {lr"))
     with held_by("bob", place=AWAY):
         assert reconciler("unlock --yes").out == BROKEN
     write(manifest("a", url=AWAY).replace(", project_id: p1", ""))
     reconciler.ends(7, "unlock")  # only the credentials know the project
-    monkeypatch.setenv("OS_PROJECT_ID", "p1")
+    reconciler.setenv("OS_PROJECT_ID", "p1")
     with held_by("bob", place=AWAY):
         assert reconciler("unlock --yes").out == BROKEN
 

@@ -104,8 +104,8 @@ def test_drift_of_what_is_not_reported_is_none(world: World) -> None:
 
 
 @only_unechoed
-def test_secret_in_it_is_never_shown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOPIC", "urn:smn:tell-nobody-2")
+def test_secret_in_it_is_never_shown(world: World) -> None:
+    world.setenv("TOPIC", "urn:smn:tell-nobody-2")
     variables = "variables:\n  topic: {env: TOPIC, sensitive: true}\n"
     declare(world, "JobFailed", topic="${var.topic}", more=variables)
     world.ends(0, "apply --yes")

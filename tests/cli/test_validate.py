@@ -80,11 +80,9 @@ def test_policy_that_denies_is_in_every_format_at_the_job(reconciler: Reconciler
     assert "jobs.yaml:7:3" in files["junit"]
 
 
-def test_step_of_a_workflow_gets_the_counts(
-    reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_step_of_a_workflow_gets_the_counts(reconciler: Reconciler, tmp_path: Path) -> None:
     for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"):
-        monkeypatch.setenv(name, str(tmp_path / name))
+        reconciler.setenv(name, str(tmp_path / name))
     broken()
     reconciler("validate -o github")
     outputs = dict(line.partition("=")[::2] for line in (tmp_path / "GITHUB_OUTPUT").read_text().splitlines())
