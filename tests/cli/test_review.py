@@ -121,26 +121,14 @@ def test_stack_that_head_does_not_have_is_all_removed_and_warned_of(reconciler: 
 # ── exit codes ─────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "nowhere HEAD",
-        "HEAD nowhere",
-        "HEAD^{tree} HEAD",
-        "HEAD HEAD nowhere",
-        "HEAD HEAD ../outside",
-        "HEAD HEAD /",
-        "--all HEAD",
-        "-- --all HEAD",
-        "-- -h HEAD",
-        "HEAD..HEAD HEAD",
-        "HEAD HEAD -t nowhere",
-        "HEAD",
-    ],
-)
-def test_what_does_not_exist_is_wrong_use(reconciler: Reconciler, git: Git, line: str) -> None:
+def test_what_does_not_exist_is_wrong_use(reconciler: Reconciler, git: Git) -> None:
     commit(git, {"jobs.yaml": ONE})
-    reconciler.ends(64, "review", *line.split(), out="")
+    for line in (
+        *("nowhere HEAD", "HEAD nowhere", "HEAD^{tree} HEAD", "HEAD HEAD nowhere", "HEAD HEAD ../outside"),
+        *("HEAD HEAD /", "--all HEAD", "-- --all HEAD", "-- -h HEAD", "HEAD..HEAD HEAD", "HEAD"),
+        "HEAD HEAD -t nowhere",
+    ):
+        reconciler.ends(64, f"review {line}", out="")
 
 
 def test_revision_without_a_repository_is_wrong_use(reconciler: Reconciler) -> None:
