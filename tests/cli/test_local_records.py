@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,70 +14,36 @@ RECORDS = Path(".reconciler/records.sqlite3")
 NOWHERE = "postgresql://me@127.0.0.1:1/records"
 IN_MANIFEST = "records: 'postgresql://me:${env.NO_SUCH_PASSWORD}@127.0.0.1:1/records'\n"
 
-COMMANDS = [
-    ["apply", "--yes"],
-    ["plan"],
-    ["drift"],
-    ["history"],
-    ["history", "a"],
-    ["unlock", "--yes"],
-    ["doctor"],
-    ["destroy", "--yes"],
-]
 
-
-def _by_manifest(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    write(manifest("a", more=IN_MANIFEST))
-    return []
-
-
-def _by_option(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    write(manifest("a"))
-    return ["--records", NOWHERE]
-
-
-def _by_variable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    write(manifest("a"))
-    monkeypatch.setenv("RECONCILER_RECORDS", NOWHERE)
-    return []
-
-
-WAYS = [_by_manifest, _by_option, _by_variable]
-Way = Callable[[pytest.MonkeyPatch], list[str]]
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_every_command_uses_the_records_beside_a_local_target(reconciler: Reconciler, way: Way) -> None:
-    options = way(reconciler.patch)
-    for command in COMMANDS:
-        said = reconciler.ends(0, *command, *options)
-        assert "127.0.0.1" not in said.err, command
+@pytest.mark.parametrize("way", ["manifest", "option", "variable"])
+def test_every_command_uses_the_records_beside_a_local_target(reconciler: Reconciler, way: str) -> None:
+    write(manifest("a", more=IN_MANIFEST if way == "manifest" else ""))
+    if way == "variable":
+        reconciler.setenv("RECONCILER_RECORDS", NOWHERE)
+    options = f"--records {NOWHERE}" if way == "option" else ""
+    for line in (
+        *("plan --out plan.json", "apply --yes --plan plan.json", "plan", "drift", "history", "history a"),
+        *("unlock --yes", "doctor", "destroy --yes"),
+    ):
+        said = reconciler.ends(0, f"{line} {options}")
+        assert "127.0.0.1" not in said.err, line
+    assert json.loads(Path("plan.json").read_text(encoding="utf-8"))["options"].get("records") is None
     assert RECORDS.exists()
     assert len(reconciler("history --json").document["runs"]) == 3
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_saved_plan_of_a_local_target_is_recorded_beside_it(reconciler: Reconciler, way: Way) -> None:
-    options = way(reconciler.patch)
-    reconciler.ends(0, "plan --out plan.json", *options)
-    assert json.loads(Path("plan.json").read_text(encoding="utf-8"))["options"].get("records") is None
-    reconciler.ends(0, "apply --yes --plan plan.json", *options)
-    assert RECORDS.exists()
-
-
 def test_password_of_a_store_that_is_not_used_stays_secret(reconciler: Reconciler) -> None:
     write(manifest("a").replace("a of the test", "tell-nobody-3"))
-    said = reconciler.ends(0, "plan --json --records postgresql://me:tell-nobody-3@127.0.0.1:1/r")
-    assert "tell-nobody-3" not in said.out + said.err
+    store = "postgresql://me:tell-nobody-3@127.0.0.1:1/r"
+    reconciler.ends(0, f"plan --json --records {store}", lacks="tell-nobody-3")
+    reconciler.ends(64, "plan --records ftp://x/y")
 
 
 def test_records_beside_a_local_target_hold_nothing_of_another_one(world: World, tmp_path: Path) -> None:
     more = f"records: 'sqlite:///{tmp_path}/shared.sqlite3'\ntarget: there\n"
-    text = world.manifest("a", more=more).replace("targets:\n", "targets:\n  here: {kind: local}\n")
-    write(text)
-    world.ends(0, "apply --yes")
+    world.apply(world.manifest("a", more=more).replace("targets:\n", "targets:\n  here: {kind: local}\n"))
     assert not RECORDS.exists()
     world.ends(0, "apply --yes -t here")
     assert RECORDS.exists()
-    assert len(world("history --json").document["runs"]) == 1
-    assert len(world("history --json -t here").document["runs"]) == 1
+    for target in ("there", "here"):
+        assert len(world(f"history --json -t {target}").document["runs"]) == 1

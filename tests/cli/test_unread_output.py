@@ -170,8 +170,15 @@ def test_stdout_that_cannot_be_written_is_a_failure(line: str) -> None:
     assert run_full(*line.split()) == 1
 
 
-@pytest.mark.parametrize("line", ["validate broken", "schema plan", "apply --yes"])
-@pytest.mark.parametrize("redirection", ["| head -c 0", ">&-"])
+@pytest.mark.parametrize(
+    ("line", "redirection"),
+    [
+        ("validate broken", ">&-"),
+        ("schema plan", "| head -c 0"),
+        ("apply --yes", "| head -c 0"),
+        ("apply --yes", ">&-"),
+    ],
+)
 def test_exit_code_stays_in_a_shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, redirection: str
 ) -> None:
