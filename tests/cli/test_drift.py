@@ -48,11 +48,8 @@ def test_field_that_was_edited_by_hand_is_shown_before_and_after(world: World, j
     [entry] = said.document["drift"]
     [change] = entry["changes"]
     assert (said.code, entry["class"], entry["job"]) == (2, "modified", job.id)
-    assert (change["path"], change["before"], change["after"]) == (
-        "description",
-        "a of the test",
-        "somebody's text",
-    )
+    expected = ("description", "a of the test", "somebody's text")
+    assert (change["path"], change["before"], change["after"]) == expected
     text = world("drift").out
     assert 'description "a of the test" -> "somebody\'s text"' in text
     assert text.splitlines()[-1] == "Drift: 1 modified; 0 pending, 1 compared."

@@ -193,17 +193,11 @@ def test_key_that_a_guard_blocks_keeps_what_it_would_have_been(world: World) -> 
     document = world("plan --json").document
     jsonschema.validate(document, schema("plan"))
     assert document["applyable"] is True
-    assert {one["key"]: one["action"] for one in document["actions"]} == {
-        "a": "blocked",
-        "b": "keep",
-        "new": "create",
-    }
+    expected = {"a": "blocked", "b": "keep", "new": "create"}
+    assert {one["key"]: one["action"] for one in document["actions"]} == expected
     blocked = document["actions"][0]
-    assert (blocked["reason"], blocked["blocked_action"], blocked["blocked_by"]) == (
-        "guard",
-        "terminate",
-        ["lost-work"],
-    )
+    reason = ("guard", "terminate", ["lost-work"])
+    assert (blocked["reason"], blocked["blocked_action"], blocked["blocked_by"]) == reason
     assert (blocked["before"]["name"], blocked["after"], blocked["lost_node_hours"]) == ("a", None, 0)
     said = world.ends(3, "apply --yes")
     assert {job.name: job.life.phase for job in world.store.jobs()}.keys() == {"a", "b", "new"}

@@ -80,10 +80,8 @@ def test_key_is_printed_with_what_is_known_of_it(reconciler: Reconciler) -> None
 def test_keys_below_are_listed(reconciler: Reconciler) -> None:
     said = reconciler("explain limits").out
     assert all(f"\nlimits.{name} " in said for name in Limits.model_fields)
-    assert [key.path for key in keys_below(find_key("endpoints"))] == [
-        "endpoints.ssh",
-        "endpoints.ssh.key_pair_names",
-    ]
+    expected = ["endpoints.ssh", "endpoints.ssh.key_pair_names"]
+    assert [key.path for key in keys_below(find_key("endpoints"))] == expected
 
 
 @pytest.mark.parametrize(

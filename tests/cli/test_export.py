@@ -76,16 +76,12 @@ def test_exported_jobs_are_valid_formatted_and_in_conflict_until_adopted(
     reconciler.ends(0, "validate")
     plan = reconciler("plan --json").document
     assert plan["summary"]["conflict"] == 2
-    assert {(action["key"], action["reason"]) for action in plan["actions"]} == {
-        ("bert", "name_taken"),
-        ("resnet", "name_taken"),
-    }
+    expected = {("bert", "name_taken"), ("resnet", "name_taken")}
+    assert {(action["key"], action["reason"]) for action in plan["actions"]} == expected
     said = tree(Path("jobs.yaml").read_text(encoding="utf-8"))
     assert said["defaults"]["algorithm"]["parameters"] == {"lr": "0.1"}
-    assert said["jobs"] == {
-        "bert": {"algorithm": {"environments": {"A": "1"}}},
-        "resnet": {"description": "ResNet"},
-    }
+    own = {"bert": {"algorithm": {"environments": {"A": "1"}}}, "resnet": {"description": "ResNet"}}
+    assert said["jobs"] == own
 
 
 def test_job_whose_name_is_no_name_of_its_key_is_to_be_adopted_by_id(

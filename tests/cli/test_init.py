@@ -16,11 +16,8 @@ def test_what_is_written_is_valid_formatted_and_can_be_planned(
     reconciler: Reconciler, tmp_path: Path
 ) -> None:
     said = reconciler.ends(0, "init", "My Models")
-    assert said.out.splitlines() == [
-        "My Models/jobs.yaml",
-        "My Models/.github/workflows/reconciler.yml",
-        "My Models/.gitignore",
-    ]
+    expected = ["My Models/jobs.yaml", "My Models/.github/workflows/reconciler.yml", "My Models/.gitignore"]
+    assert said.out.splitlines() == expected
     reconciler.patch.chdir(tmp_path / "My Models")
     reconciler.ends(0, "fmt --check")
     assert "stack my-models" in reconciler("validate").out

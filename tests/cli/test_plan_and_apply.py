@@ -86,13 +86,8 @@ def test_only_what_grows_with_time_differs_in_the_plan_of_an_hour_later(world: W
 def test_apply_tells_its_steps_as_json_lines(reconciler: Reconciler) -> None:
     write(manifest("a"))
     said = reconciler("apply --yes --json")
-    assert [event["type"] for event in said.events] == [
-        "version",
-        "planned",
-        "action_started",
-        "action_completed",
-        "apply_completed",
-    ]
+    expected = ["version", "planned", "action_started", "action_completed", "apply_completed"]
+    assert [event["type"] for event in said.events] == expected
     assert [event["sequence"] for event in said.events] == [1, 2, 3, 4, 5]
     started, completed = said.events[2:4]
     assert (started["key"], started["action"], started["job"]) == ("a", "create", None)
@@ -148,11 +143,8 @@ def test_what_we_stopped_and_declare_again_starts_again(world: World) -> None:
     world.time.sleep(60)
     world.write("a", "b")
     [action] = [a for a in world("plan --json").document["actions"] if a["key"] == "a"]
-    assert (action["action"], action["reason"], action["after"]["name"]) == (
-        "create",
-        "declared_again",
-        "a-r2",
-    )
+    expected = ("create", "declared_again", "a-r2")
+    assert (action["action"], action["reason"], action["after"]["name"]) == expected
 
 
 def test_drift_names_what_changed_behind_our_back(world: World) -> None:
@@ -166,16 +158,8 @@ def test_drift_names_what_changed_behind_our_back(world: World) -> None:
     # The history knows that the stack never had d.
     assert [p["key"] for p in document["pending"]] == ["a", "c", "d"]
     assert document["summary"]["terminated"] == 1
-    assert list(document["drift"][0]) == [
-        "key",
-        "class",
-        "job",
-        "detail",
-        "since",
-        "began_at",
-        "node_hours",
-        "fix",
-    ]
+    expected = ["key", "class", "job", "detail", "since", "began_at", "node_hours", "fix"]
+    assert list(document["drift"][0]) == expected
 
 
 # --- secrets, hostile text, colours

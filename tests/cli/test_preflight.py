@@ -124,10 +124,8 @@ def test_apply_leaves_the_key_of_a_finding_as_it_is_and_does_all_else(
     [skipped] = [event for event in said.events if event["type"] == "action_skipped"]
     assert (skipped["key"], skipped["action"]) == ("b", "blocked")
     assert skipped["detail"].startswith(f'pre-flight: spec.resource.flavor_id "{TYPO}"')
-    assert {job.name: job.life.phase for job in world.store.jobs()} == {
-        "a": "Creating",
-        "gone": "Terminating",
-    }
+    expected = {"a": "Creating", "gone": "Terminating"}
+    assert {job.name: job.life.phase for job in world.store.jobs()} == expected
     assert "jobs.yaml:15:3" in said.err
     assert asked(world, FLAVORS, ENGINES, QUOTAS) == [1, 1, 1]
 
@@ -180,10 +178,8 @@ def test_cloud_without_quota_and_pools_says_so_only_where_it_was_asked(world: Wo
     text = world.manifest("a", "b").replace("project_id: p1", "project_id: p1, cloud: otc")
     write(text.replace(f"flavor_id: {FLAVOR}", "pool_id: pool1", 1))
     said = world.ends(0, "plan --preflight --json")
-    assert [warning["why"].split(" not checked: ")[0] for warning in said.document["warnings"]] == [
-        "pool pool1",
-        "quota",
-    ]
+    expected = ["pool pool1", "quota"]
+    assert [warning["why"].split(" not checked: ")[0] for warning in said.document["warnings"]] == expected
     world.ends(0, "apply --yes", lacks="pre-flight")
 
 

@@ -173,11 +173,8 @@ def test_json_prints_a_line_for_each_check(watching: Watching) -> None:
 @pytest.mark.usefixtures("stack")
 def test_text_is_a_short_line_for_each_check_and_the_drift_that_is_new(watching: Watching) -> None:
     lines = [line.rpartition("Z ")[2] for line in watching(between=[nothing]).out.splitlines()]
-    assert [lines[n] for n in (0, 1, 3)] == [
-        "check 1: 2 missing",
-        "  new: missing a: declared, but no job exists",
-        "check 2: 2 missing",
-    ]
+    expected = ["check 1: 2 missing", "  new: missing a: declared, but no job exists", "check 2: 2 missing"]
+    assert [lines[n] for n in (0, 1, 3)] == expected
     assert len(lines) == 4
 
 
