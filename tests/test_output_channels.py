@@ -37,7 +37,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("records/process_lock.py", "open"): "a lock file, which stays empty",
     ("records/file.py", "open"): "a database file, to be read",
     ("records/dialects.py", "open"): "the database file, made empty",
-    ("reconcile.py", "open"): "the record store",
     ("manifest/git.py", "open"): "a copy of a manifest in its owner's directory, for as long as it is read",
     ("manifest/git.py", "write"): "the same, and the names of objects to git",
     ("notify.py", "getLogger"): "the logs of Apprise and its libraries, made silent while it sends",
