@@ -209,6 +209,7 @@ Flag = Annotated[bool, BeforeValidator(plain)]
 TaskPath = Annotated[str, Mark.OBS_PATH]
 Hours = Literal["HOURS"]
 Filled = Mark.FILLED_IN
+FilledText = Annotated[str | None, Filled]
 Unreported = Mark.NOT_REPORTED
 
 

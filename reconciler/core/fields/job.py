@@ -24,6 +24,7 @@ from reconciler.core.fields.field_types import (
     DefaultTemplate,
     Exclusive,
     Filled,
+    FilledText,
     Flag,
     GivenDirectory,
     GivenPath,
@@ -53,7 +54,7 @@ class Parameter(Strict):
         "Name of the argument.", "lr"
     )
     value: Text | None = optional("Value; always sent as text.", 0.1)
-    description: Annotated[str | None, Filled] = optional("What the argument means.", "Learning rate")
+    description: FilledText = optional("What the argument means.", "Learning rate")
     constraint: Annotated[Any, Rare("Constraint"), Filled] = optional("Rules for the value.")
     i18n_description: Annotated[Any, Rare("I18nDescription"), Filled] = optional(
         "Description in one language."
@@ -90,7 +91,7 @@ class Input(Strict):
     """Data that the job reads."""
 
     name: str = described("Name of the input; also the argument that carries the local path.", "data_url")
-    description: Annotated[str | None, Filled] = optional("What the input is.", "Training images")
+    description: FilledText = optional("What the input is.", "Training images")
     local_dir: Annotated[
         str | None, Filled, DefaultTemplate("/home/ma-user/modelarts/inputs/{name}_{index}")
     ] = optional(
@@ -116,7 +117,7 @@ class Output(Strict):
     """Data that the job writes."""
 
     name: str = described("Name of the output; also the argument that carries the local path.", "train_url")
-    description: Annotated[str | None, Filled] = optional("What the output is.", "Checkpoints")
+    description: FilledText = optional("What the output is.", "Checkpoints")
     local_dir: Annotated[
         str | None, Filled, DefaultTemplate("/home/ma-user/modelarts/outputs/{name}_{index}")
     ] = optional(
@@ -132,16 +133,14 @@ class Output(Strict):
 class Engine(Strict):
     """What the job runs in: a preset framework, an image of one's own, or both."""
 
-    engine_id: Annotated[str | None, Filled] = optional(
+    engine_id: FilledText = optional(
         "Id of a preset framework.", "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
     )
-    engine_name: Annotated[str | None, Filled] = optional("Name of a preset framework.", "PyTorch")
-    engine_version: Annotated[str | None, Filled] = optional(
+    engine_name: FilledText = optional("Name of a preset framework.", "PyTorch")
+    engine_version: FilledText = optional(
         "Version of a preset framework.", "pytorch_1.8.0-cuda_10.2-py_3.7-ubuntu_18.04-x86_64"
     )
-    image_url: Annotated[str | None, Filled] = optional(
-        "Image: {organization}/{image}:{tag} of SWR.", "vision/resnet:1.4"
-    )
+    image_url: FilledText = optional("Image: {organization}/{image}:{tag} of SWR.", "vision/resnet:1.4")
     install_sys_packages: Annotated[Flag, Filled] = optional(
         "Install the platform's packages into the image.", default=False
     )
@@ -188,7 +187,7 @@ class Algorithm(Strict):
     """What the job runs."""
 
     id: str | None = optional("Id of an algorithm of the service.", "0a1b2c3d-0000-4000-8000-000000000000")
-    name: Annotated[str | None, Filled] = optional("Set by the service; leave it out.", "resnet")
+    name: FilledText = optional("Set by the service; leave it out.", "resnet")
     subscription_id: str | None = optional(
         "Id of a subscribed algorithm.", "6c7d8e9f-0000-4000-8000-000000000000"
     )
@@ -206,9 +205,7 @@ class Algorithm(Strict):
     autosearch_framework_path: ObsDirectory | None = optional(
         "OBS directory of the search framework.", "obs://vision-data/search/"
     )
-    command: Annotated[str | None, Filled] = optional(
-        "Start command of a custom image.", "python /app/train.py"
-    )
+    command: FilledText = optional("Start command of a custom image.", "python /app/train.py")
     parameters: ByName[Parameter] = optional(
         "Arguments of the script, as a mapping or as the service's list.", {"epochs": 90, "lr": 0.1}
     )
@@ -222,7 +219,7 @@ class Algorithm(Strict):
         {"train_url": "obs://vision-data/out/"},
     )
     engine: Annotated[Engine | None, Filled] = optional("What the job runs in.")
-    local_code_dir: Annotated[str | None, Filled] = optional(
+    local_code_dir: FilledText = optional(
         "Where the code lies in the container.",
         "/home/ma-user/code",
         default="/home/ma-user/modelarts/user-job-dir",
@@ -282,16 +279,14 @@ class LogExportPath(Strict):
     obs_url: Annotated[ObsDirectory | None, Filled] = optional(
         "OBS directory; it ends in /.", "obs://vision-data/logs/"
     )
-    host_path: Annotated[str | None, Filled] = optional("Directory on the host.", "/var/log/training")
+    host_path: FilledText = optional("Directory on the host.", "/var/log/training")
 
 
 class Resource(Strict):
     """Where the job runs."""
 
     # For a dedicated pool the service fills the flavor in.
-    flavor_id: Annotated[str | None, Filled] = optional(
-        "Compute flavor, e.g. modelarts.vm.cpu.2u.", "modelarts.vm.cpu.2u"
-    )
+    flavor_id: FilledText = optional("Compute flavor, e.g. modelarts.vm.cpu.2u.", "modelarts.vm.cpu.2u")
     node_count: int = described("Whole nodes.", 2, default=1, ge=1)
     pool_id: str | None = optional("Dedicated pool.", "pool-7d3f")
     pool_group_id: str | None = optional("Group of pools, for federated_pool_job.", "pool-group-1")

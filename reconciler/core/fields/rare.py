@@ -13,6 +13,7 @@ from reconciler.core.fields.field_types import (
     Choice,
     Exclusive,
     Filled,
+    FilledText,
     Flag,
     Mark,
     Strict,
@@ -385,9 +386,7 @@ class Retention(Strict):
 class ExperimentReference(Strict):
     """The experiment the job belongs to."""
 
-    id: Annotated[str | None, Filled] = optional(
-        "Id of an experiment that exists.", "3f2a1b0c-0000-4000-8000-000000000000"
-    )
+    id: FilledText = optional("Id of an experiment that exists.", "3f2a1b0c-0000-4000-8000-000000000000")
     name: Annotated[str | None, Unreported] = optional(
         "Name; without id the experiment is made.", "resnet-sweep", max_length=64
     )
