@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,80 +40,90 @@ VALUES: dict[str, Any] = {
 }
 
 
+JUDGED = [
+    ("job.spec.resource.node_count > 8", True),
+    ("job.spec.resource.node_count > 8.5", True),
+    ("job.spec.resource.node_count > 9", False),
+    ('!(job.spec.resource.flavor_id in ["cpu", "gpu"])', False),
+    ('job.description == ""', True),
+    ("size(job.key) == 5", True),
+    ("has(job.spec.auto_stop)", False),
+    ("has(job.spec.auto_stop) && job.spec.auto_stop.duration > 3", False),
+    ("action.node_hours == null || action.node_hours > 500", True),
+    ("action.cost > 12", True),
+    ('action.kind == "replace" && action.lost_node_hours > 24', False),
+    ('job.algorithm.parameters.exists(p, p.name == "lr" && double(p.value) > 0.05)', True),
+    ('job.algorithm.code_dir.startsWith("obs://b/")', True),
+    ('job.key.matches("^tr.*n$")', True),
+    ('duration(job.lifecycle.retry_delay) < duration("1h")', True),
+    ('stack == "vision" && target.name == "prod"', True),
+    ('"all(x, all(y, all(z, 1)))" == job.key', False),
+    ("true // job.a.all(x, job.b.all(y, job.c.all(z, true)))", True),
+]
+NOT_JUDGED = [
+    ("job.spec.auto_stop.duration > 3", 'there is no field "auto_stop"', "auto_stop"),
+    ("action.node_hours > 500", "it compares or joins values of different types, or null", None),
+    ('job.key + 1 == ""', "it compares or joins values of different types, or null", None),
+    ("1 / 0 == 1", "it divides by zero", None),
+    ("job.algorithm.parameters[3].name == ''", "index out of bounds: 3", None),
+    ("job.key.nonsense()", '"nonsense" is not known, or not for a value of this type', None),
+    ("job.key", "its value is text, not true or false", None),
+    ("job.spec.resource.node_count", "its value is a number, not true or false", None),
+    ("action.node_hours", "its value is null, not true or false", None),
+    ("job.algorithm.parameters", "its value is a list, not true or false", None),
+    ("job.spec", "its value is a mapping, not true or false", None),
+    ('duration("1h")', "its value is something else, not true or false", None),
+    ('job.key.matches("(")', "Function 'matches' error: '(' not a valid regex", None),
+]
+INVALID = [
+    ("", (1, 1), "unexpected end"),
+    ("1 +", (1, 4), "unexpected end"),
+    ("true\n && &&", (2, 5), "unexpected '&&'"),
+    ("job.key == 'a' 'b'", (1, 16), "unexpected"),
+    ("((true)", (1, 8), "missing ')' at the end"),
+    ("'日本' == @", (1, 9), "token recognition error at: '@'"),
+    ("jbo.key == 'a'", (1, 1), '"jbo" is not one of job, action, stack, target'),
+    ("job.key == 'a' &&\n  foo", (2, 3), '"foo" is not one of job, action, stack, target'),
+    ("job.key == 'ERROR: <input>:9:9: x", (1, 12), None),
+    ("job.key == 'jbo' || // jbo\n stack == jbo", (2, 11), '"jbo" is not one of'),
+    ("now() > timestamp('2026-01-01T00:00:00Z') || p", (1, 46), '"p" is not one of'),
+]
+
+
+@cache
+def answers() -> Mapping[str, Answer]:
+    """One process answers the tables."""
+    texts = [*(text for text, _ in JUDGED), *(text for text, *_ in NOT_JUDGED)]
+    found = evaluate([Question(text, [0]) for text in texts], [VALUES])
+    return {text: one for text, [one] in zip(texts, found, strict=True)}
+
+
+@cache
+def problems() -> Mapping[str, InvalidExpression | None]:
+    texts = [text for text, *_ in INVALID]
+    return dict(zip(texts, find_invalid(texts), strict=True))
+
+
 def answer(text: str, values: Mapping[str, Any] = VALUES) -> Answer:
     [[found]] = evaluate([Question(text, [0])], [values])
     return found
 
 
-@pytest.mark.parametrize(
-    ("text", "verdict"),
-    [
-        ("job.spec.resource.node_count > 8", True),
-        ("job.spec.resource.node_count > 8.5", True),
-        ("job.spec.resource.node_count > 9", False),
-        ('!(job.spec.resource.flavor_id in ["cpu", "gpu"])', False),
-        ('job.description == ""', True),
-        ("size(job.key) == 5", True),
-        ("has(job.spec.auto_stop)", False),
-        ("has(job.spec.auto_stop) && job.spec.auto_stop.duration > 3", False),
-        ("action.node_hours == null || action.node_hours > 500", True),
-        ("action.cost > 12", True),
-        ('action.kind == "replace" && action.lost_node_hours > 24', False),
-        ('job.algorithm.parameters.exists(p, p.name == "lr" && double(p.value) > 0.05)', True),
-        ('job.algorithm.code_dir.startsWith("obs://b/")', True),
-        ('job.key.matches("^tr.*n$")', True),
-        ('duration(job.lifecycle.retry_delay) < duration("1h")', True),
-        ('stack == "vision" && target.name == "prod"', True),
-        ('"all(x, all(y, all(z, 1)))" == job.key', False),
-        ("true // job.a.all(x, job.b.all(y, job.c.all(z, true)))", True),
-    ],
-)
+@pytest.mark.parametrize(("text", "verdict"), JUDGED)
 def test_expression_is_evaluated_to_true_or_false(text: str, verdict: bool) -> None:
-    assert answer(text) is verdict
+    assert answers()[text] is verdict
 
 
-@pytest.mark.parametrize(
-    ("text", "why", "missing"),
-    [
-        ("job.spec.auto_stop.duration > 3", 'there is no field "auto_stop"', "auto_stop"),
-        ("action.node_hours > 500", "it compares or joins values of different types, or null", None),
-        ('job.key + 1 == ""', "it compares or joins values of different types, or null", None),
-        ("1 / 0 == 1", "it divides by zero", None),
-        ("job.algorithm.parameters[3].name == ''", "index out of bounds: 3", None),
-        ("job.key.nonsense()", '"nonsense" is not known, or not for a value of this type', None),
-        ("job.key", "its value is text, not true or false", None),
-        ("job.spec.resource.node_count", "its value is a number, not true or false", None),
-        ("action.node_hours", "its value is null, not true or false", None),
-        ("job.algorithm.parameters", "its value is a list, not true or false", None),
-        ("job.spec", "its value is a mapping, not true or false", None),
-        ('duration("1h")', "its value is something else, not true or false", None),
-        ('job.key.matches("(")', "Function 'matches' error: '(' not a valid regex", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "why", "missing"), NOT_JUDGED)
 def test_expression_that_fails_on_a_job_says_why(text: str, why: str, missing: str | None) -> None:
-    assert answer(text) == NotJudged(why, missing)
+    assert answers()[text] == NotJudged(why, missing)
 
 
-@pytest.mark.parametrize(
-    ("text", "place", "why"),
-    [
-        ("", (1, 1), "unexpected end"),
-        ("1 +", (1, 4), "unexpected end"),
-        ("true\n && &&", (2, 5), "unexpected '&&'"),
-        ("job.key == 'a' 'b'", (1, 16), "unexpected"),
-        ("((true)", (1, 8), "missing ')' at the end"),
-        ("'日本' == @", (1, 9), "token recognition error at: '@'"),
-        ("jbo.key == 'a'", (1, 1), '"jbo" is not one of job, action, stack, target'),
-        ("job.key == 'a' &&\n  foo", (2, 3), '"foo" is not one of job, action, stack, target'),
-        ("job.key == 'ERROR: <input>:9:9: x", (1, 12), None),
-        ("job.key == 'jbo' || // jbo\n stack == jbo", (2, 11), '"jbo" is not one of'),
-        ("now() > timestamp('2026-01-01T00:00:00Z') || p", (1, 46), '"p" is not one of'),
-    ],
-)
+@pytest.mark.parametrize(("text", "place", "why"), INVALID)
 def test_expression_that_does_not_compile_says_where(
     text: str, place: tuple[int, int], why: str | None
 ) -> None:
-    [problem] = find_invalid([text])
+    problem = problems()[text]
     assert problem is not None
     assert (problem.line, problem.column) == place
     if why is not None:
