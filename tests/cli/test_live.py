@@ -35,9 +35,9 @@ MORE = re.compile(r"^and (\d+) more: ")
 COUNT = re.compile(r"(\d+) of (\d+) jobs")
 
 
-def a_home(home: Path, jobs: int = JOBS) -> Path:
+def a_home(home: Path) -> Path:
     """Make a stack of many jobs on a local target whose time runs quickly."""
-    (home / "jobs.yaml").write_text(manifest(*(f"job-{n:02}" for n in range(jobs))), encoding="utf-8")
+    (home / "jobs.yaml").write_text(manifest(*(f"job-{n:02}" for n in range(JOBS))), encoding="utf-8")
     (home / ".reconciler").mkdir()
     Store(str(home / ".reconciler/local.sqlite3"), speed=600).close()
     return home
@@ -77,22 +77,22 @@ def test_each_screen_has_one_table_that_says_how_many_more_there_are(seen: Seen)
 
 
 def test_status_watch_ends_with_130_and_a_cursor(tmp_path: Path) -> None:
-    home = a_home(tmp_path, jobs=20)
+    home = a_home(tmp_path)
     assert run_on_terminal(home, "apply", "-y").code == 0
 
     def is_drawn(screen: list[str]) -> bool:
         return any(MORE.match(line) for line in screen)
 
-    seen = run_on_terminal(home, "status", "--watch", rows=14, interrupt_when=is_drawn)
+    seen = run_on_terminal(home, "status", "--watch", interrupt_when=is_drawn)
     assert (seen.code, seen.cursor_is_hidden) == (130, False)
     # The last look stays, whole.
-    assert sum("job-" in line for line in seen.whole) == 20
+    assert sum("job-" in line for line in seen.whole) == JOBS
     assert not is_drawn(seen.whole)
 
 
 def test_events_go_to_the_file_and_the_table_to_the_terminal(tmp_path: Path) -> None:
-    home, file = a_home(tmp_path, jobs=20), tmp_path / "events.txt"
-    seen = run_on_terminal(home, "apply", "-y", "--json", "--wait", "completed", rows=14, stdout=file)
+    home, file = a_home(tmp_path), tmp_path / "events.txt"
+    seen = run_on_terminal(home, "apply", "-y", "--json", "--wait", "completed", stdout=file)
     assert seen.code == 0
     events = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     assert events[-1]["type"] == "apply_completed"
