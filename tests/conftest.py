@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.git_repository import Git, make_repository
 
@@ -19,6 +20,8 @@ from tests.git_repository import Git, make_repository
 FIGURE = "figure"
 #: Nothing there waits for a disk, which each transaction of a record store does elsewhere.
 MEMORY, ENOUGH_BYTES = Path("/dev/shm"), 1 << 30
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 _PERSONAL = ("RECONCILER_", "HUAWEICLOUD_", "HW_", "OS_", "MODELARTS_")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.core.body import desugar, merge
@@ -55,7 +55,6 @@ def without_empty(tree: Any) -> Any:
     return tree
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from("abcd"), entries, max_size=4))
 def test_common_part_merged_with_the_rest_equals_each_entry(trees: dict[str, dict[str, Any]]) -> None:
     trees = {key: without_empty(tree) for key, tree in trees.items()}

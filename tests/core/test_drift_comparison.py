@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.core.values import Change, timestamp
@@ -241,7 +241,6 @@ entries = st.builds(an_entry, st.sampled_from("ab"), classes, jobs)
 looks = st.lists(entries, max_size=4, unique_by=lambda one: (one.key, one.class_, one.job))
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(looks, st.sets(st.sampled_from("ab")), st.booleans()), max_size=6))
 def test_any_row_of_checks_tells_each_drift_once_and_loses_none(
     rows: list[tuple[list[Drift], set[str], bool]],

@@ -68,7 +68,7 @@ def older_beside_newer(draw: st.DrawFn) -> World:
     return World(stack, Snapshot(ownership, details, memory=a_memory(*remembered)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(older_beside_newer())
 def test_new_job_waits_for_older_revisions_whatever_became_of_the_newest(world: World) -> None:
     plan = world.plan()

@@ -32,7 +32,7 @@ def scheduled_over_a_protected_job() -> World:
     return a_world(a_stack(new), seen(new, phase="Creating", protected=True, ran_s=24 * HOUR))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(worlds())
 @example(held_back(schedule="0 2 * * *"))
 @example(held_back(on_upstream="rerun"))

@@ -100,7 +100,7 @@ def values_in(value: Any) -> Iterator[Any]:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_combined_edits_give_the_same_plan_without_a_history(data: st.DataObject) -> None:
     base = data.draw(st.sampled_from(sorted({field.base for field in FIELDS})))
     fields = [field for field in FIELDS if field.base == base and is_small(field)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.core.stack import DesiredJob, Effect, IgnoreRule, Limits, Policy, Stack, Target
@@ -347,7 +347,6 @@ def _declared(jobs: dict[str, DesiredJob | None]) -> list[DesiredJob]:
     return [absent(key) if job is None else replace(job, key=key) for key, job in jobs.items()]
 
 
-@settings(deadline=None)
 @given(_JOBS, _JOBS)
 def test_every_key_is_counted_once(
     before: dict[str, DesiredJob | None], after: dict[str, DesiredJob | None]
@@ -357,7 +356,6 @@ def test_every_key_is_counted_once(
     assert [job.key for job in found.jobs] == sorted(job.key for job in found.jobs)
 
 
-@settings(deadline=None)
 @given(_JOBS)
 def test_manifest_compared_with_itself_has_no_change(jobs: dict[str, DesiredJob | None]) -> None:
     found = reviewed(_declared(jobs), _declared(jobs))

@@ -20,7 +20,7 @@ def test_rules_have_unique_names_and_a_one_line_condition() -> None:
         assert re.fullmatch(r"[A-Z`].*[^.]", rule.when)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(worlds())
 def test_decision_names_the_first_rule_that_applies_and_has_an_action_of_it(world: World) -> None:
     look, situation = world.look, PlanContext(STACK, at_s=NOW, allowances=world.allowances)

@@ -622,7 +622,7 @@ class Story:
         return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     begin=st.sampled_from(
         ["2026-03-07T12:00Z", "2026-03-28T12:00Z", "2026-10-03T12:00Z", "2026-10-24T12:00Z"]

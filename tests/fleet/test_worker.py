@@ -241,7 +241,7 @@ def _most_in_a_second(times: list[float]) -> int:
     return max(bisect_left(ordered, one + 1) - place for place, one in enumerate(ordered))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     batches=st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12), min_size=1, max_size=8),
     answer_s=st.sampled_from([0.0, 0.001, 0.05]),

@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.core.body import manifest_form, one_spelling
@@ -104,7 +104,7 @@ def jobs(draw: st.DrawFn, key: str = "a") -> ObservedJob | None:
     return reported(desired, draw(st.sampled_from(FORMS)), text=desired.description)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from("abc"), unique=True, min_size=1).flatmap(
         lambda keys: st.tuples(*map(jobs, keys))

@@ -162,7 +162,7 @@ def _comments(text: str) -> list[str]:
     return sorted(re.findall(r"(?:^|\s)(#(?: top| one| two: \{| - three)?)$", text, flags=re.MULTILINE))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(blocks())
 def test_layout_of_any_manifest_is_idempotent_and_keeps_values_and_comments(lines: list[str]) -> None:
     text = "\n".join(lines) + "\n"

@@ -46,7 +46,7 @@ def test_sweep_that_needs_a_sweep_costs_what_both_cost(place: Place) -> None:
     assert jobs["b-x-1"].needs is jobs["b-x-2"].needs
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.lists(st.sampled_from("abcdefgh"), max_size=4)))
 def test_without_the_items_that_are_told_nothing_goes_in_circles(
     tmp_path_factory: pytest.TempPathFactory, graph: dict[str, list[str]]

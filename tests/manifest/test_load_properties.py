@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.errors import Diagnostic, ManifestInvalid
@@ -24,7 +24,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("stack")
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=500)
 @given(st.integers(0, 2**32).map(damaged) | st.text(st.characters(exclude_categories=["Cs"])).map(str.encode))
 def test_any_manifest_loads_or_is_refused_with_a_place(root: Path, data: bytes) -> None:
     (root / "main.yaml").write_bytes(data)
@@ -91,7 +91,7 @@ def without_prefixes(entry: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(entry).replace("obs:/", ""))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(ENTRIES)
 def test_digests_do_not_see_order_form_or_prefix(root: Path, entry: dict[str, Any]) -> None:
     variants = [

@@ -54,7 +54,7 @@ def test_odd_text_stays_text(text: str) -> None:
         assert printable_lines(written) == written
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.dictionaries(texts, values, max_size=4))
 @example({"a": [[["b"]], [], {}, [{}]]})
 def test_anything_is_read_back_and_in_canonical_layout(tree: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from reconciler.emulator.auth import BadSignature, SignedRequest, verify
@@ -113,7 +113,7 @@ class OfTheVendor(Client):  # type: ignore[misc]
 VENDORS = {token: OfTheVendor(token) for token in (None, "MIIFSecurityToken")}
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 @given(calls)
 def test_signed_headers_equal_those_of_the_vendor_client(call: Call) -> None:
     # A DELETE without a body: see `OfTheVendor`.
@@ -148,7 +148,7 @@ def is_accepted(received: SignedRequest) -> bool:
     return True
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(calls)
 def test_signature_of_any_request_is_accepted(call: Call) -> None:
     verify(as_received(ours(call)), ACCESS_KEY, SECRET_KEY, NOW)

@@ -158,5 +158,5 @@ class LockMachine(RuleBasedStateMachine):
 
 def test_lock_allows_at_most_one_writer_at_a_time() -> None:
     run_state_machine_as_test(
-        LockMachine, settings=settings(max_examples=60, stateful_step_count=30, deadline=None, phases=PHASES)
+        LockMachine, settings=settings(max_examples=60, stateful_step_count=30, phases=PHASES)
     )

@@ -70,6 +70,7 @@ def install(accidents: Sequence[Accident], log: str | None, clock_url: str | Non
     for adapter in (WsgiAdapter, DeadlineAdapter):
         _watch_requests(adapter, watch)
     _watch_writes(Database, watch)
+    signal.signal(signal.SIGURG, lambda number, frame: None)
     _watch_signals(watch)
     do_not_sleep(clock_url)
 
@@ -108,8 +109,11 @@ class _Watch:
             if what := self.accident(one):
                 self.heard.clear()
                 os.kill(os.getpid(), signal.Signals[what])
-                # The main thread takes it before this one goes on, however busy the machine is.
-                self.heard.wait(HEARD_WITHIN_S)
+                # The main thread takes it before this one goes on, however busy the machine is. If it was
+                # about to wait, it sleeps with the signal pending until another one interrupts its wait.
+                main, ends_s = threading.main_thread().ident, time.monotonic() + HEARD_WITHIN_S
+                while main and not self.heard.wait(0.1) and time.monotonic() < ends_s:
+                    signal.pthread_kill(main, signal.SIGURG)
 
     def learn_names(self, response: requests.Response) -> None:
         """Jobs are asked for by id, and named by name."""
