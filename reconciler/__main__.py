@@ -35,8 +35,6 @@ def main() -> NoReturn:
     # pydantic would read the metadata of every installed package, to find no plugins.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _import_late("importlib.metadata", "entry_points", "version")
-    # requests wants a version from 2 on, and guesses an encoding only where an answer names none.
-    _import_late("charset_normalizer", "detect", __version__="3.0.0")
     # A stream that the caller closed is a stream that nobody reads.
     sys.stdin = sys.stdin or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
     if sys.stdout is None:
@@ -66,10 +64,10 @@ def main() -> NoReturn:
     os._exit(code)
 
 
-def _import_late(name: str, *functions: str, **known: str) -> None:
+def _import_late(name: str, *functions: str) -> None:
     """Have a module imported when one of its functions is called, or anything else of it is asked for.
 
-    Libraries import these and hardly ever call them; together that is a twentieth of what a plan costs.
+    Libraries import these functions and hardly ever call them.
     """
     import sys
     from importlib import import_module, util
@@ -82,13 +80,13 @@ def _import_late(name: str, *functions: str, **known: str) -> None:
         if attribute.startswith("__"):
             raise AttributeError(attribute)
         if sys.modules.get(name) is module:
-            del sys.modules[name]
+            sys.modules.pop(name, None)
         return getattr(import_module(name), attribute)
 
     def late(function: str) -> Any:
         return lambda *args, **settings: load(function)(*args, **settings)
 
-    vars(module).update({one: late(one) for one in functions}, __getattr__=load, **known)
+    vars(module).update({one: late(one) for one in functions}, __getattr__=load)
     sys.modules[name] = module
     if "." in name:
         parent, _, child = name.rpartition(".")

@@ -200,7 +200,7 @@ class Stack:
         )
         url = records or environ.get("RECONCILER_RECORDS") or None
         options = RecordOptions(url, without_records=without_records)
-        if type(parallelism) is not int or parallelism < 1:
+        if not isinstance(parallelism, int) or isinstance(parallelism, bool) or parallelism < 1:
             raise _invalid("parallelism", f"must be a whole number, at least 1, got {parallelism!r}")
         return Session(stack, target, runtime, options, parallelism)
 

@@ -82,7 +82,8 @@ def _side(source: ManifestSource, files: StackFiles | None, given: Mapping[str, 
     loaded = load(files, environ=os.environ, offline=True, **given)
     given["learn"](loaded.secrets)
     warnings = [
-        PlanWarning(what="not read", why=f"{name}: {why}") for name, why in source.left_out(loaded.root)
+        PlanWarning(what="not read", why=f"{name}: {why}")
+        for name, why in dict(source.left_out(loaded.root)).items()
     ]
     for one in loaded.warnings:
         place = f"{one.location}: " if one.location else ""

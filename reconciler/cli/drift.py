@@ -395,23 +395,29 @@ def _excerpt(
     if diff is None:
         runs = store.runs(scope, key=key, limit=limit)
         return HistoryExcerpt(key, runs, list(reversed(revisions))[:limit])
-    (before, old), (after, new) = (_numbered(revisions, key, number) for number in diff)
-    changes = mask(changes_of(old, new), (one.declared for one in revisions))
+    before, after = (_numbered(revisions, key, number) for number in diff)
+    changes = changes_of(_declaration(before, key), _declaration(after, key))
+    changes = mask(changes, (one.declared for one in revisions))
     compared = HistoryDiff(before=before.number, after=after.number, changes=changes)
     return HistoryExcerpt(key, revisions=(after, before), diff=compared)
 
 
-def _numbered(revisions: Sequence[PastRevision], key: str, number: int) -> tuple[PastRevision, Declared]:
+def _numbered(revisions: Sequence[PastRevision], key: str, number: int) -> PastRevision:
     found = next((one for one in revisions if one.number == number), None)
     if found is None:
         there = ", ".join(str(one.number) for one in revisions) or "none"
         why = f"r{number} of {key} is not recorded; recorded: {there}"
         raise WrongUsage(Diagnostic("no such revision", why))
+    return found
+
+
+def _declaration(revision: PastRevision, key: str) -> Declared:
     # An update of a job that keeps another digest tells what can be updated only.
-    if found.declared is None or not found.declared.immutable:
-        why = f"the declaration of r{number} of {key} is not on record: it was pruned or made elsewhere"
+    if revision.declared is None or not revision.declared.immutable:
+        name = f"r{revision.number} of {key}"
+        why = f"the declaration of {name} is not on record: it was pruned or made elsewhere"
         raise NotRecorded(Diagnostic("not recorded", why))
-    return found, found.declared
+    return revision.declared
 
 
 def _prune(place: RecordedStack, before_s: float, yes: bool, as_json: bool) -> int:

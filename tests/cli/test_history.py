@@ -274,6 +274,7 @@ def test_what_does_not_fit_together(applied: Reconciler) -> None:
 def test_revision_whose_declaration_is_not_on_record(applied: Reconciler) -> None:
     sql("UPDATE reconciler_revisions SET declared = NULL WHERE number = 1")
     applied.ends(1, "history a --diff 1 2", err="the declaration of r1 of a is not on record")
+    applied.ends(64, "history a --diff 1 99", err="r99 of a is not recorded")
     applied.ends(0, "history a", out="its declaration is not on record")
 
 
