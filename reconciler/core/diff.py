@@ -8,8 +8,7 @@ now and what is reported, the likeliest first, and the one whose digest the mark
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import chain, combinations, islice, takewhile
@@ -29,8 +28,11 @@ _SHARE = LIMIT // 6
 _Path = tuple[str | int, ...]
 
 
-#: Stands for a field that was not declared.
-_ABSENT: Any = object()
+class _Absent:
+    """Stands for a field that was not declared."""
+
+
+_ABSENT = _Absent()
 _NAMED_LISTS = frozenset({"parameters", "inputs", "outputs"})
 _FREE = FieldRule()
 
@@ -75,22 +77,19 @@ class _Guess:
     """The likeliest declaration, and in which fields it may have been another.
 
     `likely` and `unlikely` are the other values, in the order in which they are tried; `unknown` those of
-    fields that no model knows, which are the service's own unless `raw` declared them. `secrets` are those
-    that are reported with another value than the declared one.
+    fields that no model knows, which are the service's own unless `raw` declared them.
     """
 
     keeps_named_lists: bool
-    is_search: bool = True
     base: Canonical = field(default_factory=dict)
-    secrets: list[Change] = field(default_factory=list)
     likely: list[_Option] = field(default_factory=list)
     unlikely: list[_Option] = field(default_factory=list)
     unknown: list[_Option] = field(default_factory=list)
 
     @classmethod
-    def of(cls, reported: Canonical, declared: Canonical, *, is_search: bool = True) -> _Guess:
-        """Lay both forms side by side; only a search asks what was declared of an object that is not now."""
-        guess = cls(not is_by_reference(declared), is_search)
+    def of(cls, reported: Canonical, declared: Canonical) -> _Guess:
+        """Lay both forms side by side."""
+        guess = cls(keeps_named_lists=not is_by_reference(declared))
         covered = {name: value for name, value in declared.items() if name != RERUN}
         guess.base = guess._object(covered, reported, rules(), ())
         if RERUN in declared:
@@ -105,9 +104,11 @@ class _Guess:
         likely, rarely = _choices_among(self.likely)
         unlikely, hardly = _choices_among(self.unlikely)
         unknown: list[_Choice] = [(option,) for option in self.unknown]
-        yield from ((), *likely, *rarely)
+        yield ()
+        yield from (*likely, *rarely)
         yield from islice(_pairs(likely, likely), _SHARE)
-        yield from (*islice((*unlikely, *hardly), _SHARE), *unknown)
+        yield from islice((*unlikely, *hardly), _SHARE)
+        yield from unknown
         for one, other in (
             (likely, unlikely),
             (likely, rarely),
@@ -125,7 +126,7 @@ class _Guess:
     ) -> Canonical:
         base: Canonical = {}
         for name in (*declared, *(name for name in reported if name not in declared)):
-            place, below = (*path, name), (_rule_below if self.is_search else member_rule)(rule, name)
+            place, below = (*path, name), _rule_below(rule, name)
             if name not in reported:
                 # It was added, unless the service reports it never.
                 was_added = below is not None and below.is_reported
@@ -152,10 +153,7 @@ class _Guess:
                 pairs = enumerate(zip(declared, reported, strict=True))
                 return [self._both(one, other, item, (*path, index)) for index, (one, other) in pairs]
         if isinstance(declared, SecretName):
-            if declared.value != reported and (rule is None or rule.is_reported):
-                names = (part for part in path if isinstance(part, str))
-                self.secrets.append(_change(names, REDACTED, declared, forces_new_job=True))
-            self.unlikely.append(_Option(path, reported))
+            self._perhaps(path, reported)
             return declared
         self._perhaps_secret(path)
         if declared == reported:
@@ -163,7 +161,7 @@ class _Guess:
         if rule is not None and not rule.is_reported:
             self.likely.append(_Option(path, reported))
             return declared
-        self.unlikely.append(_Option(path, declared))
+        self._perhaps(path, declared)
         return self._bare(reported, rule, path)
 
     def _only_reported(self, reported: Any, rule: FieldRule | None, parent: FieldRule, path: _Path) -> Any:
@@ -181,7 +179,7 @@ class _Guess:
                 self._perhaps_secret(path)
             return self._bare(reported, rule, path)
         if not rule.is_reported or (rule.is_filled_in and not rule.has_named_members):
-            if isinstance(reported, dict) and self.is_search:
+            if isinstance(reported, dict):
                 return self._object({}, reported, rule, path)
             self._perhaps_filled_in(path, reported)
             return _ABSENT
@@ -197,6 +195,9 @@ class _Guess:
         self._perhaps_secret(path)
         return reported
 
+    def _perhaps(self, path: _Path, value: Any) -> None:
+        self.unlikely.append(_Option(path, value))
+
     def _perhaps_filled_in(self, path: _Path, value: Any) -> None:
         """A field of which the service may have set the value by itself, or not."""
         option = _Option(path, value, is_put_back=value is not _ABSENT)
@@ -208,9 +209,9 @@ class _Guess:
         """An argument or environment variable that was marked as sensitive in place is known by its name."""
         match path:
             case (*_, "environments", name):
-                self.unlikely.append(_Option(path, f"${{environment.{name}}}"))
+                self._perhaps(path, f"${{environment.{name}}}")
             case (*_, "parameters", name, "value"):
-                self.unlikely.append(_Option(path, f"${{parameter.{name}}}"))
+                self._perhaps(path, f"${{parameter.{name}}}")
 
 
 def _rule_below(rule: FieldRule, name: str) -> FieldRule | None:
@@ -228,20 +229,35 @@ def _rule_below(rule: FieldRule, name: str) -> FieldRule | None:
 
 def _choices_among(options: list[_Option]) -> tuple[list[_Choice], list[_Choice]]:
     """What may have been declared at once: one value or all below some object; rarely, two of one object."""
-    below: defaultdict[_Path, list[_Option]] = defaultdict(list)
-    beside: defaultdict[_Path, list[_Option]] = defaultdict(list)
-    for option in options:
-        beside[option.path[:-1]].append(option)
-        for length in range(len(option.path) + 1) if option.is_put_back else ():
-            below[option.path[:length]].append(option)
-    together = {tuple(option.path for option in group): tuple(group) for group in below.values()}
-    # One way to name an engine was declared, and the service filled in the other, which is declared now.
-    rarely = [tuple(siblings) for siblings in beside.values() if len({o.is_put_back for o in siblings}) > 1]
-    for one, other in chain.from_iterable(combinations(siblings, 2) for siblings in beside.values()):
-        if (one.is_put_back or other.is_put_back) and (one.path, other.path) not in together:
-            rarely.append((one, other))
+    together = _below_each_object(option for option in options if option.is_put_back)
     others = [(option,) for option in options if not option.is_put_back]
+    swaps, pairs = _of_one_object(options)
+    rarely = [*swaps, *(pair for pair in pairs if _paths(pair) not in together)]
     return [*sorted(together.values(), key=len), *others], rarely
+
+
+def _of_one_object(options: Iterable[_Option]) -> tuple[list[_Choice], list[_Choice]]:
+    """All options of each object that has both kinds, and each two of them of which one is put back."""
+    beside: dict[_Path, list[_Option]] = {}
+    for option in options:
+        beside.setdefault(option.path[:-1], []).append(option)
+    # One way to name an engine was declared, and the service filled in the other, which is declared now.
+    swaps = [tuple(siblings) for siblings in beside.values() if len({o.is_put_back for o in siblings}) > 1]
+    of_two = chain.from_iterable(combinations(siblings, 2) for siblings in beside.values())
+    return swaps, [pair for pair in of_two if any(option.is_put_back for option in pair)]
+
+
+def _below_each_object(options: Iterable[_Option]) -> dict[tuple[_Path, ...], _Choice]:
+    """The options that are below one object, by their paths."""
+    below: dict[_Path, list[_Option]] = {}
+    for option in options:
+        for length in range(len(option.path) + 1):
+            below.setdefault(option.path[:length], []).append(option)
+    return {_paths(group): tuple(group) for group in below.values()}
+
+
+def _paths(options: Iterable[_Option]) -> tuple[_Path, ...]:
+    return tuple(option.path for option in options)
 
 
 def _pairs(choices: list[_Choice], others: list[_Choice]) -> Iterator[_Choice]:
@@ -280,12 +296,12 @@ def changes_between(
     `shown` is `after` with the texts that are sent and shown: what was compared may spell them as an
     earlier version did.
     """
-    after_it = after if shown is None else _respelled(after, shown)
-    changes = (
-        _change(path, value_at(before, path), value_at(after_it, path), forces_new_job=forces_new_job)
-        for path in differing_paths(before, after)
-    )
-    return tuple(sorted(changes, key=lambda change: change.path))
+    found = []
+    for path in differing_paths(before, after):
+        one, other = value_at(before, path), value_at(after, path)
+        after_it = other if shown is None else _respelled(other, value_at(shown, path))
+        found.append(_change(path, one, after_it, forces_new_job=forces_new_job))
+    return tuple(sorted(found, key=lambda change: change.path))
 
 
 def differing_paths(before: Canonical, after: Canonical) -> tuple[tuple[str, ...], ...]:
@@ -303,6 +319,7 @@ def differing_paths(before: Canonical, after: Canonical) -> tuple[tuple[str, ...
 
 
 def _respelled(form: Any, shown: Any) -> Any:
+    """The form with the texts that `shown` has in the same places."""
     if isinstance(form, Mapping) and isinstance(shown, Mapping):
         return {name: _respelled(value, shown.get(name)) for name, value in form.items()}
     if isinstance(form, list) and isinstance(shown, list) and len(form) == len(shown):
@@ -312,11 +329,10 @@ def _respelled(form: Any, shown: Any) -> Any:
 
 def _change(path: Iterable[Any], before: Any, after: Any, *, forces_new_job: bool) -> Change:
     sensitive = isinstance(before, SecretName) or isinstance(after, SecretName)
-    shown = _hidden if sensitive else _plain
     return Change(
         path=spell_path(path),
-        before=shown(before),
-        after=shown(after),
+        before=_hidden(before) if sensitive else _plain(before),
+        after=_hidden(after) if sensitive else _plain(after),
         sensitive=sensitive,
         forces_new_job=forces_new_job,
     )
@@ -366,43 +382,105 @@ def comparable_with_details(reported: Canonical, declared: Canonical) -> Compara
     What only the service sets is left out, and what it may fill in never counts as removed; what it does
     not report cannot be compared. Source: docs/semantics.md, "Comparison"; docs/modelarts.md, "Responses".
     """
-    rerun = ["lifecycle.rerun"] if RERUN in declared else []
-    declared = {name: value for name, value in declared.items() if name != RERUN}
-    guess = _Guess.of(reported, declared, is_search=False)
-    unreported = list(_unreported(declared, reported, rules()))
-    before, after = (_without(form, unreported) for form in (guess.base, declared))
-    secrets = tuple(sorted(guess.secrets, key=lambda change: change.path))
-    return Comparable(before, after, (*map(spell_path, unreported), *rerun), secrets)
+    declared = dict(declared)
+    rerun = ["lifecycle.rerun"] if declared.pop(RERUN, None) is not None else []
+    pruner = _Pruner(keeps_named_lists=not is_by_reference(declared))
+    after = pruner.declared(declared, reported, rules())
+    before = pruner.reported(reported, declared, rules())
+    return Comparable(
+        before,
+        after,
+        (*pruner.unreported, *rerun),
+        tuple(sorted(pruner.secrets, key=lambda change: change.path)),
+    )
 
 
 def unreported_among(
     changes: Iterable[Change], before: Canonical, after: Canonical, reported: Canonical
 ) -> tuple[str, ...]:
     """The paths of those changes between two declarations that show in no field of the details."""
-    paths = [spell_path(path) for form in (before, after) for path in _unreported(form, reported, rules())]
-    below = tuple(f"{path}." for path in paths)
-    return tuple(change.path for change in changes if f"{change.path}.".startswith(below))
+    pruner = _Pruner(keeps_named_lists=True)
+    for form in (before, after):
+        pruner.declared(form, reported, rules())
+    below = tuple(f"{path}." for path in pruner.unreported)
+    return tuple(
+        change.path for change in changes if change.path in pruner.unreported or change.path.startswith(below)
+    )
 
 
-def _unreported(
-    declared: Canonical, reported: Canonical, rule: FieldRule, path: tuple[str, ...] = ()
-) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of what is declared and the service does not report."""
-    for name, value in declared.items():
-        member, other = member_rule(rule, name), reported.get(name)
-        if (member is None and other is None) or (member and not member.is_reported):
-            yield (*path, name)
-        elif isinstance(value, dict):
-            below = other if isinstance(other, dict) else {}
-            yield from _unreported(value, below, member or _FREE, (*path, name))
+class _Pruner:
+    """Walks both forms beside the rules."""
 
+    def __init__(self, *, keeps_named_lists: bool) -> None:
+        self._keeps_named_lists = keeps_named_lists
+        self.unreported: list[str] = []
+        self.secrets: list[Change] = []
 
-def _without(form: Canonical, paths: Collection[_Path], above: _Path = ()) -> Canonical:
-    """A form without what stands at some paths, and without empty objects."""
-    result: Canonical = {}
-    for name, value in form.items():
-        path = (*above, name)
-        value = _without(value, paths, path) if isinstance(value, dict) else value
-        if path not in paths and value != {}:
-            result[name] = value
-    return result
+    def declared(
+        self, declared: Canonical, reported: Canonical, rule: FieldRule, path: tuple[str, ...] = ()
+    ) -> Canonical:
+        """What is declared, without what the service does not report."""
+        result: Canonical = {}
+        for name, value in declared.items():
+            member = member_rule(rule, name)
+            other = reported.get(name)
+            is_unknown_and_unseen = member is None and other is None
+            if is_unknown_and_unseen or (member and not member.is_reported):
+                self.unreported.append(spell_path((*path, name)))
+            elif isinstance(value, dict):
+                below = other if isinstance(other, dict) else {}
+                if kept := self.declared(value, below, member or _FREE, (*path, name)):
+                    result[name] = kept
+            else:
+                result[name] = value
+        return result
+
+    def reported(
+        self, reported: Canonical, declared: Canonical, rule: FieldRule, path: tuple[str, ...] = ()
+    ) -> Canonical:
+        """What the service returned, without what it set by itself."""
+        result: Canonical = {}
+        for name, value in reported.items():
+            member = member_rule(rule, name)
+            if member is not None and not member.is_reported:
+                continue
+            mine = declared.get(name)
+            if name not in declared:
+                if (removed := self._removed(value, member, rule)) is not None:
+                    result[name] = removed
+            elif member is None and isinstance(value, dict) and isinstance(mine, dict):
+                # Declared by `raw`: its own members are compared, others are the service's.
+                result[name] = {k: v for k, v in value.items() if k in mine}
+            else:
+                kept = self._matched(value, mine, member or _FREE, (*path, name))
+                if kept != {} or not isinstance(mine, dict):
+                    result[name] = kept
+        return result
+
+    def _matched(self, value: Any, mine: Any, rule: FieldRule, path: tuple[str, ...]) -> Any:
+        """One reported value beside the declared one: secrets by their names, lists item by item."""
+        if isinstance(value, dict) and isinstance(mine, dict):
+            return self.reported(value, mine, rule, path)
+        if isinstance(mine, SecretName):
+            if mine.value != value:
+                self.secrets.append(_change(path, REDACTED, mine, forces_new_job=True))
+            return mine
+        if isinstance(value, list) and isinstance(mine, list) and len(value) == len(mine):
+            pairs = zip(value, mine, strict=True)
+            return [self._matched(one, other, rule.item or _FREE, path) for one, other in pairs]
+        return value
+
+    def _removed(self, value: Any, member: FieldRule | None, parent: FieldRule) -> Any:
+        """What of an undeclared value was declared once: None for what the service may have put there."""
+        is_object = isinstance(value, dict)
+        if parent.has_named_members:
+            if parent.keyed_by == "name" and not self._keeps_named_lists:
+                return None  # it may be the algorithm's own
+            return (self.reported(value, {}, member) if member and is_object else value) or value
+        if member is None:
+            return None
+        if member.is_filled_in and not (member.has_named_members and is_object):
+            return None
+        if is_object and (member.has_named_members or member.members):
+            return self.reported(value, {}, member) or None
+        return value

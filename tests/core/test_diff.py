@@ -240,3 +240,16 @@ def test_fields_added_to_a_task_by_the_service_are_no_change() -> None:
         body["tasks"][0]["task_resource"] |= {"flavor_name": "F", "flavor_type": "CPU", "max_num": 16}
 
     assert difference(job, respelled(job, noise), UNKNOWN).is_empty
+
+
+def test_removed_argument_without_a_value_is_a_change_beside_what_is_not_reported() -> None:
+    then = {"algorithm__parameters": {"lr": 0.1, "resume": ""}, "annotations": {"team": "x"}}
+    found = differing(then, {"algorithm__parameters": {"lr": 0.1}})
+    assert [change.path for change in found.changes] == ["algorithm.parameters.resume"]
+
+
+def test_field_that_raw_adds_to_a_task_is_a_change_of_the_tasks() -> None:
+    job = a_job(kind="hetero_job", tasks=[TASK], spec=None, algorithm=None)
+    now = a_job(kind="hetero_job", tasks=[{**TASK, "raw": {"new": 1}}], spec=None, algorithm=None)
+    details = respelled(job, lambda body: None)
+    assert [change.path for change in difference(now, details, UNKNOWN).changes] == ["tasks"]
