@@ -494,6 +494,10 @@ class WorkerFailed(Exception):
     Where the name is "" it answered what it was not asked for.
     """
 
+    def __str__(self) -> str:
+        kind, _, why = self.args
+        return f"{kind}: {why}" if kind else str(why)
+
 
 @contextmanager
 def no_unpickling() -> Iterator[None]:

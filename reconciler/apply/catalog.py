@@ -78,6 +78,10 @@ class CatalogReader:
             try:
                 answer.set_result(ask(self._open_catalog()))
             except BaseException as failure:
+                if isinstance(failure, Interrupted) or not isinstance(failure, ServiceError):
+                    # It says nothing of the part.
+                    with self._lock:
+                        del self._answers[part]
                 answer.set_exception(failure)
         return answer.result()
 

@@ -152,7 +152,7 @@ def name_holders(view: KeyView, latest: Revision | None) -> list[ConflictingJob]
     So the revisions of two stacks never interleave.
     """
     number = latest.number if latest and view.owned else 0
-    return sorted((one for one in view.conflicting_jobs if one.number > number), key=lambda one: one.number)
+    return [one for one in view.conflicting_jobs if one.number > number]
 
 
 def adoption_order(

@@ -350,7 +350,7 @@ def judge_history_unreadable(state: KeyState) -> Decision | None:
 
 @rule("An unmanaged or foreign job has a name of the key, and no newer job is owned", None, Action.CONFLICT)
 def judge_name_taken(state: KeyState) -> Decision | None:
-    others = [one for one in state.name_holders if _as_ours(state, one) is None]
+    others = [one for one in _by_number(state) if _as_ours(state, one) is None]
     holder = next(iter([*adoption_order(others, state.view, state.latest), *others]), None)
     if holder is None:
         return None
@@ -366,8 +366,12 @@ def judge_name_taken(state: KeyState) -> Decision | None:
 
 @rule("The same, but the history knows such a job as ours", None, Action.UPDATE)
 def judge_marker_lost(state: KeyState) -> Decision | None:
-    ours = [(one, past) for one in state.name_holders if (past := _as_ours(state, one))]
+    ours = [(one, past) for one in _by_number(state) if (past := _as_ours(state, one))]
     return Decision([restored(state, one, past) for one, past in ours]) if ours else None
+
+
+def _by_number(state: KeyState) -> list[ConflictingJob]:
+    return sorted(state.name_holders, key=lambda one: one.number)
 
 
 def _as_ours(state: KeyState, holder: ConflictingJob) -> PastRevision | None:

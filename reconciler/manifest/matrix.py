@@ -157,10 +157,14 @@ class Sweeps:
 
     def _combinations(self, entry: MergedEntry, tree: Any) -> list[tuple[_Combination, _Combination]]:
         """The `combinations` of an entry; none if its matrix has a problem."""
-        if problems := list(_problems(tree)):
-            for problem in problems:
-                self._report(entry, *problem)
+        problems = list(_problems(tree))
+        for problem in problems:
+            self._report(entry, *problem)
+        # Without a list of a wrong shape the other keys are known, and may have problems of their own.
+        misshapen = {steps[-1] for steps, *_ in problems if steps in ((MATRIX, INCLUDE), (MATRIX, EXCLUDE))}
+        if len(problems) > len(misshapen):
             return []
+        tree = {name: values for name, values in tree.items() if name not in misshapen}
         axes = {name: values for name, values in tree.items() if name not in (INCLUDE, EXCLUDE)}
         includes = tree.get(INCLUDE, [])
         count = prod(map(len, axes.values())) + len(includes)

@@ -292,7 +292,11 @@ class PageReader:
                         count, most = len(jobs) + len(nameless), 1
                         if page.seconds > (SLOW_START_S if pages == 1 else SLOW_S):
                             # What `total` promises, and the limit asks for.
-                            left = [one - done for one, done in ((total, count), (limit, reached)) if one]
+                            left = [
+                                one - done
+                                for one, done in ((total, count), (limit, reached))
+                                if one is not None
+                            ]
                             most = max(1, min([width, *(one // PAGE_SIZE + 1 for one in left)]))
                         begin, step = (count, PAGE_SIZE) if self.counts_items else (pages, 1)
                         offsets = [begin + step * k for k in range(len(ahead), most)]

@@ -299,7 +299,7 @@ class History(Locks):
         with self.writing() as connection:
             gone = connection.execute(delete(RUNS).where(_is_old(scope_id, before_s))).rowcount
             of_scope, place = REVISIONS.c.scope_id == scope_id, tuple_(REVISIONS.c.key, REVISIONS.c.number)
-            for some in _portions(_old_revisions(connection, scope_id, before_s)):
+            for some in _portions(_old_revisions(connection, scope_id, before_s), _AT_ONCE // 2):
                 connection.execute(delete(REVISIONS).where(of_scope, place.in_(some)))
             is_unused = (KEYS.c.is_declared == false()) & ~exists().where(is_theirs)
             connection.execute(delete(KEYS).where(KEYS.c.scope_id == scope_id, is_unused))
@@ -443,10 +443,10 @@ def move(connection: Connection, scope_id: int, moves: Sequence[Move]) -> None:
         connection.execute(renamed.values(key=to.key, number=to.number, declared=declared))
 
 
-def _portions(things: Iterable[_Thing]) -> Iterator[Sequence[_Thing]]:
+def _portions(things: Iterable[_Thing], most: int = _AT_ONCE) -> Iterator[Sequence[_Thing]]:
     """Distinct things, so many as are asked about in one statement."""
     every = sorted(set(things))
-    return (every[start : start + _AT_ONCE] for start in range(0, len(every), _AT_ONCE))
+    return (every[start : start + most] for start in range(0, len(every), most))
 
 
 def _is_old(scope_id: int, before_s: float) -> ColumnElement[bool]:
