@@ -68,8 +68,3 @@ def _scheduled_s(pid: int) -> tuple[float, float]:
     """How long the main thread of a process has run, and how long it could have and did not."""
     ran, held_up, *_ = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()
     return int(ran) / 1e9, int(held_up) / 1e9
-
-
-def wait_without_reaping(pid: int) -> None:
-    """Wait until a process has ended; what the system knows of it stays."""
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from reconciler import reconcile
+from reconciler.apply.catalog import CatalogReader
 from reconciler.apply.executor import EventStream
 from reconciler.core.catalog import EngineOffer, Offers, missing, needs_engines, needs_flavors, pools
 from reconciler.core.fields.field_types import Cloud
@@ -17,6 +19,7 @@ from reconciler.core.values import Source
 from reconciler.decide.outcome import EventType, Result, Status
 from reconciler.decide.plan import Plan
 from reconciler.emulator import Effect, Fault
+from reconciler.errors import Interrupted, ServerError
 from reconciler.modelarts.operations import MODELS, Catalog
 from tests.apply.service import CREATE, STOP, UPDATE, Service, a_service, the_only
 from tests.builders import a_job, a_stack
@@ -310,3 +313,18 @@ def test_body_without_checkable_values_needs_no_catalog(
 def test_pools_of_tasks_are_found() -> None:
     body = {"tasks": [{"task_resource": {"pool_id": "p", "flavor_id": "f"}}], "spec": None}
     assert [*pools(body)] == [("tasks[0].task_resource.pool_id", ("p", "f"))]
+
+
+@pytest.mark.parametrize(("failure", "asked"), [(ServerError("down"), 1), (Interrupted("not sent"), 2)])
+def test_only_a_failure_of_the_service_is_the_answer_of_a_catalog(failure: Exception, asked: int) -> None:
+    questions: list[object] = []
+
+    def ask() -> None:
+        questions.append(failure)
+        raise failure
+
+    reader = CatalogReader(lambda: SimpleNamespace(record_quota=ask))
+    for _ in range(2):
+        with pytest.raises(type(failure)):
+            reader.quota()
+    assert len(questions) == asked

@@ -192,8 +192,9 @@ def test_result_is_the_same_after_the_journey() -> None:
     ],
 )
 def test_answer_that_is_not_what_was_asked_for_is_invalid(text: Any, roots: list[str]) -> None:
-    with pytest.raises(WorkerFailed):
+    with pytest.raises(WorkerFailed) as refused:
         results_from(text, roots)
+    assert not str(refused.value).startswith("("), "it says why in words"
 
 
 def test_pickle_runs_nothing_while_a_cluster_is_connected(tmp_path: Path) -> None:

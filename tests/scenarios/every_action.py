@@ -106,7 +106,6 @@ class Place(NamedTuple):
 
     @property
     def store(self) -> Store:
-        """The jobs of the local target."""
         return Store(self.home / RECORDS / "local.sqlite3")
 
     def declare(self, jobs: Mapping[str, Any]) -> None:
@@ -121,22 +120,18 @@ class Place(NamedTuple):
         (self.home / "jobs.yaml").write_text(json.dumps(document), encoding="utf-8")
 
     def copy(self, to: Path) -> Place:
-        """The same place once more."""
         shutil.copytree(self.home, to)
         return Place(to)
 
     def let_pass(self, seconds: float) -> None:
-        """Let time pass there."""
         with self.store as store:
             store.clock.advance(seconds=seconds)
 
     def jobs(self) -> list[Job]:
-        """Every job, the oldest first."""
         with self.store as store:
             return store.jobs()
 
     def fates(self) -> dict[str, Fate]:
-        """How the jobs stand, by name."""
         return {job.name: _fate(job) for job in self.jobs()}
 
     def is_locked(self) -> bool:
@@ -289,7 +284,6 @@ class World(NamedTuple):
 
     @property
     def moments_of_requests(self) -> tuple[str, ...]:
-        """Before and after each of these."""
         return tuple(f"{when} {name}" for name in self.requests for when in (BEFORE, AFTER))
 
 

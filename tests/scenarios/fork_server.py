@@ -41,7 +41,6 @@ class Run(NamedTuple):
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """stdout as JSON lines."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
@@ -99,11 +98,9 @@ class ForkServer:
         return Started(self, self._ask(order), home, name)
 
     def run(self, home: Path, *arguments: str, **more: Any) -> Run:
-        """Run `reconciler ARGUMENTS` to its end."""
         return self.start(home, *arguments, **more).end()
 
     def wait(self, pid: int) -> int:
-        """Wait for a child; returns its exit code, or -signal."""
         return self._ask({"wait": pid})
 
     def _ask(self, order: Mapping[str, Any]) -> int:
@@ -128,7 +125,6 @@ class Started(NamedTuple):
     name: str
 
     def end(self) -> Run:
-        """Wait until it ends."""
         code = self.fork_server.wait(self.pid)
         out, err = (self.home / (self.name + file) for file in (OUT, ERR))
         return Run(code, out.read_text(encoding="utf-8"), err.read_text(encoding="utf-8"))

@@ -87,17 +87,14 @@ class _Watch:
         self.heard = threading.Event()
 
     def count(self, what: str) -> str:
-        """Name the next one of its kind."""
         with self._lock:
             self._passed[what] += 1
             return f"{what} #{self._passed[what]}"
 
     def accident(self, name: str) -> str | None:
-        """What is to happen to it."""
         return self._what_at.get(name)
 
     def note(self, line: str) -> None:
-        """Write a line to the log of moments."""
         if self._log is not None:
             os.write(self._log, (line + "\n").encode())
 

@@ -142,7 +142,6 @@ class Entry:
 
     @cache  # noqa: B019
     def job(self, key: str) -> DesiredJob:
-        """The desired job."""
         lifecycle = dict(self.lifecycle) | ({} if self.protect is None else {"protect": self.protect})
         more: dict[str, Any] = {"algorithm__parameters": {"lr": self.lr}, "description": self.text}
         if self.priority:
@@ -152,7 +151,6 @@ class Entry:
 
     @property
     def creates_first(self) -> bool:
-        """Whether two jobs of it may run for a while."""
         return ("replace_order", "create_first") in self.lifecycle
 
 
@@ -203,12 +201,10 @@ class World(RuleBasedStateMachine):
 
     @property
     def entries(self) -> dict[str, Entry]:
-        """The manifest of the checkout where we are."""
         return self.here.entries
 
     @property
     def recording(self) -> Recording | None:
-        """Its records."""
         return self.here.recording
 
     @initialize(
@@ -243,7 +239,6 @@ class World(RuleBasedStateMachine):
         self.not_ours[job.id] = job.body_text
 
     def _open_records(self, checkout: Checkout) -> None:
-        """Open the store, as another process would."""
         if checkout.root is not None:
             self._close_records(checkout)
             url = f"sqlite://{checkout.root}/records.sqlite3"
@@ -784,7 +779,6 @@ class World(RuleBasedStateMachine):
         return jobs, sorted((past.key, past.number, past.job) for past in self._all_remembered())
 
     def _asked_about(self, operation: str) -> set[str]:
-        """The jobs for which an operation was asked."""
         paths = [served.path for served in self.service.app.requests if served.operation == operation]
         return {path.split("/")[4] for path in paths}
 
@@ -792,14 +786,12 @@ class World(RuleBasedStateMachine):
         return {job.id: job.life.phase for job in self.service.store.jobs()}
 
     def _near(self) -> list[Job]:
-        """The jobs that have to do with ours."""
         return [job for job in self.service.store.jobs() if not job.name.startswith("foreign-")]
 
     def _ours(self) -> list[Job]:
         return [job for job in self.service.store.jobs() if _owner(job) == STACK]
 
     def _key(self, job: Job, entries: Entries) -> str:
-        """The key that a job is counted for."""
         key = _marker(job).key
         return next((new for new, entry in entries.items() if key in entry.formerly), key)
 
