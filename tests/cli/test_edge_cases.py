@@ -172,8 +172,10 @@ def test_file_that_cannot_be_read_is_no_absent_job(
 def test_reader_that_goes_away_stops_no_apply(service: Service, closed: str) -> None:
     write(manifest(*(f"job-{n}" for n in range(12)), url=service.url))
     arguments = ("apply", "--yes", *(["--json"] if closed == "stdout" else []))
-    with Path("/dev/full").open("wb") as full:
-        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, closed: full}
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, closed: pipe}
         assert start(*arguments, **streams).wait(60) == 0
     assert len(service.store.jobs()) == 12
 

@@ -295,7 +295,6 @@ def a_world(
     foreign: int = 0,
     apply: Sequence[str] = APPLY,
 ) -> World:
-    """Build one, and see how an apply goes there."""
     place = build(directory / "first", fork_server, with_records=with_records, foreign=foreign)
     assert fork_server.run(place.home, "plan", "--out", PLAN_FILE).code == 0
     # How often a call that waits for its turn looks again is a matter of timing, so that one run has
