@@ -278,7 +278,7 @@ class Sqlite(Dialect):
 _MIGRATION_LOCK = 0x7265636F6E63696C
 #: How long the server waits for a row that another process holds and for a statement to end, and we wait for
 #: a server that does not even say that it did not; seconds.
-ROW_S, STATEMENT_S, ANSWER_S = 5.0, 10.0, 15.0
+ROW_S, STATEMENT_S, ANSWER_S = 15.0, 20.0, 30.0
 #: What the network does to a server that vanished; options in the URL go before these.
 _NETWORK = {
     "connect_timeout": 5,
