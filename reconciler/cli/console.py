@@ -1,20 +1,18 @@
-"""Where output goes: the result to stdout, all else to stderr, no secret to either; pager and prompts."""
+"""Where output goes: the result to stdout, all else to stderr, no secret to either; and prompts."""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
-import re
 import signal
 import stat
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 from urllib.parse import quote
 
 from reconciler.errors import Diagnostic, Refused, WrongUsage
@@ -23,23 +21,18 @@ from reconciler.render import Place, Style
 from reconciler.secrets import Redactor
 from reconciler.text import printable, visible
 
-if TYPE_CHECKING:
-    from subprocess import Popen
-
-
 #: Narrower ones are treated as this wide: the terminal breaks the lines then.
 LEAST_COLUMNS = 20
 
 
-def _screen_size(stream: TextIO) -> tuple[int, int]:
-    """Columns and lines: those of COLUMNS and LINES, or what the terminal says; 0 if nobody knows."""
-    found: Sequence[int] = (0, 0)
-    with suppress(OSError, ValueError, AttributeError):
-        found = os.get_terminal_size(stream.fileno())
-    texts = (os.environ.get(name, "") for name in ("COLUMNS", "LINES"))
-    given = (int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0 for text in texts)
-    columns, lines = (size or of_terminal for size, of_terminal in zip(given, found, strict=True))
-    return columns and max(LEAST_COLUMNS, columns), lines
+def _columns_of(stream: TextIO) -> int | None:
+    """How wide COLUMNS says that a terminal is, or the terminal itself; None if nobody knows."""
+    given = os.environ.get("COLUMNS", "")
+    columns = int(given) if given.isascii() and given.isdecimal() and len(given) < 6 else 0
+    if not columns:
+        with suppress(OSError, ValueError, AttributeError):
+            columns = os.get_terminal_size(stream.fileno()).columns
+    return max(LEAST_COLUMNS, columns) if columns else None
 
 
 _TERMINALS_WITHOUT_LINKS = ("dumb", "unknown", "linux", "cons25", "vt100", "vt220", "emacs")
@@ -85,10 +78,6 @@ class Console:
         self._unread: TextIO | None = None
         #: What tells links of ours from those in text from elsewhere: nobody can know it beforehand.
         self._link_id = ""
-        #: Whether a long text may be shown by a pager.
-        self.may_page = True
-        self._page: list[str] | None = None
-        self._pager = ""
 
     @property
     def has_no_reader(self) -> bool:
@@ -102,7 +91,7 @@ class Console:
         is_coloured = may_be if self.colour == "auto" else self.colour == "always"
         if not is_terminal:
             return Style(is_coloured)
-        style = Style(is_coloured, width=_screen_size(stream)[0] or None)
+        style = Style(is_coloured, width=_columns_of(stream))
         if not is_coloured or not links_are_shown(os.environ):
             return style
         self._link_id = self._link_id or os.urandom(8).hex()
@@ -128,15 +117,9 @@ class Console:
         """
         if self.has_no_reader:
             return
-        text = self.clean(text, is_redacted=is_redacted)
-        if self._page is None:
-            self._write(text)
-        else:
-            self._page.append(text)
-
-    def _write(self, text: str) -> None:
+        text = _encodable(self.clean(text, is_redacted=is_redacted), sys.stdout)
         try:
-            sys.stdout.write(_encodable(text, sys.stdout))
+            sys.stdout.write(text)
             sys.stdout.flush()
         except OSError as error:
             # The other end of the pipe is closed, or the terminal was hung up.
@@ -146,30 +129,6 @@ class Console:
             if not (isinstance(error, BrokenPipeError) or (is_device and error.errno == errno.EIO)):
                 raise
             self.lose_reader()
-
-    @contextmanager
-    def paged_by(self, pager: str) -> Iterator[None]:
-        """Keep what is written to stdout until the block ends, or something is written to stderr.
-
-        Then the pager is given it, if it is longer than the screen; what it did not show is written.
-        """
-        self._page, self._pager = [], pager
-        try:
-            yield
-            self._turn_page()
-        finally:
-            page, self._page = self._page, None
-            if page:
-                self._write("".join(page))
-
-    def _turn_page(self) -> None:
-        """Show what was kept: what comes now is about it."""
-        page, self._page = self._page, None
-        try:
-            if page and not _show_by_pager(text := "".join(page), self._pager):
-                self._write(text)
-        finally:
-            self._page = []
 
     def lose_reader(self) -> None:
         """Nobody reads stdout any more: what is left of it, and all that follows, goes nowhere."""
@@ -203,8 +162,6 @@ class Console:
         if self.divert is not None:
             self.divert(text)
             return
-        if self._page:
-            self._turn_page()
         # RuntimeError: a signal came while a line was being written, and its handler writes one, too.
         with suppress(OSError, ValueError, RuntimeError):
             sys.stderr.write(_encodable(text, sys.stderr))
@@ -266,104 +223,6 @@ def _encodable(text: str, stream: TextIO) -> str:
 
 
 console = Console()
-
-
-#: Quit if one screen is enough, show colours, leave what was shown on the screen. As git sets them.
-_DEFAULTS = {"LESS": "FRX", "LV": "-c"}
-#: The first version of less that shows links as links.
-_LESS_WITH_LINKS = 566
-_LINK_END = re.compile(r"\x1b\]8;[^\x1b]*\x1b\\")
-#: What a shell says of a program that it cannot run.
-_CANNOT_RUN = (126, 127)
-_PATIENCE_S = 2.0
-
-
-@contextmanager
-def paged(*, is_wanted: bool) -> Iterator[None]:
-    """Show what is written to stdout in this block by the pager, if it is longer than the screen."""
-    command = _pager_command(os.environ) if is_wanted and console.may_page and sys.stdout.isatty() else None
-    if command is None:
-        yield
-        return
-    with console.paged_by(command):
-        yield
-
-
-def _pager_command(environ: Mapping[str, str]) -> str | None:
-    """The pager, as a shell reads it; None if there is to be none."""
-    if environ.get("CI", "").lower() not in ("", "0", "false"):
-        return None
-    if environ.get("TERM", "dumb") in ("dumb", "unknown"):
-        return None
-    found = environ.get("RECONCILER_PAGER", environ.get("PAGER"))
-    if found is None:
-        from shutil import which
-
-        return "less" if which("less") else None
-    return None if found.strip() in ("", "cat") else found
-
-
-def _show_by_pager(text: str, command: str) -> bool:
-    """Show a text that is longer than the screen; False if it was not shown."""
-    from subprocess import PIPE, Popen
-
-    from reconciler.render.text import cell_len
-
-    columns, rows = _screen_size(sys.stdout)
-    if not (columns and rows):
-        return False
-    needed = sum(max(1, -(-cell_len(line) // columns)) for line in text.rstrip("\n").split("\n"))
-    if needed < rows:  # the shell's prompt takes a line, too
-        return False
-    if _LINK_END.search(text) and not _has_links(command):
-        text = _LINK_END.sub("", text)
-    environ = {**_DEFAULTS, **os.environ}
-    try:
-        # The command is the user's own, as git's is.
-        pager = Popen(["/bin/sh", "-c", command], stdin=PIPE, stdout=sys.stdout, env=environ)  # noqa: S603
-    except OSError:
-        return False
-    return _run_pager(pager, text) not in _CANNOT_RUN
-
-
-def _has_links(command: str) -> bool:
-    from subprocess import SubprocessError, run
-
-    program, *_ = command.split()
-    if program.rpartition("/")[2] != "less":
-        return False
-    asked = [program, "--version"]
-    with suppress(OSError, SubprocessError):
-        done = run(asked, capture_output=True, text=True, check=False, timeout=_PATIENCE_S)  # noqa: S603
-        found = re.match(r"less (\d+)", done.stdout)
-        return found is not None and int(found[1]) >= _LESS_WITH_LINKS
-    return False
-
-
-def _run_pager(pager: Popen[bytes], text: str) -> int:
-    """Hand the text over, and wait until the reader has had enough of it.
-
-    Ctrl-C belongs to the pager. Whoever ends us otherwise ends the pager, too: it would go on with a terminal
-    that is the shell's again.
-    """
-    from subprocess import TimeoutExpired
-
-    assert pager.stdin is not None
-    is_main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if is_main else None
-    try:
-        with suppress(BrokenPipeError):  # it was quit before it had read all
-            pager.stdin.write(text.encode(sys.stdout.encoding or "utf-8", "backslashreplace"))
-        with suppress(BrokenPipeError):
-            pager.stdin.close()
-        return pager.wait()
-    finally:
-        if pager.poll() is None:
-            pager.terminate()
-            with suppress(TimeoutExpired):
-                pager.wait(_PATIENCE_S)
-        if is_main:
-            signal.signal(signal.SIGINT, before)
 
 
 def has_terminal() -> bool:

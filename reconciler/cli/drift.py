@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from reconciler.cli import options as opt
-from reconciler.cli.console import confirm, console, paged
+from reconciler.cli.console import confirm, console
 from reconciler.cli.context import load_stack, opened, runtime
 from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show
 from reconciler.cli.progress import RANKS, LiveTable, TableRow, can_draw, display, reading
@@ -74,8 +74,7 @@ def drift_command(
         if report.comparison is not None and report.comparison.problem is not None:
             told.problem = f"not compared with the last check: {report.comparison.problem}"
         try:
-            with paged(is_wanted=not outputs):
-                show(Content.DRIFT, report, requested_outputs(outputs))
+            show(Content.DRIFT, report, requested_outputs(outputs))
         except (OSError, ReconcilerError) as error:
             if handover is None:
                 raise
@@ -150,8 +149,7 @@ def status_command(
         from reconciler import reconcile
 
         report = reconcile.status(context)
-    with paged(is_wanted=not as_json):
-        _show(report, as_json=as_json)
+    _show(report, as_json=as_json)
     return ExitCode.DONE if report.complete else ExitCode.UNKNOWN
 
 
@@ -352,8 +350,7 @@ def history_command(
             page = render_timeline(timeline, console.redact)
         listed, digest = shown.limited_to(limit or _SHOWN), loaded.manifest_digest
         report = make_history(*about, listed, manifest_digest=digest, version=__version__, at_s=at_s)
-    with paged(is_wanted=not (outputs or html)):
-        show(Content.HISTORY, report, specs)
+    show(Content.HISTORY, report, specs)
     if html is not None:
         console.write_file(html, page, is_redacted=True)
     return 0

@@ -296,12 +296,6 @@ _COMMON = (
         expose_value=False,
         callback=lambda ctx, param, value: setattr(console, "colour", "never" if value else console.colour),
     ),
-    flag(
-        "--no-pager",
-        "Do not use a pager for long output.",
-        expose_value=False,
-        callback=lambda ctx, param, value: setattr(console, "may_page", not value),
-    ),
 )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reconciler.cli import options as opt
-from reconciler.cli.console import console, paged
+from reconciler.cli.console import console
 from reconciler.cli.context import opened
 from reconciler.cli.output import OutputSpec, requested_outputs, show, show_plan
 from reconciler.errors import ExitCode, Refused
@@ -84,10 +84,9 @@ def plan_command(
                 digest = saved.digest
                 if plan_file is not None:
                     saved.write(plan_file)
-    with paged(is_wanted=not outputs):
-        if plan_file is not None:
-            _show_beside(digest, specs)
-        show_plan(plan, specs, show_keep=show_keep, digest=digest)
+    if plan_file is not None:
+        _show_beside(digest, specs)
+    show_plan(plan, specs, show_keep=show_keep, digest=digest)
     return plan.exit_code(detailed=detailed_exitcode)
 
 
@@ -114,11 +113,10 @@ def show_command(file: Path, outputs: Sequence[OutputSpec], show_keep: bool) -> 
     records = read.options.records
     sources = render_sources(read.plan, read.options, None if records is None else shown_address(records))
     specs = requested_outputs(outputs)
-    with paged(is_wanted=not outputs):
-        if sources:
-            _show_beside(sources, specs)
-        _show_beside(read.digest, specs)
-        show_plan(read.plan, specs, show_keep=show_keep, digest=read.digest)
+    if sources:
+        _show_beside(sources, specs)
+    _show_beside(read.digest, specs)
+    show_plan(read.plan, specs, show_keep=show_keep, digest=read.digest)
     return 0
 
 
@@ -146,8 +144,7 @@ def why_command(key: str, as_json: bool, **options: Any) -> int:
     else:
         from reconciler.render.commands import render_why
 
-        with paged(is_wanted=True):
-            console.result(render_why(explanation, console.style(sys.stdout)))
+        console.result(render_why(explanation, console.style(sys.stdout)))
     return ExitCode.DONE if explanation.is_known else ExitCode.UNKNOWN
 
 
@@ -163,8 +160,7 @@ def review_command(outputs: Sequence[OutputSpec], **options: Any) -> int:
 
     options["variables"] = dict(options["variables"])
     found = review(**options, learn=console.redact.learn)
-    with paged(is_wanted=not outputs):
-        show(Content.REVIEW, found, requested_outputs(outputs))
+    show(Content.REVIEW, found, requested_outputs(outputs))
     if found.denied:
         from reconciler.decide.policies import refusals_of
 

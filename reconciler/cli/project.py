@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reconciler.cli import options as opt
-from reconciler.cli.console import console, paged
+from reconciler.cli.console import console
 from reconciler.cli.context import known, load_stack
 from reconciler.cli.output import OutputSpec, final_outputs, requested_outputs, show
 from reconciler.errors import Diagnostic, ExitCode, ManifestInvalid, ReconcilerError, WrongUsage
@@ -319,17 +319,15 @@ def explain_command(topic: str, words: Sequence[str], **options: Any) -> None:
         shown = (
             getattr(commands, f"render_{topic}")(style) if topic in _TABLES else _explain_key(topic, style)
         )
-        with paged(is_wanted=True):
-            console.result(shown)
+        console.result(shown)
         return
-    with paged(is_wanted=True):
-        if not words:
-            raise click.UsageError("origin needs the key of a job: reconciler explain origin KEY [PATH]...")
-        key, *paths = words
-        loaded = load_stack([Path(path) for path in paths], **options, offline=True, traced=key)
-        if key not in loaded.stack.whole:
-            raise WrongUsage(unknown_key(loaded.stack, key, loaded.stack.whole))
-        console.result(commands.render_origins(loaded.origins, style))
+    if not words:
+        raise click.UsageError("origin needs the key of a job: reconciler explain origin KEY [PATH]...")
+    key, *paths = words
+    loaded = load_stack([Path(path) for path in paths], **options, offline=True, traced=key)
+    if key not in loaded.stack.whole:
+        raise WrongUsage(unknown_key(loaded.stack, key, loaded.stack.whole))
+    console.result(commands.render_origins(loaded.origins, style))
 
 
 def _explain_key(name: str, style: Style) -> str:

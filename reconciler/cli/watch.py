@@ -51,7 +51,7 @@ _COLOURS = {ExitCode.DONE: "green", ExitCode.CHANGES: "yellow"}
 _PASSED_ON = frozenset(
     (
         *("paths", "variables", "var_files", "target", "only", "parallelism", "records", "without_records"),
-        *("lease_s", "verbose", "log_format", "color", "no_color", "no_pager"),
+        *("lease_s", "verbose", "log_format", "color", "no_color"),
     )
 )
 

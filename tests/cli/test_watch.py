@@ -180,7 +180,7 @@ def test_text_is_a_short_line_for_each_check_and_the_drift_that_is_new(watching:
 
 @pytest.mark.usefixtures("stack")
 def test_options_of_the_console_are_those_of_its_checks(watching: Watching) -> None:
-    watched = watching("-v", "--no-pager", "--color", "never", "--log-format", "json")
+    watched = watching("-v", "--color", "never", "--log-format", "json")
     assert watched.code == 143
     assert all("level" in json.loads(line) for line in watched.err.splitlines())
 
